@@ -254,7 +254,7 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     rmSync(out, { recursive: true, force: true });
     expect(code).toBeGreaterThan(0);
     const text =
-      /process 0 trains into this folder, but it is not here: runs of several hosts need a file system/g;
+      /process 0 trains into this folder, but it does not exist here: runs of several hosts need a shared file system/g;
     expect(err.match(text)).toHaveLength(2);
   });
 });

@@ -214,7 +214,7 @@ describeWith(posix, "a disk that is full", () => {
     const failed = await limited(24, train("full", "--steps", "12"));
     expect(failed.code).toBe(1);
     expect(failed.err).toMatch(
-      /the checkpoint of step 6 could not be written \(EFBIG\): the disk is full, it needs \d{5} bytes and \d+ are free: .*untouched\ntraining goes on/,
+      /the checkpoint of step 6 could not be written \(EFBIG\): the disk is full, it needs \d{5} bytes and \d+ are free: .*untouched\ntraining continues/,
     );
     expect(failed.err.trim().split("\n").at(-1)).toMatch(
       /^shardwise: .*full\/checkpoints, byte 0: .*of step 9/,
@@ -236,10 +236,10 @@ describeWith(posix, "a disk that is full", () => {
     writeFileSync(file, kept + filler);
     const { code, err } = await limited(96, train("metrics", "--steps", "8"));
     expect(err).toContain("metrics.jsonl could not be written (EFBIG");
-    expect(err).toContain("training goes on");
+    expect(err).toContain("training continues");
     expect(readFileSync(file, "utf8")).toBe(kept + filler);
     expect(code).toBe(1);
-    expect(err).toContain("the checkpoint of step 8 is complete: go on from it with --resume");
+    expect(err).toContain("the checkpoint of step 8 is complete: continue from it with --resume");
     expect(err).not.toContain("    at ");
   });
 });

@@ -4,19 +4,19 @@ import { ModuleError } from "./errors.js";
 import type { Scope } from "./scope.js";
 
 /** What surrounds the code of a module while it runs. */
-export interface Frame {
+export interface ModuleScope {
   /** Where `nn.param` and new modules belong. */
   readonly scope: Scope;
-  /** The places of modules that were created elsewhere and given in the configuration. */
+  /** Scopes of modules that were created elsewhere and passed in the configuration. */
   readonly adopted: ReadonlyMap<object, Scope>;
   /** Scopes of a lifted call with those that stand in for them inside. */
   readonly lifted: readonly (readonly [outer: Scope, inner: Scope])[];
-  /** Whether an `init` or `apply` starts here, so that frames below do not count. */
+  /** Whether an `init` or `apply` starts here, so that the scopes around it do not count. */
   readonly isTop: boolean;
 }
 
 /** The modules around the code that runs now, outermost first. */
-const frames = new Ambient<readonly Frame[]>({
+const scopes = new Ambient<readonly ModuleScope[]>({
   name: "module",
   initial: [],
   setBy: "a module",
@@ -24,14 +24,14 @@ const frames = new Ambient<readonly Frame[]>({
 });
 
 /** Runs `fn` inside a module. */
-export function inFrame<T>(frame: Partial<Frame> & Pick<Frame, "scope">, fn: () => T): T {
-  const inner = [...frames.peek(), { adopted: new Map(), lifted: [], isTop: false, ...frame }];
-  return frames.within(inner, () => inModule(frame.scope.path.join("/"), fn));
+export function inModuleScope<T>(entry: Partial<ModuleScope> & Pick<ModuleScope, "scope">, fn: () => T): T {
+  const inner = [...scopes.peek(), { adopted: new Map(), lifted: [], isTop: false, ...entry }];
+  return scopes.within(inner, () => inModule(entry.scope.path.join("/"), fn));
 }
 
 /** The scope of the module that runs now, or `undefined` outside of modules. */
 export function scopeOrNone(): Scope | undefined {
-  return frames.get().at(-1)?.scope;
+  return scopes.get().at(-1)?.scope;
 }
 
 /** The scope of the module that runs now. */
@@ -44,12 +44,12 @@ export function currentScope(caller: string): Scope {
   );
 }
 
-/** The place that a running module gave to an instance of its configuration. */
+/** The scope that a running module gave to a module passed in its configuration. */
 export function adoptedScope(instance: object): Scope | undefined {
-  for (const frame of frames.get().toReversed()) {
-    const scope = frame.adopted.get(instance);
+  for (const entry of scopes.get().toReversed()) {
+    const scope = entry.adopted.get(instance);
     if (scope) return scope;
-    if (frame.isTop) return undefined;
+    if (entry.isTop) return undefined;
   }
   return undefined;
 }
@@ -57,7 +57,7 @@ export function adoptedScope(instance: object): Scope | undefined {
 /** The scope that stands in for the given one inside the lifted calls that run now. */
 export function resolveScope(scope: Scope): Scope {
   let resolved = scope;
-  for (const { lifted } of frames.get()) {
+  for (const { lifted } of scopes.get()) {
     for (const [outer, inner] of lifted) {
       const steps = resolved.stepsFrom(outer);
       if (!steps) continue;

@@ -1,5 +1,5 @@
 import type { Tensor } from "../trace/tensor.js";
-import { currentScope, inFrame, scopeOrNone } from "./context.js";
+import { currentScope, inModuleScope, scopeOrNone } from "./context.js";
 import { ModuleError } from "./errors.js";
 import { type CollectionFilter, inFilter, intersectFilters, isEmptyFilter, unionFilters } from "./filter.js";
 import {
@@ -160,7 +160,7 @@ export function liftScopes(scopes: readonly Scope[], filters: LiftFilters): Lift
       const pairs = scopes.map((outer, i) => [outer, inner[i] ?? outer] as const);
       const first = inner[0];
       if (!first) throw new ModuleError("lift", "a lifted call has no scope");
-      const result = inFrame({ scope: placeOfCode(pairs) ?? first, lifted: pairs }, fn);
+      const result = inModuleScope({ scope: placeOfCode(pairs) ?? first, lifted: pairs }, fn);
       const outs = group(
         inner.map((scope) => scope.mutableCollections()),
         filters.outs,

@@ -3,7 +3,7 @@ import { type ArgumentKind, need, needIfGiven } from "../ir/arguments.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { adoptedScope, currentScope, inFrame, resolveScope, scopeOrNone } from "./context.js";
+import { adoptedScope, currentScope, inModuleScope, resolveScope, scopeOrNone } from "./context.js";
 import { ModuleError } from "./errors.js";
 import { type CollectionFilter, DenyList, unionFilters } from "./filter.js";
 import { intercepted } from "./intercept.js";
@@ -305,7 +305,7 @@ function runAt(
   const adopted = adopt(config, scope, definition);
   const call = { path: scope.path, moduleName: definition.name, method, args, result: undefined as unknown };
   observed.get()?.push(call);
-  return inFrame({ scope, adopted, isTop }, () => {
+  return inModuleScope({ scope, adopted, isTop }, () => {
     const original = (...given: readonly unknown[]) => run(config)(...given);
     const { path, moduleName } = call;
     const result = intercepted({ module: instance, moduleName, path, method, original })(...args);

@@ -1,4 +1,4 @@
-/** Training for real: data, tokenisers, checkpoints, and what tells how a run goes. */
+/** Training runs: data, tokenisers, checkpoints, metrics and reports. */
 import "./install.js";
 
 export { type RunConfig, readRunConfig, runSchema } from "./config/runConfig.js";

@@ -8,17 +8,17 @@ import type { StepMemory, Training } from "../step/training.js";
 import type { RunConfig } from "./runConfig.js";
 import { runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
 
-/** What one step of a run takes of each device's memory. */
+/** The memory that one step of a run needs on each device. */
 export function memoryNeed(training: Training, config: RunConfig): StepMemory {
   return training.memory(abstractTree(training.types), batchType(config));
 }
 
-/** All bytes of a need. */
+/** The sum of all parts of a memory need, in bytes. */
 export function totalBytes({ inputs, outputs, intermediate }: StepMemory): number {
   return inputs + outputs + intermediate;
 }
 
-/** How many bytes each device of a mesh can have; nothing where its engine does not say. */
+/** The memory limit of each device of a mesh in bytes; undefined if its engine has none. */
 function bytesPerDevice(mesh: Mesh): number | undefined {
   const { engine, deviceIds } = mesh;
   const limits = deviceIds.flatMap((device) => {
@@ -30,15 +30,15 @@ function bytesPerDevice(mesh: Mesh): number | undefined {
 }
 
 /**
- * Refuses a run whose steps need more memory than its devices can have, before anything is made there: the error
- * compares the two, and tells what changed settings would need.
+ * Rejects a run whose steps need more memory than its devices have, before anything is allocated: the error compares
+ * the two, and lists what changed settings would need.
  *
- * @param vocabSize that of the tokeniser
+ * @param vocabSize the vocabulary size of the tokeniser
  */
 export function checkMemory(config: RunConfig, vocabSize: number, training: Training, mesh: Mesh): void {
   const limit = bytesPerDevice(mesh);
   if (limit === undefined) return;
-  // An estimate from types alone is enough for nearly all runs, and several times quicker than a plan.
+  // An estimate from types alone is enough for nearly all runs, and several times faster than a memory plan.
   const bound = training.cost(abstractTree(training.types), batchType(config)).peakBytes;
   if (1.1 * bound <= limit) return;
   const need = memoryNeed(training, config);
@@ -67,12 +67,12 @@ export function batchType({ data: { batch, sequence } }: RunConfig) {
 }
 
 interface Alternative {
-  /** As it is written on the command line. */
+  /** As written on the command line. */
   readonly option: string;
   readonly changed: RunConfig;
 }
 
-/** Settings that need less memory, one change at a time. */
+/** Changes of one setting each that reduce memory. */
 function alternatives(config: RunConfig): Alternative[] {
   const { model, mesh, data, optimizer } = config;
   const parts = mesh.data * mesh.fsdp * (mesh.pipe > 1 ? config.pipeline.microbatches : 1);

@@ -17,10 +17,10 @@ import {
 } from "../../optim/index.js";
 import type { RunConfig } from "./runConfig.js";
 
-/** The share of the highest learning rate that is left at the end of a falling schedule. */
+/** Final learning rate of a decaying schedule, as a share of the highest one. */
 const finalShare = 0.1;
 
-/** The learning rate of every step. */
+/** The learning rate schedule of a run. */
 export function runSchedule({ optimizer, steps }: RunConfig): Schedule {
   const { learningRate: peak, schedule } = optimizer;
   const warmupSteps = Math.min(optimizer.warmup, steps - 1);

@@ -19,7 +19,7 @@ import {
 } from "./schema.js";
 
 /**
- * The default batch: about 16 examples, which devices along `data` share equally, and which split further into
+ * The default batch size: about 16 examples, divisible by the number of devices along `data` and further into
  * micro-batches and over two devices of another axis.
  */
 export function defaultBatch(numDevices: number): number {
@@ -116,7 +116,7 @@ export const runSchema = {
 /** The configuration of a training run. */
 export type RunConfig = Config<typeof runSchema>;
 
-/** Throws unless a value has the parts of a run's configuration; `readRunConfig` makes right ones. */
+/** Throws unless a value has the parts of a run's configuration; `readRunConfig` makes valid ones. */
 export function needRunConfig(config: RunConfig, caller: string): void {
   need("object", config, "the configuration", caller);
   for (const part of ["model", "mesh", "pipeline", "data", "optimizer", "engine"] as const) {
@@ -124,7 +124,7 @@ export function needRunConfig(config: RunConfig, caller: string): void {
   }
 }
 
-/** What a run asks of its engine, where it does not leave that to it. */
+/** The engine settings that a run sets explicitly. */
 export function engineSettings({ engine, precision, reduction }: RunConfig): EngineSettings {
   const { memory, deadline } = engine;
   return {
@@ -136,10 +136,10 @@ export function engineSettings({ engine, precision, reduction }: RunConfig): Eng
 }
 
 /**
- * Reads a run's configuration and checks that its parts fit together; all violations are listed. Where any axis of
- * the mesh is named, those that are not have one device.
+ * Reads a run's configuration and checks that its parts fit together; all violations are listed. If any axis of the
+ * mesh is set, the others have one device.
  *
- * @param devices how many devices there are, where that is not the number of cores
+ * @param devices the number of devices; the number of cores by default
  */
 export function readRunConfig(
   json: unknown,
@@ -166,7 +166,7 @@ export function readRunConfig(
     }
   }
   const { config, violations, unread } = readConfig(runSchema, json, [...settings, ...others]);
-  // What a field that could not be read has to do with others is not known yet.
+  // A field that could not be read has no value to compare with others yet.
   const known = crossViolations(config).filter(({ fields }) => !fields.some((path) => unread.includes(path)));
   return { config, violations: [...violations, ...known.map(({ text }) => text)], unread };
 }
@@ -174,19 +174,19 @@ export function readRunConfig(
 /** Vocabularies are filled up to a multiple of this, so that they split over any usual number of devices. */
 const vocabMultiple = 96;
 
-/** The model's part of a run's configuration. @param vocabSize that of the tokeniser */
+/** The model's part of a run's configuration. @param vocabSize the vocabulary size of the tokeniser */
 export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfig {
   return { ...model, vocabSize: Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
 }
 
-/** The schedules with one part of the model on every stage. */
+/** The schedules that hold one part of the model on every stage. */
 const onePart: readonly ScheduleName[] = ["gpipe", "1f1b", "zb-h1", "zb-h2"];
 
-/** Into how many parts a field makes something split. */
+/** A field that requires another to be divisible by its value. */
 interface Way {
   readonly field: string;
   readonly ways: number;
-  /** What the field is called in messages, when not by its path. */
+  /** Name of the field in messages, if not its path. */
   readonly what?: string;
 }
 

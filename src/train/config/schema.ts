@@ -2,7 +2,7 @@ import { describe } from "../../ir/describe.js";
 import { nearest } from "../../ir/nearest.js";
 import { isObject } from "../files/json.js";
 
-/** What a field of a configuration accepts; gives the value, or a sentence about what is wrong with it. */
+/** A field of a configuration: its default, and how a value is read and checked. */
 export interface Field<T> {
   readonly kind: "field";
   readonly default: T;
@@ -10,7 +10,7 @@ export interface Field<T> {
   readonly help: string;
   /** What the field accepts, in a few words. */
   readonly accepts: string;
-  /** Reads a value from a file (any JSON) or from a flag (text). */
+  /** Reads a value from a file (any JSON) or from a flag (a string); gives the value or what is wrong with it. */
   readonly read: (value: unknown) => { readonly value: T } | { readonly problem: string };
 }
 
@@ -29,10 +29,10 @@ function isField(node: Field<unknown> | Schema): node is Field<unknown> {
 }
 
 /**
- * A field by how it is read.
+ * Makes a field from its parser.
  *
- * @param parse gives undefined for what the field does not accept
- * @param hint comes after what it accepts, in messages about a value that is not
+ * @param parse returns undefined for values that the field does not accept
+ * @param hint appended to the message about a value that is not accepted
  */
 function field<T>(
   value: T,
@@ -49,7 +49,7 @@ function field<T>(
   return { kind: "field", default: value, help, accepts, read };
 }
 
-/** A number that `nearest` leaves as it is; of others it gives the nearest one that is accepted. */
+/** A number field. @param nearest returns an accepted number unchanged, and for others the nearest accepted one */
 function numeric(
   value: number,
   help: string,
@@ -107,7 +107,7 @@ export function flag(value: boolean, help: string): Field<boolean> {
   });
 }
 
-/** Something that `auto` leaves to whoever uses it, or a value that is read from a string or a number. */
+/** `auto`, which leaves the choice to the user of the field, or a value parsed from a string or a number. */
 export function automatic(
   help: string,
   accepts: string,
@@ -135,7 +135,7 @@ export interface Setting {
   readonly value: unknown;
 }
 
-/** A configuration, and everything that is wrong with what it was made from. */
+/** A configuration, and everything that is wrong with its sources. */
 export interface ReadConfig<S extends Schema> {
   readonly config: Config<S>;
   readonly violations: readonly string[];
@@ -143,7 +143,7 @@ export interface ReadConfig<S extends Schema> {
   readonly unread: readonly string[];
 }
 
-/** Reads a configuration from JSON and settings that override it; what is not given has its default. */
+/** Reads a configuration from JSON and settings that override it; fields that are not given have their default. */
 export function readConfig<S extends Schema>(
   schema: S,
   json: unknown,

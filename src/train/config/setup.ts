@@ -1,4 +1,4 @@
-/** What commands make of a run's configuration before they do anything with it. */
+/** What commands derive from a run's configuration before they start: its mesh and its compiled functions. */
 
 import { join } from "node:path";
 import { sharedEngine } from "../../engines/default.js";
@@ -17,7 +17,7 @@ export function checkpointFolder(run: string): string {
   return join(run, "checkpoints");
 }
 
-/** Makes the mesh of a run, on the process's shared engine unless another is given. */
+/** Makes the mesh of a run, on the shared engine of the process unless another is given. */
 export function runMesh(config: RunConfig, engine?: Engine): Mesh {
   needRunConfig(config, "trainRun");
   const { data, fsdp, pipe, model } = config.mesh;
@@ -29,19 +29,19 @@ export function runMesh(config: RunConfig, engine?: Engine): Mesh {
 
 const isEmpty = (settings: object): boolean => Object.keys(settings).length === 0;
 
-/** What was made last for runs on an engine: one that is taken up again, or has another seed, needs the same. */
+/** Recently compiled functions by engine: a run that is resumed or has another seed needs the same ones. */
 const trainings = new WeakMap<Engine, Recent<Training>>();
 
-/** Maximum number that are kept; each keeps what it compiled on its devices. */
-const mostTrainings = 4;
+/** Maximum number of entries to cache; each keeps its compiled programs on its devices. */
+const maxTrainings = 4;
 
-/** The compiled functions of a run: those of the last runs of this process with the same model, optimiser and mesh. */
+/** The compiled functions of a run: reused from recent runs of this process with the same model, optimiser and mesh. */
 export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
   const { optimizer, steps, pipeline, tensor } = config;
   const { paramDtype } = config.model;
   const model = modelConfig(config, vocabSize);
   const { engine, axes, deviceIds } = mesh;
-  const recent = trainings.get(engine) ?? new Recent<Training>(mostTrainings);
+  const recent = trainings.get(engine) ?? new Recent<Training>(maxTrainings);
   trainings.set(engine, recent);
   const key = JSON.stringify([model, optimizer, steps, paramDtype, pipeline, tensor, axes, deviceIds]);
   return recent.get(key, () =>
@@ -64,12 +64,14 @@ export function splittingAxes(shape: Readonly<Record<string, number>>): string[]
   return Object.entries(shape).flatMap(([axis, size]) => (size > 1 ? [`${axis}=${size}`] : []));
 }
 
-/** The vocabulary is known only when the text is read; bytes have this many, a trained one what was asked for. */
+/**
+ * The vocabulary size to expect before the text is read: that of bytes, or the requested one of a trained tokeniser.
+ */
 export function expectedVocabulary({ data }: RunConfig): number {
   return data.tokenizer === "bytes" ? byteTokenizer().vocabSize : data.vocabSize;
 }
 
-/** The number of parameters of a state, given its types. */
+/** The number of parameters of a state, from its types. */
 export function numParameters({ params }: Pick<Training["types"], "params">): number {
   return namedLeaves(params, "numParameters").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
 }

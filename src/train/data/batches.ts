@@ -6,23 +6,23 @@ import { at } from "../../ir/shape.js";
 import type { Json } from "../files/checkpointManifest.js";
 import type { TokenSource } from "./tokenShards.js";
 
-/** More tokens than this are in no memory. */
+/** Larger batches would not fit in memory. */
 const maxElements = 2 ** 31;
 
 /** Options of {@link openBatches}. */
 export interface BatchesOptions {
-  /** The number of tokens that a row is trained on. */
+  /** The number of tokens per row. */
   readonly sequenceLength: number;
-  /** The number of rows of a batch on all ranks together. */
+  /** The number of rows of a batch over all ranks. */
   readonly batchSize: number;
-  /** Chooses the order of the rows. */
+  /** Seed of the order of rows. */
   readonly seed?: number;
-  /** Whether every epoch has an order of its own (the default) or that of the data. */
+  /** Whether rows are shuffled anew in every epoch (the default) or keep the order of the data. */
   readonly shuffle?: boolean;
   /** Which part of each batch this process reads; all of it by default. */
   readonly rank?: number;
   readonly numRanks?: number;
-  /** Where to go on, as {@link Batches.position} said. */
+  /** Where to continue, as returned by {@link Batches.position}. */
   readonly position?: Json;
 }
 
@@ -36,14 +36,14 @@ export interface Batch {
 }
 
 /**
- * An endless stream of batches. Row i of the stream depends on seed and i alone: not on the number of ranks,
- * on the batch size or on where the stream was taken up again.
+ * An endless stream of batches. Row i of the stream depends on seed and i alone: not on the number of ranks, the batch
+ * size or where the stream was resumed.
  */
 export class Batches {
   private readonly source: TokenSource;
   private readonly options: Required<Omit<BatchesOptions, "position">>;
   private readonly numRows: number;
-  /** The number of rows given out to all ranks. */
+  /** The number of rows returned so far over all ranks. */
   private rows: number;
   private ahead: { readonly rows: number; readonly batch: Promise<Batch> } | undefined;
 
@@ -94,26 +94,26 @@ export class Batches {
     return this.numRows;
   }
 
-  /** The next batch of this rank; the one after it is read meanwhile. */
+  /** The next batch of this rank; prefetches the one after it. */
   async next(): Promise<Batch> {
     const { batchSize } = this.options;
     const batch = this.ahead?.rows === this.rows ? this.ahead.batch : this.readAt(this.rows);
     const result = await batch;
     this.rows += batchSize;
     const following = this.readAt(this.rows);
-    // A failure is reported by the call that would return the batch.
+    // A failure is thrown by the call that would return the batch.
     following.catch(() => {});
     this.ahead = { rows: this.rows, batch: following };
     return result;
   }
 
-  /** How far the stream is, for a checkpoint: everything after the last batch that `next` returned. */
+  /** The position of the stream, for a checkpoint: just after the last batch that `next` returned. */
   position(): Json {
     const { seed, shuffle, sequenceLength } = this.options;
     return { rows: this.rows, seed, shuffle, sequenceLength, data: this.source.fingerprint };
   }
 
-  /** The row of the data at a place of the stream. */
+  /** The row of the data at a position of the stream. */
   rowAt(place: number): number {
     const epoch = Math.floor(place / this.numRows);
     const index = place % this.numRows;
@@ -180,8 +180,8 @@ export function openBatches(source: TokenSource, options: BatchesOptions): Batch
 }
 
 /**
- * The place of `index` in a shuffled order of `size`, without a list of them all: a Feistel network over the
- * next power of four, applied again to what falls outside.
+ * Where a pseudo-random permutation of `size` elements maps `index`, without storing the permutation: a Feistel network
+ * over the next power of four, applied again to results outside of the range.
  */
 export function permute(index: number, size: number, seed: number, epoch: number): number {
   let halfBits = 1;
@@ -204,7 +204,7 @@ export function permute(index: number, size: number, seed: number, epoch: number
   return value;
 }
 
-/** A number of 32 bits that looks random. */
+/** Mixes the bits of a number to a pseudo-random 32-bit one. */
 function mix(value: number): number {
   let x = value | 0;
   x = Math.imul(x ^ (x >>> 16), 0x7feb352d);

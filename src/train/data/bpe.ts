@@ -12,39 +12,39 @@ import {
 import { within } from "./stoppable.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
 
-/** A token that is found in the text before anything else. */
+/** A token that is matched in the text before any other. */
 export interface AddedToken {
   readonly id: number;
   readonly content: string;
-  /** Whether it is not a text but a mark, such as the end of a document. */
+  /** Whether it is a marker, such as the end of a document, and not part of the text. */
   readonly special: boolean;
-  /** Whether it is found in the normalised text, in its own normalised form; false by default. */
+  /** Whether it is matched, normalised, in the normalised text; false by default. */
   readonly normalized?: boolean;
 }
 
-/** What is done with pieces of text: a pattern cuts them, `prefixSpace` puts a space before those without one. */
+/** A pre-tokenisation step: a pattern splits pieces of text, `prefixSpace` puts a space before those without one. */
 export type Cut = RegExp | "prefixSpace";
 
 /** The parts of a byte-level BPE tokeniser. */
 export interface BpeModel {
-  /** The tokens by number; each character stands for a byte. */
+  /** Tokens by id; each character stands for a byte. */
   readonly vocab: readonly string[];
-  /** Pairs of tokens that are joined, the most urgent first. */
+  /** Pairs of tokens to merge, highest priority first. */
   readonly merges: readonly (readonly [left: number, right: number, joined: number])[];
   readonly addedTokens: readonly AddedToken[];
-  /** How text is cut into pieces, one after the other; no merge crosses them. */
+  /** The steps that split text into pieces, in order; no merge crosses pieces. */
   readonly cuts: readonly Cut[];
-  /** The form of Unicode into which text is brought first. */
+  /** The Unicode normalisation form applied first. */
   readonly normalize?: "NFC" | "NFD" | "NFKC" | "NFKD";
-  /** Whether a piece that is a token itself is taken as it is. */
+  /** Whether a piece that is itself a token is not merged from its bytes. */
   readonly ignoreMerges?: boolean;
 }
 
-/** Pieces of the text whose tokens are remembered. */
-const maxRemembered = 100_000;
+/** Maximum number of pieces whose tokens are cached. */
+const maxCached = 100_000;
 const longestRemembered = 64;
 
-/** Throws unless a model has the form of one; those of files are checked in full. */
+/** Throws unless the parts of a model have the right types; models read from files are checked in full. */
 export function checkModel(model: BpeModel, caller = "BpeTokenizer"): void {
   need("object", model, "the model", caller);
   need("strings", model.vocab, "the vocabulary", caller);
@@ -55,18 +55,16 @@ export function checkModel(model: BpeModel, caller = "BpeTokenizer"): void {
     need("object", token, "an added token", caller);
     need("string", token.content, "the text of an added token", caller);
     if (!(Number.isInteger(token.id) && token.id >= 0 && token.id < maxTokens)) {
-      throw new ValueError(
-        `[${caller}] the added token ${token.content} has the number ${describe(token.id)}`,
-      );
+      throw new ValueError(`[${caller}] the added token ${token.content} has the id ${describe(token.id)}`);
     }
   }
   for (const merge of model.merges) need("integers", merge, "a merge", caller);
 }
 
-/** Larger vocabularies are in no memory. */
+/** Larger vocabularies would not fit in memory. */
 const maxTokens = 2 ** 24;
 
-/** A tokeniser that joins bytes to the words and parts of words of its vocabulary. */
+/** A byte-level BPE tokeniser: merges bytes to the words and subwords of its vocabulary. */
 export class BpeTokenizer implements Tokenizer {
   readonly model: BpeModel;
   readonly vocabSize: number;
@@ -75,7 +73,7 @@ export class BpeTokenizer implements Tokenizer {
   private readonly byteTokens: readonly number[];
   private readonly ranks = new Map<number, { readonly rank: number; readonly joined: number }>();
   private readonly wholeTokens: ReadonlyMap<string, number>;
-  /** Added tokens in the order in which they are looked for: those of the raw text come first. */
+  /** Added tokens in the order in which they are matched: those of the raw text come first. */
   private readonly rawMarks: Marks | undefined;
   private readonly normalizedMarks: Marks | undefined;
   private readonly remembered = new Map<string, readonly number[]>();
@@ -95,7 +93,7 @@ export class BpeTokenizer implements Tokenizer {
       isNormalized(token) ? { ...token, content: this.normalize(token.content) } : token,
     );
     const added = new Map(addedTokens.map(({ id, content }) => [id, content]));
-    // An added token that is also the sign of a byte stays that byte: other characters need it.
+    // An added token that is also the character of a byte stays that byte: other characters need it.
     for (const id of byteTokens) added.delete(id);
     this.bytes = Array.from({ length: this.vocabSize }, (_, id) => {
       const text = added.get(id);
@@ -148,7 +146,7 @@ export class BpeTokenizer implements Tokenizer {
       if (!known) {
         known = this.encodePiece(piece);
         if (piece.length <= longestRemembered) {
-          if (this.remembered.size >= maxRemembered) this.remembered.clear();
+          if (this.remembered.size >= maxCached) this.remembered.clear();
           this.remembered.set(piece, known);
         }
       }
@@ -162,12 +160,12 @@ export class BpeTokenizer implements Tokenizer {
       const whole = this.wholeTokens.get(characters(bytes));
       if (whole !== undefined) return [whole];
     }
-    // Bytes that the vocabulary does not have are left out, as the reference does without an unknown token.
+    // Bytes that the vocabulary does not have are dropped, as the reference does without an unknown token.
     const symbols = Array.from(bytes, (byte) => at(this.byteTokens, byte)).filter((token) => token >= 0);
     return symbols.length <= 32 ? this.joinShort(symbols) : this.joinLong(symbols);
   }
 
-  /** Joins the most urgent pair until there is none. */
+  /** Merges the pair with the highest priority until no pair is left. */
   private joinShort(symbols: number[]): number[] {
     for (;;) {
       let best = -1;
@@ -189,7 +187,7 @@ export class BpeTokenizer implements Tokenizer {
     const n = symbols.length;
     const next = Int32Array.from(symbols, (_, i) => (i + 1 < n ? i + 1 : -1));
     const previous = Int32Array.from(symbols, (_, i) => i - 1);
-    // An entry is rank · n + position, so that the smallest is the most urgent and then the leftmost.
+    // An entry is rank · n + position, so that the smallest has the highest priority and is then the leftmost.
     const heap: number[] = [];
     const pairAt = (i: number) => {
       const right = next[i] ?? -1;
@@ -218,7 +216,7 @@ export class BpeTokenizer implements Tokenizer {
   }
 }
 
-/** Texts that are tokens wherever they stand. */
+/** Strings that are tokens wherever they occur. */
 interface Marks {
   readonly pattern: RegExp;
   readonly ids: ReadonlyMap<string, number>;
@@ -227,7 +225,7 @@ interface Marks {
 function marksOf(tokens: readonly AddedToken[]): Marks | undefined {
   const contents = tokens.map(({ content }) => content).filter((content) => content !== "");
   if (contents.length === 0) return undefined;
-  // Of two tokens that begin alike the longer one is found.
+  // Of two tokens with a common prefix the longer one is matched.
   const alternatives = contents.sort((a, b) => b.length - a.length).map(escapePattern);
   return {
     pattern: new RegExp(alternatives.join("|"), "gu"),
@@ -235,7 +233,7 @@ function marksOf(tokens: readonly AddedToken[]): Marks | undefined {
   };
 }
 
-/** The numbers of the marks in a text, and the texts between them that are not empty. */
+/** The ids of the marks in a text, and the non-empty strings between them. */
 function* findMarks(text: string, marks: Marks | undefined): Generator<string | number> {
   let start = 0;
   for (const match of marks ? text.matchAll(marks.pattern) : []) {
@@ -252,27 +250,27 @@ function characters(bytes: Uint8Array): string {
   return text;
 }
 
-/** A pattern that matches exactly this text. */
+/** A pattern that matches exactly this string. */
 export function escapePattern(text: string): string {
   return text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&");
 }
 
-/** Patterns of our own, whose time grows with the text alone. */
+/** Patterns known to run in linear time. */
 const trusted = new Set([translatePattern(gpt2Pattern).source, "\\p{N}", "\\p{N}+"]);
 
-/** How long foreign patterns may take, in milliseconds: for any text, and for each character more. */
-const patience = { atAll: 1500, character: 0.02 };
+/** Time limit of other patterns in milliseconds: a base, and an allowance per character. */
+const timeLimit = { base: 1500, perCharacter: 0.02 };
 
-/** Cuts text by patterns, each within the pieces of the one before; what a pattern leaves is a piece too. */
+/** Splits text by patterns, each within the pieces of the one before; the text between matches is a piece, too. */
 export function cut(text: string, cuts: readonly Cut[]): string[] {
   const isTrusted = cuts.every((step) => step === "prefixSpace" || trusted.has(step.source));
   if (isTrusted) return cutPieces(text, cuts);
-  const limit = Math.ceil(patience.atAll + patience.character * text.length);
+  const limit = Math.ceil(timeLimit.base + timeLimit.perCharacter * text.length);
   const done = within(limit, () => cutPieces(text, cuts));
   if (done) return done.result;
   const patterns = cuts.filter((step) => step !== "prefixSpace").map((step) => String(step).slice(0, 80));
   throw new ValueError(
-    `[tokenizer] the patterns ${patterns.slice(0, 3).join(", ")}${patterns.length > 3 ? ", …" : ""} did not cut a text of ${text.length} characters within ${limit} ms: they backtrack without end, use another tokenizer`,
+    `[tokenizer] the patterns ${patterns.slice(0, 3).join(", ")}${patterns.length > 3 ? ", …" : ""} did not cut a text of ${text.length} characters within ${limit} ms: they backtrack excessively, use another tokenizer`,
   );
 }
 
@@ -298,7 +296,7 @@ function split(piece: string, pattern: RegExp): string[] {
   return parts;
 }
 
-/** Adds a number to a binary heap. */
+/** Pushes a number onto a binary min-heap. */
 export function pushHeap(heap: number[], value: number): void {
   let i = heap.length;
   heap.push(value);
@@ -312,7 +310,7 @@ export function pushHeap(heap: number[], value: number): void {
   heap[i] = value;
 }
 
-/** Takes the smallest number out of a binary heap. */
+/** Pops the smallest number of a binary min-heap. */
 export function popHeap(heap: number[]): number | undefined {
   const top = heap[0];
   const last = heap.pop();

@@ -10,9 +10,9 @@ import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 export interface TrainBpeOptions {
   /** The number of tokens, bytes and special tokens included. */
   readonly vocabSize: number;
-  /** Marks with tokens of their own; `<|endoftext|>` by default. */
+  /** Markers that are tokens of their own; `<|endoftext|>` by default. */
   readonly specialTokens?: readonly string[];
-  /** Pairs that are rarer are not joined; 2 by default. */
+  /** Rarer pairs are not merged; 2 by default. */
   readonly minFrequency?: number;
 }
 
@@ -23,8 +23,8 @@ interface Word {
 }
 
 /**
- * Learns a byte-level BPE tokeniser from text, joining the most frequent pair of tokens again and again.
- * Of equally frequent pairs the one with the smaller tokens comes first, as in the reference implementation.
+ * Trains a byte-level BPE tokeniser, repeatedly merging the most frequent pair of tokens. Of equally frequent pairs the
+ * one with the smaller tokens comes first, as in the reference implementation.
  */
 export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptions): BpeTokenizer {
   needOptions<TrainBpeOptions>(
@@ -55,7 +55,7 @@ export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptio
   return new BpeTokenizer(model);
 }
 
-/** Pairs of tokens are numbers: left · 2²⁰ + right. */
+/** A pair of tokens is encoded as left · 2²⁰ + right. */
 const maxVocabSize = 2 ** 20;
 
 function countWords(text: string | Iterable<string>, cuts: readonly Cut[]): [string, number][] {
@@ -70,7 +70,7 @@ function learnMerges(words: readonly Word[], vocab: string[], vocabSize: number,
   const pairs = new PairCounts(words);
   const queue = new PairQueue();
   for (const [pair, count] of pairs.counts) queue.push(pair, count);
-  // Tokens with the same text are one token, whichever pair they were joined from.
+  // Tokens with the same text are one token, whichever pair they were merged from.
   const tokens = new Map(vocab.map((token, id) => [token, id]));
   const merges: [number, number, number][] = [];
   while (vocab.length < vocabSize) {
@@ -78,7 +78,7 @@ function learnMerges(words: readonly Word[], vocab: string[], vocabSize: number,
     if (!top) break;
     const current = pairs.counts.get(top.pair) ?? 0;
     if (current !== top.count) {
-      // The count was lowered since; the pair waits for its turn again.
+      // The count has decreased since; the pair is queued again.
       queue.push(top.pair, current);
       continue;
     }
@@ -97,7 +97,7 @@ function learnMerges(words: readonly Word[], vocab: string[], vocabSize: number,
   return merges;
 }
 
-/** How often every pair of tokens stands in the words, and in which. */
+/** How often every pair of tokens occurs, and in which words. */
 class PairCounts {
   readonly counts = new Map<number, number>();
   private readonly places = new Map<number, Set<number>>();
@@ -110,7 +110,7 @@ class PairCounts {
     });
   }
 
-  /** Makes one token of a pair wherever it stands. @returns the pairs that became more frequent */
+  /** Merges a pair to one token wherever it occurs. @returns the pairs that became more frequent */
   join(left: number, right: number, joined: number): ReadonlySet<number> {
     const pair = left * maxVocabSize + right;
     const raised = new Set<number>();

@@ -1,7 +1,7 @@
-/** How byte-level tokenisers write bytes as characters and cut text into words. */
+/** How byte-level tokenisers write bytes as characters and split text into words. */
 import { ValueError } from "../../ir/errors.js";
 
-/** The pattern by which GPT-2 cuts text: contractions, words, numbers, other signs, space. */
+/** The pattern by which GPT-2 splits text: contractions, words, numbers, punctuation, whitespace. */
 export const gpt2Pattern =
   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -19,7 +19,7 @@ export const bytesByCharacter: ReadonlyMap<string, number> = new Map(
   byteCharacters.map((character, byte) => [character, byte]),
 );
 
-/** The bytes of a token as they are written in a vocabulary, or undefined if it is not written that way. */
+/** The bytes of a token of a vocabulary, or undefined if one of its characters stands for no byte. */
 export function bytesOfToken(token: string): number[] | undefined {
   const bytes: number[] = [];
   for (const character of token) {
@@ -30,7 +30,7 @@ export function bytesOfToken(token: string): number[] | undefined {
   return bytes;
 }
 
-/** What a class of characters is called in JavaScript, where `\d` and `\w` know only ASCII. */
+/** Character classes in JavaScript's syntax, where `\d` and `\w` match only ASCII. */
 const unicodeClasses: ReadonlyMap<string, string> = new Map([
   ["s", "\\p{White_Space}"],
   ["S", "\\P{White_Space}"],
@@ -39,16 +39,16 @@ const unicodeClasses: ReadonlyMap<string, string> = new Map([
   ["w", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"],
 ]);
 
-/** The reference takes these for parts of words as well, but only outside of brackets. */
+/** The reference counts these as word characters as well, but only outside of brackets. */
 const latinFractions = "\\xb2\\xb3\\xb9\\xbc-\\xbe";
 
 /** The kinds of groups that mean the same in both syntaxes; `(?i:` is written out. */
 const groups = ["(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:"];
 
 /**
- * A pattern in the syntax of the reference implementation (that of Ruby) as a JavaScript one: classes mean
- * Unicode's, and `(?i:…)` is written out, which older engines do not know. What has another meaning in
- * JavaScript, or none, is an error.
+ * A pattern in the syntax of the reference implementation (that of Ruby) as a JavaScript one: classes mean Unicode's,
+ * and `(?i:…)` is written out, which older engines do not know. Syntax that has another meaning in JavaScript, or none,
+ * is an error.
  */
 export function translatePattern(pattern: string): RegExp {
   let out = "";

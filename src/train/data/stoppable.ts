@@ -1,4 +1,4 @@
-/** Work that can be stopped from outside, such as a regular expression that backtracks without end. */
+/** Work with a time limit, such as a regular expression that may backtrack exponentially. */
 import { createContext, Script } from "node:vm";
 import { lazily } from "../../ir/identity.js";
 
@@ -6,7 +6,7 @@ const prepared = lazily(() => ({ script: new Script("work()"), context: createCo
 
 /** What `work` returns, or undefined when it took longer than the given milliseconds. */
 export function within<T>(limitMs: number, work: () => T): { readonly result: T } | undefined {
-  // V8 looks for the end of the time also inside of regular expressions.
+  // V8 checks the timeout inside of regular expressions, too.
   const { script, context } = prepared();
   const before: unknown = context.work;
   let result: { readonly result: T } | undefined;
@@ -16,7 +16,7 @@ export function within<T>(limitMs: number, work: () => T): { readonly result: T 
   try {
     script.runInContext(context, { timeout: limitMs });
   } catch (error) {
-    // The error comes from the other context, whose class of errors is another one.
+    // The error comes from the other context, so `instanceof Error` is false.
     const code = typeof error === "object" && error !== null && "code" in error ? error.code : undefined;
     if (code !== "ERR_SCRIPT_EXECUTION_TIMEOUT") throw error;
   } finally {

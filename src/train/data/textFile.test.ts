@@ -38,8 +38,8 @@ const others: readonly (readonly [string, Uint8Array, string])[] = [
   ["safetensors", encodeSafetensors([["w", array]]), "this is a binary file, not text"],
   ["a NUL far behind", Buffer.from(`${text}\0`), `byte ${text.length}: this is a binary file, not text`],
   ["Latin-1", latin1("caf\xe9 "), "byte 3: the text is not UTF-8 here: convert it"],
-  ["JSON Lines", Buffer.from(lines(5)), "byte 0: every line is an object of JSON: write the field"],
-  ["one line of JSON", Buffer.from(lines(1)), "byte 0: every line is an object of JSON"],
+  ["JSON Lines", Buffer.from(lines(5)), "byte 0: every line is a JSON object: write the field"],
+  ["one line of JSON", Buffer.from(lines(1)), "byte 0: every line is a JSON object"],
 ];
 
 describe.each(others)("%s", (kind, bytes, message) => {

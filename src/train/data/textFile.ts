@@ -1,4 +1,7 @@
-/** Files of text to train on. What is no text is refused: a model learns bytes of any file without a complaint. */
+/**
+ * Files of text to train on. Anything else is rejected, because a model would train on the bytes of any file without an
+ * error.
+ */
 import { isUtf8 } from "node:buffer";
 import { readFile } from "node:fs/promises";
 import { extname } from "node:path";
@@ -21,7 +24,7 @@ const kinds: readonly (readonly [start: string, kind: string, advice: string])[]
   ["\xfe\xff", "text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"],
 ];
 
-/** How the bytes of any file are trained on when that is meant. */
+/** Advice for training on the bytes of a file on purpose. */
 const asTokens = "write its bytes as tokens with writeTokenShard";
 
 /** Reads a file of text in UTF-8. @returns its bytes */
@@ -33,7 +36,7 @@ export async function readTextFile(path: string): Promise<Uint8Array> {
   return bytes;
 }
 
-/** Throws where bytes are no text in UTF-8, or hold text in a form that is not meant to be learned. */
+/** Throws unless bytes are plain text in UTF-8. */
 export function checkText(bytes: Uint8Array, path: string): void {
   const start = Buffer.from(bytes.subarray(0, 16)).toString("latin1");
   const known = kinds.find(([magic]) => start.startsWith(magic));
@@ -50,15 +53,15 @@ export function checkText(bytes: Uint8Array, path: string): void {
   }
   if (extname(path) !== ".txt" && isJsonLines(bytes)) {
     const rule =
-      "every line is an object of JSON: write the field that holds the text to a text file, or give the file a name that ends with .txt to train on the JSON itself";
+      "every line is a JSON object: write the field that holds the text to a text file, or give the file a name that ends with .txt to train on the JSON itself";
     throw new FileError("text", path, 0, rule);
   }
 }
 
-/** So many bytes are looked at together: as a string they take little memory. */
+/** Number of bytes to check at once, which take little memory as a string. */
 const chunkBytes = 2 ** 20;
 
-/** Where bytes stop being UTF-8. */
+/** The offset of the first byte that is not valid UTF-8. */
 function firstNotUtf8(bytes: Uint8Array): number | undefined {
   if (isUtf8(bytes)) return undefined;
   for (let start = 0; start < bytes.length; ) {
@@ -72,7 +75,7 @@ function firstNotUtf8(bytes: Uint8Array): number | undefined {
   return undefined;
 }
 
-/** The first byte of a chunk for which a decoder puts a mark that the chunk does not hold itself. */
+/** The offset of the first byte that a decoder replaces by U+FFFD. */
 function firstReplaced(chunk: Uint8Array): number {
   const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(chunk);
   for (let at = text.indexOf("\uFFFD"); at >= 0; at = text.indexOf("\uFFFD", at + 1)) {
@@ -83,10 +86,10 @@ function firstReplaced(chunk: Uint8Array): number {
   return 0;
 }
 
-/** How much of a file is looked at to see whether its lines are JSON. */
+/** Number of bytes checked to see whether the lines of a file are JSON. */
 const lookBytes = 2 ** 22;
 
-/** Whether the first lines of a file, three of them or all where it has fewer, are objects of JSON. */
+/** Whether the first lines of a file, three of them or all if it has fewer, are JSON objects. */
 function isJsonLines(bytes: Uint8Array): boolean {
   if (bytes.find((byte) => byte > 0x20) !== 0x7b) return false;
   const text = new TextDecoder().decode(bytes.subarray(0, lookBytes));

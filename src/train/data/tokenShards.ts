@@ -81,21 +81,21 @@ interface Shard {
   readonly numTokens: number;
   readonly vocabSize: number;
   readonly sha256: string;
-  /** The number of tokens in the files before. */
+  /** The number of tokens in the preceding files. */
   readonly start: number;
 }
 
-/** A sequence of tokens that can be read from any place. */
+/** A sequence of tokens with random access. */
 export interface TokenSource {
   readonly numTokens: number;
   readonly vocabSize: number;
-  /** Tells different data apart, so that a position is not used with other data. */
+  /** Identifies the data, so that a position is not used with other data. */
   readonly fingerprint: string;
-  /** The tokens from `start` on. */
+  /** `length` tokens from `start` on. */
   read(start: number, length: number): Promise<Int32Array>;
 }
 
-/** The tokens of files, one after the other; only what is asked for is read. */
+/** The concatenated tokens of files, read on demand. */
 export class TokenShards implements TokenSource {
   readonly numTokens: number;
   readonly vocabSize: number;
@@ -202,9 +202,9 @@ async function readHeader(handle: FileHandle, path: string, start: number): Prom
   const crc = crc32c(header.subarray(0, 60));
   if (header.readUInt32LE(60) !== crc) throw fail(60, "the header is damaged: its checksum is wrong");
   const version = header.readUInt32LE(8);
-  if (version !== 1) throw fail(8, `version ${version} is not known; another release wrote this file`);
+  if (version !== 1) throw fail(8, `unknown version ${version}: another release wrote this file`);
   const width = header.readUInt32LE(12);
-  if (width !== 2 && width !== 4) throw fail(12, `tokens of ${width} bytes are not known`);
+  if (width !== 2 && width !== 4) throw fail(12, `tokens of ${width} bytes are not supported`);
   const count = header.readBigUInt64LE(16);
   if (count * BigInt(width) !== BigInt(size - headerBytes)) {
     throw fail(
@@ -239,7 +239,7 @@ function checkRange(start: number, length: number, numTokens: number): void {
   need("integer", length, "length", "read");
   if (start >= 0 && length >= 0 && start + length <= numTokens) return;
   throw new ValueError(
-    `[read] tokens ${start} to ${start + length} are not among the ${numTokens} there are`,
+    `[read] tokens ${start} to ${start + length} are out of range: there are ${numTokens}`,
   );
 }
 
@@ -259,7 +259,7 @@ export function tokensInMemory(tokens: Int32Array, vocabSize: number): TokenSour
   };
 }
 
-/** A part of a source, such as all but the last tenth to train on. */
+/** A range of a source, such as the first nine tenths to train on. */
 export function tokenRange(source: TokenSource, start: number, end: number): TokenSource {
   need("object", source, "source", "tokenRange");
   need("number", start, "start", "tokenRange");

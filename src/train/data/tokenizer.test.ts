@@ -195,14 +195,10 @@ describe("tokenizer.json", () => {
     [
       "a huge number",
       { model: { ...value.model, vocab: { a: 4e6 } } },
-      "has the number 4000000 with only 1 tokens",
+      "has the id 4000000 with only 1 tokens",
     ],
-    [
-      "no number",
-      { model: { ...value.model, vocab: { a: "x" } } },
-      'the number of token "a" must be an integer',
-    ],
-    ["a number twice", { model: { ...value.model, vocab: { a: 0, b: 0 } } }, "has the number 0 twice"],
+    ["no number", { model: { ...value.model, vocab: { a: "x" } } }, 'the id of token "a" must be an integer'],
+    ["a number twice", { model: { ...value.model, vocab: { a: 0, b: 0 } } }, "has the id 0 twice"],
     ["another pre-tokeniser", { pre_tokenizer: { type: "Metaspace" } }, 'step 0.type is "Metaspace"'],
     [
       "steps after bytes",

@@ -2,7 +2,7 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 
-/** Turns text into numbers and back. */
+/** Converts text to tokens and back. */
 export interface Tokenizer {
   /** One more than the largest token. */
   readonly vocabSize: number;
@@ -10,11 +10,11 @@ export interface Tokenizer {
   readonly endOfText: number | undefined;
   /** The tokens of a text. */
   encode(text: string): Int32Array;
-  /** The text of tokens; bytes that are no valid UTF-8 become U+FFFD. */
+  /** The text of tokens; invalid UTF-8 becomes U+FFFD. */
   decode(tokens: ArrayLike<number>): string;
 }
 
-/** One token for each of the 256 bytes of UTF-8, and token 256 between documents. */
+/** A tokeniser with one token for each of the 256 byte values, and token 256 between documents. */
 export function byteTokenizer(): Tokenizer {
   return {
     vocabSize: 257,
@@ -26,13 +26,13 @@ export function byteTokenizer(): Tokenizer {
     decode: (tokens) => {
       need("numbers", tokens, "the tokens", "decode");
       const bytes = Array.from(tokens, (token) => checkToken(token, 257)).filter((token) => token < 256);
-      // A mark of the byte order is text like any other: it was encoded, too.
+      // A byte order mark is kept: it was encoded, too.
       return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
     },
   };
 }
 
-/** The token, if it is one of the vocabulary. */
+/** Returns a token of the vocabulary; throws for any other number. */
 export function checkToken(token: number, vocabSize: number): number {
   if (Number.isInteger(token) && token >= 0 && token < vocabSize) return token;
   throw new ValueError(

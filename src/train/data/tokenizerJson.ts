@@ -1,4 +1,4 @@
-/** The `tokenizer.json` format of Hugging Face's tokenizers, as far as byte-level BPE goes. */
+/** The `tokenizer.json` format of Hugging Face's tokenizers, limited to byte-level BPE. */
 
 import { readFile, stat } from "node:fs/promises";
 import { need, needIfGiven } from "../../ir/arguments.js";
@@ -11,14 +11,14 @@ import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 const maxBytes = 2 ** 28;
 const maxVocabSize = 2 ** 22;
 
-/** Tokenizers cut in a few steps by patterns of a line; more would take for ever. */
+/** Real tokenizers split in a few steps by short patterns; these limits bound the time of hostile files. */
 const maxSteps = 64;
 const maxPattern = 10_000;
 
 /**
- * Reads a tokeniser from a `tokenizer.json`. Settings that would give other tokens than the reference does are
- * errors. What the file says of whole examples is left out: `encode` gives the tokens of the text alone, without
- * the marks of `post_processor`, `truncation` and `padding`.
+ * Reads a tokeniser from a `tokenizer.json`. Settings that would give other tokens than the reference does are errors.
+ * Settings for whole examples are ignored: `encode` gives the tokens of the text alone, without the special tokens of
+ * `post_processor`, without `truncation` and `padding`.
  */
 export async function readTokenizer(path: string): Promise<BpeTokenizer> {
   need("path", path, "path", "readTokenizer");
@@ -73,7 +73,7 @@ class Reader {
     );
     const vocab = this.readVocab(model.vocab, addedTokens);
     const signs = new Set(vocab);
-    // Where every byte has a token, nothing is unknown.
+    // If every byte has a token, no text is unknown.
     if ((model.unk_token ?? null) !== null && !byteCharacters.every((sign) => signs.has(sign)))
       throw this.unsupported(
         "model.unk_token",
@@ -99,18 +99,18 @@ class Reader {
       throw this.wrong("model.vocab", `must have at most ${maxVocabSize} tokens`);
     const vocab: (string | undefined)[] = Array.from({ length: entries.length });
     for (const [token, id] of entries) {
-      const index = this.count(id, `the number of token ${JSON.stringify(token.slice(0, 40))}`);
+      const index = this.count(id, `the id of token ${JSON.stringify(token.slice(0, 40))}`);
       // A vocabulary may have holes, but not so many that they cost more than the tokens.
       if (index >= 2 * entries.length + added.length + 1000) {
-        throw this.wrong("model.vocab", `has the number ${index} with only ${entries.length} tokens`);
+        throw this.wrong("model.vocab", `has the id ${index} with only ${entries.length} tokens`);
       }
-      if (vocab[index] !== undefined) throw this.wrong("model.vocab", `has the number ${index} twice`);
+      if (vocab[index] !== undefined) throw this.wrong("model.vocab", `has the id ${index} twice`);
       vocab[index] = token;
     }
     const limit = vocab.length;
     for (const { id } of added) {
       if (id >= limit + added.length + 1000)
-        throw this.wrong("added_tokens", `has the number ${id}, far outside`);
+        throw this.wrong("added_tokens", `has the id ${id}, far outside of the vocabulary`);
     }
     return Array.from(vocab, (token) => token ?? "");
   }
@@ -165,7 +165,7 @@ class Reader {
     steps.forEach((step, i) => {
       const where = `pre_tokenizer step ${i}`;
       const one = this.fields(step, where);
-      // It writes text as bytes, and what follows would cut those.
+      // It writes text as bytes, which later steps would split.
       if (last === "ByteLevel")
         throw this.unsupported(`${where}.type`, one.type, "ByteLevel must be the last");
       last = one.type;
@@ -232,7 +232,7 @@ class Reader {
   }
 }
 
-/** The text of a `tokenizer.json` that Hugging Face's tokenizers can read. */
+/** Formats a tokeniser as a `tokenizer.json` that Hugging Face's tokenizers can read. */
 export function formatTokenizer(tokenizer: BpeTokenizer): string {
   need("object", tokenizer, "the tokenizer", "formatTokenizer");
   const { model } = tokenizer;

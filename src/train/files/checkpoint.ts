@@ -33,8 +33,8 @@ import {
 import { listSteps, removeOld, type Snapshot, writeCheckpoint } from "./checkpointWrite.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
-import { checkFit } from "./fit.js";
 import { alone, type ProcessGroup } from "./processGroup.js";
+import { checkMatch } from "./restoreMatch.js";
 import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
 import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
 import { download, namedLeaves, ownPlacement, type RestoreOptions, rebuild } from "./treeFiles.js";
@@ -66,7 +66,7 @@ export class Checkpoint {
     this.manifest = manifest;
   }
 
-  /** The number of steps done when it was saved. */
+  /** The number of completed steps when it was saved. */
   get step(): number {
     return this.manifest.step;
   }
@@ -89,8 +89,8 @@ export class Checkpoint {
   }
 
   /**
-   * The saved state in the structure of `target`, whose leaves are tensors or the types that `evalShape`
-   * returns. Tensors go where the options say, else where those of the target lie.
+   * The saved state in the structure of `target`, whose leaves are tensors or the types that `evalShape` returns.
+   * Tensors are placed as the options say, or else like those of the target.
    *
    * ```ts
    * const state = await checkpoint.restore(evalShape(initState)(key), { mesh });
@@ -109,8 +109,8 @@ export class Checkpoint {
     );
     const unplaced = this.manifest.leaves.map(({ path }) => path).filter((path) => !paths.has(path));
     const sides = { wanted, held, unplaced, partial, nameOf: ({ path }: { path: string }) => path };
-    checkFit({ caller: "restore", file: this.folder, ...sides }, missing);
-    // A part of a checkpoint needs only the files in which it lies.
+    checkMatch({ caller: "restore", file: this.folder, ...sides }, missing);
+    // Restoring a part of a checkpoint reads only the files that hold it.
     const files = partial
       ? new Set([...held.values()].map(({ file }) => file))
       : range(this.manifest.files.length);
@@ -149,7 +149,7 @@ export class Checkpoint {
     return join(this.folder, this.manifest.files[file]?.name ?? "");
   }
 
-  /** Compares what a file says of its tensors with what the manifest says. */
+  /** Compares the header of a file with the manifest. */
   private async checkHeader(file: number): Promise<void> {
     const name = this.fileName(file);
     const { tensors } = await readSafetensorsHeader(name);
@@ -200,17 +200,17 @@ export async function openCheckpoint(
 
 /** Options of {@link openCheckpoints}. */
 export interface CheckpointsOptions {
-  /** How many checkpoints stay; older ones are removed after a new one is complete. 3 by default. */
+  /** How many checkpoints to keep; older ones are removed after a new one is complete. 3 by default. */
   readonly keep?: number;
-  /** Above this size tensors go into a further file; 1 GiB by default. */
+  /** Size above which another file is started; 1 GiB by default. */
   readonly maxFileBytes?: number;
   /** The file system to write through; that of the machine by default. */
   readonly fileSystem?: FileSystem;
-  /** The processes that save together, each some of the files; by default there is one. */
+  /** The processes that save together, each writing some of the files; one by default. */
   readonly processGroup?: ProcessGroup;
 }
 
-/** A save that is under way. */
+/** A save in progress. */
 export interface PendingSave {
   readonly step: number;
   /** Settles when the checkpoint is on the disk, with its folder and with what could not be removed after it. */
@@ -251,8 +251,8 @@ export class Checkpoints {
   }
 
   /**
-   * Saves a tree of tensors. The call returns when the elements are copied, so that training can go on and
-   * donate its tensors; files are written in the background, one checkpoint after the other.
+   * Saves a tree of tensors. The call returns once the elements are copied, so that training can continue and donate
+   * its tensors; files are written in the background, one checkpoint after the other.
    */
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
     if (!Number.isSafeInteger(step) || step < 0) {
@@ -261,7 +261,7 @@ export class Checkpoints {
     const snapshot = await takeSnapshot(step, state, extras);
     const committed = this.writing.then(async () => {
       const { files, root, keep, group } = this;
-      // Every process has about as much to write.
+      // Divides the bytes about evenly among processes.
       const share = Math.ceil(snapshotBytes(snapshot) / group.count);
       const most = group.count === 1 ? this.maxFileBytes : Math.max(1, Math.min(this.maxFileBytes, share));
       const name = await writeCheckpoint(files, root, snapshot, most, group);
@@ -311,7 +311,7 @@ export class Checkpoints {
     const found = entries.find((entry) => entry.step === step);
     if (found) return openCheckpoint(found.folder, this.files);
     const steps = entries.filter(({ problem }) => problem === undefined).map((entry) => entry.step);
-    const there = steps.length > 0 ? `there are steps ${steps.join(", ")}` : "there is none at all";
+    const there = steps.length > 0 ? `there are steps ${steps.join(", ")}` : "the folder has none";
     throw new FileError("checkpoint", this.root, 0, `there is no checkpoint of step ${step}; ${there}`);
   }
 }
@@ -361,7 +361,7 @@ async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtr
   };
 }
 
-/** The pieces of a file, one after the other in the same memory. */
+/** The pieces of a file, all read into the same memory. */
 async function* readPieces(path: string, bytes: number): AsyncGenerator<Uint8Array> {
   const handle = await open(path, "r").catch((cause: unknown) => {
     throw new FileError("checkpoint", path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
@@ -384,7 +384,7 @@ async function* readPieces(path: string, bytes: number): AsyncGenerator<Uint8Arr
   }
 }
 
-/** Compares a file with its checksum in a manifest of some version, and names the place of damage. */
+/** Compares a file with its checksum in a manifest of some version, and reports where it is damaged. */
 async function checkHash(
   path: string,
   { bytes, sha256, pieces }: ManifestFile,

@@ -1,4 +1,4 @@
-/** What a checkpoint says of itself. The text is hostile input: every field is checked before it is used. */
+/** The manifest of a checkpoint. It is untrusted input: every field is checked before it is used. */
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { Shape } from "../../ir/shape.js";
 import { isTyped } from "../../ir/shape.js";
@@ -9,16 +9,16 @@ import { isObject, type JsonObject } from "./json.js";
 import { isStoredDType, type StoredDType } from "./safetensors.js";
 import { checkSeal, seal } from "./seal.js";
 
-/** What can be written as JSON. */
+/** A JSON value. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
 /** A file of tensors. */
 export interface ManifestFile {
   readonly name: string;
   readonly bytes: number;
-  /** The SHA-256 over those of its pieces; up to version 2 that of all its bytes. */
+  /** The SHA-256 over the checksums of its pieces; up to version 2 over all its bytes. */
   readonly sha256: string;
-  /** The checksums of its pieces, from which the place of damage is found; none in files of version 1. */
+  /** The checksums of its pieces, which locate damage; empty in files of version 1. */
   readonly pieces: string;
 }
 
@@ -55,11 +55,11 @@ export interface Manifest {
   readonly files: readonly ManifestFile[];
 }
 
-/** How a manifest says what it is. */
+/** The format name in every manifest. */
 export const manifestFormat = "shardwise-checkpoint";
 /**
- * The version of the format that is written. Read are also version 1, which has no checksum of the manifest, and
- * version 2, in which that of a file is over its bytes and not over the checksums of its pieces.
+ * The version that is written. Also readable: version 1, which has no checksum of the manifest, and version 2, in which
+ * the checksum of a file is over its bytes and not over the checksums of its pieces.
  */
 export const manifestVersion = 3;
 /** The file name of the manifest. */
@@ -70,7 +70,7 @@ export const maxManifestBytes = 2 ** 28;
 const maxDepth = 200;
 const maxDims = 64;
 
-/** The tree of a value, with numbered leaves. Boxes other than `nn.Partitioned` are left out. */
+/** The tree of a value, with numbered leaves. Boxes other than `nn.Partitioned` are dropped. */
 export function storeTree(values: unknown): StoredTree {
   let next = 0;
   const store = (node: unknown): StoredTree => {

@@ -18,14 +18,14 @@ export interface Snapshot {
   readonly leaves: readonly (Omit<Manifest["leaves"][number], "file"> & { readonly data: HostData })[];
 }
 
-/** What names of folders of one step have in common. */
+/** The form of the folder name of a step. */
 const stepName = /^step-(\d{1,16})(?:\.(\d{1,9}))?$/;
 
-/** A folder that is, by its name, a checkpoint. */
+/** A folder whose name is that of a checkpoint. */
 export interface StepFolder {
   readonly name: string;
   readonly step: number;
-  /** Counts the times that the same step was saved. */
+  /** How many times the same step was saved before. */
   readonly generation: number;
 }
 
@@ -38,7 +38,7 @@ export async function listSteps(files: FileSystem, root: string): Promise<StepFo
   return found.sort((a, b) => b.step - a.step || b.generation - a.generation);
 }
 
-/** Puts leaves together into files of at most this many bytes; a larger leaf is alone in its file. */
+/** Groups leaves into files of at most `maxFileBytes`; a larger leaf gets a file of its own. */
 export function groupLeaves(leaves: readonly Pick<NamedLeaf, "type">[], maxFileBytes: number): number[] {
   let file = 0;
   let bytes = 0;
@@ -54,9 +54,8 @@ export function groupLeaves(leaves: readonly Pick<NamedLeaf, "type">[], maxFileB
 }
 
 /**
- * Writes a checkpoint. Until the last rename it lies in a folder of another name, and everything in it is on
- * the disk before: whenever the process or the machine stops, either the new checkpoint is complete or only
- * those before it are there.
+ * Writes a checkpoint atomically: to a folder with a temporary name, which is renamed once everything in it is on the
+ * disk. Whenever the process or the machine stops, either the new checkpoint is complete or only those before it exist.
  *
  * @returns the name of its folder
  */
@@ -140,10 +139,10 @@ function layOut(snapshot: Snapshot, maxFileBytes: number) {
   return { tensorFiles, manifest };
 }
 
-/** What a manifest says of a file besides its name. */
+/** The fields of a file in the manifest, without its name. */
 type Written = Omit<ManifestFile, "name">;
 
-/** Writes the files of tensors that are this process's, and says what they are. */
+/** Writes this process's share of the tensor files, and returns their sizes and checksums. */
 async function writeTensors(
   files: FileSystem,
   draft: string,
@@ -157,14 +156,14 @@ async function writeTensors(
     } catch (cause) {
       if (index === 0 || systemCode(cause) !== "ENOENT") throw cause;
       const rule =
-        "process 0 made this folder, but it is not here: checkpoints of several hosts need a file system that they share";
+        "process 0 made this folder, but it does not exist here: checkpoints of several hosts need a shared file system";
       throw new FileError("checkpoint", draft, 0, rule, { cause });
     }
   }
   return written;
 }
 
-/** The size of all files of a checkpoint. */
+/** The total size of the files of a checkpoint in bytes. */
 function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
   const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
   const sizes = tensorFiles.map(({ name, parts }) => ({
@@ -176,7 +175,7 @@ function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
   return sizes.reduce((sum, { bytes }) => sum + bytes, manifest(sizes).length);
 }
 
-/** Writes a file piece by piece; while one is written, those before it are hashed on other threads. */
+/** Writes a file piece by piece, while other threads hash the pieces before. */
 async function writeFile(files: FileSystem, path: string, parts: readonly Uint8Array[]): Promise<Written> {
   const hasher = new PieceHasher();
   const file = await files.create(path);
@@ -217,10 +216,10 @@ async function explain(
 }
 
 /**
- * Removes all but the newest checkpoints, older copies of a step that was saved twice, and what interrupted
- * writes left behind.
+ * Removes all but the newest checkpoints, older copies of a step that was saved twice, and what interrupted writes left
+ * behind.
  *
- * @param written the one that was just written; it stays even when later steps are there
+ * @param written the one that was just written; it is kept even if there are later steps
  * @returns what could not be removed
  */
 export async function removeOld(
@@ -235,7 +234,7 @@ export async function removeOld(
   const failed: string[] = [];
   for (const { name } of folders) {
     if (kept.has(name)) continue;
-    // Under its new name it is no checkpoint any more, even when the removal is cut short.
+    // Under its new name it is not a checkpoint any more, even if the removal is interrupted.
     const doomed = join(root, `.removing-${name}-${randomUUID()}`);
     await files.rename(join(root, name), doomed).catch(() => failed.push(name));
   }

@@ -11,7 +11,7 @@ export function crc32c(bytes: Uint8Array): number {
   return ~crc >>> 0;
 }
 
-/** A checksum that is safe to store beside the bytes it is of, as TFRecord files do. */
+/** A checksum that is safe to store next to the bytes it covers, as TFRecord files do. */
 export function maskedCrc32c(bytes: Uint8Array): number {
   const crc = crc32c(bytes);
   return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;

@@ -58,7 +58,7 @@ describe("plain safetensors files", () => {
       '"positions" is I64[1] in the file but must be int32[1]',
     );
     await expect(readSafetensors(path)).rejects.toThrow(
-      'byte 127: tensor "positions" is I64, which no tensor here can hold',
+      'byte 127: tensor "positions" is I64, which tensors do not support',
     );
   });
 
@@ -218,7 +218,8 @@ describe("plain safetensors files", () => {
     const path = join(root, "twice.safetensors");
     const values = { a: np.zeros([1]), b: np.zeros([1]) };
     const twice = { rename: () => "w" };
-    const says = 'the leaves at "a" and "b" both have the name "w" in the file: let rename give each its own';
+    const says =
+      'the leaves at "a" and "b" both have the name "w" in the file: let rename give each a different one';
     await expect(exportSafetensors(path, values, twice)).rejects.toThrow(says);
     await expect(importSafetensors(path, values, twice)).rejects.toBeInstanceOf(TreeError);
     await expect(exportSafetensors(path, { a: { b: values.a }, "a.b": values.b })).rejects.toThrow(
@@ -228,7 +229,7 @@ describe("plain safetensors files", () => {
       'the leaf at "a" needs a name, got ""',
     );
     await expect(exportSafetensors(path, values, { ...twice, separator: "/" })).rejects.toThrow(
-      "separator and rename both say how names are made",
+      "separator and rename both determine names",
     );
   });
 });
@@ -269,9 +270,9 @@ describe("a model in several files", () => {
     await expect(importSafetensors([first, first], empty)).rejects.toThrow('both hold "a"');
     await expect(importSafetensors([], empty)).rejects.toThrow("path is an empty array");
     for (const [map, message] of [
-      [{ a: files[1] }, `has no tensor "a", which ${index} says it holds`],
-      [{ a: "../x.safetensors" }, 'the file of "a" must be a name beside the index'],
-      [{ a: 3 }, 'the file of "a" must be a name beside the index'],
+      [{ a: files[1] }, `has no tensor "a", which ${index} lists for it`],
+      [{ a: "../x.safetensors" }, 'the file of "a" must be a file name in the folder of the index'],
+      [{ a: 3 }, 'the file of "a" must be a file name in the folder of the index'],
       [{ a: "model-00003.safetensors" }, "the file cannot be opened"],
       [["a"], "the index has no weight_map"],
     ] as const) {

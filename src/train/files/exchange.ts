@@ -5,27 +5,27 @@ import { checkOptions } from "../../ir/options.js";
 import { range, type Shape, type TensorType } from "../../ir/shape.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
-import { checkFit, type HeldTensor } from "./fit.js";
 import { inverse, permuteHost, permuteShape } from "./permuteHost.js";
+import { checkMatch, type HeldTensor } from "./restoreMatch.js";
 import { readSafetensors, storedTypes, writeSafetensors } from "./safetensors.js";
 import { findTensors } from "./safetensorsFiles.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
 import { download, type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
-/** How the tensors of a plain safetensors file follow from those of a tree; the same for reading and writing. */
+/** How leaves of a tree map to tensors of a plain safetensors file, for reading and writing. */
 export interface ExchangeOptions {
-  /** What stands between the parts of a path; `.` by default, as in PyTorch. */
+  /** Separator of the parts of a path; `.` by default, as in PyTorch. */
   readonly separator?: string;
-  /** The name in the file of the leaf at a path such as `Dense_0/kernel`; in place of `separator`. */
+  /** The name in the file of the leaf at a path such as `Dense_0/kernel`; instead of `separator`. */
   readonly rename?: (path: string) => string;
   /**
-   * The order in which the file has the dims of a leaf: `true` swaps the last two, `[3, 2, 0, 1]` stores what
-   * `np.transpose(leaf, [3, 2, 0, 1])` gives. PyTorch has the kernels of `Linear` as `[out, in]`.
+   * The order of a leaf's dims in the file: `true` swaps the last two, `[3, 2, 0, 1]` stores what `np.transpose(leaf,
+   * [3, 2, 0, 1])` gives. PyTorch stores the kernels of `Linear` as `[out, in]`.
    */
   readonly transpose?: (path: string, shape: Shape) => boolean | readonly number[] | undefined;
 }
 
-/** A leaf with its form in the file. */
+/** A leaf with its name and layout in the file. */
 interface ExchangedLeaf extends NamedLeaf {
   readonly name: string;
   readonly permutation: readonly number[] | undefined;
@@ -56,8 +56,8 @@ export async function exportSafetensors(
 }
 
 /**
- * Reads tensors from plain safetensors files into the structure of `target`; tensors of the files that have no place
- * in it are left out, and leaves that no file has are an error.
+ * Reads tensors from plain safetensors files into the structure of `target`; tensors that it does not have are ignored,
+ * and leaves that no file holds are an error.
  *
  * ```ts
  * const params = await importSafetensors("linear.safetensors", target, {
@@ -93,10 +93,11 @@ export async function importSafetensors<T>(
   const unplaced = [...tensors.keys()].filter((name) => !placed.has(name));
   const nameOf = (leaf: NamedLeaf) => names.get(leaf.path) ?? leaf.path;
   const file = typeof path === "string" ? path : path.join(", ");
-  checkFit({ caller, file, files, wanted, held, unplaced, partial: true, nameOf }, options.missing);
+  checkMatch({ caller, file, files, wanted, held, unplaced, partial: true, nameOf }, options.missing);
   const read = async ({ name, type, permutation }: ExchangedLeaf, from: string) => {
     const found = (await readSafetensors(from, [name])).tensors.get(name);
-    if (!found) throw new TreeError(`[${caller}] ${from} changed while it was read: "${name}" is gone`);
+    if (!found)
+      throw new TreeError(`[${caller}] ${from} changed while it was read: "${name}" is no longer in it`);
     if (!permutation) return found.data;
     return permuteHost(type.dtype, found.data, found.shape, inverse(permutation));
   };
@@ -121,7 +122,7 @@ function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: stri
   needIfGiven("function", rename, "rename", caller);
   needIfGiven("function", transpose, "transpose", caller);
   if (separator !== undefined && rename) {
-    throw new ValueError(`[${caller}] separator and rename both say how names are made: give one of them`);
+    throw new ValueError(`[${caller}] separator and rename both determine names: give only one of them`);
   }
   const paths = new Map<string, string>();
   return namedLeaves(values, caller).map((leaf) => {
@@ -134,7 +135,7 @@ function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: stri
     if (other !== undefined) {
       throw new TreeError(
         `[${caller}] the leaves at "${other}" and "${path}" both have the name "${name}" in the file: ` +
-          `${rename ? "let rename give" : "use rename to give"} each its own`,
+          `${rename ? "let rename give" : "use rename to give"} each a different one`,
       );
     }
     paths.set(name, path);

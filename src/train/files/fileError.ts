@@ -16,7 +16,7 @@ export class FileError extends ShardwiseError {
   }
 }
 
-/** What work on a file gives; an error of the system becomes one that names the file. */
+/** Runs `work` on a file; a system error becomes a {@link FileError} that names the file. */
 export function onFile<T>(format: string, path: string, work: () => T): T {
   need("path", path, "the path", format);
   try {

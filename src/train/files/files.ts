@@ -8,33 +8,33 @@ import { FileError, systemCode } from "./fileError.js";
 export interface WritableFile {
   /** Appends bytes. */
   write(bytes: Uint8Array): Promise<void>;
-  /** Returns when what was written is on the disk. */
+  /** Returns when all written bytes are on the disk. */
   sync(): Promise<void>;
   close(): Promise<void>;
 }
 
 /**
- * What checkpoints need of a file system to be written safely. Another implementation can stand in for the
- * disk, which is how failures at every step are tested.
+ * The file system operations that checkpoints need to be written safely. Tests inject failures at every operation
+ * through another implementation.
  */
 export interface FileSystem {
-  /** Makes a folder and those above it. */
+  /** Makes a folder and its parents. */
   makeFolder(path: string): Promise<void>;
-  /** Makes a new file; one of that name must not exist. */
+  /** Creates a file, which must not exist. */
   create(path: string): Promise<WritableFile>;
-  /** Returns when the names in a folder are on the disk. */
+  /** Returns when the entries of a folder are on the disk. */
   syncFolder(path: string): Promise<void>;
-  /** Gives a file or folder another name, all at once. */
+  /** Renames a file or folder atomically. */
   rename(from: string, to: string): Promise<void>;
-  /** Removes a file, or a folder with everything in it; nothing happens if it is not there. */
+  /** Removes a file, or a folder with everything in it; does nothing if it does not exist. */
   remove(path: string): Promise<void>;
-  /** The names in a folder; none if it is not there. */
+  /** The names in a folder; empty if it does not exist. */
   list(path: string): Promise<readonly string[]>;
   /** The size of a file, or undefined if there is no such file. */
   size(path: string): Promise<number | undefined>;
 }
 
-/** The most that one write is given; some systems cut off longer ones. */
+/** Maximum number of bytes per write; some systems truncate longer ones. */
 const chunkBytes = 2 ** 24;
 
 /** The file system of the machine. */
@@ -56,7 +56,7 @@ export const nodeFileSystem: FileSystem = {
     };
   },
   syncFolder: async (path) => {
-    // Windows cannot open folders; there renames are durable by themselves.
+    // Windows cannot open folders; renames are durable there without it.
     if (process.platform === "win32") return;
     const handle = await open(path, "r");
     try {
@@ -74,7 +74,7 @@ export const nodeFileSystem: FileSystem = {
       const code = systemCode(error);
       if (code === "ENOENT") return [];
       if (code === "ENOTDIR")
-        throw new FileError("files", path, 0, "a folder is needed here, but it is in or at a file");
+        throw new FileError("files", path, 0, "a folder is needed here, but this or a parent is a file");
       throw error;
     }
   },
@@ -90,7 +90,7 @@ export const nodeFileSystem: FileSystem = {
   },
 };
 
-/** Writes a small file so that at every moment there is the old one or the new one, also after a power cut. */
+/** Replaces a small file atomically: at any time, even after a power cut, there is the old one or the new one. */
 export async function replaceFile(path: string, content: string): Promise<void> {
   const draft = `${path}.${randomUUID()}`;
   try {
@@ -109,16 +109,16 @@ export async function replaceFile(path: string, content: string): Promise<void> 
   }
 }
 
-/** A file that records are added to. */
+/** A file to which records are appended. */
 export interface RecordFile {
-  /** Adds a record; when that fails, the record is kept in memory and written before the next one. */
+  /** Appends a record; if that fails, it is kept in memory and written before the next one. */
   append(record: Uint8Array): void;
   close(): void;
 }
 
 /** Opens a file for records, each of which is written whole or not at all, unless the process is killed. */
 export function openRecordFile(path: string): RecordFile {
-  // Links are not followed: what they lead to is none of the run's files.
+  // Symbolic links are not followed: their targets are not files of the run.
   const { O_APPEND, O_CREAT, O_WRONLY, O_NOFOLLOW = 0 } = constants;
   const file = openSync(path, O_APPEND | O_CREAT | O_WRONLY | O_NOFOLLOW, 0o666);
   let waiting: readonly Uint8Array[] = [];
@@ -128,7 +128,7 @@ export function openRecordFile(path: string): RecordFile {
     try {
       for (let done = 0; done < bytes.length; ) done += writeSync(file, bytes, done);
     } catch (error) {
-      // A full disk takes the first bytes; half a record would hide those after it.
+      // A full disk may accept a part of the record, which would corrupt those after it.
       if (fstatSync(file).isFile()) ftruncateSync(file, start);
       throw error;
     }

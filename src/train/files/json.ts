@@ -1,7 +1,7 @@
-/** An object of JSON. */
+/** A JSON object. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** Whether a value of JSON is an object. */
+/** Whether a JSON value is an object. */
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -2,15 +2,15 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { type Checkpoint, type Checkpoints, openCheckpoint } from "./checkpoint.js";
 import { reasonOf } from "./fileError.js";
 
-/** What a search for a checkpoint found. */
+/** The result of a search for a checkpoint. */
 export interface FoundCheckpoint {
   readonly checkpoint: Checkpoint | undefined;
-  /** The damaged ones that are newer, newest first. */
+  /** Newer checkpoints that are damaged, newest first. */
   readonly damaged: readonly { readonly folder: string; readonly problem: string }[];
 }
 
 /**
- * The newest checkpoint whose files are all sound.
+ * The newest checkpoint whose files are all intact.
  *
  * @param accept throws an error of the configuration when the checkpoint belongs to other settings
  */
@@ -27,7 +27,7 @@ export async function newestSound(
       await checkpoint.verify();
       return { checkpoint, damaged };
     } catch (error) {
-      // Other settings are no damage: an older checkpoint would have them too.
+      // Other settings are not damage: older checkpoints would have them, too.
       if (error instanceof ShardwiseError && error.code === "config") throw error;
       damaged.push({ folder, problem: reasonOf(error) });
     }

@@ -19,13 +19,13 @@ export function permuteHost(
   permutation: readonly number[],
 ): HostData {
   const bytes = byteSize(dtype);
-  // Integers are moved, not floats, which may lose the bits of a NaN; those of 8 bytes are two of 4.
+  // Elements are copied as integers, because copying floats may change the bits of a NaN; those of 8 bytes as two of 4.
   const words = bytes === 8 ? 2 : 1;
   const from = wordsOf(data, bytes / words);
   const to = from.slice();
   const sizes = [...permuteShape(shape, permutation), words];
   const strides = [...permutation.map((dim) => words * sizeOf(shape.slice(dim + 1))), 1];
-  // Rows of the last two dims are copied in plain loops, the dims before them are counted.
+  // Plain loops copy the last two dims; a counter iterates over the dims before them.
   const [rows = 1, columns = 1] = sizes.slice(-2);
   const [rowStride = 1, columnStride = 1] = strides.slice(-2);
   const outer = sizes.slice(0, -2);

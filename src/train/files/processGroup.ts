@@ -3,15 +3,15 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import { isObject } from "./json.js";
 
-/** The processes that do something together, as one of them sees them. */
+/** Processes that work together, as seen by one of them. */
 export interface ProcessGroup {
   readonly index: number;
   readonly count: number;
-  /** Gives every process the texts of all, in their order. */
+  /** All-gathers a string: returns those of all processes in order. */
   share(text: string): Promise<string[]>;
 }
 
-/** A process by itself. */
+/** A group of one process. */
 export const alone: ProcessGroup = { index: 0, count: 1, share: async (text) => [text] };
 
 /** The processes that share the devices of an engine. */
@@ -28,12 +28,12 @@ export function processGroupOf(engine: Engine): ProcessGroup {
   return { index, count, share: (text) => share.call(engine, text) };
 }
 
-/** What came of a task in one process. */
+/** The outcome of a task in one process. */
 type Report = { readonly done: string } | { readonly failed: string };
 
 /**
- * Does something in every process and gives the results of all; when it fails in one, it fails in all with the
- * reason of the first that failed.
+ * Runs a task in every process and returns the results of all; if it fails in one, it fails in all with the reason of
+ * the first that failed.
  */
 export async function together(group: ProcessGroup, task: () => Promise<string>): Promise<string[]> {
   if (group.count === 1) return [await task()];
@@ -61,7 +61,7 @@ function readReport(text: string): Report {
   return { failed: isObject(value) ? String(value.failed) : text };
 }
 
-/** Throws in every process unless they all say the same; both sides are shown. */
+/** Throws in every process unless all of them pass the same string; the error shows where they differ. */
 export async function agreeOn(group: ProcessGroup, what: string, own: string): Promise<void> {
   if (group.count === 1) return;
   const texts = await group.share(own);
@@ -71,11 +71,11 @@ export async function agreeOn(group: ProcessGroup, what: string, own: string): P
   const [a, b] = firstDifference(first, texts[other] ?? "");
   throw new ShardwiseError(
     "config",
-    `[train] the processes differ in ${what}: process 0 has ${a}, process ${other} has ${b}: start all of them with the same arguments, on files that they share`,
+    `[train] the processes differ in ${what}: process 0 has ${a}, process ${other} has ${b}: start all of them with the same arguments, on shared files`,
   );
 }
 
-/** The parts of two texts from a little before the place where they begin to differ. */
+/** Excerpts of two strings from shortly before their first difference. */
 function firstDifference(a: string, b: string): [string, string] {
   let at = 0;
   while (at < a.length && a[at] === b[at]) at++;

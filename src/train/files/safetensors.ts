@@ -1,7 +1,7 @@
 /**
- * The safetensors file format: 8 bytes with the length of a JSON header, the header, and the elements of the
- * tensors in little-endian order. Files are hostile input: everything in the header is checked against the
- * size of the file before memory is allocated for it.
+ * The safetensors file format: 8 bytes with the length of a JSON header, the header, and the elements of the tensors in
+ * little-endian order. Files are untrusted input: everything in the header is checked against the size of the file
+ * before memory is allocated for it.
  */
 
 import { randomUUID } from "node:crypto";
@@ -31,14 +31,14 @@ export { SafetensorsError, type SafetensorsHeader, type StoredTensor, type Store
 /** The element types of stored arrays: those of programs, and the complex numbers that the format has. */
 export type StoredDType = RealDType | "complex64";
 
-/** An array as it lies in a file: bfloat16 and float16 are kept as their bits, complex numbers as both parts in turn. */
+/** An array as stored in a file: bfloat16 and float16 as their bits, complex numbers with interleaved parts. */
 export interface StoredArray {
   readonly dtype: StoredDType;
   readonly shape: Shape;
   readonly data: HostData;
 }
 
-/** Everything a file holds. */
+/** The contents of a file. */
 export interface SafetensorsContents {
   readonly tensors: ReadonlyMap<string, StoredArray>;
   readonly metadata: ReadonlyMap<string, string>;
@@ -80,7 +80,7 @@ const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
   BOOL: "bool",
 };
 
-/** Reads a file that is in memory already. @param file the name used in error messages */
+/** Parses a file that is in memory. @param file the name used in error messages */
 export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): SafetensorsContents {
   needIfGiven("string", file, "file", "parseSafetensors");
   if (!(bytes instanceof Uint8Array)) {
@@ -90,7 +90,7 @@ export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): Safetens
   const header = parseHeader(bytes.subarray(lengthBytes, lengthBytes + length), bytes.length, file);
   const tensors = new Map<string, StoredArray>();
   for (const tensor of header.tensors.values()) {
-    // The copy aligns the elements, whatever the header's length.
+    // Copying aligns the elements for any length of the header.
     const own = new Uint8Array(bytes.subarray(tensor.start, tensor.end));
     tensors.set(tensor.name, arrayOf(tensor, own, file));
   }
@@ -111,7 +111,7 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsHe
 /**
  * Reads a file.
  *
- * @param names the tensors to read; all of them if left out; those that are left out may have types such as I64, which no tensor here has
+ * @param names the tensors to read; all by default; others may have types such as I64, which tensors do not support
  */
 export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
   need("path", path, "path", "readSafetensors");
@@ -181,7 +181,7 @@ export async function writeSafetensors(
   }
 }
 
-/** Pairs of names and values, whatever holds them. */
+/** Name-value pairs of any iterable; throws if it does not hold any. */
 function entriesOf<T>(pairs: Iterable<readonly [string, T]>, what: string): (readonly [string, T])[] {
   const isIterable = typeof pairs === "object" && pairs !== null && Symbol.iterator in pairs;
   const list = isIterable ? [...pairs] : [];
@@ -247,7 +247,7 @@ function checkArray(name: string, array: StoredArray): void {
   }
 }
 
-/** The memory of an array as bytes. */
+/** The bytes of an array, without a copy. */
 export function bytesOf(data: HostData): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
@@ -260,7 +260,7 @@ function arrayOf({ name, type, shape, start }: StoredTensor, bytes: Uint8Array, 
     throw new SafetensorsError(
       file,
       start,
-      `tensor ${JSON.stringify(name)} is ${type}, which no tensor here can hold; those of ${known} can be read by name`,
+      `tensor ${JSON.stringify(name)} is ${type}, which tensors do not support; those of ${known} can be read by name`,
     );
   }
   const dtype = dtypeOf[type];
@@ -301,7 +301,7 @@ async function readHeader(handle: FileHandle, path: string): Promise<Safetensors
   return parseHeader(await readBytes(handle, lengthBytes, lengthBytes + length, path), size, path);
 }
 
-/** The most that one read asks for; some systems cut off longer ones. */
+/** Maximum number of bytes per read; some systems truncate longer ones. */
 const chunkBytes = 2 ** 30;
 
 async function readBytes(handle: FileHandle, start: number, end: number, path: string): Promise<Uint8Array> {

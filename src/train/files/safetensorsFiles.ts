@@ -1,4 +1,4 @@
-/** Models that lie in several safetensors files, with or without an index that says where each tensor is. */
+/** Models stored in several safetensors files, with or without an index that maps tensors to files. */
 import { readdir, readFile, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { need } from "../../ir/arguments.js";
@@ -14,7 +14,7 @@ export interface FoundTensors {
   readonly files: readonly string[];
 }
 
-/** How the name of an index ends. */
+/** The file name suffix of an index. */
 const indexEnding = ".safetensors.index.json";
 
 /**
@@ -63,7 +63,7 @@ async function readHeaders(files: readonly string[], caller: string): Promise<Fo
   return { tensors, files };
 }
 
-/** The tensors of the files that an index names; each must be where the index says. */
+/** The tensors of the files that an index names; each must be in the file that the index names. */
 async function readIndexed(index: string, caller: string): Promise<FoundTensors> {
   const map = await readWeightMap(index);
   const fileOf = new Map([...map].map(([name, file]) => [name, join(dirname(index), file)]));
@@ -73,7 +73,7 @@ async function readIndexed(index: string, caller: string): Promise<FoundTensors>
     throw new SafetensorsError(
       file,
       0,
-      `it has no tensor ${JSON.stringify(name)}, which ${basename(index)} says it holds: fetch both again`,
+      `it has no tensor ${JSON.stringify(name)}, which ${basename(index)} lists for it: download both again`,
     );
   }
   return found;
@@ -101,7 +101,9 @@ async function readWeightMap(index: string): Promise<Map<string, string>> {
     Object.entries(map).map(([name, file]) => {
       if (typeof file !== "string" || basename(file) !== file || !file.endsWith(".safetensors")) {
         const given = JSON.stringify(file);
-        throw fail(`the file of ${JSON.stringify(name)} must be a name beside the index, got ${given}`);
+        throw fail(
+          `the file of ${JSON.stringify(name)} must be a file name in the folder of the index, got ${given}`,
+        );
       }
       return [name, file];
     }),

@@ -24,7 +24,7 @@ export const storedSizes = {
   BOOL: 1,
 } as const;
 
-/** The format's other types of whole bytes: tensors of them may lie in a file beside those that are read. */
+/** Other types of the format with whole bytes per element: a file may hold such tensors besides those that are read. */
 const foreignSizes = {
   I64: 8,
   U64: 8,
@@ -40,7 +40,7 @@ const sizes: { readonly [S in StoredType | ForeignType]: number } = { ...storedS
 /** An element type that can be read and written, as the format names it. */
 export type StoredType = keyof typeof storedSizes;
 
-/** An element type that no tensor here has. */
+/** An element type that tensors do not support. */
 export type ForeignType = keyof typeof foreignSizes;
 
 /** Whether arrays of a type can be read and written. */
@@ -48,7 +48,7 @@ export function isStoredType(type: string): type is StoredType {
   return Object.hasOwn(storedSizes, type);
 }
 
-/** What the header says of one tensor. */
+/** The entry of a tensor in the header. */
 export interface StoredTensor {
   readonly name: string;
   readonly type: StoredType | ForeignType;
@@ -69,13 +69,13 @@ export interface SafetensorsHeader {
 /** The longest header that is read, as in the reference implementation. */
 export const maxHeaderBytes = 100_000_000;
 
-/** The most dims a tensor may have. */
+/** Maximum number of dims of a tensor. */
 const maxDims = 64;
 
-/** The bytes in front of the header that hold its length. */
+/** Number of bytes before the header, which hold its length. */
 export const lengthBytes = 8;
 
-/** Reads the length of the header from the first bytes of a file and checks that it can be true. */
+/** Reads the length of the header from the first bytes of a file and checks it against the size of the file. */
 export function parseHeaderLength(bytes: Uint8Array, fileSize: number, file: string): number {
   if (fileSize < lengthBytes || bytes.length < lengthBytes) {
     throw new SafetensorsError(
@@ -100,8 +100,8 @@ export function parseHeaderLength(bytes: Uint8Array, fileSize: number, file: str
 }
 
 /**
- * Reads and checks a header: its JSON, and that the tensors fill the rest of the file without holes or
- * overlaps, each with as many bytes as its shape and type need.
+ * Reads and checks a header: its JSON, and that the tensors fill the rest of the file without gaps or overlaps, each
+ * with as many bytes as its shape and type need.
  *
  * @param bytes the header alone, without its length
  */
@@ -152,7 +152,7 @@ function quote(text: string): string {
   return JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
 }
 
-/** The value of a JSON string, or undefined if it is none or holds half of a surrogate pair. */
+/** The value of a JSON string, or undefined if it is not one or holds a lone surrogate. */
 function parseString(token: string): string | undefined {
   try {
     const value: unknown = JSON.parse(token);
@@ -230,7 +230,7 @@ class HeaderParser {
     throw this.error(`tensor ${quote(name)} has the dtype ${quote(type)}; known are ${known}`);
   }
 
-  /** Reads an object; `entry` reads the value of each key, and no key may come twice. */
+  /** Reads an object; `entry` reads the value of each key, and keys must be unique. */
   private object(entry: (key: string) => void): void {
     const seen = new Set<string>();
     this.list("{", "}", () => {

@@ -1,13 +1,13 @@
 /**
- * Checksums that tell where a file is damaged, not only that it is. Files of tensors have one for each piece, listed
- * in the manifest. The manifest has a seal, its last field: the checksums of its own pieces up to the seal, and one
- * over those, so that a change of any byte is noticed.
+ * Checksums that locate damage in a file. Tensor files have one for each piece, listed in the manifest. The manifest
+ * has a seal, its last field: the checksums of its own pieces up to the seal, and one over those, so that a change of
+ * any byte is noticed.
  */
 import { createHash, subtle } from "node:crypto";
 import { range } from "../../ir/shape.js";
 import { FileError } from "./fileError.js";
 
-/** The size of the pieces of files of tensors. */
+/** The size of the pieces of tensor files. */
 export const pieceBytes = 2 ** 20;
 
 /** The size of the pieces of a manifest. */
@@ -26,7 +26,7 @@ function hashPieces(bytes: Uint8Array, size: number): string {
     .join("");
 }
 
-/** The pieces of a file that is made of parts; only pieces in which parts meet are copies. */
+/** The pieces of a file that is the concatenation of parts; only pieces that span parts are copies. */
 export function* piecesOf(parts: Iterable<Uint8Array>): Generator<Uint8Array> {
   let begun: Uint8Array[] = [];
   let missing = pieceBytes;
@@ -46,19 +46,21 @@ export function* piecesOf(parts: Iterable<Uint8Array>): Generator<Uint8Array> {
   if (begun.length > 0) yield join();
 }
 
-/** How many pieces are hashed at once: of the four threads that Node has for such work, others find one free. */
+/** Maximum number of pieces hashed at once; leaves one of the four threads of Node's pool to other work. */
 const maxUnderWay = 3;
 
 /** Hashes the pieces of a file on other threads than the caller's. */
 export class PieceHasher {
   private readonly digests: Promise<ArrayBuffer>[] = [];
 
-  /** Takes the next piece, which may be changed as soon as the call returns; waits until there is room for another. */
+  /**
+   * Adds the next piece, which may be overwritten as soon as the call returns; waits while too many are in progress.
+   */
   async add(piece: Uint8Array): Promise<void> {
-    // Memory that threads share is refused there.
+    // WebCrypto rejects shared memory.
     const own = piece.buffer instanceof SharedArrayBuffer ? piece.slice() : piece;
     const digest = subtle.digest("SHA-256", own);
-    // Where writing fails, nobody asks for the result any more.
+    // If writing fails, the result is never awaited.
     digest.catch(() => {});
     this.digests.push(digest);
     await this.digests.at(-maxUnderWay);
@@ -76,7 +78,7 @@ export class PieceHasher {
   }
 }
 
-/** Where the first piece lies that differs; undefined when none does, or when they are not known. */
+/** The byte range of the first piece that differs; undefined if none does or if there are no checksums. */
 export function firstDifference(expected: string, got: string): { start: number; end: number } | undefined {
   const count = Math.ceil(expected.length / digits);
   const found = range(count).find(
@@ -96,7 +98,7 @@ export function seal(text: string): Uint8Array {
   return Buffer.concat([body, new TextEncoder().encode(`${pieces}${total}${closing}`)]);
 }
 
-/** Compares a sealed file with its seal, and names the place of damage; false for a file that has none. */
+/** Checks a file against its seal, and reports where it is damaged; false for a file without one. */
 export function checkSeal(bytes: Uint8Array, file: string): boolean {
   const start = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).lastIndexOf(opening);
   if (start < 0) return false;
@@ -111,7 +113,7 @@ export function checkSeal(bytes: Uint8Array, file: string): boolean {
     (i) => pieces.slice(i * digits, (i + 1) * digits) !== sealed.slice(i * digits, (i + 1) * digits),
   );
   const intact = shortHash(new TextEncoder().encode(sealed.slice(0, pieces.length)));
-  // The checksum over the checksums tells which side of the difference changed.
+  // The checksum over the checksums tells whether the content or the seal changed.
   if (piece === undefined || sealed.slice(pieces.length) !== `${intact}${closing}`) {
     throw damaged(body.length, "in or before its seal");
   }

@@ -1,4 +1,4 @@
-/** Between trees of tensors and the named arrays of files. */
+/** Converts between trees of tensors and the named arrays of files. */
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import { DTypeError, TreeError } from "../../ir/errors.js";
 import { formatType, isTyped, type TensorType } from "../../ir/shape.js";
@@ -18,7 +18,7 @@ export interface StoredLeafType extends TensorType {
   readonly dtype: StoredDType;
 }
 
-/** A leaf with its place in the tree. */
+/** A leaf with its path in the tree. */
 export interface NamedLeaf {
   readonly path: string;
   readonly type: StoredLeafType;
@@ -48,22 +48,25 @@ export function namedLeaves(values: unknown, caller: string): NamedLeaf[] {
   });
 }
 
-/** The tensor of a leaf that must be more than a type. @param what what its elements are for */
+/** The tensor of a leaf; throws if it is only a type. @param what what its elements are needed for */
 export function requireTensor({ leaf, path }: NamedLeaf, caller: string, what: "save" | "keep"): Tensor {
   if (leaf instanceof Tensor) return leaf;
   throw new TreeError(`[${caller}] the leaf at "${path}" is only a type and has no elements to ${what}`);
 }
 
-/** A copy of a tensor's elements in the form in which they are stored. */
+/** A copy of a tensor's elements as files store them. */
 export async function download(leaf: NamedLeaf, caller: string): Promise<HostData> {
   return wholeOf(requireTensor(leaf, caller, "save"), caller);
 }
 
-/** The elements of a whole tensor; where it is spread over processes, they all ask for the same ones in one order. */
+/**
+ * The elements of a whole tensor; if it is spread over processes, all of them must call this for the same tensors in
+ * the same order.
+ */
 export async function wholeOf(tensor: Tensor, caller: string): Promise<HostData> {
   if (tensor.parts) {
     const [real, imag] = tensor.parts.map((part) => wholeOf(part, caller));
-    return inTurn(await real, await imag);
+    return interleave(await real, await imag);
   }
   const isHere = shardingOf(tensor)?.isFullyAddressable ?? true;
   if (isHere) return tensor.storage(caller).download(caller);
@@ -73,20 +76,20 @@ export async function wholeOf(tensor: Tensor, caller: string): Promise<HostData>
   return data;
 }
 
-/** Where restored tensors go and what stands in for those that were not saved, for a target of type `T`. */
+/** Placement of restored tensors and what to do about missing ones, for a target of type `T`. */
 export interface RestoreOptions<T = unknown> {
-  /** A prefix tree of shardings; leaves that it leaves out go where `mesh` or the target says. */
+  /** A prefix tree of shardings; leaves without one are placed by `mesh` or like the target. */
   readonly shardings?: Prefix<T, NamedSharding | null | undefined>;
-  /** Puts every leaf on this mesh: as its box (`nn.Partitioned`) says, and whole without one. */
+  /** Places every leaf on this mesh: split by its box (`nn.Partitioned`), replicated without one. */
   readonly mesh?: Mesh;
-  /** What becomes of leaves that the file lacks: an error, which is the default, or the target's own values. */
+  /** How to treat leaves that the file lacks: an error (the default), or keep the values of the target. */
   readonly missing?: "error" | "keep";
 }
 
 /**
- * Builds a tree like the target from the elements of its leaves, each in its place.
+ * Builds a tree with the structure of the target from the elements of its leaves, each with its placement.
  *
- * @param read the elements of a leaf; undefined where the target's own stay
+ * @param read returns the elements of a leaf; undefined to keep those of the target
  */
 export async function rebuild<T, L extends NamedLeaf>(
   target: T,
@@ -118,7 +121,7 @@ function placed({ spec, mesh }: NamedSharding, { path, type }: NamedLeaf, caller
   return placementOn(mesh, resolveSpec(spec, mesh, type.shape, caller, path));
 }
 
-/** Where the tensor of a leaf lies; both parts of complex numbers lie in the same way. */
+/** The placement of a leaf's tensor, which both parts of complex numbers share. */
 export function ownPlacement({ leaf }: NamedLeaf): Placement | undefined {
   if (!(leaf instanceof Tensor)) return undefined;
   const { node } = leaf.parts?.[0] ?? leaf;
@@ -132,12 +135,12 @@ function tensorOf(type: StoredLeafType, data: HostData, placement: Placement | u
   return Tensor.complex(part(0), part(1));
 }
 
-// Bits are moved, not floats, which may lose those of a NaN.
+// Copies bits, because copying floats may change those of a NaN.
 const wordsOf = ({ buffer, byteOffset, byteLength }: HostData) =>
   new Uint32Array(buffer, byteOffset, byteLength / 4);
 
-/** Complex numbers of float32 as files have them. */
-function inTurn(real: HostData = new Float32Array(), imag: HostData = new Float32Array()): HostData {
+/** Interleaves real and imaginary parts, as files store complex64. */
+function interleave(real: HostData = new Float32Array(), imag: HostData = new Float32Array()): HostData {
   const parts = [wordsOf(real), wordsOf(imag)] as const;
   const both = new Uint32Array(2 * real.length);
   for (let i = 0; i < both.length; i++) both[i] = parts[i % 2 === 0 ? 0 : 1][i >> 1] ?? 0;

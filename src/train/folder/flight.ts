@@ -8,9 +8,9 @@ export function flightFolder(run: string): string {
 }
 
 /**
- * Writes what the devices of this process did last into the run's folder.
+ * Writes the flight recording of this process's devices to the run's folder.
  *
- * @returns the file, or undefined where the engine keeps no recording or it cannot be written
+ * @returns the file, or undefined if the engine keeps no recording or it cannot be written
  */
 export function recordFlight(engine: Engine, run: string, reason: string): string | undefined {
   const recording = engine.flightRecording?.(reason);
@@ -20,7 +20,7 @@ export function recordFlight(engine: Engine, run: string, reason: string): strin
     writeRecording(path, recording);
     return path;
   } catch {
-    // The run ends for another reason, which matters more.
+    // The run is ending for another reason, which matters more.
     return undefined;
   }
 }

@@ -12,36 +12,36 @@ import { openEventFile } from "../report/tensorboard.js";
 import { isSkipped, type StepValues } from "../step/health.js";
 import type { Training } from "../step/training.js";
 
-/** Whose journal it is. */
-interface Journaled {
+/** What a journal needs to know about its run. */
+interface JournalOptions {
   /** Where progress is shown; standard error by default. */
   readonly stream?: ProgressStream | undefined;
-  /** Called with what each step told. */
+  /** Called with the record of each step. */
   readonly onStep?: ((record: StepRecord) => void) | undefined;
   readonly config: RunConfig;
   readonly types: Training["types"];
   readonly from: Checkpoint | undefined;
-  /** Whether this process is the one that writes what tells how the run goes. */
+  /** Whether this process writes metrics and progress. */
   readonly isFirst: boolean;
 }
 
-/** What tells how a run goes: files of metrics, the line that shows progress, and the records of its report. */
+/** Records the course of a run: metrics files, the progress line, and the records of its report. */
 export class RunJournal {
   readonly steps: StepRecord[] = [];
   readonly evaluations: EvaluationRecord[] = [];
-  /** The file of metrics. */
+  /** The metrics file. */
   readonly file: string;
-  /** What the devices can compute a second at most, once it is known. */
+  /** Peak floating-point operations per second of the devices, once measured. */
   peak: number | undefined;
   private readonly config: RunConfig;
   private readonly metrics: MetricsWriter;
   private readonly progress: Progress;
   private readonly flops: number;
-  private readonly onStep: Journaled["onStep"];
-  /** When the numbers of the step before were read. */
+  private readonly onStep: JournalOptions["onStep"];
+  /** When the values of the previous step were read. */
   private lastRead = 0;
 
-  constructor({ config, types, from, isFirst, stream, onStep }: Journaled) {
+  constructor({ config, types, from, isFirst, stream, onStep }: JournalOptions) {
     this.config = config;
     this.onStep = onStep;
     this.file = join(config.out, "metrics.jsonl");
@@ -66,13 +66,13 @@ export class RunJournal {
     this.progress.note(text);
   }
 
-  /** From now on time counts as that of the next step. */
+  /** Starts timing the next step. */
   startClock(): void {
     this.lastRead = performance.now();
   }
 
-  /** Records what a step told. */
-  async told(step: number, values: StepValues): Promise<void> {
+  /** Records the values of a step. */
+  async recordStep(step: number, values: StepValues): Promise<void> {
     const now = performance.now();
     const seconds = (now - this.lastRead) / 1000;
     this.lastRead = now;
@@ -103,7 +103,7 @@ export class RunJournal {
     this.startClock();
   }
 
-  /** Ends the line that shows progress. */
+  /** Ends the progress line. */
   finish(): void {
     this.progress.finish();
   }
@@ -117,12 +117,12 @@ export class RunJournal {
   private passing(path: string, writer: MetricsWriter): MetricsWriter {
     return tolerant(writer, (error) =>
       this.note(
-        `${path} could not be written (${reasonOf(error)}): training goes on, and what is missing is written when it can be`,
+        `${path} could not be written (${reasonOf(error)}): training continues, and missing records are written as soon as possible`,
       ),
     );
   }
 
-  /** What was recorded before a run is taken up again, so that its report shows all of it. */
+  /** Reloads the records of a resumed run, so that its report shows all of it. */
   private remember(until: number): void {
     for (const record of readMetrics(this.file)) {
       const { step, loss, gradientNorm, tokensPerSecond, evaluationLoss } = record;

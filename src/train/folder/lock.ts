@@ -20,7 +20,7 @@ import { isObject } from "../files/json.js";
 export interface RunHolder {
   readonly pid: number;
   readonly host: string;
-  /** Tells it from a later process with the same number; null where the system does not say. */
+  /** Distinguishes it from a later process with the same id; null if the system does not provide it. */
   readonly started: string | null;
 }
 
@@ -28,17 +28,17 @@ export interface RunHolder {
 export const lockFile = "run.lock";
 
 /**
- * Takes a run's folder for this process, and makes it if it is not there. What a process that is gone left
- * behind is taken over.
+ * Locks a run's folder for this process, and makes the folder if it does not exist. The lock of a process that no
+ * longer runs is taken over.
  *
- * @returns gives the folder back
+ * @returns a function that releases the folder
  */
 export function lockRun(folder: string): () => void {
   try {
     const isNew = mkdirSync(folder, { recursive: true }) !== undefined;
     const path = join(folder, lockFile);
     const own: RunHolder = { pid: process.pid, host: hostname(), started: startOf(process.pid) ?? null };
-    // A few others may be after the same folder, so taking over is tried again.
+    // Other processes may be taking over the same folder, so this is retried.
     for (let attempt = 0; attempt < 5; attempt++) {
       if (createWhole(path, JSON.stringify(own))) return releasing(folder, path, isNew);
       requireFile(path);
@@ -54,13 +54,13 @@ export function lockRun(folder: string): () => void {
   }
 }
 
-/** Throws when something else than a file has the name of the lock, which reading could wait at for ever. */
+/** Throws if the lock is not a regular file: reading a FIFO, for example, could block for ever. */
 function requireFile(path: string): void {
   if (lstatSync(path, { throwIfNoEntry: false })?.isFile() ?? true) return;
   throw new FileError("train", path, 0, "it is not a file: remove it, or choose another folder with --out");
 }
 
-/** Removes the file, and a folder that nothing was written to; also when the process ends before it is called. */
+/** A function that removes the file, and the folder if it is empty; it also runs when the process exits. */
 function releasing(folder: string, path: string, isNew: boolean): () => void {
   const release = () => {
     process.off("exit", release);
@@ -69,7 +69,7 @@ function releasing(folder: string, path: string, isNew: boolean): () => void {
     try {
       rmdirSync(folder);
     } catch {
-      // The run has left something in it.
+      // The folder is not empty.
     }
   };
   process.once("exit", release);
@@ -91,7 +91,7 @@ function inUse(folder: string, path: string, { pid, host }: RunHolder): Shardwis
   );
 }
 
-/** Makes a file that has its content from the moment it has its name; false if there is one already. */
+/** Creates a file atomically with its content; false if it exists. */
 function createWhole(path: string, content: string): boolean {
   const draft = `${path}.${randomUUID()}`;
   try {
@@ -106,7 +106,7 @@ function createWhole(path: string, content: string): boolean {
   }
 }
 
-/** Removes the file of a process that is gone, unless another process was quicker. */
+/** Removes the file of a process that no longer runs, unless another process was faster. */
 function removeStale(path: string): void {
   const doomed = `${path}.${randomUUID()}`;
   try {
@@ -135,7 +135,7 @@ function readHolder(path: string): RunHolder | undefined {
 }
 
 function isRunning({ pid, host, started }: RunHolder): boolean {
-  // Nothing is known of other machines that share the disk.
+  // The processes of other machines that share the disk cannot be checked.
   if (host !== hostname()) return true;
   try {
     process.kill(pid, 0);
@@ -145,7 +145,7 @@ function isRunning({ pid, host, started }: RunHolder): boolean {
   return started === null || startOf(pid) === started;
 }
 
-/** When a process that is not over started, in words of the system (Linux only). */
+/** The start time of a running process, as the system reports it (Linux only). */
 function startOf(pid: number): string | undefined {
   try {
     const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

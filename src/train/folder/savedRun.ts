@@ -1,4 +1,4 @@
-/** Between the state of a run on its mesh and checkpoints, which hold layers in their order. */
+/** Converts between the state of a run on its mesh and checkpoints, which hold layers in canonical order. */
 import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -12,7 +12,7 @@ import { fromCanonical, toCanonical } from "../models/canonical.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 
-/** Saves a run; returns when the values are copied, so that training can go on. */
+/** Saves a run; returns once the values are copied, so that training can continue. */
 export async function saveRun(
   checkpoints: Checkpoints,
   training: Training,
@@ -25,7 +25,7 @@ export async function saveRun(
   return checkpoints.save(step, toCanonical(await onHost(state), training.layout), extras);
 }
 
-/** A copy of a tree's tensors in the host's memory. */
+/** A copy of a tree's tensors in host memory. */
 export async function onHost<T>(values: T): Promise<T> {
   const { leaves, structure } = tree.flatten(values);
   const copies = leaves.map(async (leaf) => {
@@ -55,8 +55,8 @@ export function storedConfig(checkpoint: Checkpoint): RunConfig {
 }
 
 /**
- * Fields in which a run that is taken up again may differ from the checkpoint: where it runs, what it tells, and how fast
- * it learns, which is what helps a run that diverged.
+ * Fields in which a resumed run may differ from the checkpoint: where it runs, what it reports, and its learning rate,
+ * which one lowers when the loss has diverged.
  */
 const free: readonly (
   | keyof RunConfig
@@ -81,12 +81,12 @@ const free: readonly (
 ];
 
 function isFree(path: string, before: RunConfig, config: RunConfig): boolean {
-  // Gradients that are clipped have a place in the optimiser's state, those that are not have none.
+  // The optimiser's state has an entry for clipping only if gradients are clipped.
   if (path === "optimizer.clip") return before.optimizer.clip > 0 && config.optimizer.clip > 0;
   return free.some((name) => path === name || path.startsWith(`${name}.`));
 }
 
-/** Throws unless a run can go on from a checkpoint; all fields that differ are listed. */
+/** Throws unless a run can resume from a checkpoint; all fields that differ are listed. */
 export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void {
   const before = storedConfig(checkpoint);
   const differing = [...fieldsOf(runSchema).keys()]

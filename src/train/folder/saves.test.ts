@@ -31,7 +31,7 @@ test("a save that failed is noticed at once, and tried again when there is space
   await saves.save(state, 1, null);
   await saves.settled();
   expect(notes).toEqual([
-    expect.stringMatching(/of step 1 could not be written \(ENOSPC\)[\s\S]*tried again when there is space/),
+    expect.stringMatching(/of step 1 could not be written \(ENOSPC\)[\s\S]*retried when there is space/),
   ]);
   expect(saves.isDue).toBe(false);
   clock.mockReturnValue(10_000);
@@ -45,7 +45,7 @@ test("a save that failed is noticed at once, and tried again when there is space
   clock.mockReturnValue(20_000);
   await saves.retry(state, 3, null);
   await saves.settled();
-  expect(notes.slice(1)).toEqual(["the checkpoint of step 3 could be written again"]);
+  expect(notes.slice(1)).toEqual(["the checkpoint of step 3 was written after all"]);
   expect(saves.step).toBe(3);
   clock.mockReturnValue(1e9);
   expect(saves.isDue).toBe(false);

@@ -11,7 +11,7 @@ import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { saveRun } from "./savedRun.js";
 
-/** How long after a save that failed it is tried again, in milliseconds. */
+/** Delay before a failed save is retried, in milliseconds. */
 const retryAfter = 5000;
 
 /** The checkpoints that a run saves: which is the newest, and what happens when one cannot be written. */
@@ -20,12 +20,12 @@ export class RunSaves {
   folder: string | undefined;
   /** The step of the newest checkpoint. */
   step: number;
-  /** How many saves failed since one did not. */
+  /** Number of saves that failed since the last successful one. */
   private failures = 0;
-  /** When a save that failed is tried again, by the clock of `performance`. */
+  /** When to retry a failed save, as `performance.now()`. */
   private retryAt = Number.POSITIVE_INFINITY;
 
-  /** @param note told when a save failed and the run goes on */
+  /** @param note called when a save failed and the run continues */
   constructor(
     private readonly config: RunConfig,
     private readonly training: Training,
@@ -38,9 +38,9 @@ export class RunSaves {
   }
 
   /**
-   * Begins to save a state, when the save before is over. It is checked first: what is saved is known to be good.
+   * Starts saving a state once the previous save is complete. The state is checked to be finite first.
    *
-   * @param isLast whether none comes after it
+   * @param isLast whether it is the last save of the run
    */
   async save(state: LanguageModelState, step: number, position: Json, isLast = false): Promise<void> {
     await this.settled();
@@ -48,17 +48,17 @@ export class RunSaves {
       this.failures++;
       if (!isLast && this.failures === 1)
         this.note(
-          `${reasonOf(error)}\ntraining goes on, and it is tried again when there is space, or with the next save`,
+          `${reasonOf(error)}\ntraining continues; the save is retried when there is space, or with the next checkpoint`,
         );
     });
   }
 
-  /** Whether a save failed, and it is time to look whether it would do so again. */
+  /** Whether a failed save is due to be retried. */
   get isDue(): boolean {
     return performance.now() >= this.retryAt;
   }
 
-  /** Tries again what failed, with the state as it is by now; waits on where there is no space for it. */
+  /** Retries a failed save with the current state; postpones it again if there is no space. */
   async retry(state: LanguageModelState, step: number, position: Json): Promise<void> {
     await this.checkpoints.finished().catch(() => {});
     this.retryAt = performance.now() + retryAfter;
@@ -86,7 +86,7 @@ export class RunSaves {
       ({ folder }) => {
         this.folder = folder;
         this.step = step;
-        if (this.failures > 0) this.note(`the checkpoint of step ${step} could be written again`);
+        if (this.failures > 0) this.note(`the checkpoint of step ${step} was written after all`);
         this.failures = 0;
         this.retryAt = Number.POSITIVE_INFINITY;
       },
@@ -97,7 +97,10 @@ export class RunSaves {
     );
   }
 
-  /** Waits for the disk. One failed save loses nothing that the next cannot save; a second ends the run. */
+  /**
+   * Waits until pending saves are on the disk. One failure is tolerated, because the next save may succeed; a second
+   * ends the run.
+   */
   async settled(): Promise<void> {
     try {
       await this.checkpoints.finished();
@@ -113,7 +116,7 @@ export class RunSaves {
     await this.checkpoints.finished();
   }
 
-  /** Saves the state that a step went wrong with, and tells whether that could be done. */
+  /** Saves the state before a failed step. @returns whether that succeeded */
   async rescue(state: LanguageModelState, step: number, position: Json): Promise<boolean> {
     try {
       await this.finish(state, step, position);
@@ -124,7 +127,7 @@ export class RunSaves {
     }
   }
 
-  /** Throws when an update led to numbers that are not finite although its gradients were. */
+  /** Throws if an update with finite gradients led to values that are not finite. */
   private async requireFinite(state: LanguageModelState, step: number): Promise<void> {
     if (await isFiniteState(this.training, state)) return;
     const bad = await firstBadLeaf(state);

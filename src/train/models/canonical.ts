@@ -1,14 +1,14 @@
 /**
- * Between the layers of a model in their order, which is how checkpoints hold them, and the layers as a
- * pipeline spreads them. Layer `(repeat · stages + stage) · layersPerStage + i` is the i-th of that stage in
- * that round, so that only shapes and paths differ:
+ * Converts between the canonical order of a model's layers, which checkpoints use, and their layout in a pipeline.
+ * Layer `(repeat · stages + stage) · layersPerStage + i` is the i-th of that stage in that repeat, so that only shapes
+ * and paths differ:
  *
  * | | path | shape |
  * | --- | --- | --- |
- * | in their order | `layers/block/…` | `[numLayers, …]` |
- * | in a pipeline | `layers/layers/stack/block/…` | `[repeats, stages, layersPerStage, …]`, without repeats for one round |
+ * | canonical | `layers/block/…` | `[numLayers, …]` |
+ * | in a pipeline | `layers/layers/stack/block/…` | `[repeats, stages, layersPerStage, …]`, without the first dim for one repeat |
  *
- * In a V every other round runs from the last stage to the first, so its layers lie the other way round.
+ * In a V every other repeat runs from the last stage to the first, so its layers are stored in reverse order of stages.
  */
 import { TreeError } from "../../ir/errors.js";
 import type { Shape } from "../../ir/shape.js";
@@ -25,21 +25,21 @@ export interface LayerLayout {
   readonly numStages: number;
   readonly numRepeats: number;
   readonly layersPerStage: number;
-  /** Whether parts go round (default) or in a V. */
+  /** Whether parts are placed in a loop (the default) or in a V. */
   readonly placement?: PipelinePlacement;
 }
 
-/** The name of the dim that the layers of one stage have. */
+/** The name of the dim over the layers of one stage. */
 const withinStage = "stageLayers";
 
-/** The dims in front of a layer's parameter, and their names. */
+/** The leading dims of a layer's parameter, and their names. */
 function leading({ numStages, numRepeats, layersPerStage }: LayerLayout): { shape: Shape; names: DimNames } {
   const round = { shape: [numStages, layersPerStage], names: ["layers", withinStage] };
   if (numRepeats === 1) return round;
   return { shape: [numRepeats, ...round.shape], names: ["circular_repeats", ...round.names] };
 }
 
-/** A tree whose layers are in their order, spread over stages; everything outside of `layers` stays. */
+/** Spreads the layers of a tree in canonical order over stages; everything outside of `layers` is unchanged. */
 export function fromCanonical<T>(values: T, layout: LayerLayout | undefined): T {
   if (!layout) return values;
   const { shape, names } = leading(layout);
@@ -48,7 +48,7 @@ export function fromCanonical<T>(values: T, layout: LayerLayout | undefined): T 
   return changeLayers(values, spread) as T;
 }
 
-/** The tree that {@link fromCanonical} made its argument from. */
+/** The inverse of {@link fromCanonical}. */
 export function toCanonical<T>(values: T, layout: LayerLayout | undefined): T {
   if (!layout) return values;
   const { shape } = leading(layout);
@@ -61,7 +61,7 @@ export function toCanonical<T>(values: T, layout: LayerLayout | undefined): T {
   return changeLayers(values, gather) as T;
 }
 
-/** Applies a function to everything that is called `layers`, wherever it is: parameters, moments. */
+/** Applies a function to every subtree named `layers`, in parameters and in the optimiser's moments. */
 function changeLayers(node: unknown, change: (layers: unknown) => unknown): unknown {
   if (Array.isArray(node)) return node.map((child) => changeLayers(child, change));
   if (!isPlainObject(node) || isTyped(node)) return node;
@@ -82,7 +82,7 @@ function childOf(node: unknown, key: string): unknown {
   throw new TreeError(`[toCanonical] the layers are not those of a pipeline: there is no "${key}"`);
 }
 
-/** Gives every leaf other dims in front, and its box their names. */
+/** Changes the leading dims of every leaf, and their names in its box. */
 function mapLeaves(
   values: unknown,
   change: (leaf: unknown) => unknown,
@@ -102,12 +102,13 @@ function mapLeaves(
 }
 
 function reshapeFront(leaf: unknown, front: Shape, replaced: number): unknown {
-  if (!isTyped(leaf)) throw new TreeError(`[canonical] a leaf below "layers" is a ${typeof leaf}, no tensor`);
+  if (!isTyped(leaf))
+    throw new TreeError(`[canonical] a leaf below "layers" is a ${typeof leaf}, not a tensor`);
   const shape = [...front, ...leaf.shape.slice(replaced)];
   return leaf instanceof Tensor ? leaf.reshape(shape) : { dtype: leaf.dtype, shape };
 }
 
-/** A leaf [repeats, stages, …] with the stages of every other round in the opposite order, as a V has them. */
+/** A leaf [repeats, stages, …] with the stages of every other repeat in reverse order, as in a V. */
 function turned(leaf: unknown, { placement, numRepeats }: LayerLayout): unknown {
   if (placement !== "v" || !(leaf instanceof Tensor)) return leaf;
   const rounds = np.split(leaf, numRepeats, 0);

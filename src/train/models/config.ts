@@ -17,26 +17,26 @@ export interface ModelConfig {
   readonly tieEmbeddings: boolean;
   readonly ropeBase: number;
   readonly normEpsilon: number;
-  /** The type that activations and matrix products are computed in, whatever type parameters have. */
+  /** The type that activations and matrix products are computed in, independent of the type of parameters. */
   readonly dtype: DType;
   /** What each block keeps for the backward pass: everything, only matrix products, or nothing. */
   readonly remat: "none" | "dots" | "full";
   /**
-   * With it the model reads one token at a time, [batch, 1], and remembers those before it, at most this many, in
-   * the collection `cache`.
+   * If set, the model reads one token at a time, [batch, 1], and keeps at most this many previous ones in the
+   * collection `cache`.
    */
   readonly cacheLength?: number;
 }
 
 /** What is wrong with a configuration. */
 export interface Violation {
-  /** The fields whose values do not fit, such as `model.numHeads`. */
+  /** The fields with invalid values, such as `model.numHeads`. */
   readonly fields: readonly string[];
-  /** The sentence that says so, and what to do. */
+  /** What is wrong, and what to do. */
   readonly text: string;
 }
 
-/** The fields that say how many there are of something. */
+/** The fields that are counts. */
 const counts = ["vocabSize", "width", "numLayers", "numHeads", "numKvHeads", "mlpWidth"] as const;
 
 type Count = (typeof counts)[number];

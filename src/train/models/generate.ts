@@ -14,24 +14,24 @@ export interface GenerateOptions {
   /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
   readonly topK?: number;
   readonly seed?: number;
-  /** When it is aborted, no further token is drawn. */
+  /** Stops the generation when it is aborted. */
   readonly signal?: AbortSignal;
   /** Called with every new piece of text. */
   readonly onText?: (text: string) => void;
 }
 
 /**
- * What a model says about the token after a text: a logit for every token, possibly more than the tokeniser has.
- * Most calls ask about the tokens of the call before and one more.
+ * A model's logits of the token after a text, possibly more than the tokeniser has tokens. Most calls pass the tokens
+ * of the previous call and one more.
  *
  * @param tokens at least one, and at most the window
  */
 export type NextLogits = (tokens: readonly number[]) => Promise<ArrayLike<number>>;
 
 /**
- * Continues a text token by token. When the window is full, the model goes on from the last half of it.
+ * Continues a text token by token. When the window is full, the model continues from its last half.
  *
- * @param window how many tokens the model sees at most
+ * @param window the maximum number of tokens that the model sees
  */
 export async function generate(
   logits: NextLogits,
@@ -54,7 +54,7 @@ export async function generate(
     throw new ValueError(`[generate] temperature is ${temperature}: use a number of at least 0`);
   if (!(Number.isInteger(topK) && topK >= 0))
     throw new ValueError(`[generate] topK is ${topK}: use an integer, 0 for all tokens`);
-  // A model has to go on from something; a new line is what every text has.
+  // A model needs at least one token to continue from; every text has line breaks.
   const start = tokenizer.encode(prompt === "" ? "\n" : prompt);
   const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
   let shown = tokenizer.decode(tokens);
@@ -66,7 +66,7 @@ export async function generate(
     const chance = await random.uniform(random.foldIn(random.key(seed), i), []).item();
     tokens.push(draw(known, temperature, topK, chance));
     const next = tokenizer.decode(tokens);
-    // A token may end in the middle of a character, which shows as a replacement until the next one comes.
+    // A token may end in the middle of a character, which decodes to U+FFFD until the next token completes it.
     if (onText && !next.endsWith("\uFFFD")) {
       onText(next.slice(shown.length));
       shown = next;
@@ -77,7 +77,7 @@ export async function generate(
   return text;
 }
 
-/** The token at a share of the distribution. @param chance from 0 to 1 */
+/** Draws a token by the inverse of the cumulative distribution. @param chance from 0 to 1 */
 export function draw(logits: readonly number[], temperature: number, topK: number, chance: number): number {
   const best = logits.reduce((top, logit, token) => (logit > (logits[top] ?? logit) ? token : top), 0);
   if (temperature === 0) return best;

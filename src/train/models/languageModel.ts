@@ -16,7 +16,7 @@ import { activation, weight } from "./names.js";
 /** Runs the blocks of a model one after the other on a residual stream. */
 export type RunLayers = (config: ModelConfig, x: Tensor, positions: Tensor) => Tensor;
 
-/** What the choices of `remat` keep. */
+/** The policy of each choice of `remat`. */
 export const rematPolicies = {
   dots: checkpointPolicies.dotsSaveable,
   full: checkpointPolicies.nothingSaveable,
@@ -49,7 +49,7 @@ const runInTurn: RunLayers = (config, x, positions) => {
   return out;
 };
 
-/** The position of a token that is read alone, counted in the cache. */
+/** The position of a token that is decoded alone, counted in the cache. */
 function nextPosition(): Tensor {
   const count = variable("cache", "position", () => ops.zeros({ dtype: "int32", shape: [1] }));
   const position = count.value;

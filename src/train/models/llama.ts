@@ -12,8 +12,8 @@ import type { ModelConfig } from "./config.js";
 import { activation, weight, whole } from "./names.js";
 import { rotary } from "./rotary.js";
 
-/** What was computed for the tokens before this one, and for this one: [batch, length, …], 0 for those to come. */
-function remembered(name: string, x: Tensor, position: Tensor, length: number): Tensor {
+/** The cached values of all tokens up to this one: [batch, length, …], 0 for later positions. */
+function cached(name: string, x: Tensor, position: Tensor, length: number): Tensor {
   const [batch = 0, , ...rest] = x.shape;
   const all = variable("cache", name, () => ops.zeros({ dtype: x.dtype, shape: [batch, length, ...rest] }));
   if (isInitializing()) return all.value;
@@ -45,7 +45,7 @@ const Attention = module("Attention", (config: ModelConfig) => (x: Tensor, posit
   const key = rotary(project("key", numKvHeads, "kvHeads"), positions, ropeBase);
   const value = project("value", numKvHeads, "kvHeads");
   const past = (name: string, own: Tensor) =>
-    cacheLength === undefined ? own : remembered(name, own, positions, cacheLength);
+    cacheLength === undefined ? own : cached(name, own, positions, cacheLength);
   const seen =
     cacheLength === undefined
       ? { isCausal: true }

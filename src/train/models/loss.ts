@@ -13,16 +13,16 @@ export interface LossParts {
 }
 
 /**
- * The parts of the loss of logits in 16 bits, of which nothing in float32 is kept for the way back: the whole
- * vocabulary for every token would be the largest tensor of a training step.
+ * The parts of the loss of 16-bit logits, which keeps nothing in float32 for the backward pass: the whole vocabulary
+ * for every token would be the largest tensor of a training step.
  */
 const partsOfNarrow = remat(partsOf, { staticArgnums: 2 });
 
 /**
- * The cross-entropy of the targets, and `zLoss` times the squared log of the softmax's normaliser, which keeps
- * logits small. Written so that a split vocabulary costs three small all-reduces, and that nothing as large as the
- * logits is stored but their gradient: a comparison with the numbers of all words is a part of the kernels that go
- * over the logits anyway, where a look-up would scatter its gradient into a tensor of its own.
+ * The cross-entropy of the targets, and `zLoss` times the squared log of the softmax's normaliser, which keeps logits
+ * small. A split vocabulary costs three small all-reduces, and only the gradient is stored besides the logits at their
+ * size: comparing targets with all token ids is fused into the kernels that read the logits anyway, whereas a gather
+ * would scatter its gradient into another tensor.
  *
  * @param logits [batch, length, vocabulary], any float type; computed in float32
  * @param targets int32 [batch, length]
@@ -33,7 +33,7 @@ export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0): LossPa
   return { loss, crossEntropy: entropy };
 }
 
-/** Where along the vocabulary the target of every token is. */
+/** A mask along the vocabulary of the target of every token. */
 function isTarget(targets: Tensor, vocabulary: number): Tensor {
   return np.equal(np.expandDims(targets, -1), np.arange(vocabulary));
 }

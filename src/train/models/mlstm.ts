@@ -11,7 +11,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { activation, weight, whole } from "./names.js";
 
-/** What the matrix memory reads and writes with. */
+/** The inputs of the matrix memory. */
 interface MemoryInputs {
   /** [batch, heads, length, size], as are key and value. */
   readonly query: Tensor;
@@ -47,8 +47,8 @@ function matrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs
 }
 
 /**
- * {@link matrixMemory} for one more position: the memory is a matrix for each head, to which a position adds the
- * product of its key and value, after all that was there has faded.
+ * {@link matrixMemory} for one more position in its recurrent form: every position decays the matrix of each head and
+ * adds the outer product of its key and value.
  */
 function nextOfMatrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs): Tensor {
   const [batch = 0, heads = 0, , size = 1] = query.shape;
@@ -72,7 +72,7 @@ function nextOfMatrixMemory({ query, key, value, inputGate, forgetGate }: Memory
   return np.matmul(query, matrix).div(normalizer.add(1e-6));
 }
 
-/** The inputs of a convolution with those of the `taps - 1` positions before them. */
+/** The inputs of a convolution, preceded by those of the `taps - 1` positions before. */
 function withPast(x: Tensor, taps: number, isCached: boolean): Tensor {
   if (!isCached) {
     return np.pad(x, [
@@ -117,7 +117,7 @@ function upProjection(name: string, x: Tensor, { mlpWidth, dtype }: ModelConfig)
   return activation(up, "batch", "length", "activationMlp");
 }
 
-/** Projects the features of every head by themselves, so that heads can lie on different devices. */
+/** Projects the features of every head separately, so that heads can be on different devices. */
 function perHead(name: string, from: Tensor, { mlpWidth, numHeads, dtype }: ModelConfig): Tensor {
   const [batch = 0, length = 0] = from.shape;
   const headSize = mlpWidth / numHeads;
@@ -132,7 +132,7 @@ function perHead(name: string, from: Tensor, { mlpWidth, numHeads, dtype }: Mode
   return np.einsum("blhi,hio->bhlo", grouped, kernel.astype(dtype)).astype("float32");
 }
 
-/** The gates of all heads, each of which looks at all of them; at first it does not depend on them. */
+/** The gates of all heads, computed from the features of all heads; the kernel is initialised to 0. */
 function gates(name: string, all: Tensor, biasInit: ParamInitializer): Tensor {
   const made = DenseGeneral({
     name,
@@ -145,11 +145,11 @@ function gates(name: string, all: Tensor, biasInit: ParamInitializer): Tensor {
   return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
 }
 
-/** What the heads remember, [batch, head, length, feature], normalised and side by side. */
+/** The outputs of the heads, [batch, head, length, feature], normalised and concatenated. */
 function joinHeads(memory: Tensor, { mlpWidth, dtype, normEpsilon }: ModelConfig): Tensor {
   const [batch = 0, numHeads = 0, length = 0, headSize = 0] = memory.shape;
   const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
-  // Squares of small values vanish in float16, so the norm is taken in float32.
+  // Squares of small values underflow in float16, so the norm is computed in float32.
   const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
   const variance = np.mean(centred.mul(centred), -1, { keepdims: true });
   const normalized = centred.div(np.sqrt(variance.add(normEpsilon)));
@@ -179,9 +179,10 @@ export const MlstmBlock = module(
         query,
         key,
         value,
-        // Input gates begin nearly closed: sums of weights that are small beside the stabiliser do not divide by almost 0.
+        // Input gates start nearly closed, so that weights which are small relative to the stabiliser do not lead to
+        // divisions by almost 0.
         inputGate: gates("inputGate", all, initializers.constant(-10)),
-        // Heads forget at different speeds.
+        // Heads forget at different rates.
         forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
       });
       const heads = joinHeads(memory, config);

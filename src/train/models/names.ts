@@ -30,9 +30,9 @@ export type ActivationDim =
   | null;
 
 /**
- * How tensor parallel devices exchange activations. `sync`: each has the whole residual stream, and what blocks
- * add to it is summed over the devices. `async`: each has some features of the stream; they travel in rings while
- * they are multiplied.
+ * How tensor parallel devices exchange activations. `sync`: each has the whole residual stream, and the outputs of
+ * blocks are summed over the devices. `async`: each has some features of the stream; they travel in rings while they
+ * are multiplied.
  */
 export type TensorParallelism = "sync" | "async";
 
@@ -68,7 +68,7 @@ export function weight(
   return withLogicalPartitioning(init, names);
 }
 
-/** Normally distributed weights with the spread that keeps the size of activations. */
+/** Normally distributed weights with the standard deviation that keeps the scale of activations. */
 const kernelInit: ParamInitializer = (key, shape, dtype) =>
   initializers.normal(1 / Math.sqrt(shape.at(-2) ?? 1))(key, shape, dtype);
 
@@ -77,7 +77,7 @@ export function activation(x: Tensor, ...names: readonly ActivationDim[]): Tenso
   return withLogicalConstraint(x, names);
 }
 
-/** Says that every device needs all features of the stream, for the several products that follow. */
+/** Gathers all features of the stream on every device, once for the several products that follow. */
 export function whole(stream: Tensor): Tensor {
   return activation(stream, "batch", "length", null);
 }

@@ -13,7 +13,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
   return (config, x) => {
     const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
       const Layers = layerLoop(config, layersPerStage);
-      // Every sequence starts at its first token, so a stage knows the positions without being told.
+      // Every sequence starts at its first token, so a stage can compute the positions itself.
       const positions = ops.iota("int32", [stream.shape[1] ?? 0], 0);
       const [out] = Layers({ ...config, name: "stack" })(stream, positions);
       return out;
@@ -32,7 +32,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
       setRematPolicyOnPipelineIterations: config.remat !== "none",
       ...(config.remat === "none" ? {} : { rematPolicy: rematPolicies[config.remat] }),
     });
-    // Every microbatch takes rows of every part of the batch, so that no row leaves the device it lies on.
+    // Every microbatch takes rows of every device's part of the batch, so that no row moves to another device.
     const [batch = 0, ...row] = x.shape;
     const perMicrobatch = batch / numMicrobatches;
     const dealt = np.swapaxes(x.reshape([perMicrobatch, numMicrobatches, ...row]), 0, 1).reshape(x.shape);

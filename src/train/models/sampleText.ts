@@ -14,19 +14,19 @@ import type { ModelConfig } from "./config.js";
 import { type GenerateOptions, generate } from "./generate.js";
 import { LanguageModel } from "./languageModel.js";
 
-/** What text is sampled from: a model with its parameters, and how it reads text. */
+/** A model with its parameters and tokeniser, to sample text from. */
 export interface Sampled {
   readonly model: ModelConfig;
-  /** The parameters with layers in their order, wherever they lie. */
+  /** The parameters with layers in canonical order, on any devices. */
   readonly params: Variables;
   readonly tokenizer: Tokenizer;
-  /** How many tokens the model sees. */
+  /** Maximum number of tokens that the model sees. */
   readonly window: number;
-  /** What computes; the process's shared engine by default. */
+  /** The engine to run on; the shared engine of the process by default. */
   readonly engine?: Engine;
 }
 
-/** Continues a text with a model, on one device: a single row of tokens has nothing to split. */
+/** Continues a text with a model, on one device, because a single row of tokens cannot be split. */
 export async function sampleText(of: Sampled, options: GenerateOptions): Promise<string> {
   const { model, tokenizer, window, engine } = of;
   const mesh = Mesh.create({ data: 1 }, engine ? { engine, devices: [0] } : {});
@@ -37,14 +37,14 @@ export async function sampleText(of: Sampled, options: GenerateOptions): Promise
     return await generate((tokens) => reader.read(tokens), tokenizer, window, options);
   } finally {
     reader.forget();
-    // Those that lie there already are the caller's.
+    // Tensors that are there already belong to the caller.
     tree.dispose(params, of.params);
   }
 }
 
-/** Reads a text token by token, and remembers what it has read. */
+/** Reads a text token by token with a cache of what it has read. */
 class Reader {
-  /** The variables that the model remembers by. */
+  /** The cache variables of the model. */
   private cache: Variables | undefined;
   private known: readonly number[] = [];
   private readonly start: (key: Tensor) => Variables;
@@ -90,7 +90,7 @@ class Reader {
     return values;
   }
 
-  /** Begins anew. */
+  /** Clears the cache. */
   forget(): void {
     tree.dispose(this.cache);
     this.cache = undefined;

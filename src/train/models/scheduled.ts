@@ -17,7 +17,9 @@ import type { ModelConfig } from "./config.js";
 import { embeddingTable, embedTokens, layerLoop, outputLogits } from "./languageModel.js";
 import { crossEntropy } from "./loss.js";
 
-/** The schedules that interleave forward and backward; the others are loops that reverse-mode turns around. */
+/**
+ * The schedules that interleave forward and backward; the others are loops that reverse-mode differentiation reverses.
+ */
 export type InterleavedScheduleName = Exclude<ScheduleName, "gpipe" | "circular">;
 
 /** Whether a schedule runs forward and backward at the same time. */
@@ -30,7 +32,7 @@ export function chunksOf(name: ScheduleName, repeats: number): number {
   return placementOf(name) === "v" ? 2 : repeats;
 }
 
-/** Whether the parts of a model go round or in a V under a schedule. */
+/** Whether a schedule places the parts of a model in a loop or in a V. */
 export function placementOf(name: ScheduleName): "loop" | "v" {
   return name === "zb-v" || name === "dualpipev" ? "v" : "loop";
 }
@@ -49,7 +51,7 @@ export function scheduleFor(
   });
 }
 
-/** The table that the stages of a run follow; nothing where they sweep forward and back, or where there are none. */
+/** The schedule of a run; undefined if it has no pipeline, or one that runs all of forward before all of backward. */
 export function scheduleOfRun(
   { schedule, microbatches }: { readonly schedule: ScheduleName; readonly microbatches: number },
   layout: LayerLayout | undefined,
@@ -57,7 +59,7 @@ export function scheduleOfRun(
   return layout && isInterleaved(schedule) ? scheduleFor(schedule, layout, microbatches) : undefined;
 }
 
-/** What {@link scheduledGradients} needs. */
+/** Options of {@link scheduledGradients}. */
 export interface ScheduledOptions {
   readonly model: ModelConfig;
   readonly mesh: Mesh;
@@ -67,10 +69,10 @@ export interface ScheduledOptions {
   readonly zLoss: number;
 }
 
-/** The axes along which stages see blocks; what is left is the partitioner's. */
+/** The axes along which stages see blocks; the partitioner handles the others. */
 const batchAxes = ["data", "fsdp"];
 
-/** The rules without those that split over axes of which the functions of a stage have a block already. */
+/** The rules without the axes along which the functions of a stage see blocks already. */
 function insideRules(rules: LogicalRules): LogicalRules {
   const taken = ["pipe", ...batchAxes];
   return rules.flatMap(([name, axes]) => {
@@ -88,7 +90,7 @@ function modulesOf(config: ModelConfig, layersPerStage: number) {
   );
   const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
     const Layers = layerLoop(config, layersPerStage);
-    // Every sequence starts at its first token, so a stage knows the positions without being told.
+    // Every sequence starts at its first token, so a stage can compute the positions itself.
     const positions = ops.iota("int32", [stream.shape[1] ?? 0], 0);
     const [out] = Layers({ ...config, name: "stack" })(stream, positions);
     return out;
@@ -110,7 +112,7 @@ function child(node: unknown, name: string): Node {
 /**
  * Losses and gradients of tokens [batch, length + 1] by a schedule, in the form of `valueAndGrad` with `hasAux`.
  *
- * @param scale what the loss is multiplied by before it is differentiated
+ * @param scale factor of the loss before it is differentiated
  */
 export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss }: ScheduledOptions) {
   const { first, stage, last } = modulesOf(model, layout.layersPerStage);

@@ -30,20 +30,20 @@ import { stepTime } from "./stepCost.js";
 export interface CalibrateOptions {
   /** The numbers of devices to measure with; by default 1, 2, 4 and 8, and as many as there are cores. */
   readonly devices?: readonly number[];
-  /** In how many rounds every program runs, not counting those that others on the machine disturb; 6 by default. */
+  /** The number of rounds in which every program runs, without those that other processes disturbed; 6 by default. */
   readonly numRounds?: number;
-  /** Is told what is being measured. */
+  /** Called with what is being measured. */
   readonly onProgress?: (what: string) => void;
 }
 
-/** Rounds that are measured at most, for each that is wanted. */
-const mostTries = 3;
+/** Maximum number of rounds to measure for each requested one. */
+const maxTries = 3;
 
 /**
- * Measures what this machine's devices, threads of the default engine, take for products by size, for the kernels of
- * language models, for copies, for collectives by kind, bytes and number of devices, and for starting them. Takes a
- * minute or two, in which nothing else should run: all programs take turns, and rounds in which the machine is slower
- * than at its best are measured again.
+ * Measures how long this machine's devices, threads of the default engine, take for products by size, for the kernels
+ * of language models, for copies, for collectives by kind, bytes and number of devices, and for starting them. Takes a
+ * minute or two, in which nothing else should run: programs alternate, and rounds in which the machine is slower than
+ * at its best are repeated.
  */
 export async function calibrate(options: CalibrateOptions = {}): Promise<Calibration> {
   const numCores = availableParallelism();
@@ -54,7 +54,7 @@ export async function calibrate(options: CalibrateOptions = {}): Promise<Calibra
       onProgress(`${numDevices} device${numDevices > 1 ? "s" : ""}: compiling`);
       calibrators.push(await Calibrator.open(numDevices));
     }
-    for (let round = 1; round <= mostTries * numRounds; round++) {
+    for (let round = 1; round <= maxTries * numRounds; round++) {
       const open = calibrators.filter((one) => one.needs(numRounds));
       if (open.length === 0) break;
       onProgress(`round ${round}`);
@@ -66,7 +66,7 @@ export async function calibrate(options: CalibrateOptions = {}): Promise<Calibra
   }
 }
 
-/** What calibrators have measured so far, as a calibration of this machine. */
+/** The calibration of this machine from the measurements of calibrators so far. */
 export function calibrationOf(calibrators: readonly Calibrator[]): Calibration {
   return {
     version: 3,
@@ -92,14 +92,14 @@ interface Programs {
   readonly probes: readonly TrainingProbe[];
 }
 
-/** Measures with this many devices at work at the same time, in rounds in which every program has its turn. */
+/** Measures with a number of devices working at the same time, in rounds that run every program once. */
 export class Calibrator {
   private readonly all: readonly Profiler[];
 
   private constructor(
     /** The engine that it measures. */
     readonly engine: ThreadsEngine,
-    /** How fast the machine is. */
+    /** The load of the machine. */
     readonly load: MachineLoad,
     private readonly programs: Programs,
   ) {
@@ -107,7 +107,7 @@ export class Calibrator {
     this.all = [call, ...collectives, ...products, ...probes.map(({ profiler }) => profiler)];
   }
 
-  /** Compiles all programs; where devices are more than cores only those that tell what calls and collectives take. */
+  /** Compiles all programs; with more devices than cores only those that measure calls and collectives. */
   static async open(numDevices: number): Promise<Calibrator> {
     const engine = createThreadsEngine({ numDevices });
     try {
@@ -133,7 +133,7 @@ export class Calibrator {
     }
   }
 
-  /** Whether a program has had fewer rounds than wanted that nobody disturbed. */
+  /** Whether a program has had fewer undisturbed rounds than requested. */
   needs(numRounds: number): boolean {
     return this.all.some(({ numUndisturbed }) => numUndisturbed < numRounds);
   }
@@ -143,7 +143,7 @@ export class Calibrator {
     for (const profiler of this.all) if (profiler.numUndisturbed < numRounds) await profiler.round();
   }
 
-  /** What was measured so far. */
+  /** The measurements so far. */
   result(): DeviceCalibration {
     const { numDevices } = this.engine;
     const { call, collectives, products, probes } = this.programs;
@@ -167,20 +167,22 @@ export class Calibrator {
     return { ...parts, probes: whole };
   }
 
-  /** Ends the engine. */
+  /** Closes the engine. */
   async close(): Promise<void> {
     await this.engine.close();
   }
 }
 
-/** The times of all programs, sorted by what they are of. */
+/** The times of all programs by kind of step. */
 class Samples {
   private readonly products: ProductSample[] = [];
   private readonly kernels: KernelSample[] = [];
   private readonly copies: CopySample[] = [];
   private readonly collectives: CollectiveSample[] = [];
 
-  /** Adds products, kernels and copies; collectives wait for the slowest device there, which is not their own time. */
+  /**
+   * Adds products, kernels and copies, but not collectives, whose times include waiting for the slowest device here.
+   */
   addSteps(profiler: Profiler): void {
     const { infos } = profiler.compiled;
     for (const { step, seconds } of profiler.profile().steps) {
@@ -195,7 +197,7 @@ class Samples {
     }
   }
 
-  /** Adds collectives that follow each other, so that nobody waits long. */
+  /** Adds collectives that follow each other directly, so that no device waits long. */
   addCollectives(profiler: Profiler): void {
     for (const { step, seconds } of profiler.profile().steps) {
       if (step.op !== "done") continue;
@@ -219,7 +221,7 @@ class Samples {
   }
 }
 
-/** One of all samples of the same thing, the one with the median time. */
+/** For each key the sample with the median time. */
 function typical<T extends { readonly seconds: number }>(
   samples: readonly T[],
   key: (sample: T) => string,

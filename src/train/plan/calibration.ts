@@ -1,4 +1,4 @@
-/** What was measured of this machine, as a file, and the prices that follow from it. */
+/** The calibration file of a machine, and the prices derived from it. */
 
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
@@ -10,7 +10,7 @@ import { ValueError } from "../../ir/errors.js";
 import { opFacts } from "../../ir/opFacts.js";
 import { isObject } from "../files/json.js";
 import { ConfigError } from "./errors.js";
-import { type Fit, fitTimes } from "./fit.js";
+import { fitTimes, type TimeModel } from "./fitTimes.js";
 import type { Prices } from "./prices.js";
 
 /** How long a product took. */
@@ -43,23 +43,23 @@ export interface CopySample {
 /** How long a collective took. */
 export interface CollectiveSample {
   readonly kind: "allReduce" | "allGather" | "reduceScatter" | "permute" | "allToAll";
-  /** How many devices exchange something. */
+  /** The number of participating devices. */
   readonly size: number;
   /** The bytes of a device's source. */
   readonly bytes: number;
   readonly seconds: number;
 }
 
-/** How long a training step took besides its call, and what its parts suggest. */
+/** How long a training step took without its call, and the sum of the prices of its parts. */
 export interface ProbeSample {
-  /** The seconds that the prices of what it computes, and of where stages of a pipeline wait, add up to. */
+  /** The predicted seconds of computation and of pipeline bubbles. */
   readonly computing: number;
-  /** The seconds that the prices of its collectives add up to. */
+  /** The predicted seconds of its collectives. */
   readonly communication: number;
   readonly seconds: number;
 }
 
-/** What was measured with this many devices at work at the same time. */
+/** The measurements with a number of devices working at the same time. */
 export interface DeviceCalibration {
   readonly numDevices: number;
   readonly products: readonly ProductSample[];
@@ -83,7 +83,7 @@ export interface Calibration {
   readonly measured: readonly DeviceCalibration[];
 }
 
-/** Where the figures of this machine are kept unless another file is named. */
+/** The default calibration file of this machine. */
 export function calibrationFile(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): string {
@@ -104,7 +104,7 @@ export function writeCalibration(file: string, calibration: Calibration): void {
   writeFileSync(file, `${JSON.stringify(calibration)}\n`);
 }
 
-/** Reads a calibration; nothing where there is no such file. */
+/** Reads a calibration; undefined if the file does not exist. */
 export function readCalibration(file: string): Calibration | undefined {
   need("path", file, "file", "readCalibration");
   if (!existsSync(file)) return undefined;
@@ -148,10 +148,7 @@ function calibrationProblem(json: unknown): string | undefined {
 const isTime = (value: unknown) => typeof value === "number" && Number.isFinite(value) && value >= 0;
 const isCount = (value: unknown) => Number.isInteger(value) && Number(value) >= 1;
 
-/**
- * The prices of this machine for a number of devices: those that were measured with as many at work, or with the
- * nearest number that was.
- */
+/** The prices of this machine for a number of devices, as measured with as many devices or with the nearest number. */
 export function calibratedPrices(options: Calibration, numDevices: number): Prices {
   need("object", options, "options", "calibratedPrices");
   need("number", numDevices, "numDevices", "calibratedPrices");
@@ -172,8 +169,8 @@ export function calibratedPrices(options: Calibration, numDevices: number): Pric
 }
 
 /**
- * The prices of steps and collectives by themselves, stretched so that whole training steps take as long as they did:
- * memory is colder there, devices wait for the slowest of them wherever they meet, and a call with a whole state takes
+ * The prices of single steps and collectives, scaled so that they add up to the measured times of whole training steps:
+ * there caches are colder, devices wait for the slowest one at every collective, and a call with a whole state takes
  * longer than a small one.
  */
 export function measuredPrices(
@@ -194,8 +191,8 @@ export function measuredPrices(
     })),
   );
   const computes = probes.length > 0 ? whole([1, 0, 0]) : 1;
-  // Steps of small models may not tell what sending takes, but it is never less than by itself. Where devices share
-  // cores, one that waits for another leaves its core to a third, so that nothing is lost.
+  // Steps of small models may not show the time of sending, but it is never less than measured alone. If devices share
+  // cores, a waiting one leaves its core to another, so that no time is lost.
   const share = talking !== undefined && talking.numDevices > numCores;
   const sends = share ? 1 : Math.max(1, whole([0, 1, 0]));
   const price: Prices["step"] = (step, info) => {
@@ -222,14 +219,14 @@ type ProductShape = Omit<ProductSample, "seconds">;
 const productFeatures = ({ m, n, k, batch }: ProductShape) =>
   [m * n * k, m * k, k * n, m * n, 1].map((feature) => feature * batch);
 
-/** Rows that lie a multiple of this many elements apart push each other out of the cache where they are read across. */
+/** Rows whose distance is a multiple of this many elements evict each other from the cache when columns are read. */
 const slowStride = 256;
 
 /**
- * How far two products of the same form lie from each other: powers of two between their sizes, less for the number of
- * rows that a layer works on, which its speed hardly depends on, and rows of memory that are apart otherwise.
+ * The distance between two products of the same form: the log2 ratios of their sizes, with less weight on the number of
+ * rows that a layer works on, which hardly affects its speed, plus a term if only one has slow strides.
  */
-function apart(a: ProductShape, b: ProductShape): number {
+function shapeDistance(a: ProductShape, b: ProductShape): number {
   const [rows, width] = a.transposeA ? (["k", "m"] as const) : (["m", "k"] as const);
   const strides = ([width, "n"] as const).filter(
     (size) => (a[size] % slowStride === 0) !== (b[size] % slowStride === 0),
@@ -243,10 +240,10 @@ function apart(a: ProductShape, b: ProductShape): number {
   );
 }
 
-/** How far what was measured counts, and how much the guess counts beside it. */
-const [reach, doubt] = [0.4, 0.02];
+/** The distance over which measurements have weight, and the weight of the guess relative to them. */
+const [reach, guessWeight] = [0.4, 0.02];
 
-/** Products: a sum of what the sizes of the operands suggest, moved towards those near it that were measured. */
+/** Products: a linear model of the operand sizes, corrected by measurements of similar products. */
 function productPrices(measured: readonly ProductSample[]): (step: GemmStep) => number {
   const formOf = ({ transposeA, transposeB }: Pick<GemmStep, "transposeA" | "transposeB">) =>
     `${transposeA} ${transposeB}`;
@@ -262,7 +259,7 @@ function productPrices(measured: readonly ProductSample[]): (step: GemmStep) => 
   };
 }
 
-/** A price that follows what was measured nearby; several together, because each has an error of its own. */
+/** A price interpolated from similar products; averages several of them, because each measurement has an error. */
 function nearbyPrice(samples: readonly ProductSample[]): (shape: ProductShape) => number {
   const guess = fitTimes(
     samples.map((sample) => ({ features: productFeatures(sample), seconds: sample.seconds })),
@@ -272,9 +269,9 @@ function nearbyPrice(samples: readonly ProductSample[]): (shape: ProductShape) =
     ratio: Math.log(sample.seconds / guess(productFeatures(sample))),
   }));
   return (shape) => {
-    let [sum, weights] = [0, doubt];
+    let [sum, weights] = [0, guessWeight];
     for (const { sample, ratio } of known) {
-      const weight = Math.exp(-((apart(shape, sample) / reach) ** 2) / 2);
+      const weight = Math.exp(-((shapeDistance(shape, sample) / reach) ** 2) / 2);
       sum += weight * ratio;
       weights += weight;
     }
@@ -282,21 +279,21 @@ function nearbyPrice(samples: readonly ProductSample[]): (shape: ProductShape) =
   };
 }
 
-/** Ops of which an element takes longer than reading it. */
+/** Ops that take longer per element than reading it. */
 const expensiveOps: ReadonlySet<string> = new Set(
   Object.entries(opFacts).flatMap(([op, facts]) =>
     "price" in facts && (facts.price === "long" || facts.price === "heavy") ? [op] : [],
   ),
 );
 
-/** The operations of a kernel, cheap and dear ones apart. */
+/** The operations of a kernel, cheap and expensive ones counted separately. */
 function kernelFeatures({ flops, bytes, ops }: Omit<KernelSample, "seconds">): number[] {
   const names = ops.split(" ");
   const share = names.filter((name) => expensiveOps.has(name)).length / Math.max(1, names.length);
   return [1, bytes, flops * (1 - share), flops * share];
 }
 
-/** Kernels: what one that computes the same took for as many bytes; others by their bytes and operations. */
+/** Kernels: interpolated from kernels with the same ops; for others a linear model of bytes and operations. */
 function kernelPrices(measured: readonly KernelSample[]): (info: StepInfo) => number {
   const price = fitTimes(
     measured.map((sample) => ({ features: kernelFeatures(sample), seconds: sample.seconds })),
@@ -307,7 +304,7 @@ function kernelPrices(measured: readonly KernelSample[]): (info: StepInfo) => nu
     const name = ops.join(" ");
     const guess = price(kernelFeatures({ ops: name, flops, bytes }));
     const same = known.get(name) ?? [];
-    // How far what was measured lies from the guess, between the two nearest sizes.
+    // The ratio of measurement to guess, interpolated between the two nearest sizes.
     const ratios = same
       .map((sample) => ({
         size: Math.log2(sample.bytes + 64),
@@ -329,9 +326,9 @@ function interpolate(
   return low.ratio ** (1 - share) * high.ratio ** share;
 }
 
-/** Collectives: a latency and a time for each byte, by kind and number of devices. */
+/** Collectives: a latency and a time per byte, by kind and number of devices. */
 function collectivePrices(measured: readonly CollectiveSample[]): Prices["collective"] {
-  const fits = new Map<string, Fit>();
+  const fits = new Map<string, TimeModel>();
   return ({ kind, size, elements, dtype }) => {
     if (size < 2) return 0;
     const ofKind = measured.filter((sample) => sample.kind === kind);

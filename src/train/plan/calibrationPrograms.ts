@@ -25,7 +25,7 @@ const finish = async (values: unknown) => {
   for (const tensor of tensors) tensor.dispose();
 };
 
-/** Compiles a function of tensors that lie on the mesh. */
+/** Compiles a function of tensors on the mesh. */
 async function openFunction<A extends readonly unknown[]>(
   mesh: Mesh,
   load: MachineLoad,
@@ -42,7 +42,7 @@ async function openFunction<A extends readonly unknown[]>(
   return profiler;
 }
 
-/** A program that does next to nothing. */
+/** A program that does almost nothing. */
 export async function openCall(engine: Engine, load: MachineLoad): Promise<Profiler> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const x = await devicePut(np.ones([engine.numDevices, 16]), new NamedSharding(mesh, P("device")));
@@ -50,11 +50,11 @@ export async function openCall(engine: Engine, load: MachineLoad): Promise<Profi
   return openFunction(mesh, load, (a: Tensor) => a.add(1), [x], { name: "call", ...counts });
 }
 
-/** Rows of what layers work on, and the widths of layers that are multiplied with each other for that many rows. */
+/** Numbers of rows, and the widths of layers whose products are measured for that many rows. */
 const layers: readonly (readonly [rows: number, widths: readonly number[]])[] = [
   [16, [16, 64]],
   [64, [32, 64, 256, 1024]],
-  // Rows of some of them are apart by multiples of 1 KiB, which is slower where they are read across.
+  // Rows of some of them have strides of multiples of 1 KiB, which is slower when columns are read.
   [320, [64, 96, 160, 256, 384, 640, 1024]],
   [2560, [64, 96, 160, 256, 384, 640, 1024]],
 ];
@@ -74,7 +74,7 @@ class Shared {
   }
 }
 
-/** Compiles what every device computes by itself. */
+/** Compiles a function that every device runs without communication. */
 function openLocal(
   mesh: Mesh,
   load: MachineLoad,
@@ -82,7 +82,7 @@ function openLocal(
   args: readonly Tensor[],
   name: string,
 ): Promise<Profiler> {
-  // A row of each result, because all of them at once would take more memory than their factors.
+  // Returns a row of each result, because all of them at once would take more memory than their factors.
   const firsts = (...all: Tensor[]) => local(...all).map((result) => result.get(np.s(0, 1)));
   const mapped = shardMap(firsts, {
     mesh,
@@ -93,7 +93,7 @@ function openLocal(
   return openFunction(mesh, load, mapped, [...args], { name, plain: 0, recorded: 2 });
 }
 
-/** The products of layers: forward, the gradient of what came in, and that of the weights. */
+/** The products of layers: forward, the gradient of the input, and that of the weights. */
 export async function openLayers(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const shared = new Shared(mesh);
@@ -130,7 +130,7 @@ const attentions: readonly (readonly [batch: number, length: number, heads: numb
   [4, 256, 4, 64],
 ];
 
-/** The products of attention, of tensors that lie as in models. */
+/** The products of attention, with the layouts that tensors have in models. */
 export async function openAttention(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const shared = new Shared(mesh);
@@ -152,7 +152,7 @@ export async function openAttention(engine: Engine, load: MachineLoad): Promise<
   return profilers;
 }
 
-/** The elements of what a device gives to a collective. */
+/** Numbers of elements of a device's operand of a collective. */
 const elements = [2 ** 8, 2 ** 12, 2 ** 16, 2 ** 19, 2 ** 21] as const;
 
 /** Collectives of all kinds, one after the other. */
@@ -164,7 +164,7 @@ export async function openCollectives(engine: Engine, load: MachineLoad): Promis
     const mesh = Mesh.create({ outer: numDevices / size, inner: size }, { engine });
     for (const count of elements) {
       const local = (x: Tensor) => {
-        // One after the other: each takes what the one before gave.
+        // One after the other: each takes the result of the one before.
         const summed = lax.psum(x, "inner");
         const scattered = lax.psumScatter(summed, "inner", { tiled: true });
         const gathered = lax.allGather(scattered, "inner", { tiled: true });
@@ -181,7 +181,7 @@ export async function openCollectives(engine: Engine, load: MachineLoad): Promis
 
 type Settings = Readonly<Record<string, unknown>>;
 
-/** Small language models whose steps hold the kernels that larger ones have too. */
+/** Small language models whose steps have the same kernels as larger ones. */
 export function trainingProbes(numDevices: number): RunConfig[] {
   const base = { "model.numLayers": 2 * numDevices, "mesh.data": 1 };
   const heads = { "model.numHeads": 2, "model.numKvHeads": 2 };

@@ -1,4 +1,4 @@
-/** The configurations that a plan chooses from: meshes, schedules, microbatches, and what is recomputed. */
+/** The configurations that a plan chooses from: meshes, schedules, microbatches, and rematerialisation. */
 
 import { range } from "../../ir/shape.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
@@ -6,13 +6,13 @@ import { type RunConfig, readRunConfig } from "../config/runConfig.js";
 import { splittingAxes } from "../config/setup.js";
 import { placementOf } from "../models/scheduled.js";
 
-/** What a plan may change. */
+/** The settings that a plan may vary. */
 export interface SearchSpace {
   /** The pipeline schedules to try; all by default. */
   readonly schedules?: readonly ScheduleName[];
-  /** What may be recomputed; everything that there is by default. */
+  /** The choices of rematerialisation to try; all by default. */
   readonly remat?: readonly RunConfig["model"]["remat"][];
-  /** The numbers of parts of a batch that run in turn where there is no pipeline; 1, 2, 4 and 8 by default. */
+  /** The numbers of accumulated parts of a batch to try without a pipeline; 1, 2, 4 and 8 by default. */
   readonly accumulate?: readonly number[];
   /** The numbers of microbatches for every stage of a pipeline; 1, 2 and 4 by default. */
   readonly microbatchesPerStage?: readonly number[];
@@ -21,23 +21,23 @@ export interface SearchSpace {
 /** Configurations that could run, and why others could not. */
 export interface Candidates {
   readonly configs: readonly RunConfig[];
-  /** By reason, how many were refused. */
+  /** The number of rejected configurations by reason. */
   readonly refused: ReadonlyMap<string, number>;
 }
 
-/** The schedules in which a stage has as many parts of the model as is asked for. */
+/** The schedules in which the number of parts of the model per stage can be chosen. */
 const severalParts: readonly ScheduleName[] = ["circular", "interleaved", "breadth-first"];
 
-/** The most stages and the most devices of tensor parallelism that are tried. */
-const [mostStages, mostModel] = [64, 8];
+/** Maximum number of stages and of tensor parallel devices to try. */
+const [maxStages, maxModel] = [64, 8];
 
 type Mesh = RunConfig["mesh"];
 
 /** All meshes of a number of devices. */
-export function meshesOf(numDevices: number, mostPipe = mostStages): Mesh[] {
+export function meshesOf(numDevices: number, mostPipe = maxStages): Mesh[] {
   const divisors = (n: number) => range(n).flatMap((i) => (n % (i + 1) === 0 ? [i + 1] : []));
   return divisors(numDevices)
-    .filter((model) => model <= mostModel)
+    .filter((model) => model <= maxModel)
     .flatMap((model) =>
       divisors(numDevices / model)
         .filter((pipe) => pipe <= mostPipe)
@@ -63,7 +63,7 @@ function variantsOf({ pipe }: Mesh, config: RunConfig, space: SearchSpace): Vari
   }
   return (space.schedules ?? scheduleNames).flatMap((schedule) =>
     (severalParts.includes(schedule) ? [1, 2, 4] : [1]).flatMap((repeats) => {
-      // With one part on every stage these are other names for the same.
+      // With one part on every stage these equal schedules that are tried anyway.
       if (repeats === 1 && severalParts.includes(schedule) && schedule !== "circular") return [];
       if (schedule === "gpipe") return [];
       return (space.microbatchesPerStage ?? [1, 2, 4]).map((each) => ({
@@ -74,7 +74,7 @@ function variantsOf({ pipe }: Mesh, config: RunConfig, space: SearchSpace): Vari
   );
 }
 
-/** All configurations of a model on a number of devices; what does not split is left out, with the reason. */
+/** All configurations of a model on a number of devices; those that do not divide evenly are rejected with a reason. */
 export function candidatesOf(config: RunConfig, numDevices: number, space: SearchSpace = {}): Candidates {
   const refused = new Map<string, number>();
   const configs: RunConfig[] = [];

@@ -1,4 +1,4 @@
-/** A rough guess of a configuration's time and memory from sizes alone, to know which ones are worth a closer look. */
+/** A rough guess of a configuration's time and memory from sizes alone, to select those that are worth compiling. */
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
@@ -6,7 +6,7 @@ import type { RunConfig } from "../config/runConfig.js";
 import { placementOf } from "../models/scheduled.js";
 import type { Prices } from "./prices.js";
 
-/** What a guess needs of the model besides its configuration. */
+/** Sizes of the model that an estimate needs besides the configuration. */
 export interface ModelSizes {
   readonly numParameters: number;
   /** Floating-point operations of a step on all devices. */
@@ -14,19 +14,19 @@ export interface ModelSizes {
   readonly vocabSize: number;
 }
 
-/** A guess. */
+/** An estimate of a step's time and memory. */
 export interface Estimate {
   readonly seconds: number;
   readonly bytes: number;
 }
 
-/** The share of its best speed that a device reaches in whole models, roughly. */
+/** Rough share of its peak speed that a device reaches in whole models. */
 const usualEfficiency = 0.5;
 
-/** How much more is computed where parts of the forward pass are computed again. */
+/** Factor of computation with rematerialisation. */
 const recomputed = { none: 1, dots: 1.1, full: 4 / 3 } as const;
 
-/** Guesses time and memory of a step. */
+/** Estimates the time and memory of a step. */
 export function estimateStep(config: RunConfig, sizes: ModelSizes, prices: Prices): Estimate {
   const { mesh, model } = config;
   const numDevices = mesh.data * mesh.fsdp * mesh.pipe * mesh.model;
@@ -43,7 +43,7 @@ function pipelineSizes({ mesh, pipeline, optimizer }: RunConfig): { m: number; v
   return { m: pipeline.microbatches, v: placementOf(pipeline.schedule) === "v" ? 2 : pipeline.repeats };
 }
 
-/** The share of the time in which stages have nothing to do, by the formulas of the schedules. */
+/** The bubble as a share of the time, by the formulas of the schedules. */
 function bubbleOf(config: RunConfig): number {
   const p = config.mesh.pipe;
   if (p === 1) return 0;
@@ -53,7 +53,7 @@ function bubbleOf(config: RunConfig): number {
   return (p - 1) / ((split ? 3 : 1) * v * m + p - 1);
 }
 
-/** For how many microbatches a stage keeps activations of all its parts at one time. */
+/** The maximum number of microbatches of which a stage keeps activations of all its parts. */
 function liveMicrobatches(config: RunConfig): number {
   const p = config.mesh.pipe;
   const { m, v } = pipelineSizes(config);

@@ -1,4 +1,4 @@
-/** What collectives cost between hosts, by the messages that processes send each other. */
+/** The cost of collectives between hosts, from the messages between processes. */
 import { hostTraffic } from "../../engines/mpi/traffic.js";
 import type { DevicePlace } from "../../ir/engine.js";
 import type { LinkSpeed } from "./machine.js";
@@ -8,10 +8,10 @@ import type { Prices } from "./prices.js";
 const FRAME_SHARE = 1448 / 1538;
 
 /**
- * The price of collectives of processes on several hosts, of which each has one link that its devices share.
+ * The price of collectives of processes on several hosts, each with one network link that its devices share.
  *
- * @param places where the device at every position of the mesh is
- * @param inside the price of those that leave no host
+ * @param places the location of the device at every position of the mesh
+ * @param inside the price of collectives within one host
  */
 export function hostPrices(
   { bandwidth, latency }: LinkSpeed,

@@ -1,4 +1,4 @@
-/** Machines that are given by numbers, as on a data sheet, and the prices that follow from them. */
+/** Machines described by numbers, as on a data sheet, and the prices derived from them. */
 
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { parseBytes } from "../../engines/settings.js";
@@ -9,9 +9,9 @@ import type { Prices } from "./prices.js";
 
 /** A link between devices. */
 export interface LinkSpeed {
-  /** Bytes a second that a device sends, while it receives as many. */
+  /** Bytes per second in each direction. */
   readonly bandwidth: number;
-  /** Seconds of a message of no bytes. */
+  /** Seconds of an empty message. */
   readonly latency: number;
 }
 
@@ -84,7 +84,7 @@ const prefixes: Readonly<Record<string, number>> = {
 
 const times: Readonly<Record<string, number>> = { ns: 1e-9, us: 1e-6, µs: 1e-6, ms: 1e-3, s: 1 };
 
-/** The prices of the steps of a device of which the speed is given. */
+/** The prices of steps on a device with a given speed. */
 export function devicePrices({
   flops,
   efficiency,
@@ -105,7 +105,7 @@ export function devicePrices({
   };
 }
 
-/** How many of the devices of a collective's group lie on one node. */
+/** How many devices of a collective's group are on one node. */
 function devicesOnNode({ groups }: CollectiveSpec, nodeSize: number): number {
   const [group = []] = groups;
   const nodes = new Map<number, number>();
@@ -116,7 +116,7 @@ function devicesOnNode({ groups }: CollectiveSpec, nodeSize: number): number {
   return Math.max(1, ...nodes.values());
 }
 
-/** The bytes that pass a device in a ring, for a source of the given bytes on each of the given number of devices. */
+/** The bytes that each device sends in a ring, by operand bytes and number of devices. */
 const ringBytes: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, size: number) => number } = {
   allReduce: (bytes, size) => (2 * bytes * (size - 1)) / size,
   allGather: (bytes, size) => bytes * (size - 1),
@@ -125,7 +125,7 @@ const ringBytes: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, size:
   permute: (bytes) => bytes,
 };
 
-/** How many messages follow each other in a collective; large groups go up and down a tree. */
+/** The number of sequential messages of a collective; large groups use a tree. */
 const hops: { readonly [K in CollectiveSpec["kind"]]: (size: number) => number } = {
   allReduce: (size) => 2 * Math.ceil(Math.log2(size)),
   allGather: (size) => Math.ceil(Math.log2(size)),
@@ -135,8 +135,9 @@ const hops: { readonly [K in CollectiveSpec["kind"]]: (size: number) => number }
 };
 
 /**
- * The price of collectives over given links. A group inside a node uses the fast link. One that spans nodes goes in
- * rings that leave a node once for every device in it, so the network carries its share and the fast link the rest.
+ * The price of collectives over given links. A group inside a node uses the fast link. One that spans nodes uses rings
+ * that leave a node once for every device in it, so that the network carries a share of the bytes and the fast link the
+ * rest.
  *
  * @internal
  */
@@ -157,7 +158,7 @@ export function linkPrices({ network, intra, nodeSize }: Links): Prices["collect
   };
 }
 
-/** The prices of a machine of which device and links are given. */
+/** The prices of a machine from its devices and links. */
 export function machinePrices(device: DeviceSpeed, links: Links): Prices {
   need("object", device, "device", "machinePrices");
   need("object", links, "links", "machinePrices");
@@ -165,12 +166,12 @@ export function machinePrices(device: DeviceSpeed, links: Links): Prices {
   return { ...devicePrices(device), collective: linkPrices(links) };
 }
 
-/** Figures that hold where nobody gives others. */
+/** Default figures. */
 export const usualFigures = {
   nodeSize: 8,
-  /** The share of its data sheet that a product reaches. */
+  /** The share of the data sheet's speed that products reach. */
   efficiency: 0.6,
-  /** Floating-point operations that a device does in the time of one byte of its memory. */
+  /** Floating-point operations in the time of reading one byte of memory. */
   flopsPerByte: 250,
   /** Bytes a second between a core and its memory. */
   hostMemory: 10e9,

@@ -10,13 +10,13 @@ import type { Tensor } from "../../trace/tensor.js";
 /** How much slower than at its best the machine may be while something is measured. */
 const tolerance = 1.1;
 
-/** The load that others put on the machine, seen by a fixed matrix product that is timed on all devices at once. */
+/** The load from other processes, measured by timing a fixed matrix product on all devices at once. */
 export class MachineLoad {
   private best = Number.POSITIVE_INFINITY;
 
   private constructor(private readonly multiply: () => Promise<void>) {}
 
-  /** Makes the product ready on the devices of an engine. @param side the rows of its matrices */
+  /** Compiles the product for the devices of an engine. @param side the rows of its matrices */
   static async open(engine: Engine, side = 512): Promise<MachineLoad> {
     const mesh = Mesh.create({ device: engine.numDevices }, { engine });
     const split = new NamedSharding(mesh, P("device"));
@@ -47,8 +47,8 @@ export class MachineLoad {
   }
 
   /**
-   * Those that were measured while the machine was about as fast as it ever was, and where they are few the third that
-   * comes nearest to that.
+   * Observations made while the machine was about as fast as at its best; if these are few, the third that comes
+   * nearest to that.
    */
   undisturbed<T>(observed: readonly Observed<T>[]): T[] {
     const least = Math.max(1, Math.floor(observed.length / 3), this.numUndisturbed(observed));
@@ -56,13 +56,13 @@ export class MachineLoad {
     return sorted.slice(0, least).map(({ value }) => value);
   }
 
-  /** How many were measured while the machine was about as fast as it ever was. */
+  /** The number of observations made while the machine was about as fast as at its best. */
   numUndisturbed(observed: readonly Observed<unknown>[]): number {
     return observed.filter(({ probeSeconds }) => probeSeconds <= tolerance * this.best).length;
   }
 }
 
-/** What was measured, and the seconds that the product of {@link MachineLoad} took around it. */
+/** A measurement, and the seconds of {@link MachineLoad}'s product before and after it. */
 export interface Observed<T> {
   readonly value: T;
   readonly probeSeconds: number;

@@ -14,7 +14,7 @@ import { memoryNeed, totalBytes } from "../config/memoryNeed.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { type Calibration, calibratedPrices, readCalibration, writeCalibration } from "./calibration.js";
 import { candidatesOf, describeChoice, meshesOf } from "./candidates.js";
-import { fitTimes } from "./fit.js";
+import { fitTimes } from "./fitTimes.js";
 import { linkPrices, machinePrices, parseBandwidth, parseFlops, parseSeconds, parseSize } from "./machine.js";
 import { MachineLoad } from "./machineLoad.js";
 import { planTraining, priceConfig } from "./plan.js";

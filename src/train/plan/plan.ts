@@ -1,4 +1,4 @@
-/** Chooses how a model is spread over devices: many configurations on paper, the best of them looked at closely. */
+/** Chooses how to spread a model over devices: estimates many configurations, and compiles and prices the best. */
 
 import { hostEngine } from "../../engines/default.js";
 import { need } from "../../ir/arguments.js";
@@ -17,45 +17,45 @@ import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
 import type { Prices } from "./prices.js";
 import { stepTime, type TimeParts } from "./stepCost.js";
 
-/** What {@link planTraining} plans for. */
+/** Options of {@link planTraining}. */
 export interface PlanOptions {
   readonly numDevices: number;
   /** The memory of each device in bytes; without limit by default. */
   readonly memoryBytes?: number;
-  /** What everything costs, from `calibratedPrices` or `machinePrices`. */
+  /** The prices of steps, from `calibratedPrices` or `machinePrices`. */
   readonly prices: Prices;
-  /** What may be changed. */
+  /** The settings to vary. */
   readonly space?: SearchSpace;
   /** How many configurations are compiled and priced step by step, the most promising first; 32 by default. */
   readonly tries?: number;
-  /** Is told about every one of these. */
+  /** Called after each of these. */
   readonly onTry?: (done: number, all: number) => void;
 }
 
-/** A configuration with what a step of it would take. */
+/** A configuration with the predicted time and memory of a step. */
 export interface PlannedStep {
   readonly config: RunConfig;
-  /** Its parallelism in a few words. */
+  /** A short description of its parallelism. */
   readonly name: string;
   readonly seconds: number;
   /** Where the seconds go. */
   readonly parts: TimeParts;
-  /** What a step takes of each device's memory. */
+  /** The memory of a step on each device. */
   readonly memory: StepMemory;
   readonly memoryBytes: number;
-  /** The share of the devices' best speed that the model's own operations reach. */
+  /** Model FLOPs utilisation: the share of the devices' peak speed that the model's operations reach. */
   readonly shareOfPeak: number;
   readonly tokensPerSecond: number;
 }
 
-/** What {@link planTraining} finds. */
+/** The result of {@link planTraining}. */
 export interface TrainingPlan {
-  /** What fits, the fastest first. */
+  /** Configurations that fit in memory, fastest first. */
   readonly choices: readonly PlannedStep[];
-  /** How many configurations there are, and how many were looked at closely. */
+  /** How many configurations there are, and how many were compiled and priced. */
   readonly numCandidates: number;
   readonly numTried: number;
-  /** Why configurations were refused, with their number. */
+  /** The number of rejected configurations by reason. */
   readonly refused: ReadonlyMap<string, number>;
 }
 
@@ -65,7 +65,7 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   need("object", prices, "prices", "priceConfig");
   const { data, mesh: axes, pipeline } = config;
   const numDevices = axes.data * axes.fsdp * axes.pipe * axes.model;
-  // The reference engine has as many devices as anyone wants, and nothing is run on it here.
+  // The reference engine has any number of devices, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const types = abstractTree(training.types);
@@ -86,7 +86,9 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   };
 }
 
-/** In pipelines that sweep forward and back, stages without a microbatch compute all the same: that is their bubble. */
+/**
+ * In pipelines that run forward and then backward, stages without a microbatch compute anyway: that is their bubble.
+ */
 function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeParts {
   const { pipe } = mesh;
   const share = (pipe - 1) / (pipeline.microbatches * pipeline.repeats + pipe - 1);
@@ -101,16 +103,16 @@ function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeP
 }
 
 /**
- * Looks for the fastest way to train a model on a machine: meshes, pipeline schedules, microbatches, what is
- * recomputed, and how parameters are sharded. Configurations are guessed from their sizes first; the most promising
- * ones are compiled as `train` would, and their steps and their memory priced one by one.
+ * Searches for the fastest way to train a model on a machine: meshes, pipeline schedules, microbatches,
+ * rematerialisation, and how parameters are sharded. Configurations are estimated from their sizes first; the most
+ * promising ones are compiled as `train` would, and their time and memory are computed from the list of steps.
  *
  * ```ts
  * const plan = planTraining(config, { numDevices: 512, memoryBytes: 80 * 2 ** 30, prices });
  * console.log(plan.choices[0]?.name, plan.choices[0]?.seconds);
  * ```
  *
- * @param config the model, its data and its optimiser; what it says of the mesh is replaced
+ * @param config the model, its data and its optimiser; its mesh is replaced
  */
 export function planTraining(config: RunConfig, options: PlanOptions): TrainingPlan {
   needRunConfig(config, "planTraining");
@@ -156,15 +158,15 @@ export function planTraining(config: RunConfig, options: PlanOptions): TrainingP
   return { choices, numCandidates: configs.length, numTried: promising.length, refused: reasons };
 }
 
-/** Time, and for what will hardly fit as much more as it is too large. */
+/** The estimated time, multiplied by the excess for configurations that will hardly fit in memory. */
 function rank({ seconds, bytes }: Estimate, limit: number): number {
   const excess = Math.max(1, bytes / limit);
   return seconds * excess ** 3;
 }
 
 /**
- * The first of every kind of parallelism, then the first ones that are left, of which no more than a quarter have the
- * same mesh: a wrong guess does not decide alone.
+ * The first of every kind of parallelism, then the first of the others, with at most a quarter on the same mesh, so
+ * that one wrong estimate does not decide the search.
  */
 function pick<T extends { readonly config: RunConfig }>(sorted: readonly T[], count: number): T[] {
   const most = Math.max(2, Math.ceil(count / 4));
@@ -189,7 +191,7 @@ function modelSizes(config: RunConfig): ModelSizes {
   };
 }
 
-/** Reasons with their numbers, most first. */
+/** Reasons with their counts, most frequent first. */
 export function formatReasons(refused: ReadonlyMap<string, number>): string {
   return [...refused]
     .sort((a, b) => b[1] - a[1])

@@ -1,17 +1,17 @@
-/** A plan for a terminal. */
+/** Formats a plan for a terminal. */
 import { need } from "../../ir/arguments.js";
 import { formatBytes } from "../../ir/shape.js";
 import { formatReasons, type PlannedStep, type TrainingPlan } from "./plan.js";
 import type { TimeParts } from "./stepCost.js";
 
-/** A time in the unit that suits it. */
+/** A time in a suitable unit. */
 export function formatSeconds(seconds: number): string {
   if (seconds >= 100) return `${seconds.toFixed(0)} s`;
   if (seconds >= 1) return `${seconds.toFixed(2)} s`;
   return seconds >= 1e-3 ? `${(1e3 * seconds).toFixed(1)} ms` : `${(1e6 * seconds).toFixed(0)} µs`;
 }
 
-/** Where the time goes, in percent, largest first; what is less than one is left out. */
+/** Where the time goes, in percent, largest first; parts below one are omitted. */
 export function formatParts(parts: TimeParts, seconds: number): string {
   const { products, kernels, moves, bubble, overhead, communication } = parts;
   const all: [string, number][] = [
@@ -29,7 +29,7 @@ export function formatParts(parts: TimeParts, seconds: number): string {
     .join(", ");
 }
 
-/** The best choices as a table, and why others were refused. */
+/** The best choices as a table, and why others were rejected. */
 export function formatPlan(plan: TrainingPlan, top: number): string {
   need("object", plan, "plan", "formatPlan");
   need("number", top, "top", "formatPlan");

@@ -1,32 +1,32 @@
-/** What the steps of a compiled program cost on a machine, in seconds. */
+/** The cost of a compiled program's steps on a machine, in seconds. */
 import type { CollectiveSpec, Step, StepInfo } from "../../compiler/steps.js";
 
-/** A step that computes or moves something by itself. */
+/** A step without a body that is not part of a collective. */
 export type PlainStep = Exclude<Step, { readonly op: "loop" | "while" | "cond" | "start" | "done" }>;
 
-/** What kind of work a step is, in the words of plans. */
+/** The kind of work of a step, as plans name it. */
 export type PartName = "products" | "kernels" | "moves";
 
 /** The prices of a machine. */
 export interface Prices {
-  /** The floating-point operations a second that one device reaches at best. */
+  /** Peak floating-point operations per second of one device. */
   readonly peakFlops: number;
   /** Seconds from the call of a program to its first step, and from its last to the caller. */
   readonly call: number;
-  /** How many cores the devices share, where devices are threads; without limit where each is a chip of its own. */
+  /** The number of cores that devices share if they are threads; infinite if each is a separate chip. */
   readonly numCores: number;
   /** Whether a device computes while its messages travel. */
   readonly overlaps: boolean;
-  /** Whether messages that travel at the same time share one link, so that they take turns on it. */
+  /** Whether concurrent messages share one link, so that they are sent one after the other. */
   readonly takesTurns?: boolean;
   /**
-   * Seconds of a step on every device at the same time.
+   * Seconds of a step that runs on every device at the same time.
    *
    * @internal
    */
   step(step: PlainStep, info: StepInfo): number;
   /**
-   * Seconds of a collective by itself.
+   * Seconds of a collective that nothing overlaps.
    *
    * @internal
    */

@@ -1,4 +1,7 @@
-/** How long every step of a program takes: the engine records some runs, and each step counts with its quick ones. */
+/**
+ * Measures how long every step of a program takes: the engine records some runs, and a low quantile of each step
+ * counts.
+ */
 import type { CompiledProgram, Step } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
 import type { Engine } from "../../ir/engine.js";
@@ -10,18 +13,18 @@ import type { MachineLoad, Observed } from "./machineLoad.js";
 /** A step and its time. */
 export interface ProfiledStep {
   readonly step: Step;
-  /** Its number in the program. */
+  /** Its index in the program. */
   readonly number: number;
-  /** Seconds; of the end of a collective, those since its beginning. */
+  /** Seconds; for the `done` of a collective, since its `start`. */
   readonly seconds: number;
   /** How often a device executes it in a run. */
   readonly count: number;
 }
 
-/** What a {@link Profiler} finds out. */
+/** The result of a {@link Profiler}. */
 export interface Profile {
   readonly steps: readonly ProfiledStep[];
-  /** Seconds of the fastest run that nobody recorded. */
+  /** Seconds of the fastest run that was not recorded. */
   readonly seconds: number;
   /** The seconds of all steps of a run. */
   readonly stepSeconds: number;
@@ -29,30 +32,30 @@ export interface Profile {
 
 /** How often a program runs in a round. */
 export interface RunCounts {
-  /** Without being recorded. */
+  /** Runs that are not recorded. */
   readonly plain: number;
   readonly recorded: number;
 }
 
-/** The most events that a device records. */
+/** Maximum number of events that a device records. */
 const capacity = 2 ** 19;
 
 /**
- * The place among sorted times that stands for a step: low, because whoever else uses the machine only makes steps
- * slower, and not the lowest, because a device that works while others wait has the memory for itself.
+ * The quantile of a step's times that counts: low, because other processes only make steps slower, and not the lowest,
+ * because a device that works while others wait has the memory bandwidth to itself.
  */
 const quick = 0.25;
 
-/** What one round measured. */
+/** The measurements of one round. */
 interface Round {
-  /** Seconds of the fastest run that nobody recorded. */
+  /** Seconds of the fastest run that was not recorded. */
   readonly seconds: number;
-  /** By number of the step, the seconds of its executions. */
+  /** The seconds of every execution, by step index. */
   readonly times: ReadonlyMap<number, readonly number[]>;
   readonly numDevices: number;
 }
 
-/** Measures a program in rounds, between which other programs may have theirs. */
+/** Measures a program in rounds, between which other programs may run. */
 export class Profiler {
   private readonly rounds: Observed<Round>[] = [];
   private readonly steps: Step[] = [];
@@ -77,12 +80,12 @@ export class Profiler {
     this.rounds.push(await this.load.observe(() => this.measure()));
   }
 
-  /** How many rounds were measured while nobody slowed the machine down. */
+  /** The number of rounds in which no other process slowed the machine down. */
   get numUndisturbed(): number {
     return this.load.numUndisturbed(this.rounds);
   }
 
-  /** The time of each step, of all rounds that were fair. */
+  /** The time of each step over all undisturbed rounds. */
   profile(): Profile {
     const rounds = this.load.undisturbed(this.rounds);
     const steps = this.steps.flatMap((step, number): ProfiledStep[] => {
@@ -120,7 +123,7 @@ function quickOf(times: readonly number[]): number {
   return at(sorted, Math.floor(quick * (sorted.length - 1)));
 }
 
-/** By number of the step, the seconds of all its executions on all devices; loops and choices have none. */
+/** The seconds of all executions on all devices, by step index; loops and branches have none. */
 function timesOf(events: readonly TraceEvent[], steps: readonly Step[]): Map<number, number[]> {
   const times = new Map<number, number[]>();
   const begun = new Map<string, number>();

@@ -1,4 +1,4 @@
-/** How long a compiled step takes on a machine, and where the time goes: the step list priced one by one. */
+/** Predicts the time of a compiled training step on a machine, and where it goes, from the prices of its step list. */
 import type { CompiledProgram, CondStep, LoopStep, Step } from "../../compiler/steps.js";
 import { at } from "../../ir/shape.js";
 import { endsOf } from "../../parallel/schedule/check.js";
@@ -15,9 +15,9 @@ export interface TimeParts {
   readonly kernels: number;
   /** Copies. */
   readonly moves: number;
-  /** By axes of the mesh, communication that nothing else runs beside. */
+  /** Communication that does not overlap with computation, by mesh axes. */
   readonly communication: Readonly<Record<string, number>>;
-  /** Stages of a pipeline without work. */
+  /** Idle stages of a pipeline. */
   readonly bubble: number;
   /** Starting the program. */
   readonly overhead: number;
@@ -29,15 +29,15 @@ export interface StepTime {
   readonly parts: TimeParts;
 }
 
-/** What a program does not say of itself. */
+/** What a prediction needs besides the program. */
 export interface ProgramSetting {
   /** How many devices run it. */
   readonly numDevices: number;
-  /** The schedule that its stages follow, where they choose what to do from a table. */
+  /** The schedule that its stages follow, if they select actions from a table. */
   readonly schedule?: PipelineSchedule | undefined;
 }
 
-/** Adds up times by what they are spent on. */
+/** Sums times by kind. */
 class Ledger {
   readonly work: { [P in PartName]: number } = { products: 0, kernels: 0, moves: 0 };
   readonly communication = new Map<string, number>();
@@ -65,7 +65,7 @@ class Ledger {
   }
 }
 
-/** The time of one run of a program, all devices at work at the same time. */
+/** The time of one run of a program on all devices at the same time. */
 export function stepTime(program: CompiledProgram, prices: Prices, setting: ProgramSetting): StepTime {
   const walk = new Walk(program, prices, setting);
   const ledger = walk.list(program.steps);
@@ -82,7 +82,7 @@ export function stepTime(program: CompiledProgram, prices: Prices, setting: Prog
 }
 
 class Walk {
-  /** How many devices take turns on a core. */
+  /** How many devices share a core. */
   private readonly turns: number;
 
   constructor(
@@ -96,7 +96,7 @@ class Walk {
   /** The time of a list of steps, once. */
   list(steps: readonly Step[], turns = this.turns): Ledger {
     const ledger = new Ledger();
-    // When collectives that are under way will have arrived, on the clock of this list.
+    // When pending collectives complete, on the clock of this list.
     const underway = new Map<number, number>();
     for (const step of steps) this.add(ledger, step, underway, turns);
     return ledger;
@@ -141,7 +141,7 @@ class Walk {
     }
   }
 
-  /** A loop over slots: what all stages do in every slot, and what each does as the longest of them takes. */
+  /** A loop over slots: the work of all stages in every slot, and the longest of the stages' actions. */
   private addPipeline(ledger: Ledger, loop: LoopStep, choice: CondStep, schedule: PipelineSchedule): void {
     const messages = messageBranches(loop, choice, schedule);
     const around = loop.body.filter(
@@ -159,14 +159,14 @@ class Walk {
     timeline.stages.forEach((actions, stage) => {
       for (const action of actions) work.add(at(branches, number(action, stage)), 1 / numStages);
     });
-    // More stages than cores take turns, which is no bubble.
+    // More stages than cores share them, which is not a bubble.
     const busy = Math.max(work.seconds, (work.seconds * numStages) / numCores);
     ledger.add(work, work.seconds === 0 ? 0 : busy / work.seconds);
     ledger.bubble += Math.max(0, timeline.length - busy);
   }
 }
 
-/** The choice among the actions of a schedule in a loop over its slots. */
+/** The `cond` step that selects the action in a loop over the slots of a schedule. */
 function actionChoice(loop: LoopStep, schedule: PipelineSchedule): CondStep | undefined {
   const { branches, slots } = slotTable(schedule, false);
   if (loop.count !== slots.length) return undefined;
@@ -175,7 +175,7 @@ function actionChoice(loop: LoopStep, schedule: PipelineSchedule): CondStep | un
   );
 }
 
-/** A branch of a choice behind that of the action, in which a message is stored, and how often a stage takes it. */
+/** A branch of a `cond` step after that of the action, in which a message is stored, and how often a stage takes it. */
 interface MessageBranch {
   readonly choice: CondStep;
   readonly branch: number;
@@ -183,7 +183,7 @@ interface MessageBranch {
   readonly count: number;
 }
 
-/** What a loop over slots does with messages: first those that stages have for themselves, then those of each link. */
+/** The message branches of a loop over slots: first those within stages, then those of each link. */
 function messageBranches(
   { body }: LoopStep,
   action: CondStep,
@@ -206,7 +206,7 @@ function messageBranches(
   );
 }
 
-/** Which branch of a step an action of a stage is. */
+/** The branch index of a stage's action. */
 function branchNumber(schedule: PipelineSchedule): (action: PipelineAction, stage: number) => number {
   const { branches } = slotTable(schedule, false);
   const { first, last } = endsOf(schedule);

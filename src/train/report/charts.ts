@@ -1,7 +1,7 @@
 import { formatBytes } from "../../ir/shape.js";
-/** Small charts as SVG text, for pages that must work without scripts and without a network. */
+/** Small SVG charts for pages that must work without scripts and without a network. */
 
-/** Text made safe for HTML. */
+/** Escapes a string for HTML. */
 export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 }
@@ -58,7 +58,7 @@ export function lineChart(
       `<line class="grid" x1="${left}" x2="${width - right}" y1="${py(y).toFixed(1)}" y2="${py(y).toFixed(1)}"/>` +
       `<text x="${left - 8}" y="${(py(y) + 4).toFixed(1)}" text-anchor="end">${short(y)}</text>`,
   );
-  // Steps are whole, and so are their labels.
+  // Steps are integers, and so are their labels.
   const marks = ticks(x0, x1)
     .filter(Number.isInteger)
     .map(
@@ -70,7 +70,7 @@ export function lineChart(
       .filter(([, y]) => Number.isFinite(y))
       .map(([x, y], i) => `${i === 0 ? "M" : "L"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`)
       .join("");
-    // A few points are also drawn as dots, so that a single one is seen.
+    // A few points are also drawn as dots, so that a single one is visible.
     const dots = own.length > maxDots ? [] : own.filter(([, y]) => Number.isFinite(y));
     const circles = dots.map(
       ([x, y]) => `<circle cx="${px(x).toFixed(1)}" cy="${py(y).toFixed(1)}" r="3.5" fill="${colour}"/>`,
@@ -131,7 +131,7 @@ export function chart(wide: number, high: number, content: string): string {
 /** Labels of a time axis: `length` units from the pixel `origin` on, with this many pixels a unit. */
 export function timeAxis(length: number, origin: number, scale: number, y: number, unit: string): string {
   const marks = ticks(0, length).map((t) => {
-    // The last label ends with the axis where it would not fit in the middle.
+    // The last label is right-aligned with the axis if it does not fit when centred.
     const anchor = (length - t) * scale < 16 ? "end" : "middle";
     const x = anchor === "end" ? origin + length * scale : origin + t * scale;
     return `<text x="${x.toFixed(1)}" y="${y}" text-anchor="${anchor}">${short(t)} ${unit}</text>`;
@@ -139,7 +139,7 @@ export function timeAxis(length: number, origin: number, scale: number, y: numbe
   return marks.join("");
 }
 
-/** From the first beginning to the last end. */
+/** From the earliest begin to the latest end. */
 export function extent(spans: readonly { readonly begin: number; readonly end: number }[]): {
   readonly begin: number;
   readonly end: number;
@@ -151,10 +151,10 @@ export function extent(spans: readonly { readonly begin: number; readonly end: n
 }
 
 /**
- * The spans of one row with neighbours drawn as one where they are too narrow to be seen: it gets the kind that
- * took most of its time, and says how many there were.
+ * Merges adjacent spans of a row that are too narrow to be visible: the result has the kind that took most of its time,
+ * and its title says how many there were.
  *
- * @param least the shortest span that stands alone
+ * @param least the shortest span that is not merged
  */
 export function mergeNarrow(spans: readonly Span[], least: number): Span[] {
   const merged: Span[] = [];
@@ -183,7 +183,7 @@ function asOne(group: readonly Span[]): Span {
   return { ...extent(group), kind, title: `${group.length} short operations, mostly ${kind}` };
 }
 
-/** One bar per row made of parts, with the whole beside it, all on one scale. */
+/** One bar per row made of parts, with the total next to it, all on one scale. */
 export function stackedBars(
   rows: readonly {
     readonly name: string;

@@ -8,7 +8,7 @@ export interface CurvePoint {
 
 /** Options of {@link plotCurve}. */
 export interface PlotOptions {
-  /** The characters a line has at most; 72 by default. */
+  /** Maximum number of characters per line; 72 by default. */
   readonly width?: number;
   /** The lines of the plot without its axis; 12 by default. */
   readonly height?: number;
@@ -71,7 +71,7 @@ export function plotCurve(points: readonly CurvePoint[], options: PlotOptions = 
   means.forEach((value, x) => {
     if (value === undefined) return;
     const y = yOf(value);
-    // Points are joined, so that few of them still make a line.
+    // Points are connected, so that few of them still make a line.
     const from = last ?? { x, y };
     const steps = Math.max(x - from.x, Math.abs(y - from.y), 1);
     for (let i = 0; i <= steps; i++) {

@@ -7,10 +7,10 @@ import { checkOptions } from "../../ir/options.js";
 import { onFile, reasonOf } from "../files/fileError.js";
 import { openRecordFile } from "../files/files.js";
 
-/** What is recorded of one step; numbers that JSON does not know are written as text. */
+/** The record of one step; numbers that JSON does not support are written as strings. */
 export type Metrics = Readonly<Record<string, number | string | boolean | null>>;
 
-/** Something that records numbers by step. */
+/** Records metrics by step. */
 export interface MetricsWriter {
   write(step: number, metrics: Metrics): void;
   close(): void;
@@ -18,7 +18,7 @@ export interface MetricsWriter {
 
 /** Options of {@link openMetricsFile}. */
 export interface MetricsFileOptions {
-  /** The step from which a run is taken up again: records of later steps are dropped. */
+  /** The step from which a run is resumed: records of later steps are dropped. */
   readonly resumeAt?: number;
 }
 
@@ -44,7 +44,7 @@ export function openMetricsFile(path: string, options: MetricsFileOptions = {}):
   };
 }
 
-/** A record as JSON; what has no JSON is refused. */
+/** A record as JSON; throws if it cannot be serialised. */
 function metricsText(record: Readonly<Record<string, unknown>>): string {
   try {
     return JSON.stringify(record, plainNumber);
@@ -53,7 +53,7 @@ function metricsText(record: Readonly<Record<string, unknown>>): string {
   }
 }
 
-/** Leaves out of a file the lines that are unfinished or of later steps. */
+/** Removes incomplete lines and those of later steps from a file. */
 function cleanRecords(path: string, resumeAt: number | undefined): void {
   mkdirSync(dirname(path), { recursive: true });
   if (existsSync(path)) {
@@ -71,7 +71,7 @@ function cleanRecords(path: string, resumeAt: number | undefined): void {
   }
 }
 
-/** Reads the records of a file; unfinished lines are left out. */
+/** Reads the records of a file; incomplete lines are skipped. */
 export function readMetrics(path: string): (Metrics & { readonly step: number })[] {
   return onFile("metrics", path, () => readFileSync(path, "utf8"))
     .split("\n")
@@ -96,7 +96,7 @@ function stepOf(line: string): number | undefined {
 }
 
 /**
- * Lets failures of a writer pass, so that a full disk does not end what is recorded.
+ * Wraps a writer to ignore its failures, so that a full disk does not end the run.
  *
  * @param onFailure called with the first failure, and with the first one after a success
  */
@@ -117,7 +117,7 @@ export function tolerant(writer: MetricsWriter, onFailure: (error: unknown) => v
   };
 }
 
-/** Writes to several places. */
+/** Combines several writers. */
 export function writeToAll(...writers: readonly MetricsWriter[]): MetricsWriter {
   for (const writer of writers) {
     need("object", writer, "each writer", "writeToAll");

@@ -12,8 +12,8 @@ import type { Training } from "../step/training.js";
 import { recordWork } from "./stepTrace.js";
 
 /**
- * The floating-point operations that one step needs on all devices: six for each weight and token, and the
- * products of attention; what is computed again or beside them does not count.
+ * The floating-point operations that one step needs on all devices: six for each weight and token, and the products of
+ * attention; recomputed and other operations do not count.
  */
 export function stepFlops({ params }: Pick<Training["types"], "params">, { model, data }: RunConfig): number {
   const weights = namedLeaves(params, "stepFlops")
@@ -26,25 +26,24 @@ export function stepFlops({ params }: Pick<Training["types"], "params">, { model
 }
 
 /**
- * The side of the square matrices that are multiplied: large enough for the full speed of a core, and small enough
- * that some products are not interrupted on a busy machine.
+ * The side of the multiplied square matrices: large enough for the full speed of a core, and small enough that some
+ * products are not interrupted on a busy machine.
  */
 const size = 384;
-/** How long to go on, in milliseconds, and how often at least and at most. */
+/** The time budget in milliseconds, and the minimum and maximum number of rounds. */
 const [budget, minRounds, maxRounds] = [150, 5, 100];
 
 /**
- * The floating-point operations a second that the devices of a mesh can reach together in matrix products; those of
- * this process where several share the mesh, and undefined where the engine does not record them. Every device
- * multiplies matrices of its own, all at the same time, and counts with its fastest product as the engine recorded
- * it, because others that use the machine for a moment only ever make one slower. More devices than cores take
- * turns on the cores, so only as many of them take part as there are cores.
+ * The floating-point operations per second that the devices of a mesh reach together in matrix products; those of this
+ * process if several share the mesh, and undefined if the engine does not record them. All devices multiply their own
+ * matrices at the same time, and the fastest recorded product of each counts, because other processes only make
+ * products slower. At most as many devices as cores take part, because more would share the cores.
  */
 export async function measurePeak(mesh: Mesh): Promise<number | undefined> {
   try {
     return await measureProducts(mesh);
   } catch (error) {
-    // Devices that are full with the run itself have no room for a measurement, which is no reason to end it.
+    // If the run leaves no memory for the measurement, the run continues without it.
     if (error instanceof OutOfMemoryError) return undefined;
     throw error;
   }
@@ -67,7 +66,7 @@ async function measureProducts({ engine, deviceIds }: Mesh): Promise<number | un
     await last?.ready();
     last?.dispose();
   };
-  // The first product compiles and loads; the second is the first at speed and tells how many there is time for.
+  // The first product includes compilation; the second is at full speed and determines the number of rounds.
   await run(1);
   const begin = performance.now();
   await run(1);

@@ -1,4 +1,4 @@
-/** The schedule of a pipeline as a picture: planned and, under it on the same scale, as it was measured. */
+/** Draws the schedule of a pipeline: as planned and, below it on the same scale, as measured. */
 import { chart, escapeHtml, extent, legend, short, timeAxis } from "./charts.js";
 import {
   type MeasuredPipeline,
@@ -16,7 +16,7 @@ const [left, right, rowHeight, rowGap, headHeight, titleHeight] = [104, 12, 24, 
 /** The usual width of a chart; a schedule of many iterations is wider and scrolls. */
 const usualWidth = 760;
 const narrowestSlot = 9;
-/** How many pixels a character of a label takes, about. */
+/** Approximate width of a label's character in pixels. */
 const pixelsPerCharacter = 6.5;
 
 /** The colours repeat after this many microbatches. */
@@ -27,14 +27,14 @@ const numShades = 3;
 /** What the letters of interleaved actions mean. */
 const kinds = { F: "forward", I: "input gradient", W: "weight gradient" } as const;
 
-/** From the first beginning of a pass on any device to its last end. */
+/** From the earliest begin of a pass on any device to its latest end. */
 interface PassSpan {
   readonly pass: Pass;
   readonly begin: number;
   readonly end: number;
 }
 
-/** A box of the picture. */
+/** A box of the chart. */
 interface Box {
   readonly task: PipelineTask | null;
   readonly begin: number;
@@ -43,14 +43,14 @@ interface Box {
   readonly waits: readonly { readonly begin: number; readonly end: number }[];
 }
 
-/** Draws a plan, and what was measured of it where something was. */
+/** Draws a plan, and its measurement if there is one. */
 export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | undefined): string {
-  // Parts of a batch that follow one another look alike, so the first stands for all.
+  // The accumulated parts of a batch look alike, so only the first is drawn.
   const slots = measured?.slots.filter(({ part }) => part === 0) ?? [];
   const count = numIterations(plan);
   const wide = Math.max(usualWidth, left + right + plan.passes.length * count * narrowestSlot);
   // Without times an iteration is one unit long.
-  const spans = apart(
+  const spans = separatePasses(
     plan.passes.map((pass, i) =>
       measured
         ? { pass, ...extent(slots.filter((slot) => slot.pass === pass)) }
@@ -100,8 +100,11 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
 const hatch =
   '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-line" width="1.5" height="6"/></pattern></defs>';
 
-/** The spans of the passes; where some devices go backward before all have gone forward, they meet in between. */
-function apart(spans: readonly PassSpan[]): PassSpan[] {
+/**
+ * The spans of the passes without overlap: if some devices start backward before all have finished forward, the
+ * midpoint separates them.
+ */
+function separatePasses(spans: readonly PassSpan[]): PassSpan[] {
   return spans.map((span, i) => {
     const [before, after] = [spans[i - 1], spans[i + 1]];
     const begin = before && before.end > span.begin ? (before.end + span.begin) / 2 : span.begin;
@@ -172,7 +175,7 @@ function drawBox(
   };
   const fill = task ? `class="slot ${taskClass(task)}"` : 'class="slot bubble"';
   const wide = px(end) - px(begin);
-  // Where the whole label does not fit, the microbatch alone may; the shade tells the repeat.
+  // If the whole label does not fit, the microbatch alone may; the shade shows the repeat.
   const labels = task ? [taskLabel(task, plan), `${task.microbatch}`] : [];
   const label = labels.find(({ length }) => wide >= 3 + length * pixelsPerCharacter);
   const text =
@@ -186,7 +189,7 @@ function drawBox(
   return `<g><title>${escapeHtml(title)}</title>${rect(begin, end, fill)}${waited}${text}</g>`;
 }
 
-/** The shade tells the repeat, or the half of the backward pass where there are such. */
+/** The shade shows the repeat, or the half of the backward pass if it is split. */
 const taskClass = ({ microbatch, repeat, kind }: PipelineTask) =>
   `hue${microbatch % numHues} shade${(kind === undefined ? repeat : "FIW".indexOf(kind)) % numShades}`;
 
@@ -208,5 +211,5 @@ function caption(plan: PipelinePlan, measured: MeasuredPipeline | undefined): st
   const { useful, bubble, waiting } = measured.shares;
   const parts =
     measured.numParts > 1 ? ` Drawn is the first of ${measured.numParts} parts of the batch.` : "";
-  return `<p class="caption">${planned}${parts} Measured: the devices spent ${percent(useful)} of the iterations' time on microbatches, ${percent(bubble)} computing in the bubble on values that nobody uses, and ${percent(waiting)} waiting; ${percent(bubble + waiting)} lost in all.</p>`;
+  return `<p class="caption">${planned}${parts} Measured: the devices spent ${percent(useful)} of the iterations' time on microbatches, ${percent(bubble)} computing unused values in the bubble, and ${percent(waiting)} waiting; ${percent(bubble + waiting)} lost in all.</p>`;
 }

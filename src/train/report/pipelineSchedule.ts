@@ -1,4 +1,4 @@
-/** What the stages of a pipeline should work on in every iteration, and what a recorded step shows they did. */
+/** What the stages of a pipeline should work on in every iteration, and what they did in a recorded step. */
 import { range } from "../../ir/shape.js";
 import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { slotTable } from "../../parallel/schedule/slots.js";
@@ -8,17 +8,17 @@ import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
 /** What a stage works on in an iteration. */
 export interface PipelineTask {
   readonly microbatch: number;
-  /** How often the microbatch went round all stages before. */
+  /** How often the microbatch has passed through all stages before. */
   readonly repeat: number;
-  /** Where forward and backward are interleaved, which of them: forward, or a half of the backward pass. */
+  /** If forward and backward are interleaved: forward, or a half of the backward pass. */
   readonly kind?: "F" | "I" | "W";
 }
 
-/** What every stage works on, iteration by iteration; null where it belongs to the bubble. */
+/** What every stage works on, iteration by iteration; null in the bubble. */
 export interface PipelinePlan {
   readonly numMicrobatches: number;
   readonly numRepeats: number;
-  /** The loops that a step runs one after the other; one where forward and backward are interleaved. */
+  /** The loops that a step runs one after the other; a single one if forward and backward are interleaved. */
   readonly passes: readonly Pass[];
   /** By stage and iteration of the forward pass; a backward pass runs the iterations from the last to the first. */
   readonly stages: readonly (readonly (PipelineTask | null)[])[];
@@ -64,7 +64,7 @@ export function plannedBubble({ stages }: PipelinePlan): number {
   return slots.filter((task) => task === null).length / Math.max(1, slots.length);
 }
 
-/** A task as a label: its kind where there are several, the microbatch, and the repeat where there are several. */
+/** The label of a task: its kind if there are several, the microbatch, and the repeat if there are several. */
 export function taskLabel({ microbatch, repeat, kind }: PipelineTask, { numRepeats }: PipelinePlan): string {
   return `${kind ?? ""}${microbatch}${numRepeats === 1 ? "" : `·${repeat}`}`;
 }
@@ -79,9 +79,9 @@ export interface MeasuredSlot {
   /** Which part of the batch went through the pipeline, 0 unless gradients are accumulated over several. */
   readonly part: number;
   readonly pass: Pass;
-  /** Counted as in the plan, so that the backward pass begins with the last one. */
+  /** Numbered as in the plan, so that the backward pass begins with the last one. */
   readonly iteration: number;
-  /** Null in the bubble, where the device computes on what nobody uses. */
+  /** Null in the bubble, where the device computes unused values. */
   readonly task: PipelineTask | null;
   readonly begin: number;
   readonly end: number;
@@ -107,14 +107,14 @@ export interface MeasuredPipeline {
   readonly shares: PipelineShares;
 }
 
-/** A pipeline's loops are in no other loop, or in the one over parts of a batch. */
+/** A pipeline's loops are top-level, or in the loop over accumulated parts of a batch. */
 const depths = [0, 1];
 
 /**
- * Finds the pipeline in a recorded step: loops with as many iterations as the plan has, one for each of its passes
- * by turns. Undefined when there are none, or devices differ.
+ * Finds the pipeline in a recorded step: loops with as many iterations as the plan, one for each of its passes in turn.
+ * Undefined if there are none, or if devices differ.
  *
- * @param stageOf the stage that lies on a device
+ * @param stageOf the stage of a device
  */
 export function measurePipeline(
   plan: PipelinePlan,

@@ -8,7 +8,7 @@ import * as tree from "../../trace/tree.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import type { Training } from "../step/training.js";
 
-/** How one tensor of a state lies on a mesh. */
+/** How one tensor of a state is placed on a mesh. */
 export interface TensorPlace {
   readonly path: string;
   readonly shape: string;
@@ -17,7 +17,7 @@ export interface TensorPlace {
   readonly bytesPerDevice: number;
 }
 
-/** How every tensor of a tree lies on a mesh, from its types and shardings alone. */
+/** How every tensor of a tree is placed on a mesh, from its types and shardings alone. */
 export function placesOf(types: unknown, shardings: unknown, mesh: Mesh): TensorPlace[] {
   const isSharding = (node: unknown) => node instanceof NamedSharding;
   const specs = tree.leaves(shardings, isSharding);
@@ -49,7 +49,7 @@ export function stateMemory(
   ];
 }
 
-/** A table of places for a terminal. */
+/** A table of placements for a terminal. */
 export function formatPlaces(places: readonly TensorPlace[]): string {
   const rows = places.map(({ path, shape, spec, bytesPerDevice }) => [
     path,

@@ -2,14 +2,14 @@ import { need, needIfGiven } from "../../ir/arguments.js";
 import { needOptions } from "../../ir/options.js";
 import { formatValue } from "./lossCurve.js";
 
-/** What is known after a step. */
+/** The progress after a step. */
 export interface ProgressUpdate {
-  /** The number of steps done. */
+  /** The number of completed steps. */
   readonly step: number;
   readonly loss: number;
   /** The tokens that the step was trained on. */
   readonly tokens: number;
-  /** The share of the machine's peak that the step reached, from 0 to 1; the line shows that of the last steps. */
+  /** The share of the machine's peak that the step reached, from 0 to 1; the line shows a mean over recent steps. */
   readonly shareOfPeak?: number;
 }
 
@@ -23,20 +23,20 @@ export interface ProgressStream {
 /** Options of {@link startProgress}. */
 export interface ProgressOptions {
   readonly numSteps: number;
-  /** The number of steps that were done before, when a run is taken up again. */
+  /** The number of steps completed before, if a run is resumed. */
   readonly firstStep?: number;
   /** Standard error by default. */
   readonly stream?: ProgressStream | undefined;
-  /** Without a terminal a line is written at this interval in seconds; 10 by default. */
+  /** Interval between lines without a terminal, in seconds; 10 by default. */
   readonly interval?: number;
   /** The time in milliseconds. */
   readonly now?: () => number;
 }
 
-/** A live line about the training. */
+/** A live progress line. */
 export interface Progress {
   update(update: ProgressUpdate): void;
-  /** Writes a line of its own above the live one. */
+  /** Writes a line above the live one. */
   note(text: string): void;
   /** Ends the live line. */
   finish(): void;
@@ -44,11 +44,11 @@ export interface Progress {
 
 /** The live line is redrawn at most this often, in milliseconds. */
 const redrawInterval = 100;
-/** How quickly the speed follows the last steps. */
+/** Weight of the past in the moving average of speeds. */
 const smoothing = 0.9;
 
 /**
- * Shows how the training goes: on a terminal one line that changes, elsewhere plain lines now and then.
+ * Shows the progress of training: on a terminal one line that is redrawn, elsewhere a plain line at intervals.
  *
  * ```
  * step 120/1000 ━━━───────  loss 3.412  18.2k tokens/s  41% of peak  ETA 2m 31s
@@ -64,11 +64,11 @@ export function startProgress(options: ProgressOptions): Progress {
   let lastStep = firstStep;
   let secondsPerStep: number | undefined;
   let tokensPerSecond: number | undefined;
-  // The time of steps in multiples of what it would be at peak: times have a mean, speeds do not.
+  // The time of steps as multiples of the time at peak: averaging times is correct, averaging speeds is not.
   let timesIdeal: number | undefined;
   let line = "";
   let numUpdates = 0;
-  // The first step also compiles, so that the second one replaces it.
+  // The first step includes compilation, so the second one replaces it.
   const blend = (mean: number | undefined, value: number) =>
     mean === undefined || numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
   const draw = () => stream.write(`\r\x1b[2K${fitting(line, stream.columns ?? 80)}`);
@@ -129,10 +129,10 @@ function checkProgressOptions(options: ProgressOptions): void {
   if (stream) need("function", stream.write, "write of the stream", "startProgress");
 }
 
-/** As much of a line as fits into the columns of a terminal. */
+/** Shortens a line to the columns of a terminal. */
 function fitting(line: string, columns: number): string {
   const parts = line.split("  ");
-  // Where there is no space for all, the time left says more than the speeds.
+  // Without space for everything, the remaining time matters more than the speeds.
   while (parts.length > 3 && parts.join("  ").length >= columns) parts.splice(-2, 1);
   const short = parts.join("  ");
   return short.length >= columns ? `${short.slice(0, columns - 2)}…` : short;

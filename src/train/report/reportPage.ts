@@ -4,7 +4,7 @@ import { pipelineChart } from "./pipelineChart.js";
 import type { MeasuredPipeline, PipelinePlan } from "./pipelineSchedule.js";
 import type { DeviceShares } from "./stepTrace.js";
 
-/** What one training step told. */
+/** The metrics of one training step. */
 export interface StepRecord {
   readonly step: number;
   readonly loss: number;
@@ -12,7 +12,7 @@ export interface StepRecord {
   readonly tokensPerSecond: number;
 }
 
-/** What one evaluation told. */
+/** The result of one evaluation. */
 export interface EvaluationRecord {
   readonly step: number;
   readonly loss: number;
@@ -29,7 +29,7 @@ export interface RunReport {
   readonly timeline: readonly { readonly device: number; readonly spans: readonly Span[] }[];
   /** Where the time of every device went during that step. */
   readonly shares: readonly DeviceShares[];
-  /** For a pipeline: what each stage should work on at each iteration, and what it did where that was recorded. */
+  /** For a pipeline: what each stage should work on at each iteration, and what it did if that was recorded. */
   readonly pipeline: { readonly plan: PipelinePlan; readonly measured?: MeasuredPipeline } | undefined;
   readonly parameters: readonly {
     readonly path: string;
@@ -83,7 +83,7 @@ pre { background: var(--card); border-radius: 10px; padding: 16px; white-space: 
 /** The colours of the parts of a device's memory, in their order. */
 const memoryColours = ["var(--gemm)", "var(--collective)", "var(--copy)", "var(--kernel)"];
 
-/** A self-contained page about a run: loss, speed, what the devices did, where everything lies. */
+/** A self-contained page about a run: loss, speed, what the devices did, and how tensors are placed. */
 export function reportHtml(report: RunReport): string {
   const facts = report.facts
     .map(([name, value]) => `<div><b>${escapeHtml(value)}</b><span>${escapeHtml(name)}</span></div>`)
@@ -105,7 +105,7 @@ function section(title: string, note: string, body: string): string {
   return `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
 }
 
-/** How loss and speed went from step to step. */
+/** Loss and speed by step. */
 function courseOfRun({ steps, evaluations }: RunReport): string[] {
   const training = steps.map((s) => [s.step, s.loss] as const);
   const validation = evaluations.map((e) => [e.step, e.loss] as const);
@@ -144,7 +144,7 @@ function stepSections({ timeline: devices, shares, pipeline }: RunReport): strin
   return [step, schedule];
 }
 
-/** Where parameters lie, what devices hold, and what they send. */
+/** How parameters are placed, what devices hold, and what they send. */
 function stateSections({ parameters, memory, collectives }: RunReport): string[] {
   const places = table(
     ["parameter", "shape", "split over", "size", "on each device"],

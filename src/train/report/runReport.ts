@@ -28,7 +28,7 @@ function planOf(layout: LayerLayout, { microbatches, schedule }: RunConfig["pipe
     : planPipeline(layout, microbatches);
 }
 
-/** Which microbatch (and round) every stage of a pipeline works on in every iteration; null when it waits. */
+/** The microbatch and repeat that every stage of a pipeline works on in every iteration; null when it waits. */
 export function pipelineSchedule(
   layout: LayerLayout | undefined,
   pipeline: RunConfig["pipeline"],
@@ -38,7 +38,7 @@ export function pipelineSchedule(
   return plan.stages.map((tasks) => tasks.map((task) => task && taskLabel(task, plan)));
 }
 
-/** The plan of a run's pipeline, and how a recorded step went; undefined without a pipeline. */
+/** The plan of a run's pipeline, and its measurement in a recorded step; undefined without a pipeline. */
 export function runPipeline(
   layout: LayerLayout | undefined,
   pipeline: RunConfig["pipeline"],
@@ -64,7 +64,7 @@ export function writeStepTrace(
   writeTrace(path, trace, title, names);
 }
 
-/** What a report is made from. */
+/** The inputs of a report. */
 export interface ReportInput {
   readonly config: RunConfig;
   readonly mesh: Mesh;
@@ -131,14 +131,14 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
   };
 }
 
-/** Names of fused operations are cut to this many characters. */
+/** Maximum length of the names of fused operations. */
 const longestName = 100;
 
 function shortened(name: string): string {
   return name.length > longestName ? `${name.slice(0, longestName)}…` : name;
 }
 
-/** What every device holds: the state, and beside it what the engine has allocated or a step is planned to need. */
+/** What every device holds: the state, and what else the engine has allocated or a step is planned to need. */
 function deviceMemory(training: Training, mesh: Mesh, cost: CostReport): RunReport["memory"] {
   const { engine } = mesh;
   const state = stateMemory(training, mesh).map(({ what, bytesPerDevice }) => ({

@@ -2,7 +2,7 @@ import type { Engine } from "../../ir/engine.js";
 import type { TraceEvent } from "../../ir/engineReports.js";
 import { openTraceFile } from "./traceFile.js";
 
-/** What kind of work a step of a device is, as reports colour it; `wait` is the lack of it. */
+/** The kind of work of a device's step, which determines its colour in reports; `wait` is waiting for other devices. */
 export type WorkKind = "gemm" | "kernel" | "collective" | "copy" | "wait";
 
 /** One thing that a device did; times are milliseconds from the beginning of the trace. */
@@ -36,7 +36,7 @@ export interface StepTrace {
   readonly iterations: readonly LoopIteration[];
 }
 
-/** The kinds of steps that stand for work; loops and branches are told by what they contain. */
+/** The kinds of steps that count as work; loops and branches are represented by their contents. */
 const kinds: Readonly<Record<string, WorkKind>> = {
   gemm: "gemm",
   kernel: "kernel",
@@ -48,10 +48,10 @@ const kinds: Readonly<Record<string, WorkKind>> = {
   done: "collective",
 };
 
-/** How many steps, iterations and waits of a device are recorded at most. */
+/** Maximum number of steps, iterations and waits to record per device. */
 const traceCapacity = 2 ** 18;
 
-/** Runs something while the engine records what its devices do; nothing is recorded by an engine that cannot. */
+/** Runs something while the engine records what its devices do; the trace is empty if the engine has no tracer. */
 export async function recordWork<T>(
   { tracer }: Engine,
   run: () => Promise<T>,
@@ -63,8 +63,8 @@ export async function recordWork<T>(
 }
 
 /**
- * Like {@link recordWork}, for the devices of all processes of an engine, on the clock of the first; they all call it
- * together.
+ * Like {@link recordWork}, for the devices of all processes of an engine, on the clock of the first; all processes must
+ * call it together.
  */
 export async function recordWorkOfAll<T>(
   engine: Engine,
@@ -86,7 +86,7 @@ export async function recordWorkOfAll<T>(
   return { result, ...stepTraceOf(events) };
 }
 
-/** Tells work, waiting and iterations apart in what an engine recorded. */
+/** Separates work, waits and iterations in the events of an engine. */
 export function stepTraceOf(events: readonly TraceEvent[]): StepTrace {
   const origin = events.reduce((first, { begin }) => Math.min(first, begin), Number.POSITIVE_INFINITY);
   return { work: events.flatMap((event) => workOf(event, origin)), iterations: iterationsOf(events, origin) };
@@ -114,7 +114,7 @@ function workOf(event: TraceEvent, origin: number): Work[] {
   return pieces;
 }
 
-/** What the engine says of steps that no line of the user's made. */
+/** The engine's source of steps that do not come from a line of user code. */
 const unknownSource = "unknown source";
 
 function iterationsOf(events: readonly TraceEvent[], origin: number): LoopIteration[] {
@@ -133,10 +133,10 @@ function iterationsOf(events: readonly TraceEvent[], origin: number): LoopIterat
   });
 }
 
-/** Gaps from this length, in milliseconds, are shown as idle time; shorter ones are what starting a step takes. */
+/** Gaps from this length, in milliseconds, are shown as idle time; shorter ones are the overhead of starting a step. */
 const shortestIdle = 0.01;
 
-/** The time in which a device did nothing, not even wait, between the first and the last thing that any did. */
+/** Intervals in which a device neither worked nor waited, between the first and the last event of any device. */
 export function idleTimes(work: readonly Work[]): { device: number; begin: number; end: number }[] {
   const last = work.reduce((latest, { end }) => Math.max(latest, end), 0);
   return devicesOf(work).flatMap((device) => {
@@ -157,10 +157,10 @@ export function devicesOf(work: readonly { readonly device: number }[]): number[
 }
 
 /**
- * Writes a trace that Perfetto and chrome://tracing open: a track for each device with iterations of loops, what
- * ran in them, waits and idle time.
+ * Writes a trace that Perfetto and chrome://tracing open: a track for each device with iterations of loops, what ran in
+ * them, waits and idle time.
  *
- * @param nameOf what an iteration is called when there is more to say than its number
+ * @param nameOf the name of an iteration, if it is more than its number
  */
 export function writeTrace(
   path: string,
@@ -169,7 +169,7 @@ export function writeTrace(
   nameOf: (iteration: LoopIteration) => string | undefined = () => undefined,
 ): void {
   const file = openTraceFile(path, { title });
-  // Both ends are whole nanoseconds, so that rounding does not make slices overlap by a trifle.
+  // Both ends are rounded to nanoseconds, so that slices do not overlap by rounding errors.
   const times = ({ begin, end }: { begin: number; end: number }) => {
     const [from, to] = [Math.round(begin * 1e6), Math.round(end * 1e6)];
     return { start: from / 1000, duration: (to - from) / 1000 };
@@ -178,7 +178,7 @@ export function writeTrace(
     file.name({ device }, `device ${device}`);
     file.name({ device, thread: 0 }, "steps");
   }
-  // What begins at the same time is nested in the order of the file, so iterations come before their steps.
+  // Events that begin at the same time are nested in the order of the file, so iterations come before their steps.
   for (const one of iterations) {
     const { device, program, loop, iteration } = one;
     const name = nameOf(one) ?? `iteration ${iteration}`;
@@ -196,7 +196,7 @@ export function writeTrace(
     file.event({ device, name, category: kind, ...times(one), args });
   }
   for (const { device, begin, end } of idleTimes(work)) {
-    // Slices of a track lie in or beside each other, so idle time is cut where an iteration begins or ends.
+    // Slices of a track must nest or be disjoint, so idle time is split where an iteration begins or ends.
     const cuts = iterations
       .filter((one) => one.device === device)
       .flatMap((one) => [one.begin, one.end])
@@ -223,7 +223,7 @@ export interface DeviceShares {
   readonly idle: number;
 }
 
-/** Adds up the work of each device over the time from the first beginning to the last end. */
+/** Sums the work of each device over the time from the earliest begin to the latest end. */
 export function sharesOfWork(work: readonly Work[]): DeviceShares[] {
   const end = work.reduce((last, one) => Math.max(last, one.end), 0) || 1;
   return devicesOf(work).map((device) => {

@@ -12,15 +12,15 @@ import type { MetricsWriter } from "./metrics.js";
 
 /** Options of {@link openEventFile}. */
 export interface EventFileOptions {
-  /** Tells files of the same second apart; empty by default. */
+  /** Distinguishes files of the same second; empty by default. */
   readonly suffix?: string;
-  /** The step from which a run is taken up again: TensorBoard drops what older files tell of later steps. */
+  /** The step from which a run is resumed: TensorBoard drops later steps of older files. */
   readonly resumeAt?: number;
-  /** The time in seconds; the clock's by default. */
+  /** Returns the time in seconds; the system clock by default. */
   readonly now?: () => number;
 }
 
-/** Writes numbers of each step to a new event file in a folder; texts and booleans are left out. */
+/** Writes numbers of each step to a new event file in a folder; strings and booleans are skipped. */
 export function openEventFile(
   folder: string,
   options: EventFileOptions = {},

@@ -6,13 +6,13 @@ import { ValueError } from "../../ir/errors.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { onFile, reasonOf } from "../files/fileError.js";
 
-/** Where something happens: a device is a process of the trace, and has threads. */
+/** A track of the trace: devices are processes of the trace, and have threads. */
 export interface TraceTrack {
   readonly device: number;
   readonly thread?: number;
 }
 
-/** Something that happens for a while, or at a moment when it has no duration. */
+/** An event with a duration, or an instant event without one. */
 export interface TraceFileEvent extends TraceTrack {
   readonly name: string;
   /** The kind, such as `kernel`, `gemm` or `collective`. */
@@ -21,7 +21,7 @@ export interface TraceFileEvent extends TraceTrack {
   readonly start: number;
   /** How long it takes, in microseconds. */
   readonly duration?: number;
-  /** What is shown when it is clicked. */
+  /** Details that are shown when it is selected. */
   readonly args?: Readonly<Record<string, Json>>;
 }
 
@@ -48,7 +48,7 @@ export interface TraceFile {
   close(): void;
 }
 
-/** JSON of what callers give; what has none is refused. */
+/** A caller's value as JSON; throws if it cannot be serialised. */
 function jsonText(value: Readonly<Record<string, unknown>>): string {
   try {
     return JSON.stringify(value);
@@ -57,13 +57,13 @@ function jsonText(value: Readonly<Record<string, unknown>>): string {
   }
 }
 
-/** How much text is collected before it is written. */
+/** Number of characters to buffer before they are written. */
 const pieceLength = 2 ** 16;
 
 /** Opens a new trace file. @param metadata what is known about the run */
 export function openTraceFile(path: string, metadata: Readonly<Record<string, Json>> = {}): TraceFile {
   needIfGiven("object", metadata, "metadata", "openTraceFile");
-  // A new file, so that nothing is written through a link that waits under this name.
+  // The old file is removed first, so that nothing is written through a symbolic link of this name.
   const file = onFile("trace", path, () => {
     rmSync(path, { force: true });
     return openSync(path, "wx");

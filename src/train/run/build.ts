@@ -1,4 +1,4 @@
-/** The third stage of a run: its step functions, its batches, and what reports and saves how it goes. */
+/** The third stage of a run: its step functions, its batches, its journal and its checkpoints. */
 import { join } from "node:path";
 import { describeProducts } from "../../ir/engineReports.js";
 import { checkMemory } from "../config/memoryNeed.js";
@@ -12,7 +12,7 @@ import { verifyDeterminism } from "./determinism.js";
 import type { OpenRun } from "./open.js";
 import { openRunBatches, type RunBatches } from "./runBatches.js";
 
-/** A run that has everything but its state. */
+/** A run with everything but its state. */
 export interface BuiltRun extends OpenRun {
   readonly training: Training;
   readonly batches: RunBatches;
@@ -20,7 +20,7 @@ export interface BuiltRun extends OpenRun {
   readonly saves: RunSaves;
 }
 
-/** Builds what the steps need and announces the run; throws when the devices have too little memory for it. */
+/** Builds what the steps need and logs a summary of the run; throws if the devices have too little memory for it. */
 export async function build(run: OpenRun): Promise<BuiltRun> {
   const { config, options, group, mesh, life, from, data } = run;
   const { vocabSize } = data.tokenizer;
@@ -36,7 +36,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   life.keep(journal);
   const saves = new RunSaves(config, training, life.checkpoints, from, (text) => journal.note(text));
   if (isFirst) await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
-  journal.note(introduction(run, training));
+  journal.note(summaryLine(run, training));
   checkMemory(config, vocabSize, training, mesh);
   life.begin();
   journal.peak = await measurePeak(mesh);
@@ -48,8 +48,8 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   return { ...run, training, batches, journal, saves };
 }
 
-/** What is trained where. */
-function introduction({ config, mesh, from, data }: OpenRun, { types }: Training): string {
+/** One line about the model, the devices and the data. */
+function summaryLine({ config, mesh, from, data }: OpenRun, { types }: Training): string {
   const axes = splittingAxes(mesh.shape);
   const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
   const start = from ? `, from step ${from.step}` : "";

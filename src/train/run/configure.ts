@@ -6,7 +6,7 @@ import { runMesh } from "../config/setup.js";
 import { agreeOn, type ProcessGroup, processGroupOf } from "../files/processGroup.js";
 import type { RunOptions } from "./runOptions.js";
 
-/** A run that knows what to train, on which devices, and with which processes. */
+/** A run with its options, its mesh and its processes. */
 export interface ConfiguredRun {
   /** What all processes agreed on. */
   readonly options: RunOptions;
@@ -16,7 +16,7 @@ export interface ConfiguredRun {
   readonly group: ProcessGroup;
 }
 
-/** Checks the options of a run and makes its mesh; throws in every process where they differ. */
+/** Checks the options of a run and makes its mesh; throws in every process if they differ. */
 export async function configure(asked: RunOptions): Promise<ConfiguredRun> {
   needOptions<RunOptions>(
     asked,
@@ -41,7 +41,9 @@ export async function configure(asked: RunOptions): Promise<ConfiguredRun> {
 
 const silent = { write: () => true };
 
-/** The options of each process, which must have the same configuration but for the folder: that is process 0's. */
+/**
+ * The options of this process; all must have the same configuration except for the folder, which is that of process 0.
+ */
 async function agreedOptions(options: RunOptions, group: ProcessGroup): Promise<RunOptions> {
   if (group.count === 1) return options;
   const { out, ...rest } = options.config;

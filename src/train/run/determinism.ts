@@ -28,7 +28,7 @@ export async function verifyDeterminism(training: Training, seed: number, tokens
     if (at >= 0) {
       throw new ShardwiseError(
         "value",
-        `[verifyDeterminism] ${path} differs at byte ${at} after the same step from the same state: this machine or its BLAS does not compute alike twice; choose another with SHARDWISE_GEMM`,
+        `[verifyDeterminism] ${path} differs at byte ${at} after the same step from the same state: this machine or its BLAS is not deterministic; choose another with SHARDWISE_GEMM`,
       );
     }
     hash.update(bytes);

@@ -4,7 +4,7 @@ import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { openRunBatches } from "./runBatches.js";
 
-/** How many batches are taken at most, unless more are asked for. */
+/** Default maximum number of batches. */
 const defaultBatches = 4;
 
 /** The mean loss on the first batches of a text. */

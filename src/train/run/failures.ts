@@ -1,17 +1,17 @@
-/** What is said of a run that failed: where to read what happened, and what is left of it. */
+/** Explains the failure of a run: where to find what happened, and which checkpoint is left. */
 import { ShardwiseError } from "../../ir/errors.js";
 import type { Checkpoints } from "../files/checkpoint.js";
 import { FileError, reasonOf, systemCode } from "../files/fileError.js";
 
-/** Whether devices were lost, so that nothing is wrong with the run itself and a restart may succeed. */
+/** Whether devices were lost, so that the run itself is not at fault and a restart may succeed. */
 export function isDeviceLoss(cause: unknown): cause is ShardwiseError {
   return cause instanceof ShardwiseError && (cause.code === "device-failed" || cause.code === "desync");
 }
 
 /**
- * Adds to the loss of a device, and to a file that could not be written, what is left of the run.
+ * Adds the newest checkpoint to the error of a lost device or of a file that could not be written.
  *
- * @param recording the file with what the devices did last, if there is one
+ * @param recording the file with the flight recording, if there is one
  */
 export async function explainFailure(
   cause: unknown,
@@ -23,7 +23,7 @@ export async function explainFailure(
   if (!isFile && !isDeviceLoss(cause)) return cause;
   const newest = await checkpoints.latest().catch(() => undefined);
   const kept = newest
-    ? `the checkpoint of step ${newest.step} is complete: go on from it with --resume`
+    ? `the checkpoint of step ${newest.step} is complete: continue from it with --resume`
     : "no checkpoint was saved yet";
   if (!isDeviceLoss(cause)) {
     const rule = `a file of the run could not be written (${reasonOf(cause)}); ${kept}`;

@@ -11,10 +11,10 @@ import type { TrainedRun } from "./loop.js";
 import type { RunData } from "./runData.js";
 import type { RunEnding, RunOutcome } from "./runOptions.js";
 
-/** How many tokens of text the sample at the end begins with. */
+/** Length of the prompt of the final sample, in tokens. */
 const promptTokens = 48;
 
-/** Ends a run whose steps are done, and says how it ended; the state is used up. */
+/** Ends a run after its last step, and returns its outcome; the state is donated. */
 export async function finish(run: TrainedRun): Promise<RunOutcome> {
   const { config, options, life, from, journal, saves, state, step, position } = run;
   await saves.finish(state, step, position);
@@ -36,7 +36,7 @@ export async function finish(run: TrainedRun): Promise<RunOutcome> {
   };
 }
 
-/** Makes sample, trace and report; several processes all take part, and the first one writes. */
+/** Makes sample, trace and report; all processes take part, and the first one writes. */
 async function close(run: TrainedRun): Promise<RunEnding> {
   const sample = run.config.sample > 0 ? await sampleOf(run) : "";
   return { sample, files: run.life.isStopping ? {} : await writeFiles(run, sample) };
@@ -44,7 +44,7 @@ async function close(run: TrainedRun): Promise<RunEnding> {
 
 async function sampleOf({ config, options, group, mesh, training, data, state }: TrainedRun) {
   const params = toCanonical(await onHost(state.params), training.layout);
-  // All processes have a part of the parameters, but one of them is enough to read with.
+  // All processes hold a part of the parameters, but one of them is enough to sample.
   if (group.index > 0) return "";
   const sampled = {
     model: modelConfig(config, data.tokenizer.vocabSize),
@@ -94,11 +94,11 @@ async function writeFiles(
   return { report, ...(isRecorded ? { trace } : {}) };
 }
 
-/** A few words that the model was not trained on. */
+/** A prompt that the model was not trained on, if there is validation text. */
 async function promptFrom({ validation, training, tokenizer }: RunData): Promise<string> {
   const source = validation ?? training;
   const start = await source.read(0, Math.min(promptTokens, source.numTokens));
   const text = tokenizer.decode(start).replaceAll("\uFFFD", "").trim();
-  // The first and the last word may be cut off.
+  // The first and the last word may be incomplete.
   return text.replace(/^\S*\s+/, "").replace(/\s+\S*$/, "");
 }

@@ -12,12 +12,12 @@ import type { ConfiguredRun } from "./configure.js";
 import { explainFailure } from "./failures.js";
 import type { RunHost } from "./runOptions.js";
 
-/** A run that has its folder to itself. */
+/** A run that holds the lock on its folder. */
 export interface LiveRun extends ConfiguredRun {
   readonly life: RunLife;
 }
 
-/** Locks the folder of a run, runs its stages, and closes what they opened; what failed is explained. */
+/** Locks the folder of a run, runs its stages, and closes what they opened; failures are explained. */
 export async function withLife<T>(
   configured: ConfiguredRun,
   stages: (run: LiveRun) => Promise<T>,
@@ -32,7 +32,7 @@ export async function withLife<T>(
   }
 }
 
-/** What belongs to a run as long as it lives, and what may be asked of it from outside. */
+/** The resources of a run, and the requests from outside that it obeys. */
 export class RunLife {
   readonly checkpoints: Checkpoints;
   private journal: RunJournal | undefined;
@@ -49,23 +49,25 @@ export class RunLife {
     });
   }
 
-  /** Whether the run was asked to stop after the step under way. */
+  /** Whether the run was asked to stop after the current step. */
   get isStopping(): boolean {
     return this.run.options.signal?.aborted === true;
   }
 
-  /** Takes a journal to close at the end. From now on devices are in use, and a failure leaves a flight recording. */
+  /**
+   * Registers a journal to close at the end. From then on devices are in use, and a failure leaves a flight recording.
+   */
   keep(journal: RunJournal): void {
     this.journal = journal;
     this.run.mesh.engine.keepFlightsIn?.(flightFolder(this.run.config.out));
   }
 
-  /** Tells the host of the run that it begins. */
+  /** Notifies the host that the run begins. */
   begin(): void {
     this.host = this.run.options.onBegin?.({ record: (reason) => this.record(reason) });
   }
 
-  /** Tells the host that there is something to save, and that the run hears when it is asked to stop. */
+  /** Notifies the host that there is something to save, and that requests to stop are obeyed from now on. */
   listen(): void {
     this.host?.listen();
   }
@@ -73,12 +75,12 @@ export class RunLife {
   /** The error to report for what ended the run. */
   async failed(cause: unknown): Promise<unknown> {
     const recording = this.journal && this.record(reasonOf(cause));
-    // A save that is under way when something else fails is still a good one.
+    // A save in progress when something else fails is still valid.
     await this.checkpoints.finished().catch(() => {});
     return explainFailure(cause, this.run.config.out, this.checkpoints, recording);
   }
 
-  /** Closes what is open and gives the folder back. */
+  /** Closes everything and releases the folder. */
   async end(): Promise<void> {
     await this.checkpoints.finished().catch(() => {});
     this.journal?.close();
@@ -90,7 +92,7 @@ export class RunLife {
   }
 }
 
-/** Locks a run's folder for all processes; each must see it. @returns unlocks it */
+/** Locks a run's folder for all processes; each must see it. @returns a function that unlocks it */
 async function lockTogether({ config: { out }, group }: ConfiguredRun): Promise<() => void> {
   let unlock = () => {};
   await together(group, async () => {
@@ -100,7 +102,7 @@ async function lockTogether({ config: { out }, group }: ConfiguredRun): Promise<
   await together(group, async () => {
     if (existsSync(join(out, lockFile))) return "";
     const rule =
-      "process 0 trains into this folder, but it is not here: runs of several hosts need a file system that they share";
+      "process 0 trains into this folder, but it does not exist here: runs of several hosts need a shared file system";
     throw new FileError("train", out, 0, rule);
   });
   return unlock;

@@ -4,19 +4,21 @@ import { evaluateOn } from "./evaluation.js";
 import { readStep, type UnreadStep } from "./readStep.js";
 import type { RestoredRun } from "./restore.js";
 
-/** A run whose steps are done, or that was asked to stop. */
+/** A run after its last step, or that was asked to stop. */
 export interface TrainedRun extends RestoredRun {
-  /** Where the data stands after the last step. */
+  /** The position in the data after the last step. */
   readonly position: Json;
 }
 
-/** Trains until the last step is done or the run is asked to stop; the state it begins with is used up. */
+/** Trains until the last step is done or the run is asked to stop; the initial state is donated. */
 export async function loop(run: RestoredRun): Promise<TrainedRun> {
   const { config, group, life, data, training, batches, journal, saves } = run;
   let { state, step } = run;
   let position = batches.position();
   let unread: UnreadStep | undefined;
-  /** Reads what the last step told. It is on the disk before a checkpoint from which it would not be done again. */
+  /**
+   * Reads and records the metrics of the last step, before a checkpoint after which that step would not be repeated.
+   */
   const settle = async () => {
     const last = unread;
     unread = undefined;
@@ -25,7 +27,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
   const prefetch = () => {
     if (step >= config.steps) return undefined;
     const batch = batches.next();
-    // It is awaited a step later; a failure is reported there.
+    // It is awaited a step later, where a failure is thrown.
     batch.catch(() => {});
     return batch;
   };
@@ -34,7 +36,8 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
   for (let isFirst = true; next && !life.isStopping; isFirst = false) {
     const batch = await next;
     if (isFirst) {
-      // What runs between steps is compiled now, so that no signal waits for the compiler when there is something to save.
+      // Everything that runs between steps is compiled now, so that a signal never waits for the compiler once there is
+      // something to save.
       training.isFinite(state).dispose();
       if (data.validation) training.evaluate(state, batch.tokens).dispose();
     }
@@ -45,7 +48,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     const before = position;
     position = batch.position;
     next = prefetch();
-    // The numbers of the step before are read while this one runs, so that no device waits for the host.
+    // The metrics of the previous step are read while this one runs, so that no device waits for the host.
     await settle();
     unread = { step, metrics, tokens: batch.tokens, before };
     if (step % config.evalEvery === 0 || step === config.steps) {
@@ -59,7 +62,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
       await settle();
       await saves.save(state, step, position);
     } else if (saves.isDue && group.count === 1) {
-      // Several processes that looked at their clocks would not save together.
+      // Processes that decided by their own clocks would not save together.
       await settle();
       await saves.retry(state, step, position);
     }

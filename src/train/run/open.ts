@@ -1,4 +1,4 @@
-/** The second stage of a run: the checkpoint that it goes on from, and the text that it is trained on. */
+/** The second stage of a run: the checkpoint to continue from, and the training text. */
 import { ShardwiseError } from "../../ir/errors.js";
 import type { Checkpoint } from "../files/checkpoint.js";
 import { newestSound } from "../files/newestSound.js";
@@ -7,25 +7,25 @@ import { checkResumable } from "../folder/savedRun.js";
 import type { LiveRun } from "./life.js";
 import { openRunData, type RunData } from "./runData.js";
 
-/** A run that knows where it starts and has its data. */
+/** A run with its starting point and its data. */
 export interface OpenRun extends LiveRun {
-  /** The checkpoint that it goes on from; undefined for a new run. */
+  /** The checkpoint to continue from; undefined for a new run. */
   readonly from: Checkpoint | undefined;
   readonly data: RunData;
 }
 
-/** Finds the checkpoint to go on from, and opens the data. */
+/** Finds the checkpoint to continue from, and opens the data. */
 export async function open(run: LiveRun): Promise<OpenRun> {
   const { config, group } = run;
   const from = await startingPoint(run);
-  await agreeOn(group, "the step to go on from", String(from?.step ?? 0));
+  await agreeOn(group, "the step to continue from", String(from?.step ?? 0));
   const data = await openRunData(config, config.out, { begun: from !== undefined });
   return { ...run, from, data };
 }
 
 /**
- * The newest checkpoint whose files are all sound, or none for a new run. Throws rather than begin a run over another
- * one, or go on with other settings.
+ * The newest intact checkpoint, or undefined for a new run. Throws rather than overwrite another run, or continue with
+ * other settings.
  */
 async function startingPoint({ config, options, life }: LiveRun): Promise<Checkpoint | undefined> {
   const { resume = false, stream = process.stderr } = options;
@@ -41,7 +41,7 @@ async function startingPoint({ config, options, life }: LiveRun): Promise<Checkp
   const { checkpoint, damaged } = await newestSound(checkpoints, (found) => checkResumable(config, found));
   const problems = damaged.map(({ folder, problem }) => `${folder}: ${problem}`);
   if (checkpoint) {
-    for (const line of problems) stream.write(`passed over a damaged checkpoint: ${line}\n`);
+    for (const line of problems) stream.write(`skipped a damaged checkpoint: ${line}\n`);
     return checkpoint;
   }
   const list = problems.map((line) => `\n  ${line}`).join("");

@@ -1,4 +1,4 @@
-/** Reads what a step told, and finds out why when it went wrong. */
+/** Reads the metrics of a step, and finds the cause if they are not finite. */
 import { existsSync } from "node:fs";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -16,21 +16,21 @@ import {
 import type { LanguageModelState, StepMetrics } from "../step/state.js";
 import type { BuiltRun } from "./build.js";
 
-/** A step whose numbers are not read yet. */
+/** A step whose metrics have not been read yet. */
 export interface UnreadStep {
   readonly step: number;
   readonly metrics: StepMetrics;
-  /** The tokens of the step, kept until it is known to be good. */
+  /** The tokens of the step, kept until it is known to have succeeded. */
   readonly tokens: Tensor;
-  /** Where the data stood before the step. */
+  /** The position in the data before the step. */
   readonly before: Json;
 }
 
-/** Reads and records what a step told; throws when it went wrong. @param state after the last step */
+/** Reads and records the metrics of a step; throws if it diverged. @param state after the last step */
 export async function readStep(run: BuiltRun, unread: UnreadStep, state: LanguageModelState): Promise<void> {
   const { config, data, journal } = run;
   const values = await readValues(unread.metrics);
-  await journal.told(unread.step, values);
+  await journal.recordStep(unread.step, values);
   const problem = problemOf(values, modelConfig(config, data.tokenizer.vocabSize).vocabSize);
   if (problem === undefined) unread.tokens.dispose();
   else throw await divergence(run, unread, problem, values, state);
@@ -50,7 +50,7 @@ async function readValues(metrics: StepMetrics): Promise<StepValues> {
   return lossScale === undefined ? told : { ...told, lossScale };
 }
 
-/** Finds out what a step went wrong with, and saves the state from before it if that is still there. */
+/** Finds the cause of a diverged step, and saves the state from before it if that still exists. */
 async function divergence(
   { life, training, journal, saves }: BuiltRun,
   { step, tokens, before }: UnreadStep,
@@ -63,11 +63,11 @@ async function divergence(
   if (isFiniteStep(values)) {
     return diverged({ step, problem, origin: await originOfExplosion(state, values), kept: earlier });
   }
-  journal.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
+  journal.note(`step ${step}: ${problem}; looking for the tensor in which it started`);
   const origin = await originOfNonFinite(training, state, tokens, values);
   const isRescued = step - 1 > saves.step && (await saves.rescue(state, step - 1, before));
   if (!isRescued) return diverged({ step, problem, origin, kept: earlier });
-  // Only as many checkpoints are kept as the configuration says.
+  // The configuration limits the number of checkpoints.
   const kept = earlier !== undefined && existsSync(earlier) ? earlier : undefined;
   return diverged({ step, problem, origin, kept, rescued: saves.folder });
 }

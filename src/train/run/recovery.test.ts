@@ -68,7 +68,7 @@ describe("a run whose newest checkpoint is damaged", { timeout: 60_000 }, () => 
     cpSync(join(folder.path, "whole"), join(folder.path, out), { recursive: true });
     harm(at(out, "step-00000006"));
     const again = await trained(configOf(out), true);
-    expect(again.said).toContain("passed over a damaged checkpoint: ");
+    expect(again.said).toContain("skipped a damaged checkpoint: ");
     expect(again.said).toContain(says);
     expect(again.said).toContain("from step 4");
     expect(await filesOf(again.checkpoint)).toEqual(await filesOf(whole.checkpoint));

@@ -8,17 +8,17 @@ import type { BuiltRun } from "./build.js";
 /** A run that is ready for its next step. */
 export interface RestoredRun extends BuiltRun {
   readonly state: LanguageModelState;
-  /** The number of steps done. */
+  /** The number of completed steps. */
   readonly step: number;
 }
 
-/** The state of a checkpoint, which must be finite: one that is not would only be saved again; or a new one. */
+/** The state of a checkpoint, or a new one; a checkpoint must be finite, or it would only be saved again. */
 export async function restore(run: BuiltRun): Promise<RestoredRun> {
   const { config, from, training } = run;
   if (!from) return { ...run, state: training.init(config.seed), step: 0 };
   const state = await restoreRun(from, training);
   if (await isFiniteState(training, state)) return { ...run, state, step: from.step };
   const bad = await firstBadLeaf(state);
-  const rule = `its tensors are not all finite${bad ? `; the first one is ${bad.path}` : ""}: remove this checkpoint to go on from the one before it, or start a new run`;
+  const rule = `its tensors are not all finite${bad ? `; the first one is ${bad.path}` : ""}: remove this checkpoint to continue from the one before it, or start a new run`;
   throw new FileError("resume", from.folder, 0, rule);
 }

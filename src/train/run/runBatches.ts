@@ -9,15 +9,15 @@ import type { TokenSource } from "../data/tokenShards.js";
 import type { Json } from "../files/checkpointManifest.js";
 import type { Training } from "../step/training.js";
 
-/** Which part of every batch a process reads. */
+/** The part of every batch that a process reads. */
 export interface BatchPart {
   readonly rank: number;
   readonly numRanks: number;
 }
 
 /**
- * The part of every batch that the devices of this process need. Where that is not an equal share of neighbouring rows, as
- * with devices in an order of their own, it is the whole.
+ * The part of every batch that the devices of this process need. If that is not an equal share of contiguous rows, as
+ * with a custom order of devices, it is the whole batch.
  */
 export function batchPart({ mesh, spec }: NamedSharding): BatchPart {
   const axes = axesOf(spec.entries[0]);
@@ -34,7 +34,7 @@ export function batchPart({ mesh, spec }: NamedSharding): BatchPart {
   return isShare ? { rank: first / held.length, numRanks: count / held.length } : { rank: 0, numRanks: 1 };
 }
 
-/** A batch on its devices, and where the data stands after it. */
+/** A batch on its devices, and the position in the data after it. */
 export interface RunBatch {
   readonly tokens: Tensor;
   readonly position: Json;
@@ -70,7 +70,7 @@ function placeBatch(batch: Batch, sharding: NamedSharding, numRanks: number): Pr
   return makeArrayFromProcessLocalData(sharding, rows, [own * numRanks, length + 1]);
 }
 
-/** Rows with the token after each, [batch, length + 1]. */
+/** Rows including the token after the last input, [batch, length + 1]. */
 function rowsOf({ inputs, targets, shape: [batch, length] }: Batch): Tensor {
   const all = new Int32Array(batch * (length + 1));
   for (let row = 0; row < batch; row++) {

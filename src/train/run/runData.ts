@@ -16,11 +16,11 @@ import { replaceFile } from "../files/files.js";
 export interface RunData {
   readonly tokenizer: Tokenizer;
   readonly training: TokenSource;
-  /** What is kept for evaluation; undefined when it is too little for a row. */
+  /** The tokens held out for evaluation; undefined if they are too few for a row. */
   readonly validation: TokenSource | undefined;
 }
 
-/** The file in a run's folder that keeps a tokeniser made or read for it. */
+/** The file in a run's folder that stores its tokeniser. */
 export const tokenizerFile = "tokenizer.json";
 
 /** The tokeniser of a run that was started before. @param folder the run's folder */
@@ -29,10 +29,11 @@ export async function storedTokenizer(config: RunConfig, folder: string): Promis
 }
 
 /**
- * Opens the text that a run is trained on and the tokeniser for it, and splits off what is kept for evaluation.
+ * Opens the text that a run is trained on and the tokeniser for it, and splits off the part that is held out for
+ * evaluation.
  *
- * @param folder the run's folder, where a tokeniser other than that of bytes is kept
- * @param how whether the run was begun before, so that it goes on with its tokeniser; or the tokeniser to use
+ * @param folder the run's folder, where a tokeniser other than that of bytes is stored
+ * @param how whether the run is resumed, so that it uses its stored tokeniser; or the tokeniser to use
  */
 export async function openRunData(
   config: RunConfig,
@@ -90,7 +91,7 @@ async function openTokenizer(
 ): Promise<Tokenizer> {
   if (data.tokenizer === "bytes") return byteTokenizer();
   const own = join(folder, tokenizerFile);
-  // A file that a start without a checkpoint left behind may be of other settings.
+  // A file left behind by a run without a checkpoint may belong to other settings.
   if (begun && existsSync(own)) return readTokenizer(own);
   if (data.tokenizer === "bpe" && documents.length === 0) {
     throw new ShardwiseError(
@@ -107,7 +108,7 @@ async function openTokenizer(
   return tokenizer;
 }
 
-/** The tokens of all documents, one after the other, with the mark of the end of a text between them. */
+/** The concatenated tokens of all documents, separated by the end-of-text token. */
 function joinTokens(parts: readonly Int32Array[], { endOfText, vocabSize }: Tokenizer): TokenSource {
   const between = endOfText === undefined ? [] : [endOfText];
   const tokens = new Int32Array(parts.reduce((n, part) => n + part.length + between.length, 0));

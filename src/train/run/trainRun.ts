@@ -1,6 +1,6 @@
 /**
  * A training run from its configuration to its report, from top to bottom. Each stage is a module with one function,
- * which takes what the stage before gave and adds its own: see the types that they return.
+ * which takes the result of the stage before and extends it: see their return types.
  */
 import { build } from "./build.js";
 import { configure } from "./configure.js";
@@ -15,9 +15,9 @@ import type { RunOptions, RunOutcome } from "./runOptions.js";
 export async function trainRun(options: RunOptions): Promise<RunOutcome> {
   // The options are checked, and all processes agree on them.
   const configured = await configure(options);
-  // While it lives the run has its folder to itself; what it opened is closed and what failed explained, however it ends.
+  // The run locks its folder; however it ends, everything is closed and failures are explained.
   return withLife(configured, async (run) => {
-    // The checkpoint that it goes on from, and the text.
+    // The checkpoint to continue from, and the text.
     const opened = await open(run);
     // The step functions, the batches, the journal and the saves.
     const built = await build(opened);

@@ -4,7 +4,7 @@ import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 
-/** Tensors without values in place of the types of a tree, to ask what a program would cost that is too large here. */
+/** Tensors without values for the types of a tree, to compute the cost of programs too large for this machine. */
 export function abstractTree<T>(types: T): tree.MapTree<T, TensorType, Tensor> {
   const { leaves, structure } = tree.flatten(types, isTyped);
   return tree.unflatten(

@@ -7,7 +7,7 @@ import type { LanguageModelState } from "./state.js";
 import { leastLossScale } from "./stepFunctions.js";
 import type { Training } from "./training.js";
 
-/** A loss that is not a number or has run away; the process ends with code 1. */
+/** A loss that is not finite or has exploded; the process exits with code 1. */
 export class DivergedError extends ShardwiseError {
   readonly step: number;
 
@@ -17,30 +17,30 @@ export class DivergedError extends ShardwiseError {
   }
 }
 
-/** What a step told, as numbers. */
+/** The metrics of a step, as numbers. */
 export interface StepValues {
   readonly loss: number;
   readonly crossEntropy: number;
   readonly gradientNorm: number;
   readonly gradientSquares: ArrayLike<number>;
-  /** How many updates were made before the step. */
+  /** The number of updates before the step. */
   readonly numUpdates: number;
-  /** What the loss was multiplied by, where it is scaled. */
+  /** The loss scale, if the loss is scaled. */
   readonly lossScale?: number;
 }
 
 /**
- * Whether a step left everything but the loss scale as it was, because scaled gradients overflowed. The loss is
- * reported without its scale: when it overflows, a lower one does not help.
+ * Whether a step changed only the loss scale, because scaled gradients overflowed. The loss is reported without its
+ * scale: if it overflows, a lower scale does not help.
  */
 export function isSkipped({ loss, gradientNorm, lossScale = 0 }: StepValues): boolean {
   return lossScale > leastLossScale && Number.isFinite(loss) && !Number.isFinite(gradientNorm);
 }
 
-/** How many times the loss of a model that knows nothing counts as exploded. */
+/** A loss above this multiple of that of a uniform guess counts as exploded. */
 const explosion = 4;
 
-/** What is wrong with a step; undefined when nothing is. @param vocabSize says what a fresh model's loss is */
+/** What is wrong with a step; undefined if nothing is. @param vocabSize determines the loss of an untrained model */
 export function problemOf(values: StepValues, vocabSize: number): string | undefined {
   const { loss, gradientNorm, lossScale } = values;
   if (isSkipped(values)) return undefined;
@@ -54,17 +54,17 @@ export function problemOf(values: StepValues, vocabSize: number): string | undef
   return `the loss exploded: ${loss.toPrecision(4)} is over ${explosion} x ${chance.toPrecision(3)}, the loss of guessing`;
 }
 
-/** Whether a step's numbers are finite; the state is not changed by a step whose are not. */
+/** Whether the metrics of a step are finite; otherwise the step did not change the state. */
 export function isFiniteStep({ loss, gradientNorm }: StepValues): boolean {
   return Number.isFinite(loss) && Number.isFinite(gradientNorm);
 }
 
-/** What is known of a run that went wrong. */
+/** What is known about a run that diverged. */
 export interface Divergence {
-  /** The step that went wrong. */
+  /** The step that diverged. */
   readonly step: number;
   readonly problem: string;
-  /** The tensor it began with, as a part of a sentence; undefined when it was not found. */
+  /** The tensor in which it started, as a part of a sentence; undefined if it was not found. */
   readonly origin: string | undefined;
   /** The newest checkpoint from before the step, if there is one. */
   readonly kept: string | undefined;
@@ -72,7 +72,7 @@ export interface Divergence {
   readonly rescued?: string | undefined;
 }
 
-/** The error for a step that went wrong: which step, which tensor and where, and what is left to go on from. */
+/** The error for a step that diverged: which step, which tensor and where, and which checkpoint to continue from. */
 export function diverged({ step, problem, origin, kept, rescued }: Divergence): DivergedError {
   const before = kept === undefined ? "" : `, the one before it ${kept}`;
   const left =
@@ -87,8 +87,7 @@ export function diverged({ step, problem, origin, kept, rescued }: Divergence): 
 }
 
 /**
- * The tensor with which a step whose numbers are not finite went wrong: its forward and backward pass are run again
- * with checks.
+ * The first tensor of a step that is not finite: its forward and backward pass are run again with checks.
  *
  * @param state the state before the step
  */
@@ -106,13 +105,13 @@ export async function originOfNonFinite(
     const found = await training.findNonFinite(state, tokens);
     return found ? `the first tensor that is not finite is ${found}` : gradient;
   } catch (error) {
-    // The step is what has to be reported, with what is known without another run.
+    // The divergence must be reported even if the second run fails.
     const reason = error instanceof Error ? error.message : String(error);
-    return `${gradient ? `${gradient}; ` : ""}the tensor it began with was not found: ${reason}`;
+    return `${gradient ? `${gradient}; ` : ""}the tensor in which it started was not found: ${reason}`;
   }
 }
 
-/** The parameter with the largest gradient of a step whose loss ran away, and the device of its largest weight. */
+/** The parameter with the largest gradient of a step whose loss exploded, and the device of its largest weight. */
 export async function originOfExplosion(
   state: LanguageModelState,
   { gradientSquares, gradientNorm }: StepValues,
@@ -146,7 +145,7 @@ export async function firstBadLeaf(
   return undefined;
 }
 
-/** The element farthest from zero and the first device that holds it; what is not a number is farthest. */
+/** The element of the largest magnitude and the first device that holds it; NaN counts as largest. */
 async function extremeElement(tensor: Tensor): Promise<{ readonly device: number; readonly value: number }> {
   let found = { device: 0, value: 0, size: -1 };
   for (const { device, data } of addressableShards(tensor)) {

@@ -8,19 +8,19 @@ import {
   roundedMaster,
 } from "../../optim/index.js";
 
-/** The types that parameters can be kept in. */
+/** The dtypes that parameters can have. */
 export type ParamDtype = "float32" | "bfloat16" | "float16";
 
-/** An optimiser that gives the parameters after a step instead of their updates. */
+/** An optimiser that returns new parameters instead of updates. */
 export interface ParameterUpdates {
-  /** What is remembered before the first step. @param params in float32, whatever type they are kept in */
+  /** The state before the first step. @param params in float32, whatever dtype they are stored in */
   init(params: Variables): unknown;
   update(grads: Variables, state: unknown, params: Variables): [params: Variables, state: unknown];
 }
 
 /**
- * Steps of an optimiser on parameters of a type. Where it is narrower than float32, the state holds them in
- * float32 and the parameters are those, rounded: then updates that are small beside a weight are not lost.
+ * Applies an optimiser to parameters of a dtype. If it is narrower than float32, the state holds float32 master weights
+ * and the parameters are those, rounded, so that updates that are small relative to a weight are not lost.
  */
 export function parameterUpdates(optimizer: GradientTransformation, dtype: ParamDtype): ParameterUpdates {
   if (dtype === "float32") {

@@ -36,10 +36,10 @@ import {
 import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 
-/** The least loss scale: where gradients overflow without any scaling, skipping steps does not help. */
+/** Minimum loss scale: if gradients overflow without any scaling, skipping steps does not help. */
 export const leastLossScale = 1;
 
-/** What the training of a language model on a mesh needs. */
+/** Options for training a language model on a mesh. */
 export interface TrainingOptions {
   readonly model: ModelConfig;
   readonly optimizer: GradientTransformation;
@@ -48,22 +48,22 @@ export interface TrainingOptions {
   readonly zLoss?: number;
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
   readonly tensor?: TensorParallelism;
-  /** How a batch goes through the stages when the mesh's axis `pipe` is larger than 1. */
+  /** How a batch passes through the stages if the mesh axis `pipe` is larger than 1. */
   readonly pipeline?: {
     readonly microbatches: number;
     readonly repeats: number;
-    /** In which order stages work on microbatches; `circular` by default, which with one repeat is GPipe. */
+    /** The order in which stages work on microbatches; `circular` by default, which with one repeat is GPipe. */
     readonly schedule?: ScheduleName;
   };
-  /** Into how many parts a batch is split, which run one after the other; 1 by default. */
+  /** The number of parts of a batch that run one after the other; 1 by default. */
   readonly accumulate?: number;
-  /** The type that parameters are kept in. The optimiser of narrow ones keeps float32 copies. */
+  /** The dtype of parameters. For narrow ones the optimiser keeps float32 copies. */
   readonly paramDtype?: ParamDtype;
-  /** How the loss is scaled when something is computed or kept in float16. */
+  /** How the loss is scaled if anything is computed or stored in float16. */
   readonly lossScale?: LossScaleOptions;
 }
 
-/** The gradients of a batch, with the losses they belong to. */
+/** The gradients of a batch, with its losses. */
 interface Gradients {
   readonly loss: Tensor;
   readonly entropy: Tensor;
@@ -76,18 +76,18 @@ export interface StepFunctions {
   /** The state before the first step. */
   create(key: Tensor): LanguageModelState;
   gradients(state: LanguageModelState, tokens: Tensor): Gradients;
-  /** @param wasGood whether no step before went wrong; where one did, nothing changes */
+  /** @param wasGood whether all steps before were finite; if not, the state does not change */
   step(state: LanguageModelState, tokens: Tensor, wasGood: Tensor): [LanguageModelState, StepMetrics];
   /** The mean cross-entropy of tokens. */
   evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
-  /** How the model's names of dims follow the axes of the mesh. */
+  /** How the model's logical dim names map to mesh axes. */
   readonly rules: LogicalRules;
   /** How the layers are spread over stages; undefined without a pipeline. */
   readonly layout: LayerLayout | undefined;
 }
 
-/** A loss scale, and the scale below which it does not go. */
+/** A loss scale with its minimum. */
 interface Scaling extends LossScale {
   readonly least: number;
 }
@@ -109,7 +109,7 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const gradients = inContext(gradientsOf(differentiate, accumulate, scaling));
   return {
     create: inContext((key: Tensor) => {
-      // The same parameters on every mesh: they are made in their order and then spread.
+      // Parameters are equal on every mesh: they are initialised in canonical order and then spread over stages.
       const params = fromCanonical(inTurn.init(key, example), layout);
       return {
         params: castFloats(params, paramDtype),
@@ -163,7 +163,7 @@ function lossFunctions(
   };
 }
 
-/** The loss is scaled when something is computed or kept in float16. */
+/** The loss is scaled if anything is computed or stored in float16. */
 function scalingOf({ model, paramDtype, lossScale }: TrainingOptions): Scaling | undefined {
   if (model.dtype !== "float16" && paramDtype !== "float16") return undefined;
   return { ...dynamicLossScale(lossScale), least: lossScale?.min ?? leastLossScale };
@@ -191,7 +191,7 @@ function sweptGradients(losses: Losses): Differentiate {
     )(params);
 }
 
-/** The gradients of a batch, part by part, of the loss itself however it was scaled. */
+/** The gradients of a batch, accumulated over its parts, without the loss scale. */
 function gradientsOf(
   differentiate: Differentiate,
   numParts: number,
@@ -206,7 +206,7 @@ function gradientsOf(
   };
 }
 
-/** One update; a step whose numbers are not finite, and every one after it, leaves the state as it was. */
+/** One update; a step with metrics that are not finite, and every one after it, leaves the state unchanged. */
 function updateWith(
   gradients: StepFunctions["gradients"],
   optimizer: ReturnType<typeof parameterUpdates>,

@@ -22,9 +22,9 @@ import type { LayerLayout } from "../models/canonical.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions } from "./stepFunctions.js";
 
-/** What a training step takes of each device's memory, in bytes. */
+/** The memory of a training step on each device, in bytes. */
 export interface StepMemory {
-  /** The state and the batch, of which the state's memory becomes that of the next one. */
+  /** The state and the batch; the memory of the state is reused for the next state. */
   readonly inputs: number;
   /** Results that need memory of their own. */
   readonly outputs: number;
@@ -32,13 +32,13 @@ export interface StepMemory {
   readonly intermediate: number;
 }
 
-/** A step as the list of what every device does, with its memory plan. */
+/** A compiled step: the step list of every device, with its memory plan. */
 export interface CompiledStep {
   readonly program: CompiledProgram;
   readonly memory: StepMemory;
 }
 
-/** What a compiled step takes of each device's memory. */
+/** The memory of a compiled step on each device. */
 function stepMemory({ outputs, arenaBytes }: CompiledProgram, perDevice: Program): StepMemory {
   const inputs = perDevice.inputs.map(({ type }) => bytesOf(type));
   const fresh = outputs.flatMap(({ bytes, inputIndex }) => (inputIndex === undefined ? [bytes] : []));
@@ -51,30 +51,30 @@ export interface Training {
   /** The state before the first step, made on the devices. */
   init(seed: number): LanguageModelState;
   /**
-   * One step on int32 tokens [batch, length + 1]; the old state's memory is reused. A step whose loss or gradients
-   * are not finite returns the state as it was.
+   * One step on int32 tokens [batch, length + 1]; the old state's memory is reused. A step whose loss or gradients are
+   * not finite returns the state unchanged.
    *
-   * @param before what the step before told, if nobody has looked at it: when that one went wrong, this one leaves
-   * the state alone too
+   * @param before the metrics of the step before, if they have not been read: if that step was not finite, this one
+   * leaves the state unchanged, too
    */
   step(state: LanguageModelState, tokens: Tensor, before?: StepMetrics): [LanguageModelState, StepMetrics];
-  /** The first tensor of a step's forward and backward pass that is not finite; slow, for finding what went wrong. */
+  /** The first tensor of a step's forward and backward pass that is not finite; slow, for debugging. */
   findNonFinite(state: LanguageModelState, tokens: Tensor): Promise<NonFinite | undefined>;
-  /** Whether all numbers of a state are finite, a bool scalar. */
+  /** Whether all elements of a state are finite, a bool scalar. */
   isFinite(state: LanguageModelState): Tensor;
   /** The mean cross-entropy of tokens under the state's parameters. */
   evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
   /** The logits of the next token after every position of tokens [batch, length]. */
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
-  /** What a step costs every device; nothing is run, only types and places are looked at. */
+  /** What a step costs every device; nothing is run, only types and placements are used. */
   cost(state: LanguageModelState, tokens: Tensor): CostReport;
   /**
-   * A step as the list of what every device does, with its memory plan; nothing is run.
+   * The step list of every device for a step, with its memory plan; nothing is run.
    *
    * @internal
    */
   compile(state: LanguageModelState, tokens: Tensor): CompiledStep;
-  /** What a step takes of every device's memory, as the compiler plans it; nothing is run. */
+  /** The planned memory of a step on every device; nothing is run. */
   memory(state: LanguageModelState, tokens: Tensor): StepMemory;
   /** How the layers are spread over stages; undefined without a pipeline. */
   readonly layout: LayerLayout | undefined;
@@ -86,8 +86,8 @@ export interface Training {
   readonly batchSharding: NamedSharding;
 }
 
-/** What is told of a step without running it. */
-function lookAt(
+/** Analyses of a step that do not run it. */
+function analyse(
   lower: (state: LanguageModelState, tokens: Tensor) => Lowered,
   mesh: Mesh,
   name: string,
@@ -95,7 +95,7 @@ function lookAt(
   const costs = new Map<string, CostReport>();
   return {
     cost: (state, tokens) => {
-      // Of a state only the types matter, and they are always the same.
+      // Only the types of a state matter, and they are always the same.
       const key = formatType(tokens.type);
       const known = costs.get(key);
       if (known) return known;
@@ -153,7 +153,7 @@ export function createTraining(options: TrainingOptions): Training {
   const afterGoodStep = Tensor.scalar(true, "bool");
   const step = jit(functions.step, ofStep);
   const lower = (state: LanguageModelState, tokens: Tensor) => step.lower(state, tokens, afterGoodStep);
-  const { cost, compile } = lookAt(lower, mesh, ofStep.name);
+  const { cost, compile } = analyse(lower, mesh, ofStep.name);
   return {
     init: (seed) => init(random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),

@@ -176,14 +176,14 @@ export const runs: FaultArea = {
       manifest,
       100,
       ["train", "--resume", "--out", "run", "--steps", "7"],
-      /^exit 0: passed over a damaged checkpoint: .*step-00000006[\s\S]*from step 3/,
+      /^exit 0: skipped a damaged checkpoint: .*step-00000006[\s\S]*from step 3/,
     ),
     withDamage(
       "a changed bit in the newest tensors, then `--resume`",
       tensors,
       -5,
       ["train", "--resume", "--out", "run", "--steps", "7"],
-      /^exit 0: passed over a damaged checkpoint[\s\S]*from step 3/,
+      /^exit 0: skipped a damaged checkpoint[\s\S]*from step 3/,
     ),
     {
       fault: "NaN among the weights, with a right checksum, then `--resume` and `eval`",

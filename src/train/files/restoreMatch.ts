@@ -1,48 +1,48 @@
-/** Whether the tensors of a file are those that a tree wants, and what to say when they are not. */
+/** Checks that the tensors of a file match the leaves of a target tree, and reports the differences. */
 import { show } from "../../ir/describe.js";
 import { TreeError } from "../../ir/errors.js";
 import { formatType, type Shape, sameNumbers } from "../../ir/shape.js";
 import { nearestNames } from "./nearestNames.js";
 import { type NamedLeaf, type RestoreOptions, requireTensor } from "./treeFiles.js";
 
-/** A tensor of a file as a tree would have it. */
+/** A tensor of a file, with its dims in the order of the tree. */
 export interface HeldTensor {
-  /** The element type, which may be one that no tensor here has. */
+  /** The element type, which may be one that tensors do not support. */
   readonly dtype: string;
   readonly shape: Shape;
-  /** The shape in the file, where the tree has the dims in another order. */
+  /** The shape in the file, if its dims are in another order there. */
   readonly fileShape?: Shape;
 }
 
-/** The two sides of a restore. */
-export interface Fit {
+/** The two sides of a restore: the leaves of the target and the tensors of the file. */
+export interface RestoreMatch {
   readonly caller: string;
   readonly file: string;
-  /** The files, where there may be several. */
+  /** The files, if there are several. */
   readonly files?: readonly string[];
   readonly wanted: readonly NamedLeaf[];
-  /** What the file holds for the leaves, by path. */
+  /** The tensors that the file holds for leaves, by path. */
   readonly held: ReadonlyMap<string, HeldTensor>;
-  /** What else the file holds, by its names there. */
+  /** Names of other tensors in the file. */
   readonly unplaced: readonly string[];
-  /** Whether the file may hold more than is wanted. */
+  /** Whether the file may hold tensors that the target does not have. */
   readonly partial: boolean;
-  /** The name that a leaf has in the file. */
+  /** The name of a leaf in the file. */
   readonly nameOf: (leaf: NamedLeaf) => string;
 }
 
-/** The most differences that an error lists. */
+/** Maximum number of differences listed in an error. */
 const maxShown = 20;
 
-/** Reports every difference between what a tree wants and what a file holds at once. */
-export function checkFit(fit: Fit, missing: RestoreOptions["missing"] = "error"): void {
-  const { caller, file, wanted, held, unplaced, partial } = fit;
+/** Throws one error with every difference between the target and the file. */
+export function checkMatch(match: RestoreMatch, missing: RestoreOptions["missing"] = "error"): void {
+  const { caller, file, wanted, held, unplaced, partial } = match;
   if (missing !== "error" && missing !== "keep") {
     throw new TreeError(`[${caller}] missing must be "error" or "keep", got ${show(missing)}`);
   }
   const absent = wanted.filter(({ path }) => !held.has(path));
   if (missing === "keep") for (const leaf of absent) requireTensor(leaf, caller, "keep");
-  // A target of which nothing is in the file is the wrong one, whatever may be kept.
+  // If no leaf of the target is in the file, the target is wrong, even where leaves may be kept.
   const lost = new Set(missing === "keep" && absent.length < wanted.length ? [] : absent);
   const others = new Map<NamedLeaf, HeldTensor>();
   for (const leaf of wanted) {
@@ -55,7 +55,7 @@ export function checkFit(fit: Fit, missing: RestoreOptions["missing"] = "error")
   const counts: string[] = [];
   const advice = ["use the configuration with which it was saved"];
   if (lost.size > 0) {
-    counts.push(`${whereNot(fit)}: ${lost.size} of the tree's ${wanted.length} leaves`);
+    counts.push(`${absence(match)}: ${lost.size} of the tree's ${wanted.length} leaves`);
     if (missing === "error")
       advice.push('{ missing: "keep" } to keep the values that the target has for them');
   }
@@ -66,22 +66,22 @@ export function checkFit(fit: Fit, missing: RestoreOptions["missing"] = "error")
   }
   throw new TreeError(
     `[${caller}] ${file} does not fit the tree it is loaded into (${counts.join("; ")}):` +
-      `${listed(fit, lost, others, extra)}\n${advice.join(", or ")}`,
+      `${describeDifferences(match, lost, others, extra)}\n${advice.join(", or ")}`,
   );
 }
 
-function listed(
-  fit: Fit,
+function describeDifferences(
+  match: RestoreMatch,
   lost: ReadonlySet<NamedLeaf>,
   others: ReadonlyMap<NamedLeaf, HeldTensor>,
   extra: readonly string[],
 ): string {
   const lines: string[] = [];
-  for (const leaf of fit.wanted) {
+  for (const leaf of match.wanted) {
     if (lines.length === maxShown) break;
     const found = others.get(leaf);
     if (found) lines.push(otherType(leaf, found));
-    else if (lost.has(leaf)) lines.push(notThere(leaf, fit));
+    else if (lost.has(leaf)) lines.push(describeMissing(leaf, match));
   }
   for (const name of extra.slice(0, maxShown - lines.length)) {
     lines.push(`"${name}" of the file has no place in the tree`);
@@ -94,16 +94,16 @@ function listed(
 const fits = ({ type }: NamedLeaf, found: HeldTensor) =>
   type.dtype === found.dtype && sameNumbers(type.shape, found.shape);
 
-const whereNot = ({ files = [] }: Fit) =>
+const absence = ({ files = [] }: RestoreMatch) =>
   files.length > 1 ? `in none of the ${files.length} files` : "not in the file";
 
-function notThere(leaf: NamedLeaf, fit: Fit): string {
-  const { nameOf, unplaced } = fit;
+function describeMissing(leaf: NamedLeaf, match: RestoreMatch): string {
+  const { nameOf, unplaced } = match;
   const name = nameOf(leaf);
   const as = name === leaf.path ? "" : ` as "${name}"`;
   const near = nearestNames(name, unplaced).map((other) => `"${other}"`);
   const hint = near.length > 0 ? `; the nearest names there are ${near.join(", ")}` : "";
-  return `"${leaf.path}" (${formatType(leaf.type)}) is ${whereNot(fit)}${as}${hint}`;
+  return `"${leaf.path}" (${formatType(leaf.type)}) is ${absence(match)}${as}${hint}`;
 }
 
 function otherType({ path, type }: NamedLeaf, { dtype, shape, fileShape }: HeldTensor): string {

@@ -1,28 +1,28 @@
-/** Times as sums of what they grow with, none of which can be negative. */
+/** Fits times as non-negative weighted sums of features. */
 import { at, range } from "../../ir/shape.js";
 
-/** What a time may grow with, and the time. */
+/** A measured time, with the features it may depend on. */
 export interface TimeSample {
   readonly features: readonly number[];
   readonly seconds: number;
 }
 
-/** The time that features suggest. */
-export type Fit = (features: readonly number[]) => number;
+/** Predicts the time in seconds from features. */
+export type TimeModel = (features: readonly number[]) => number;
 
-/** How often every weight is improved. */
+/** Maximum number of passes of coordinate descent. */
 const rounds = 2000;
 
 /**
- * The weights from 0 up for which the relative errors of all samples are least, by improving one weight after the
- * other; without samples everything takes no time.
+ * Finds the non-negative weights that minimise the sum of squared relative errors of all samples, by coordinate
+ * descent; without samples every predicted time is 0.
  */
-export function fitTimes(samples: readonly TimeSample[]): Fit {
+export function fitTimes(samples: readonly TimeSample[]): TimeModel {
   const usable = samples.filter(({ seconds }) => seconds > 0);
   const width = usable[0]?.features.length ?? 0;
   const weights = range(width).map(() => 0);
   const rows = usable.map(({ features, seconds }) => features.map((feature) => feature / seconds));
-  // With relative errors, every row should give 1.
+  // Rows are divided by their time, so every prediction should be 1.
   const errors = rows.map(() => -1);
   const squares = weights.map((_, i) => rows.reduce((sum, row) => sum + at(row, i) ** 2, 0));
   for (let round = 0; round < rounds; round++) {
