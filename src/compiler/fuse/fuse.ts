@@ -1,9 +1,9 @@
 /**
- * Afterwards every equation belongs to exactly one unit, a fused kernel or a step of its own; only views and
- * free values belong to none, since whoever reads them looks through them. Units stand in an order in which
- * each needs only what lies before it, so that no group waits for something that waits for the group.
+ * Afterwards every equation belongs to exactly one unit, a fused kernel or a single step; only views and free
+ * values belong to none, since their readers read through them. Units are in an order in which each needs only
+ * earlier ones, so no group waits for something that waits for the group.
  *
- * Unchanged is the program itself: fusion says what runs together, not what is computed.
+ * Unchanged is the program itself: fusion decides what runs together, not what is computed.
  */
 
 import { byteSize } from "../../ir/dtype.js";

@@ -1,8 +1,8 @@
 /**
- * Afterwards a group knows for each of its values along which of its loops every dim runs, through all views
- * of it; no two dims of one value run along the same loop.
+ * Afterwards a group knows, for each of its values and through all views of it, along which of its loops every dim
+ * runs; no two dims of one value run along the same loop.
  *
- * Unchanged are the equations: a group lists them, it never rewrites one.
+ * Unchanged are the equations: a group lists them and never rewrites one.
  */
 
 import type { ReduceOp } from "../../ir/opFacts.js";

@@ -1,8 +1,8 @@
 /**
- * Afterwards, at any time, the sets hold every unit that a unit waits for, directly or not, under the name of
- * what it has become part of; there is no circle.
+ * Afterwards, at any time, the sets contain every unit that a unit waits for, directly or indirectly, under the
+ * name of the unit it has been merged into; there are no cycles.
  *
- * Unchanged by a link or a merge is whatever waited before: nothing that a unit waits for is forgotten.
+ * Unchanged by a link or a merge is everything that was recorded before: no dependency is forgotten.
  */
 
 import { at } from "../../ir/shape.js";

@@ -1,8 +1,8 @@
 /**
- * Afterwards no loop has one iteration, and no two neighbours run through memory as one, except that there is
- * always an inner loop and that no row loop is merged with a loop that is reduced along.
+ * Afterwards no loop has a single iteration, and no two adjacent loops could run through memory as one, except that
+ * there is always an inner loop and that a row loop is never merged with a reduced loop.
  *
- * Unchanged are the points, the values at each of them, and the element of memory that each access means.
+ * Unchanged are the points, the value at each of them, and the element of memory that each access refers to.
  */
 
 import { at, range } from "../../ir/shape.js";

@@ -1,8 +1,8 @@
 /**
- * Afterwards every point of a row's inner dims is computed exactly once: unrolled vectors as long as they
- * fit, then single vectors, then single elements; nothing is written outside the stores.
+ * Afterwards every point of a row's inner dims is computed exactly once: by unrolled vectors as long as they fit,
+ * then by single vectors, then by single elements; nothing is written outside the stores.
  *
- * Unchanged are the values; sums over a row are added in another order, the same one in every run.
+ * Unchanged are the values; sums over a row are added in a different order, which is the same in every run.
  */
 
 import { byteSize, type DType, isInteger } from "../../ir/dtype.js";

@@ -1,7 +1,7 @@
 /**
- * Afterwards every `exp(x - max(x))` along a row is marked: its argument is at most 0 or NaN.
+ * Afterwards every `exp(x - max(x))` along a row is marked: its argument is at most 0, or NaN.
  *
- * Unchanged is everything else, the values too.
+ * Unchanged is everything else, including the values.
  */
 
 import type { KernelNode, KernelSpec } from "./spec.js";

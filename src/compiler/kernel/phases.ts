@@ -1,8 +1,8 @@
 /**
- * Afterwards a kernel is a sequence of sections for every row, and each takes only what it loads itself or
- * what an earlier section has left: a row's value, a finished reduction, or a kept row of an inner value.
- * Every store and every reduction happens in exactly one section. An inner value that is dear is kept for
- * later runs, a cheap one is computed again.
+ * Afterwards a kernel is a sequence of sections for every row, and each uses only what it loads itself or what an
+ * earlier section has left: a value of the row, a finished reduction, or a kept row of an inner value. Every store
+ * and every reduction happens in exactly one section. An expensive inner value is kept for later passes, a cheap
+ * one is recomputed.
  *
  * Unchanged are the values and where they are stored.
  */

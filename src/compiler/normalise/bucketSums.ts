@@ -1,9 +1,9 @@
 /**
- * Afterwards small sums over the same devices travel together, as one sum of their elements side by side: as many as
- * come one after the other before anybody reads one of them, up to the size of a bucket.
+ * Afterwards small sums over the same devices are sent together, as one sum of their concatenated elements: as many
+ * as follow each other before any of them is read, up to the size of a bucket.
  *
- * Unchanged are all values bit for bit, since devices are added up in one order for every element, and every other
- * equation.
+ * Unchanged are all values, bit for bit, because devices are added in the same order for every element, and every
+ * other equation.
  */
 
 import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../../ir/program.js";

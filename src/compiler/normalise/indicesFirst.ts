@@ -1,8 +1,8 @@
 /**
- * Afterwards whatever computes single integers of single integers stands as early as its operands allow, so that
- * where a block of a buffer begins is known before the block is computed.
+ * Afterwards everything that computes single integers from single integers stands as early as its operands allow,
+ * so that the start of a block in a buffer is known before the block is computed.
  *
- * Unchanged are the equations, and the order of all others among each other.
+ * Unchanged are the equations, and the relative order of all others.
  */
 import { isFloat } from "../../ir/dtype.js";
 import { isElementwiseEqn } from "../../ir/opFacts.js";

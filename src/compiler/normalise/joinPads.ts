@@ -1,8 +1,8 @@
 /**
- * Afterwards no sum of zero-padded blocks that tile a dim is left: each is one concatenation of the blocks,
- * in the order in which they lie.
+ * Afterwards there is no sum of zero-padded blocks that tile a dim: each is one concatenation of the blocks, in the
+ * order in which they lie.
  *
- * Unchanged are all values, up to the sign of zero (0 + -0 is 0, a block that is not added keeps its -0), and
+ * Unchanged are all values, up to the sign of zero (0 + -0 is 0, but a block that is not added keeps its -0), and
  * every other equation.
  */
 

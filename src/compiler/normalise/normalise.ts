@@ -1,11 +1,11 @@
 /**
- * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
- * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or
- * product that is a 16-bit float or narrow integer, no sum of more than 2^22 float32, no matrix product of integers, no
- * `allToAll` but along dim 0, and nothing that neither an output nor another device needs, and that calls nobody.
+ * Afterwards the program uses a smaller set of ops: no `name`, `stopGradient`, `optimizationBarrier` or `clamp`, no
+ * `attention`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
+ * narrow integers, no sum of more than 2^22 float32 values, no matrix product of integers, no `allToAll` except
+ * along dim 0, and nothing that has no effect on an output, another device or a host callback.
  *
- * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order, of which small
- * sums that stand together have become one.
+ * Unchanged are the inputs, the types and values of the outputs, and the order of the collectives, except that
+ * adjacent small sums have become one.
  */
 
 import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";

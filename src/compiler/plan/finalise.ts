@@ -1,7 +1,7 @@
 /**
- * Afterwards steps name memory by slot and offset alone: a run needs no buffer, equation or type any more.
- * Copies from a place to itself are gone, equal lists of arguments are stored once, and start and done of a
- * collective name one entry.
+ * Afterwards steps refer to memory by slot and offset alone: a run needs no buffer, equation or type. Copies from a
+ * place to itself are gone, equal lists of arguments are stored once, and the start and done of a collective refer
+ * to one entry.
  *
  * Unchanged are the order of the steps and the memory that each touches.
  */

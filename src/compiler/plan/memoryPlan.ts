@@ -1,6 +1,6 @@
 /**
- * Afterwards every temporary buffer has a place in the arena, aligned, and no two that are alive together
- * overlap; a result may lie in the memory of an operand that dies with the step, an output in that of a
+ * Afterwards every temporary buffer has an aligned place in the arena, and no two that are live at the same time
+ * overlap; a result may reuse the memory of an operand whose last use is the same step, and an output that of a
  * donated input.
  *
  * Unchanged are the steps, their order, and every input that is not donated.

@@ -1,10 +1,10 @@
 /**
- * Afterwards a collective starts as soon as what it sends is there and ends late enough for other work to
- * hide it. Each step stands after those that write what it reads; between start and done nobody writes what
- * is sent or touches what arrives; all devices, which compile the same program, start and end collectives in
- * the same order.
+ * Afterwards a collective starts as soon as its operands are computed and ends late enough for other work to hide
+ * it. Each step comes after those that write what it reads; between start and done nothing writes what is being
+ * sent or touches what arrives; all devices, which compile the same program, start and end collectives in the same
+ * order.
  *
- * Unchanged are the steps and what each of them reads and leaves; without a collective the order too.
+ * Unchanged are the steps and what each of them reads and writes; without a collective, the order too.
  */
 
 import { at } from "../../ir/shape.js";
