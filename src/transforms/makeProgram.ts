@@ -6,14 +6,14 @@ import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 
 /**
- * The program that a function of tensors stands for.
+ * The program of a function of tensors.
  *
  * ```ts
  * console.log(printProgram(makeProgram((x: Tensor) => np.sin(x).mul(2))(np.zeros([3]))));
  * ```
  *
- * @returns a function of the same arguments (values are not looked at); tensors the function closes over
- * come first among the program's inputs
+ * @returns a function of the same arguments (values are not read); tensors the function closes over come first among
+ *   the program's inputs
  */
 export function makeProgram<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,

@@ -44,7 +44,7 @@ describe("check", () => {
   });
 
   test("is refused in a compiled function that is not checkified", () => {
-    expect(() => jit(f)(np.array(3))).toThrow(/checkify\.check \(.*stands in a compiled function/);
+    expect(() => jit(f)(np.array(3))).toThrow(/checkify\.check \(.*is in a compiled function/);
   });
 
   test("refuses what is no single bool, and places without values", () => {
@@ -198,7 +198,7 @@ describe("checkify", () => {
       expect(await y.get(1).item()).toBeCloseTo(Math.log(4));
     }
     expect(() => checkify.checkify(vmap(root))(x)).toThrow(
-      /stands in a branch .* of a batch: compute vmap\(checkify\.checkify\(fn\)\)/,
+      /is in a branch .* of a batch: compute vmap\(checkify\.checkify\(fn\)\)/,
     );
     const halve = (x: Tensor) =>
       lax.whileLoop(

@@ -28,19 +28,25 @@ import { vmapRules } from "./vmapRules.js";
 /** How {@link vmap} maps a function with the arguments `A` and the result `R`. */
 export interface VmapOptions<A = unknown, R = unknown> {
   /**
-   * The dim of each argument to map over: one number for all, or a prefix of the tree of arguments with one
-   * entry per argument. `null` leaves an argument whole; negative dims count from the end. Default 0.
+   * The dim of each argument to map over: one number for all, or a prefix of the tree of arguments with one entry per
+   * argument. `null` leaves an argument unmapped; negative dims count from the end. Default 0.
    */
   readonly inAxes?: Prefix<A, number | null>;
-  /** Where the mapped dim stands in the results: a prefix of the result's tree, `null` for results that are the same for all. Default 0. */
+  /**
+   * The position of the mapped dim in the results: a prefix of the result's tree, `null` for results that are the same
+   * for all. Default 0.
+   */
   readonly outAxes?: Prefix<R, number | null>;
-  /** The name under which collectives inside the function speak of the mapped dim. */
+  /** The name by which collectives inside the function refer to the mapped dim. */
   readonly axisName?: string;
   /** The size of the mapped dim, needed only when no argument is mapped. */
   readonly axisSize?: number;
   /** The mesh axes that the mapped dim is split over in shard maps and sharding constraints inside. */
   readonly spmdAxisName?: string | readonly string[];
-  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  /**
+   * Arguments that are static: part of the function instead of tensors. Booleans and strings always are. −1 is the last
+   * one.
+   */
   readonly staticArgnums?: Argnums;
 }
 
@@ -53,7 +59,7 @@ const vmapNames: OptionNames<VmapOptions> = {
   staticArgnums: true,
 };
 
-/** What {@link vmapProgram} needs to know of the batch. */
+/** What {@link vmapProgram} needs to know about the batch. */
 export interface VmapProgramOptions {
   /** The number of elements of the batch. */
   readonly size: number;
@@ -111,7 +117,7 @@ export function vmap<A extends readonly unknown[], R>(
   };
 }
 
-/** Rewrites a program of single elements into one of batches, which are dim 0 of the inputs that have a flag. */
+/** Rewrites a program of single elements into one of batches; flagged inputs have the batch as dim 0. */
 export function vmapProgram(program: Program, options: VmapProgramOptions): BatchedProgram {
   const { size, batchedInputs, axisName, spmdAxisName } = options;
   return batchProgram(program, batchedInputs, newContext(size, axisName, spmdAxisName));
@@ -126,7 +132,7 @@ function newContext(
   return { size, axisName, spmdAxes, splitBy: [], varying: [], evaluate };
 }
 
-/** Evaluates a program on a batch in the current trace; what is the same for all is computed once. */
+/** Evaluates a program on a batch in the current trace; values shared by all elements are computed once. */
 function evaluate(program: Program, ins: readonly Batched[], context: BatchContext): Batched[] {
   const values = new Map<number, Batched>();
   const read = (atom: Atom): Batched => {

@@ -7,7 +7,7 @@ import { type BatchContext, type Batched, batched, materialize, type VmapRule } 
 
 type Params = OpParams["callback"];
 
-/** One call after the other: a loop over the batch whose iterations each call with their own element. */
+/** Sequential calls: a loop over the batch that calls once for each element. */
 function oneByOne(ins: readonly Batched[], params: Params, { size }: BatchContext): Batched[] {
   const consts = ins.filter((x) => !x.batched).map(({ tensor }) => tensor);
   const xs = ins.filter((x) => x.batched).map(({ tensor }) => tensor);
@@ -25,7 +25,7 @@ function oneByOne(ins: readonly Batched[], params: Params, { size }: BatchContex
   return bind("scan", [...consts, ...xs], loop).map(batched);
 }
 
-/** One call for the whole batch, whose function takes and gives it as dim 0. */
+/** One call for the whole batch, which is dim 0 of operands and results. */
 function allAtOnce(ins: readonly Batched[], params: Params, context: BatchContext): Batched[] {
   const operands = ins.map((x) =>
     params.batching === "expandDims" && !x.batched
@@ -36,7 +36,7 @@ function allAtOnce(ins: readonly Batched[], params: Params, context: BatchContex
   return bind("callback", operands, { ...params, results }).map(batched);
 }
 
-/** What calling the host means for a batch is what its caller said. */
+/** Batches a host callback in the way its `vmapMethod` says. */
 export const vmapCallback: VmapRule<"callback"> = (ins, params, context) => {
   switch (params.batching) {
     case "sequential":
@@ -46,7 +46,7 @@ export const vmapCallback: VmapRule<"callback"> = (ins, params, context) => {
       return allAtOnce(ins, params, context);
     case "never":
       throw new ValueError(
-        `[vmap] ${params.fn.name} is called for a batch, and nothing says how: give vmapMethod "sequential" for a call per element, or "expandDims" or "broadcastAll" when it takes whole batches`,
+        `[vmap] ${params.fn.name} is called for a batch but has no vmapMethod: give vmapMethod "sequential" for a call per element, or "expandDims" or "broadcastAll" when it takes whole batches`,
       );
   }
 };

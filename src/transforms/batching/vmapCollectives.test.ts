@@ -203,7 +203,7 @@ describe("shardings", () => {
     const map = (program: Program, spmdAxisName: string, size: number) => () =>
       vmapProgram(program, { size, batchedInputs: [true], spmdAxisName });
     expect(map(sumOver(["m"], ["m"]), "m", 4)).toThrow(/uses that axis already in P\("m", null\)/);
-    expect(map(sumOver(["m", "n"], ["m", "n"]), "n", 4)).toThrow(/talks over that axis/);
+    expect(map(sumOver(["m", "n"], ["m", "n"]), "n", 4)).toThrow(/communicates over that axis/);
     expect(map(sumOver(["m"], ["m"]), "n", 3)).toThrow(/3 \/ 2 = 1.5/);
   });
 });

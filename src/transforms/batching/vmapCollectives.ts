@@ -21,16 +21,16 @@ interface Around {
   readonly after: readonly MeshAxis[];
 }
 
-/** What surrounds the mapped axis, if the collective names it. */
+/** The axes around the mapped one, if the collective names it. */
 function aroundMapped(axes: readonly MeshAxis[], { axisName, splitBy }: BatchContext): Around | undefined {
   const i = axes.findIndex(({ name }) => name === axisName);
   return i < 0 ? undefined : { before: [...axes.slice(0, i), ...splitBy], after: axes.slice(i + 1) };
 }
 
 /**
- * A collective by its two cases.
+ * The rule of a collective from its two cases.
  *
- * @param through its parameters with the batch as dim 0, when it talks over other axes only
+ * @param through its parameters with the batch as dim 0, when it communicates over other axes only
  * @param over what it does when the mapped axis is among its axes
  */
 function collective<K extends CollectiveOp>(
@@ -56,7 +56,7 @@ const extreme = (
       unbatched(across(x.batched ? reduce(x.tensor, [0]) : x.tensor, [...before, ...after])),
   );
 
-/** Blocks are joined from the innermost axis outwards. */
+/** Blocks are concatenated from the innermost axis outwards. */
 function allGather(x: Batched, { before, after }: Around, dim: number, context: BatchContext): Batched {
   const inner = ops.allGather(materialize(x, context), after, dim + 1);
   const moved = ops.moveDim(inner, 0, dim);
@@ -65,7 +65,7 @@ function allGather(x: Batched, { before, after }: Around, dim: number, context: 
   return unbatched(ops.allGather(ops.reshape(moved, joined), before, dim));
 }
 
-/** The blocks of the outermost axis are the largest, so that axis keeps its own first. */
+/** The blocks of the outermost axis are the largest, so that axis is scattered first. */
 function psumScatter(x: Batched, { before, after }: Around, dim: number, context: BatchContext): Batched {
   const summed = ops.psumScatter(sumOverBatch(x, context), before, dim);
   const { size } = context;
@@ -76,7 +76,7 @@ function psumScatter(x: Batched, { before, after }: Around, dim: number, context
 
 type Permutation = OpParams["ppermute"]["permutation"];
 
-/** Puts row `source` in place of row `target`, zeros where nothing comes from; neighbours travel together. */
+/** Moves row `source` to row `target`, with zeros where no row comes from; adjacent rows move together. */
 function permuteRows(x: Tensor, permutation: Permutation): Tensor {
   const sources = x.shape[0] === undefined ? [] : range(x.shape[0]).map(() => -1);
   for (const [source, target] of permutation) sources[target] = source;
@@ -130,8 +130,8 @@ function permuteAcross(x: Tensor, { before, after }: Around, permutation: Permut
 }
 
 /**
- * The split dim is taken apart into one digit per axis; each axis exchanges its own digit, after which the
- * digits say where a block came from and move in front of the dim to concatenate along.
+ * The split dim is reshaped into one digit per axis; each axis exchanges its own digit, after which the digits say
+ * where a block came from and move in front of the dim to concatenate along.
  */
 function allToAll(
   x: Batched,

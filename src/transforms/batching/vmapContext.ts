@@ -14,23 +14,23 @@ export interface Batched {
   readonly batched: boolean;
 }
 
-/** What the rules need to know of the batch. */
+/** What the rules need to know about the batch. */
 export interface BatchContext {
   /** The number of elements of the batch. */
   readonly size: number;
-  /** The name under which collectives speak of the batch. */
+  /** The name by which collectives refer to the batch. */
   readonly axisName: string | undefined;
-  /** The mesh axes that dim 0 is split over where shardings are written down. */
+  /** The mesh axes that dim 0 is split over in shardings. */
   readonly spmdAxes: DimAxes;
   /** Mesh axes of a surrounding shard map that split the named axis; `size` is then one device's share. */
   readonly splitBy: readonly MeshAxis[];
-  /** Those of them along which types say what differs: all that is batched does. */
+  /** Those of them along which types track varying values: all batched values vary. */
   readonly varying: readonly MeshAxis[];
   /** Evaluates a program on values of the batch. */
   readonly evaluate: (program: Program, ins: readonly Batched[], context: BatchContext) => Batched[];
 }
 
-/** Applies one op to values of which at least one is batched, or which talks over the mapped axis. */
+/** Applies one op to values of which at least one is batched, or that communicates over the mapped axis. */
 export type VmapRule<K extends OpName> = (
   ins: readonly Batched[],
   params: OpParams[K],
@@ -47,7 +47,7 @@ export const unbatched = (tensor: Tensor): Batched => ({ tensor, batched: false 
 /** Which of the values are batched. */
 export const flagsOf = (values: readonly Batched[]): boolean[] => values.map((value) => value.batched);
 
-/** The tensors of the values, as they are. */
+/** The tensors of the values, unchanged. */
 export const tensorsOf = (values: readonly Batched[]): Tensor[] => values.map(({ tensor }) => tensor);
 
 /** The tensors as values, batched where the flags say so. */
@@ -72,7 +72,7 @@ export function materialize({ tensor, batched }: Batched, { size }: BatchContext
   return batched ? tensor : ops.broadcastInDim(tensor, [size, ...tensor.shape], dims);
 }
 
-/** The sum over the batch; a value that is the same for all counts once for each. */
+/** The sum over the batch; a value shared by all elements counts once for each. */
 export function sumOverBatch(value: Batched, context: BatchContext): Tensor {
   const { tensor } = value;
   const isExact = roundTo(tensor.dtype, context.size) === context.size;
@@ -80,7 +80,7 @@ export function sumOverBatch(value: Batched, context: BatchContext): Tensor {
   return ops.reduceSum(materialize(value, context), [0]);
 }
 
-/** Takes each element of the batch from one of two batched tensors, as a bool per element says. */
+/** Takes each element of the batch from one of two batched tensors, chosen by a bool per element. */
 export function selectElements(predicate: Tensor, onTrue: Tensor, onFalse: Tensor): Tensor {
   return ops.select(ops.broadcastInDim(predicate, onTrue.shape, [0]), onTrue, onFalse);
 }
@@ -94,7 +94,7 @@ export interface BatchedProgram {
 /**
  * Rewrites a program so that the inputs with a flag have the batch as dim 0.
  *
- * @param wanted outputs that must be batched even when they are the same for all
+ * @param wanted outputs that must be batched even when all elements share them
  */
 export function batchProgram(
   program: Program,
@@ -124,12 +124,12 @@ export function either(a: readonly boolean[], b: readonly boolean[]): boolean[] 
   return a.map((flag, i) => flag || at(b, i));
 }
 
-/** Whether the equation, or a program inside it, talks over the named axis. */
+/** Whether the equation, or a program inside it, communicates over the named axis. */
 export function namesAxis(eqn: Eqn, name: string | undefined): boolean {
   return programNamesAxis({ eqns: [eqn] }, name);
 }
 
-/** Whether an equation of the program talks over the named axis. */
+/** Whether an equation of the program communicates over the named axis. */
 export function programNamesAxis(program: Pick<Program, "eqns">, name: string | undefined): boolean {
   const isNamed = (axis: { readonly name: string }) => axis.name === name;
   return (

@@ -23,7 +23,10 @@ import {
   withFlags,
 } from "./vmapContext.js";
 
-/** Adds flags until a step of the loop adds none: what a carry is after one step it must be before the next. */
+/**
+ * Adds flags until an iteration of the loop adds none: a carry that is batched after one iteration must be batched
+ * before the next.
+ */
 function fixpoint(
   start: readonly boolean[],
   step: (flags: readonly boolean[]) => readonly boolean[],
@@ -37,7 +40,7 @@ function fixpoint(
   return flags;
 }
 
-/** Values as operands for places of which some are batched. */
+/** Values as operands, batched where the flags say so. */
 function place(values: readonly Batched[], flags: readonly boolean[], context: BatchContext): Tensor[] {
   return values.map((value, i) => (at(flags, i) ? materialize(value, context) : value.tensor));
 }
@@ -91,8 +94,8 @@ function whileLoop(ins: readonly Batched[], params: OpParams["while"], context: 
 }
 
 /**
- * A loop whose elements stop at different times runs until all are done. It carries which elements go on; the
- * others keep their values.
+ * A loop whose elements stop at different times runs until all are done. It carries a mask of the elements still
+ * active; the others keep their values.
  */
 function whileAny(
   conditionConsts: readonly Batched[],
@@ -139,15 +142,15 @@ function whileAny(
   return outs.slice(1).map(batched);
 }
 
-/** Which elements of a batch choose a branch; indices outside of the branches mean the first and the last. */
+/** Which elements of a batch choose a branch; indices out of range select the first or the last. */
 function isBranch(index: Tensor, branch: number, count: number): Tensor {
   if (branch === 0) return ops.compare("le", index, 0);
   return branch === count - 1 ? ops.compare("ge", index, branch) : ops.compare("eq", index, branch);
 }
 
 /**
- * The operands of a branch, whose cotangents are zero for elements that did not choose it: the derivative there
- * may be infinite, and nothing times infinity is not zero.
+ * The operands of a branch, whose cotangents are zero for elements that did not choose it: the derivative there may be
+ * infinite, and zero times infinity is not zero.
  */
 function ownOperands(operands: readonly Batched[], chosen: Tensor, context: BatchContext): Tensor[] {
   return operands.map((value) => {
@@ -157,7 +160,7 @@ function ownOperands(operands: readonly Batched[], chosen: Tensor, context: Batc
   });
 }
 
-/** An index that differs within the batch: all branches are computed, each element takes the one it chose. */
+/** An index that differs within the batch: all branches are computed, and each element takes the result of its own. */
 function cond(
   [index, ...operands]: readonly [Batched, ...Batched[]],
   { branches }: OpParams["cond"],
@@ -183,9 +186,9 @@ function cond(
 }
 
 /**
- * Once one result is batched all are, so that every element of the batch has cotangents of its own; those of an
- * argument that all share are then summed. Where the programs talk over the mapped axis, each element of the
- * batch gets its own copy of the arguments, which sums them just the same.
+ * If one result is batched all are, so that every element of the batch has its own cotangents; those of a shared
+ * argument are then summed. Where the programs communicate over the mapped axis, each element of the batch gets its own
+ * copy of the arguments, whose cotangents are summed just the same.
  */
 function customVjp(ins: readonly Batched[], params: OpParams["customVjp"], context: BatchContext): Batched[] {
   const { body, forward, backward, numCaptures } = params;
@@ -225,7 +228,7 @@ function customVjp(ins: readonly Batched[], params: OpParams["customVjp"], conte
 
 type ControlOp = "scan" | "while" | "cond" | "remat" | "customVjp";
 
-/** How ops with programs inside work on a batch. */
+/** How ops with inner programs work on a batch. */
 export const vmapControlRules: { readonly [K in ControlOp]: VmapRule<K> } = {
   scan,
   while: whileLoop,

@@ -15,8 +15,8 @@ import {
 const zero = (): Tensor => Tensor.scalar(0, "int32");
 
 /**
- * Where only x is batched, shared indices choose the same slices of all; where only the indices are, they are
- * looked up together in the one x.
+ * Where only x is batched, shared indices select the same slices of every element; where only the indices are, they are
+ * looked up together in the shared x.
  */
 function gather(x: Batched, indices: Batched, params: OpParams["gather"], context: BatchContext): Batched {
   const { dim, batchDims } = params;
@@ -49,7 +49,7 @@ function windowIndices(start: Batched, n: number, size: number, context: BatchCo
   return batched(ops.add(ops.broadcastInDim(clamped, shape, [0]), ops.iota("int32", shape, 1)));
 }
 
-/** Dims whose start is shared are sliced first and together; along the others each element looks up its window. */
+/** Dims whose start is shared are sliced first, all at once; along the others each element gathers its window. */
 function dynamicSlice(x: Batched, starts: readonly Batched[], sizes: Shape, context: BatchContext): Batched {
   const shape = elementShape(x);
   const shared = sliceShared(

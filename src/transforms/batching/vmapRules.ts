@@ -22,7 +22,7 @@ import { vmapControlRules } from "./vmapControl.js";
 import { vmapIndexingRules } from "./vmapIndexing.js";
 import { vmapSpmdRules } from "./vmapSpmd.js";
 
-/** Elementwise ops: operands that are the same for all are repeated; scalar constants fit any shape. */
+/** Elementwise ops: shared operands are repeated; scalar constants fit any shape. */
 function pointwise<K extends OpName>(
   ins: readonly Batched[],
   params: OpParams[K],
@@ -47,7 +47,7 @@ const next = (dim: number): number => dim + 1;
 
 const reduce: VmapRule<ReduceOp> = shifted(({ dims }) => ({ dims: dims.map(next) }));
 
-/** A padding value that differs within the batch is chosen wherever a padded mask shows no element. */
+/** A padding value that differs within the batch is selected where a padded mask marks padding. */
 function pad(ins: readonly Batched[], params: OpParams["pad"], context: BatchContext): Batched[] {
   const [x, value] = [at(ins, 0), at(ins, 1)];
   const { low, high, interior } = params;
@@ -60,7 +60,7 @@ function pad(ins: readonly Batched[], params: OpParams["pad"], context: BatchCon
   return [batched(ops.select(materialize(unbatched(mask), context), padded, padding))];
 }
 
-/** The batch is a batch dim of the product when both sides have it, else a free dim that moves to the front. */
+/** The batch is a batch dim of the product when both operands have it, otherwise a free dim that moves to the front. */
 function dotGeneral(ins: readonly Batched[], params: OpParams["dotGeneral"]): Batched[] {
   const [x, y] = [at(ins, 0), at(ins, 1)];
   const { lhsContract, rhsContract, lhsBatch, rhsBatch } = params;
@@ -78,7 +78,7 @@ function dotGeneral(ins: readonly Batched[], params: OpParams["dotGeneral"]): Ba
   return [batched(ops.moveDim(product, place, 0))];
 }
 
-/** The batch joins the one that attention has. */
+/** The batch is merged with the batch dim of attention. */
 function attention(
   ins: readonly Batched[],
   params: OpParams["attention"],

@@ -67,7 +67,7 @@ function shardMap(ins: readonly Batched[], params: OpParams["shardMap"], context
   const busy = names.find((name) => programNamesAxis(body, name));
   if (busy !== undefined) {
     throw new ShardingError(
-      `[vmap] spmdAxisName "${busy}" splits the mapped dim, but the shardMap inside talks over that axis, which would mix elements of the batch: map over another axis`,
+      `[vmap] spmdAxisName "${busy}" splits the mapped dim, but the shardMap inside communicates over that axis, which would mix elements of the batch: map over another axis`,
     );
   }
   const inner: BatchContext = {
@@ -91,7 +91,7 @@ function shardMap(ins: readonly Batched[], params: OpParams["shardMap"], context
   return withFlags(outs, batchedOutputs);
 }
 
-/** How ops that speak of shardings work on a batch. */
+/** How ops with shardings work on a batch. */
 export const vmapSpmdRules: { readonly [K in "shardMap" | "shardingConstraint"]: VmapRule<K> } = {
   shardMap,
   shardingConstraint: (ins, { mesh, spec }, context, op) => {

@@ -7,23 +7,23 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { type Describe, descriptionOf, type ErrorCategory } from "./checks.js";
 
-/** Whether something is wrong, and the values to tell of it. */
+/** Whether a check failed, and the values for its message. */
 export interface Finding {
   /** One bool. */
   readonly failed: Tensor;
   readonly values: readonly Tensor[];
 }
 
-/** One thing that can be wrong with an equation. */
+/** One error that an equation can have. */
 export interface OpCheck {
   readonly category: ErrorCategory;
-  /** The types of the values that tell of it. */
+  /** The types of the values for its message. */
   readonly keeps: readonly TensorType[];
   readonly find: (ins: readonly Tensor[], outs: readonly Tensor[]) => Finding;
   readonly describe: Describe;
 }
 
-/** What can be wrong with an equation, in the order in which it would be noticed. */
+/** The errors that an equation can have, in the order in which they would be noticed. */
 type Rule<K extends OpName> = (eqn: Eqn<K>) => readonly OpCheck[];
 
 const scalar: TensorType = { dtype: "int32", shape: [] };
@@ -36,7 +36,7 @@ const any = (x: Tensor) =>
     x.shape.map((_, d) => d),
   );
 
-/** JAX's NaN check looks at results alone: what came in is not asked for. */
+/** Like JAX's NaN check, this looks at results alone, not at operands. */
 const makesNaN: Rule<OpName> = ({ op, outs }) => {
   const floats = outs.map(({ type }) => isFloat(type.dtype) && sizeOf(type.shape) > 0);
   if (!floats.includes(true)) return [];
@@ -67,7 +67,7 @@ const divides: Rule<"div"> = (eqn) => {
   return [...(isEmpty ? [] : [byZero]), ...makesNaN(eqn)];
 };
 
-/** An index outside of a dim; what is kept of it is the index and the dim. */
+/** An index out of range; the index and the dim are kept. */
 function outside(shape: Shape, find: OpCheck["find"]): OpCheck {
   return {
     category: "index",
@@ -95,14 +95,14 @@ const looksUp: Rule<"gather" | "scatter"> = ({ ins, params: { dim } }) => {
   return [check];
 };
 
-/** A block of some sizes whose place in a tensor is given by one scalar for each dim. */
+/** A block of some sizes whose position in a tensor is given by one scalar for each dim. */
 const findsBlock = (shape: Shape, sizes: Shape, numOthers: number): OpCheck =>
   outside(shape, (operands) => {
     const starts = operands.slice(numOthers).map((start) => ops.convert(start, "int32"));
     const wrong = starts.map((start, d) =>
       ops.or(ops.compare("lt", start, 0), ops.compare("gt", start, at(shape, d) - at(sizes, d))),
     );
-    // From the last dim to the first, so that the first one outside is told of.
+    // From the last dim to the first, so that the first one out of range is reported.
     const [index, dim] = wrong.reduceRight<readonly [Tensor, Tensor]>(
       ([index, dim], flag, d) => [ops.select(flag, at(starts, d), index), ops.select(flag, int(d), dim)],
       [int(0), int(0)],
@@ -110,7 +110,7 @@ const findsBlock = (shape: Shape, sizes: Shape, numOthers: number): OpCheck =>
     return { failed: wrong.reduce(ops.or), values: [index, dim] };
   });
 
-/** A check of the user's, of a whole batch under `vmap`: the last element that fails is told of, as JAX does. */
+/** A user's check, of a whole batch under `vmap`: the last element that fails is reported, as in JAX. */
 const userCheck: Rule<"callback"> = ({ ins, params }) => {
   const describe = descriptionOf(params.fn);
   if (params.kind !== "check" || !describe) return [];
@@ -138,10 +138,10 @@ const userCheck: Rule<"callback"> = ({ ins, params }) => {
 
 const computes: Rule<UniformOp> = (eqn) => (opFacts[eqn.op].exact ? [] : makesNaN(eqn));
 
-/** Nothing can be wrong that was not wrong before, or what can be stands in the programs inside. */
+/** The op adds no errors of its own: its operands have them already, or its inner programs do. */
 const safe = () => [];
 
-/** What can be wrong with every op. */
+/** The errors that every op can have. */
 const rules: { readonly [K in OpName]: Rule<K> } = {
   ...rowsOf(uniformFamilies, computes),
   isFinite: safe,
@@ -191,7 +191,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   shardingConstraint: safe,
 };
 
-/** What of the wanted categories can be wrong with an equation itself, in the order in which it would be noticed. */
+/** The errors of the given categories that an equation itself can have, in the order in which they would be noticed. */
 export function checksOf<K extends OpName>(
   eqn: Eqn<K>,
   wanted: ReadonlySet<ErrorCategory>,

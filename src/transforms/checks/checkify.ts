@@ -27,11 +27,11 @@ import { CheckSiteTable, ErrorValue } from "./errorValue.js";
 
 /** Checks that the function itself makes by `check`. */
 export const userChecks: readonly ErrorCategory[] = ["user"];
-/** That no op gives NaN. */
+/** That no op returns NaN. */
 export const nanChecks: readonly ErrorCategory[] = ["nan"];
 /** That nothing is divided by zero. */
 export const divChecks: readonly ErrorCategory[] = ["division"];
-/** That every index is inside of its dim. */
+/** That every index is in range. */
 export const indexChecks: readonly ErrorCategory[] = ["index"];
 /** NaN and division by zero. */
 export const floatChecks: readonly ErrorCategory[] = [...nanChecks, ...divChecks];
@@ -40,20 +40,22 @@ export const automaticChecks: readonly ErrorCategory[] = [...floatChecks, ...ind
 /** Everything. */
 export const allChecks: readonly ErrorCategory[] = [...automaticChecks, ...userChecks];
 
-/** The number of the first check that failed, and then what is kept of every kind of check. */
+/** The number of the first check that failed, then the kept values of every kind of check. */
 type State = readonly Tensor[];
 
-/** What is the same in all programs of one function. */
+/** What all programs of one function share. */
 class Checking {
   readonly sites = new CheckSiteTable();
-  /** The types of all that is kept. */
+  /** The types of all kept values. */
   readonly kept: TensorType[] = [];
-  /** Checks that keep values of the same types keep them in the same place: only one can be the first. */
+  /**
+   * Where the values of a check are kept; checks with values of the same types share them, since only one can be first.
+   */
   private readonly offsets = new Map<string, number>();
 
   constructor(readonly wanted: ReadonlySet<ErrorCategory>) {}
 
-  /** Makes room for what the checks of a program keep. */
+  /** Reserves the values that the checks of a program keep. */
   prepare(program: Program): void {
     forEachEqn(program, (eqn) => {
       for (const { keeps } of checksOf(eqn, this.wanted)) {
@@ -65,18 +67,18 @@ class Checking {
     });
   }
 
-  /** That nothing went wrong yet; the axes are those along which devices may see it otherwise. */
+  /** The initial state, without an error; it may differ along the given axes. */
   start(axes: readonly MeshAxis[]): State {
     const types: readonly TensorType[] = [{ dtype: "int32", shape: [] }, ...this.kept];
     return types.map((type) => ops.pvary(ops.zeros(type), axes));
   }
 
-  /** Whether a check of the wanted kinds stands in the equation. */
+  /** Whether the equation contains a check of the enabled categories. */
   canFail(eqn: Eqn): boolean {
     return someEqn({ eqns: [eqn] }, (one) => checksOf(one, this.wanted).length > 0);
   }
 
-  /** The state after one more check. */
+  /** The state after another check. */
   note(state: State, check: OpCheck, eqn: Eqn, ins: readonly Tensor[], outs: readonly Tensor[]): State {
     const { failed, values } = check.find(ins.map(ops.stopGradient), outs.map(ops.stopGradient));
     const offset = this.offsets.get(keyOf(check.keeps)) ?? 0;
@@ -103,7 +105,7 @@ interface Checked {
   readonly state: State;
 }
 
-/** Records a program in the current trace with its checks behind the equations. */
+/** Records a program in the current trace with checks after its equations. */
 function evaluate(program: Program, ins: readonly Tensor[], before: State, checking: Checking): Checked {
   const environment = new Environment(program.inputs, ins);
   let state = before;
@@ -126,7 +128,7 @@ function evaluate(program: Program, ins: readonly Tensor[], before: State, check
   return { outs: environment.read(program.outputs), state };
 }
 
-/** Records an equation with programs inside so that they have their checks and hand the state on. */
+/** Records an equation with inner programs, with their checks, passing the state through them. */
 type Rule<K extends ProgramOp> = (
   ins: readonly Tensor[],
   params: OpParams[K],
@@ -163,7 +165,7 @@ function split(results: readonly Tensor[], { length }: State): Checked {
   return { state: results.slice(0, length), outs: results.slice(length) };
 }
 
-/** The inputs of a program in another order: first so many that stood after the next ones. */
+/** Reorders the inputs of a program: swaps its first two groups of inputs. */
 function constsFirst({ inputs, ...rest }: Program, numState: number, numConsts: number): Program {
   const [state = [], consts = [], others = []] = cut(inputs, numState, numConsts);
   return { ...rest, inputs: [...consts, ...state, ...others] };
@@ -209,7 +211,7 @@ const whileLoop: Rule<"while"> = (ins, params, state, checking) => {
   return split(results, state);
 };
 
-/** The program without what its user checks: that was seen to already. */
+/** The program without the user's checks, which were made already. */
 function withoutChecks(program: Program): Program {
   const isCheck = (eqn: Eqn) => eqn.op === "callback" && eqn.params.kind === "check";
   return { ...program, eqns: program.eqns.filter((eqn) => !isCheck(eqn)) };
@@ -224,7 +226,7 @@ const cond: Rule<"cond"> = ([index, ...operands], { branches }, state, checking)
 const remat: Rule<"remat"> = (ins, { body, policy }, state, checking) =>
   split(bind("remat", [...state, ...ins], { body: checkedProgram(body, state, checking), policy }), state);
 
-/** The state is one more value that the function closes over; its way back knows nothing of it. */
+/** The state is one more captured value; the backward rule ignores it. */
 const customVjp: Rule<"customVjp"> = (ins, params, state, checking) => {
   const { body, forward, backward, numCaptures, numResiduals } = params;
   const [captures = [], residuals = [], cotangents = []] = cut(
@@ -251,7 +253,7 @@ const customVjp: Rule<"customVjp"> = (ins, params, state, checking) => {
   return split(results, state);
 };
 
-/** Every device has a state of its own; of those where something went wrong, the first is told of. */
+/** Every device has its own state; of those with an error, the first is reported. */
 const shardMap: Rule<"shardMap"> = (ins, params, state, checking) => {
   const { mesh, manual, checked, body, outSpecs } = params;
   const axes = mesh.axes.filter(({ name }) => manual.includes(name));
@@ -303,8 +305,8 @@ function readCategories(errors: readonly ErrorCategory[]): ReadonlySet<ErrorCate
 
 /**
  * The function with its checks as one more result: the first that failed, in the order of the program. Checks are those
- * that it makes itself by `check`, and what `errors` adds to each of its ops. It may be compiled, differentiated and
- * mapped, and it may itself hold what was.
+ * that it makes itself with `check`, and those that `errors` adds to each of its ops. The result can be compiled,
+ * differentiated and mapped, and so can functions that it calls.
  *
  * ```ts
  * const [error, y] = jit(checkify.checkify(f, checkify.floatChecks))(x);

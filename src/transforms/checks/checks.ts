@@ -1,21 +1,21 @@
-/** What a program checks: in words of its user, or by itself. */
+/** The checks of a program: those of the user and automatic ones. */
 import { HostFunction, type HostValue } from "../../ir/callbacks.js";
 import { CheckError } from "../../ir/errors.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { sizeOf, withShape } from "../../ir/shape.js";
 import { HostArray } from "../../trace/hostArray.js";
 
-/** What can go wrong: a `check` fails, a NaN comes out of an op, something is divided by zero, an index is outside. */
+/** The kinds of errors: a failed `check`, a NaN result, a division by zero, an index out of range. */
 export type ErrorCategory = "user" | "nan" | "division" | "index";
 
-/** Tells what is wrong by the values that were kept of it. */
+/** Makes the message of an error from the values kept for it. */
 export type Describe = (values: readonly HostArray[]) => string;
 
 const descriptions = new WeakMap<HostFunction, Describe>();
 
 /**
- * The host callback behind a check: its first operand says what holds, for every element of a batch where there
- * is one; the others are values to tell of it, with the dims of the batch first.
+ * The host callback behind a check: its first operand says whether the condition holds, for every element of a batch if
+ * there is one; the others are values for the message, with the dims of the batch first.
  */
 export function newCheck(describe: Describe): HostFunction {
   const fn = new HostFunction("check", ([holds, ...values]) => {
@@ -28,12 +28,12 @@ export function newCheck(describe: Describe): HostFunction {
   return fn;
 }
 
-/** How a check tells what is wrong; undefined for other host callbacks. */
+/** How a check makes its message; undefined for other host callbacks. */
 export function descriptionOf(fn: HostFunction): Describe | undefined {
   return descriptions.get(fn);
 }
 
-/** One element of a batch with so many dims. */
+/** One element of a batch that has `numBatchDims` dims. */
 export function elementAt({ type, data }: HostValue, numBatchDims: number, index: number): HostArray {
   const shape = type.shape.slice(numBatchDims);
   const size = sizeOf(shape);
@@ -49,25 +49,25 @@ function findCheck(program: Program): string | undefined {
   return found;
 }
 
-/** Compiled programs have nobody to throw at: their checks must be values. */
+/** Refuses checks in compiled programs, which run asynchronously and cannot throw to their caller. */
 export function refuseChecks(program: Program, name: string): void {
   const source = findCheck(program);
   if (source === undefined) return;
   throw new CheckError(
-    `[${name}] a checkify.check${source && ` (${source})`} stands in a compiled function, where nobody can catch what it throws: compile jit(checkify.checkify(fn)), and look at the error that it returns`,
+    `[${name}] a checkify.check${source && ` (${source})`} is in a compiled function, where its error cannot be caught: compile jit(checkify.checkify(fn)), and look at the error that it returns`,
   );
 }
 
 /**
- * Elements of a batch that go different ways all compute both, and keep what is theirs: a check would also look at
- * what an element does not keep.
+ * Where elements of a batch diverge, all of them compute every branch and discard what is not theirs: a check would
+ * also see values that an element discards.
  */
 export function refuseMaskedChecks(programs: readonly Program[], where: string): void {
   for (const program of programs) {
     const source = findCheck(program);
     if (source === undefined) continue;
     throw new CheckError(
-      `[vmap] a checkify.check${source && ` (${source})`} stands in ${where} of a batch: compute vmap(checkify.checkify(fn)), whose error tells of each element, instead of checkify.checkify(vmap(fn))`,
+      `[vmap] a checkify.check${source && ` (${source})`} is in ${where} of a batch: compute vmap(checkify.checkify(fn)), which reports the error of each element, instead of checkify.checkify(vmap(fn))`,
     );
   }
 }

@@ -10,7 +10,7 @@ import { type Describe, elementAt } from "./checks.js";
 /** One check of a program. */
 export interface CheckSite {
   readonly describe: Describe;
-  /** Where the values that tell of it stand among what the error keeps. */
+  /** The offset of the values for its message among those that the error keeps. */
   readonly offset: number;
   readonly numKept: number;
   /** The line that it came from. */
@@ -19,18 +19,18 @@ export interface CheckSite {
 
 const nextTable = newCounter();
 
-/** The checks of a program; what an error says is the number of one of them, counted from 1. */
+/** The checks of a program; an error holds the number of one of them, counted from 1. */
 export class CheckSiteTable {
-  /** Tells tables apart. */
+  /** Identifies the table. */
   readonly id = nextTable();
   private readonly sites: CheckSite[] = [];
 
-  /** Takes a check in and gives its number. */
+  /** Adds a check and returns its number. */
   add(site: CheckSite): number {
     return this.sites.push(site);
   }
 
-  /** What a check says, and where it stands, of one error: its number and what is kept of it. */
+  /** The message of a failed check and where it was written, from its number and the kept values. */
   tell(code: number, kept: readonly HostArray[]): { readonly message: string; readonly source?: string } {
     const { describe, offset, numKept, source } = at(this.sites, code - 1);
     const message = describe(kept.slice(offset, offset + numKept));
@@ -38,23 +38,20 @@ export class CheckSiteTable {
   }
 }
 
-/**
- * What went wrong first in a function made by `checkify`, or that nothing did: a value like others, that `jit`, `vmap`,
- * loops and trees take and give.
- */
+/** The first error of a function made by `checkify`, or none: an ordinary value for `jit`, `vmap`, loops and trees. */
 export class ErrorValue {
   /** @internal */
   constructor(
     /** @internal The number of the check, 0 for none. */
     readonly code: Tensor,
-    /** @internal What is kept of every kind of check. */
+    /** @internal The kept values of every kind of check. */
     readonly kept: readonly Tensor[],
     /** @internal */
     readonly sites: CheckSiteTable,
   ) {}
 
   /**
-   * What went wrong first, or `null`. Under `vmap` there is a line for each element: `at mapped index 2: …`.
+   * The message of the first error, or `null`. Under `vmap` there is a line for each element: `at mapped index 2: …`.
    *
    * ```ts
    * console.log(await error.get());
@@ -65,7 +62,7 @@ export class ErrorValue {
     return found.length === 0 ? null : found.map(({ where, message }) => where + message).join("\n");
   }
 
-  /** Throws a `CheckError` if something went wrong, whose message also names the line. */
+  /** Throws a `CheckError` if there was an error; its message also names the line. */
   async throw(): Promise<void> {
     const found = await this.findings();
     if (found.length === 0) return;
@@ -88,7 +85,7 @@ export class ErrorValue {
     });
   }
 
-  /** @internal How it is told of by the elements of `[code, …kept]`. */
+  /** @internal The message, from the elements of `[code, …kept]`. */
   get describe(): Describe {
     return ([code, ...kept]) => this.sites.tell(code?.item() ?? 1, kept).message;
   }
@@ -98,7 +95,7 @@ async function download(x: Tensor): Promise<HostValue> {
   return { type: x.type, data: await x.storage("checkify").download("checkify") };
 }
 
-/** An index of the flattened elements as one for each dim. */
+/** A row-major index as one index per dim. */
 function positionOf(index: number, shape: readonly number[]): number[] {
   return shape.map((n, d) => Math.floor(index / sizeOf(shape.slice(d + 1))) % n);
 }

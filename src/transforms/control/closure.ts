@@ -3,7 +3,7 @@ import type { Traced } from "../../trace/builder.js";
 import { commonTarget, type ExecutionTarget } from "../../trace/executionTarget.js";
 import type { Tensor } from "../../trace/tensor.js";
 
-/** Several traced functions brought to the same leading inputs: everything any of them captures. */
+/** Several traced functions with the same leading inputs: everything that any of them captures. */
 export interface SharedCaptures {
   readonly captures: readonly Tensor[];
   /** The programs, each with inputs (…captures, …its own arguments). */

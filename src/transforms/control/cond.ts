@@ -68,7 +68,7 @@ function choose<A extends readonly unknown[], R>(
   caller: string,
 ): R {
   const flat = flattenArgs(operands, caller);
-  // Devices that choose different branches make different things of what they share.
+  // Devices that choose different branches compute different results from shared operands.
   const split = varyingAxes(index.type);
   const mark = ({ type }: Tensor) => varyingAlong(type, joinAxes([varyingAxes(type), split]));
   const types = flat.tensors.map(mark);

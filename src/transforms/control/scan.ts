@@ -16,7 +16,7 @@ export interface ScanOptions {
   readonly length?: number;
   /** Whether to go from the last slice to the first. */
   readonly reverse?: boolean;
-  /** How many iterations stand one after the other in a run of the loop; 1 by default, `true` for all of them. */
+  /** How many iterations to unroll into one run of the body; 1 by default, `true` for all of them. */
   readonly unroll?: number | boolean;
 }
 
@@ -83,7 +83,7 @@ function numTogether(unroll: number | boolean, steps: number): number {
   throw new ValueError(`[scan] unroll ${unroll} must be an integer from 1, or true for all iterations`);
 }
 
-/** A scan in whose body several iterations stand; what does not fill a body is done last, one by one. */
+/** A scan with several iterations unrolled into its body; the remaining ones run last, one by one. */
 function scanTogether<C, X, Y>(
   fn: (carry: C, x: X) => readonly [C, Y],
   init: C,
@@ -94,7 +94,7 @@ function scanTogether<C, X, Y>(
 ): [C, Y] {
   const runs = Math.floor(steps / together);
   const rest = steps - runs * together;
-  // Backwards, what is done last stands first.
+  // In reverse, the iterations that run last are the first slices.
   const [start, stop] = reverse ? [rest, steps] : [0, runs * together];
   const slices = (from: number, to: number) => tensors.map((x) => ops.sliceDim(x, 0, from, to));
   const grouped = slices(start, stop).map((x) => ops.reshape(x, [runs, together, ...x.shape.slice(1)]));
@@ -188,7 +188,7 @@ export function checkTypes(
   });
 }
 
-/** Applies a function to the slices of a tree along dim 0 one after the other and stacks the results. */
+/** Applies a function to the slices of a tree along dim 0, one after another, and stacks the results. */
 export function map<X, Y>(fn: (x: X) => Y, xs: X): Y {
   need("function", fn, "fn", "map");
   const [, ys] = scan<null, X, Y>((carry, x) => [carry, fn(x)], null, xs);
@@ -204,10 +204,10 @@ export interface AssociativeScanOptions {
 }
 
 /**
- * Running results of an associative function along a dim, in a logarithmic number of steps.
+ * Prefix results of an associative function along a dim, in a logarithmic number of steps.
  *
- * @param fn combines two trees of slices elementwise: what has been combined so far, and what comes next on the way,
- * which from the last slice to the first is the slice before
+ * @param fn combines two trees of slices elementwise: the result so far, and the next slice; in reverse the next slice
+ *   is the one before
  */
 export function associativeScan<T>(
   fn: (a: T, b: T) => T,

@@ -9,8 +9,8 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 
 /**
- * A cotangent that differs along the axes along which its value does: what is known of it alone may differ along
- * fewer, and what a user's rule made of it along more.
+ * The cotangent with the varying axes of its value: on its own it may vary along fewer, and one made by a user's rule
+ * along more.
  */
 export function likeItsValue(ct: Tensor, type: TensorType): Tensor {
   const marked = ops.pvary(ct, varyingAxes(type));
@@ -18,8 +18,8 @@ export function likeItsValue(ct: Tensor, type: TensorType): Tensor {
 }
 
 /**
- * Throws when devices that decide differently would have to meet: what is run in some of them alone communicates
- * over an axis along which the decision differs.
+ * Throws when devices that decide differently would have to communicate: a program that only some of them run has a
+ * collective over an axis along which the decision differs.
  */
 export function checkMeetings(
   decision: TensorType,
@@ -34,7 +34,7 @@ export function checkMeetings(
       if (shared === undefined) return;
       const where = eqn.source ? ` at ${eqn.source.text}` : "";
       throw new ShardingError(
-        `[${caller}] the ${what} differs along axis "${shared.name}", over which ${eqn.op}${where} communicates: devices that decide differently would never meet there; decide alike, for example with lax.pmax(${what}, "${shared.name}"), or communicate outside`,
+        `[${caller}] the ${what} differs along axis "${shared.name}", over which ${eqn.op}${where} communicates: devices that decide differently would wait for each other forever; make the decision equal, for example with lax.pmax(${what}, "${shared.name}"), or communicate outside`,
         "replication",
       );
     });

@@ -24,7 +24,7 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
     carry.tensors.map(({ type }) => type),
     (given) => {
       const loop = traceLoop(condition, body, carry.structure, structure, given);
-      // Devices that do not leave the loop together have different carries.
+      // Devices that leave the loop at different times have different carries.
       const leaves = varyingAxes(at(loop.test.program.outputs, 0).type);
       return [loop, loop.step.program.outputs.map(({ type }) => joinAxes([varyingAxes(type), leaves]))];
     },

@@ -3,7 +3,7 @@ import type { Eqn, Program } from "../../ir/program.js";
 import { cut } from "../rewrite/split.js";
 import type { LinearizeTools } from "./linearize.js";
 
-/** A program inside an equation whose values the way back may need. */
+/** A program inside an equation whose values the backward pass may need. */
 export interface Body {
   readonly program: Program;
   /** Which of its inputs need a cotangent. */
@@ -24,14 +24,14 @@ const bodies: { readonly [K in ProgramOp]: Bodies<K> } = {
   while: () => [],
   cond: ({ branches }, active) => branches.map((program) => ({ program, active: active.slice(1) })),
   remat: ({ body }, active) => [{ program: body, active }],
-  // The rule takes the place of the function where its result is differentiated, and is not itself.
+  // Where the result is differentiated, the rule replaces the function; the rule itself is not differentiated.
   customVjp: ({ forward }, active) =>
     active.includes(true) ? [{ program: forward, active: active.map(() => false) }] : [],
   shardMap: ({ body }, active) => [{ program: body, active }],
 };
 
 /**
- * The programs inside an equation that run on the way forward.
+ * The programs inside an equation that run in the forward pass.
  *
  * @param active which operands of the equation need a cotangent
  */
@@ -49,11 +49,11 @@ export interface ScanActivity {
   readonly constActive: readonly boolean[];
   readonly carryActive: readonly boolean[];
   readonly yActive: readonly boolean[];
-  /** Constants, carry and what is scanned over. */
+  /** Constants, carry and scanned operands. */
   readonly activeIn: readonly boolean[];
 }
 
-/** A carry is active when it starts so or becomes so after some iterations. */
+/** A carry is active when it starts active or becomes so after some iterations. */
 export function activityInScan(
   { body, numConsts, numCarry }: OpParams["scan"],
   active: readonly boolean[],

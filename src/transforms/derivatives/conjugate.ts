@@ -4,9 +4,9 @@ import { imaginaryLeaves } from "../../trace/trace.js";
 import type { Structure } from "../../trace/tree.js";
 
 /**
- * Cotangents between JAX's way and that of programs, either direction. Programs know complex numbers by their parts, and
- * so the cotangents of both parts; for JAX's users it is the conjugate of that, with which the cotangent of a holomorphic
- * function is multiplied by its complex derivative.
+ * Converts cotangents between JAX's convention and that of programs, in either direction. Programs hold complex
+ * numbers, and so cotangents, as their parts; JAX's convention is the conjugate of that, under which the cotangent of a
+ * holomorphic function is multiplied by its complex derivative.
  */
 export function conjugated(structure: Structure, cotangents: readonly Tensor[]): Tensor[] {
   const isImaginary = imaginaryLeaves(structure);

@@ -16,8 +16,8 @@ export type JvpRule<A extends readonly unknown[], R> = (
 ) => readonly [result: R, tangent: R];
 
 /**
- * A function with a forward derivative of its own. Backward, the rule is transposed, so that it serves `grad` as
- * well as `jvp`.
+ * A function with a custom forward derivative. In reverse mode the rule is transposed, so that it serves `grad` as well
+ * as `jvp`.
  *
  * ```ts
  * const sin = customJvp((x: Tensor) => np.sin(x), ([x], [t]) => [np.sin(x), np.cos(x).mul(t)]);
@@ -39,7 +39,7 @@ export function customJvp<A extends readonly unknown[], R>(
   return customVjp(fn, {
     forward: (...args: A) => [fn(...args), args] as const,
     backward: (args: A, cotangent: R) => {
-      // What is no tensor has no tangent and stays what it is.
+      // Leaves that are not tensors have no tangent and stay unchanged.
       const zeros = tree.map(
         (leaf: unknown) => (leaf instanceof Tensor ? ops.zeros(leaf.type) : leaf),
         args,

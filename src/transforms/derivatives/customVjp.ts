@@ -13,8 +13,8 @@ import { split, typesOf } from "../rewrite/split.js";
 import { conjugated } from "./conjugate.js";
 
 /**
- * How deep a function is replaced by its rule where the rule calls the function itself and differentiates what it
- * calls; below that the plain function stands.
+ * Maximum nesting of a rule that calls its own function and differentiates the result; below that the plain function is
+ * used.
  */
 const deepestRule = 3;
 
@@ -27,7 +27,7 @@ export interface CustomRule<A extends readonly unknown[], R, S> {
 }
 
 /**
- * A function with a derivative of its own.
+ * A function with a custom derivative.
  *
  * ```ts
  * const clipped = customVjp((x: Tensor) => x, {
@@ -46,7 +46,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
   const withRule = (...args: A): R => {
     const flat = flattenArgs(args, "customVjp");
     const types = flat.tensors.map(({ type }) => type);
-    // Where the function is differentiated its rule stands, so that the function itself never is.
+    // Where the function is differentiated its rule is used, so the function itself never is differentiated.
     const body = atOrder(0, () => traceTree(fn, flat.structure, types, "customVjp"));
     const order = orderOf([...body.captures, ...flat.tensors]);
     if (order === 0 || depth > deepestRule) return callPlain(flat, body, body.outStructure);
@@ -90,7 +90,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
   };
 }
 
-/** A {@link customVjp} of the library's own, none of whose functions is the user's. */
+/** A {@link customVjp} inside the library, whose functions call no user code. */
 export function libraryVjp<A extends readonly unknown[], R, S>(
   fn: (...args: A) => R,
   rule: CustomRule<A, R, S>,
@@ -104,7 +104,7 @@ function checkForward(wanted: readonly TensorType[], given: readonly TensorType[
   if (wrong < 0) return;
   const where = wanted.length === 1 ? "" : ` in leaf ${wrong}`;
   throw new ShapeError(
-    `[customVjp] the function returns ${formatType(at(wanted, wrong))}${where} but forward returns ${formatType(at(given, wrong))}: forward must return the function's own result beside the residuals`,
+    `[customVjp] the function returns ${formatType(at(wanted, wrong))}${where} but forward returns ${formatType(at(given, wrong))}: forward must return the function's own result and the residuals`,
   );
 }
 
@@ -160,7 +160,7 @@ export function customGradient<A extends readonly unknown[], R>(
   };
 }
 
-/** The function as it is, where nobody will differentiate it. */
+/** The plain function, where it will not be differentiated. */
 function callPlain<R>(
   flat: FlatArgs,
   { program, captures, target }: Traced,

@@ -158,7 +158,7 @@ function checkFloats({ tensors, paths }: FlatArgs, wanted: readonly boolean[], c
   });
 }
 
-/** Throws when an argument to differentiate by is no tensor. */
+/** Throws when an argument to differentiate by is not a tensor. */
 function checkDifferentiable(
   structures: readonly tree.Structure[],
   chosen: readonly number[],
@@ -181,7 +181,7 @@ function checkComplex(
     const parts = imaginaryLeaves(at(structures, n));
     if (parts.length > 0 && 2 * parts.filter(Boolean).length === parts.length) continue;
     throw new GradientError(
-      `[${caller}] a holomorphic function takes complex numbers, argument ${n} has others: convert it with astype("complex64")`,
+      `[${caller}] a holomorphic function takes complex numbers, argument ${n} is not complex: convert it with astype("complex64")`,
     );
   }
 }
@@ -203,8 +203,8 @@ function checkScalar(
     const got = formatType(isComplexNode(loss) ? { ...type, dtype: complexType(type.dtype) } : type);
     throw new GradientError(
       holomorphic
-        ? `[${caller}] a holomorphic function returns a complex number, it returned ${got}: leave holomorphic away`
-        : `[${caller}] the function must return one float scalar, it returned ${got}: take its real part or np.abs, say { holomorphic: true } if the function is, or use vjp`,
+        ? `[${caller}] a holomorphic function returns a complex number, it returned ${got}: omit holomorphic`
+        : `[${caller}] the function must return one float scalar, it returned ${got}: take its real part or np.abs, set { holomorphic: true } if the function is, or use vjp`,
     );
   }
   const isOne = loss.kind === "leaf" || holomorphic;
@@ -311,13 +311,13 @@ function pullThrough<A extends readonly unknown[]>(
   return [value, pullback, tree.unflatten(at(traced.outStructure.children, 1), outs.slice(numOuts))];
 }
 
-/** Cotangents with zeros where the tree has `null` in place of a leaf or a branch. */
+/** Cotangents with zeros where the tree has `null` instead of a leaf or a branch. */
 function withZeros(cotangents: unknown, structure: tree.Structure, program: Program): unknown {
   const given = flattenArgs(cotangents, "vjp").structure;
   if (tree.sameStructure(given, structure)) return cotangents;
   const spread = tree.broadcastPrefix(cotangents, structure, "vjp");
   const isImaginary = imaginaryLeaves(structure);
-  // A tensor stands for one leaf only.
+  // A tensor corresponds to one leaf only.
   if (spread.filter((ct) => ct !== null && ct !== undefined).length !== tree.numLeaves(given))
     return cotangents;
   return tree.unflatten(
@@ -330,7 +330,7 @@ function withZeros(cotangents: unknown, structure: tree.Structure, program: Prog
   );
 }
 
-/** {@link linearize} without results that nobody reads: a loop's last carry would be given cotangents of zeros. */
+/** {@link linearize} without unused results: a loop's last carry would get cotangents of zeros. */
 function linearizeRead(program: Program, ins: readonly Tensor[], active: readonly boolean[]): Linearized {
   return linearize(removeDeadCode(program), ins, active);
 }

@@ -5,18 +5,18 @@ import type { Tensor } from "../../trace/tensor.js";
 import { sliceOf } from "../rewrite/deadCode.js";
 import { inputIndex } from "../rewrite/split.js";
 
-/** A scan of which some values are computed before the loop. */
+/** A scan with some values computed before the loop. */
 export interface Hoisted {
   readonly ins: readonly Tensor[];
   readonly params: OpParams["scan"];
-  /** The values that were asked for. */
+  /** The requested values. */
   readonly values: readonly Tensor[];
 }
 
 /**
- * Computes values that are the same in all iterations once, and hands them to the loop as constants.
+ * Computes loop-invariant values once and passes them to the loop as constants.
  *
- * @param invariants values of the body that depend on nothing but its constants
+ * @param invariants values of the body that depend only on its constants
  */
 export function hoist(
   ins: readonly Tensor[],

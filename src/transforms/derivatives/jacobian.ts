@@ -20,14 +20,14 @@ export interface JacobianOptions<N extends number = number> {
   readonly holomorphic?: boolean;
 }
 
-/** The derivatives of results `R` by one argument: in the place of every tensor a tree like the argument. */
+/** The derivatives of results `R` by one argument: every tensor is replaced by a tree like the argument. */
 export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = tree.MapTree<
   R,
   Tensor,
   GradsOf<A, N>
 >;
 
-/** Throws where complex numbers are differentiated of a function that is not said to be holomorphic, or the reverse. */
+/** Throws when a function with complex numbers is not declared holomorphic, or the reverse. */
 function checkHolomorphic(
   tensors: readonly Tensor[],
   { holomorphic = false }: JacobianOptions,
@@ -38,8 +38,8 @@ function checkHolomorphic(
   if (wrong === undefined) return;
   throw new GradientError(
     holomorphic
-      ? `[${caller}] a holomorphic function has complex ${what}, got ${formatType(wrong.type)}: leave holomorphic away`
-      : `[${caller}] the ${what} ${formatType(wrong.type)} can change in two directions: say { holomorphic: true } if the function is, or use vjp and jvp`,
+      ? `[${caller}] a holomorphic function has complex ${what}, got ${formatType(wrong.type)}: omit holomorphic`
+      : `[${caller}] the ${what} ${formatType(wrong.type)} can change in two directions: set { holomorphic: true } if the function is, or use vjp and jvp`,
   );
 }
 
@@ -51,14 +51,14 @@ function tensorsOf(values: unknown, caller: string): Tensor[] {
   });
 }
 
-/** The unit vectors of a tensor's space, one after the other along a new first dim. */
+/** The unit vectors of a tensor's space, stacked along a new first dim. */
 function unitVectors({ dtype, shape }: TensorType): Tensor {
   const n = shape.reduce((a, b) => a * b, 1);
   const same = ops.compare("eq", ops.iota("int32", [n, n], 0), ops.iota("int32", [n, n], 1));
   return ops.reshape(ops.convert(same, dtype), [n, ...shape]);
 }
 
-/** A tree of zeros but for one leaf. */
+/** A tree of zeros except for one leaf. */
 function onlyLeaf(values: unknown, tensors: readonly Tensor[], place: number, leaf: Tensor): unknown {
   return tree.unflatten(
     tree.structure(values),
@@ -122,7 +122,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
     checkHolomorphic(ins, options, "argument", "jacfwd");
     const pushed = ins.map((input, place) => {
       const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)]);
-      // The value is the same for all directions, and computed with them.
+      // The value is the same for all directions and is computed along with them.
       const [value, stacked]: readonly unknown[] = vmap(push, { outAxes: [null, 0] })(
         unitVectors(input.type),
       );
@@ -144,8 +144,8 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
 }
 
 /**
- * The second derivatives of a function with a scalar result: {@link jacfwd} of {@link jacrev}. Of a tensor that is a
- * tensor of shape `[...x.shape, ...x.shape]`, of a tree a tree of such trees.
+ * The second derivatives of a function with a scalar result: {@link jacfwd} of {@link jacrev}. For a tensor this is a
+ * tensor of shape `[...x.shape, ...x.shape]`, for a tree a tree of such trees.
  *
  * ```ts
  * const curvature = hessian((params: { w: Tensor; b: Tensor }) => loss(params))(params);

@@ -111,7 +111,7 @@ export function linearize<A extends readonly unknown[], R>(
   let pushed: Program | undefined;
   const push = (...tangents: A): R => {
     if (!pushed) {
-      // What the function tells the host it has told with its value.
+      // Computing the value has already run the host callbacks.
       const whole = jvpProgram(sliceOf(program), active);
       pushed = simplify({ ...whole, outputs: whole.outputs.slice(program.outputs.length) });
     }

@@ -5,16 +5,16 @@ import { varyingAxes } from "../../ir/varying.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { cut } from "../rewrite/split.js";
 
-/** Which values of a program are kept for the way back: results of its equations, and values inside them. */
+/** Which values of a program are kept for the backward pass: results of its equations, and values inside them. */
 export interface Keep {
   readonly vars: readonly Var[];
-  /** For equations with programs inside, what is kept of each body. */
+  /** For equations with inner programs, which values of each body are kept. */
   readonly inside: ReadonlyMap<Eqn, readonly Keep[]>;
 }
 
 /**
- * The values an earlier run kept of a program: those of its own equations, then those of each equation with
- * bodies, in the form in which they leave it (a scan stacks them).
+ * The values that an earlier run kept of a program: those of its own equations, then those of each equation with
+ * bodies, as that equation returns them (a scan stacks them).
  */
 export interface Kept {
   readonly keep: Keep;
@@ -27,7 +27,7 @@ export interface KeptInside {
   readonly values: readonly Tensor[];
 }
 
-/** All that is known of a program's values: each remat around it may have kept some. */
+/** All known values of a program: each remat around it may have kept some. */
 export type Saved = readonly Kept[];
 
 /** Nothing is kept. */
@@ -48,7 +48,7 @@ export function keptVarying({ vars, inside }: Keep): (readonly MeshAxis[])[] {
   return [...vars.map(({ type }) => varyingAxes(type)), ...within];
 }
 
-/** The results that need not be computed again; what was given a name is kept when the name is. */
+/** The results that need not be recomputed; a named value is known when its `name` equation's result is. */
 export function savedOuts(program: Program, saved: Saved): (eqn: Eqn) => readonly Tensor[] | undefined {
   const known = new Map(
     saved.flatMap(({ keep, values }) => keep.vars.map(({ id }, i) => [id, at(values, i)])),
@@ -58,14 +58,14 @@ export function savedOuts(program: Program, saved: Saved): (eqn: Eqn) => readonl
     if (op === "name" && x?.kind === "var" && value) known.set(x.id, value);
   }
   return ({ outs }) => {
-    // What has no results was run for what it does, and is not run again with what is known of an earlier run.
+    // An equation without results ran for its effect, and is not run again where an earlier run is known.
     if (outs.length === 0 && saved.length === 0) return undefined;
     const found = outs.map(({ id }) => known.get(id)).filter((value) => value !== undefined);
     return found.length === outs.length ? found : undefined;
   };
 }
 
-/** What is known of the values of one body of an equation, given the values that were kept inside all. */
+/** The known values of one body of an equation, given those kept in all of its bodies. */
 export function savedOfBody(
   known: readonly KeptInside[],
   body: number,
@@ -78,7 +78,7 @@ export function savedOfBody(
   }));
 }
 
-/** What is known of the values inside an equation. */
+/** The known values inside an equation. */
 export function savedInside(saved: Saved, eqn: Eqn): readonly KeptInside[] {
   return saved.flatMap(({ keep, values }) => {
     const keeps = keep.inside.get(eqn);

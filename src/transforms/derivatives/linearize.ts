@@ -10,7 +10,7 @@ import { type KeptInside, type Saved, savedInside, savedOuts } from "./keep.js";
 import { replayEqn } from "./replay.js";
 import { vjpRules } from "./vjpRules.js";
 
-/** The derivative of a scalar by some value; `null` stands for zeros that nobody has to compute. */
+/** The derivative of a scalar by some value; `null` stands for zeros, which are not computed. */
 export type Cotangent = Tensor | null;
 
 /** A function's results, and the map from their cotangents to those of its arguments. */
@@ -22,7 +22,7 @@ export interface Linearized {
 /**
  * How an op is differentiated:
  * * `pull`: from the cotangents of its results to a thunk for each operand (called where it is needed);
- * * `linearize`: ops with programs inside also choose what they keep on the way forward;
+ * * `linearize`: ops with inner programs also choose what the forward pass keeps;
  * * `zero`: the results do not change with the operands (almost everywhere);
  * * `unsupported`: there is no derivative, and the reason says what to do instead.
  */
@@ -37,17 +37,17 @@ export interface PullContext<K extends OpName> {
   /** The cotangent of the first result. */
   readonly ct: Tensor;
   readonly cts: readonly Tensor[];
-  /** The cotangents as they came: `null` where a result has none. */
+  /** The original cotangents: `null` where a result has none. */
   readonly given: readonly Cotangent[];
   readonly ins: readonly Tensor[];
   readonly outs: readonly Tensor[];
   readonly params: OpParams[K];
 }
 
-/** Gives for every operand the way to its cotangent, or `null` where it has none. */
+/** Gives for every operand a function that computes its cotangent, or `null` where it has none. */
 export type Pull<K extends OpName> = (context: PullContext<K>) => readonly ((() => Tensor) | null)[];
 
-/** Differentiates an op with programs inside, of whose values some may be known. */
+/** Differentiates an op with inner programs, some of whose values may be known. */
 export type LinearizeRule<K extends OpName> = (
   ins: readonly Tensor[],
   params: OpParams[K],
@@ -56,7 +56,7 @@ export type LinearizeRule<K extends OpName> = (
   known: readonly KeptInside[],
 ) => Linearized;
 
-/** The functions of this file that rules for ops with programs inside call again. */
+/** The functions of this file that rules of ops with inner programs call recursively. */
 export interface LinearizeTools {
   readonly linearize: typeof linearize;
   readonly outputActivity: typeof outputActivity;
@@ -69,10 +69,10 @@ interface TapeEntry {
 }
 
 /**
- * Evaluates a program in the current trace and remembers how to pull cotangents back through it.
+ * Evaluates a program in the current trace and returns how to pull cotangents back through it.
  *
  * @param active which inputs need a cotangent
- * @param saved values that need not be computed again
+ * @param saved values that need not be recomputed
  */
 export function linearize(
   program: Program,
@@ -203,5 +203,5 @@ export function operandActivity(
   );
 }
 
-/** What rules for ops with programs inside call. */
+/** What rules of ops with inner programs call. */
 export const tools: LinearizeTools = { linearize, outputActivity, operandActivity };

@@ -1,7 +1,6 @@
 /**
- * Derivatives forward: beside every value the change that a change of the inputs makes of it. Loops and choices carry
- * both; every other op is linear in its tangents with the transpose of its pullback, so that one table of rules serves
- * both directions.
+ * Forward-mode derivatives: next to every value its tangent. Loops and branches carry both; every other op is linear in
+ * its tangents with the transpose of its pullback, so that one table of rules serves both directions.
  */
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
@@ -17,16 +16,16 @@ import { activityInScan } from "./bodies.js";
 import { linearize, linearizeEqn, outputActivity, tools } from "./linearize.js";
 import { vjpRules } from "./vjpRules.js";
 
-/** The change of a value; `null` stands for zeros that nobody has to compute. */
+/** The tangent of a value; `null` stands for zeros, which are not computed. */
 export type Tangent = Tensor | null;
 
-/** Values, and their changes. */
+/** Values and their tangents. */
 export interface Pushed {
   readonly outs: readonly Tensor[];
   readonly tangents: readonly Tangent[];
 }
 
-/** Evaluates a program in the current trace, together with the changes that changes of its inputs make. */
+/** Evaluates a program in the current trace, together with its tangents for given tangents of its inputs. */
 export function pushForward(program: Program, ins: readonly Tensor[], tangents: readonly Tangent[]): Pushed {
   const environment = new Environment(program.inputs, ins);
   const changes = new Map<number, Tangent>();
@@ -58,7 +57,7 @@ function pushEqn(eqn: Eqn, ins: readonly Tensor[], tangents: readonly Tangent[])
   return transposePullback(eqn, ins, tangents);
 }
 
-/** An op's map of tangents is the transpose of its map of cotangents: the pullback of that, which is linear. */
+/** An op's map of tangents is the transpose of its map of cotangents: the pullback of that linear map. */
 function transposePullback(eqn: Eqn, ins: readonly Tensor[], tangents: readonly Tangent[]): Pushed {
   const active = tangents.map((tangent) => tangent !== null);
   const { outs, pullback } = linearizeEqn(eqn, ins, active, undefined, []);
@@ -82,11 +81,11 @@ function transposePullback(eqn: Eqn, ins: readonly Tensor[], tangents: readonly 
   return { outs, tangents: spread(pushed, isPulled) };
 }
 
-/** A change with the type of its value, which may differ along more axes. */
+/** A tangent with the type of its value, which may vary along more axes. */
 const like = (tangent: Tangent, type: TensorType): Tensor =>
   tangent ? ops.pvary(tangent, varyingAxes(type)) : ops.zeros(type);
 
-/** The changes of the flagged values, as tensors. */
+/** The tangents of the flagged values, as tensors. */
 function present(
   tangents: readonly Tangent[],
   values: readonly { readonly type: TensorType }[],
@@ -98,13 +97,16 @@ function present(
   );
 }
 
-/** Results of the flagged places among `null`s. */
+/** Results at the flagged positions, `null` at the others. */
 function spread(tensors: readonly Tangent[], flags: readonly boolean[]): Tangent[] {
   const next = tensors.values();
   return flags.map((flag) => (flag ? (next.next().value ?? null) : null));
 }
 
-/** A body with changes: (…inputs, …changes of active ones) → (…outputs, …changes of active ones), as laid out. */
+/**
+ * A body with tangents: (…inputs, …tangents of active ones) → (…outputs, …tangents of active ones), in the order of the
+ * layout.
+ */
 function pushBody(
   body: Program,
   activeIn: readonly boolean[],
@@ -131,7 +133,7 @@ function pushBody(
   return program;
 }
 
-/** In which order a body takes values and then changes, and gives them. */
+/** The order in which a body takes and returns values and tangents. */
 type BodyLayout = (
   numIns: number,
   activeIn: readonly boolean[],
@@ -146,7 +148,7 @@ const inOrder: BodyLayout = (numIns, activeIn, numOuts, activeOut) => ({
   outputs: range(numOuts + count(activeOut)),
 });
 
-/** Each of several groups of values is followed by its changes. */
+/** Each of several groups of values is followed by its tangents. */
 function grouped(lengths: readonly number[], active: readonly boolean[]): number[] {
   const places: number[] = [];
   let [value, change] = [0, active.length];
@@ -158,7 +160,7 @@ function grouped(lengths: readonly number[], active: readonly boolean[]): number
   return places;
 }
 
-/** Values and changes in the order of {@link grouped}. */
+/** Values and tangents in the order of {@link grouped}. */
 function arrange(
   lengths: readonly number[],
   values: readonly Tensor[],
@@ -175,7 +177,7 @@ type Push<K extends OpName> = (
   tangents: readonly Tangent[],
 ) => Pushed;
 
-/** Ops whose programs carry changes along; a rule of one's own is transposed as a whole. */
+/** Ops whose programs carry tangents; a custom rule is transposed as a whole. */
 const pushes: { readonly [K in Exclude<ProgramOp, "customVjp">]: Push<K> } = {
   scan: pushScan,
   while: pushWhile,
@@ -224,13 +226,13 @@ function openAndPush<K extends OpenedOp>(
   return push(ins, params, tangents);
 }
 
-/** Results that come before their changes. */
+/** Results that come before their tangents. */
 function parted(results: readonly Tensor[], active: readonly boolean[]): Pushed {
   const [outs = [], changes = []] = cut(results, active.length);
   return { outs, tangents: spread(changes, active) };
 }
 
-/** Results of a loop, in which the changes of what is carried stand after it. */
+/** Results of a loop, in which the tangents of the carry follow it. */
 function fromLoop(results: readonly Tensor[], numCarry: number, active: readonly boolean[]): Pushed {
   const values = new Array<Tensor>(results.length);
   grouped([numCarry], active).forEach((place, i) => {
@@ -258,12 +260,12 @@ function pushScan(ins: readonly Tensor[], params: OpParams["scan"], tangents: re
   return fromLoop(results, numCarry, activeOut);
 }
 
-/** The number of turns does not depend on changes: the condition looks at the values alone. */
+/** The number of iterations does not depend on tangents: the condition reads the values alone. */
 function pushWhile(ins: readonly Tensor[], params: OpParams["while"], tangents: readonly Tangent[]): Pushed {
   const { condition, body, numConditionConsts, numBodyConsts } = params;
   const bodyTangents = tangents.slice(numConditionConsts);
   const given = bodyTangents.map((tangent) => tangent !== null);
-  // A loop carries changes as a scan without steps does.
+  // A loop carries tangents as a scan without scanned operands does.
   const { constActive, carryActive, activeIn } = activityInScan(
     { body, length: 0, reverse: false, numConsts: numBodyConsts, numCarry: body.outputs.length },
     given,
@@ -285,7 +287,7 @@ function pushWhile(ins: readonly Tensor[], params: OpParams["while"], tangents: 
   return parted(results, carryActive);
 }
 
-/** The program that maps (…inputs, …changes of the active ones) to (…outputs, …changes of all). */
+/** The program that maps (…inputs, …tangents of the active ones) to (…outputs, …tangents of all). */
 export function jvpProgram(program: Program, active: readonly boolean[]): Program {
   const types = typesOf(program.inputs);
   return traceFlat(

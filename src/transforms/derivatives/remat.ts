@@ -9,7 +9,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import { type Argnums, flattenCall, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 
-/** Which intermediate values {@link remat} keeps for the backward pass; the others are computed again. */
+/** Which intermediate values {@link remat} keeps for the backward pass; the others are recomputed. */
 export const checkpointPolicies = {
   nothingSaveable: { kind: "nothing" },
   everythingSaveable: { kind: "everything" },
@@ -43,7 +43,7 @@ const policyKinds: { readonly [K in RematPolicy["kind"]]: true } = {
   either: true,
 };
 
-/** Throws unless a value is a policy, with those that it is made of. */
+/** Throws unless a value is a policy, and so are those it consists of. */
 function checkPolicy(policy: RematPolicy, level = 0): void {
   need("object", policy, "policy", "remat");
   if (typeof policy.kind !== "string" || !Object.hasOwn(policyKinds, policy.kind) || level > 100) {
@@ -57,8 +57,8 @@ function checkPolicy(policy: RematPolicy, level = 0): void {
 }
 
 /**
- * The same function, whose intermediate values are computed again in the backward pass instead of being kept:
- * less memory for more arithmetic.
+ * The same function, whose intermediate values are recomputed in the backward pass instead of being kept: less memory
+ * for more arithmetic.
  */
 export function remat<A extends readonly unknown[], R>(
   fn: (...args: A) => R,

@@ -13,7 +13,7 @@ import { bodiesOf } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
 
-/** Whether the results of an equation are kept whatever the policy says: what calls the host is not run again. */
+/** Whether the results of an equation are kept whatever the policy says: host callbacks are not run again. */
 function runsOnce(eqn: Eqn): boolean {
   return (eqn.op === "callback" || eqn.op === "while") && hasEffects(eqn);
 }
@@ -39,8 +39,8 @@ function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
 }
 
 /**
- * What equations give beside a result whose name is kept, such as the sums of attention: without it they would be
- * computed again, and what is kept would be for nothing.
+ * The other results of equations one of whose results is kept by name, such as the log-sums of attention: without them
+ * the equation would be recomputed, and keeping the named result would be useless.
  */
 function besideNamed(program: Program, saveable: readonly Eqn[]): Var[] {
   const named = new Set(
@@ -58,10 +58,10 @@ export function keepsEverything(policy: RematPolicy): boolean {
   return policy.kind === "everything" || (policy.kind === "either" && policy.policies.some(keepsEverything));
 }
 
-/** A program of which all values are kept, also where a remat inside would not keep them. */
+/** The program with all values kept, including those that an inner remat would not keep. */
 export function keepingEverything(program: Program): Program {
   const eqns = program.eqns.map((eqn) => {
-    // Saved values are found by their equation, so those that need no change stay what they are.
+    // Saved values are looked up by their equation, so equations that need no change must stay identical.
     if (!someEqn({ eqns: [eqn] }, ({ op }) => op === "remat")) return eqn;
     const changed = mapInnerPrograms(eqn, keepingEverything);
     if (changed.op !== "remat") return changed;
@@ -72,10 +72,10 @@ export function keepingEverything(program: Program): Program {
 }
 
 /**
- * What a policy keeps of a program, inside its loops, branches and custom rules too.
+ * What a policy keeps of a program, including inside its loops, branches and custom rules.
  *
  * @param active which inputs of the program need a cotangent
- * @param known what need not be kept again
+ * @param known what is kept already
  */
 export function keepOf(
   program: Program,
@@ -98,7 +98,7 @@ export function keepOf(
       const before = known.flatMap((keep) => keep.inside.get(eqn)?.[b] ?? []);
       return keepOf(body.program, policy, body.active, tools, before);
     });
-    // A rule runs its own way forward, whether anything of it is kept or not; what calls the host does so once.
+    // A custom rule runs its own forward pass whether or not any of it is kept; host callbacks run once.
     const isReplayed =
       eqn.op === "customVjp" ? keeps.length > 0 : keeps.some(keepsSomething) || hasEffects(eqn);
     if (isReplayed) inside.set(eqn, keeps);

@@ -22,7 +22,7 @@ import {
   savedOuts,
 } from "./keep.js";
 
-/** Results, and the values that were to be kept. */
+/** Results, and the values to keep. */
 export interface Replayed {
   readonly outs: readonly Tensor[];
   readonly kept: readonly Tensor[];
@@ -31,8 +31,8 @@ export interface Replayed {
 /**
  * Records the equations of a program in the current trace, applied to the given values.
  *
- * @param keep the values to return beside the results, from inside loops and branches too
- * @param saved what is known and need not be computed again
+ * @param keep the values to return besides the results, including those inside loops and branches
+ * @param saved known values, which need not be recomputed
  */
 export function replay(program: Program, ins: readonly Tensor[], keep: Keep, saved: Saved): Replayed {
   const environment = new Environment(program.inputs, ins);
@@ -49,7 +49,7 @@ export function replay(program: Program, ins: readonly Tensor[], keep: Keep, sav
   return { outs: environment.read(program.outputs), kept: [...environment.read(keep.vars), ...inside] };
 }
 
-/** The results of an equation, and what is to be kept of its bodies' values. */
+/** The results of an equation, and the values of its bodies to keep. */
 export function replayEqn(
   eqn: Eqn,
   ins: readonly Tensor[],
@@ -115,16 +115,16 @@ const replays: { readonly [K in ProgramOp]: Replay<K> } = {
   },
 };
 
-/** Operands of an op among which are known values of its bodies. */
+/** Operands of an op, including known values of its bodies. */
 export interface WithKnown {
   readonly ins: readonly Tensor[];
-  /** The types of what a body is given. */
+  /** The types of a body's inputs. */
   readonly types: readonly TensorType[];
-  /** A body's own inputs, and what is known of its values, among what it is given. */
+  /** Splits the inputs of a body into its original ones and its known values. */
   readonly unpack: (args: readonly Tensor[], body: number) => { ins: readonly Tensor[]; saved: Saved };
 }
 
-/** The body of an op with known values among its operands, which returns what is to be kept after its results. */
+/** The body of an op with known values among its operands, which returns the values to keep after its results. */
 function replayBody(program: Program, { types, unpack }: WithKnown, keep: Keep, body: number): Program {
   const traced = traceFlat(
     (args) => {
@@ -138,7 +138,7 @@ function replayBody(program: Program, { types, unpack }: WithKnown, keep: Keep, 
   return removeDeadCode(traced.program);
 }
 
-/** Known values stand after the operands. */
+/** Known values come after the operands. */
 export function withKnown(ins: readonly Tensor[], known: readonly KeptInside[]): WithKnown {
   const all = [...ins, ...known.flatMap(({ values }) => values)];
   return {
@@ -151,7 +151,7 @@ export function withKnown(ins: readonly Tensor[], known: readonly KeptInside[]):
   };
 }
 
-/** The places of branches not taken hold ones, as those of residuals do. */
+/** Values of branches not taken are ones, as residuals are. */
 function replayCond(
   ins: readonly Tensor[],
   { branches }: OpParams["cond"],
@@ -179,7 +179,7 @@ function replayCond(
   return { outs, kept };
 }
 
-/** Values that are the same in all iterations are computed once, the others are stacked. */
+/** Loop-invariant values are computed once, the others are stacked. */
 function replayScan(
   ins: readonly Tensor[],
   params: OpParams["scan"],
@@ -204,7 +204,7 @@ function replayScan(
   return { outs, kept };
 }
 
-/** Which of the kept values of a scan's body are the same in all iterations. */
+/** Which of the kept values of a scan's body are loop-invariant. */
 function invariantKept({ body, numConsts }: OpParams["scan"], keep: Keep): boolean[] {
   const isInvariant = dependsOnlyOn(body, body.inputs.slice(0, numConsts));
   const inside = [...keep.inside].flatMap(([eqn, keeps]) => {
@@ -214,7 +214,7 @@ function invariantKept({ body, numConsts }: OpParams["scan"], keep: Keep): boole
   return [...keep.vars.map(isInvariant), ...inside];
 }
 
-/** Known values of a scan: those that are the same in all iterations are constants, the others are scanned over. */
+/** Known values of a scan: loop-invariant ones are constants, the others are scanned over. */
 export function withKnownInScan(
   ins: readonly Tensor[],
   params: OpParams["scan"],
@@ -245,7 +245,7 @@ export function withKnownInScan(
   };
 }
 
-/** Known values of a shard map stay on their devices, stacked along a dim of their own. */
+/** Known values of a shard map stay on their devices, stacked along an extra dim. */
 export function withKnownOnDevices(
   ins: readonly Tensor[],
   params: OpParams["shardMap"],
@@ -274,7 +274,7 @@ export function deviceSpec(params: OpParams["shardMap"], type: TensorType): Spec
   return [differingAxes(params, type).map(({ name }) => name), ...type.shape.slice(1).map(() => [])];
 }
 
-/** The axes of a shard map along which a value in it may differ: without types that know, all that are in use. */
+/** The axes of a shard map along which a value in it may differ: all axes in use if types do not track it. */
 export function differingAxes(params: OpParams["shardMap"], type: TensorType): readonly MeshAxis[] {
   const { mesh, manual, checked } = params;
   if (!checked) return axesInUse(params);
@@ -283,7 +283,7 @@ export function differingAxes(params: OpParams["shardMap"], type: TensorType): r
 
 /**
  * The axes that a shard map's specs or body name. Along the others all devices do the same, so nothing has to be
- * shared out or summed over them.
+ * divided or summed over them.
  */
 function axesInUse({ mesh, manual, inSpecs, outSpecs, body }: OpParams["shardMap"]): readonly MeshAxis[] {
   const split = new Set([...inSpecs, ...outSpecs].flatMap((spec) => spec.flat()));

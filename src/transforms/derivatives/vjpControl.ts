@@ -29,7 +29,7 @@ const count = (flags: readonly boolean[]): number => flags.filter(Boolean).lengt
 const orZeros = (cotangent: Cotangent, type: TensorType): Tensor =>
   cotangent ? likeItsValue(cotangent, type) : ops.zeros(type);
 
-/** Puts results for the flagged places back among `null`s. */
+/** Results at the flagged positions, `null` at the others. */
 function scatterBack(results: readonly Tensor[], flags: readonly boolean[]): Cotangent[] {
   let next = 0;
   return flags.map((flag) => (flag ? at(results, next++) : null));
@@ -40,7 +40,7 @@ interface ActiveBody {
   readonly body: Program;
   readonly activeIn: readonly boolean[];
   readonly activeOut: readonly boolean[];
-  /** Which of the bodies of its equation it is. */
+  /** Its index among the bodies of its equation. */
   readonly index?: number;
 }
 
@@ -70,7 +70,7 @@ function vjpBody(
   return split(simplify(program), numIns, body.outputs.length);
 }
 
-/** A scan keeps stacked residuals on its way forward; the backward scan runs the other way. */
+/** A scan stacks residuals in the forward pass; the backward scan runs in the opposite direction. */
 export const scanRule: LinearizeRule<"scan"> = (operands, scanParams, active, tools, known) => {
   const { constActive, carryActive, yActive, activeIn } = activityInScan(scanParams, active, tools);
   const given = withKnownInScan(operands, scanParams, known);
@@ -109,15 +109,15 @@ export const scanRule: LinearizeRule<"scan"> = (operands, scanParams, active, to
   return { outs, pullback };
 };
 
-/** What the way back through a loop needs, and where it finds it. */
+/** The residuals of a loop, and where its backward pass finds them. */
 interface KeptResiduals {
-  /** For every residual, whether it is the same in all steps, a slice of what is scanned over, or stacked. */
+  /** For every residual, whether it is loop-invariant, a slice of a scanned operand, or stacked. */
   readonly sources: readonly ("invariant" | "scanned" | "stacked")[];
   readonly invariants: readonly Tensor[];
   readonly scanned: readonly Tensor[];
-  /** How many values of a step the way forward stacks, after its results. */
+  /** How many values of an iteration the forward pass stacks, after its results. */
   readonly numStacked: number;
-  /** The way forward. */
+  /** The forward pass. */
   readonly ins: readonly Tensor[];
   readonly params: OpParams["scan"];
 }
@@ -147,8 +147,8 @@ function keepResiduals(
 }
 
 /**
- * One step on the way back: (…invariants, …sums of the constants' cotangents, …cotangents of the carry, …scanned,
- * …stacked, …cotangents of the results) → (…sums, …cotangents of the carry and of what is scanned over).
+ * One iteration of the backward pass: (…invariants, …sums of the constants' cotangents, …cotangents of the carry,
+ * …scanned, …stacked, …cotangents of the results) → (…sums, …cotangents of the carry and of the scanned operands).
  */
 function stepBack(
   backward: Program,
@@ -173,7 +173,7 @@ function stepBack(
   };
 }
 
-/** The next of values that were counted before. */
+/** The next of a known number of values. */
 function nextOf(values: Iterator<Tensor>): Tensor {
   const next = values.next();
   if (next.done) throw new InternalError("[vjp] there are fewer residuals than were kept");
@@ -181,8 +181,8 @@ function nextOf(values: Iterator<Tensor>): Tensor {
 }
 
 /**
- * Each branch keeps its own residuals. The places of the other branches' residuals hold ones: when vmap makes
- * the branches' derivatives a choice between results of all, none of them divides by zero.
+ * Each branch keeps its own residuals. The residuals of the other branches are ones: when vmap evaluates the
+ * derivatives of all branches and selects, none of them divides by zero.
  */
 export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools, known) => {
   const given = withKnown(ins.slice(1), known);
@@ -235,7 +235,7 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
   return { outs, pullback };
 };
 
-/** The user's own rule, which says nothing about values that the function closes over. */
+/** The user's rule, which gives no cotangents to captured values. */
 export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _tools, known) => {
   const { forward, backward, numCaptures, numResiduals, body } = params;
   const closedOver = ins.find((_, i) => i < numCaptures && active[i]);
@@ -257,8 +257,9 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _
 
 /**
  * Residuals stay on their devices, stacked along dim 0 over the axes along which they may differ. An output that may
- * differ along an axis but is not split over it hands each device an equal share of its cotangent; an input that is
- * not split gets the sum of what differs. Without types that know, everything may differ along the axes in use.
+ * differ along an axis but is not split over it gives each device an equal share of its cotangent; an input that is not
+ * split gets the sum over the devices. Where types do not track varying values, everything may differ along the axes in
+ * use.
  */
 export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, active, tools, known) => {
   const given = withKnownOnDevices(blocks, mapParams, known);
@@ -320,7 +321,7 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, activ
   return { outs, pullback };
 };
 
-/** The way forward through a shard map's body, which also returns what is kept, with a dim to stack it along. */
+/** The forward pass through a shard map's body, which also returns the kept values, with a dim to stack them along. */
 function keepOnDevices(forward: Program, kept: readonly Var[]): (args: readonly Tensor[]) => Tensor[] {
   const withResiduals = { ...forward, outputs: [...forward.outputs, ...kept] };
   return (args) => {
@@ -329,7 +330,7 @@ function keepOnDevices(forward: Program, kept: readonly Var[]): (args: readonly 
   };
 }
 
-/** The residuals of a shard map's body: some are blocks of its inputs, a device has the others of its own. */
+/** The residuals of a shard map's body: some are blocks of its inputs, the others belong to each device. */
 function valuesOfResiduals(
   { forward, residuals }: Split,
   given: readonly Tensor[],

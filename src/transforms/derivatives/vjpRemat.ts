@@ -6,9 +6,9 @@ import { keepingEverything, keepOf, keepsEverything } from "./rematPolicy.js";
 import { replay } from "./replay.js";
 
 /**
- * The way forward keeps what the policy names, inside loops and branches too. The way back computes the rest
- * again, behind a barrier that ties it to the cotangents, so that it can neither be merged with the first time
- * nor moved before its use.
+ * The forward pass keeps what the policy names, including inside loops and branches. The backward pass recomputes the
+ * rest, behind a barrier that makes it depend on the cotangents, so that it can neither be merged with the first
+ * computation nor moved before its use.
  */
 export const rematRule: LinearizeRule<"remat"> = (ins, { body, policy }, active, tools, known) => {
   const saved = savedOfBody(known, 0);

@@ -18,11 +18,11 @@ const zero = { kind: "zero" } as const;
 const pull = <K extends OpName>(rule: Pull<K>): VjpRule<K> => ({ kind: "pull", pull: rule });
 const unsupported = (reason: string) => ({ kind: "unsupported", reason }) as const;
 
-/** An op of one operand, by what its cotangent is multiplied with. */
+/** An op of one operand, by the factor of its cotangent. */
 const scaled = <K extends OpName>(factor: (x: Tensor, out: Tensor) => Tensor): VjpRule<K> =>
   pull(({ ct, ins, outs }) => [() => mul(ct, factor(at(ins, 0), at(outs, 0)))]);
 
-/** An op whose cotangent comes back through one expression. */
+/** An op whose first operand alone has a cotangent, given by one expression. */
 const back = <K extends OpName>(rule: (ct: Tensor, context: PullContext<K>) => Tensor): VjpRule<K> =>
   pull((context) => [() => rule(context.ct, context)]);
 
@@ -61,8 +61,8 @@ const reduceExtreme = <K extends "reduceMax" | "reduceMin">(): VjpRule<K> =>
   ]);
 
 /**
- * The cotangent of each device's part of a reduction over axes. Where types say that the parts differ, the result
- * and so its cotangent are equal; elsewhere every device has a cotangent of its own, and they add up.
+ * The cotangent of each device's part of a reduction over axes. Where types say that the parts differ, the result and
+ * so its cotangent are equal; elsewhere every device has its own cotangent, and they are summed.
  */
 function sumOfCotangents(ct: Tensor, part: Tensor, axes: readonly MeshAxis[]): Tensor {
   const known = axes.filter(({ name }) => varies(part.type, name));
@@ -183,7 +183,10 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
   ];
 };
 
-/** One op gives the cotangents of all three operands; that of the log-sums, which hardly anybody uses, has a program. */
+/**
+ * One op gives the cotangents of all three operands; a cotangent of the log-sums, which is rare, is handled by a
+ * program.
+ */
 const attentionPull: Pull<"attention"> = ({ cts, given, ins, outs, params }) => {
   const operands = [...ins, at(outs, 1), at(cts, 0), at(outs, 0)];
   let pulled: readonly Tensor[] | undefined;
@@ -199,7 +202,7 @@ const attentionPull: Pull<"attention"> = ({ cts, given, ins, outs, params }) => 
   });
 };
 
-/** An op that is differentiated as the program that says it with smaller ops. */
+/** An op that is differentiated by decomposing it into smaller ops. */
 const asProgram = <K extends OpName>(
   programOf: (params: OpParams[K], types: readonly TensorType[]) => Program,
 ): VjpRule<K> => ({
@@ -231,7 +234,7 @@ const powPull: Pull<"pow"> = ({ ct, ins, outs }) => {
   ];
 };
 
-/** Sorting moves every operand by the same permutation, which is found by sorting positions along. */
+/** Sorting moves every operand by the same permutation, which is found by sorting indices along with them. */
 const sortPull: Pull<"sort"> = ({ cts, ins, params: { dim, numKeys } }) => {
   const shape = at(ins, 0).shape;
   const positions = ops.iota("int32", shape, dim);
@@ -323,7 +326,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   clamp: pull(({ ct, ins }) => {
     const [low, x, high] = [at(ins, 0), at(ins, 1), at(ins, 2)];
     return [
-      // Where low lies above high, high is what comes out.
+      // Where low exceeds high, the result is high.
       () => onlyWhere(ops.and(ops.compare("lt", x, low), ops.compare("lt", low, high)), ct),
       () => onlyWhere(ops.and(ops.compare("gt", x, low), ops.compare("lt", x, high)), ct),
       () => onlyWhere(ops.compare("gt", x, high), ct),

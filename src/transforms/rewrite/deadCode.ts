@@ -7,8 +7,7 @@ import { at } from "../../ir/shape.js";
 import { pick } from "./split.js";
 
 /**
- * The program without equations whose results nobody reads and that do nothing else, and without unread results of
- * inner programs.
+ * The program without equations that have unused results and no effects, and without unused results of inner programs.
  */
 export function removeDeadCode(program: Program): Program {
   const wanted = program.outputs.map(() => true);
@@ -16,8 +15,8 @@ export function removeDeadCode(program: Program): Program {
 }
 
 /**
- * The equations that the outputs need and no others: for a part of a program beside which the whole still runs, so
- * that what that does besides computing is not done twice.
+ * Only the equations that the outputs need, even without effects: for part of a program that runs in addition to the
+ * whole, so that effects do not happen twice.
  */
 export function sliceOf(program: Program): Program {
   const { eqns } = liveEqns(program, program.outputs, (eqn, used) =>
@@ -32,7 +31,7 @@ interface Trimmed {
   readonly read: readonly boolean[];
 }
 
-/** Keeps all inputs in place; `read` tells which are used. */
+/** Keeps all inputs in place; `read` says which are used. */
 function trim(program: Program, wanted: readonly boolean[]): Trimmed {
   const outputs = pick(program.outputs, wanted);
   const { eqns, isRead } = liveEqns(program, outputs, (eqn, used) =>
@@ -41,10 +40,10 @@ function trim(program: Program, wanted: readonly boolean[]): Trimmed {
   return { program: { inputs: program.inputs, eqns, outputs }, read: program.inputs.map(isRead) };
 }
 
-/** What is left of an equation when only some of its results are read. */
+/** What remains of an equation when only some of its results are read. */
 type Trim<K extends OpName> = (eqn: Eqn<K>, used: readonly boolean[]) => Eqn<K>;
 
-/** Ops with parts that can go; all others compute their results together. */
+/** Ops with parts that can be removed; all others compute their results together. */
 const trims: { readonly [K in ProgramOp | "optimizationBarrier"]: Trim<K> } = {
   scan: trimScan,
   while: (eqn) => {
@@ -110,7 +109,7 @@ function trimParts<K extends keyof typeof trims>(eqn: Eqn<K>, used: readonly boo
   return rule(eqn, used);
 }
 
-/** A carry is needed when its end is read, or when a needed output of the body reads it. */
+/** A carry is needed when its final value is read, or when a needed output of the body reads it. */
 function trimScan(eqn: Eqn<"scan">, used: readonly boolean[]): Eqn<"scan"> {
   const { numConsts, numCarry, body } = eqn.params;
   const wanted = [...used];

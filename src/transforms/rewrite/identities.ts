@@ -3,21 +3,21 @@ import { isElementwise } from "../../ir/opFacts.js";
 import { type Atom, type Eqn, type Literal, newLiteral } from "../../ir/program.js";
 import { at, range, sameNumbers } from "../../ir/shape.js";
 
-/** What an equation comes to: a value that exists already, or an equation (perhaps a simpler one). */
+/** What an equation simplifies to: an existing value, or an equation (perhaps a simpler one). */
 export type Simplified =
   | { readonly kind: "atom"; readonly atom: Atom }
   | { readonly kind: "eqn"; readonly eqn: Eqn };
 
 type Lookup = (atom: Atom) => Eqn | undefined;
 
-/** Applies the identities that hold to the last bit, among them −0, infinities and NaN. */
+/** Applies the identities that hold bit for bit, including −0, infinities and NaN. */
 export function identity(original: Eqn, definition: Lookup): Simplified {
   const eqn = shorten(useLiterals(original, definition), definition);
   const atom = sameValue(eqn, definition) ?? fold(eqn);
   return atom ? { kind: "atom", atom } : { kind: "eqn", eqn };
 }
 
-/** Operands that are one number everywhere become scalar literals, as long as another operand has the shape. */
+/** Operands with a single repeated number become scalar literals, as long as another operand has the shape. */
 function useLiterals(eqn: Eqn, definition: Lookup): Eqn {
   if (!isElementwise(eqn.op)) return eqn;
   const literals = eqn.ins.map((atom) => {
@@ -61,7 +61,7 @@ function sameValue(eqn: Eqn, definition: Lookup): Atom | undefined {
       return x.type.dtype === eqn.params.dtype ? x : undefined;
     case "select": {
       const chosen = y === z ? y : x.kind !== "literal" ? undefined : x.value ? y : z;
-      // A chosen literal is a scalar, whatever the shape of the choice.
+      // A selected literal is a scalar, whatever the shape of the result.
       return chosen && sameNumbers(chosen.type.shape, at(eqn.outs, 0).type.shape) ? chosen : undefined;
     }
     case "broadcastInDim":
@@ -85,7 +85,7 @@ function sameValue(eqn: Eqn, definition: Lookup): Atom | undefined {
   }
 }
 
-/** Two movements in a row as one. */
+/** Merges two consecutive movements into one. */
 function shorten(eqn: Eqn, definition: Lookup): Eqn {
   const source = eqn.ins[0] && definition(eqn.ins[0]);
   if (!source) return eqn;
@@ -101,7 +101,7 @@ function shorten(eqn: Eqn, definition: Lookup): Eqn {
   return eqn;
 }
 
-/** Arithmetic that JavaScript does with the same rounding as every engine. */
+/** Arithmetic that JavaScript rounds exactly as every engine does. */
 function fold(eqn: Eqn): Literal | undefined {
   const literals = eqn.ins.filter((atom) => atom.kind === "literal");
   const [a, b] = literals;

@@ -6,15 +6,15 @@ import { removeDeadCode } from "./deadCode.js";
 import { identity } from "./identities.js";
 
 /**
- * An equal program without dead code, repeated equations and operations that change nothing. Results stay
- * the same to the last bit.
+ * An equal program without dead code, repeated equations and operations that change nothing. Results stay the same bit
+ * for bit.
  */
 export function simplify(program: Program): Program {
   needProgram(program, "simplify");
   return removeDeadCode(afterPass("simplify", mergeEquations(program), "traced"));
 }
 
-/** Replaces equations that compute what is known already, here and in inner programs. */
+/** Replaces equations that compute existing values, here and in inner programs. */
 function mergeEquations(program: Program): Program {
   const replaced = new Map<number, Atom>();
   const known = new Map<string, Eqn>();
@@ -46,7 +46,7 @@ function mergeEquations(program: Program): Program {
   return { inputs: program.inputs, eqns, outputs: program.outputs.map(resolve) };
 }
 
-/** A text that is equal for equations that compute the same. */
+/** A key that is equal for equations that compute the same. */
 function mergeKey(eqn: Eqn): string | undefined {
   if (!factsOf(eqn.op).merges) return undefined;
   const ins = eqn.ins.map((a) =>

@@ -3,7 +3,7 @@ import { factsOf } from "../../ir/opFacts.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 
-/** A joint program cut where its late inputs come in. */
+/** A joint program split where its late inputs come in. */
 export interface Split {
   /** Early inputs → early outputs. */
   readonly forward: Program;
@@ -14,7 +14,7 @@ export interface Split {
 }
 
 /**
- * Cuts a program into the part that needs only the first `numEarly` inputs and the rest.
+ * Splits a program into the part that needs only the first `numEarly` inputs and the rest.
  *
  * @param numEarlyOutputs how many outputs belong to the forward part; they must not need late inputs
  */
@@ -67,12 +67,12 @@ export function split(joint: Program, numEarly: number, numEarlyOutputs: number)
   };
 }
 
-/** Which values of a program depend on nothing but some of its inputs (and constants). */
+/** Which values of a program depend only on some of its inputs (and constants). */
 export function dependsOnlyOn(program: Program, inputs: readonly Var[]): (atom: Atom) => boolean {
   const known = new Set(inputs.map(({ id }) => id));
   const isKnown = (atom: Atom) => atom.kind === "literal" || known.has(atom.id);
   for (const eqn of program.eqns) {
-    // What is done in every iteration is not done before them.
+    // Effects happen in every iteration, so they cannot be moved before the loop.
     if (eqn.ins.every(isKnown) && !hasEffects(eqn)) for (const out of eqn.outs) known.add(out.id);
   }
   return isKnown;
@@ -88,7 +88,7 @@ export function typesOf<T>(values: readonly { readonly type: T }[]): T[] {
   return values.map(({ type }) => type);
 }
 
-/** A list cut into parts of the given lengths and the rest. */
+/** Splits a list into parts of the given lengths and the rest. */
 export function cut<T>(list: readonly T[], ...lengths: readonly number[]): T[][] {
   const parts: T[][] = [];
   let start = 0;
@@ -99,7 +99,7 @@ export function cut<T>(list: readonly T[], ...lengths: readonly number[]): T[][]
   return [...parts, list.slice(start)];
 }
 
-/** The flagged members of a list. */
+/** The flagged elements of a list. */
 export function pick<T>(list: readonly T[], keep: readonly boolean[]): T[] {
   return list.filter((_, i) => keep[i]);
 }

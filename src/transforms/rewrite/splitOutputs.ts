@@ -1,6 +1,6 @@
 /**
- * Cuts a program into the part that some of its outputs need and the rest, as the backward pass of a layer into the
- * gradient of its input and that of its weights. Loops that compute both are cut in two loops.
+ * Splits a program into the part that some of its outputs need and the rest, such as the backward pass of a layer into
+ * the gradient of its input and that of its weights. Loops that compute both become two loops.
  */
 import { factsOf } from "../../ir/opFacts.js";
 import { afterPass } from "../../ir/passes.js";
@@ -20,8 +20,8 @@ export interface Halves {
 }
 
 /**
- * Cuts a program in two. The first part computes the chosen outputs and nothing that they do not need, the second
- * the others from what the first hands on.
+ * Splits a program in two. The first part computes the chosen outputs and nothing that they do not need, the second the
+ * others from the values that the first passes on.
  *
  * @param chosen which outputs belong to the first part
  */
@@ -53,7 +53,7 @@ function halves(program: Program, chosen: readonly boolean[]): Halves {
     again.set(atom.id, cheap);
     cheap.ins.forEach(need);
   };
-  // What the rest needs that is not kept is made again before it.
+  // Values that the rest needs and that are not kept are recomputed before it.
   const known = [...program.inputs, ...front.flatMap(({ outs }) => outs)];
   const wanted = removeDeadCode({ inputs: known, eqns: back, outputs: late });
   for (const eqn of wanted.eqns) eqn.ins.forEach(need);
@@ -71,7 +71,7 @@ function halves(program: Program, chosen: readonly boolean[]): Halves {
   };
 }
 
-/** An equation that makes one value of another again, where that costs nothing. */
+/** An equation that recomputes a value from another, where that is free. */
 function remade(eqn: Eqn, value: Var): Eqn | undefined {
   if (eqn.op === "optimizationBarrier") {
     const place = eqn.outs.findIndex(({ id }) => id === value.id);
@@ -104,7 +104,7 @@ function assign(program: Program, early: readonly Atom[]): { front: Eqn[]; back:
   return { front: front.reverse(), back: back.reverse() };
 }
 
-/** An equation of which only some results are needed, in two; undefined where it computes all of them together. */
+/** Splits an equation of which only some results are needed; undefined where it computes all of them together. */
 function splitEqn(eqn: Eqn, used: readonly boolean[]): { front: Eqn; back: Eqn } | undefined {
   if (eqn.op === "optimizationBarrier") {
     const unused = used.map((flag) => !flag);
@@ -139,8 +139,8 @@ function neededCarries(eqn: Eqn<"scan">, used: readonly boolean[]): boolean[] {
 }
 
 /**
- * One loop as two: the first stacks what its iterations hand on to those of the second, which carries the values
- * that the first does not need.
+ * One loop as two: the first stacks what its iterations pass to those of the second, which carries the values that the
+ * first does not need.
  */
 function splitScan(
   eqn: Eqn<"scan">,
