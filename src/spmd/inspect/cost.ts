@@ -34,7 +34,7 @@ export class CostReport {
   readonly peakBytes: number;
   readonly inputBytes: number;
   readonly outputBytes: number;
-  /** Whether there are `while` loops, which count as one round because nobody knows how many they run. */
+  /** Whether there are `while` loops, which count as one iteration because their number is not known. */
   readonly hasOpenLoops: boolean;
 
   constructor(program: Program, donated: readonly boolean[] = []) {
@@ -120,7 +120,7 @@ class Tally {
     else for (const [, inner] of innerPrograms(eqn)) this.add(inner, times);
   }
 
-  /** Adds the dearest of some programs, of which only one runs. */
+  /** Adds the most expensive of some programs, only one of which runs. */
   addDearest(programs: readonly Program[], times: number): void {
     const tallies = programs.map((program) => {
       const tally = new Tally();

@@ -48,10 +48,10 @@ interface Definitions {
 }
 
 /**
- * Finds the first value, in the order in which equations ran, that is worse than everything it was made from.
- * Those from which a result of the function went bad come before those that were lost on the way.
+ * Finds the first value, in the order in which equations ran, that is worse than everything it was made from. Those
+ * that made a result of the function non-finite come before those whose effect was lost.
  *
- * @param statuses what the watched program told, for every position of the mesh
+ * @param statuses what the watched program returned, for every position of the mesh
  */
 export function findCulprit(
   layout: Layout,
@@ -102,7 +102,7 @@ class Search {
     return { ...best.value, eqn, status: this.statusOf({ atom: variable, frame, position }), reachesResult };
   }
 
-  /** Every value that is not finite from which the given ones are made, themselves among them. */
+  /** Every non-finite value that the given ones were computed from, including themselves. */
   private *behind(start: readonly Read[]): Iterable<Occurrence> {
     const seen = new Set<string>();
     const open = [...start];
@@ -191,7 +191,7 @@ class Search {
         return (result < eqn.params.numCarry ? last : runs).map(output);
       }
       case "while":
-        // Only one iteration is known, so that everything bad in it may be what went on from there.
+        // Only one iteration is known, so any non-finite value in it may have been carried on from there.
         return [
           ...operands,
           ...runs.flatMap((run) =>
@@ -222,7 +222,7 @@ class Search {
     return [{ ...outside, position }];
   }
 
-  /** The runs of the programs in an equation that the statuses tell of; of a scan all iterations. */
+  /** The runs of an equation's inner programs that have statuses; all iterations of a scan. */
   private runs(eqn: Eqn<ControlOp>, frame: RunFrame, position: number): readonly RunFrame[] {
     const inner = frame.layout.inner.get(eqn);
     if (!inner) return [];
@@ -303,12 +303,12 @@ function iterationOf(eqn: Eqn<"scan">, frame: RunFrame, iteration: number): RunF
   };
 }
 
-/** Infinite constants are taken for what they are, those of masks; a NaN is to blame on what uses it. */
+/** Infinite constants are accepted, since masks use them; a NaN constant is blamed on the equation that reads it. */
 function literalStatus(value: number): number {
   return Math.abs(value) === Number.POSITIVE_INFINITY ? status.infinite : status.finite;
 }
 
-/** Whether one list of numbers comes before another as words do in a dictionary. */
+/** Whether one list of numbers precedes another lexicographically. */
 function isBefore(a: readonly number[], b: readonly number[]): boolean {
   const different = a.findIndex((n, i) => n !== b[i]);
   if (different < 0) return false;

@@ -20,11 +20,11 @@ export interface ValueSharding {
 export class ShardingReport {
   readonly inputs: readonly ValueSharding[];
   readonly outputs: readonly ValueSharding[];
-  /** Where split values had to be put together. */
+  /** Where split values had to be gathered. */
   readonly gathers: readonly GatherNote[];
   /** Everything that is sent, by kind and axes, those gathers among them: what `costAnalysis` counts. */
   readonly collectives: readonly CollectiveCost[];
-  /** Whether there are `while` loops, which count as one round because nobody knows how many they run. */
+  /** Whether there are `while` loops, which count as one iteration because their number is not known. */
   readonly hasOpenLoops: boolean;
   private readonly title: string;
 

@@ -64,14 +64,14 @@ function iterationsOf({ outer }: RunFrame): number[] {
 }
 
 /**
- * Finds out where a NaN or an infinity comes from: runs a function with a check behind every equation and returns
- * the first tensor that is not finite although everything it was made from is, or an argument that is not finite
- * itself. It tells the op, the type, the line, the module, the loop's iteration and the device. Undefined means
- * that all is well.
+ * Finds out where a NaN or an infinity comes from: runs a function with a check after every equation and returns the
+ * first tensor that is not finite although everything it was made from is, or an argument that is not finite itself. It
+ * reports the op, the type, the line, the module, the loop's iteration and the device. Undefined means that everything
+ * is finite.
  *
- * Infinite constants, such as those of masks, are not blamed, nor are devices to which a collective brought bad
- * values from others. A tensor from which a result became bad comes before one whose infinities were lost on the
- * way, as those of a branch that `np.where` did not take. Donated arguments are kept.
+ * Infinite constants, such as those of masks, are not blamed, nor are devices to which a collective brought bad values
+ * from others. A tensor from which a result became bad comes before one whose infinities were lost on the way, as those
+ * of a branch that `np.where` did not take. Donated arguments are kept.
  *
  * ```ts
  * const found = await findNonFinite(grad(loss), { mesh })(params, batch);
@@ -104,7 +104,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
         {
           executable,
           inPlacements: held.inSpecs.map(place),
-          // Every device tells its own, one after the other.
+          // The statuses of all devices, concatenated.
           outPlacements: [place([mesh.axes.map(({ name }) => name)])],
           outTypes: program.outputs.map(({ type: { dtype, shape } }) => ({
             dtype,

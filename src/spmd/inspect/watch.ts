@@ -23,7 +23,7 @@ export interface Layout {
   readonly inner: ReadonlyMap<Eqn<ControlOp>, Inner>;
 }
 
-/** The place of a status, or another value of the same program that has the same status. */
+/** The offset of a status, or another value of the same program that has the same status. */
 export type Slot = { readonly offset: number } | { readonly like: Atom };
 
 /**
@@ -35,7 +35,7 @@ export interface Inner {
   readonly layouts: readonly Layout[];
 }
 
-/** A program that tells how finite its values are, and how to read what it tells. */
+/** A program that returns the status of its values, and how to read the result. */
 export interface Watched {
   /** From the same inputs to one int32 vector. */
   readonly program: Program;
@@ -51,7 +51,7 @@ export function watch(program: Program): Watched {
   );
 }
 
-/** Whether values of a type can be anything but finite. */
+/** Whether values of a type can be non-finite. */
 function isWatched({ dtype, shape }: TensorType): boolean {
   return isFloat(dtype) && sizeOf(shape) > 0;
 }
@@ -111,7 +111,7 @@ class Level {
     return { size, slots, inner };
   }
 
-  /** Everything that was put so far as one vector. */
+  /** All statuses added so far as one vector. */
   statuses(): Tensor {
     return this.parts.length === 0
       ? ops.zeros({ dtype: "int32", shape: [0] })
@@ -255,7 +255,7 @@ function watchBranch(branch: Program, index: number, size: number): Watched {
   );
 }
 
-/** Whoever looks at all elements also looks at those that nobody has written yet. */
+/** A check of all elements would also read uninitialised ones. */
 function filled(eqn: Eqn): Eqn {
   if (eqn.op !== "broadcastInDim") return eqn;
   const { shape, dims } = eqn.params;

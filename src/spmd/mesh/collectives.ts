@@ -23,7 +23,7 @@ import {
 
 /** Options of collectives that can work in groups. */
 export interface GroupOptions {
-  /** The devices along the axes in groups of one size, by their positions: each group works for itself. */
+  /** The devices along the axes in groups of one size, by their positions: each group works independently. */
   readonly axisIndexGroups?: AxisIndexGroups | undefined;
 }
 
@@ -80,8 +80,8 @@ export function pmean<T>(values: T, axes: AxisNames, options: GroupOptions = {})
 
 /**
  * The same values, marked as ones that may differ along axes: equal forward, their sum backward. In a shard map with
- * the replication check it happens by itself where a value that all devices share meets one that differs; without
- * the check nothing has to be marked.
+ * the replication check it happens automatically where a value that all devices share is combined with one that
+ * differs; without the check nothing has to be marked.
  */
 export function pvary<T>(values: T, axes: AxisNames): T {
   return onLeaves(values, lookUpAxes(axes, "pvary"), "pvary", (x) => x);
@@ -127,7 +127,7 @@ export function pmin<T>(values: T, axes: AxisNames, options: GroupOptions = {}):
 
 /** Options of {@link allGather}. */
 export interface AllGatherOptions extends GroupOptions {
-  /** The dim along which the blocks are put together; the first by default. */
+  /** The dim along which the blocks are concatenated; the first by default. */
   readonly dim?: number;
   /** Whether blocks are concatenated along `dim` (true) or stacked along a new one (false, the default). */
   readonly tiled?: boolean;

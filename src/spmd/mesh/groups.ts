@@ -44,7 +44,7 @@ export function checkGroups(groups: AxisIndexGroups, axes: readonly MeshAxis[], 
   return { axes, groups, size };
 }
 
-/** This device's place in its group. */
+/** This device's index in its group. */
 function ownPlace({ axes, groups }: Groups): Tensor {
   const places = range(axesSize(axes)).map((position) =>
     groups.reduce((found, group) => Math.max(found, group.indexOf(position)), 0),
@@ -67,7 +67,7 @@ const stack = (parts: readonly Tensor[]): Tensor =>
     0,
   );
 
-/** Sends to the member so many places further in the group. */
+/** Sends to the member at this distance in the group. */
 function send(x: Tensor, { axes, groups, size }: Groups, distance: number): Tensor {
   if (distance === 0) return x;
   const hops = groups.flatMap((group) =>
@@ -106,7 +106,7 @@ export function rowsOf(x: Tensor, dim: number, size: number): Tensor {
   return ops.moveDim(ops.reshape(x, shape), dim, 0);
 }
 
-/** Rows put one after the other along a dim. */
+/** Rows concatenated along a dim. */
 export function joinRows(rows: Tensor, dim: number): Tensor {
   const [size = 1, ...shape] = rows.shape;
   return ops.reshape(

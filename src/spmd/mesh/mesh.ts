@@ -79,7 +79,7 @@ export type KnownAxes<Axes extends string> = string extends Axes ? any : Axes;
 /** The names of the axes whose sizes `S` has. */
 type AxesOf<S> = S extends unknown ? KnownAxes<keyof S & string> : never;
 
-/** More devices are in no engine. */
+/** Maximum number of devices of a mesh. */
 const maxDevices = 2 ** 20;
 
 /**
@@ -218,7 +218,7 @@ export class Mesh<Axes extends string = any> implements MeshShape {
     return this.toString();
   }
 
-  /** Axes and devices; what runs on them is no data. */
+  /** Axes and devices; the engine is not data. */
   toJSON(): { readonly axes: readonly MeshAxis[]; readonly devices: readonly number[] } {
     return { axes: this.axes, devices: this.deviceIds };
   }

@@ -133,7 +133,7 @@ export function nameOf(fn: { readonly name: string }, { name }: AnyJitOptions): 
   return name ?? (fn.name || "function");
 }
 
-/** Takes the arguments of a call apart. */
+/** Flattens the arguments of a call. */
 export function callArgs(args: readonly unknown[], options: AnyJitOptions, name: string): CallArgs {
   const statics = argumentPositions(options.staticArgnums, args.length, name, "staticArgnums");
   const donate = argumentPositions(options.donate, args.length, name, "donate");

@@ -12,10 +12,10 @@ import { elementsOf, type FromHost, HostArray, type OnHost } from "../../trace/h
 import { flattenArgs } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 
-/** A function that is given arrays of the host. */
+/** A function of host arrays. */
 type AnyFunction = (...args: never[]) => unknown;
 
-/** What programs are told of a function. */
+/** What programs know about a function. */
 interface Called {
   readonly fn: AnyFunction;
   /** The function of the library that users called, for messages. */
@@ -24,7 +24,7 @@ interface Called {
   readonly batching: CallbackBatching;
 }
 
-/** So many structures of arguments are remembered for a function. */
+/** Maximum number of argument structures to cache for a function. */
 const mostStructures = 64;
 
 /** A function with arguments of one structure is one host callback, so that programs that call it are alike. */

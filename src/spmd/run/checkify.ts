@@ -25,7 +25,7 @@ export {
 export type { ErrorCategory } from "../../transforms/checks/checks.js";
 export { ErrorValue } from "../../transforms/checks/errorValue.js";
 
-/** So many texts are remembered, so that a loop that checks the same way calls the same function. */
+/** Maximum number of messages to cache, so that a loop with the same check calls the same function. */
 const mostTexts = 256;
 
 const known = new Recent<ReturnType<typeof newCheck>>(mostTexts, () => {});
@@ -39,7 +39,7 @@ const known = new Recent<ReturnType<typeof newCheck>>(mostTexts, () => {});
  * ```
  *
  * @param predicate one bool
- * @param message what to say; `{}`, `{0}` and `{name}` are places for values, as in `debug.print`
+ * @param message what to say; `{}`, `{0}` and `{name}` are placeholders for values, as in `debug.print`
  */
 export function check(predicate: Tensor | boolean, message: string, ...values: unknown[]): void {
   need("string", message, "message", "check");

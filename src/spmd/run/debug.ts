@@ -8,8 +8,8 @@ import { callFromProgram } from "./callback.js";
 
 /**
  * Calls a function with the values that its arguments have when the program gets there: in `jit`, loops, branches and
- * shard maps, on each device in its order. Under `vmap` it is called for one element after the other, under `grad` once,
- * on the way forward. It takes no part in what is computed.
+ * shard maps, on each device in its order. Under `vmap` it is called for one element after the other, under `grad`
+ * once, in the forward pass. It does not affect what is computed.
  *
  * ```ts
  * debug.callback((loss) => losses.push(loss.item()), loss);
@@ -22,7 +22,7 @@ export function callback<const A extends readonly unknown[]>(
   callFromProgram({ fn, caller: "debug.callback", kind: "debug", batching: "sequential" }, [], args);
 }
 
-/** So many texts are remembered, so that a loop that prints the same way calls the same function. */
+/** Maximum number of format strings to cache, so that a loop with the same one calls the same function. */
 const mostTexts = 256;
 
 const printers = new Recent<ReturnType<typeof newPrinter>>(mostTexts, () => {});

@@ -29,7 +29,7 @@ import { splitUpdates } from "../partition/passes/splitUpdates.js";
 import { reshard } from "../partition/placement/reshard.js";
 import { noteEffects } from "./effects.js";
 
-/** A program ready to run, with the places its inputs must have and its outputs will have. */
+/** A program ready to run, with the placements its inputs must have and its outputs will have. */
 export interface Compiled {
   readonly executable: Executable;
   readonly inPlacements: readonly Placement[];
@@ -45,7 +45,7 @@ export interface Compiled {
   readonly effectsAt: ExecutionTarget | undefined;
 }
 
-/** What {@link compile} is told besides the program. */
+/** What {@link compile} needs besides the program. */
 export interface CompileRequest extends PartitionRequest {
   /** Where to run: a mesh, or one device of an engine. */
   readonly target: ExecutionTarget;
@@ -57,7 +57,7 @@ export interface CompileRequest extends PartitionRequest {
   readonly parts?: RunnableProgram | undefined;
 }
 
-/** Partitions a program for its target and compiles it there; the garbage collector lets go of it. */
+/** Partitions a program for its target and compiles it there; it is released when garbage-collected. */
 export function compile(program: Program, request: CompileRequest): Compiled {
   const compiled = compileFor(program, request);
   const { executable } = compiled;
@@ -156,7 +156,7 @@ function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
     storages.forEach((storage, i) => {
       const used = moveTo(storage, at(compiled.inPlacements, i));
       placed.push(used);
-      // At once, so that not all of them are there twice.
+      // Immediately, so that not all of them exist twice.
       if (used !== storage && compiled.donated[i]) storage.release();
     });
     const results = compiled.executable.execute(placed.map((storage) => storage.readHeld("jit")));
@@ -179,7 +179,7 @@ function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
 /** From so many elements on, devices cut and join their own blocks sooner than the calling thread copies them. */
 const worthAProgram = 2 ** 17;
 
-/** The same values in another place; the same storage when it is there already. */
+/** The same values in another placement; the same storage when it has that already. */
 function moveTo(storage: Storage, placement: Placement): Storage {
   if (samePlacement(storage.held, placement)) return storage;
   if (samePlacement(storage.placement, placement)) {
@@ -300,7 +300,7 @@ export function specsOn(target: ExecutionTarget, inputs: readonly Tensor[]): (Sp
   });
 }
 
-/** So many small programs are kept for each engine: those of eager ops, and those that move tensors. */
+/** Maximum number of small programs to cache for each engine: those of eager ops, and those that move tensors. */
 const mostKept = 1024;
 
 interface Kept {

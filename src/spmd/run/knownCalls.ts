@@ -11,7 +11,7 @@ import { defaultEngine } from "../mesh/mesh.js";
 import type { CallArgs, CallPlacement, TracedCall } from "./call.js";
 import type { Compiled } from "./execute.js";
 
-/** A call that was compiled, with everything by which it is told from others. */
+/** A compiled call, with everything that distinguishes it from others. */
 export interface KnownCall {
   readonly compiled: Compiled;
   readonly captures: readonly Tensor[];
@@ -31,7 +31,7 @@ interface KnownLeaf {
   readonly placement: Placement | undefined;
 }
 
-/** So many calls of one function are known: loops mostly make one or two in turn. */
+/** Maximum number of calls to cache for one function: loops usually alternate between one or two. */
 const MOST_CALLS = 4;
 
 /**
@@ -51,7 +51,7 @@ export class KnownCalls {
     return undefined;
   }
 
-  /** Remembers a call instead of the one that was remembered first. */
+  /** Adds a call, evicting the oldest one. */
   add(
     args: readonly unknown[],
     flat: CallArgs,

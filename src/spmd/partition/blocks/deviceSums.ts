@@ -44,7 +44,7 @@ export class DeviceSums {
     });
   }
 
-  /** A sum of which only a share is needed: then nobody has to have the whole. */
+  /** A sum of which only a share is needed: then no device has to hold the whole. */
   share(value: Blocks, to: Spec): Blocks {
     const sum = this.known.get(value.block);
     const splitsSum = (spec: Spec) => spec.flat().some((axis) => sum?.axes.includes(axis));

@@ -20,10 +20,10 @@ export interface GatherNote {
   readonly source: string;
 }
 
-/** Brings values to the specs that equations need, each once, and notes what has to be put together for it. */
+/** Reshards values to the specs that equations need, each once, and records the gathers it takes. */
 export class Resharding {
   readonly gathers: GatherNote[] = [];
-  /** Where a gather stands among the notes, by the value that it makes. */
+  /** The index of a gather's record, by the value that it makes. */
   private readonly noteOf = new Map<number, number>();
   /** Values that were brought to another spec, to use them again. */
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();

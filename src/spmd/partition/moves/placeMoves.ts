@@ -28,15 +28,15 @@ interface TermBox {
   readonly box: Box;
 }
 
-/** What is known of the values on this device. */
+/** What is known about the values on this device. */
 export interface PlaceContext {
   readonly mesh: MeshShape;
   readonly originOf: (block: Tensor) => Origin | undefined;
 }
 
 /**
- * Puts moves in their place by exchange with neighbours; `undefined` when the result does not split evenly or more
- * would have to travel than gathers move.
+ * Carries out moves by exchange with neighbours; `undefined` when the result does not split evenly or more would have
+ * to be sent than by gathers.
  */
 export function placeMoves(moves: Moves, context: PlaceContext): Blocks | undefined {
   const { mesh } = context;
@@ -239,7 +239,7 @@ class Placing {
     return ops.ppermute(value, namedAxes(this.context.mesh, axes), pairs);
   }
 
-  /** Zeros on the devices that get nothing; those that nobody sends to have zeros already. */
+  /** Zeros on the devices that get nothing; devices without a sender have zeros already. */
   private masked(value: Tensor, box: Box): Tensor {
     return this.dims.reduce((x, d) => {
       const { receivers, shift } = stripOf(box, d);

@@ -62,7 +62,7 @@ function rowAxes(value: Row, dim: number): DimAxes {
   return (value.kind === "segments" ? sourceSpec(value) : value.spec)[dim] ?? [];
 }
 
-/** Rows of zeros, which nobody has to send. */
+/** Rows of zeros, which need not be sent. */
 export function zeroRows(type: TensorType, dim: number): Segments {
   return { kind: "segments", type, dim, pieces: [{ source: null, start: 0, length: at(type.shape, dim) }] };
 }

@@ -123,7 +123,7 @@ interface Found {
   readonly sums: readonly { readonly sum: Eqn<"psum">; readonly loop: Eqn | undefined }[];
 }
 
-/** The sums at the ends of chains of linear equations that nobody else reads. */
+/** The sums at the ends of chains of linear equations without other readers. */
 function findSums(level: Level, atom: Atom): Found | undefined {
   const eqn = level.definitionOf(atom);
   if (!eqn || !level.isOnlyUsedOnce(atom)) return undefined;

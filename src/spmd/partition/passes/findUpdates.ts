@@ -22,7 +22,7 @@ export interface Updates {
   readonly blocks: ReadonlyMap<number, Share>;
 }
 
-/** Below this a sum over devices costs waiting and not work. */
+/** Below this size latency, not work, dominates a sum over devices. */
 const LEAST_BYTES = 64 * 1024;
 
 /** Sums over devices that have the same share, and the elementwise work that hangs together with them. */
@@ -188,7 +188,7 @@ class Finder {
       if (atom.kind === "literal" || (!share && !shares.has(atom.id))) continue;
       reads.set(atom.id, (reads.get(atom.id) ?? 0) + 1);
       if (!share || shares.has(atom.id) || atom.type.shape.length === 0) continue;
-      // Whoever is read under two shares is needed whole.
+      // A value that is read under two shares is needed whole.
       if ((wanted.get(atom.id) ?? share) !== share) reads.set(atom.id, Number.NaN);
       wanted.set(atom.id, share);
     }

@@ -11,11 +11,11 @@ import { at, bytesOf, type TensorType } from "../../../ir/shape.js";
 
 /**
  * Gathers before a loop what the loop would gather anew in every iteration: weights that it does not change. What is
- * gathered then stays for the whole loop, so no more is than the loop's own operands and results take on a device:
- * its memory at most doubles. Weights of which every iteration takes other ones, as loops over layers do, stay split.
+ * gathered then stays for the whole loop, so no more is than the loop's own operands and results take on a device: its
+ * memory at most doubles. Weights of which every iteration takes other ones, as loops over layers do, stay split.
  *
  * @param kept axes along which gathers stay where they are, because they are to run beside products
- * @param onHoist is told of every gather that leaves a loop
+ * @param onHoist called for every gather that leaves a loop
  */
 export function hoistGathers(
   program: Program,
@@ -38,7 +38,7 @@ export function loopBytes(atoms: readonly { readonly type: TensorType }[]): numb
   return atoms.reduce((bytes, { type }) => bytes + bytesOf(type), 0);
 }
 
-/** Ops that only move elements about; they go along with the gathers of their results. */
+/** Ops that only rearrange elements; they are hoisted with the gathers of their results. */
 const movements: ReadonlySet<Eqn["op"]> = new Set(["transpose", "reshape", "convert", "slice"]);
 
 function hoistFrom(eqn: Eqn<"scan">, kept: readonly string[], onHoist: OnHoist): Eqn[] {

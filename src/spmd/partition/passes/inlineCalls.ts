@@ -9,7 +9,7 @@ import {
 } from "../../../ir/program.js";
 import { at } from "../../../ir/shape.js";
 
-/** The program with the bodies of `remat` and `customVjp` in their places: by now they have done their work. */
+/** The program with `remat` and `customVjp` inlined: only the transforms need them. */
 export function inlineCalls(program: Program): Program {
   const renamed = new Map<number, Atom>();
   const eqns: Eqn[] = [];

@@ -1,7 +1,7 @@
 import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../../../ir/program.js";
 import { at, sizeOf } from "../../../ir/shape.js";
 
-/** A part of a value: along each dim every so many rows from one to another. */
+/** A strided slice of a value. */
 interface StridedSlice extends Range {
   readonly source: Var;
   readonly strides: readonly number[];
@@ -13,7 +13,7 @@ interface Range {
   readonly limits: readonly number[];
 }
 
-/** One exchange in the place of several that send parts of the same value to the same neighbours. */
+/** One exchange that replaces several that send parts of the same value to the same neighbours. */
 interface Joined extends Range {
   readonly source: Var;
   readonly members: readonly Eqn<"ppermute">[];
@@ -62,7 +62,7 @@ function exchangeOf(joined: Joined, eqn: Eqn<"ppermute">, there: Var): Eqn[] {
   ];
 }
 
-/** Tells of which part of which value the elements of a value are. */
+/** Finds which slice of which value a value is. */
 function findParts({ eqns }: Program): (atom: Atom | undefined) => StridedSlice | undefined {
   const parts = new Map<number, StridedSlice>();
   for (const eqn of eqns) {

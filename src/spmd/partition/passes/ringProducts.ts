@@ -11,14 +11,14 @@ import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
 
 /**
- * Takes gathers and scatters apart that stand beside matrix products, into the hops of a ring, so that a hop
- * travels while the block that came before it is multiplied:
+ * Splits gathers and scatters next to matrix products into the hops of a ring, so that a hop is in flight while the
+ * block before it is multiplied:
  *
  * - a product with a gathered operand becomes one product for each block, as the blocks arrive;
  * - a product whose sum is scattered is computed block by block, each added to the sum that passes by.
  *
- * Blocks that are summed are so in another order on every device. Products that all devices of a ring compute
- * alike stay as they are, because their results must be equal bit for bit.
+ * Blocks that are summed are so in another order on every device. Products that all devices of a ring compute alike
+ * stay as they are, because their results must be equal bit for bit.
  *
  * @param program what every device runs
  * @param inSpecs how its inputs are split
@@ -110,7 +110,7 @@ function ringRules({ program, names, varies, productsOf, tensorOf }: Rewriting) 
           return undefined;
         const ring = gatherInRing(tensorOf(at(eqn.ins, 0)), split);
         rings.set(out.id, ring);
-        // For those who need the whole.
+        // For readers of the whole value.
         return joined(ring, ring.blocks, ring.dim);
       }
       case "dotGeneral": {
@@ -134,7 +134,7 @@ function ringRules({ program, names, varies, productsOf, tensorOf }: Rewriting) 
   };
 }
 
-/** Tells the products whose sum a value is, if it is one that nobody else reads. */
+/** Finds the products whose sum a value is, if it has no other readers. */
 function sumsOfProducts(program: Program): (atom: Atom) => readonly Dot[] {
   const uses = countUses(program);
   const found = new Map<number, readonly Dot[]>();

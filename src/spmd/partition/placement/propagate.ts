@@ -38,7 +38,7 @@ export class Shardings {
     return atom.kind === "literal" || (this.fixedDims.get(atom.id)?.[dim] ?? false);
   }
 
-  /** Fixes a dim, unless it is fixed already or another dim has one of the axes: who comes first wins. */
+  /** Fixes a dim, unless it is fixed already or another dim has one of the axes: the first one wins. */
   fix(atom: Atom, dim: number, axes: DimAxes): void {
     if (atom.kind !== "var" || this.fixed(atom, dim)) return;
     if (this.get(atom).some((other, d) => d !== dim && other.some((axis) => axes.includes(axis)))) return;
@@ -293,7 +293,7 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): Read
 export interface Wish {
   readonly factor: number;
   readonly axes: DimAxes;
-  /** The bytes that would have to move if the wish is not met. */
+  /** The bytes that would have to move if the request is not met. */
   readonly weight: number;
   readonly fixed: boolean;
 }

@@ -19,12 +19,11 @@ export function specOn(mesh: MeshShape, spec: Spec): Spec {
 }
 
 /**
- * Inside a per-device program: turns the blocks of one spec into the blocks of another, with as little
- * communication as the change needs. New axes are cut out locally, axes that change their order or stand in
- * for each other move by a permutation of devices, an axis that only changes its dim by an all-to-all, and
- * what remains is gathered.
+ * Inside a per-device program: turns the blocks of one spec into the blocks of another, with as little communication as
+ * the change needs. New axes are cut out locally, axes that change their order or stand in for each other move by a
+ * permutation of devices, an axis that only changes its dim by an all-to-all, and what remains is gathered.
  *
- * @param onGather is told of every gather
+ * @param onGather called for every gather
  */
 export function reshard(
   block: Tensor,
