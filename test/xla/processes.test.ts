@@ -240,7 +240,9 @@ describe("the store", () => {
       expect(await reason(join(1, 3))).toMatchObject({
         reason: expect.stringContaining("there are 3 processes"),
       });
-      expect(await reason(join(2))).toMatchObject({ reason: expect.stringContaining("no process 2: the 2 processes are 0 to 1") });
+      expect(await reason(join(2))).toMatchObject({
+        reason: expect.stringContaining("no process 2: the 2 processes are 0 to 1"),
+      });
       const stranger = connect({ host: "127.0.0.1", port });
       stranger.on("error", () => {});
       const closed = new Promise((resolve) => stranger.on("close", resolve));
