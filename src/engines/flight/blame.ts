@@ -10,15 +10,15 @@ import { checkRecording } from "./file.js";
 import { describeVersion } from "./fingerprint.js";
 import { collectiveOf } from "./positions.js";
 
-/** A device with the recording that it is in. */
+/** A device and the recording that contains it. */
 interface Seen {
   readonly device: FlightDevice;
   readonly recording: FlightRecording;
-  /** By how many milliseconds its process told later than it could have. */
+  /** How many milliseconds late its process recorded. */
   readonly late: number;
 }
 
-/** One collective as one device came to it. */
+/** One device's arrival at a collective. */
 interface Arrival {
   readonly device: number;
   readonly record: FlightRecord;
@@ -29,11 +29,11 @@ interface Arrival {
 /** All devices of a job. */
 interface Scene {
   readonly seen: ReadonlyMap<number, Seen>;
-  /** The name of a list of devices, with their processes where there are several. */
+  /** Formats a list of devices, with their processes if there are several. */
   readonly list: (devices: readonly number[]) => string;
 }
 
-/** The devices that take part in collectives together, and what they came to, by `run:sequence`. */
+/** The devices that take part in collectives together, and their arrivals, by `run:sequence`. */
 interface Meeting {
   readonly program: string;
   readonly members: readonly number[];
@@ -42,15 +42,15 @@ interface Meeting {
 
 /** The answer to who has diverged from whom. */
 export interface Blame {
-  /** The devices that did something else than the others; none when nothing is wrong. */
+  /** The devices that diverged from the others; empty if none did. */
   readonly devices: readonly number[];
-  /** What they did, a sentence each. */
+  /** What they did, one sentence each. */
   readonly findings: readonly string[];
   /** One line for every device. */
   readonly rows: readonly string[];
 }
 
-/** Recordings come from files that were checked, or from whoever calls. */
+/** Recordings come from validated files, or directly from callers. */
 function checkRecordings(recordings: readonly FlightRecording[], caller: string): void {
   need("list", recordings, "the recordings", caller);
   for (const recording of recordings) checkRecording(recording, caller);
@@ -74,7 +74,7 @@ export function findBlame(recordings: readonly FlightRecording[]): Blame {
     const finding = `${scene.list(missing)} left no recording: the process ended before it could write one${absent.waiters.length > 0 ? `, while ${scene.list(absent.waiters)} waited` : ""}`;
     return { devices: missing, findings: [finding], rows };
   }
-  // A device that waited for others was ended because they did not come.
+  // A device that waited for others was ended because they did not arrive.
   const gone = [...seen.values()].filter(
     ({ device }) => device.state === "gone" && !absent.waiters.includes(device.device),
   );
@@ -88,13 +88,13 @@ export function findBlame(recordings: readonly FlightRecording[]): Blame {
   return { devices: absent.devices, findings: absent.findings, rows };
 }
 
-/** The recordings of the job that failed last; older ones may lie beside them. */
+/** The recordings of the job that failed last; the folder may also contain older ones. */
 function newestJob(recordings: readonly FlightRecording[]): readonly FlightRecording[] {
   const newest = [...recordings].sort((a, b) => b.time - a.time)[0]?.process.job;
   return recordings.filter(({ process }) => process.job === newest);
 }
 
-/** The process of every device, in words, where there are several processes; each has the same number of devices. */
+/** Describes the process of every device if there are several processes; each has the same number of devices. */
 function processNames(recordings: readonly FlightRecording[]): (device: number) => string | undefined {
   const [first] = recordings;
   if (first === undefined || first.process.count === 1) return () => undefined;
@@ -106,7 +106,7 @@ function processNames(recordings: readonly FlightRecording[]): (device: number) 
   };
 }
 
-/** The report of {@link findBlame} as text. */
+/** Formats the report of {@link findBlame}. */
 export function formatBlame(recordings: readonly FlightRecording[]): string {
   checkRecordings(recordings, "formatBlame");
   const { findings, rows } = findBlame(recordings);
@@ -119,10 +119,10 @@ export function formatBlame(recordings: readonly FlightRecording[]): string {
   return `${[...taken, "", ...rows, "", ...verdict].join("\n")}\n`;
 }
 
-/** What a recording tells of the time after the first one of its failure is what the failure led to. */
+/** Events recorded after the first recording of a failure are consequences of the failure. */
 const AFTERMATH_MS = 1000;
 
-/** Older recordings than this, before the newest, belong to something else. */
+/** Recordings older than this, relative to the newest, belong to another failure. */
 const SAME_FAILURE_MS = 600_000;
 
 /** When the first process noticed that something was wrong. */
@@ -132,7 +132,7 @@ function failureTime(recordings: readonly FlightRecording[]): number {
   return Math.min(...times.filter((time) => newest - time < SAME_FAILURE_MS));
 }
 
-/** Every device once, as it was when something went wrong; a later recording of it counts more than an earlier one. */
+/** Every device once, as it was at the failure; a later recording of a device takes precedence over an earlier one. */
 function devicesOf(recordings: readonly FlightRecording[]): Map<number, Seen> {
   const until = failureTime(recordings) + AFTERMATH_MS;
   const seen = new Map<number, Seen>();
@@ -155,7 +155,7 @@ function arrivalsOf({ device, recording }: Seen): Arrival[] {
   });
 }
 
-/** Groups what devices came to by who should have come there together. */
+/** Groups arrivals by the devices that should have arrived together. */
 function meetingsOf(seen: ReadonlyMap<number, Seen>): Meeting[] {
   const meetings = new Map<string, Meeting>();
   for (const one of seen.values()) {
@@ -174,14 +174,14 @@ function meetingsOf(seen: ReadonlyMap<number, Seen>): Meeting[] {
   return [...meetings.values()];
 }
 
-/** What a program is called in all processes: each may have others of its own beside those that they run together. */
+/** The name of a program that all processes agree on: each may run programs of its own besides the shared ones. */
 function programKey({ recording }: Seen, id: number): string {
   return recording.programs.find((program) => program.id === id)?.agreement?.key ?? String(id);
 }
 
 type Finding = Pick<Blame, "devices" | "findings">;
 
-/** Processes that ran another program than most of the others where all must run the same one. */
+/** Processes that ran a different program from the majority where all must run the same one. */
 function findOtherProgram({ seen, list }: Scene): Finding | undefined {
   const places = new Map<string, Map<string, { name: string; devices: number[] }>>();
   for (const [device, { recording }] of seen) {
@@ -208,7 +208,7 @@ function findOtherProgram({ seen, list }: Scene): Finding | undefined {
   return undefined;
 }
 
-/** The first place at which members of a group came to different collectives, or one went on without coming. */
+/** The first point at which members of a group reached different collectives, or one continued without arriving. */
 function findDivergence(meetings: readonly Meeting[], scene: Scene): Finding | undefined {
   const found = meetings.flatMap((meeting) =>
     [...meeting.arrivals.values()].flatMap((arrivals) => {
@@ -220,7 +220,7 @@ function findDivergence(meetings: readonly Meeting[], scene: Scene): Finding | u
   return found.sort((a, b) => a.begin - b.begin)[0]?.finding;
 }
 
-/** Members that came to another collective than most of the others. */
+/** Members that reached a different collective from the majority. */
 function differenceAmong(arrivals: readonly Arrival[], { list }: Scene): Finding | undefined {
   const kinds = new Map<number, Arrival[]>();
   for (const arrival of arrivals) {
@@ -238,7 +238,7 @@ function differenceAmong(arrivals: readonly Arrival[], { list }: Scene): Finding
   };
 }
 
-/** Members that went past a collective to which the others came. */
+/** Members that went past a collective that the others reached. */
 function skippedBy(
   { program, members }: Meeting,
   arrivals: readonly Arrival[],
@@ -276,7 +276,7 @@ function wentPast(one: Seen, program: string, { record, collective }: Arrival): 
   });
 }
 
-/** Who is waited for and does not wait itself. */
+/** Devices that others wait for and that do not wait themselves. */
 function findAbsent(
   meetings: readonly Meeting[],
   { seen, list }: Scene,
@@ -308,7 +308,7 @@ function findAbsent(
   return { waiters, devices: culprits, findings };
 }
 
-/** What a device does instead of what others wait for. */
+/** What a device is doing instead of arriving where others wait for it. */
 function describeDoing(one: Seen | undefined): string {
   const place = one?.device.place ?? null;
   if (one !== undefined && one.late > 0) {

@@ -1,4 +1,4 @@
-/** The files of flight recorders: JSON, one for each process. The text is hostile input: every field is checked. */
+/** The files of flight recorders: JSON, one for each process. The content is untrusted: every field is checked. */
 
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -22,7 +22,7 @@ const kinds: readonly FlightRecord["kind"][] = ["run", "collective"];
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
 
-/** Throws unless a value has the form of a recording. */
+/** Throws unless a value has the shape of a recording. */
 export function checkRecording(recording: FlightRecording, caller: string): void {
   need("object", recording, "the recording", caller);
   need("object", recording.process, "the process of the recording", caller);
@@ -35,7 +35,7 @@ export function checkRecording(recording: FlightRecording, caller: string): void
   }
 }
 
-/** The text of a recording: records are lists of numbers, so that thousands of them stay small. */
+/** Serialises a recording; records are arrays of numbers, so that thousands of them stay small. */
 export function formatRecording(recording: FlightRecording): string {
   checkRecording(recording, "formatRecording");
   const devices = recording.devices.map((device) => ({
@@ -53,7 +53,7 @@ export function formatRecording(recording: FlightRecording): string {
   return `${JSON.stringify({ format, version, ...recording, devices })}\n`;
 }
 
-/** Reads the text of a recording. @param file the name used in error messages */
+/** Parses a recording. @param file the name used in error messages */
 export function parseRecording(text: string, file: string): FlightRecording {
   need("string", text, "text", "parseRecording");
   need("string", file, "file", "parseRecording");
@@ -67,14 +67,14 @@ export function parseRecording(text: string, file: string): FlightRecording {
   return reader.read(value);
 }
 
-/** Writes a recording, so that there is a whole file or none, and makes the folder of it. */
+/** Writes a recording atomically, and creates its folder. */
 export function writeRecording(path: string, recording: FlightRecording): void {
   need("path", path, "path", "writeRecording");
   checkRecording(recording, "writeRecording");
   mkdirSync(dirname(path), { recursive: true });
   const draft = join(dirname(path), `.${basename(path)}.${process.pid}`);
   try {
-    // A new file, so that nothing is written through a link that waits under this name.
+    // Creates a new file, so that nothing is written through an existing symbolic link of this name.
     writeFileSync(draft, formatRecording(recording), { flag: "wx" });
     renameSync(draft, path);
   } catch (error) {

@@ -3,7 +3,7 @@ import { describe } from "../../ir/describe.js";
 import type { DType } from "../../ir/dtype.js";
 import { formatMesh, type MeshAxis } from "../../ir/mesh.js";
 
-/** What of a collective all members must agree on. */
+/** The properties of a collective that all members must agree on. */
 export interface CollectiveIdentity {
   readonly kind: "allReduce" | "allGather" | "reduceScatter" | "permute" | "allToAll";
   readonly combine: "sum" | "max" | "min";
@@ -38,7 +38,7 @@ export function describeVersion({ name, fingerprint }: { name: string; fingerpri
   return `${JSON.stringify(name)} ${fingerprint.slice(0, SHOWN_DIGITS)}`;
 }
 
-/** A hash of 32 bits, with sign, of what a collective is; it differs where two collectives do, but for chance. */
+/** A signed 32-bit hash of a collective; different collectives have different hashes, barring collisions. */
 export function fingerprintOf(spec: CollectiveIdentity): number {
   need("object", spec, "spec", "fingerprintOf");
   // FNV-1a over UTF-16 units.

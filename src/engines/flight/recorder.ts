@@ -20,7 +20,7 @@ const KIND = { run: 1, collective: 2 } as const;
 /** How many records a device keeps. */
 export const FLIGHT_RECORDS = 2048;
 
-/** Longer rings would only take memory. */
+/** Maximum capacity of a ring. */
 const maxRecords = 2 ** 20;
 
 function capacityOf(ring: Float64Array): number {
@@ -61,19 +61,19 @@ export class FlightRecorder {
     this.count = ring[HEADER.count] ?? 0;
   }
 
-  /** Notes the start of a run and returns the record's number, for {@link end}. */
+  /** Records the start of a run and returns the record's number, for {@link end}. */
   beginRun(program: number, run: number): number {
     return this.begin(KIND.run, program, run, 0, -1);
   }
 
-  /** Notes the start of a collective and returns the record's number, for {@link end}. */
+  /** Records the start of a collective and returns the record's number, for {@link end}. */
   beginCollective(program: number, run: number, sequence: number, collective: number): number {
     return this.begin(KIND.collective, program, run, sequence, collective);
   }
 
-  /** Notes that something is over. */
+  /** Records the end of an event. */
   end(record: number): void {
-    // A record that many others have followed is not there any more.
+    // The record may have been overwritten by later ones.
     if (this.count - record > this.capacity) return;
     this.ring[offsetOf(record, this.capacity) + RECORD.end] = this.now();
   }
@@ -93,7 +93,7 @@ export class FlightRecorder {
   }
 }
 
-/** What a ring holds, oldest first. */
+/** The records in a ring, oldest first. */
 export function readFlightRing(ring: Float64Array): FlightRecord[] {
   checkRing(ring, "readFlightRing");
   const capacity = capacityOf(ring);

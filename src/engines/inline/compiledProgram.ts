@@ -18,52 +18,52 @@ import type { CodeMemory } from "../system/codeMemory.js";
 import { byteLength, type InlineMemory } from "./memory.js";
 
 /**
- * Elements of fewer bytes stay in arrays of the host, which are cheap to make and to collect, and are copied into
- * the memory and out of it for every run; copying so many costs less than watching a block.
+ * Values smaller than this many bytes stay in JavaScript arrays, which are cheap to create and to collect, and are
+ * copied into and out of the memory for every run; copying that little costs less than tracking a block.
  */
 const SMALL_BYTES = 4096;
 
-/** Programs whose runs need so little besides large values keep it, instead of taking it for every run. */
+/** Programs whose runs need at most this many bytes besides large values keep them allocated between runs. */
 const KEPT_BYTES = 16_384;
 
-/** What programs run on. */
+/** The environment that programs run in. */
 export interface InlineMachine {
   readonly memory: InlineMemory;
-  /** Where the machine code of kernels goes; undefined where all are WebAssembly. */
+  /** Memory for the machine code of kernels; undefined if all are WebAssembly. */
   readonly code: CodeMemory | undefined;
-  /** Makes a matrix product ready to be called with addresses. */
+  /** Prepares a matrix product to be called with addresses. */
   prepareGemm(step: GemmStep): PreparedGemm;
 }
 
-/** A value that a run puts somewhere: into a slot of the address table. */
+/** A value whose address a run writes into a slot of the address table. */
 interface Argument {
   readonly type: TensorType;
   readonly slots: readonly number[];
   readonly small: boolean;
-  /** Where a small one lies in the memory of a run. */
+  /** Where a small value lies in the memory of a run. */
   readonly offset: number;
 }
 
 const isSmall = (type: TensorType): boolean => byteLength(type) < SMALL_BYTES;
 
-/** What a value takes of the memory of a run. */
+/** The number of bytes that a value takes in the memory of a run. */
 const smallBytes = (type: TensorType): number => (isSmall(type) ? roundUp(byteLength(type)) : 0);
 
-/** A program whose kernels are ready to be called on this thread. */
+/** A program whose kernels can be called on this thread. */
 export class InlineProgram {
   private readonly runner: StepRunner;
   private readonly table: Uint32Array;
   private readonly inputs: readonly Argument[];
   private readonly outputs: readonly Argument[];
   private readonly arena: readonly { readonly slot: number; readonly offset: number }[];
-  /** What a run needs besides large values: small ones and intermediate values. */
+  /** The bytes a run needs besides large values: small values and intermediate values. */
   private readonly runBytes: number;
-  /** Where that is, if the program keeps it. */
+  /** The address of that memory, if the program keeps it allocated. */
   private readonly kept: number | undefined;
   private readonly memory: InlineMemory;
   private readonly modules: readonly LoadedModule[];
   private readonly watched: Watch;
-  /** A host callback that the program calls may run it again, for which its memory is not free. */
+  /** A host callback may run the program again while its memory is in use. */
   private isRunning = false;
 
   private constructor(
@@ -126,7 +126,7 @@ export class InlineProgram {
     });
   }
 
-  /** Makes a program ready; nothing when there is no room for its constants. */
+  /** Prepares a program; undefined if there is no memory for its constants. */
   static load(compiled: CompiledProgram, machine: InlineMachine): InlineProgram | undefined {
     const bytes = roundUp(compiled.constants.byteLength) + roundUp(4 * compiled.slots.length);
     const runBytes = [...compiled.inputs, ...compiled.outputs].reduce(
@@ -137,7 +137,7 @@ export class InlineProgram {
     return own && new InlineProgram(compiled, machine, own);
   }
 
-  /** Runs the program; nothing when there is no room for its values, or while it runs already. */
+  /** Runs the program; undefined if there is no memory for its values, or while it is already running. */
   run(inputs: readonly MovableTensor[]): HostTensor[] | undefined {
     const { memory } = this;
     if (this.isRunning || !this.moveIn(inputs)) return undefined;
@@ -153,7 +153,7 @@ export class InlineProgram {
       for (const block of taken) memory.release(block);
       return undefined;
     }
-    // What a run uses is held until its end, so that addresses stay what they are.
+    // Blocks used by a run are held until its end, so that their addresses stay valid.
     this.fillTable(inputs, scratch, places);
     this.isRunning = true;
     try {
@@ -172,14 +172,14 @@ export class InlineProgram {
     return results.map((data, o) => ({ type: at(this.outputs, o).type, data }));
   }
 
-  /** Gives the program's memory back; it is not run again. */
+  /** Releases the program's memory; it must not be run again. */
   release(): void {
     this.watched.forget();
     this.memory.release(this.own);
     unloadKernels(this.modules, this.machine.code);
   }
 
-  /** Puts large inputs into the memory, for good; returns whether there was room. */
+  /** Moves large inputs into the memory permanently; returns whether there was room. */
   private moveIn(inputs: readonly MovableTensor[]): boolean {
     return this.inputs.every(({ small, type }, i) => {
       const tensor = at(inputs, i);

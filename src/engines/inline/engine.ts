@@ -21,19 +21,25 @@ import { KernelFunctions } from "./kernelFunctions.js";
 import { InlineMemory } from "./memory.js";
 import { addsFloats, compilingCost, interpretedElements } from "./work.js";
 
-/** How an inline engine is made. */
+/** Options of an inline engine. */
 export interface InlineEngineOptions {
-  /** How many devices it simulates; as many as a mesh asks for unless said otherwise. */
+  /** How many devices it simulates; by default as many as a mesh asks for. */
   readonly numDevices?: number;
-  /** The memory for large tensors in bytes, address space at first; 4 GiB. Beyond it arrays of the host hold them. */
+  /**
+   * Memory for large tensors in bytes, initially only address space; 4 GiB by default. When it is full, JavaScript
+   * arrays hold them.
+   */
   readonly memoryBytes?: number;
-  /** How much interpreting a program may cost before it is compiled, in what compiling costs: 1; 0 compiles at once. */
+  /**
+   * How much interpreting a program may cost before it is compiled, as a multiple of the cost of compiling: 1 by
+   * default; 0 compiles at once.
+   */
   readonly patience?: number;
 }
 
 /**
- * Opens an engine that computes on the calling thread: by compiled kernels what is worth compiling, by the
- * interpreter what is not, and programs of several devices, which it simulates.
+ * Opens an engine that computes on the calling thread: programs worth compiling run as kernels; others, and programs
+ * for several devices, which it simulates, are interpreted.
  */
 export function createInlineEngine(options: InlineEngineOptions = {}): InlineEngine {
   return new InlineEngine(options);
@@ -49,26 +55,28 @@ export class InlineEngine extends LocalEngine implements Engine {
     this.kernels = kernels;
   }
 
-  /** How often programs were run by kernels and by the interpreter, and the memory that large tensors take. */
+  /** How often programs ran as kernels and in the interpreter, and the memory that large tensors take. */
   get statistics(): InlineStatistics {
     return this.kernels.statistics;
   }
 }
 
-/** What an inline engine did. */
+/** Statistics of an inline engine. */
 export interface InlineStatistics {
   readonly compiledRuns: number;
   readonly interpretedRuns: number;
   readonly usedBytes: number;
 }
 
-/** Programs of more elements run as machine code where there is some: calling WebAssembly takes less time. */
+/** Programs of more elements run as machine code if available; below, calling WebAssembly is faster. */
 const NATIVE_ELEMENTS = 8192;
 
-/** The share of what compiling costs from which on a program with sums is compiled at once, and below which never. */
+/**
+ * A program that sums floats is compiled at once if interpreting it costs at least this share of compiling, else never.
+ */
 const SHARE_OF_SUMS = 1 / 32;
 
-/** What kernels need, made when the first program is compiled. */
+/** What kernels need, created when the first program is compiled. */
 interface Machine extends InlineMachine {
   readonly features: WasmFeatures;
   /** The widest vectors of machine code for kernels. */
@@ -76,10 +84,10 @@ interface Machine extends InlineMachine {
 }
 
 /**
- * Chooses for each run between kernels and the interpreter, by one rule: a program is compiled as soon as
- * interpreting it would have cost as much as compiling it costs. So a large one is compiled at once, a small one
- * when it has come often, and nothing takes longer than twice the better of both. Only for programs that add floats
- * up, which kernels do in another order, their size alone decides: results do not depend on what ran before.
+ * Chooses for each run between kernels and the interpreter, by one rule: a program is compiled once interpreting it
+ * would have cost as much as compiling it. So a large program is compiled at once, a small one after enough runs, and
+ * nothing takes longer than twice the better of both. For programs that sum floats, which kernels do in another order,
+ * only their size decides, so that results do not depend on what ran before.
  */
 class Kernels implements Evaluator {
   compiledRuns = 0;
@@ -105,7 +113,7 @@ class Kernels implements Evaluator {
     const elements = interpretedElements(program);
     const worth = (this.options.patience ?? 1) * compilingCost(program);
     let left = isLocal ? worth : Number.POSITIVE_INFINITY;
-    // What kernels compute otherwise is computed in one way from the first run on.
+    // If kernels would give different results, the choice is the same from the first run on.
     if (isLocal && addsFloats(program))
       left = elements >= worth * SHARE_OF_SUMS ? 0 : Number.POSITIVE_INFINITY;
     let compiled: InlineProgram | undefined;
@@ -114,7 +122,7 @@ class Kernels implements Evaluator {
         left -= elements;
         if (left <= 0) {
           compiled ??= this.load(program, options, elements);
-          // Without room for it now, it is not compiled again for every run.
+          // If there is no memory for it now, it is not compiled again for every run.
           if (compiled === undefined) left = worth;
           const results = compiled?.run(inputs.map((row) => at(row, 0)));
           if (results) {
@@ -148,7 +156,7 @@ class Kernels implements Evaluator {
     const { machine } = this;
     const results = runSpmd(program, mesh, inputs, limitLoops(), this.functions.evaluate);
     if (typeof machine !== "object") return results;
-    // What the interpreter only passes on may lie in memory that belongs to an input.
+    // Results that the interpreter passes through unchanged may share memory with an input.
     const owned = (tensor: HostTensor) =>
       machine.memory.holds(tensor.data) ? { type: tensor.type, data: tensor.data.slice() } : tensor;
     return results.map((row) => row.map(owned));
@@ -185,7 +193,7 @@ class Kernels implements Evaluator {
     };
   }
 
-  /** Who multiplies, found when the first product comes. */
+  /** Which implementation multiplies matrices, determined at the first product. */
   private gemm(): GemmChoice {
     this.gemmChoice ??= chooseGemm(undefined);
     return this.gemmChoice;
@@ -200,7 +208,7 @@ class Kernels implements Evaluator {
   }
 }
 
-/** Whether a program has products of bfloat16: only then is it asked who multiplies, which takes milliseconds. */
+/** Whether a program has bfloat16 products: only then is the implementation determined, which takes milliseconds. */
 function multipliesBfloat16(program: Program): boolean {
   return someEqn(program, ({ op, ins }) => op === "dotGeneral" && at(ins, 0).type.dtype === "bfloat16");
 }

@@ -7,10 +7,10 @@ import type { MovableTensor } from "../localEngine.js";
 import { type Lanes, takeLane } from "../reference/rule.js";
 import type { HostTensor } from "../reference/tensor.js";
 
-/** The elements that go through a kernel at once: few enough to be copied in and out in no time. */
+/** The number of elements that go through a kernel at once: few enough that copying them takes negligible time. */
 const CHUNK = 512;
 
-/** What runs a compiled program; nothing where there is no room for it. */
+/** Runs a compiled program; undefined if there is no memory for it. */
 export interface ChunkProgram {
   run(inputs: readonly MovableTensor[]): HostTensor[] | undefined;
   release(): void;
@@ -19,16 +19,16 @@ export interface ChunkProgram {
 const isFunction = (op: OpName): op is ScalarFunction => Object.hasOwn(scalarFunctions, op);
 
 /**
- * Functions such as e^x for the interpreter, computed by the kernels that compiled programs have: a program gives the
- * same bits before it is compiled and afterwards. Those of float64 are the same without it.
+ * Functions such as e^x for the interpreter, computed by the kernels of compiled programs: a program gives the same
+ * bits before and after it is compiled. Functions of float64 agree without it.
  */
 export class KernelFunctions {
   private readonly programs = new Map<string, ChunkProgram | undefined>();
 
-  /** @param load compiles a program; nothing where that is not possible */
+  /** @param load compiles a program; returns undefined if that is not possible */
   constructor(private readonly load: (program: Program) => ChunkProgram | undefined) {}
 
-  /** What an equation computes on all lanes, or nothing where it is not for kernels. */
+  /** The result of an equation on all lanes, or undefined if kernels do not compute it. */
   readonly evaluate = (
     op: OpName,
     ins: readonly Lanes[],
@@ -42,14 +42,14 @@ export class KernelFunctions {
     const rows = at(ins, 0).map((_, lane) => takeLane(ins, lane));
     const first = inChunks(program, at(rows, 0), type);
     const lanes = rows.map((row, lane) => {
-      // Devices that hold the very same operands share a result.
+      // Devices that hold identical operands share a result.
       const isShared = lane === 0 || row.every((tensor, i) => tensor === at(rows, 0)[i]);
       return isShared ? first : inChunks(program, row, type);
     });
     return lanes.every((tensor) => tensor !== undefined) ? [lanes] : undefined;
   };
 
-  /** Gives back what the kernels take; nothing is computed any more. */
+  /** Releases the kernels' memory; nothing can be computed afterwards. */
   release(): void {
     for (const program of this.programs.values()) program?.release();
     this.programs.clear();
@@ -66,7 +66,7 @@ export class KernelFunctions {
   }
 }
 
-/** Runs a program of one chunk over operands of any size; a scalar stands beside every element. */
+/** Runs a program of one chunk over operands of any size; scalars are broadcast. */
 function inChunks(
   program: ChunkProgram,
   operands: readonly HostTensor[],

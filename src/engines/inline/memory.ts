@@ -6,29 +6,29 @@ import { HighWaterMark, reclaim, type Watch, watch } from "../../ir/reclaim.js";
 import { sizeOf, type TensorType } from "../../ir/shape.js";
 import { type Block, Heap, roundUp } from "../memory/heap.js";
 
-/** How much may be in use before the arrays that nothing reaches are looked for. */
+/** How much may be in use before unreachable arrays are collected. */
 const RECLAIM_THRESHOLD_BYTES = 256 * 1024 * 1024;
 
 const PAGE = 65536;
 const MAX_PAGES = 65536;
 /** Less address space than this is not worth having. */
 const MIN_PAGES = (64 * 1024 * 1024) / PAGE;
-/** Bytes after the last block, which kernels may read but nobody owns. */
+/** Bytes after the last block, which kernels may read but which belong to no block. */
 const TAIL = 1024;
 
 /**
- * The memory that kernels on the calling thread compute in: scratch for matrix products, then a heap of arrays,
- * programs and intermediate values. It is address space of a fixed size, so that views of it never change, and
- * pages become real when they are first touched.
+ * The memory in which kernels on the calling thread compute: scratch for matrix products, then a heap of arrays,
+ * programs and intermediate values. It is address space of a fixed size, so that views of it stay valid; pages are
+ * committed when they are first touched.
  *
- * An array is a view of its block and keeps it: the block is given back when the view is unreachable, or at once
- * by {@link InlineMemory.free}. When there is no room, callers keep their elements in arrays of the host.
+ * An array is a view of its block and keeps it alive: the block is released when the view is unreachable, or at once by
+ * {@link InlineMemory.free}. When there is no room, callers keep their elements in JavaScript arrays.
  */
 export class InlineMemory {
   /** Where matrix products pack their operands. */
   readonly gemmScratch = 0;
   readonly bytes: Uint8Array;
-  /** The buffer of the memory, which asking the memory for takes longer. */
+  /** The buffer of the memory, cached because reading the property is slower. */
   private readonly buffer: ArrayBufferLike;
   /** How many requests in a row found no room. */
   private refused = 0;
@@ -44,13 +44,13 @@ export class InlineMemory {
     this.mark = new HighWaterMark(Math.min(RECLAIM_THRESHOLD_BYTES, this.heap.capacity / 4));
   }
 
-  /** Takes address space, 4 GiB or what the system grants; nothing where that is too little. */
+  /** Reserves address space, 4 GiB or what the system grants; undefined if that is too little. */
   static reserve(mostBytes = MAX_PAGES * PAGE): InlineMemory | undefined {
     for (let pages = Math.floor(mostBytes / PAGE); pages >= MIN_PAGES; pages = Math.floor(pages / 2)) {
       try {
         return new InlineMemory(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }));
       } catch {
-        // Half of it may be granted.
+        // The system may grant half of it.
       }
     }
     return undefined;
@@ -66,7 +66,7 @@ export class InlineMemory {
     return data.buffer === this.buffer;
   }
 
-  /** Takes a block, giving back what nothing reaches if it must; nothing when there is no room. */
+  /** Allocates a block, collecting unreachable ones if necessary; undefined when out of memory. */
   allocate(bytes: number): Block | undefined {
     this.mark.check(() => this.heap.used);
     const block = this.heap.allocate(bytes) ?? this.reclaimed(bytes);
@@ -74,7 +74,7 @@ export class InlineMemory {
     return block;
   }
 
-  /** Looks for what nothing reaches, ever more rarely while that does not help. */
+  /** Collects unreachable blocks, less and less often while that does not help. */
   private reclaimed(bytes: number): Block | undefined {
     const isPowerOfTwo = (this.refused & (this.refused - 1)) === 0;
     this.refused++;
@@ -83,18 +83,18 @@ export class InlineMemory {
     return this.heap.allocate(bytes);
   }
 
-  /** Copies bytes from one address to another, many times faster than arrays on shared memory do. */
+  /** Copies bytes from one address to another, many times faster than typed arrays on shared memory. */
   copy(target: number, source: number, bytes: number): void {
     this.copyBytes ??= instantiateCopy(this.memory);
     this.copyBytes(target, source, bytes);
   }
 
-  /** Gives a block back. */
+  /** Releases a block. */
   release(block: Block): void {
     this.heap.release(block, 0);
   }
 
-  /** The elements in a block as an array, which owns the block from now on. */
+  /** The elements of a block as an array, which owns the block from now on. */
   adopt(type: TensorType, block: Block): HostData {
     const data = viewHost(type.dtype, this.buffer, block.address, sizeOf(type.shape));
     const { heap } = this;
@@ -102,7 +102,7 @@ export class InlineMemory {
     return data;
   }
 
-  /** A copy of an array's elements here; nothing when there is no room. */
+  /** Copies an array's elements into the memory; undefined when out of memory. */
   moveIn(type: TensorType, data: HostData): HostData | undefined {
     const block = this.allocate(byteLength(type));
     if (block === undefined) return undefined;
@@ -111,7 +111,7 @@ export class InlineMemory {
     return moved;
   }
 
-  /** Gives the block of an array back; of one that lies elsewhere nothing. */
+  /** Releases the block of an array; does nothing if the array lies elsewhere. */
   free(data: HostData): void {
     const owned = this.blocks.get(data);
     if (owned === undefined) return;

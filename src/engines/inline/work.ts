@@ -13,12 +13,13 @@ import {
 import { sizeOf } from "../../ir/shape.js";
 
 /**
- * What compiling a program costs, in elements that the interpreter computes meanwhile: 2 ms for a program, 0.2 ms
- * for each equation, at 25 to 40 ns for an element. A program of one equation is worth compiling from 64 Ki elements.
+ * The cost of compiling a program, in elements that the interpreter computes in that time: 2 ms for a program, 0.2 ms
+ * for each equation, at 25 to 40 ns for an element. A program of one equation is worth compiling from 64 Ki elements
+ * on.
  */
 const ELEMENTS = { perProgram: 56 * 1024, perEquation: 8 * 1024 } as const;
 
-/** What compiling a program costs, in interpreted elements; loops make code only once. */
+/** The cost of compiling a program, in interpreted elements; loop bodies are compiled once. */
 export function compilingCost(program: Program): number {
   let cost = ELEMENTS.perProgram;
   forEachEqn(program, () => {
@@ -27,12 +28,12 @@ export function compilingCost(program: Program): number {
   return cost;
 }
 
-/** The elements that interpreting a program once computes; the bodies of `while` count once. */
+/** The number of elements that interpreting a program once computes; the bodies of `while` count once. */
 export function interpretedElements(program: Program): number {
   return program.eqns.reduce((sum, eqn) => sum + elementsOf(eqn), 0);
 }
 
-/** How often each run of a control op runs its programs, as far as that is known. */
+/** How often each run of a control-flow op runs its bodies, as far as known. */
 const timesRun: { readonly [K in ControlOp]: (params: OpParams[K]) => number } = {
   scan: ({ length }) => length,
   while: () => 1,
@@ -56,7 +57,7 @@ function elementsOf(eqn: Eqn): number {
   return Math.max(0, ...sizes);
 }
 
-/** Whether a program adds floats up, which the interpreter does in float64 and kernels in another order. */
+/** Whether a program sums floats, which the interpreter does in float64 and kernels in another order. */
 export function addsFloats(program: Program): boolean {
   return someEqn(program, (eqn) => {
     if (!eqn.outs.some(({ type }) => isFloat(type.dtype))) return false;

@@ -54,7 +54,7 @@ import { checkRuntime } from "../workers/runtime.js";
 import { WorkerPool } from "../workers/workerPool.js";
 import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
 
-/** So many programs may be loaded before those that nothing can run any more are looked for. */
+/** How many programs may be loaded before unreachable ones are collected. */
 const RECLAIM_THRESHOLD_PROGRAMS = 128;
 
 /**
@@ -82,7 +82,7 @@ export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngin
   return new ThreadsEngine(options);
 }
 
-/** Every device is a thread; more of them are in no machine. */
+/** Every device is a thread; no machine supports more. */
 const maxThreads = 1024;
 
 /** Users hold its buffers as those of any engine. */
@@ -100,10 +100,10 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
   private readonly crowded: boolean;
   private readonly gemm: GemmChoice;
   private readonly kernels: KernelChoice | undefined;
-  /** Where the machine code of all programs is. */
+  /** The machine code of all programs. */
   private readonly code: CodeMemory | undefined;
   private readonly threads: number;
-  /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
+  /** Programs take memory in the workers that is not accounted for, so their number has its own threshold. */
   private readonly programMark = new HighWaterMark(RECLAIM_THRESHOLD_PROGRAMS);
   private numUnloading = 0;
 
@@ -141,7 +141,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
       entry: workerEntry(part?.entry ?? new URL("./worker.js", import.meta.url)),
       extra: part?.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
-      // Devices of other processes, for which all of this one may wait, can be busy with something else.
+      // Devices of other processes, for which all of this process may wait, can be busy with something else.
       ...(part ? { deadlockMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS } : {}),
       describe: (device, program, step) => this.describe(device, program, step),
       answer: (device, program, step) => this.answer(device, program, step),
@@ -219,7 +219,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     return new ThreadsExecutable(this, loaded, options, pool, target.memories, () => this.unload(loaded));
   }
 
-  /** @internal Calls the host callbacks that devices wait for, while the main thread waits for something else. */
+  /** @internal Runs pending host callbacks while the main thread waits for something else. */
   look(): void {
     this.pool.look();
   }
@@ -231,7 +231,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     return { pool, memories, layout, features, gemm, crowded, code: this.code, planStaging };
   }
 
-  /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
+  /** Moves all devices to other memories, with their contents; programs are loaded again. */
   private move(layout: MemoryLayout, before: AddressType): void {
     const { pool, target } = this;
     const moveModule = moveModuleFor(layout.addressType);
@@ -255,7 +255,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
       this.memory.bytesOf(device).set(source, memory.addressOf(quiet));
       return new ThreadsBuffer(this, type, device, memory, quiet, 0);
     }
-    // What is free is still used by earlier runs: the device copies the elements in when those are over.
+    // Earlier runs still use the free memory: the device copies the elements in when they have finished.
     const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
     const bytes = source.slice();
     const message = { kind: "upload", address: memory.addressOf(allocation), bytes } as const;
@@ -306,7 +306,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     if (device === source.device) {
       allocation.lastUse = command;
     } else {
-      // The other device's commands are in no order with those of the source, so the source has to stay.
+      // The other device's commands are not ordered with those of the source, so the source must stay alive.
       allocation.readers++;
       pool.afterwards([{ device, command }], () => from.endRead(allocation));
     }
@@ -315,7 +315,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
 
   protected async end(): Promise<void> {
     await this.pool.close();
-    // A device that does not end in time may still be in the middle of a kernel.
+    // A device that does not end in time may still be running a kernel.
     void this.pool.allExited.then(() => {
       this.code?.release();
       this.memory.discard();
@@ -407,7 +407,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     });
   }
 
-  /** Gives back what unreachable tensors and programs take, and what the devices do not need any more. */
+  /** Releases unreachable tensors and programs, and memory the devices no longer need. */
   private relieve(): void {
     reclaim();
     if (!this.pool.failure) this.pool.drain();

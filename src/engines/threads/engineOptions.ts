@@ -5,33 +5,33 @@ import type { GemmKind } from "../products/gemmChoice.js";
 import type { Fault } from "../protocol/faults.js";
 import type { StagingPlanner } from "../workers/programs.js";
 
-/** How a threads engine is made. */
+/** Options of a threads engine. */
 export interface ThreadsEngineOptions {
-  /** How many devices, each a worker thread. */
+  /** The number of devices, each a worker thread. */
   readonly numDevices: number;
   /**
-   * The most memory of each device in bytes; address space, which becomes real memory when it is used. By default
-   * devices grow as they need, until they have taken together what was free when the engine was opened: of the
-   * machine, of its container, and of the address space that `ulimit -v` leaves.
+   * Maximum memory of each device in bytes; it is address space, committed when it is used. By default devices grow on
+   * demand, until together they have taken what was free when the engine was opened: of the machine, of its container,
+   * and of the address space that `ulimit -v` leaves.
    */
   readonly memoryBytes?: number;
-  /** For how long a device may compute without beginning a new step before it counts as failed; 120 000 ms. */
+  /** How long a device may compute without beginning a new step before it counts as failed; 120 000 ms by default. */
   readonly deadlineMs?: number;
   /**
-   * Who multiplies matrices: machine code of our own, a BLAS library of the system, or WebAssembly. By default what
-   * the environment variable `SHARDWISE_GEMM` says, else the first of them that there is.
+   * Which implementation multiplies matrices: our machine code, a BLAS library of the system, or WebAssembly. By
+   * default `SHARDWISE_GEMM`, or else the first of them that is available.
    */
   readonly gemm?: GemmKind;
   /**
-   * How many threads compute for a device, its own included: they share its large matrix products and kernels,
-   * whose results do not depend on their number. By default those for which there are cores, where products are
-   * machine code of our own; else 1.
+   * How many threads compute for a device, its own included: they share its large matrix products and kernels, whose
+   * results do not depend on their number. By default as many as there are cores for if products are our machine code,
+   * else 1.
    */
   readonly threadsPerDevice?: number;
   /**
-   * Whether each thread stays on a processor of its own, where there are enough of them and the system lets it (Linux).
-   * Good for programs that have the machine to themselves; two that pin to the same processors take turns. By default
-   * what `SHARDWISE_PIN=1` says.
+   * Whether each thread is pinned to its own processor, if there are enough and the system permits it (Linux). Useful
+   * for programs that have the machine to themselves; two that pin to the same processors take turns. Off by default,
+   * unless `SHARDWISE_PIN=1`.
    */
   readonly pinned?: boolean;
 }
@@ -42,20 +42,20 @@ export interface ThreadsEngineInfo extends EngineInfo {
   readonly memoryBytes: number;
   /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
   readonly memoryLayout: LayoutKind;
-  /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16. */
+  /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16 GiB. */
   readonly addressBits: 32 | 64;
-  /** Who multiplies matrices, for example `native AVX-512`, or `native AVX-512 (bfloat16: AMX)`. */
+  /** Which implementation multiplies matrices, for example `native AVX-512`, or `native AVX-512 (bfloat16: AMX)`. */
   readonly gemm: string;
-  /** Who computes fused kernels, for example `native AVX-512`. */
+  /** Which implementation computes fused kernels, for example `native AVX-512`. */
   readonly kernels: string;
-  /** What the host's WebAssembly can do. */
+  /** What the runtime's WebAssembly supports. */
   readonly wasm: WasmFeatures;
   readonly numCores: number;
   /** How many threads share the large steps of a device, its own included. */
   readonly threadsPerDevice: number;
 }
 
-/** Things only tests may ask for. */
+/** Options for tests only. */
 export interface TestOptions {
   readonly faults?: readonly Fault[];
   readonly layout?: LayoutKind;
@@ -64,7 +64,7 @@ export interface TestOptions {
 }
 
 /**
- * What makes a threads engine the part of a larger one that this process holds.
+ * Makes a threads engine the part of a larger engine that this process holds.
  *
  * @internal
  */
@@ -72,11 +72,11 @@ export interface PartOptions {
   /** The module that workers start from, and what it needs besides. */
   readonly entry: URL;
   readonly extra: unknown;
-  /** The number that messages give this process's first device. */
+  /** The number of this process's first device in messages. */
   readonly firstDevice: number;
   /** How many cores this process has. */
   readonly numCores: number;
-  /** The share of the machine's memory that this process may have. */
+  /** The share of the machine's memory that this process may take. */
   readonly memoryShare: number;
   readonly planStaging: StagingPlanner;
 }

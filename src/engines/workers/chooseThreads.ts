@@ -4,7 +4,7 @@ import type { GemmChoice } from "../products/gemmChoice.js";
 import { MAX_THREADS } from "../protocol/crew.js";
 import { allowedCores } from "../system/pinning.js";
 
-/** What decides how many threads an engine has and where they run. */
+/** What determines how many threads an engine has and where they run. */
 export interface ThreadChoices {
   readonly numDevices: number;
   readonly threadsPerDevice?: number;
@@ -29,7 +29,7 @@ export function chooseThreads(
   return threadsPerDevice;
 }
 
-/** A processor for every thread, or none at all. */
+/** A processor for every thread, or none for any. */
 export function chooseCores(
   { pinned = process.env.SHARDWISE_PIN === "1" }: ThreadChoices,
   count: number,

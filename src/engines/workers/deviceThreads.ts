@@ -1,4 +1,4 @@
-/** How the threads of an engine start, and how they end: by themselves where that is possible. */
+/** How the threads of an engine start and end; they end themselves if possible. */
 import { at, range } from "../../ir/shape.js";
 import type { HelperMessage, HelperSetup } from "../devices/helper.js";
 import type { WorkerMessage, WorkerSetup } from "../devices/messages.js";
@@ -9,22 +9,22 @@ import { type CrewMemory, dismissHelpers, newCrewMemory } from "../protocol/crew
 import { startThread, type Thread } from "./thread.js";
 
 /**
- * How long threads have to end by themselves. Whoever is ended from outside while native code calls back into
- * JavaScript, as koffi does when it binds functions, takes the whole process down.
+ * How long threads have to end themselves, in milliseconds. Terminating a thread while native code calls back into
+ * JavaScript, as koffi does when it binds functions, crashes the whole process.
  */
 const GRACE_MS = 1000;
 
-/** How long those have that are still loading their code, which they cannot break off. */
+/** The same for threads that are still loading their code, which they cannot interrupt. */
 const START_GRACE_MS = 10_000;
 
-/** The engines with threads that may be in native code when the process ends. */
+/** Engines with threads that may be in native code when the process exits. */
 const living = new Set<DeviceThreads>();
 
 function letThreadsEnd(): void {
   for (const threads of living) threads.leave();
 }
 
-/** What every worker is given besides its own words. */
+/** What every worker gets besides its own words. */
 export type SharedSetup = Omit<
   WorkerSetup,
   "device" | "control" | "commands" | "scratch" | "crew" | "flight"
@@ -35,19 +35,19 @@ export interface DeviceThreadsOptions {
   readonly numDevices: number;
   readonly entry: URL;
   readonly setup: SharedSetup;
-  /** What the entry point needs besides. */
+  /** Additional data for the entry point. */
   readonly extra?: unknown;
-  /** Where each device has its scratch memory. */
+  /** The scratch memory of each device. */
   readonly scratch: readonly number[];
 }
 
-/** Told why a thread of a device cannot go on; also when it ends because it should. */
+/** Called with the reason when a thread of a device cannot continue, and also when it ends as intended. */
 export type ThreadFailed = (device: number, reason: string, cause: unknown) => void;
 
 /** The threads of one device. */
 interface Threads {
   readonly own: Thread;
-  /** What the device shares with its helpers, which start when there is something to help with. */
+  /** What the device shares with its helpers, which are started on demand. */
   readonly crew: CrewMemory | undefined;
   helpers: readonly Thread[];
   /** Where its commands are written. */
@@ -66,7 +66,7 @@ export class DeviceThreads {
     private readonly failed: ThreadFailed,
   ) {
     this.devices = range(options.numDevices).map((device) => this.start(device));
-    // Before whatever else ends with the process: threads may be about to use it.
+    // Registered before other exit handlers: threads may be about to use what those release.
     if (living.size === 0) process.prependListener("exit", letThreadsEnd);
     living.add(this);
   }
@@ -81,12 +81,12 @@ export class DeviceThreads {
     return at(this.devices, device).flight;
   }
 
-  /** @param given buffers of the message that this thread does not need any more */
+  /** @param given transferable buffers of the message */
   post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[]): void {
     at(this.devices, device).own.port.postMessage(message, given);
   }
 
-  /** Sends a message to the threads that help a device, which are started by the first. */
+  /** Sends a message to a device's helpers, which the first message starts. */
   tellHelpers(device: number, message: HelperMessage): void {
     const threads = at(this.devices, device);
     const { crew } = threads;
@@ -100,7 +100,7 @@ export class DeviceThreads {
     for (const { port } of threads.helpers) port.postMessage(message);
   }
 
-  /** Lets the devices keep the process alive, or no longer. */
+  /** Lets the devices keep the process alive, or not. */
   keepAlive(isNeeded: boolean): void {
     for (const { own } of this.devices) {
       if (isNeeded) own.worker.ref();
@@ -108,19 +108,19 @@ export class DeviceThreads {
     }
   }
 
-  /** Ends when the devices' own threads have ended. */
+  /** Settles when the devices' own threads have ended. */
   get exited(): Promise<unknown> {
     return Promise.all(this.devices.map(({ own }) => own.exited));
   }
 
-  /** Ends when no thread can run anything any more. */
+  /** Settles when no thread can run any more. */
   get allExited(): Promise<unknown> {
     return Promise.all(
       this.devices.flatMap(({ own, helpers }) => [own, ...helpers].map(({ exited }) => exited)),
     );
   }
 
-  /** Asks all threads to end, and ends those that do not in time. */
+  /** Asks all threads to end, and terminates those that do not in time. */
   end(): void {
     this.dismiss();
     const force = [GRACE_MS, START_GRACE_MS].map((patience) =>
@@ -133,7 +133,7 @@ export class DeviceThreads {
     });
   }
 
-  /** Asks all threads to end and waits for those of devices, without the event loop, as the process ends. */
+  /** Asks all threads to end and waits for those of devices, without the event loop, when the process exits. */
   leave(): void {
     this.dismiss();
     const begin = performance.now();
@@ -175,7 +175,7 @@ export class DeviceThreads {
       entry: this.options.entry,
       name: `shardwise device ${device}, helper ${index}`,
       data: { role: "helper", setup },
-      failed: (reason, cause) => this.failed(device, `a thread that helps it ${reason}`, cause),
+      failed: (reason, cause) => this.failed(device, `its helper thread ${reason}`, cause),
     });
   }
 
@@ -184,7 +184,7 @@ export class DeviceThreads {
     for (const { crew } of this.devices) if (crew) dismissHelpers(crew);
   }
 
-  /** Ends the threads of devices that had so long to end by themselves. */
+  /** Terminates the devices' threads that have not ended themselves in time. */
   private terminate(patience: number): void {
     this.devices.forEach(({ own, helpers }, device) => {
       if (patience < this.patienceFor(device)) return;

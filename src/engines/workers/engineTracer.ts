@@ -14,7 +14,7 @@ interface Traced {
   describe(device: number, program: number, step: number): FailurePlace;
 }
 
-/** Asks the devices of an engine to record their steps, and tells what they were. */
+/** Makes the devices of an engine record their steps, and reports them. */
 export class EngineTracer implements Tracer {
   private buffers: readonly Float64Array[] | undefined;
 

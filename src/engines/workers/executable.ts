@@ -7,25 +7,25 @@ import type { LoadedProgram as Loaded, Rows } from "../shell.js";
 import type { LoadedProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
 
-/** One run on one device, before anything is sent. */
+/** One run on one device, before anything has been sent. */
 interface Launch {
   readonly device: number;
   readonly inputs: readonly ThreadsBuffer[];
   readonly outputs: readonly Allocation[];
-  /** Inputs that are overwritten although a download still wants them: they get memory of their own first. */
+  /** Inputs that are overwritten although a download still needs them: they get new memory first. */
   readonly copies: readonly { readonly index: number; readonly to: Allocation }[];
 }
 
-/** A program that is loaded on the devices of its mesh. */
+/** A program loaded on the devices of its mesh. */
 export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
   private readonly caller: string;
   private readonly donated: readonly boolean[];
-  /** For every input the output that takes its memory over. */
+  /** The output that reuses each input's memory. */
   private readonly heirs = new Map<number, number>();
 
   /**
    * @param owner the engine whose buffers it makes
-   * @param unload makes the devices forget the program
+   * @param unload removes the program from the devices
    */
   constructor(
     private readonly owner: object,

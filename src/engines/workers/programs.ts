@@ -28,35 +28,35 @@ import type { CodeMemory } from "../system/codeMemory.js";
 import { compileWasmModule } from "../system/v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
-/** A program that lies on devices, as the main thread knows it. */
+/** A program loaded on devices, as the main thread sees it. */
 export interface LoadedProgram {
   readonly id: number;
   readonly name: string;
   compiled: CompiledProgram;
-  /** The engine's number of the device at every position of the mesh. */
+  /** The engine's device number at every position of the mesh. */
   readonly numbers: readonly number[];
   readonly locations: DeviceLocations;
   /** The mesh positions whose devices are in this process, ascending. */
   readonly positions: readonly number[];
   /** The device at each of these positions. */
   readonly devices: readonly number[];
-  /** What every step does, by its number. */
+  /** A description of every step, by its number. */
   readonly steps: readonly LoadedStep[];
   /** Memory for constants, address table and staging at each of these positions. */
   allocations: readonly Allocation[];
   /** The kernels, compiled. */
   modules: readonly LoadedModule[];
-  /** Compiles it for memories with other addresses; a program without kernels is the same for all. */
+  /** Compiles it for memories with other addresses; a program without kernels does not depend on them. */
   readonly recompile: ((addressType: AddressType) => CompiledProgram) | undefined;
   /** Whether it has steps that the threads of a device share. */
   readonly isShared: boolean;
   /** The words that its collectives share since it was last sent. */
   words: Int32Array;
-  /** Where the device at each of these positions hands values to host callbacks. */
+  /** Where the device at each of these positions passes values to host callbacks. */
   readonly calls: readonly (Uint8Array | undefined)[];
 }
 
-/** What messages and traces say of a step. */
+/** The description of a step in messages and traces. */
 export interface LoadedStep {
   readonly kind: Step["op"];
   readonly ops: StepInfo["ops"];
@@ -69,17 +69,17 @@ export interface LoadTarget {
   readonly memories: readonly DeviceMemory[];
   readonly layout: MemoryLayout;
   readonly features: WasmFeatures;
-  /** Who multiplies on the devices. */
+  /** Which implementation multiplies matrices on the devices. */
   readonly gemm: GemmChoice;
   /** Whether there are more workers than cores. */
   readonly crowded: boolean;
-  /** Where the machine code of kernels goes; undefined where all are WebAssembly. */
+  /** Memory for the machine code of kernels; undefined if all are WebAssembly. */
   readonly code: CodeMemory | undefined;
   /** Plans the staging memory of a position whose collectives may reach other processes. */
   readonly planStaging?: StagingPlanner | undefined;
 }
 
-/** Finds places for what collectives set aside at a position of the mesh. */
+/** Places the staging memory that collectives need at a position of the mesh. */
 export type StagingPlanner = (
   program: CompiledProgram,
   position: number,
@@ -91,7 +91,7 @@ const nextId = newCounter(1);
 const nextSending = newCounter(1);
 const gemmModules = new Map<AddressType, WebAssembly.Module>();
 
-/** Compiles the kernels, makes room on every device and sends the program there. */
+/** Compiles the kernels, allocates memory on every device and sends the program there. */
 export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
@@ -126,7 +126,7 @@ export function loadProgram(
   return loaded;
 }
 
-/** Compiles a program anew for the addresses that its devices have now, and gives it memory for what that takes. */
+/** Recompiles a program for the addresses that its devices have now, and allocates memory for it. */
 export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   if (loaded.recompile === undefined) return;
   const memories = loaded.devices.map((device) => at(target.memories, device));
@@ -159,7 +159,7 @@ function readsGemmModule({ steps }: CompiledProgram, gemm: GemmChoice): boolean 
   return someStep(steps, (step) => step.op === "gemm" && !isInMachineCode(gemm, step));
 }
 
-/** Sends a program to its devices, with the addresses that its parts have now. */
+/** Sends a program to its devices, with the current addresses of its parts. */
 export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
   const { id, name, compiled, locations, positions, devices, allocations, modules, isShared } = loaded;
   const { pool, memories, layout, features, gemm } = target;
@@ -214,7 +214,7 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
   });
 }
 
-/** What a program takes of the memory of the device at a position besides its arena. */
+/** The memory that a program needs on the device at a position besides its arena. */
 function programBytes(
   compiled: CompiledProgram,
   position: number,
@@ -230,7 +230,7 @@ function programBytes(
   return { constants, table, staging, whole: constants + table + staging.bytes };
 }
 
-/** Products of this many operations are worth a thread that helps. */
+/** Products of at least this many operations are worth a helper thread. */
 const LARGE_FLOPS = 4e6;
 
 /** Whether a program has steps that the threads of a device share. */
@@ -308,7 +308,7 @@ function makeRoom(
   return allocations;
 }
 
-/** Makes the devices forget a program and gives its memory back. */
+/** Removes a program from the devices and releases its memory. */
 export function unloadProgram(
   loaded: LoadedProgram,
   { pool, memories, code }: LoadTarget,
@@ -319,7 +319,7 @@ export function unloadProgram(
   // Peers may read a device's staging memory until they have finished too.
   pool.afterwards(sent, () => {
     devices.forEach((device, i) => {
-      // Runs that were asked for before may still be waiting for the device, and its helpers take part in them.
+      // Runs that were requested earlier may still be waiting for the device, and its helpers take part in them.
       if (loaded.isShared) pool.tellHelpers(device, { kind: "forget", id: loaded.id });
       const memory = at(memories, device);
       memory.release(at(loaded.allocations, i));
@@ -330,7 +330,7 @@ export function unloadProgram(
   });
 }
 
-/** Throws where a run has more operands than a command can name. */
+/** Throws if a run has more operands than a command can hold. */
 function checkOperands(compiled: CompiledProgram): void {
   const numOperands = compiled.inputs.length + compiled.outputs.length;
   const most = MAX_COMMAND_WORDS - PROGRAM_WORD.size;

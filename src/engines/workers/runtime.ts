@@ -1,14 +1,14 @@
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { EngineLoadError } from "../errors.js";
 
-/** The globals of a runtime that the engine is built on. */
+/** The globals that the engine requires of a runtime. */
 export interface RuntimeGlobals {
   readonly WebAssembly?: unknown;
   readonly SharedArrayBuffer?: unknown;
   readonly Atomics?: unknown;
 }
 
-/** Refuses a runtime that lacks what devices are made of, with the names of what is missing. */
+/** Throws for a runtime that lacks what devices need, naming what is missing. */
 export function checkRuntime(globals: RuntimeGlobals = globalThis): void {
   const needed: Readonly<Record<string, boolean>> = {
     "WebAssembly with SIMD": globals.WebAssembly !== undefined && hasSimd(),

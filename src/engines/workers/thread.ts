@@ -1,13 +1,13 @@
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
 import type { WorkerFailure } from "../devices/messages.js";
 
-/** A thread of an engine, with the way to send it messages. */
+/** A thread of an engine, and its message port. */
 export interface Thread {
   readonly worker: Worker;
   readonly port: MessagePort;
   /** Whether it has ended. */
   readonly hasExited: () => boolean;
-  /** Ends when the thread has ended. */
+  /** Settles when the thread has ended. */
   readonly exited: Promise<void>;
 }
 
@@ -15,13 +15,13 @@ export interface Thread {
 export interface ThreadRequest {
   readonly entry: URL;
   readonly name: string;
-  /** What its entry point is given besides the port. */
+  /** Data for its entry point besides the port. */
   readonly data: object;
-  /** Told why the thread cannot go on; also when it ends because it should. */
+  /** Called with the reason when the thread cannot continue, and also when it ends as intended. */
   readonly failed: (reason: string, cause?: unknown) => void;
 }
 
-/** Starts a thread that does not keep the process alive by itself. */
+/** Starts a thread that does not keep the process alive. */
 export function startThread({ entry, name, data, failed }: ThreadRequest): Thread {
   const { port1, port2 } = new MessageChannel();
   const worker = new Worker(entry, {
@@ -30,7 +30,7 @@ export function startThread({ entry, name, data, failed }: ThreadRequest): Threa
     execArgv: [],
     name,
   });
-  // Threads tell what they throw; what is thrown before they run or by Node itself comes as an event.
+  // Threads report what they throw; errors before they run, or from Node itself, arrive as events.
   const threw = (cause: unknown) => failed(`threw ${describeError(cause)}`, cause);
   worker.on("error", threw);
   worker.on("message", ({ name, message, stack }: WorkerFailure) =>
@@ -46,7 +46,7 @@ export function startThread({ entry, name, data, failed }: ThreadRequest): Threa
       resolve();
     });
   });
-  // Whoever listens to a worker's messages keeps the process alive, until told not to.
+  // A listener for a worker's messages keeps the process alive until it is unreferenced.
   worker.unref();
   port1.unref();
   return { worker, port: port1, hasExited: () => ended, exited };

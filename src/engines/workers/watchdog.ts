@@ -1,23 +1,23 @@
 import { deviceBase, STATE, WORD } from "../protocol/control.js";
 import { THE_HOST } from "../protocol/signals.js";
 
-/** What the watchdog needs to know of a device. */
+/** What the watchdog needs to know about a device. */
 export interface Watched {
   readonly sent: number;
 }
 
-/** What the watchdog tells. */
+/** The watchdog's reports. */
 export interface WatchdogListener {
   /** A device has failed. */
   fail(device: number, reason: string): void;
-  /** A device may be about to. */
+  /** A device may be about to fail. */
   warn(device: number, text: string): void;
 }
 
-/** A worker may take this long to start on a machine that is busy. */
+/** How long a worker may take to start on a busy machine. */
 const START_MS = 30_000;
 
-/** When everybody waits for somebody, no more is to be expected after this long. */
+/** If all devices wait for each other for this long, none of them will continue. */
 const DEADLOCK_MS = 10_000;
 
 interface Sample {
@@ -25,9 +25,9 @@ interface Sample {
   completed: number;
   loops: number;
   isStarting: boolean;
-  /** When it last began a step, or ended its start. */
+  /** When it last began a step, or finished starting. */
   since: number;
-  /** When it last began a step outside of loops without a fixed end. */
+  /** When it last began a step outside of loops without a fixed trip count. */
   sinceLoop: number;
   warned: boolean;
 }
@@ -43,7 +43,7 @@ export class Watchdog {
   private timer: NodeJS.Timeout | undefined;
   private samples: Sample[] = [];
   private readonly interval: number;
-  /** Milliseconds in which the process ran. */
+  /** Milliseconds during which the process ran. */
   private clock = 0;
   private looked: number | undefined;
 
@@ -51,13 +51,13 @@ export class Watchdog {
     private readonly control: Int32Array,
     private readonly deadlineMs: number,
     private readonly listener: WatchdogListener,
-    /** When all devices of this process wait, after how long nobody is to come any more. */
+    /** How long all devices of this process may wait before the run counts as deadlocked. */
     private readonly deadlockMs: number = DEADLOCK_MS,
   ) {
     this.interval = Math.min(1000, Math.max(5, deadlineMs / 4));
   }
 
-  /** Begins to look after devices that have been given work. */
+  /** Starts watching devices that have been given work. */
   start(devices: readonly Watched[]): void {
     if (!Number.isFinite(this.deadlineMs)) return;
     this.samples = [];
@@ -66,13 +66,13 @@ export class Watchdog {
     this.timer.unref();
   }
 
-  /** Stops looking. */
+  /** Stops watching. */
   stop(): void {
     clearInterval(this.timer);
     this.timer = undefined;
   }
 
-  /** Looks once whether the devices get on. */
+  /** Checks once whether the devices make progress. */
   look(devices: readonly Watched[]): void {
     if (!Number.isFinite(this.deadlineMs)) return;
     this.advance();
@@ -113,7 +113,7 @@ export class Watchdog {
     return Atomics.load(this.control, deviceBase(device) + word);
   }
 
-  /** Notes how far a device is, and returns how many commands it has finished. */
+  /** Records the progress of a device, and returns how many commands it has finished. */
   private sample(device: number): number {
     const completed = this.word(device, WORD.completed);
     const progress = this.word(device, WORD.progress);
@@ -132,9 +132,9 @@ export class Watchdog {
       };
       return completed;
     }
-    // How long a worker took to start does not count against its first step.
+    // The time a worker took to start does not count towards its first step.
     if (before.progress !== progress || before.isStarting !== isStarting) before.since = this.clock;
-    // An even number is none; an odd one that stays is a loop that goes on.
+    // An even number means no loop; an odd one that does not change is a loop still running.
     if (before.loops !== loops || loops % 2 === 0) before.sinceLoop = this.clock;
     Object.assign(before, { progress, loops, isStarting });
     return completed;
@@ -158,7 +158,7 @@ export class Watchdog {
     return peer < 0 ? "its peers, which wait too or have" : `device ${peer}, which waits too or has`;
   }
 
-  /** Warns once of a device that has used up half of its patience. */
+  /** Warns once about a device that has used up half of its deadline. */
   private warn(device: number, stuckFor: number): void {
     const sample = this.samples[device];
     if (sample === undefined || sample.warned) return;

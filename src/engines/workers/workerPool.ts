@@ -11,26 +11,26 @@ import { DeviceThreads, type DeviceThreadsOptions } from "./deviceThreads.js";
 import { describeError } from "./thread.js";
 import { Watchdog } from "./watchdog.js";
 
-/** How long closing waits for a thread that does not end, because it is stuck in native code. */
+/** How long closing waits for a thread that does not end because it is stuck in native code. */
 const CLOSE_PATIENCE_MS = 5000;
 
 /** How far a device may be behind the main thread, in commands. */
 const MAX_BEHIND = 256;
 
-/** How long the main thread sleeps at most before it looks after the devices again. */
+/** How long the main thread sleeps at most before it checks the devices again. */
 const LOOK_MS = 20;
 
 /** How a pool of workers is made. */
 export interface PoolOptions extends DeviceThreadsOptions {
-  /** Without progress for so long while it has work, a device counts as failed. */
+  /** A device that makes no progress for this long while it has work counts as failed. */
   readonly deadlineMs: number;
-  /** How long all devices may wait for each other, where that is not the watchdog's own choice. */
+  /** How long all devices may wait for each other, if not the watchdog's default. */
   readonly deadlockMs?: number;
   /** Names the program and the step that a device works on. */
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
   /** Calls the host callback that a device asks for in a step. */
   readonly answer: (device: number, program: number, step: number) => void;
-  /** Says where all devices of a program are that have diverged. */
+  /** Describes where all devices of a program are, if they have diverged. */
   readonly describeDivergence: (program: number, communicator: number) => ShardwiseError | undefined;
 }
 
@@ -46,7 +46,7 @@ interface Sent {
   readonly command: number;
 }
 
-/** Something to do when commands are finished. */
+/** An action to run when commands have finished. */
 interface Sequel {
   readonly commands: readonly Sent[];
   readonly action: () => void;
@@ -55,20 +55,20 @@ interface Sequel {
 /** One device as the main thread sees it. */
 interface DeviceState {
   readonly writer: CommandWriter;
-  /** Numbers of commands count from 1. */
+  /** Commands are numbered from 1. */
   sent: number;
   completed: number;
   waiters: Waiter[];
-  /** How many of its calls of the host were begun, as its word counts them. */
+  /** How many of its host callbacks have been started, counted as in its control word. */
   answered: number;
 }
 
 /**
- * The workers of an engine: sends them commands, knows which ones they have finished, and ends everything with
- * one error when a worker fails. The main thread sleeps in `Atomics.waitAsync` while there is work, and the workers
- * keep the process alive only then. It blocks only where going on would take ever more memory: when it is hundreds
- * of commands ahead of a device ({@link keepUp}), or before it refuses memory ({@link drain}); and where somebody reads
- * values at once ({@link waitFor}).
+ * The workers of an engine: sends them commands, tracks which ones they have finished, and ends everything with one
+ * error when a worker fails. The main thread sleeps in `Atomics.waitAsync` while there is work, and only then do the
+ * workers keep the process alive. It blocks only where continuing would take ever more memory: when it is hundreds of
+ * commands ahead of a device ({@link keepUp}), or before it reports being out of memory ({@link drain}); and where
+ * values are read synchronously ({@link waitFor}).
  */
 export class WorkerPool {
   private readonly control: Int32Array;
@@ -98,7 +98,7 @@ export class WorkerPool {
     this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
   }
 
-  /** Why nothing can be run any more: a failed device, or because the engine is closed. */
+  /** Why no program can run any more: a failed device, or because the engine is closed. */
   get failure(): ShardwiseError | undefined {
     return this.ended;
   }
@@ -116,7 +116,7 @@ export class WorkerPool {
   /**
    * Sends a message in order with the commands and returns its command's number.
    *
-   * @param given buffers of the message that this thread does not need any more
+   * @param given transferable buffers of the message
    */
   post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[] = []): number {
     if (this.ended) throw this.ended;
@@ -124,7 +124,7 @@ export class WorkerPool {
     return this.send(device, [COMMAND.message]);
   }
 
-  /** Sends a message to the threads that help a device, which are started by the first. */
+  /** Sends a message to a device's helpers, which the first message starts. */
   tellHelpers(device: number, message: HelperMessage): void {
     if (this.ended) throw this.ended;
     this.threads.tellHelpers(device, message);
@@ -134,7 +134,7 @@ export class WorkerPool {
   completed(device: number): number {
     const member = at(this.members, device);
     const word = Atomics.load(this.control, deviceBase(device) + WORD.completed);
-    // The word counts around at 2^32; there are never that many commands on the way.
+    // The word wraps around at 2^32; there are never that many commands in flight.
     member.completed += (word - (member.completed | 0)) | 0;
     return member.completed;
   }
@@ -153,15 +153,15 @@ export class WorkerPool {
     });
   }
 
-  /** Does something when all these commands are finished; never, if they never will be. */
+  /** Runs an action when all these commands have finished; never, if they fail. */
   afterwards(commands: readonly Sent[], action: () => void): void {
     this.sequels.push({ commands, action });
     this.becomeBusy();
   }
 
   /**
-   * Waits until no device is far behind, and does what was to be done afterwards, so that a loop that never lets go of
-   * its task can queue neither without end.
+   * Waits until no device is far behind, and runs the actions of finished commands, so that a loop that never leaves
+   * its task can queue neither without bound.
    */
   keepUp(): void {
     this.followUp();
@@ -170,7 +170,7 @@ export class WorkerPool {
     if (this.members.some(isBehind)) this.block(() => !this.members.some(isBehind));
   }
 
-  /** Waits until the devices have finished everything, so that what they used can be given back. */
+  /** Waits until the devices have finished everything, so that their memory can be released. */
   drain(): void {
     this.block(() => this.members.every((member, device) => this.completed(device) === member.sent));
   }
@@ -180,7 +180,7 @@ export class WorkerPool {
     if (this.completed(device) < command) this.block(() => this.completed(device) >= command);
   }
 
-  /** Calls the host callbacks that devices wait for; for a main thread that is held up by something else. */
+  /** Runs pending host callbacks, for a main thread that is blocked on something else. */
   look(): void {
     if (this.ended) throw this.ended;
     this.answerCalls();
@@ -194,7 +194,7 @@ export class WorkerPool {
       this.collect();
       if (isDone()) return;
       Atomics.wait(this.control, EVENTS, seen, LOOK_MS);
-      // Neither timers nor events of workers arrive while the main thread is here.
+      // Timers and worker events do not arrive while the main thread blocks here.
       this.watchdog.look(this.members);
       const gone = this.members.findIndex((_, device) => this.stateOf(device) === STATE.gone);
       if (gone >= 0) this.fail(gone, "its worker has ended");
@@ -202,7 +202,7 @@ export class WorkerPool {
     throw this.ended;
   }
 
-  /** Stops all workers; what is still running ends with an error. */
+  /** Stops all workers; runs in flight end with an error. */
   async close(): Promise<void> {
     this.end(new DisposedError("[engine] the threads engine is closed: open another one to run programs"));
     let timer: NodeJS.Timeout | undefined;
@@ -213,7 +213,7 @@ export class WorkerPool {
     clearTimeout(timer);
   }
 
-  /** Ends when no thread of a closed pool can run anything any more. */
+  /** Settles when no thread of a closed pool can run any more. */
   get allExited(): Promise<unknown> {
     return this.threads.allExited;
   }
@@ -250,14 +250,14 @@ export class WorkerPool {
     }
   };
 
-  /** Calls the functions that devices wait for; one that throws ends the run, as a device that throws does. */
+  /** Runs pending host callbacks; one that throws ends the run, as a device that throws does. */
   private answerCalls(): void {
     this.members.forEach((member, device) => {
       if (this.ended) return;
       const base = deviceBase(device);
       const calls = Atomics.load(this.control, base + WORD.calls);
       if (calls === member.answered) return;
-      // Before the call: what the function does may come here again.
+      // Before the call, because the callback may reenter this function.
       member.answered = calls;
       const [program, step] = [WORD.program, WORD.step].map((word) =>
         Atomics.load(this.control, base + word),
@@ -273,7 +273,7 @@ export class WorkerPool {
     });
   }
 
-  /** Settles what has been finished; returns whether something is still on its way. */
+  /** Settles finished commands; returns whether any are still in flight. */
   private collect(): boolean {
     let pending = false;
     this.members.forEach((member, device) => {
@@ -289,7 +289,7 @@ export class WorkerPool {
     return pending;
   }
 
-  /** Does what was to be done after commands that are finished by now, in the order in which it was asked for. */
+  /** Runs the actions of finished commands, in the order in which they were requested. */
   private followUp(): void {
     const { sequels } = this;
     const isFinished = ({ device, command }: Sent) => this.completed(device) >= command;
@@ -299,7 +299,7 @@ export class WorkerPool {
     for (const { action } of due) action();
   }
 
-  /** What each device did last, also when it is gone. */
+  /** The last events of each device, even if it has ended. */
   recordings(): FlightDevice[] {
     return this.members.map((_, device) => {
       const state = stateNames[this.stateOf(device)] ?? "gone";
