@@ -13,8 +13,8 @@ import { scan } from "../transforms/control/scan.js";
 import { valueAndGrad } from "../transforms/derivatives/grad.js";
 
 /**
- * The loss of a minibatch with whatever is summed beside it, such as counts, and the variables that the model
- * changed, such as statistics of its activations, if there are any.
+ * The loss of a minibatch with metrics to sum, such as counts, and the variables that the model changed, if any, such
+ * as statistics of its activations.
  */
 export type MinibatchLoss<P, B, M, V = null> = (
   params: P,
@@ -24,15 +24,15 @@ export type MinibatchLoss<P, B, M, V = null> = (
 
 /** Options of {@link accumulateGradients}. */
 export interface AccumulateOptions {
-  /** Into how many minibatches the batch is split along dim 0. */
+  /** The number of minibatches into which the batch is split along dim 0. */
   readonly numMinibatches: number;
   /** Whether the minibatches run in a `scan` (one body in the program) or one after the other (the default). */
   readonly useScan?: boolean;
 }
 
 /**
- * Gradients of a batch in the memory of a minibatch: the gradients of minibatches are averaged, their metrics
- * added up, the variables that they changed stacked along a new dim 0. Each minibatch has a random key of its own.
+ * Gradients of a batch in the memory of a minibatch: the gradients of minibatches are averaged, their metrics summed,
+ * and the variables that they changed stacked along a new dim 0. Each minibatch has its own random key.
  *
  * ```ts
  * const [grads, metrics] = accumulateGradients(loss, state.params, batch, rng, { numMinibatches: 4 });

@@ -40,7 +40,7 @@ export function splitArrayOverMesh(x: Tensor, axisName: string, splitDim: number
 
 /** Options of {@link stackParams}. */
 export interface StackOptions {
-  /** Where the new dim is put; first by default. */
+  /** The position of the new dim; 0 by default. */
   readonly dim?: number;
   /** Makes the parameters zero on all devices but the one at this position along the axis. */
   readonly maskExcept?: number | undefined;
@@ -67,7 +67,7 @@ function onlyAt(value: Tensor, axisName: string, position: number): Tensor {
   return np.where(np.equal(lax.axisIndex(axisName), position), value, np.zerosLike(value));
 }
 
-/** Takes the dim off every parameter that {@link stackParams} gave it; others stay as they are. */
+/** Removes the dim that {@link stackParams} added; other parameters are unchanged. */
 export function unstackParams<T>(params: T, axisName: string): T {
   lookUpAxes(axisName, "unstackParams");
   return mapParams(params, "unstackParams", ({ value, names, leaf, path }) => {

@@ -174,28 +174,28 @@ function layerVariables(): Variables {
 /** A circular pipeline: a module, with its parts as methods. */
 export type CircularPipelineInstance = ModuleInstance<PipelineFunction> &
   CircularPipelineParts & {
-    /** What the pipeline was made with. */
+    /** The configuration of the pipeline. */
     readonly config: CircularPipelineConfig;
-    /** What each stage runs. */
+    /** The module that each stage runs. */
     readonly layers: ModuleInstance<StageFunction>;
     /** The devices. */
     readonly mesh: Mesh | undefined;
-    /** What to keep of an iteration besides its inputs. */
+    /** What to keep of an iteration besides its inputs, for the backward pass. */
     readonly rematPolicy: RematPolicy | undefined;
     /** The name in the configuration; empty when there is none. */
     readonly name: string;
     /**
-     * The names of the dims of all weights, those of rounds and stages in front, as a tree of specs by collection;
-     * nothing is computed. It takes the arguments of a call.
+     * The names of the dims of all weights, starting with those of repeats and stages, as a tree of specs by
+     * collection; nothing is computed. It takes the arguments of a call.
      */
     getWeightSharding(...args: Parameters<PipelineFunction>): SpecTree;
   };
 
 /**
- * Layers that are spread over stages: the batch is split into microbatches, and in every iteration each stage
- * works on another one and sends the result to the next stage, from the last one to the first again until every
- * microbatch has gone round `numPipelineRepeats` times. The weights are `[repeats, stages, …]`, and layer
- * `repeat · stages + stage` is on that stage in that round.
+ * Layers that are spread over stages: the batch is split into microbatches, and in every iteration each stage works on
+ * another one and sends the result to the next stage, and from the last stage to the first again, until every
+ * microbatch has passed through all stages `numPipelineRepeats` times. The weights are `[repeats, stages, …]`, and
+ * layer `repeat · stages + stage` is on that stage in that repeat.
  *
  * It is written over whole tensors. When the dims of the stages are split over a mesh axis, each device holds its
  * stage's weights and share of the buffers, and every hop is one permutation.

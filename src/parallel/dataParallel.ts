@@ -23,12 +23,12 @@ import { splitArrayOverMesh } from "./arrays.js";
 import { logger } from "./logger.js";
 import { boxed, dimSplitBy, formatNames, mapParams, type OpenParam } from "./params.js";
 
-/** Parameters with at most this many elements stay whole unless said otherwise. */
+/** Default size, in elements, up to which parameters are not split. */
 export const defaultMinWeightSize = 2 ** 18;
 
 /**
- * Keeps on each device its part of every parameter: the largest dim that the axis size divides, and that no
- * other axis splits, is split over the axis. Parameters with at most `minWeightSize` elements stay whole.
+ * Keeps only this device's part of every parameter: the largest dim that the axis size divides, and that no other axis
+ * splits, is split over the axis. Parameters with at most `minWeightSize` elements stay whole.
  *
  * @param params a tree of tensors and {@link Partitioned} boxes, equal on all devices of the axis
  * @returns the same tree with `Partitioned` parts where a parameter was split
@@ -39,7 +39,7 @@ export function shardParams<T>(params: T, axisName: string, minWeightSize = defa
   return shardTree(params, axisName, minWeightSize, "");
 }
 
-/** {@link shardParams} with the place of the tree in the module tree, for messages. */
+/** {@link shardParams} with the path of the module, for messages. */
 function shardTree<T>(params: T, axisName: string, minWeightSize: number, place: string): T {
   const axisSize = axesSize(lookUpAxes(axisName, "shardParams"));
   return mapParams(params, "shardParams", (param) => {
@@ -67,7 +67,7 @@ function shardTree<T>(params: T, axisName: string, minWeightSize: number, place:
   });
 }
 
-/** The largest free dim that the axis size divides; the last of several. */
+/** The largest unsplit dim that the axis size divides; the last one of equals. */
 function dimToSplit({ value, names }: OpenParam, axisSize: number): number | undefined {
   const { shape } = value;
   return range(shape.length)
@@ -79,7 +79,7 @@ function withName(names: DimNames, dim: number, name: string | null): DimNames {
   return names.map((entry, d) => (d === dim ? name : entry));
 }
 
-/** In which types parameters and their gradients travel. */
+/** The dtypes in which parameters and their gradients are communicated. */
 export interface GatherOptions {
   /** The type parameters are gathered in; their own by default. */
   readonly gatherDtype?: DType | undefined;
@@ -120,8 +120,8 @@ export function gatherArrayWithMeanGrads(
 }
 
 /**
- * Makes the parameters whole that are split over an axis. All-gather forward, mean-reduce-scatter backward.
- * A box is kept where other axes split the parameter too.
+ * Gathers the parameters that are split over an axis. All-gather forward, mean-reduce-scatter backward. A parameter
+ * keeps its box if other axes split it, too.
  */
 export function gatherParams<T>(params: T, axisName: string, options: GatherOptions = {}): T {
   lookUpAxes(axisName, "gatherParams");
@@ -191,8 +191,8 @@ export function shardModuleParams<A extends readonly unknown[], R>(
 }
 
 /**
- * The mean of gradients over axes. A gradient of a parameter that an axis splits is left alone along that
- * axis: it is the mean already (see {@link gatherParams}), or belongs to this device only.
+ * The mean of gradients over axes. The gradient of a parameter that an axis splits is unchanged along that axis: it is
+ * the mean already (see {@link gatherParams}), or belongs to this device only.
  */
 export function syncGradients<T>(grads: T, axisNames: string | readonly string[]): T {
   const axes = lookUpAxes(axisNames, "syncGradients").map(({ name }) => name);

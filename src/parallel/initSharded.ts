@@ -17,9 +17,9 @@ export interface InitShardedOptions<A = unknown> {
 }
 
 /**
- * Runs a function on all devices of a mesh whose result says itself how it is split, such as `module.init` or
- * the making of a `TrainState`: parameters in `Partitioned` boxes lie on the devices as their names say, all
- * else is whole on every device.
+ * Runs a function on all devices of a mesh whose result determines its own sharding, such as `module.init` or the
+ * creation of a `TrainState`: parameters in `Partitioned` boxes are split by their names, and everything else is
+ * replicated.
  *
  * ```ts
  * const variables = initSharded(model.init, { mesh, inSpecs: [P(), P("data")] })(random.key(0), x);
@@ -37,7 +37,7 @@ export function initSharded<A extends readonly unknown[], R>(
   const options = { mesh, inSpecs, checkReplication: false };
   return (...args) => {
     const types = evalShape(shardMap(fn, { ...options, outSpecs: P() }))(...args);
-    // The tree of specs has the form of the result, which the compiler cannot follow through types of types.
+    // The tree of specs has the structure of the result, which TypeScript cannot express here.
     const specs: unknown = getPartitionSpec(types);
     const split = shardMap(fn, { ...options, outSpecs: specs as Prefix<R, PartitionSpec> });
     return jit(split as typeof split & Synchronous<R>)(...args);

@@ -1,11 +1,11 @@
 import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
 
-/** Where the library tells what it does with parameters; it never prints by itself. */
+/** Receives messages about how parameters are split; the library itself never prints. */
 export interface Logger {
-  /** Something worth knowing that is in order. */
+  /** Something expected that is worth knowing. */
   info(message: string): void;
-  /** Something that is probably not meant. */
+  /** Something that is probably a mistake. */
   warn(message: string): void;
 }
 
@@ -19,7 +19,7 @@ const current = new Ambient<Logger>({
   name: "logger",
   initial: consoleLogger,
   setBy: "setLogger",
-  dependence: { unkeyed: "messages are told once, when a function is traced" },
+  dependence: { unkeyed: "messages are logged once, when a function is traced" },
 });
 
 /** The logger in use. */

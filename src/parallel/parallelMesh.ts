@@ -4,7 +4,7 @@ import { AxisError } from "../ir/errors.js";
 import { defaultEngine, Mesh } from "../spmd/mesh/mesh.js";
 import { logger } from "./logger.js";
 
-/** How many ways a model is trained in parallel, by kind of parallelism; -1 for whatever devices remain. */
+/** Sizes of the mesh axes by kind of parallelism; -1 for all remaining devices. */
 export interface ParallelConfig {
   /** Copies of the model that each see a part of the batch; -1 by default. */
   readonly dataAxisSize?: number;
@@ -26,15 +26,15 @@ export interface ParallelConfig {
 
 /** Options of {@link initializeMesh}. */
 export interface ParallelMeshOptions {
-  /** What runs the programs; by default the process's shared engine. */
+  /** The engine to run on; the shared engine of the process by default. */
   readonly engine?: Engine;
-  /** The engine's devices to use; by default all that it has, or the first ones that the sizes ask for. */
+  /** The engine's devices to use; by default all of them, or as many of the first ones as the sizes need. */
   readonly devices?: readonly number[];
 }
 
 /**
- * The mesh of a parallel configuration: the axes data, fsdp, pipe and model, outermost first, so that the
- * devices of a layer, which talk most, are neighbours.
+ * The mesh of a parallel configuration: the axes data, fsdp, pipe and model, outermost first, so that the devices of a
+ * layer, which communicate most, are adjacent.
  *
  * ```ts
  * const mesh = initializeMesh({ fsdpAxisSize: 2, modelAxisSize: 2 });

@@ -4,7 +4,7 @@ import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 
-/** A parameter taken apart: what one device holds, and one entry a dim that names the axes which split it. */
+/** An unboxed parameter: the block of one device, and for each dim the axes that split it. */
 export interface OpenParam {
   readonly value: Tensor;
   readonly names: DimNames;

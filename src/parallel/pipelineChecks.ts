@@ -8,14 +8,14 @@ import * as tree from "../trace/tree.js";
 import { type PipelineSettings, report, rulesOf, rulesProblems } from "./pipelineConfig.js";
 import { isSpec, type SpecTree } from "./pipelineSpecs.js";
 
-/** The arguments of a call, as far as they can be wrong. */
+/** The arguments of a call that are checked. */
 interface CallShapes {
   readonly inputs: Tensor;
   readonly segmentIds: Tensor | null;
   readonly positions: Tensor | null;
 }
 
-/** Reports everything about a call's arguments and the rules around it that does not fit, all at once. */
+/** Throws one error with everything that is wrong with a call's arguments and the rules around it. */
 export function checkCall(settings: PipelineSettings, { inputs, segmentIds, positions }: CallShapes): void {
   const [batch] = inputs.shape;
   const around = settings.config.logicalAxisRules ? [] : rulesProblems(settings, getLogicalAxisRules());
@@ -51,18 +51,18 @@ function batchProblems(settings: PipelineSettings, batch: number | undefined): s
   ];
 }
 
-/** Refuses layers whose result is not like their inputs, which it is for the stage after. */
+/** Rejects layers whose result differs from their input in type, because it is the input of the next stage. */
 export function checkStage(layers: ModuleInstance, input: TensorType, result: unknown): void {
   const given = formatType(input);
   const made = isTyped(result) ? formatType(result) : undefined;
   if (made === given) return;
-  const what = made ?? "a result that is no tensor";
+  const what = made ?? "a result that is not a tensor";
   report([
     `layers ${nameOfModule(layers)} turn ${given} into ${what}: the result of a stage is the input of the next one, so keep its shape and data type`,
   ]);
 }
 
-/** Refuses weights that were not made for this many repeats and stages. */
+/** Rejects weights that were not made for this many repeats and stages. */
 export function checkWeights({ numRepeats, numStages }: PipelineSettings, weights: unknown): void {
   const lead = numRepeats > 1 ? [numRepeats, numStages] : [numStages];
   const what = numRepeats > 1 ? "repeats, stages" : "stages";
@@ -76,7 +76,7 @@ export function checkWeights({ numRepeats, numStages }: PipelineSettings, weight
   );
 }
 
-/** Refuses a tree of specs that is not like that of the weights. */
+/** Rejects a tree of specs with another structure than the weights. */
 export function checkSpecs(weights: unknown, specs: SpecTree): void {
   if (specs === null || specs === undefined) return;
   const given = tree.flattenWithPath(specs, isSpec);
@@ -96,7 +96,7 @@ export function checkSpecs(weights: unknown, specs: SpecTree): void {
   ]);
 }
 
-/** Refuses to gather weights whose dims have no names. */
+/** Throws if weights to gather have dims without names. */
 export function requireSpecs(specs: SpecTree): void {
   if (specs !== null && specs !== undefined) return;
   report([

@@ -15,8 +15,8 @@ import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /**
- * What one stage of a circular pipeline computes. Its result is like `inputs`; a result that is a list, as that
- * of scanned layers, counts with its first entry.
+ * What one stage of a circular pipeline computes. Its result has the type of `inputs`; of an array, as scanned layers
+ * return it, the first entry counts.
  */
 export type StageFunction = (
   inputs: Tensor,
@@ -30,16 +30,16 @@ export type StageFunction = (
 export interface CircularPipelineConfig {
   /** What each stage runs: one layer, or a module that runs several. Its variables are found under `layers`. */
   readonly layers: ModuleInstance<StageFunction>;
-  /** The devices; without a mesh nothing is constrained, and everything runs in one place. */
+  /** The devices; without a mesh nothing is constrained, and everything runs on one device. */
   readonly mesh?: Mesh;
   /** The number of stages; that of the mesh's stage axis by default. It may be a multiple of it. */
   readonly numStages?: number;
   /**
-   * Into how many microbatches a batch is split: a multiple of the number of stages. By default as many as keep
+   * Into how many microbatches a batch is split: a multiple of the number of stages. By default the fewest that keep
    * every stage busy: the number of stages, twice that with delayed forwarding.
    */
   readonly numPipelineMicrobatches?: number;
-  /** How often every microbatch goes round all stages; by default what `numLayers` needs, else once. */
+  /** How often every microbatch passes through all stages; by default what `numLayers` needs, else once. */
   readonly numPipelineRepeats?: number;
   /** The number of all layers, to check that stages and repeats cover them. */
   readonly numLayers?: number;
@@ -50,26 +50,26 @@ export interface CircularPipelineConfig {
    * may overlap: twice the bubble.
    */
   readonly pipelineDelayActivationForwarding?: boolean;
-  /** Whether the iterations are a loop of the program (default) or are written out one after the other. */
+  /** Whether the iterations are a loop of the program (default) or are unrolled. */
   readonly scanPipelineIterations?: boolean;
-  /** Whether the backward pass computes iterations again (default) instead of keeping their values. */
+  /** Whether the backward pass recomputes iterations (default) instead of keeping their values. */
   readonly setRematPolicyOnPipelineIterations?: boolean;
   /** What to keep of an iteration besides its inputs; nothing by default. */
   readonly rematPolicy?: RematPolicy;
-  /** Whether `rematPolicy` stands alone, without keeping the inputs of iterations and layers. */
+  /** Whether to use only `rematPolicy`, without keeping the inputs of iterations and layers. */
   readonly customRematPolicy?: boolean;
   /** Whether the weights are gathered over the fsdp axes once before the iterations, not again in each. */
   readonly pipelineFsdpAgOnce?: boolean;
   /**
-   * Whether the weights of a round are gathered over the fsdp axes once, before its iterations: fewer gathers
-   * than one an iteration, and only two rounds' weights are whole at a time.
+   * Whether the weights of a repeat are gathered over the fsdp axes once, before its iterations: fewer gathers than one
+   * per iteration, and only the weights of two repeats are gathered at a time.
    */
   readonly pipelineFsdpAgPerRepeat?: boolean;
   /** Which mesh axes split which logical dims; those of `nn.logicalAxisRules` around the call by default. */
   readonly logicalAxisRules?: LogicalRules;
   /** The mesh axis of the stages; `stage` by default. */
   readonly stageAxisName?: string;
-  /** The mesh axes over which weights are only stored split; `fsdp` and `fsdp_transpose` by default. */
+  /** The mesh axes over which weights are stored split and gathered for use; `fsdp` and `fsdp_transpose` by default. */
   readonly fsdpAxisNames?: readonly string[];
   /** The logical names of the dims of activations; `activation_batch`, `activation_length`, `activation_embed` by default. */
   readonly activationNames?: readonly (string | null)[];
@@ -82,14 +82,14 @@ export interface PipelineSettings {
   readonly numStages: number;
   readonly numMicrobatches: number;
   readonly numRepeats: number;
-  /** How many iterations pass from one stage to the next. */
+  /** The number of iterations from one stage to the next. */
   readonly forwardingDelay: number;
   readonly stageAxisName: string;
   readonly fsdpAxisNames: readonly string[];
   readonly activationNames: readonly (string | null)[];
 }
 
-/** Fills in defaults and reports everything that does not fit, all at once. */
+/** Fills in defaults; throws one error with everything that is wrong. */
 export function readConfig(config: CircularPipelineConfig): PipelineSettings {
   need("object", config, "the configuration", "CircularPipeline");
   for (const name of ["numStages", "numPipelineMicrobatches", "numPipelineRepeats", "numLayers"] as const) {

@@ -12,7 +12,7 @@ import type { CircularPipelineParts, IterationArguments } from "./pipelineStages
 /** The weights that the stages use in an iteration, [stages, …]. */
 type WeightsAt = (loopIteration: number | Tensor) => Variables;
 
-/** Runs all iterations, as loops of the program or written out. */
+/** Runs all iterations, as loops of the program or unrolled. */
 export function runIterations(
   parts: CircularPipelineParts,
   first: LoopState,
@@ -29,7 +29,7 @@ export function runIterations(
   return { ...buffers, loopIteration: parts.totalIterations };
 }
 
-/** Runs some iterations in turn. */
+/** Runs some iterations one after the other. */
 function iterate(
   parts: CircularPipelineParts,
   start: PipelineBuffers,
@@ -60,8 +60,8 @@ function iterate(
 }
 
 /**
- * Runs the iterations round by round. While stage 0 is in a round the stages behind it finish the one before, so
- * the weights of two rounds are whole along the fsdp axes at a time, and those of each are gathered once.
+ * Runs the iterations repeat by repeat. While stage 0 is in a repeat, later stages finish the one before, so the
+ * weights of two repeats are gathered along the fsdp axes at a time, and those of each are gathered once.
  */
 function runRounds(
   parts: CircularPipelineParts,
@@ -113,7 +113,10 @@ function runRounds(
   }
 }
 
-/** Every stage's weights, of `[before, now]`: now where it is in the round of stage 0, before where it is behind. */
+/**
+ * The weights of every stage, from `[before, now]`: `now` for stages in the repeat of stage 0, `before` for those still
+ * in the one before.
+ */
 function weightsOfRound(
   parts: CircularPipelineParts,
   loopIteration: number | Tensor,

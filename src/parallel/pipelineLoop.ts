@@ -14,13 +14,16 @@ import { checkSpecs, requireSpecs } from "./pipelineChecks.js";
 import { type CircularPipelineConfig, type PipelineSettings, readConfig, rulesOf } from "./pipelineConfig.js";
 import { eachWeight, mapSpecs, type SpecTree, weightsWithoutBoxes, withoutAxes } from "./pipelineSpecs.js";
 
-/** The buffers that iterations pass on, each with a dim for the stages in front. */
+/** The buffers carried between iterations, each with the stages in dim 0. */
 export interface PipelineBuffers {
   /** `[stages, microbatches / stages, microbatch …]`: first the inputs, in the end the outputs. */
   readonly stateIo: Tensor;
-  /** `[stages, microbatch …]`: what every stage has got from the one before. */
+  /** `[stages, microbatch …]`: what every stage received from the one before. */
   readonly shift: Tensor;
-  /** `[stages, microbatches, microbatch …]`: results of the last stage that wait for their next round, on the first stage. */
+  /**
+   * `[stages, microbatches, microbatch …]`: results of the last stage that wait for their next repeat, on the first
+   * stage.
+   */
   readonly circStorage: Tensor | null;
   /** `[stages, microbatch …]`: the last results, on their way to `circStorage`. */
   readonly circStorageMover: Tensor | null;
@@ -34,11 +37,11 @@ export interface LoopState extends PipelineBuffers {
 }
 
 /**
- * The schedule and the buffers of a circular pipeline, as functions of whole tensors. When dim 0 of the buffers
- * is split over the stage axis, every rotation is one hop from device to device.
+ * The schedule and the buffers of a circular pipeline, as functions of whole tensors. When dim 0 of the buffers is
+ * split over the stage axis, every rotation is one hop from device to device.
  *
- * In iteration i stage s works on microbatch `(i − delay · s) mod microbatches` in round
- * `(i − delay · s) div microbatches`.
+ * In iteration i stage s works on microbatch `(i − delay · s) mod microbatches` in repeat `(i − delay · s) div
+ * microbatches`.
  */
 export class PipelineLoop {
   readonly settings: PipelineSettings;
@@ -52,7 +55,7 @@ export class PipelineLoop {
     return this.settings.numMicrobatches / this.settings.numStages;
   }
 
-  /** The number of iterations until all microbatches have gone round as often as they should. */
+  /** The number of iterations until all microbatches have completed all repeats. */
   get totalIterations(): number {
     const { numMicrobatches, numRepeats } = this.settings;
     return numMicrobatches * numRepeats + this.iterationsToCompleteFirstMicrobatchOneRepeat();
@@ -64,11 +67,11 @@ export class PipelineLoop {
     return numRepeats > 1 && numMicrobatches > numStages * forwardingDelay;
   };
 
-  /** The iteration in which microbatch 0 is on the last stage in its first round. */
+  /** The iteration in which microbatch 0 is on the last stage in its first repeat. */
   readonly iterationsToCompleteFirstMicrobatchOneRepeat = (): number =>
     this.settings.forwardingDelay * (this.settings.numStages - 1);
 
-  /** The iteration in which microbatch 0 is on the last stage in its last round. */
+  /** The iteration in which microbatch 0 is on the last stage in its last repeat. */
   readonly iterationsToCompleteFirstMicrobatch = (): number => {
     const { numMicrobatches, numRepeats } = this.settings;
     return numMicrobatches * (numRepeats - 1) + this.iterationsToCompleteFirstMicrobatchOneRepeat();
@@ -97,8 +100,8 @@ export class PipelineLoop {
   };
 
   /**
-   * What the stages work on in an iteration, [stages, microbatch …]: what they got from the stage before; the
-   * first stage takes a new microbatch, or one that comes round again.
+   * What the stages work on in an iteration, [stages, microbatch …]: what they got from the stage before; the first
+   * stage takes a new microbatch, or one that starts its next repeat.
    */
   readonly getIterationInputs = (
     loopIteration: number | Tensor,
@@ -122,12 +125,11 @@ export class PipelineLoop {
   };
 
   /**
-   * Splits a dim over the stage axis, in addition to how a spec splits the others; along the fsdp axes it is whole.
+   * Splits a dim over the stage axis, in addition to how a spec splits the others; it is gathered along the fsdp axes.
    *
-   * @param physicalPartitionSpec the mesh axes of the stage's weight without its dim for the rounds, or null to
-   * leave the other dims open
-   * @param isStageWeight whether x is the weight of one round; else it has a dim for the rounds in front, which
-   * stays open
+   * @param physicalPartitionSpec the mesh axes of the stage's weight without its dim for the repeats, or null to leave
+   * the other dims open
+   * @param isStageWeight whether x is the weight of one repeat; else dim 0 is that of the repeats, which stays open
    */
   readonly shardDimByStages = (
     x: Tensor,
@@ -142,7 +144,7 @@ export class PipelineLoop {
       isStageWeight,
     );
 
-  /** The microbatch and the round of every stage in an iteration, both i32[stages]; waiting stages count as at 0. */
+  /** The microbatch and the repeat of every stage in an iteration, both i32[stages]; 0 for stages that wait. */
   readonly getMicrobatchAndRepeatIds = (
     loopIteration: number | Tensor,
   ): [microbatchIds: Tensor, repeatIds: Tensor] => {
@@ -153,10 +155,10 @@ export class PipelineLoop {
   };
 
   /**
-   * Every stage takes one slice of its own weights, those of its round.
+   * Every stage takes one slice of its own weights, those of its repeat.
    *
    * @param repeatIds i32[stages]
-   * @returns the weights without the dim for the rounds, with the stages in front
+   * @returns the weights without the dim for the repeats, with the stages in dim 0
    */
   readonly vmapParallelGather = (
     weights: Tensor,
@@ -168,7 +170,7 @@ export class PipelineLoop {
     const inStage = repeatDimInWeights - (repeatDimInWeights > stagesDimInWeights ? 1 : 0);
     const gatherOne = (own: Tensor, id: Tensor) => lax.dynamicIndexInDim(own, id, inStage, false);
     const ids = this.shardDimByStages(repeatIds, 0, null);
-    // Only the slice of a round is needed whole along the fsdp axes: weights that are split are so until it is taken.
+    // Only the slice of a repeat is gathered along the fsdp axes, so weights stay split until it is taken.
     const { pipelineFsdpAgOnce, pipelineFsdpAgPerRepeat } = this.settings.config;
     const all =
       pipelineFsdpAgOnce || pipelineFsdpAgPerRepeat
@@ -226,15 +228,18 @@ export class PipelineLoop {
     };
   };
 
-  /** `stateIo` after the last iteration with the outputs in the order of the inputs: microbatch 0 lands anywhere. */
+  /**
+   * `stateIo` after the last iteration with the outputs in the order of the inputs; microbatch 0 may be at any position
+   * before.
+   */
   readonly permuteOutputMicroPerStageDim = (output: Tensor): Tensor => {
     const first = this.iterationsToCompleteFirstMicrobatch() % this.microbatchesPerStage;
     return np.roll(output, -first, 1);
   };
 
   /**
-   * The weights that the stages use in an iteration, a tree of tensors [stages, …]: all of them when every
-   * microbatch goes round once, else those of each stage's round.
+   * The weights that the stages use in an iteration, a tree of tensors [stages, …]: all of them for one repeat, else
+   * those of each stage's repeat.
    */
   readonly getCurrentStageWeights = <T>(
     pipelineWeights: T,
@@ -245,7 +250,7 @@ export class PipelineLoop {
       ? this.getCurrentRepeatFromStages(pipelineWeights, loopIteration, physicalPartitionSpec)
       : pipelineWeights;
 
-  /** From weights [repeats, stages, …] every stage takes those of its round: a tree of tensors [stages, …]. */
+  /** From weights [repeats, stages, …] every stage takes those of its repeat: a tree of tensors [stages, …]. */
   readonly getCurrentRepeatFromStages = <T>(
     weights: T,
     loopIteration: number | Tensor,
@@ -265,7 +270,7 @@ export class PipelineLoop {
     return customRematPolicy ? rematPolicy : checkpointPolicies.saveFromBothPolicies(rematPolicy, inputs);
   };
 
-  /** Specs without the dim of the rounds. */
+  /** Specs without the dim of the repeats. */
   static getLogicalSpecRepeatsRemoved<T>(fullLogical: T): T {
     return mapSpecs(
       fullLogical,
@@ -273,10 +278,10 @@ export class PipelineLoop {
     );
   }
 
-  /** The same as the static function, for those who hold a pipeline. */
+  /** The static function as a method of the instance. */
   readonly getLogicalSpecRepeatsRemoved = PipelineLoop.getLogicalSpecRepeatsRemoved;
 
-  /** The weights, whole along the fsdp axes and split as before along the others. */
+  /** The weights, gathered along the fsdp axes and split as before along the others. */
   readonly allGatherOverFsdp = <T>(variables: T, logicalPartitionSpec: SpecTree): T => {
     const { mesh, fsdpAxisNames } = this.settings;
     requireSpecs(logicalPartitionSpec);
@@ -288,7 +293,7 @@ export class PipelineLoop {
     );
   };
 
-  /** The weights of one round, [stages, …], whole along the fsdp axes. */
+  /** The weights of one repeat, [stages, …], gathered along the fsdp axes. */
   gatherStageWeights<T>(weights: T, physicalPartitionSpec: SpecTree): T {
     return eachWeight(weights, physicalPartitionSpec, (w, spec) => this.shardDimByStages(w, 0, spec, true));
   }
@@ -303,7 +308,7 @@ export class PipelineLoop {
   /**
    * A buffer, split over the stage axis and as the rules say for activations.
    *
-   * @param extra how many dims stand between that of the stages and the microbatch
+   * @param extra the number of dims between that of the stages and the microbatch
    */
   perStage(x: Tensor, extra = 0): Tensor {
     const { mesh, activationNames } = this.settings;
@@ -321,7 +326,7 @@ export class PipelineLoop {
     return this.settings.mesh ? this.settings.stageAxisName : null;
   }
 
-  /** Splits a dim over the stage axis and the others as a spec says; those before a round's dim stay open. */
+  /** Splits a dim over the stage axis and the others as a spec says; leading dims stay open. */
   private splitOverStages(
     x: Tensor,
     dim: number,
@@ -339,7 +344,7 @@ export class PipelineLoop {
   }
 }
 
-/** i mod n, never negative. */
+/** The non-negative remainder of i / n. */
 function wrapped(i: number | Tensor, n: number): number | Tensor {
   return typeof i === "number" ? ((i % n) + n) % n : np.remainder(i, n);
 }
@@ -355,7 +360,7 @@ function putAlong1(x: Tensor, slice: Tensor, index: number | Tensor): Tensor {
   return lax.dynamicUpdateIndexInDim(x, slice, index, 1);
 }
 
-/** Every stage gets what the one before has; the first gets zeros. */
+/** Moves the value of every stage to the next one; the first gets zeros. */
 function shiftRight(x: Tensor): Tensor {
   const numStages = at(x.shape, 0);
   if (numStages === 1) return np.zerosLike(x);

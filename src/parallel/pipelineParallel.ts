@@ -15,12 +15,12 @@ import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { scan } from "../transforms/control/scan.js";
 
-/** One stage of a pipeline: a module or a function whose result is like its first argument. */
+/** One stage of a pipeline: a module or a function whose result has the type of its first argument. */
 export type Stage<T, A extends readonly unknown[]> = (x: T, ...args: A) => T;
 
 /** Options of {@link executePipelineStep}. */
 export interface PipelineStepOptions {
-  /** The mesh axis along which the stages follow each other. */
+  /** The mesh axis of the stages. */
   readonly modelAxisName: string;
 }
 
@@ -59,11 +59,11 @@ export function executePipelineStep<T, A extends readonly unknown[]>(
 
 /** Options of {@link executePipeline}. */
 export interface PipelineOptions extends PipelineStepOptions {
-  /** Into how many microbatches the batch is split; a divisor of the batch size. */
+  /** The number of microbatches into which the batch is split; a divisor of the batch size. */
   readonly numMicrobatches: number;
   /**
-   * The keys that stages get besides those of `params`: with `true` every iteration, and so every microbatch,
-   * has keys of its own; `{ dropout: true }` by default.
+   * The keys that stages get besides those of `params`: with `true` every iteration, and so every microbatch, has its
+   * own keys; `{ dropout: true }` by default.
    */
   readonly splitRngs?: Readonly<Record<string, boolean>>;
 }
@@ -100,7 +100,7 @@ export function executePipeline<T, A extends readonly unknown[]>(
     (leaf: Tensor) => splitBatch(leaf, numMicrobatches),
     checkBatch(x, numMicrobatches),
   );
-  // The first stage has nothing to do in the last iterations, where the others finish.
+  // In the last iterations, where the other stages finish, the first one has no input.
   const inputs = tree.map(
     (leaf: Tensor) => np.concatenate([leaf, np.zeros([numStages - 1, ...leaf.shape.slice(1)], leaf.dtype)]),
     microbatches,
@@ -121,7 +121,7 @@ export function executePipeline<T, A extends readonly unknown[]>(
   }, outputs);
 }
 
-/** Whether a stage may use variables, which only the loop over modules passes on. */
+/** Whether a stage may use variables, which only the lifted loop passes on. */
 function needsLift(stage: unknown): boolean {
   return isModule(stage) || scopeOrNone() !== undefined;
 }
@@ -165,7 +165,7 @@ function checkStage(input: unknown, result: unknown): void {
     const [before, after] = [leaf, results[i]].map((value) => leafTensor(value, "executePipelineStep", path));
     if (!before || !after || sameType(before.type, after.type)) return;
     throw new ShapeError(
-      `[executePipelineStep] the stage makes ${formatType(after.type)} of ${formatType(before.type)}${path && ` at "${path}"`}: every stage must keep shape and type, so that the next one can go on`,
+      `[executePipelineStep] the stage makes ${formatType(after.type)} of ${formatType(before.type)}${path && ` at "${path}"`}: every stage must keep shape and type, because its result is the input of the next one`,
     );
   });
 }
@@ -176,7 +176,7 @@ export interface PipelineConfig<T, A extends readonly unknown[]> extends Pipelin
   readonly moduleFn: () => ModuleInstance<Stage<T, A>>;
 }
 
-/** A module class whose modules are called like the stages that they run. */
+/** A module class whose modules have the signature of the stages that they run. */
 export interface PipelineModuleClass {
   <T, A extends readonly unknown[]>(
     config: PipelineConfig<T, A> & ModuleOptions,

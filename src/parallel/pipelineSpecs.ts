@@ -9,7 +9,7 @@ export type SpecTree = unknown;
 /** Whether a node of a tree is a spec, which is a leaf there. */
 export const isSpec = (node: unknown): boolean => node instanceof PartitionSpec;
 
-/** Values taken out of their boxes as they are, without the constraint that `unbox` puts on them. */
+/** Unboxes values without the sharding constraint that `unbox` adds. */
 export function weightsWithoutBoxes<T>(weights: T): T {
   const { leaves, structure } = tree.flatten(weights, isBoxed);
   return tree.unflatten<T>(
@@ -37,7 +37,7 @@ export function mapSpecs<T>(specs: T, fn: (spec: PartitionSpec) => PartitionSpec
   );
 }
 
-/** A spec without some mesh axes: what they split is whole. */
+/** A spec without some mesh axes, along which values are then not split. */
 export function withoutAxes({ entries }: PartitionSpec, axes: readonly string[]): PartitionSpec {
   return new PartitionSpec(
     entries.map((entry): SpecEntry => {
@@ -47,7 +47,7 @@ export function withoutAxes({ entries }: PartitionSpec, axes: readonly string[])
   );
 }
 
-/** Maps the weights of a tree, taken out of their boxes, each with its spec. */
+/** Maps the unboxed weights of a tree, each with its spec. */
 export function eachWeight<T>(
   weights: T,
   specs: SpecTree,

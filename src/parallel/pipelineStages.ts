@@ -31,7 +31,10 @@ export type InitFunction = (
 
 /** What an iteration needs besides the state of the loop. */
 export interface IterationArguments {
-  /** The variables of the layers by collection, without boxes: tensors [repeats, stages, …], or [stages, …] for one round. */
+  /**
+   * The variables of the layers by collection, without boxes: tensors [repeats, stages, …], or [stages, …] for one
+   * repeat.
+   */
   readonly pipelineWeights: Variables;
   /** [microbatches, microbatch …] or null. */
   readonly positions?: Tensor | null;
@@ -40,9 +43,9 @@ export interface IterationArguments {
   readonly deterministic?: boolean;
   readonly modelMode?: string;
   readonly layers: ModuleInstance<StageFunction>;
-  /** The names of the weights' dims without that of the rounds. */
+  /** The names of the weights' dims without that of the repeats. */
   readonly logicalPartitionSpec?: SpecTree;
-  /** The key that every iteration and stage draws its own dropout key from. */
+  /** The key from which every iteration and stage derives its own dropout key. */
   readonly dropoutKey?: Tensor | null;
 }
 
@@ -50,20 +53,20 @@ export interface IterationArguments {
 export const firstOf = (result: Tensor | readonly [Tensor, ...unknown[]]): Tensor =>
   result instanceof Tensor ? result : result[0];
 
-/** The mode that layers are told about by default. */
+/** The default `mode` argument of layers. */
 export const defaultMode = "train";
 
-/** The collections whose variables every stage has its own part of. */
+/** The collections of which every stage has its own part. */
 const weightCollections = ["params", "_overwrite_with_gradient"];
 
-/** Collections with a new dim in front. */
+/** Maps collections to 0, the dim along which they are stacked. */
 export const stacked = (collections: readonly string[]): Record<string, number> =>
   Object.fromEntries(collections.map((name) => [name, 0]));
 
 /** The parts of a circular pipeline: its schedule and buffers, and how stages run; each is usable on its own. */
 export class CircularPipelineParts extends PipelineLoop {
   /**
-   * What makes the variables of all stages, inside a module whose `init` runs.
+   * A function that makes the variables of all stages, for use inside a module during `init`.
    *
    * @param collections those that the layers make; each stage has its own part of all of them
    */
@@ -99,7 +102,9 @@ export class CircularPipelineParts extends PipelineLoop {
       return vmap(one, { inAxes: 0, ...this.spmdAxis() })(weights, inputs, segmentIds, positions, keys);
     };
 
-  /** One iteration: every stage takes its weights and inputs, all run at once, and the results move on. */
+  /**
+   * One iteration: every stage takes its weights and inputs, all run at once, and the results move to the next stages.
+   */
   readonly runOneIteration = (loopState: LoopState, given: IterationArguments): LoopState => {
     const { pipelineWeights, logicalPartitionSpec = null } = given;
     const specs = this.physicalSpec(logicalPartitionSpec);

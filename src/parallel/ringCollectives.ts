@@ -1,6 +1,6 @@
 /**
- * Collectives taken apart into the hops of a ring, so that each hop can travel while the part that arrived
- * before it is computed with. All of them work on trees of tensors.
+ * Collectives decomposed into the hops of a ring, so that each hop can overlap with computing on the part that arrived
+ * before it. All of them work on trees of tensors.
  */
 import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
@@ -22,8 +22,8 @@ export interface RingOptions {
 }
 
 /**
- * Every device's block in `size − 1` hops: the list of a device starts with its own block and goes on with
- * those of the devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
+ * Every device's block in `size − 1` hops: the list of a device starts with its own block, followed by those of the
+ * devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
  */
 export function asyncGather<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
   need("string", axisName, "axisName", "asyncGather");
@@ -69,7 +69,7 @@ export function asyncGatherSplit<T>(x: T, axisName: string): T[] {
   return [...asyncGather(first, axisName), ...asyncGather(second, axisName, { shiftUp: false })];
 }
 
-/** A part of a sum, or a function that computes it when its turn comes, while the sum so far travels. */
+/** A part of a sum, or a function that computes it when it is needed, while the partial sum travels. */
 export type RingPart<T> = T | (() => T);
 
 /**
@@ -107,7 +107,7 @@ function partOf<T>(part: RingPart<T>): T {
   return typeof part === "function" ? (part as () => T)() : part;
 }
 
-/** The hop of the sum comes before the next part in the program, so that the two can run side by side. */
+/** The hop of the sum comes before the next part in the program, so that the two can overlap. */
 function ringSum<T>(parts: readonly (() => T)[], hop: (sum: T) => T): T {
   return parts.slice(1).reduce((sum, part) => {
     const moving = hop(sum);
@@ -129,7 +129,7 @@ function checkParts(xs: readonly unknown[], axisName: string, caller: string): v
   }
 }
 
-/** Gathered halves are pieces of one list, which must all be alike. */
+/** Gathered halves are entries of one list, which must have the same type. */
 function checkEven(x: unknown, caller: string): void {
   for (const { path, leaf } of tree.flattenWithPath(x)) {
     const { shape } = leafTensor(leaf, caller, path);

@@ -26,7 +26,7 @@ import { asyncGather, asyncGatherBidirectional, asyncScatter, asyncScatterSplit 
 
 /** Configuration of {@link ModelParallelismWrapper}. */
 export interface ModelParallelismConfig<F extends AnyFunction, K extends object = Record<never, never>> {
-  /** The mesh axis along which the devices have parameters of their own. */
+  /** The mesh axis along which every device has its own parameters. */
   readonly modelAxisName: string;
   /** Makes the module; the name `sharded` and `moduleKwargs` that it is given belong to its configuration. */
   readonly moduleFn: (config: K & { readonly name: string }) => ModuleInstance<F>;
@@ -40,7 +40,7 @@ export interface ModelParallelismConfig<F extends AnyFunction, K extends object 
 
 type LooseFunction = (...args: readonly unknown[]) => unknown;
 
-/** A module class whose modules are called like the module that they wrap. */
+/** A module class whose modules have the signature of the module that they wrap. */
 export interface ModelParallelismWrapperClass {
   <F extends AnyFunction, K extends object = Record<never, never>>(
     config: ModelParallelismConfig<F, K> & ModuleOptions,
@@ -49,8 +49,8 @@ export interface ModelParallelismWrapperClass {
 }
 
 /**
- * A module that has parameters of its own on every device of an axis. Stored, they are slices of one parameter
- * with a leading dim that the axis splits.
+ * A module that has its own parameters on every device of an axis. Stored, they are slices of one parameter with a
+ * leading dim that the axis splits.
  *
  * ```ts
  * const wide = ModelParallelismWrapper({
@@ -140,7 +140,7 @@ export interface TPDenseCommon {
 
 /** Configuration of {@link TPDense}. */
 export interface TPDenseConfig extends TPDenseCommon {
-  /** Whether the layer around takes care of gathering the inputs or summing the outputs; false by default. */
+  /** Whether the enclosing layer gathers the inputs or sums the outputs; false by default. */
   readonly skipCommunication?: boolean;
 }
 
@@ -197,15 +197,15 @@ export const TPDense = module(
 export interface TPAsyncDenseConfig extends TPDenseCommon {
   /** Whether inputs are gathered both ways around the ring; true by default. */
   readonly useBidirectionalGather?: boolean;
-  /** Whether halves of the outputs are summed each its own way around the ring; false by default. */
+  /** Whether the halves of the outputs are summed in opposite directions around the ring; false by default. */
   readonly useBidirectionalScatter?: boolean;
 }
 
 /**
  * {@link TPDense} with rings in place of collectives, so that parts of the inputs (`gather`) or of the outputs
- * (`scatter`) travel while others are computed. Its parameters are those of one small layer `shard_0`,
- * `shard_1`, … for each hop: on device d, `shard_i` meets the inputs of device d − i (`gather`), or makes
- * outputs of device d + size − 1 − i (`scatter`).
+ * (`scatter`) travel while others are computed. Its parameters are those of one small layer `shard_0`, `shard_1`, … for
+ * each hop: on device d, `shard_i` takes the inputs of device d − i (`gather`), or computes outputs of device d + size
+ * − 1 − i (`scatter`).
  */
 export const TPAsyncDense = module(
   {
@@ -251,7 +251,7 @@ function readCommon(
   return { kernelInit, useBias, mode: size > 1 ? tpMode : "none", size };
 }
 
-/** The dense layer of one device in the wrapper that gives every device parameters of its own. */
+/** The dense layer of one device, in the wrapper that gives every device its own parameters. */
 function shardedDense(
   {
     denseFn,

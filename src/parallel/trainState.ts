@@ -5,7 +5,7 @@ import { split } from "../random/index.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 
-/** What {@link TrainState} needs of an optimiser; those of `shardwise/optim` have it. */
+/** The interface of an optimiser that {@link TrainState} uses; those of `shardwise/optim` implement it. */
 export interface Optimizer<S> {
   init(params: unknown): S;
   update<T>(grads: T, state: S, params?: T): [updates: T, state: S];
@@ -16,7 +16,7 @@ export interface TrainStateParts<P, S, F> {
   /** The model: usually `model.apply`, possibly with options. */
   readonly applyFn: F;
   readonly optimizer: Optimizer<S>;
-  /** How many steps were taken, an int32 scalar. */
+  /** The number of completed steps, an int32 scalar. */
   readonly step: Tensor;
   readonly params: P;
   readonly optState: S;
@@ -26,7 +26,7 @@ export interface TrainStateParts<P, S, F> {
 
 /**
  * Everything that a training step reads and changes. It is a tree: `jit`, `shardMap` and checkpoints see step,
- * parameters, optimiser state and key; the functions go along.
+ * parameters, optimiser state and key; the functions are static.
  *
  * ```ts
  * const state = TrainState.create({ applyFn: model.apply, params, optimizer: adamw({ learningRate: 1e-3 }), rng });

@@ -1,4 +1,4 @@
-/** What is known of a schedule before it runs: whether it can, what it keeps in memory, how much of it is bubble. */
+/** Analyses a schedule before it runs: whether it can, what it keeps in memory, and its bubble. */
 import { at, range } from "../../ir/shape.js";
 import {
   type ActionKind,
@@ -15,22 +15,22 @@ import {
 } from "./schedule.js";
 import { type ActionCosts, type TimedAction, type Timeline, timeline, unitCosts } from "./timeline.js";
 
-/** What {@link checkSchedule} finds out. */
+/** The result of {@link checkSchedule}. */
 export interface ScheduleReport {
-  /** How long the schedule takes with the costs it was checked with. */
+  /** The time that the schedule takes with the given costs. */
   readonly length: number;
-  /** The share of the stages' time in which they have nothing to do, from 0 to 1. */
+  /** The share of the stages' time in which they are idle, from 0 to 1. */
   readonly bubble: number;
   /**
-   * By stage, for how many pairs of a chunk and a microbatch it keeps what the forward action computed, at most at
-   * one time: from `F` to the end of `B` or `W`.
+   * By stage, the maximum number of pairs of a chunk and a microbatch whose activations are alive at one time: from `F`
+   * to the end of `B` or `W`.
    */
   readonly activations: readonly number[];
-  /** By stage, how many weight gradients are put off at one time: between `I` and `W`. */
+  /** By stage, the maximum number of weight gradients that are postponed at one time: between `I` and `W`. */
   readonly postponed: readonly number[];
   /**
-   * By stage, how long it has nothing to do between its first action and its last: the bubble where stages that are
-   * done do not wait for the others.
+   * By stage, the idle time between its first action and its last: the bubble if finished stages do not wait for the
+   * others.
    */
   readonly idle: readonly number[];
   /** When every action runs. */
@@ -38,8 +38,8 @@ export interface ScheduleReport {
 }
 
 /**
- * Checks that every action is there once, that what it reads is computed before, and that no stages wait for each
- * other for ever. Throws a {@link ScheduleError} that names stage, slot and reason of everything that is wrong.
+ * Checks that every action occurs once, that its inputs are computed before, and that there is no deadlock. Throws a
+ * {@link ScheduleError} that names stage, slot and reason of everything that is wrong.
  *
  * ```ts
  * const { bubble, activations } = checkSchedule(zeroBubbleH1({ numStages: 4, numMicrobatches: 8 }));
@@ -60,31 +60,31 @@ export function checkSchedule(schedule: PipelineSchedule, costs: ActionCosts = u
   };
 }
 
-/** By stage, for how many pairs of a chunk and a microbatch it keeps activations, at most at one time. */
+/** By stage, the maximum number of pairs of a chunk and a microbatch whose activations are alive at one time. */
 export function activationsOf({ stages }: PipelineSchedule): number[] {
   return stages.map((actions) => mostAlive(actions, ["F"], ["B", "W"]));
 }
 
-/** Throws where the actions of a schedule are wrong by themselves, without their times. */
+/** Throws if the actions of a schedule are invalid regardless of their times. */
 export function checkActions(schedule: PipelineSchedule): void {
   needSchedule(schedule, "checkSchedule");
   const violations = scheduleViolations(schedule);
   if (violations.length > 0) throw new ScheduleError(schedule.name, violations);
 }
 
-/** The share of the stages' time in which they have nothing to do. */
+/** The share of the stages' time in which they are idle. */
 export function bubbleOf({ stages, length }: Timeline): number {
   const busy = stages.flat().reduce((sum, { begin, end }) => sum + end - begin, 0);
   return length === 0 ? 0 : 1 - busy / (length * stages.length);
 }
 
-/** How long a stage has nothing to do between its first action and its last. */
+/** The idle time of a stage between its first action and its last. */
 function idleOf(actions: readonly TimedAction[]): number {
   const busy = actions.reduce((sum, { begin, end }) => sum + end - begin, 0);
   return (actions.at(-1)?.end ?? 0) - (actions[0]?.begin ?? 0) - busy;
 }
 
-/** How many things that some actions begin and others end there are at most at one time. */
+/** The maximum number of values alive at one time, given the actions that start and end their lifetimes. */
 function mostAlive(
   actions: readonly PipelineAction[],
   begins: readonly ActionKind[],
@@ -99,7 +99,7 @@ function mostAlive(
   return most;
 }
 
-/** Everything that is wrong with the actions of a schedule by themselves, without their times. */
+/** Everything that is wrong with the actions of a schedule regardless of their times. */
 export function scheduleViolations(schedule: PipelineSchedule): ScheduleViolation[] {
   const { numMicrobatches, numChunks, stages } = schedule;
   const sizes = { stages: stages.length, microbatches: numMicrobatches, chunks: numChunks };

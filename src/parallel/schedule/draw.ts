@@ -5,7 +5,7 @@ import type { ActionKind, PipelineAction, PipelineSchedule } from "./schedule.js
 import { needSchedule } from "./schedule.js";
 import { type ActionCosts, type TimedAction, timeline, unitCosts } from "./timeline.js";
 
-/** The microbatch of an action, and its chunk where there are several. */
+/** The microbatch of an action, and its chunk if there are several. */
 function label({ chunk, microbatch }: PipelineAction, numChunks: number): string {
   return numChunks === 1 ? `${microbatch}` : `${microbatch}·${chunk}`;
 }

@@ -1,4 +1,4 @@
-/** A training step by a schedule as one stage sees it: a loop over slots with a choice of the action inside. */
+/** One stage's program of a scheduled training step: a loop over slots that branches to the action of each slot. */
 import { isFloat } from "../../ir/dtype.js";
 import { ShapeError } from "../../ir/errors.js";
 import { at, formatType, range, sameType, type TensorType } from "../../ir/shape.js";
@@ -26,7 +26,7 @@ import {
   type SlotTable,
 } from "./slots.js";
 
-/** What a step is, besides its functions. */
+/** The settings of a step, besides its functions. */
 export interface LocalStep {
   readonly table: SlotTable;
   readonly schedule: PipelineSchedule;
@@ -36,7 +36,7 @@ export interface LocalStep {
   readonly hasAux: boolean;
 }
 
-/** The functions of a step; what they are functions of is the caller's. */
+/** The functions of a step, with types that only the caller knows. */
 export interface LocalFunctions {
   readonly first: (...args: never[]) => unknown;
   readonly stage: (...args: never[]) => unknown;
@@ -47,9 +47,9 @@ type Buffers = { readonly [P in PartName]: { readonly [L in Lifetime]: readonly 
 
 /** Everything that a stage carries from slot to slot. */
 interface State {
-  /** The result of the last action that had one to send. */
+  /** The result of the last action that sends one. */
   readonly outbox: readonly Tensor[];
-  /** What was received and not read yet. */
+  /** Messages received and not read yet. */
   readonly arrived: readonly Tensor[];
   readonly kept: Buffers;
   readonly grads: {
@@ -57,7 +57,7 @@ interface State {
     readonly chunks: readonly (readonly Tensor[])[];
     readonly last: readonly Tensor[];
   };
-  /** The losses, and what `last` returns besides, added up. */
+  /** The sums of the losses and of what else `last` returns. */
   readonly sums: readonly Tensor[];
 }
 
@@ -119,7 +119,7 @@ function pairsFrom(way: (typeof neighbours)[number], { left, right, exchanges }:
   return isUsed ? [[from, to]] : [];
 }
 
-/** One stage at work. */
+/** Runs the actions of one stage. */
 class StageRunner {
   private readonly parts: { readonly [P in PartName]: PartPrograms };
   private readonly given: { readonly first: Given; readonly chunks: readonly Given[]; readonly last: Given };
@@ -218,8 +218,8 @@ class StageRunner {
   }
 
   /**
-   * Hands results to the neighbours that read them and stores what is for this stage. Two neighbours meet only after
-   * slots in which one has a message for the other, and only who reads one waits.
+   * Sends results to the neighbours that read them and stores messages to this stage. Neighbours synchronise only after
+   * slots in which one has a message for the other, and only the receiver waits.
    *
    * @param exchanges by link, which of its exchanges follows the slot
    */
@@ -238,7 +238,7 @@ class StageRunner {
       ? onlyIf(comes("fromSelf"), store(after.outbox, cell.fromSelf), after.arrived)
       : after.arrived;
     if (overlapSends) {
-      // What was computed in the slot before is on its way while this one is computed.
+      // Results of the slot before travel while this slot is computed.
       return neighbours.reduce((arrived, way) => {
         const pairs = table.links.flatMap((link) => pairsFrom(way, link));
         if (pairs.length === 0) return arrived;
@@ -330,7 +330,7 @@ class StageRunner {
     };
   }
 
-  /** Loss and gradients: those of both ends are on one stage each, the others where they belong. */
+  /** Loss and gradients: those of `first` and `last` are computed on one stage each, the others on their own stage. */
   results({ grads, sums }: State): [value: unknown, grads: Weights] {
     const { axisName, batchAxes, schedule } = this.settings;
     const averaged = (values: readonly Tensor[]) =>

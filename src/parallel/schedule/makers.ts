@@ -1,4 +1,4 @@
-/** The schedules that are known by name, as tables of actions. */
+/** The named schedules, as tables of actions. */
 
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
@@ -14,7 +14,7 @@ export interface ScheduleSizes {
   readonly numChunks?: number;
 }
 
-/** Schedules of more actions of a kind are refused. */
+/** Maximum number of actions of a kind. */
 const maxSize = 2 ** 20;
 
 type Row = readonly PipelineAction[];
@@ -33,7 +33,7 @@ function checkSizes(sizes: ScheduleSizes, caller: string): void {
   }
 }
 
-/** Makes the rows of a schedule of sizes that were checked. */
+/** Makes a schedule after checking its sizes. */
 function make(
   name: string,
   { numStages, numMicrobatches, numChunks = 1 }: ScheduleSizes,
@@ -43,7 +43,7 @@ function make(
   return { name, numMicrobatches, numChunks, placement, stages: range(numStages).map(row) };
 }
 
-/** Refuses chunks where a schedule has a fixed number of them. */
+/** Throws if `numChunks` differs from the fixed number of a schedule. */
 function withChunks(name: string, sizes: ScheduleSizes, wanted: number): ScheduleSizes {
   const { numChunks = wanted } = sizes;
   if (numChunks === wanted) return { ...sizes, numChunks };
@@ -55,22 +55,22 @@ function withChunks(name: string, sizes: ScheduleSizes, wanted: number): Schedul
 }
 
 /**
- * All microbatches forward, then all backward in the opposite order; every stage keeps what it computed for all of
- * them. (Huang et al. 2019.)
+ * All microbatches forward, then all backward in the opposite order; every stage keeps its activations of all of them.
+ * (Huang et al. 2019.)
  */
 export function gpipe(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "gpipe");
   return make("gpipe", withChunks("gpipe", sizes, 1), () => sweep(sizes, "last first"));
 }
 
-/** Every microbatch goes round the stages as often as they have chunks, then backward the same way. */
+/** Every microbatch passes through all stages once per chunk, then backward the same way. */
 export function circular(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "circular");
   return make("circular", sizes, () => sweep(sizes, "last first"));
 }
 
 /**
- * All microbatches through a chunk before the next one, forward and backward, both in their order: weights of a
+ * All microbatches through a chunk before the next one, forward and backward, both in ascending order: weights of a
  * chunk are needed once in each direction. (Lamy-Poirier 2022.)
  */
 export function breadthFirst(sizes: ScheduleSizes): PipelineSchedule {
@@ -124,7 +124,7 @@ function groupsOf({ numStages, numMicrobatches }: ScheduleSizes): number[][] {
   return range(count).map((i) => range(bound(i + 1) - bound(i)).map((k) => bound(i) + k));
 }
 
-/** Forward actions before the first backward one, then one of each by turns, then the backward ones that are left. */
+/** Forward actions before the first backward one, then one of each alternately, then the remaining backward ones. */
 function alternate(
   { numChunks = 1 }: ScheduleSizes,
   numBefore: number,
@@ -141,13 +141,16 @@ function alternate(
   return [...forward.slice(0, before), ...turns, ...backward.slice(forward.length - before)];
 }
 
-/** A row to which actions are added by kind and chunk; each takes the next microbatch, and none where all had it. */
+/**
+ * A row to which actions are added by kind and chunk; each takes the next microbatch, and is dropped after the last
+ * one.
+ */
 class RowBuilder {
   readonly actions: PipelineAction[] = [];
   private readonly counts = new Map<string, number>();
   private readonly pending: { readonly chunk: number; readonly microbatch: number }[] = [];
 
-  /** @param numMicrobatches actions of later microbatches are counted and left out */
+  /** @param numMicrobatches actions of later microbatches are counted and dropped */
   constructor(private readonly numMicrobatches: number) {}
 
   /** How many actions of a kind and chunk there were. */
@@ -181,7 +184,7 @@ class RowBuilder {
     if (task) this.push({ kind: "W", ...task });
   }
 
-  /** Adds the weight gradients that are left, oldest first; with a chunk, only its own. */
+  /** Adds the remaining weight gradients, oldest first; with a chunk, only its own. */
   finish(chunk?: number): void {
     while (this.pending.some((task) => chunk === undefined || task.chunk === chunk)) {
       if (chunk === undefined) this.addOldest();
@@ -194,7 +197,10 @@ class RowBuilder {
   }
 }
 
-/** The rows of ZB-H1 and ZB-H2: so many forward first, and weight gradients so many microbatches late. */
+/**
+ * The rows of ZB-H1 and ZB-H2, given the number of initial forward actions and the delay of weight gradients in
+ * microbatches.
+ */
 function handcrafted(
   { numMicrobatches }: ScheduleSizes,
   numBefore: number,
@@ -215,7 +221,7 @@ function handcrafted(
 }
 
 /**
- * One forward, one backward with weight gradients put off so that they fill the end of the pipeline: a third of the
+ * One forward, one backward with weight gradients postponed so that they fill the end of the pipeline: a third of the
  * bubble with no more memory. (Qi et al. 2023, ZB-H1.)
  */
 export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
@@ -227,8 +233,8 @@ export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
 }
 
 /**
- * As {@link zeroBubbleH1} with more microbatches under way at the start, which fill its bubble too: no stage
- * has gaps where the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
+ * As {@link zeroBubbleH1} with more microbatches in flight at the start, which fill its bubble, too: no stage is idle
+ * if the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
  */
 export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "zeroBubbleH2");
@@ -239,13 +245,13 @@ export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
 }
 
 /**
- * Two chunks a stage in the shape of a V, so that the stage that begins also ends: no gaps where the three kinds of
+ * Two chunks a stage in the shape of a V, so that the first stage is also the last: no idle time if the three kinds of
  * action take equally long, with the memory of 1F1B. (Qi et al. 2023, ZB-V.)
  */
 export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "zeroBubbleV");
   const { numStages, numMicrobatches } = sizes;
-  // The phases need that many microbatches; of those beyond the real ones nothing is left in the row.
+  // The phases need that many microbatches; the builder drops those beyond the real ones.
   const total = Math.max(numMicrobatches, 2 * numStages - 1);
   const name = "zb-v";
   const row = (stage: number) => {
@@ -268,8 +274,8 @@ export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
 }
 
 /**
- * Two chunks a stage in the shape of a V that run forward and backward by turns, with split backward passes at both
- * ends. (DeepSeek-AI 2024, DualPipe cut in half.)
+ * Two chunks a stage in the shape of a V that alternate forward and backward, with split backward passes at both ends.
+ * (DeepSeek-AI 2024, DualPipe cut in half.)
  */
 export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "dualPipeV");
@@ -284,7 +290,7 @@ export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
     for (const _ of range(behind)) builder.add("I1", "W", "F1");
     for (const _ of range(total - 2 * numStages + stage + 1)) builder.add("F0", "B1", "F1", "B0");
     for (const _ of range(behind)) builder.add("B1", "F1", "B0");
-    // From the middle of what is left on, the backward passes are split.
+    // In the second half of the rest, backward passes are split.
     const half = Math.floor((stage + 1) / 2);
     const isOdd = stage % 2 === 1;
     for (const i of range(stage + 1)) {
@@ -297,7 +303,7 @@ export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
   return make(name, withChunks(name, sizes, 2), row, "v");
 }
 
-/** The schedules by the names under which configurations know them. */
+/** The schedules by their names in configurations. */
 export const scheduleMakers = {
   gpipe,
   circular,

@@ -14,15 +14,15 @@ import { cut, dependsOnlyOn } from "../../transforms/rewrite/split.js";
 import { splitOutputs } from "../../transforms/rewrite/splitOutputs.js";
 
 /**
- * When a value that is kept is read for the last time: `input` values from `F` to `I`, `weight` values from `F` to
- * `W`, `postponed` values from `I` to `W`.
+ * The lifetime of a kept value: `input` values from `F` to `I`, `weight` values from `F` to `W`, `postponed` values
+ * from `I` to `W`.
  */
 export type Lifetime = "input" | "weight" | "postponed";
 
 /** Kept values by their lifetime. */
 export type Kept = { readonly [L in Lifetime]: readonly Tensor[] };
 
-/** What a part reads whenever it runs: the tensors that its function closes over, weights, and values of these alone. */
+/** What a part reads in every run: captured tensors, weights, and values computed from these alone. */
 export interface Given {
   readonly weights: readonly Tensor[];
   readonly fixed: readonly Tensor[];
@@ -36,14 +36,14 @@ export interface PartTypes {
 }
 
 /**
- * A function `(weights, …stream, …data) → results` of a pipeline, taken apart so that its forward pass and the two
- * halves of its backward pass can run at different times. What one of them hands on to another is a list of tensors,
- * which whoever runs them keeps.
+ * A function `(weights, …stream, …data) → results` of a pipeline, split so that its forward pass and the two halves of
+ * its backward pass can run at different times. The residuals that one of them passes to another are a list of tensors,
+ * which the caller keeps.
  */
 export class PartPrograms {
   readonly outTypes: readonly TensorType[];
   readonly outStructure: tree.Structure;
-  /** The types of what is kept. */
+  /** The types of kept values. */
   readonly keptTypes: { readonly [L in Lifetime]: readonly TensorType[] };
   private readonly captures: readonly Tensor[];
   private readonly inputs: Inputs;
@@ -117,14 +117,14 @@ export class PartPrograms {
     });
   }
 
-  /** What can be computed of the weights once, before anything runs. */
+  /** Computes everything that depends on weights alone, once before the first run. */
   give(weights: readonly Tensor[]): Given {
     const { captures, weights: vars } = this.inputs;
     const program = { ...this.fixedProgram, inputs: [...captures, ...vars] };
     return { weights, fixed: inline(program, [...this.captures, ...weights]) };
   }
 
-  /** The forward pass: results, and what is to be kept of it. */
+  /** The forward pass: results and residuals. */
   forward(
     given: Given,
     stream: readonly Tensor[],
@@ -135,7 +135,7 @@ export class PartPrograms {
     return { outs, kept: { input, weight } };
   }
 
-  /** The first half of the backward pass: the gradient of the stream, and what is postponed. */
+  /** The first half of the backward pass: the gradient of the stream, and residuals of the second half. */
   pullInput(
     given: Given,
     kept: Omit<Kept, "postponed">,
@@ -193,7 +193,7 @@ class Values {
   }
 }
 
-/** Sorts what the backward pass reads of the forward pass by how long it is needed. */
+/** Sorts the residuals of the forward pass by lifetime. */
 function sortResiduals(
   forward: Program,
   residuals: readonly Var[],

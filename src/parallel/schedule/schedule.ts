@@ -1,18 +1,18 @@
 /**
- * A pipeline's schedule as a value: what every stage does, in order. The same table is checked, drawn, simulated
- * and executed.
+ * A pipeline's schedule as a value: what every stage does, in order. The same table is checked, drawn, simulated and
+ * executed.
  *
- * A *stage* is a position along the mesh's pipe axis. The model is cut into *parts*, as many for each stage, which
- * are the stage's *chunks*; a microbatch goes through the parts in order.
+ * A *stage* is a position along the mesh's pipe axis. The model is split into *parts*, equally many for each stage,
+ * which are the stage's *chunks*; a microbatch passes through the parts in order.
  */
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError, ValueError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 
 /**
- * What a stage does with one microbatch and one chunk. `F`: forward. `B`: the whole backward pass. `I` and `W`: its
- * two halves, the gradient of the chunk's input, which the stage before waits for, and that of its weights, for
- * which nobody does.
+ * What a stage does with one microbatch and one chunk. `F`: forward. `B`: the whole backward pass. `I` and `W`: its two
+ * halves, the gradient of the chunk's input, which the stage before waits for, and that of its weights, which no stage
+ * waits for.
  */
 export type ActionKind = "F" | "B" | "I" | "W";
 
@@ -24,8 +24,9 @@ export interface PipelineAction {
 }
 
 /**
- * Where the parts of the model lie. `loop`: part i is on stage i mod stages, so that a microbatch goes round. `v`:
- * every other chunk runs from the last stage to the first, so that the first stage has the first and the last part.
+ * The placement of the model's parts. `loop`: part i is on stage i mod stages, so that a microbatch moves in a circle.
+ * `v`: every other chunk runs from the last stage to the first, so that the first stage has the first and the last
+ * part.
  */
 export type PipelinePlacement = "loop" | "v";
 
@@ -36,16 +37,16 @@ export interface PipelineSchedule {
   /** How many parts of the model every stage has. */
   readonly numChunks: number;
   readonly placement: PipelinePlacement;
-  /** By stage, what it does one after the other. */
+  /** By stage, its actions in order. */
   readonly stages: readonly (readonly PipelineAction[])[];
 }
 
-/** What {@link partOf} and {@link placeOf} need to know of a schedule. */
+/** The fields of a schedule that {@link partOf} and {@link placeOf} need. */
 export type PipelineLayout = Pick<PipelineSchedule, "numChunks" | "placement"> & {
   readonly numStages: number;
 };
 
-/** Schedules of more entries are not looked at. */
+/** Maximum number of actions of a schedule. */
 const maxActions = 2 ** 22;
 
 const isCount = (n: unknown, least: number) => typeof n === "number" && Number.isSafeInteger(n) && n >= least;
@@ -125,7 +126,7 @@ export class ScheduleError extends ShardwiseError {
   }
 }
 
-/** Tells actions of one stage apart. */
+/** A unique key of an action within its stage. */
 export function actionKey({ kind, chunk, microbatch }: PipelineAction): string {
   return `${kind} ${chunk} ${microbatch}`;
 }

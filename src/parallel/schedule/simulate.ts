@@ -1,4 +1,4 @@
-/** A training step by a schedule on paper: seconds and bytes, from what its actions and its links take. */
+/** Simulates a scheduled training step: seconds and bytes, from the costs of its actions and links. */
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
@@ -18,11 +18,11 @@ export interface ActionSeconds {
 
 /** What stages send each other, and over what. */
 export interface PipelineLink {
-  /** The bytes of what one stage hands to the next for a microbatch. */
+  /** The bytes that one stage sends to the next for a microbatch. */
   readonly bytes: number;
   /** Bytes a second, in each direction. */
   readonly bandwidth: number;
-  /** Seconds that a message takes besides; 0 by default. */
+  /** Latency of a message in seconds; 0 by default. */
   readonly latency?: number;
   /** Whether a stage computes while its messages travel; true by default. */
   readonly overlapped?: boolean;
@@ -38,28 +38,32 @@ export interface KeptBytes {
   readonly postponed?: number;
 }
 
-/** What a simulation knows of the model and the machine. */
+/** Options of {@link simulateSchedule}. */
 export interface SimulationOptions {
   /** The seconds of every kind of action, or a function of the action and its stage. */
   readonly times: ActionSeconds | CostOf;
-  /** How messages travel; by default they are there at once. */
+  /** The link between stages; by default messages arrive at once. */
   readonly link?: PipelineLink;
   /** Seconds of the optimiser, which begins when all stages are done; 0 by default. */
   readonly optimizer?: number;
   /** What chunks keep; nothing by default. */
   readonly kept?: KeptBytes;
-  /** The bytes that every stage has besides, such as weights and optimiser; 0 by default. */
+  /** Other bytes of every stage, such as weights and optimiser state; 0 by default. */
   readonly fixedBytes?: number;
   /**
-   * Whether stages exchange messages at the ends of slots, as `pipelineTrainStep` does: whoever reads one waits until its
-   * neighbour has come as far; false by default: stages wait only for what they read, when they read it.
+   * Whether stages exchange messages at the ends of slots, as `pipelineTrainStep` does: the receiver waits until its
+   * neighbour has reached that slot. By default false: stages wait only for messages that they read, when they read
+   * them.
    */
   readonly inSlots?: boolean;
-  /** With `inSlots`, how many cores the stages share; more of them at work than cores take turns. No limit by default. */
+  /**
+   * With `inSlots`, how many cores the stages share; if more of them work than there are cores, they share them. No
+   * limit by default.
+   */
   readonly numCores?: number;
   /**
-   * How many seconds a forward action and the whole backward pass right behind it take where a stage computes them at
-   * the same time, as in DualPipe; undefined, and by default, one after the other.
+   * How many seconds a forward action and the whole backward pass right behind it take if a stage computes them at the
+   * same time, as in DualPipe; they run one after the other by default, or if it returns undefined.
    */
   readonly pairSeconds?: PairCostOf;
 }
@@ -68,23 +72,23 @@ export interface SimulationOptions {
 export interface SimulatedStage {
   /** Seconds of actions. */
   readonly busy: number;
-  /** Seconds between its first action and its last in which it does nothing. */
+  /** Idle seconds between its first action and its last. */
   readonly idle: number;
-  /** For how many pairs of a chunk and a microbatch it keeps activations, at most at one time. */
+  /** The maximum number of pairs of a chunk and a microbatch whose activations are alive at one time. */
   readonly activations: number;
-  /** The most bytes that it has at one time. */
+  /** The peak memory in bytes. */
   readonly peakBytes: number;
 }
 
-/** What {@link simulateSchedule} finds out. */
+/** The result of {@link simulateSchedule}. */
 export interface Simulation {
   /** The seconds of the whole step. */
   readonly seconds: number;
-  /** The share of the stages' time in which they do nothing, from 0 to 1; the optimiser's counts as work. */
+  /** The share of the stages' time in which they are idle, from 0 to 1; the optimiser counts as work. */
   readonly bubble: number;
   /**
-   * The share of the time of the stage that takes longest, from its first action to its last, in which it does
-   * nothing: the bubble where no stage waits for the others at the end.
+   * The share of the time of the stage that takes longest, from its first action to its last, in which it is idle: the
+   * bubble if no stage waits for the others at the end.
    */
   readonly longestStageBubble: number;
   readonly stages: readonly SimulatedStage[];
@@ -92,7 +96,7 @@ export interface Simulation {
 }
 
 /**
- * Runs a training step on paper.
+ * Simulates a training step.
  *
  * ```ts
  * const schedule = zeroBubbleH1({ numStages: 8, numMicrobatches: 32 });
@@ -152,7 +156,7 @@ function messageSeconds({ bytes, bandwidth, latency = 0 }: PipelineLink): number
   return latency + bytes / bandwidth;
 }
 
-/** When messages arrive: those over one link in one direction follow each other. */
+/** When messages arrive: those over one link in one direction are sent one after the other. */
 function arrivals({ bytes, bandwidth, latency = 0 }: PipelineLink) {
   const free = new Map<string, number>();
   return (from: number, to: number, ready: number): number => {
@@ -164,8 +168,9 @@ function arrivals({ bytes, bandwidth, latency = 0 }: PipelineLink) {
 }
 
 /**
- * Stages do an action in every slot and exchange messages behind it: those that read one wait until it is there, and
- * where messages travel while the next slot is computed, or stages take turns on fewer cores, all go on together.
+ * Stages run an action in every slot and exchange messages after it: receivers wait until a message arrives. If
+ * messages travel while the next slot is computed, or stages share fewer cores, all stages start the next slot
+ * together.
  */
 function runInSlots(
   schedule: PipelineSchedule,
@@ -212,10 +217,10 @@ function span(actions: readonly TimedAction[]): number {
   return (actions.at(-1)?.end ?? 0) - (actions[0]?.begin ?? 0);
 }
 
-/** The most bytes that a stage keeps for its microbatches at one time. */
+/** The peak number of bytes that a stage keeps for its microbatches. */
 function peakKept(actions: readonly PipelineAction[], kept: KeptBytes = { input: 0, weight: 0 }): number {
   const { input, weight, postponed = 0 } = kept;
-  // What an action makes and what it reads are there at the same time.
+  // The inputs and the results of an action are alive at the same time.
   const made = { F: input + weight, I: postponed, W: 0, B: 0 };
   const left = { F: 0, I: input, W: weight + postponed, B: input + weight };
   let [alive, peak] = [0, 0];

@@ -1,6 +1,6 @@
 /**
- * A schedule as a device runs it: slots of one action each, in which all stages act at the same time and then hand
- * their results to their neighbours, with a row of memory for everything that waits or is kept.
+ * A schedule as a device runs it: slots of one action each, in which all stages act at the same time and then send
+ * their results to their neighbours, with a row of memory for every pending message and kept value.
  */
 import { describe } from "../../ir/describe.js";
 import { InternalError } from "../../ir/errors.js";
@@ -31,7 +31,7 @@ export type PartName = "first" | "stage" | "last";
 /** A number for every function and lifetime. */
 export type KeptRows<T = number> = { readonly [P in PartName]: { readonly [L in Lifetime]: T } };
 
-/** From where a message comes: the stage before, the one behind, or the stage itself. */
+/** The origin of a message: the stage before, the one after, or the stage itself. */
 export type Direction = "fromLeft" | "fromRight" | "fromSelf";
 
 /** The directions of messages from other stages. */
@@ -42,12 +42,12 @@ export type Pair = readonly [from: number, to: number];
 
 /** Two neighbours that send each other messages. */
 export interface Link {
-  /** The one on whose right the other is. */
+  /** The left one of the two stages. */
   readonly left: number;
   readonly right: number;
-  /** What they ever hand over at the same time: a message to the right, one to the left, or both. */
+  /** The sets of messages that they exchange at the same time: one to the right, one to the left, or both. */
   readonly exchanges: readonly (readonly Pair[])[];
-  /** Which of them follows a slot: 0 is none, others are one more than their place in the list. */
+  /** The exchange after each slot: 0 for none, otherwise one more than its index in `exchanges`. */
   readonly bySlot: readonly number[];
 }
 
@@ -72,13 +72,13 @@ export interface SlotTable {
   readonly slots: readonly (readonly SlotCell[])[];
   /** How many rows everything that is kept needs; exactly as many as are alive at one time on some stage. */
   readonly rows: KeptRows;
-  /** How many messages wait at one time on some stage. */
+  /** The maximum number of messages that wait on a stage. */
   readonly numArrived: number;
   /** The neighbours that ever send each other anything. */
   readonly links: readonly Link[];
 }
 
-/** From the slot in which something is written to the slot in which it is read for the last time. */
+/** From the slot in which a value is written to the slot in which it is last read. */
 interface Span {
   readonly stage: number;
   readonly from: number;
@@ -94,7 +94,7 @@ interface Act extends Branch {
   readonly sent: number;
 }
 
-/** Every action of a schedule with its slot. @param delay how many slots later than at once a message arrives */
+/** Every action of a schedule with its slot. @param delay number of slots by which messages are delayed */
 function actsOf(schedule: PipelineSchedule, delay: number): Act[] {
   const layout = layoutOf(schedule);
   const { stages } = timeline(schedule, { ...unitCosts, send: delay });
@@ -142,7 +142,8 @@ function numSlotsOf(acts: readonly Act[]): number {
 }
 
 /**
- * Gives every span a row of its stage such that no two that overlap have the same; as many rows as overlap at most.
+ * Assigns a row of its stage to every span such that overlapping spans have different rows; uses as few rows as
+ * possible.
  *
  * @param isFree whether a row whose last reader is in one slot can be written in another
  */
@@ -215,8 +216,8 @@ interface Message extends Span {
 
 /**
  * The messages of a schedule; they are stored at the end of their first slot. That is right before the action that
- * reads a message, since a stage that waits for it earlier would only stand still, or before its sender's next action
- * for which others wait: weight gradients alone may come between.
+ * reads a message, since waiting earlier would only idle, or before the sender's next action that others wait for: only
+ * weight gradients may come between.
  */
 function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: number): Message[] {
   const layout = layoutOf(schedule);
@@ -232,13 +233,14 @@ function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: num
     const to = placeOf(layout, partOf(layout, stage, chunk) + (kind === "F" ? 1 : -1));
     const reader = `${kind} ${key({ ...to, microbatch })}`;
     const numStages = layout.numStages;
-    // Of two stages, each is both neighbours of the other, and which way a message goes tells who sends it.
+    // With two stages each is both neighbours of the other, so the direction of a message follows from the order of
+    // parts.
     const isNext = to.stage === stage + 1 || (numStages > 2 && to.stage === (stage + 1) % numStages);
     const direction = to.stage === stage ? "fromSelf" : isNext ? "fromLeft" : "fromRight";
     const read = lookUp(readers, reader).slot;
     const later = at(urgent, stage).filter(({ slot }) => slot > act.slot);
     const latest = Math.min(read, ...later.map(({ slot }) => slot)) - 1;
-    // What stays on a stage is stored at once, and what travels during a slot arrives with its end.
+    // Messages within a stage are stored at once, and those that travel during a slot arrive at its end.
     const from = direction === "fromSelf" ? sent : delay > 0 ? sent + delay : Math.max(sent, latest);
     return { stage: to.stage, from, to: read, reader, sender: stage, direction };
   });

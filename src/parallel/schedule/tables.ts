@@ -47,7 +47,7 @@ interface Cell {
 }
 
 const cellPattern = /^(\d{1,6})(BW|[FBIW])(\d{1,6})$/;
-/** Messages and weights on their way, which follow from the actions that compute. */
+/** Communication of messages and weights, which follows from the actions that compute. */
 const ignoredPattern = /^\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*$/;
 /** Two actions that PyTorch lets run at the same time; here they follow one another. */
 const pairPattern = /^\(([^)]*)\)OVERLAP_F_B$/;
@@ -88,7 +88,7 @@ export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
   return fromRows(name, rows);
 }
 
-/** Reads a schedule from the JSON of {@link scheduleToJson}. Throws where it cannot run. */
+/** Reads a schedule from the JSON of {@link scheduleToJson}. Throws if it cannot run. */
 export function scheduleFromJson(text: string): PipelineSchedule {
   need("string", text, "the text", "scheduleFromJson");
   let json: unknown;
@@ -123,8 +123,8 @@ export function scheduleFromJson(text: string): PipelineSchedule {
 }
 
 /**
- * A schedule of one's own: a row of actions such as `3F0` (part of the model, kind, microbatch) for every stage.
- * Throws where it cannot run.
+ * A custom schedule: a row of actions such as `3F0` (part of the model, kind, microbatch) for every stage. Throws where
+ * it cannot run.
  *
  * ```ts
  * const schedule = scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1I0", "1W0"]]);

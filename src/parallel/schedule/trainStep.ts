@@ -1,4 +1,4 @@
-/** Runs a training step by a schedule: one program for all stages, in which each looks up what to do in a table. */
+/** Runs a training step by a schedule: one program for all stages, in which each looks up its actions in a table. */
 
 import { need } from "../../ir/arguments.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
@@ -19,9 +19,9 @@ import { slotTable } from "./slots.js";
 
 /** The functions of a pipelined model; all see one microbatch. */
 export interface PipelineFunctions<A, S, C, X, H, Y, L> {
-  /** Makes what the stages work on of the inputs, as an embedding does. */
+  /** Computes the stream of the first stage from the inputs, as an embedding does. */
   readonly first: (weights: A, inputs: X) => H;
-  /** What every part of the model computes, with weights of its own; the result is like the stream it gets. */
+  /** What every part of the model computes, with its own weights; the result has the type of the stream. */
   readonly stage: (weights: S, stream: H) => H;
   /** The loss of a microbatch, a mean over its rows, and with `hasAux` `[loss, aux]`. */
   readonly last: (weights: C, stream: H, targets: Y) => L;
@@ -51,15 +51,15 @@ export interface PipelineWeights<A, S, C> {
   readonly last: C;
 }
 
-/** What a step gives: the loss (with `hasAux` a pair), and gradients in the form of the weights. */
+/** The result of a step: the loss (with `hasAux` a pair), and gradients in the structure of the weights. */
 export interface PipelineGradients<A, S, C, L> {
   readonly value: L;
   readonly grads: PipelineWeights<A, S, C>;
 }
 
 /**
- * Loss and gradients of a batch by a schedule, the same as those of the model without a pipeline: `first`, then
- * `stage` once with the weights of each part, then `last`, averaged over the microbatches.
+ * Loss and gradients of a batch by a schedule, the same as those of the model without a pipeline: `first`, then `stage`
+ * once with the weights of each part, then `last`, averaged over the microbatches.
  *
  * ```ts
  * const schedule = zeroBubbleH1({ numStages: 4, numMicrobatches: 8 });
@@ -67,8 +67,8 @@ export interface PipelineGradients<A, S, C, L> {
  * const { value, grads } = jit(step)(weights, tokens, targets);
  * ```
  *
- * The functions are written over whole tensors: axes of the mesh other than the pipeline's and `batchAxes` are the
- * partitioner's, as everywhere in the global view.
+ * The functions are written over whole tensors: the partitioner handles mesh axes other than the pipeline's and
+ * `batchAxes`, as everywhere in the global view.
  */
 export function pipelineTrainStep<A, S, C, X, H, Y, L>(
   schedule: PipelineSchedule,
@@ -113,7 +113,7 @@ export function pipelineTrainStep<A, S, C, X, H, Y, L>(
 
 /**
  * Weights of all parts in the order of the model, every leaf `[parts, …]`, as the stages hold them: `[chunks, stages,
- * …]`, of which dim 1 lies along the pipeline's axis.
+ * …]`, with dim 1 split over the pipeline's axis.
  */
 export function placeParts<T>(schedule: PipelineSchedule, weights: T): T {
   needSchedule(schedule, "placeParts");
@@ -124,7 +124,7 @@ export function placeParts<T>(schedule: PipelineSchedule, weights: T): T {
   }, weights);
 }
 
-/** The weights that {@link placeParts} made its argument from. */
+/** The inverse of {@link placeParts}. */
 export function partsInOrder<T>(schedule: PipelineSchedule, weights: T): T {
   needSchedule(schedule, "partsInOrder");
   return tree.map((leaf: Tensor) => {
