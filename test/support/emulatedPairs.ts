@@ -1,21 +1,21 @@
+import { X64 } from "../../src/compiler/native/x64/assembler.js";
 import { mem, rsp, type Vector, vec } from "../../src/compiler/native/x64/operands.js";
-import { X64Simd } from "../../src/compiler/native/x64/simd.js";
 
 /**
  * Writes the products of pairs of bfloat16 in instructions that every processor with AVX-512 has, so that kernels for
  * those with AVX512-BF16 run there too. Two registers are put aside below the stack pointer, where 128 bytes are free.
  */
-export class EmulatedPairs extends X64Simd {
-  override vdpbf16ps(to: Vector, a: Vector, b: Vector): this {
+export class EmulatedPairs extends X64 {
+  override readonly vdpbf16ps = (to: Vector, a: Vector, b: Vector): X64 => {
     const [x = 0, y = 1] = [0, 1, 2, 3, 4].filter((id) => ![to.id, a.id, b.id].includes(id));
     const [left, right] = [vec(512, x), vec(512, y)];
     this.vmovups(mem(rsp, -128), left).vmovups(mem(rsp, -64), right);
     // The upper halves, then the lower ones, each as float32 whose lower bits are zero.
-    this.shift("vpsrld", left, a, 16).shift("vpsrld", right, b, 16);
-    this.shift("vpslld", left, left, 16).shift("vpslld", right, right, 16);
+    this.vpsrld(left, a, 16).vpsrld(right, b, 16);
+    this.vpslld(left, left, 16).vpslld(right, right, 16);
     this.vfmadd231ps(to, left, right);
-    this.shift("vpslld", left, a, 16).shift("vpslld", right, b, 16);
+    this.vpslld(left, a, 16).vpslld(right, b, 16);
     this.vfmadd231ps(to, left, right);
     return this.vmovups(left, mem(rsp, -128)).vmovups(right, mem(rsp, -64));
-  }
+  };
 }

@@ -18,7 +18,7 @@ export class EmulatedTiles extends Tiles {
   override placeShapes(): void {}
 
   override clear(tile: number): void {
-    this.x.vpxord(vec(512, 0), vec(512, 0), vec(512, 0));
+    this.x.vpxor(vec(512, 0), vec(512, 0), vec(512, 0));
     for (let row = 0; row < 16; row++) this.x.vmovups(this.row(tile, row), vec(512, 0));
   }
 
@@ -46,8 +46,8 @@ export class EmulatedTiles extends Tiles {
       for (let pair = 0; pair < this.shape(b).rows; pair++) {
         x.vbroadcastss(element, this.row(a, row, 4 * pair)).vmovups(line, this.row(b, pair));
         for (const half of ["vpsrld", "vpslld"] as const) {
-          x.shift(half, left, element, 16).shift(half, right, line, 16);
-          if (half === "vpsrld") x.shift("vpslld", left, left, 16).shift("vpslld", right, right, 16);
+          x[half](left, element, 16)[half](right, line, 16);
+          if (half === "vpsrld") x.vpslld(left, left, 16).vpslld(right, right, 16);
           x.vfmadd231ps(total, left, right);
         }
       }

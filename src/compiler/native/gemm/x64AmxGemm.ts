@@ -1,6 +1,7 @@
 /** Products of bfloat16 on the tiles of AMX: C in up to four tiles, of 16 rows and columns each. */
 import { InternalError } from "../../../ir/errors.js";
 import type { Label } from "../code.js";
+import { X64 } from "../x64/assembler.js";
 import {
   type Gpr,
   low32,
@@ -24,7 +25,7 @@ import {
   rsi,
   rsp,
 } from "../x64/operands.js";
-import { type TileShape, Tiles, X64Tiles } from "../x64/tiles.js";
+import { type TileShape, Tiles } from "../x64/tiles.js";
 import { elementsOf, type GemmKernel, type GemmTarget, type MultiplyKernel } from "./target.js";
 import { packLines, packTurned, TILE } from "./x64AmxPacking.js";
 import { writeRunner } from "./x64Gemm.js";
@@ -50,15 +51,15 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
     // Rows of A are lines of tiles as they lie; where they are farther apart they push each other out of the cache.
     direct: { a: 1024, transposedA: 0, b: 0, passedB: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
-      const x = new X64Tiles(listing);
+      const x = new X64(listing);
       writeKernel(x, kernel, TileClass);
       return x.finish();
     },
-    runner: (listing?: string[]) => writeRunner(new X64Tiles(listing)).finish(),
+    runner: (listing?: string[]) => writeRunner(new X64(listing)).finish(),
   };
 }
 
-function writeKernel(x: X64Tiles, kernel: GemmKernel, TileClass: typeof Tiles): void {
+function writeKernel(x: X64, kernel: GemmKernel, TileClass: typeof Tiles): void {
   switch (kernel.kind) {
     case "packRows":
       if (kernel.from === "a") packTurned(x, PAIRS, kernel);
@@ -134,7 +135,7 @@ function halves(extent: number): readonly number[] {
 }
 
 /** Writes the code of `multiply`: a strip of A stays near while all panels of B pass. */
-function writeMultiply(x: X64Tiles, kernel: MultiplyKernel, TileClass: typeof Tiles): void {
+function writeMultiply(x: X64, kernel: MultiplyKernel, TileClass: typeof Tiles): void {
   const { height, width, alpha, beta } = kernel;
   const grid = new Grid(kernel);
   const tiles = new TileClass(x, grid.shapes());
@@ -177,7 +178,7 @@ function writeMultiply(x: X64Tiles, kernel: MultiplyKernel, TileClass: typeof Ti
 }
 
 /** Points at the lower tiles of C, where there are some. */
-function pointBelow(x: X64Tiles, { heights }: Grid): void {
+function pointBelow(x: X64, { heights }: Grid): void {
   if (heights.length === 2) x.imul(LOWER, C_STRIDE, TILE.rows).add(LOWER, C_AT);
 }
 
@@ -195,7 +196,7 @@ function layoutOfA({ a }: MultiplyKernel, { heights }: Grid): LayoutOfA {
 }
 
 /** The sums of all tiles over the blocks along k, of as many steps as a tile of B has rows. */
-function sumBlocks(x: X64Tiles, tiles: Tiles, grid: Grid, a: LayoutOfA): void {
+function sumBlocks(x: X64, tiles: Tiles, grid: Grid, a: LayoutOfA): void {
   const pitch = grid.widths.length * TILE.bytes;
   x.align(32);
   const block = x.here();
@@ -214,7 +215,7 @@ function sumBlocks(x: X64Tiles, tiles: Tiles, grid: Grid, a: LayoutOfA): void {
 
 /** C = alpha · sums + beta · C, row by row of tiles that are stored on the stack. */
 function scaleTiles(
-  x: X64Tiles,
+  x: X64,
   tiles: Tiles,
   grid: Grid,
   { beta }: MultiplyKernel,

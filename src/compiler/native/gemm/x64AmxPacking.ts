@@ -3,6 +3,7 @@
  * 16 of them are a tile. What is missing of the last 32 is zeros.
  */
 
+import type { X64 } from "../x64/assembler.js";
 import {
   type Gpr,
   low32,
@@ -19,7 +20,6 @@ import {
   rdx,
   rsi,
 } from "../x64/operands.js";
-import type { X64Simd as X64 } from "../x64/simd.js";
 import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
 import { loadPair, nextStrip, repeat, transposeSquare } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
@@ -64,7 +64,7 @@ export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
     else v.clear(x, 0);
     v.move(x, mem(TO), v.vec(0));
     if (leftOver > 0) {
-      x.movzx(low32(rax), mem(FROM, v.size * pairs), 16).mov(mem(TO, v.size * pairs), low32(rax));
+      x.movzx16(low32(rax), mem(FROM, v.size * pairs)).mov(mem(TO, v.size * pairs), low32(rax));
     }
   }
   x.add(SOURCE, STRIDE).add(PLACE, TILE.bytes).dec(ROWS).j("ne", row);

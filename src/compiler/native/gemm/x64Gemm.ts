@@ -1,4 +1,5 @@
 import { InternalError } from "../../../ir/errors.js";
+import { X64 } from "../x64/assembler.js";
 import {
   mem,
   r8,
@@ -17,7 +18,6 @@ import {
   rsi,
   rsp,
 } from "../x64/operands.js";
-import { X64Simd as X64 } from "../x64/simd.js";
 import { elementsOf, type GemmKernel, type GemmTarget, type ProductType, RECORD_BYTES } from "./target.js";
 import { writeMultiply } from "./x64Multiply.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";

@@ -1,4 +1,5 @@
 import type { Label } from "../code.js";
+import type { X64 } from "../x64/assembler.js";
 import {
   type Mem,
   mem,
@@ -19,7 +20,6 @@ import {
   rsi,
   type Vector,
 } from "../x64/operands.js";
-import type { X64Simd as X64 } from "../x64/simd.js";
 import type { FactorLayout, MultiplyKernel } from "./target.js";
 import { repeat } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";

@@ -1,4 +1,5 @@
 import { at } from "../../../ir/shape.js";
+import type { X64 } from "../x64/assembler.js";
 import {
   type Gpr,
   low32,
@@ -20,7 +21,6 @@ import {
   type Vector,
   vec,
 } from "../x64/operands.js";
-import type { X64Simd as X64 } from "../x64/simd.js";
 import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
@@ -91,11 +91,11 @@ export function loadPair(
   isPart: boolean,
 ): void {
   const masking = isPart ? { mask: 1, zero: true } : undefined;
-  x.unary("vpmovzxwd", to, from, masking);
+  x.vpmovzxwd(to, from, masking);
   if (partner === undefined) return;
   const upper = v.vec(16);
-  x.unary("vpmovzxwd", upper, partner, masking).shift("vpslld", upper, upper, 16);
-  x.binary("vpor", to, to, upper);
+  x.vpmovzxwd(upper, partner, masking).vpslld(upper, upper, 16);
+  x.vpor(to, to, upper);
 }
 
 /** Makes the next bytes of every panel zero. */
@@ -230,7 +230,7 @@ function transposeBlock(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number
     for (let quarter = 1; quarter * perQuarter + i < rows; quarter++) {
       const row = rowAt(quarter * perQuarter + i);
       if (v.bits === 512) x.vbroadcastf32x4(v.vec(i), row, { mask: quarter });
-      else x.vinsertf128(v.vec(i), v.vec(i), row);
+      else x.vinsertf128(v.vec(i), v.vec(i), row, 1);
     }
   }
   transposeQuarters(x, v, 0);
@@ -249,7 +249,7 @@ function transposeStep(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number)
 function transposeLast(x: X64, v: Vectors, rows: number, to: Gpr): void {
   const element = low32(rax);
   for (let row = 0; row < rows; row++) {
-    x.movzx(element, rowAt(row), 16).mov(mem(to, row * v.size), element);
+    x.movzx16(element, rowAt(row)).mov(mem(to, row * v.size), element);
   }
 }
 

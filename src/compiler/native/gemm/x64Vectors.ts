@@ -1,6 +1,6 @@
 import type { Label } from "../code.js";
+import type { X64 } from "../x64/assembler.js";
 import { low32, type Mem, mem, rax, ripTo, rsp, type Vector, vec } from "../x64/operands.js";
-import type { X64Simd as X64 } from "../x64/simd.js";
 import { elementsOf, type ProductType } from "./target.js";
 
 /** Where kernels find the addresses of A, B and C: in the runner's frame, above the return address. */
@@ -74,7 +74,7 @@ export class Vectors {
   clear(x: X64, id: number): void {
     // Clearing 128 bits of the first sixteen clears all their bits, in fewer bytes.
     if (id < 16) x.vxorps(vec(128, id), vec(128, id), vec(128, id));
-    else x.vpxord(this.vec(id), this.vec(id), this.vec(id));
+    else x.vpxor(this.vec(id), this.vec(id), this.vec(id));
   }
 
   /** Sets mask register 1 to the first `lanes` lanes; masks of 256 bits are vectors, see `placeMask`. */

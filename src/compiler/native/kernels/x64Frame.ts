@@ -1,6 +1,6 @@
 import type { Label } from "../code.js";
+import type { X64 } from "../x64/assembler.js";
 import { type Mem, mem, ripTo, rsp } from "../x64/operands.js";
-import type { X64Simd } from "../x64/simd.js";
 
 /** Bytes that a vector takes on the stack, whatever its width. */
 export const SLOT_BYTES = 64;
@@ -37,7 +37,7 @@ export class Frame {
 export class ConstantPool {
   private readonly labels = new Map<string, { readonly label: Label; readonly bytes: Uint8Array }>();
 
-  constructor(private readonly x: X64Simd) {}
+  constructor(private readonly x: X64) {}
 
   /** Where some bytes stand. */
   place(bytes: Uint8Array): Mem {

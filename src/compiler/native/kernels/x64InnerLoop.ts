@@ -189,7 +189,7 @@ export class X64InnerLoop {
     splat(tools.x, to);
     if (step === 0 || stage.mode === "single") return;
     const lanes = Int32Array.from({ length: stage.bits / 32 }, (_, lane) => (first + lane) * step);
-    tools.x.binary("vpaddd", to, to, tools.pool.place(new Uint8Array(lanes.buffer)));
+    tools.x.vpaddd(to, to, tools.pool.place(new Uint8Array(lanes.buffer)));
   }
 
   private store(stage: Stage, index: number, copy: number, value: Vector, temporary: () => Vector): void {
@@ -228,7 +228,7 @@ export class X64InnerLoop {
     let added = value;
     if (stage.mode === "single" && node.combine === "sum") {
       added = temporary();
-      tools.x.binary("vpand", added, value, tools.pool.place(repeatWords([0xffffffff, 0, 0, 0], 16)));
+      tools.x.vpand(added, value, tools.pool.place(repeatWords([0xffffffff, 0, 0, 0], 16)));
     }
     combineVectors(storage, combineInstruction(node.combine, node.dtype), partial, partial, added);
     if (held === undefined) tools.x.vmovups(home, partial);

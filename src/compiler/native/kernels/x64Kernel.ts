@@ -202,7 +202,8 @@ class KernelWriter {
     const bits = 8 * byteSize(dtype);
     const word = dtype === "float32" && value !== 0 ? float32Bits(value) : value;
     x.mov(rdi, at(bases, arg)).mov(low32(rcx), count);
-    x.mov(low32(rax), word).repStos(bits === 8 ? 8 : bits === 16 ? 16 : 32);
+    x.mov(low32(rax), word);
+    x[bits === 8 ? "repStosb" : bits === 16 ? "repStosw" : "repStosd"]();
   }
 
   /** The loops over all rows, or over those of a part. */

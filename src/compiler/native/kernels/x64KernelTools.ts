@@ -2,6 +2,7 @@ import { at } from "../../../ir/shape.js";
 import type { KernelPlan } from "../../kernel/phases.js";
 import type { Section } from "../../kernel/section.js";
 import type { Access, Indirection, KernelNode } from "../../kernel/spec.js";
+import { X64 } from "../x64/assembler.js";
 import {
   low32,
   type Mem,
@@ -21,7 +22,6 @@ import {
   type Vector,
   vec,
 } from "../x64/operands.js";
-import { X64Simd } from "../x64/simd.js";
 import { ConstantPool, Frame } from "./x64Frame.js";
 import { repeatWords } from "./x64Lanes.js";
 import type { LineTools } from "./x64Line.js";
@@ -31,7 +31,7 @@ export const POINTERS = [rbx, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
 
 /** What all parts of a kernel are written with: its code, its stack, its loops and the values of the running row. */
 export class KernelTools {
-  readonly x: X64Simd;
+  readonly x: X64;
   readonly frame = new Frame();
   readonly pool: ConstantPool;
   /** Where the address of every argument is. */
@@ -47,7 +47,7 @@ export class KernelTools {
     numArgs: number,
     listing?: string[],
   ) {
-    this.x = new X64Simd(listing);
+    this.x = new X64(listing);
     this.pool = new ConstantPool(this.x);
     this.bases = Array.from({ length: numArgs }, () => this.frame.word());
     this.counters = plan.spec.dims.map(() => this.frame.word());
@@ -81,7 +81,7 @@ export class KernelTools {
   /** Keeps the lowest lane of 128 bits as the value that a node has in the running row. */
   keepRowValue(node: number, { id }: Vector): void {
     const wide = vec(this.bits, id);
-    this.x.vbroadcastLane(wide, wide).vmovups(this.rowValue(node), wide);
+    this.x.vbroadcastss(wide, vec(128, id)).vmovups(this.rowValue(node), wide);
   }
 
   private rowValue(node: number): Mem {

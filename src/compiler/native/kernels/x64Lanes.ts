@@ -5,12 +5,14 @@
 
 import type { VectorOp, VectorShiftOp } from "../../wasm/opcodes.js";
 import type { Words } from "../../wasm/vectorProgram.js";
+import type { X64 } from "../x64/assembler.js";
+import type { NamesOf } from "../x64/instructions.js";
 import type { Mem, Vector } from "../x64/operands.js";
-import type { BinaryName, ComparisonName, ShiftName, UnaryName, X64Simd } from "../x64/simd.js";
+import { expandMask } from "./x64Storage.js";
 
 /** The operands of one instruction, and registers for what it computes. */
 export interface Operands {
-  readonly x: X64Simd;
+  readonly x: X64;
   /** Whether vectors have 512 bits, where comparisons set mask registers. */
   readonly isWide: boolean;
   /** Whether an operand is in a register already. */
@@ -45,6 +47,10 @@ export type LaneInstruction = Exclude<
   | "f32x4.demote_f64x2_zero"
 >;
 
+type UnaryName = NamesOf<"V W">;
+type BinaryName = NamesOf<"V H W">;
+type ShiftName = NamesOf<"H U Ib">;
+
 const SIGN = 0x80000000;
 const ONES = 0xffffffff;
 
@@ -52,7 +58,7 @@ const unary =
   (name: UnaryName): Emit =>
   (o) => {
     const x = o.any(0);
-    o.x.unary(name, o.result(), x);
+    o.x[name](o.result(), x);
   };
 
 const binary =
@@ -60,7 +66,7 @@ const binary =
   (o) => {
     const a = o.register(left);
     const b = o.any(right);
-    o.x.binary(name, o.result(), a, b);
+    o.x[name](o.result(), a, b);
   };
 
 /** Takes the operand that is in memory second, where it can be read from there. */
@@ -73,14 +79,15 @@ const withConstant =
   (name: BinaryName, word: number): Emit =>
   (o) => {
     const x = o.register(0);
-    o.x.binary(name, o.result(), x, o.constant(word));
+    o.x[name](o.result(), x, o.constant(word));
   };
 
 const rounding =
   (mode: 0 | 1 | 2 | 3): Emit =>
   (o) => {
     const x = o.any(0);
-    o.x.round(o.result(), x, mode);
+    // The fourth bit keeps exceptions quiet.
+    o.x.vroundps(o.result(), x, mode | 8);
   };
 
 /** Predicates of comparisons of numbers; with NaN only `ne` holds. */
@@ -90,9 +97,10 @@ const INTEGER_PREDICATES = { eq: 0, lt: 1, le: 2, ne: 4, ge: 5, gt: 6 } as const
 const UNORDERED = 3;
 const ORDERED = 7;
 
-const wideCompare = (o: Operands, name: ComparisonName, predicate: number): void => {
+const wideCompare = (o: Operands, name: "vcmpps" | "vpcmpd" | "vpcmpud", predicate: number): void => {
   const [a, b] = [o.register(0), o.any(1)];
-  o.x.compare(name, 1, a, b, predicate).fill(o.result(), 1);
+  o.x[name](1, a, b, predicate);
+  expandMask(o.x, o.result());
 };
 
 const compareFloats =
@@ -120,9 +128,9 @@ const compareIntegers = (
     }
     const [a, b] = swapped ? [o.register(1), o.any(0)] : [o.register(0), o.any(1)];
     const to = o.separateResult();
-    if (extreme !== undefined) o.x.binary(extreme, to, a, b).binary(name, to, to, a);
-    else o.x.binary(name, to, a, b);
-    if (negated) o.x.binary("vpxor", to, to, o.constant(ONES));
+    if (extreme !== undefined) o.x[extreme](to, a, b)[name](to, to, a);
+    else o.x[name](to, a, b);
+    if (negated) o.x.vpxor(to, to, o.constant(ONES));
   };
 };
 
@@ -143,14 +151,14 @@ const extreme =
   (o) => {
     const [a, b] = [o.register(0), o.register(1)];
     const [to, other] = [o.separateResult(), o.temporary()];
-    o.x.binary(name, to, a, b).binary(name, other, b, a).binary(join, to, to, other);
+    o.x[name](to, a, b)[name](other, b, a)[join](to, to, other);
     if (o.isWide) {
-      o.x.compare("vcmpps", 1, a, b, UNORDERED).vaddps(to, a, b, { mask: 1 });
+      o.x.vcmpps(1, a, b, UNORDERED).vaddps(to, a, b, { mask: 1 });
       return;
     }
     const unordered = o.temporary();
     // A NaN is what all set bits are too.
-    o.x.vcmpps(unordered, a, b, UNORDERED).binary("vpor", to, to, unordered);
+    o.x.vcmpps(unordered, a, b, UNORDERED).vpor(to, to, unordered);
   };
 
 /** `a · b + c` or `c − a · b`, over the operand whose register becomes the result's. */
@@ -161,7 +169,7 @@ const multiplyAdd =
     const dying = o.dies(2) ? undefined : [0, 1].find((arg) => o.dies(arg));
     if (dying !== undefined) {
       const [other, addend] = [o.register(1 - dying), o.any(2)];
-      o.x.binary(over, o.resultIn(dying), other, addend);
+      o.x[over](o.resultIn(dying), other, addend);
       return;
     }
     const [factor, other] = o.isInRegister(0) ? [0, 1] : [1, 0];
@@ -169,19 +177,22 @@ const multiplyAdd =
     const isInPlace = o.dies(2);
     const sum = isInPlace ? o.resultIn(2) : o.separateResult();
     if (!isInPlace) o.x.vmovups(sum, o.any(2));
-    o.x.binary(onto, sum, a, b);
+    o.x[onto](sum, a, b);
   };
+
+/** The table of `vpternlogd` that takes bits of the second vector where those of the first are set, else of the third. */
+const FIRST_CHOOSES = 0xca;
 
 const select: Emit = (o) => {
   const [a, b, mask] = [o.register(0), o.register(1), o.register(2)];
   if (o.isWide) {
     const to = o.dies(2) ? o.resultIn(2) : o.separateResult();
     if (to.id !== mask.id) o.x.vmovups(to, mask);
-    o.x.choose(to, a, b);
+    o.x.vpternlogd(to, a, b, FIRST_CHOOSES);
     return;
   }
   const [to, rest] = [o.separateResult(), o.temporary()];
-  o.x.binary("vpand", to, mask, a).binary("vpandn", rest, mask, b).binary("vpor", to, to, rest);
+  o.x.vpand(to, mask, a).vpandn(rest, mask, b).vpor(to, to, rest);
 };
 
 /** Conversions beyond the range give the least integer, which is right below it; above and for NaN it is mended. */
@@ -190,29 +201,29 @@ const truncate: Emit = (o) => {
   const [to, mask] = [o.separateResult(), o.temporary()];
   const tooLarge = o.constant(0x4f000000);
   const when = (predicate: number, other: Vector | Mem) => {
-    if (o.isWide) o.x.compare("vcmpps", 1, x, other, predicate).fill(mask, 1);
+    if (o.isWide) expandMask(o.x.vcmpps(1, x, other, predicate), mask);
     else o.x.vcmpps(mask, x, other, predicate);
   };
-  o.x.unary("vcvttps2dq", to, x);
+  o.x.vcvttps2dq(to, x);
   when(FLOAT_PREDICATES.ge, tooLarge);
-  o.x.binary("vpxor", to, to, mask);
+  o.x.vpxor(to, to, mask);
   when(ORDERED, x);
-  o.x.binary("vpand", to, to, mask);
+  o.x.vpand(to, to, mask);
 };
 
 /** Both halves convert exactly, and their sum is rounded once. */
 const fromUnsigned: Emit = (o) => {
   const x = o.register(0);
   const [to, low] = [o.separateResult(), o.temporary()];
-  o.x.shift("vpsrld", to, x, 16).unary("vcvtdq2ps", to, to).binary("vmulps", to, to, o.constant(0x47800000));
-  o.x.binary("vpand", low, x, o.constant(0xffff)).unary("vcvtdq2ps", low, low).binary("vaddps", to, to, low);
+  o.x.vpsrld(to, x, 16).vcvtdq2ps(to, to).vmulps(to, to, o.constant(0x47800000));
+  o.x.vpand(low, x, o.constant(0xffff)).vcvtdq2ps(low, low).vaddps(to, to, low);
 };
 
 /** −x is ~x + 1. */
 const negateInteger: Emit = (o) => {
   const x = o.register(0);
   const to = o.result();
-  o.x.binary("vpxor", to, x, o.constant(ONES)).binary("vpsubd", to, to, o.constant(ONES));
+  o.x.vpxor(to, x, o.constant(ONES)).vpsubd(to, to, o.constant(ONES));
 };
 
 /** The code of every instruction on lanes of 32 bits. */

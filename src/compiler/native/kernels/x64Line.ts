@@ -2,14 +2,14 @@ import { InternalError } from "../../../ir/errors.js";
 import { at } from "../../../ir/shape.js";
 import { lastUses, maxLive, outputSchedule } from "../../wasm/emitInterleaved.js";
 import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../../wasm/vectorProgram.js";
+import type { X64 } from "../x64/assembler.js";
 import type { Mem, Vector, VectorBits } from "../x64/operands.js";
-import type { X64Simd } from "../x64/simd.js";
 import { isLaneInstruction, laneInstructions, type Operands, shiftName } from "./x64Lanes.js";
 import { type Held, Registers } from "./x64Registers.js";
 
 /** What straight-line code is written with. */
 export interface LineTools {
-  readonly x: X64Simd;
+  readonly x: X64;
   /** A place on the stack for one vector. */
   slot(): Mem;
   /** Where 32 bits stand in every lane. */
@@ -246,7 +246,7 @@ class LineWriter {
         const name = shiftName(instruction.op);
         if (name === undefined) break;
         const from = operands.register(0);
-        operands.x.shift(name, operands.result(), from, instruction.amount & 31);
+        operands.x[name](operands.result(), from, instruction.amount & 31);
         return;
       }
     }

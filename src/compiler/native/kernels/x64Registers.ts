@@ -1,6 +1,6 @@
 import { InternalError } from "../../../ir/errors.js";
+import type { X64 } from "../x64/assembler.js";
 import { type Mem, type Vector, type VectorBits, vec } from "../x64/operands.js";
-import type { X64Simd } from "../x64/simd.js";
 
 /** A vector while straight-line code is written: in a register, in memory, or in both. */
 export interface Held {
@@ -24,7 +24,7 @@ export class Registers {
 
   /** @param spill a place on the stack for one vector */
   constructor(
-    private readonly x: X64Simd,
+    private readonly x: X64,
     private readonly bits: VectorBits,
     ids: readonly number[],
     private readonly spill: () => Mem,

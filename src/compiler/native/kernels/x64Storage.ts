@@ -1,10 +1,10 @@
 import { byteSize, type DType } from "../../../ir/dtype.js";
+import type { X64 } from "../x64/assembler.js";
 import { low32, type Mem, rax, type Vector, vec } from "../x64/operands.js";
-import type { X64Simd } from "../x64/simd.js";
 
 /** What loads and stores need beside their operands. */
 export interface StorageTools {
-  readonly x: X64Simd;
+  readonly x: X64;
   /** Where 32 bits stand in every lane. */
   constant(word: number): Mem;
   /** A register until the end of the instruction. */
@@ -15,11 +15,11 @@ export interface StorageTools {
 export function loadVector({ x, constant }: StorageTools, dtype: DType, to: Vector, from: Mem): void {
   switch (byteSize(dtype)) {
     case 1:
-      x.unary("vpmovzxbd", to, from);
+      x.vpmovzxbd(to, from);
       toMask(x, constant, to);
       return;
     case 2:
-      x.unary("vpmovzxwd", to, from);
+      x.vpmovzxwd(to, from);
       return;
     default:
       x.vmovups(to, from);
@@ -33,21 +33,26 @@ export function loadSplat({ x, constant }: StorageTools, dtype: DType, to: Vecto
     x.vbroadcastss(to, from);
     return;
   }
-  x.movzx(low32(rax), from, bytes === 1 ? 8 : 16);
+  x[bytes === 1 ? "movzx8" : "movzx16"](low32(rax), from);
   splat(x, to);
   if (bytes === 1) toMask(x, constant, to);
 }
 
 /** Puts eax into every lane. */
-export function splat(x: X64Simd, to: Vector): void {
-  if (to.bits === 512) x.vpbroadcastGpr(to, low32(rax));
-  else x.vmovd(vec(128, to.id), low32(rax)).unary("vpbroadcastd", to, vec(128, to.id));
+export function splat(x: X64, to: Vector): void {
+  if (to.bits === 512) x.vpbroadcastd(to, low32(rax));
+  else x.vmovd(vec(128, to.id), low32(rax)).vpbroadcastd(to, vec(128, to.id));
 }
 
 /** Sets all bits of the lanes that are not zero. */
-function toMask(x: X64Simd, constant: (word: number) => Mem, to: Vector): void {
-  if (to.bits === 512) x.compare("vpcmpd", 1, to, constant(0), 4).fill(to, 1);
-  else x.binary("vpcmpeqd", to, to, constant(0)).binary("vpxor", to, to, constant(0xffffffff));
+function toMask(x: X64, constant: (word: number) => Mem, to: Vector): void {
+  if (to.bits === 512) expandMask(x.vpcmpd(1, to, constant(0), 4), to);
+  else x.vpcmpeqd(to, to, constant(0)).vpxor(to, to, constant(0xffffffff));
+}
+
+/** Sets all bits of the lanes in mask register 1, and clears the others. */
+export function expandMask(x: X64, to: Vector): void {
+  x.vpternlogd(to, to, to, 0xff, { mask: 1, zero: true });
 }
 
 /** Stores all lanes at consecutive elements: the lower half of each, or 0 and 1 for a mask. */
@@ -60,28 +65,27 @@ export function storeVector(tools: StorageTools, dtype: DType, to: Mem, from: Ve
   }
   const narrow = tools.temporary();
   const bits = bytes === 1 ? 8 : 16;
-  if (bits === 8) x.binary("vpand", narrow, from, tools.constant(1));
+  if (bits === 8) x.vpand(narrow, from, tools.constant(1));
   const lanes = bits === 8 ? narrow : from;
   if (from.bits === 512) {
-    x.storeNarrow(to, lanes, bits);
+    x[bits === 8 ? "vpmovdb" : "vpmovdw"](to, lanes);
     return;
   }
-  x.binary("vpackusdw", narrow, lanes, lanes);
+  x.vpackusdw(narrow, lanes, lanes);
   if (from.bits === 256) x.vpermq(narrow, narrow, 0b1000);
   const low = vec(128, narrow.id);
-  if (bits === 8) x.binary("vpackuswb", low, low, low).storeLow(to, low, from.bits === 256 ? 64 : 32);
+  if (bits === 8) x.vpackuswb(low, low, low)[from.bits === 256 ? "vmovq" : "vmovd"](to, low);
   else if (from.bits === 256) x.vmovups(to, low);
-  else x.storeLow(to, low, 64);
+  else x.vmovq(to, low);
 }
 
 /** Stores the lowest of 128 bits' lanes. */
 export function storeOne(tools: StorageTools, dtype: DType, to: Mem, from: Vector): void {
   const { x } = tools;
   const bytes = byteSize(dtype);
-  if (bytes !== 1) {
-    x.storeLow(to, from, bytes === 2 ? 16 : 32);
-    return;
-  }
+  if (bytes === 4) x.vmovd(to, from);
+  else if (bytes === 2) x.vpextrw(to, from, 0);
+  if (bytes !== 1) return;
   const bit = tools.temporary();
-  x.binary("vpand", bit, from, tools.constant(1)).storeLow(to, bit, 8);
+  x.vpand(bit, from, tools.constant(1)).vpextrb(to, bit, 0);
 }

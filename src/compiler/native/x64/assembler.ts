@@ -1,215 +1,63 @@
 import { InternalError } from "../../../ir/errors.js";
-import { type Label, labelName, littleEndian32 } from "../code.js";
-import { fitsByte, type VectorEncoding, X64Encoder } from "./encoder.js";
-import { type Gpr, type Masking, type Mem, memText, type Vector } from "./operands.js";
+import { CodeWriter, type Label, labelName, littleEndian32 } from "../code.js";
+import {
+  FORMS,
+  type Form,
+  type InstructionName,
+  type OperandKinds,
+  type OperandsOf,
+  type Vex,
+} from "./instructions.js";
+import {
+  CONDITIONS,
+  type Gpr,
+  type Masking,
+  type Mem,
+  maskText,
+  memText,
+  rsp,
+  vectorText,
+} from "./operands.js";
 
-/** Conditions of jumps after a comparison of signed numbers, and of unsigned ones: `ae`. */
-const CONDITIONS = { ae: 3, e: 4, ne: 5, l: 12, ge: 13, le: 14, g: 15 } as const;
+type Kind = keyof OperandKinds;
+type Operand = OperandKinds[Kind];
 
-const single = (opcode: number): VectorEncoding => ({ map: 1, pp: 0, opcode, w: [0, 0] });
-const double = (opcode: number): VectorEncoding => ({ map: 1, pp: 1, opcode, w: [0, 1] });
+/** What the operands of an instruction say about its bytes. */
+interface Fields {
+  /** Numbers of registers. */
+  reg: number;
+  second: number;
+  rm: number | Mem;
+  /** The lowest bits of the opcode. */
+  low: Gpr | undefined;
+  condition: number;
+  immediate: number[];
+  label: Label | undefined;
+  /** Whether general registers have 64 bits. */
+  is64: boolean;
+  /** The width of vectors. */
+  bits: number;
+}
 
 /**
- * An assembler for the part of x86-64 that the kernels use. Methods are the manual's mnemonics with its order of
- * operands.
+ * Writes the bytes of the instructions in the table. Those on vectors are encoded with VEX where that reaches, else with
+ * EVEX, as GNU `as` does.
  */
-export class X64 extends X64Encoder {
-  mov(to: Gpr | Mem, from: Gpr | Mem | number): this {
-    if (typeof from === "number") {
-      if (to.kind !== "gpr" || to.bits !== 32) throw new InternalError("[X64] mov of a number needs 32 bits");
-      return this.instruction(
-        () => `mov ${to.name}, ${from >>> 0}`,
-        () => {
-          this.rex(0, 0, to);
-          this.bytes.push(0xb8 | (to.id & 7), ...littleEndian32(from));
-        },
-      );
-    }
-    if (from.kind === "gpr") return this.general("mov", 0x89, from, to, true);
-    if (to.kind !== "gpr") throw new InternalError("[X64] mov from memory to memory");
-    return this.general("mov", 0x8b, to, from, false);
-  }
-
-  lea(to: Gpr, from: Mem): this {
-    return this.general("lea", 0x8d, to, from, false);
-  }
-
-  add(to: Gpr, from: Gpr | Mem | number): this {
-    if (typeof from === "number") return this.immediate("add", 0, to, from);
-    return from.kind === "gpr"
-      ? this.general("add", 0x01, from, to, true)
-      : this.general("add", 0x03, to, from, false);
-  }
-
-  sub(to: Gpr, from: Gpr | number): this {
-    return typeof from === "number"
-      ? this.immediate("sub", 5, to, from)
-      : this.general("sub", 0x29, from, to, true);
-  }
-
-  cmp(left: Gpr, right: Gpr | Mem | number): this {
-    if (typeof right === "number") return this.immediate("cmp", 7, left, right);
-    return right.kind === "gpr"
-      ? this.general("cmp", 0x39, right, left, true)
-      : this.general("cmp", 0x3b, left, right, false);
-  }
-
-  and(to: Gpr, value: number): this {
-    return this.immediate("and", 4, to, value);
-  }
-
-  test(left: Gpr, right: Gpr): this {
-    return this.general("test", 0x85, right, left, true);
-  }
-
-  xor(to: Gpr, from: Gpr): this {
-    return this.general("xor", 0x31, from, to, true);
-  }
-
-  /** to = from · factor. */
-  imul(to: Gpr, from: Gpr, factor: number): this {
-    return this.instruction(
-      () => `imul ${to.name}, ${from.name}, ${factor}`,
-      () => {
-        this.rex(1, to.id, from);
-        const small = fitsByte(factor);
-        this.bytes.push(small ? 0x6b : 0x69, 0xc0 | ((to.id & 7) << 3) | (from.id & 7));
-        this.bytes.push(...(small ? [factor & 255] : littleEndian32(factor)));
-      },
-    );
-  }
-
-  dec(register: Gpr): this {
-    return this.instruction(
-      () => `dec ${register.name}`,
-      () => {
-        this.rex(1, 0, register);
-        this.bytes.push(0xff, 0xc8 | (register.id & 7));
-      },
-    );
-  }
-
-  push(register: Gpr): this {
-    return this.short("push", 0x50, register);
-  }
-
-  pop(register: Gpr): this {
-    return this.short("pop", 0x58, register);
-  }
-
-  call(register: Gpr): this {
-    return this.instruction(
-      () => `call ${register.name}`,
-      () => {
-        this.rex(0, 0, register);
-        this.bytes.push(0xff, 0xd0 | (register.id & 7));
-      },
-    );
-  }
-
-  ret(): this {
-    return this.instruction(
-      () => "ret",
-      () => this.bytes.push(0xc3),
-    );
-  }
-
-  jmp(label: Label): this {
-    return this.instruction(
-      () => `{disp32} jmp ${labelName(label)}`,
-      () => {
-        this.bytes.push(0xe9);
-        this.distance(label);
-      },
-    );
-  }
-
-  /** Jumps when the condition holds. */
-  j(condition: keyof typeof CONDITIONS, label: Label): this {
-    return this.instruction(
-      () => `{disp32} j${condition} ${labelName(label)}`,
-      () => {
-        this.bytes.push(0x0f, 0x80 | CONDITIONS[condition]);
-        this.distance(label);
-      },
-    );
-  }
-
-  /** Moves when the condition holds. */
-  cmov(condition: keyof typeof CONDITIONS, to: Gpr, from: Gpr): this {
-    return this.extended(`cmov${condition}`, 0x40 | CONDITIONS[condition], to, from, "");
-  }
-
-  /** Loads a byte or a word of 16 bits and clears the bits above it. */
-  movzx(to: Gpr, from: Mem, bits: 8 | 16): this {
-    return this.extended("movzx", bits === 8 ? 0xb6 : 0xb7, to, from, bits === 8 ? "byte ptr " : "word ptr ");
-  }
-
-  /** Loads 32 bits and copies their sign. */
-  movsxd(to: Gpr, from: Mem): this {
-    return this.instruction(
-      () => `movsxd ${to.name}, dword ptr ${memText(from)}`,
-      () => {
-        this.rex(1, to.id, from);
-        this.bytes.push(0x63);
-        this.modRm(to.id, from, 1);
-      },
-    );
-  }
-
-  /** Loads a float64 as an integer. */
-  cvttsd2si(to: Gpr, from: Mem): this {
-    this.list(() => `cvttsd2si ${to.name}, qword ptr ${memText(from)}`);
-    this.bytes.push(0xf2);
-    this.rex(1, to.id, from);
-    this.bytes.push(0x0f, 0x2c);
-    this.modRm(to.id, from, 1);
+class X64Encoder extends CodeWriter {
+  protected emit(name: InstructionName, operands: readonly (Operand | Masking | undefined)[]): this {
+    const form = FORMS.get(name)?.find(({ kinds }) => kinds.every((kind, i) => accepts(kind, operands[i])));
+    if (form === undefined) throw new InternalError(`[X64] ${name} has no form for its operands`);
+    const given = operands.slice(0, form.kinds.length) as Operand[];
+    const masking = operands[form.kinds.length] as Masking | undefined;
+    const fields = fieldsOf(form, given);
+    const isEvex = needsEvex(fields, masking);
+    this.list(() => textOf(form, isEvex ? form.evexMnemonic : form.mnemonic, given, masking));
+    const { vex } = form;
+    if (vex === undefined) this.legacy(form, fields);
+    else if (isEvex) this.evex(form, vex, fields, masking);
+    else this.vex(form, vex, fields);
+    this.bytes.push(...fields.immediate);
     return this;
-  }
-
-  /** Writes ecx times what eax holds, from where rdi points on. */
-  repStos(bits: 8 | 16 | 32): this {
-    const code = { 8: [0xf3, 0xaa], 16: [0x66, 0xf3, 0xab], 32: [0xf3, 0xab] }[bits];
-    const suffix = { 8: "b", 16: "w", 32: "d" }[bits];
-    return this.instruction(
-      () => `rep stos${suffix}`,
-      () => this.bytes.push(...code),
-    );
-  }
-
-  cpuid(): this {
-    return this.instruction(
-      () => "cpuid",
-      () => this.bytes.push(0x0f, 0xa2),
-    );
-  }
-
-  xgetbv(): this {
-    return this.instruction(
-      () => "xgetbv",
-      () => this.bytes.push(0x0f, 0x01, 0xd0),
-    );
-  }
-
-  /** Asks for a line of memory to come into the L1 cache. */
-  prefetcht0(at: Mem): this {
-    return this.prefetch("prefetcht0", 1, at);
-  }
-
-  /** Asks for a line of memory to come into the L2 cache. */
-  prefetcht1(at: Mem): this {
-    return this.prefetch("prefetcht1", 2, at);
-  }
-
-  private prefetch(name: string, digit: number, at: Mem): this {
-    return this.instruction(
-      () => `${name} ${memText(at)}`,
-      () => {
-        this.rex(0, 0, at);
-        this.bytes.push(0x0f, 0x18);
-        this.modRm(digit, at, 1);
-      },
-    );
   }
 
   /** Fills up with instructions that do nothing until the offset is a multiple of `bytes`. */
@@ -219,121 +67,226 @@ export class X64 extends X64Encoder {
     return missing === 0 ? this : this.data([...nops, ...Array.from({ length: missing % 4 }, () => 0x90)]);
   }
 
-  vzeroupper(): this {
-    return this.instruction(
-      () => "vzeroupper",
-      () => this.bytes.push(0xc5, 0xf8, 0x77),
+  /** Instructions on general registers: a prefix, REX where it is needed, the opcode, and where the operands are. */
+  private legacy({ kinds, opcode, isAlways64 }: Form, fields: Fields): void {
+    if (kinds.length === 0) {
+      this.bytes.push(...opcode);
+      return;
+    }
+    const { reg, rm, low, condition, label, immediate } = fields;
+    const [index, base] = highBits(low?.id ?? rm);
+    const w = fields.is64 && !isAlways64 ? 8 : 0;
+    const rex = 0x40 | w | ((reg >> 3) << 2) | ((index >> 3) << 1) | (base >> 3);
+    const prefix = opcode[0] === 0xf2 ? [0xf2] : [];
+    const code = opcode.slice(prefix.length);
+    const last = (code.pop() ?? 0) | condition | ((low?.id ?? 0) & 7);
+    this.bytes.push(...prefix, ...(rex === 0x40 ? [] : [rex]), ...code, last);
+    if (label !== undefined) this.distance(label, 0);
+    else if (kinds.some((kind) => RULES[kind].field === "rm")) this.modRm(reg, rm, 1, immediate.length);
+  }
+
+  private vex({ opcode }: Form, { map, pp, w }: Vex, { reg, second, rm, bits, immediate }: Fields): void {
+    const [index, base] = highBits(rm);
+    const r = (~(reg >> 3) & 1) << 7;
+    const last = ((~second & 15) << 3) | ((bits === 256 ? 1 : 0) << 2) | pp;
+    if (map === 1 && index < 8 && base < 8 && w === 0) this.bytes.push(0xc5, r | last);
+    else {
+      const xb = ((~(index >> 3) & 1) << 6) | ((~(base >> 3) & 1) << 5);
+      this.bytes.push(0xc4, r | xb | map, (w << 7) | last);
+    }
+    this.bytes.push(...opcode);
+    this.modRm(reg, rm, 1, immediate.length);
+  }
+
+  private evex({ opcode }: Form, vex: Vex, fields: Fields, masking: Masking | undefined): void {
+    const { reg, second, rm, bits, immediate } = fields;
+    const [index, base] = highBits(rm);
+    // The fifth bit of a register in the place of memory travels in X.
+    const x = typeof rm === "number" ? rm >> 4 : index >> 3;
+    const length = bits === 512 ? 2 : bits === 256 ? 1 : 0;
+    this.bytes.push(
+      0x62,
+      ((~(reg >> 3) & 1) << 7) |
+        ((~x & 1) << 6) |
+        ((~(base >> 3) & 1) << 5) |
+        ((~(reg >> 4) & 1) << 4) |
+        vex.map,
+      (vex.evexW << 7) | ((~second & 15) << 3) | 4 | vex.pp,
+      (masking?.zero ? 128 : 0) | (length << 5) | ((~(second >> 4) & 1) << 3) | (masking?.mask ?? 0),
+      ...opcode,
     );
+    this.modRm(reg, rm, vex.unit ?? bits / 8 / vex.share, immediate.length);
   }
 
-  /** Sets mask register `k` to the lowest 16 bits. */
-  kmovw(k: number, from: Gpr): this {
-    if (from.id > 7) throw new InternalError("[X64] kmovw takes one of the first eight registers");
-    return this.instruction(
-      () => `kmovw k${k}, ${from.name}`,
-      () => this.bytes.push(0xc5, 0xf8, 0x92, 0xc0 | (k << 3) | from.id),
-    );
+  /**
+   * ModRM, SIB and displacement of a register or a place; one-byte displacements count in `unit` bytes.
+   *
+   * @param trailing how many bytes of the instruction come after
+   */
+  private modRm(reg: number, rm: number | Mem, unit: number, trailing: number): void {
+    const field = (reg & 7) << 3;
+    if (typeof rm === "number") {
+      this.bytes.push(0xc0 | field | (rm & 7));
+      return;
+    }
+    if (rm.kind === "rip") {
+      this.bytes.push(field | 5);
+      this.distance(rm.label, trailing);
+      return;
+    }
+    const base = rm.base.id & 7;
+    const { disp } = rm;
+    const isByte = Number.isInteger(disp / unit) && fitsByte(disp / unit);
+    const mode = disp === 0 && base !== 5 ? 0 : isByte ? 1 : 2;
+    const needsSib = rm.index !== undefined || base === 4;
+    this.bytes.push((mode << 6) | field | (needsSib ? 4 : base));
+    if (needsSib) this.bytes.push((Math.log2(rm.scale) << 6) | (((rm.index ?? rsp).id & 7) << 3) | base);
+    if (mode === 1) this.bytes.push((disp / unit) & 255);
+    if (mode === 2) this.bytes.push(...littleEndian32(disp));
   }
 
-  vmovups(to: Vector | Mem, from: Vector | Mem, masking?: Masking): this {
-    return this.move("vmovups", single(0x10), single(0x11), to, from, masking);
+  /** The distance to a label, which is counted from the end of the instruction. */
+  private distance(label: Label, trailing: number): void {
+    this.refer(label, (bytes, at, distance) => {
+      bytes.splice(at, 4, ...littleEndian32(distance - 4 - trailing));
+    });
+    this.bytes.push(0, 0, 0, 0);
   }
+}
 
-  vmovupd(to: Vector | Mem, from: Vector | Mem, masking?: Masking): this {
-    return this.move("vmovupd", double(0x10), double(0x11), to, from, masking);
-  }
+type Instructions = { readonly [N in InstructionName]: (...operands: OperandsOf<N>) => X64 };
 
-  vaddps(to: Vector, a: Vector, b: Vector | Mem, masking?: Masking): this {
-    return this.vector("vaddps", single(0x58), to, a, b, masking);
-  }
+/**
+ * An assembler for the part of x86-64 that generated code uses: every instruction of the table is a method, with the
+ * manual's order of operands.
+ */
+export interface X64 extends X64Encoder, Instructions {}
 
-  vaddpd(to: Vector, a: Vector, b: Vector | Mem, masking?: Masking): this {
-    return this.vector("vaddpd", double(0x58), to, a, b, masking);
-  }
+for (const name of FORMS.keys()) {
+  Object.defineProperty(X64Encoder.prototype, name, {
+    value(this: { emit: X64Encoder["emit"] }, ...operands: Operand[]) {
+      return this.emit(name, operands);
+    },
+  });
+}
 
-  vmulps(to: Vector, a: Vector, b: Vector | Mem): this {
-    return this.vector("vmulps", single(0x59), to, a, b);
-  }
+/** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
+export const X64 = X64Encoder as unknown as new (listing?: string[]) => X64;
 
-  vmulpd(to: Vector, a: Vector, b: Vector | Mem): this {
-    return this.vector("vmulpd", double(0x59), to, a, b);
-  }
+type Field = "reg" | "rm" | "second" | "low" | "immediate" | "label" | "condition" | "none";
 
-  /** to += a · b. */
-  vfmadd231ps(to: Vector, a: Vector, b: Vector | Mem, masking?: Masking): this {
-    return this.vector("vfmadd231ps", { map: 2, pp: 1, opcode: 0xb8, w: [0, 0] }, to, a, b, masking);
-  }
+/** Which field of an instruction an operand goes to, what it is, and what else must hold for it. */
+interface KindRule<O> {
+  readonly field: Field;
+  readonly takes: string;
+  readonly when?: (operand: O) => boolean;
+}
 
-  /** to += a · b. */
-  vfmadd231pd(to: Vector, a: Vector, b: Vector | Mem, masking?: Masking): this {
-    return this.vector("vfmadd231pd", { map: 2, pp: 1, opcode: 0xb8, w: [1, 1] }, to, a, b, masking);
-  }
+const RULES: { readonly [K in Kind]: KindRule<OperandKinds[K]> } = {
+  G: { field: "reg", takes: "gpr" },
+  R: { field: "rm", takes: "gpr" },
+  Z: { field: "low", takes: "gpr" },
+  Zd: { field: "low", takes: "gpr", when: ({ bits }) => bits === 32 },
+  A: { field: "none", takes: "gpr", when: ({ id }) => id === 0 },
+  M: { field: "rm", takes: "mem" },
+  Mb: { field: "rm", takes: "mem" },
+  Mw: { field: "rm", takes: "mem" },
+  Md: { field: "rm", takes: "mem" },
+  Mq: { field: "rm", takes: "mem" },
+  E: { field: "rm", takes: "gpr mem" },
+  V: { field: "reg", takes: "vector" },
+  H: { field: "second", takes: "vector" },
+  U: { field: "rm", takes: "vector" },
+  W: { field: "rm", takes: "vector mem" },
+  Vhigh: { field: "reg", takes: "vector", when: ({ id, bits }) => id > 7 && id < 16 && bits < 512 },
+  Ulow: { field: "rm", takes: "vector", when: ({ id }) => id < 8 },
+  K: { field: "reg", takes: "number" },
+  T: { field: "reg", takes: "number" },
+  TW: { field: "rm", takes: "number" },
+  TH: { field: "second", takes: "number" },
+  Ib: { field: "immediate", takes: "number" },
+  Is: { field: "immediate", takes: "number", when: fitsByte },
+  Iz: { field: "immediate", takes: "number" },
+  Id: { field: "immediate", takes: "number" },
+  J: { field: "label", takes: "number" },
+  cc: { field: "condition", takes: "string" },
+};
 
-  vbroadcastss(to: Vector, from: Mem): this {
-    return this.vector(
-      "vbroadcastss",
-      { map: 2, pp: 1, opcode: 0x18, w: [0, 0], unit: 4 },
-      to,
-      undefined,
-      from,
-    );
-  }
+function accepts(kind: Kind, operand: Operand | Masking | undefined): boolean {
+  const { takes, when }: KindRule<never> = RULES[kind];
+  if (typeof operand !== "object") return takes === typeof operand && (when?.(operand as never) ?? true);
+  if (!("kind" in operand)) return false;
+  return takes.includes(operand.kind === "rip" ? "mem" : operand.kind) && (when?.(operand as never) ?? true);
+}
 
-  vbroadcastsd(to: Vector, from: Mem): this {
-    return this.vector(
-      "vbroadcastsd",
-      { map: 2, pp: 1, opcode: 0x19, w: [0, 1], unit: 8 },
-      to,
-      undefined,
-      from,
-    );
-  }
+function fieldsOf({ kinds, digit }: Form, operands: readonly Operand[]): Fields {
+  const fields: Fields = {
+    ...{ reg: digit, second: 0, rm: 0, low: undefined, condition: 0 },
+    ...{ immediate: [], label: undefined, is64: false, bits: 128 },
+  };
+  kinds.forEach((kind, i) => {
+    const operand = operands[i];
+    const { field } = RULES[kind];
+    if (typeof operand === "string") fields.condition = CONDITIONS[operand];
+    else if (typeof operand === "number") {
+      if (field === "label") fields.label = operand as Label;
+      else if (field === "immediate")
+        fields.immediate = kind === "Ib" || kind === "Is" ? [operand & 255] : littleEndian32(operand);
+      else if (field === "reg" || field === "second" || field === "rm") fields[field] = operand;
+    } else if (operand?.kind === "gpr" || operand?.kind === "vector") {
+      if (operand.kind === "gpr") fields.is64 ||= operand.bits === 64;
+      else if (field !== "rm") fields.bits = operand.bits;
+      if (field === "low" && operand.kind === "gpr") fields.low = operand;
+      else if (field === "reg" || field === "second" || field === "rm") fields[field] = operand.id;
+    } else if (operand !== undefined) fields.rm = operand;
+  });
+  return fields;
+}
 
-  /** Four floats to every quarter of 512 bits. */
-  vbroadcastf32x4(to: Vector, from: Mem, masking?: Masking): this {
-    const encoding: VectorEncoding = { map: 2, pp: 1, opcode: 0x1a, w: [0, 0], unit: 16 };
-    return this.vector("vbroadcastf32x4", encoding, to, undefined, from, masking);
-  }
+function needsEvex({ bits, reg, second, rm }: Fields, masking: Masking | undefined): boolean {
+  return bits === 512 || masking !== undefined || Math.max(reg, second, typeof rm === "number" ? rm : 0) > 15;
+}
 
-  /** to = a with its upper half replaced by 128 bits. */
-  vinsertf128(to: Vector, a: Vector, b: Mem): this {
-    return this.vector("vinsertf128", { map: 3, pp: 1, opcode: 0x18, w: [0, 0], immediate: 1 }, to, a, b);
-  }
+/** What the index and the base, or a register in their place, have in the bits that prefixes hold. */
+function highBits(rm: number | Mem): readonly [index: number, base: number] {
+  if (typeof rm === "number") return [0, rm];
+  return rm.kind === "rip" ? [0, 0] : [rm.index?.id ?? 0, rm.base.id];
+}
 
-  /** Two quarters of a, then two of b, each chosen by two bits of `choice`. */
-  vshuff32x4(to: Vector, a: Vector, b: Vector, choice: number): this {
-    return this.vector("vshuff32x4", { map: 3, pp: 1, opcode: 0x23, w: [0, 0], immediate: choice }, to, a, b);
-  }
+/** Whether a number fits a signed byte. */
+function fitsByte(value: number): boolean {
+  return value >= -128 && value <= 127;
+}
 
-  vxorps(to: Vector, a: Vector, b: Vector): this {
-    return this.vector("vxorps", single(0x57), to, a, b);
-  }
+/** How GNU `as` is told the bytes of memory, and the files of registers that have numbers. */
+const BEFORE: { readonly [K in Kind]?: string } = {
+  ...{ Mb: "byte ptr ", Mw: "word ptr ", Md: "dword ptr ", Mq: "qword ptr " },
+  ...{ K: "k", T: "tmm", TW: "tmm", TH: "tmm" },
+};
 
-  vpxord(to: Vector, a: Vector, b: Vector): this {
-    return this.vector("vpxord", { map: 1, pp: 1, opcode: 0xef, w: [0, 0] }, to, a, b);
-  }
+/** An instruction as GNU `as` reads it. */
+function textOf(
+  form: Form,
+  name: string,
+  operands: readonly Operand[],
+  masking: Masking | undefined,
+): string {
+  let mnemonic = name;
+  const texts: string[] = [];
+  operands.forEach((operand, i) => {
+    const kind = form.kinds[i] ?? "A";
+    if (typeof operand === "string") mnemonic += operand;
+    else texts.push(`${BEFORE[kind] ?? ""}${operandText(kind, operand)}`);
+  });
+  if (texts.length > 0) texts[0] += maskText(masking);
+  return texts.length === 0 ? mnemonic : `${mnemonic} ${texts.join(", ")}`;
+}
 
-  vunpcklps(to: Vector, a: Vector, b: Vector): this {
-    return this.vector("vunpcklps", single(0x14), to, a, b);
+function operandText(kind: Kind, operand: Exclude<Operand, string>): string {
+  if (typeof operand === "number") {
+    if (kind === "J") return labelName(operand as Label);
+    return String(kind === "Id" ? operand >>> 0 : operand);
   }
-
-  vunpckhps(to: Vector, a: Vector, b: Vector): this {
-    return this.vector("vunpckhps", single(0x15), to, a, b);
-  }
-
-  vunpcklpd(to: Vector, a: Vector, b: Vector): this {
-    return this.vector("vunpcklpd", double(0x14), to, a, b);
-  }
-
-  vunpckhpd(to: Vector, a: Vector, b: Vector): this {
-    return this.vector("vunpckhpd", double(0x15), to, a, b);
-  }
-
-  vmaskmovps(to: Vector | Mem, mask: Vector, from: Vector | Mem): this {
-    return this.maskedMove("vmaskmovps", 0x2c, to, mask, from);
-  }
-
-  vmaskmovpd(to: Vector | Mem, mask: Vector, from: Vector | Mem): this {
-    return this.maskedMove("vmaskmovpd", 0x2d, to, mask, from);
-  }
+  if (operand.kind === "gpr") return operand.name;
+  return operand.kind === "vector" ? vectorText(operand) : memText(operand);
 }

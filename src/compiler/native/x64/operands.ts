@@ -77,6 +77,12 @@ export interface Masking {
   readonly zero?: boolean;
 }
 
+/** When jumps and moves happen after a comparison of signed numbers, and of unsigned ones: `ae`. */
+export const CONDITIONS = { ae: 3, e: 4, ne: 5, l: 12, ge: 13, le: 14, g: 15 } as const;
+
+/** When a jump or a move happens. */
+export type Condition = keyof typeof CONDITIONS;
+
 /** A place as GNU `as` reads it. */
 export function memText(at: Mem): string {
   if (at.kind === "rip") return `[rip + ${labelName(at.label)}]`;

@@ -1,54 +1,6 @@
 import { type Label, littleEndian32 } from "../code.js";
-import { type Mem, memText, ripTo, vec } from "./operands.js";
-import { X64Simd } from "./simd.js";
-
-/** The instructions on tiles of AMX, numbered from 0 to 7. Places of tiles have an index: the bytes from row to row. */
-export class X64Tiles extends X64Simd {
-  /** Says how large each tile is. */
-  ldtilecfg(from: Mem): this {
-    return this.instruction(
-      () => `ldtilecfg ${memText(from)}`,
-      () => this.encode({ map: 2, pp: 0, opcode: 0x49, w: [0, 0] }, vec(128, 0), undefined, from),
-    );
-  }
-
-  /** Says that tiles are not needed any more, so that the system need not keep them. */
-  tilerelease(): this {
-    return this.instruction(
-      () => "tilerelease",
-      () => this.encode({ map: 2, pp: 0, opcode: 0x49, w: [0, 0] }, vec(128, 0), undefined, vec(128, 0)),
-    );
-  }
-
-  tilezero(tile: number): this {
-    return this.instruction(
-      () => `tilezero tmm${tile}`,
-      () => this.encode({ map: 2, pp: 3, opcode: 0x49, w: [0, 0] }, vec(128, tile), undefined, vec(128, 0)),
-    );
-  }
-
-  tileloadd(tile: number, from: Mem): this {
-    return this.instruction(
-      () => `tileloadd tmm${tile}, ${memText(from)}`,
-      () => this.encode({ map: 2, pp: 3, opcode: 0x4b, w: [0, 0] }, vec(128, tile), undefined, from),
-    );
-  }
-
-  tilestored(to: Mem, tile: number): this {
-    return this.instruction(
-      () => `tilestored ${memText(to)}, tmm${tile}`,
-      () => this.encode({ map: 2, pp: 2, opcode: 0x4b, w: [0, 0] }, vec(128, tile), undefined, to),
-    );
-  }
-
-  /** sum += a · b, where b holds pairs of rows. */
-  tdpbf16ps(sum: number, a: number, b: number): this {
-    return this.instruction(
-      () => `tdpbf16ps tmm${sum}, tmm${a}, tmm${b}`,
-      () => this.encode({ map: 2, pp: 2, opcode: 0x5c, w: [0, 0] }, vec(128, sum), vec(128, b), vec(128, a)),
-    );
-  }
-}
+import type { X64 } from "./assembler.js";
+import { type Mem, ripTo } from "./operands.js";
 
 /** How many rows a tile has, and how many bytes are in each. */
 export interface TileShape {
@@ -61,7 +13,7 @@ export class Tiles {
   private readonly config: Label;
 
   constructor(
-    protected readonly x: X64Tiles,
+    protected readonly x: X64,
     protected readonly shapes: readonly TileShape[],
   ) {
     this.config = x.label();
