@@ -16,6 +16,7 @@ import { x64Gemm } from "./gemm/x64Gemm.js";
 import { writeKernel } from "./kernels/x64Kernel.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
+import { FORMS } from "./x64/instructions.js";
 import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64/operands.js";
 
 /** Kernels of a target that reach every instruction and every kind of edge. */
@@ -155,15 +156,34 @@ const kernels: readonly Piece[] = Array.from({ length: 40 }, (_, seed): Piece[] 
   }));
 }).flat();
 
+/** What the kernels above do not happen to reach. */
+const rare: Piece = {
+  name: "rare instructions",
+  write: (listing) => {
+    const code = new X64(listing).repStosb().repStosw().repStosd().cmov("l", rax, rbx);
+    return code.vfnmadd213ps(vec(256, 1), vec(256, 9), mem(rax, 64)).finish();
+  },
+};
+const x64Pieces = piecesOf(x64Targets, [probe, rare, ...messages.x64, ...kernels]);
+
 // Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
 describe("machine code", () => {
   testWith(x64Assembler, "for x86-64 is what GNU as makes of its listing", {}, () => {
-    const count = compare(
-      toolPrefixes.x64,
-      ".intel_syntax noprefix",
-      piecesOf(x64Targets, [probe, ...messages.x64, ...kernels]),
-    );
+    const count = compare(toolPrefixes.x64, ".intel_syntax noprefix", x64Pieces);
     expect(count).toBeGreaterThan(1000);
+  });
+
+  it("for x86-64 has every instruction of the table in some listing", () => {
+    const lines = x64Pieces.flatMap(({ write }) => {
+      const listing: string[] = [];
+      write(listing);
+      return listing;
+    });
+    const isListed = (name: string) => lines.some((line) => line.startsWith(name));
+    const missing = [...FORMS].filter(
+      ([, forms]) => !forms.some((form) => isListed(form.mnemonic) || isListed(form.evexMnemonic)),
+    );
+    expect(missing.map(([name]) => name)).toEqual([]);
   });
 
   testWith(a64Assembler, "for AArch64 is what GNU as makes of its listing", {}, () => {
@@ -187,6 +207,12 @@ describe("the x86-64 assembler", () => {
     expect(bytes((c) => c.vfmadd231ps(vec(256, 1), vec(256, 2), vec(256, 3)))).toBe("c4e26db8cb");
     expect(bytes((c) => c.vfmadd231ps(vec(512, 1), vec(512, 30), vec(512, 28)))).toBe("62920d40b8cc");
     expect(bytes((c) => c.vmovupd(mem(rax, 128), vec(512, 17), { mask: 1 }))).toBe("62e1fd49114802");
+  });
+
+  it("refuses operands that an instruction has no form for", () => {
+    expect(() => new X64().mov(mem(rax), mem(rbx))).toThrow(/mov has no form/);
+    expect(() => new X64().mov(rax, 1)).toThrow(/mov has no form/);
+    expect(() => new X64().vmovups(mem(rax), mem(rbx))).toThrow(/vmovups has no form/);
   });
 
   it("finds labels before and behind", () => {

@@ -8,19 +8,10 @@ import {
   type OperandsOf,
   type Vex,
 } from "./instructions.js";
-import {
-  CONDITIONS,
-  type Gpr,
-  type Masking,
-  type Mem,
-  maskText,
-  memText,
-  rsp,
-  vectorText,
-} from "./operands.js";
+import { CONDITIONS, type Masking, type Mem, maskText, memText, rsp, vectorText } from "./operands.js";
 
 type Kind = keyof OperandKinds;
-type Operand = OperandKinds[Kind];
+type Operand = OperandKinds[Kind] | Masking | undefined;
 
 /** What the operands of an instruction say about its bytes. */
 interface Fields {
@@ -29,7 +20,7 @@ interface Fields {
   second: number;
   rm: number | Mem;
   /** The lowest bits of the opcode. */
-  low: Gpr | undefined;
+  low: number | undefined;
   condition: number;
   immediate: number[];
   label: Label | undefined;
@@ -44,19 +35,19 @@ interface Fields {
  * EVEX, as GNU `as` does.
  */
 class X64Encoder extends CodeWriter {
-  protected emit(name: InstructionName, operands: readonly (Operand | Masking | undefined)[]): this {
-    const form = FORMS.get(name)?.find(({ kinds }) => kinds.every((kind, i) => accepts(kind, operands[i])));
-    if (form === undefined) throw new InternalError(`[X64] ${name} has no form for its operands`);
-    const given = operands.slice(0, form.kinds.length) as Operand[];
+  protected emit(forms: readonly Form[], operands: readonly Operand[]): this {
+    const form = forms.find(({ kinds }) => kinds.every((kind, i) => accepts(kind, operands[i])));
+    if (form === undefined)
+      throw new InternalError(`[X64] ${forms[0]?.mnemonic} has no form for its operands`);
     const masking = operands[form.kinds.length] as Masking | undefined;
-    const fields = fieldsOf(form, given);
+    const fields = fieldsOf(form, operands);
     const isEvex = needsEvex(fields, masking);
-    this.list(() => textOf(form, isEvex ? form.evexMnemonic : form.mnemonic, given, masking));
+    this.list(() => textOf(form, isEvex ? form.evexMnemonic : form.mnemonic, operands, masking));
     const { vex } = form;
     if (vex === undefined) this.legacy(form, fields);
     else if (isEvex) this.evex(form, vex, fields, masking);
     else this.vex(form, vex, fields);
-    this.bytes.push(...fields.immediate);
+    for (const byte of fields.immediate) this.bytes.push(byte);
     return this;
   }
 
@@ -74,12 +65,12 @@ class X64Encoder extends CodeWriter {
       return;
     }
     const { reg, rm, low, condition, label, immediate } = fields;
-    const [index, base] = highBits(low?.id ?? rm);
+    const [index, base] = highBits(low ?? rm);
     const w = fields.is64 && !isAlways64 ? 8 : 0;
     const rex = 0x40 | w | ((reg >> 3) << 2) | ((index >> 3) << 1) | (base >> 3);
     const prefix = opcode[0] === 0xf2 ? [0xf2] : [];
     const code = opcode.slice(prefix.length);
-    const last = (code.pop() ?? 0) | condition | ((low?.id ?? 0) & 7);
+    const last = (code.pop() ?? 0) | condition | ((low ?? 0) & 7);
     this.bytes.push(...prefix, ...(rex === 0x40 ? [] : [rex]), ...code, last);
     if (label !== undefined) this.distance(label, 0);
     else if (kinds.some((kind) => RULES[kind].field === "rm")) this.modRm(reg, rm, 1, immediate.length);
@@ -162,10 +153,10 @@ type Instructions = { readonly [N in InstructionName]: (...operands: OperandsOf<
  */
 export interface X64 extends X64Encoder, Instructions {}
 
-for (const name of FORMS.keys()) {
+for (const [name, forms] of FORMS) {
   Object.defineProperty(X64Encoder.prototype, name, {
     value(this: { emit: X64Encoder["emit"] }, ...operands: Operand[]) {
-      return this.emit(name, operands);
+      return this.emit(forms, operands);
     },
   });
 }
@@ -173,72 +164,80 @@ for (const name of FORMS.keys()) {
 /** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
 export const X64 = X64Encoder as unknown as new (listing?: string[]) => X64;
 
-type Field = "reg" | "rm" | "second" | "low" | "immediate" | "label" | "condition" | "none";
+/** What an operand is, as bits of which a rule may have several. */
+const TAKES = { gpr: 1, mem: 2, rip: 2, vector: 4, number: 8, string: 16 } as const;
 
 /** Which field of an instruction an operand goes to, what it is, and what else must hold for it. */
 interface KindRule<O> {
-  readonly field: Field;
-  readonly takes: string;
+  readonly field: "reg" | "rm" | "second" | "low" | "immediate" | "label" | "condition" | "none";
+  readonly takes: number;
   readonly when?: (operand: O) => boolean;
 }
 
+const MEMORY = { field: "rm", takes: TAKES.mem } as const;
+const BYTE = { field: "immediate", takes: TAKES.number } as const;
+
 const RULES: { readonly [K in Kind]: KindRule<OperandKinds[K]> } = {
-  G: { field: "reg", takes: "gpr" },
-  R: { field: "rm", takes: "gpr" },
-  Z: { field: "low", takes: "gpr" },
-  Zd: { field: "low", takes: "gpr", when: ({ bits }) => bits === 32 },
-  A: { field: "none", takes: "gpr", when: ({ id }) => id === 0 },
-  M: { field: "rm", takes: "mem" },
-  Mb: { field: "rm", takes: "mem" },
-  Mw: { field: "rm", takes: "mem" },
-  Md: { field: "rm", takes: "mem" },
-  Mq: { field: "rm", takes: "mem" },
-  E: { field: "rm", takes: "gpr mem" },
-  V: { field: "reg", takes: "vector" },
-  H: { field: "second", takes: "vector" },
-  U: { field: "rm", takes: "vector" },
-  W: { field: "rm", takes: "vector mem" },
-  Vhigh: { field: "reg", takes: "vector", when: ({ id, bits }) => id > 7 && id < 16 && bits < 512 },
-  Ulow: { field: "rm", takes: "vector", when: ({ id }) => id < 8 },
-  K: { field: "reg", takes: "number" },
-  T: { field: "reg", takes: "number" },
-  TW: { field: "rm", takes: "number" },
-  TH: { field: "second", takes: "number" },
-  Ib: { field: "immediate", takes: "number" },
-  Is: { field: "immediate", takes: "number", when: fitsByte },
-  Iz: { field: "immediate", takes: "number" },
-  Id: { field: "immediate", takes: "number" },
-  J: { field: "label", takes: "number" },
-  cc: { field: "condition", takes: "string" },
+  G: { field: "reg", takes: TAKES.gpr },
+  R: { field: "rm", takes: TAKES.gpr },
+  Z: { field: "low", takes: TAKES.gpr },
+  Zd: { field: "low", takes: TAKES.gpr, when: ({ bits }) => bits === 32 },
+  A: { field: "none", takes: TAKES.gpr, when: ({ id }) => id === 0 },
+  ...{ M: MEMORY, Mb: MEMORY, Mw: MEMORY, Md: MEMORY, Mq: MEMORY },
+  E: { field: "rm", takes: TAKES.gpr | TAKES.mem },
+  V: { field: "reg", takes: TAKES.vector },
+  H: { field: "second", takes: TAKES.vector },
+  U: { field: "rm", takes: TAKES.vector },
+  W: { field: "rm", takes: TAKES.vector | TAKES.mem },
+  Vhigh: { field: "reg", takes: TAKES.vector, when: ({ id, bits }) => id > 7 && id < 16 && bits < 512 },
+  Ulow: { field: "rm", takes: TAKES.vector, when: ({ id }) => id < 8 },
+  K: { field: "reg", takes: TAKES.number },
+  T: { field: "reg", takes: TAKES.number },
+  TW: { field: "rm", takes: TAKES.number },
+  TH: { field: "second", takes: TAKES.number },
+  ...{ Ib: BYTE, Is: { ...BYTE, when: fitsByte }, Iz: BYTE, Id: BYTE },
+  J: { field: "label", takes: TAKES.number },
+  cc: { field: "condition", takes: TAKES.string },
 };
 
-function accepts(kind: Kind, operand: Operand | Masking | undefined): boolean {
+function accepts(kind: Kind, operand: Operand): boolean {
   const { takes, when }: KindRule<never> = RULES[kind];
-  if (typeof operand !== "object") return takes === typeof operand && (when?.(operand as never) ?? true);
-  if (!("kind" in operand)) return false;
-  return takes.includes(operand.kind === "rip" ? "mem" : operand.kind) && (when?.(operand as never) ?? true);
+  const given =
+    typeof operand === "object" && "kind" in operand
+      ? TAKES[operand.kind]
+      : TAKES[typeof operand as "number"];
+  return (takes & given) !== 0 && (when === undefined || when(operand as never));
 }
 
 function fieldsOf({ kinds, digit }: Form, operands: readonly Operand[]): Fields {
   const fields: Fields = {
-    ...{ reg: digit, second: 0, rm: 0, low: undefined, condition: 0 },
-    ...{ immediate: [], label: undefined, is64: false, bits: 128 },
+    reg: digit,
+    second: 0,
+    rm: 0,
+    low: undefined,
+    condition: 0,
+    immediate: [],
+    label: undefined,
+    is64: false,
+    bits: 128,
   };
   kinds.forEach((kind, i) => {
     const operand = operands[i];
     const { field } = RULES[kind];
+    const isRegister = field === "reg" || field === "second" || field === "rm";
     if (typeof operand === "string") fields.condition = CONDITIONS[operand];
     else if (typeof operand === "number") {
-      if (field === "label") fields.label = operand as Label;
-      else if (field === "immediate")
-        fields.immediate = kind === "Ib" || kind === "Is" ? [operand & 255] : littleEndian32(operand);
-      else if (field === "reg" || field === "second" || field === "rm") fields[field] = operand;
-    } else if (operand?.kind === "gpr" || operand?.kind === "vector") {
+      if (isRegister) fields[field] = operand;
+      else if (field === "label") fields.label = operand as Label;
+      else fields.immediate = kind === "Ib" || kind === "Is" ? [operand & 255] : littleEndian32(operand);
+    } else if (operand === undefined || !("kind" in operand)) return;
+    else if (operand.kind === "mem" || operand.kind === "rip") fields.rm = operand;
+    else {
       if (operand.kind === "gpr") fields.is64 ||= operand.bits === 64;
       else if (field !== "rm") fields.bits = operand.bits;
-      if (field === "low" && operand.kind === "gpr") fields.low = operand;
-      else if (field === "reg" || field === "second" || field === "rm") fields[field] = operand.id;
-    } else if (operand !== undefined) fields.rm = operand;
+      if (isRegister) fields[field] = operand.id;
+      else if (field === "low") fields.low = operand.id;
+    }
   });
   return fields;
 }
@@ -273,8 +272,8 @@ function textOf(
 ): string {
   let mnemonic = name;
   const texts: string[] = [];
-  operands.forEach((operand, i) => {
-    const kind = form.kinds[i] ?? "A";
+  form.kinds.forEach((kind, i) => {
+    const operand = operands[i];
     if (typeof operand === "string") mnemonic += operand;
     else texts.push(`${BEFORE[kind] ?? ""}${operandText(kind, operand)}`);
   });
@@ -282,11 +281,11 @@ function textOf(
   return texts.length === 0 ? mnemonic : `${mnemonic} ${texts.join(", ")}`;
 }
 
-function operandText(kind: Kind, operand: Exclude<Operand, string>): string {
-  if (typeof operand === "number") {
-    if (kind === "J") return labelName(operand as Label);
-    return String(kind === "Id" ? operand >>> 0 : operand);
+function operandText(kind: Kind, operand: Operand): string {
+  if (typeof operand === "object" && "kind" in operand) {
+    if (operand.kind === "gpr") return operand.name;
+    return operand.kind === "vector" ? vectorText(operand) : memText(operand);
   }
-  if (operand.kind === "gpr") return operand.name;
-  return operand.kind === "vector" ? vectorText(operand) : memText(operand);
+  if (kind === "J") return labelName(operand as Label);
+  return String(kind === "Id" ? Number(operand) >>> 0 : operand);
 }
