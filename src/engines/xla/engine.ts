@@ -291,7 +291,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
       }
     };
     run.done.then(over, over);
-    // A recorded run ends when it is reported to end.
+    // The recorded end must be the time at which the run ends, so its promise must settle at once.
     if (events) run.hurry?.();
   }
 
