@@ -33,7 +33,7 @@ function checkSizes(sizes: ScheduleSizes, caller: string): void {
   }
 }
 
-/** Makes a schedule after checking its sizes. */
+/** Makes a schedule from sizes that the caller has checked. */
 function make(
   name: string,
   { numStages, numMicrobatches, numChunks = 1 }: ScheduleSizes,

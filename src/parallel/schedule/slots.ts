@@ -233,8 +233,8 @@ function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: num
     const to = placeOf(layout, partOf(layout, stage, chunk) + (kind === "F" ? 1 : -1));
     const reader = `${kind} ${key({ ...to, microbatch })}`;
     const numStages = layout.numStages;
-    // With two stages each is both neighbours of the other, so the direction of a message follows from the order of
-    // parts.
+    // With two stages each is both neighbours of the other, so the order of the stages determines the direction of a
+    // message.
     const isNext = to.stage === stage + 1 || (numStages > 2 && to.stage === (stage + 1) % numStages);
     const direction = to.stage === stage ? "fromSelf" : isNext ? "fromLeft" : "fromRight";
     const read = lookUp(readers, reader).slot;

@@ -181,7 +181,7 @@ export async function writeSafetensors(
   }
 }
 
-/** Name-value pairs of any iterable; throws if it does not hold any. */
+/** The name-value pairs of any iterable; throws if an entry is not such a pair. */
 function entriesOf<T>(pairs: Iterable<readonly [string, T]>, what: string): (readonly [string, T])[] {
   const isIterable = typeof pairs === "object" && pairs !== null && Symbol.iterator in pairs;
   const list = isIterable ? [...pairs] : [];

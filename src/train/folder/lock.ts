@@ -60,7 +60,7 @@ function requireFile(path: string): void {
   throw new FileError("train", path, 0, "it is not a file: remove it, or choose another folder with --out");
 }
 
-/** A function that removes the file, and the folder if it is empty; it also runs when the process exits. */
+/** A function that removes the file, and a new folder if it is still empty; it also runs when the process exits. */
 function releasing(folder: string, path: string, isNew: boolean): () => void {
   const release = () => {
     process.off("exit", release);

@@ -158,7 +158,7 @@ export function planTraining(config: RunConfig, options: PlanOptions): TrainingP
   return { choices, numCandidates: configs.length, numTried: promising.length, refused: reasons };
 }
 
-/** The estimated time, multiplied by the excess for configurations that will hardly fit in memory. */
+/** The estimated time, multiplied by the cube of the excess for configurations that will hardly fit in memory. */
 function rank({ seconds, bytes }: Estimate, limit: number): number {
   const excess = Math.max(1, bytes / limit);
   return seconds * excess ** 3;
