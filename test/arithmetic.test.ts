@@ -62,7 +62,7 @@ function randomArithmetic(random: Random): Fn {
     (x, y) => np.maximum(x, y),
     (x, y) => np.where(x.lt(y), x, y.neg()),
     (x) => np.sqrt(np.abs(x)),
-    (x) => lax.rsqrt(np.abs(x)),
+    (x) => np.divide(1, np.sqrt(np.abs(x))),
     (x) => x.div(3),
     (x) => x.mul(0.1),
     (x) => np.floor(x.div(0.7)),

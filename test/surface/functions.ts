@@ -30,6 +30,7 @@ const left: Readonly<Record<string, string>> = {
   "engines.createMpiEngine": "joins the processes of a job, which a process does once",
   "train.calibrate": "measures the machine, which takes its time",
   "new Mesh": "private",
+  "new engines.EngineShell": "abstract",
   "Tensor.traced": "internal",
   "Tensor.literal": "internal",
   "Tensor.scalar": "internal",

@@ -16,7 +16,10 @@ export interface ChunkProgram {
   release(): void;
 }
 
-const isFunction = (op: OpName): op is ScalarFunction => Object.hasOwn(scalarFunctions, op);
+/** What kernels compute with other last bits than the interpreter: they invert a root that is rounded already. */
+type KernelFunction = ScalarFunction | "rsqrt";
+
+const isFunction = (op: OpName): op is KernelFunction => op === "rsqrt" || Object.hasOwn(scalarFunctions, op);
 
 /**
  * Functions such as e^x for the interpreter, computed by the kernels of compiled programs: a program gives the same
@@ -55,7 +58,7 @@ export class KernelFunctions {
     this.programs.clear();
   }
 
-  private programOf(op: ScalarFunction, dtype: DType, numOperands: number): ChunkProgram | undefined {
+  private programOf(op: KernelFunction, dtype: DType, numOperands: number): ChunkProgram | undefined {
     const key = `${op} ${dtype}`;
     if (!this.programs.has(key)) {
       const type = tensorType(dtype, [CHUNK]);

@@ -6,7 +6,6 @@ import {
   roundHalfEven,
   roundTo,
   signedOf,
-  sumType,
   unsignedOf,
   viewHost,
 } from "../../ir/dtype.js";
@@ -142,12 +141,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   ...ofFunctions,
   neg: unary((x) => -x),
   sqrt: unary(Math.sqrt),
-  // The root is rounded before it is inverted, as everybody else does it.
-  rsqrt: onEveryLane((ins, _params, types) => {
-    const type = at(types, 0);
-    const root = sumType(type.dtype);
-    return [mapOne(ins, type, (x) => 1 / roundTo(root, Math.sqrt(x)))];
-  }),
+  rsqrt: unary((x) => 1 / Math.sqrt(x)),
   abs: unary(Math.abs),
   sign: unary(Math.sign),
   floor: unary(Math.floor),
