@@ -373,7 +373,7 @@ describe("complex numbers", () => {
   test("have gradients only where it is said how", () => {
     const square = (x: Tensor) => np.sum(x.mul(x));
     expect(() => grad(square)(z())).toThrow(
-      /returned c64\[\]: take its real part or np.abs, say \{ holomorphic/,
+      /returned c64\[\]: take its real part or np.abs, set \{ holomorphic/,
     );
     expect(() => grad(square, { holomorphic: true })(np.ones([2]))).toThrow(
       /takes complex numbers, argument 0/,

@@ -25,7 +25,7 @@ export type Bins = number | Tensor;
 export type BinRange = readonly [low: number, high: number];
 
 /** How elements are counted. */
-interface CountOptions {
+export interface CountOptions {
   /** What each element counts; 1 by default. */
   readonly weights?: TensorLike | undefined;
   /** Whether to divide by the total and by the sizes of the bins, so that the integral is 1. */

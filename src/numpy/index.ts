@@ -209,6 +209,7 @@ export {
 export {
   type BinRange,
   type Bins,
+  type CountOptions,
   type HistogramGridOptions,
   type HistogramOptions,
   histogram,

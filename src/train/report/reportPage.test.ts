@@ -77,7 +77,9 @@ describe("a report", () => {
     expect(html.match(/<rect [^>]*class="slot /g)).toHaveLength(2 * 2 * 2 * 3);
     expect(html.match(/class="slot bubble"/g)).toHaveLength(2 * 2 * 2);
     expect(html).toContain("Planned: 33.3 % of the slots are bubble.");
-    expect(html).toMatch(/62\.5 % of the iterations' time on microbatches, 33\.3 % computing in the bubble/);
+    expect(html).toMatch(
+      /62\.5 % of the iterations' time on microbatches, 33\.3 % computing unused values in the bubble/,
+    );
     expect(html).toContain("4.2 % waiting; 37.5 % lost in all");
     const unmeasured = reportHtml({ ...report, pipeline: { plan } });
     expect(unmeasured).toContain("no step of this pipeline was recorded");
