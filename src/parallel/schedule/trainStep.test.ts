@@ -49,7 +49,9 @@ interface Case extends StepCase {
 async function expectSameGradients(schedule: PipelineSchedule, mesh: Mesh, given: Case = {}): Promise<void> {
   const args = stepArguments(schedule, given.ways);
   const got = jit(stepOf(schedule, mesh, given), { mesh })(...args);
-  await expectTreeClose(got, inTurn(...args), agreement.gradient);
+  // On the same engine: a tanh that is a few units off in its last place shows in the gradients of many layers.
+  const alone = Mesh.create({ whole: 1 }, { engine: mesh.engine });
+  await expectTreeClose(got, jit(inTurn, { mesh: alone })(...args), agreement.gradient);
 }
 
 const all = process.env.SCHEDULES === "all";
