@@ -100,7 +100,7 @@ describe("a package that is installed", () => {
   test("a program that is compiled as it is loaded", async () => {
     writeFileSync(
       join(folder, "program.ts"),
-      program.replaceAll("(x)", "(x: any)").replaceAll("(error)", "(error: any)"),
+      program.replaceAll("(x) =>", "(x: any) =>").replaceAll("catch (error)", "catch (error: any)"),
     );
     const hooks = `
       import { registerHooks } from "node:module";

@@ -46,7 +46,9 @@ describe("a collective under way", () => {
         [1, 0],
       ],
     } as const;
-    const late: Step[] = range(100).map(() => multiply);
+    // Long enough for the other device to wake up and multiply once, also where products are quick.
+    const numLate = 400;
+    const late: Step[] = range(numLate).map(() => multiply);
     const program = handProgram("ring", [flag, block], [block, flag], {
       arenaBytes: 4 * n * n,
       slots: [{ kind: "arena", offset: 0 }],
@@ -73,7 +75,7 @@ describe("a collective under way", () => {
       if (event === undefined) throw new Error(`device ${device} did not run step ${step}`);
       return event;
     };
-    const [start, product, done] = [101, 102, 103];
+    const [start, product, done] = range(3).map((i) => numLate + 1 + i) as [number, number, number];
     expect([start, product, done].map((step) => find(1, step).kind)).toEqual(["start", "gemm", "done"]);
     expect(find(1, product).end).toBeLessThan(find(0, start).begin);
     expect(find(1, done).end).toBeGreaterThan(find(0, start).begin);
