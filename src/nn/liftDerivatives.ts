@@ -10,14 +10,8 @@ import { customVjp as customFunction } from "../transforms/derivatives/customVjp
 import { vjp as vjpFunction } from "../transforms/derivatives/grad.js";
 import { jvp as jvpFunction } from "../transforms/derivatives/jvp.js";
 import type { CollectionFilter } from "./filter.js";
-import {
-  type KeyGroup,
-  liftScopes,
-  liftTarget,
-  type MethodsOption,
-  scopesOf,
-  type VariableGroup,
-} from "./lift.js";
+import type { FoldRngsOptions } from "./foldRngs.js";
+import { type KeyGroup, liftScopes, liftTarget, scopesOf, type VariableGroup } from "./lift.js";
 import { leadingModules, tensorArguments } from "./liftArguments.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 import type { Variables } from "./scope.js";
@@ -190,13 +184,9 @@ export function customVjp<A extends readonly unknown[], R, S>(
 }
 
 /** Options of {@link jit}. */
-export interface ModuleJitOptions extends MethodsOption {
-  /** Arguments that are passed as they are. Whatever is no tensor is, anyway. */
+export interface ModuleJitOptions extends FoldRngsOptions {
+  /** Arguments that are passed as they are. Leaves that are not tensors always are. */
   readonly staticArgnums?: number | readonly number[];
-  /** The collections that the module gets; all by default. */
-  readonly variables?: CollectionFilter;
-  /** The keys that the module gets; all by default. */
-  readonly rngs?: CollectionFilter;
 }
 
 /**
