@@ -1,10 +1,11 @@
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { mkdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
 import { beforeAll, describe, expect, test } from "vitest";
 import { nodeVersions, runtimes } from "../scripts/runtimeFolders.js";
 import { runtime as fetched, testWith } from "./support/optional.js";
+import { workerPlugin } from "./support/workerPlugin.js";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 const read = (path: string) => readFileSync(`${root}${path}`, "utf8");
@@ -12,29 +13,22 @@ const read = (path: string) => readFileSync(`${root}${path}`, "utf8");
 const folder = `${root}node_modules/.cache/runtimes/program`;
 const program = `${folder}/runtimeProgram.mjs`;
 
-/** The part of esbuild's interface that is used here; it comes with vite. */
-interface Esbuild {
-  buildSync(options: Readonly<Record<string, unknown>>): unknown;
-}
-
-beforeAll(() => {
-  const esbuild: Esbuild = createRequire(import.meta.url)("esbuild");
+beforeAll(async () => {
   mkdirSync(folder, { recursive: true });
-  const shared = { bundle: true, format: "esm", platform: "node", target: "node20", external: ["koffi"] };
-  const alias = {
-    shardwise: `${root}src/index.ts`,
-    "shardwise/engines": `${root}src/engines/index.ts`,
-  };
-  esbuild.buildSync({
-    ...shared,
-    alias,
+  await build({
+    bundle: true,
+    format: "esm",
+    platform: "node",
+    target: "node20",
+    external: ["koffi"],
+    alias: {
+      shardwise: `${root}src/index.ts`,
+      "shardwise/engines": `${root}src/engines/index.ts`,
+    },
+    plugins: [workerPlugin],
     entryPoints: [`${root}test/fixtures/runtimeProgram.ts`],
     outfile: program,
   });
-  // The engine looks for its workers beside itself.
-  const worker = `${root}src/engines/threads/worker.ts`;
-  esbuild.buildSync({ ...shared, entryPoints: [worker], outfile: `${folder}/worker.js` });
-  writeFileSync(`${folder}/package.json`, '{ "type": "module" }');
 });
 
 /** The sum of the gradient that the program computes, in plain numbers. */

@@ -1,26 +1,18 @@
-// Makes one file of each that worker threads start from, in the place of the compiled one: a thread that loads the
-// modules one by one takes twice the time to start. Needs what `tsc` made of the sources.
-import { readdirSync } from "node:fs";
-import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+// Puts the code of worker threads into the package as strings, each in the module that makes it from the sources
+// otherwise. Needs what `tsc` made of the sources.
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { bundleWorker } from "../../dist/engines/system/bundleWorker.js";
 
-const root = fileURLToPath(new URL("../../", import.meta.url));
-const paths = readdirSync(`${root}dist`, { recursive: true, encoding: "utf8" });
+const root = new URL("../../", import.meta.url);
+const dist = new URL("dist/", root);
+const paths = readdirSync(dist, { recursive: true, encoding: "utf8" });
 
-await build({
-  absWorkingDir: root,
-  entryPoints: paths.filter((path) => /\/(w|callbackW)orker\.js$/.test(path)).map((path) => `dist/${path}`),
-  outdir: "dist",
-  outbase: "dist",
-  allowOverwrite: true,
-  bundle: true,
-  packages: "external",
-  // Errors tell the names of classes.
-  keepNames: true,
-  format: "esm",
-  platform: "node",
-  target: "node20",
-  sourcemap: true,
-  sourcesContent: false,
-  logLevel: "error",
-});
+for (const path of paths) {
+  const [, module, name] = /^(.*?(\w*[wW]orker))Code\.js$/.exec(path.replaceAll("\\", "/")) ?? [];
+  if (module !== undefined) {
+    const code = JSON.stringify(bundleWorker(new URL(`src/${module}.ts`, root)));
+    writeFileSync(new URL(path, dist), `export const ${name}Code = () => ${code};\n`);
+    rmSync(new URL(`${path}.map`, dist));
+  }
+  if (path.includes("bundleWorker.")) rmSync(new URL(path, dist));
+}

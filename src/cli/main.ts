@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 import { realpathSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { ShardwiseError } from "../index.js";
 import { nearest } from "../ir/nearest.js";
+import { version } from "../ir/version.js";
 import { systemCode } from "../train/files/fileError.js";
 import { UsageError } from "./arguments.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
@@ -39,7 +39,7 @@ async function dispatch([name, ...rest]: readonly string[]): Promise<ExitCode> {
     process.stderr.write(generalHelp(commands));
     return exitCodes.usage;
   }
-  if (name === "--version") return print(`${await version()}\n`);
+  if (name === "--version") return print(`${version}\n`);
   if (name === "help" || name === "--help" || name === "-h") {
     const [of] = rest;
     return print(of === undefined ? generalHelp(commands) : commandHelp(commandNamed(of)));
@@ -58,11 +58,6 @@ function checkFolder(): void {
     const rule = "the working directory is gone: change to a folder that exists and try again";
     throw new ShardwiseError("file", rule, { cause });
   }
-}
-
-async function version(): Promise<string> {
-  const text = await readFile(new URL("../../package.json", import.meta.url), "utf8");
-  return String((JSON.parse(text) as { readonly version?: unknown }).version);
 }
 
 /** Runs the command line and returns the exit code; errors are told on standard error. */

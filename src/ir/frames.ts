@@ -12,7 +12,10 @@ export function foldersOf(module: string): readonly string[] {
   return built.test(folder) ? [folder, folder.replace(built, "/src/")] : [folder];
 }
 
-const libraryFolders = foldersOf(import.meta.url);
+/** Source maps of bundles lead to the installed package; the module's own place is then that of the bundle, if any. */
+const bundled = ["/node_modules/shardwise/dist/", "/node_modules/shardwise/src/"];
+const isBundled = !/\/ir\/frames\.[jt]s$/.test(import.meta.url);
+const libraryFolders = isBundled ? bundled : [...foldersOf(import.meta.url), ...bundled];
 
 /** The path of a file below the library's folder, or `undefined` for other code; tests do not belong to the library. */
 export function pathInLibrary(

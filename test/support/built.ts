@@ -18,6 +18,7 @@ import { join, relative, sep } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { build, type Plugin } from "esbuild";
 import { v8Flags } from "./v8Flags.js";
+import { workerPlugin } from "./workerPlugin.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const builds = join(root, "node_modules", ".cache", "shardwise-built");
@@ -25,9 +26,9 @@ const builds = join(root, "node_modules", ".cache", "shardwise-built");
 /** Where the modules lie that processes of tests load. */
 const folders = ["src", "examples", "test/fixtures", "test/support", "test/conformance/goldens"];
 
-/** The files that such a process or one of its threads starts from; what several of them load lies between them. */
+/** The files that such a process starts from; what several of them load lies between them. */
 const startsThere =
-  /^(examples|test\/fixtures)\/|^src\/(index|cli\/main|engines\/threads\/engine)\.ts$|^src\/engines\/.*\/(w|callbackW)orker\.ts$|^test\/conformance\/goldens\/main\.ts$/;
+  /^(examples|test\/fixtures)\/|^src\/(index|cli\/main|engines\/threads\/engine)\.ts$|^test\/conformance\/goldens\/main\.ts$/;
 
 /** The arguments of `node` that run a TypeScript file, whose path begins at the repository. */
 export function nodeProgram(path: string): string[] {
@@ -78,7 +79,7 @@ async function make(sources: ReadonlyMap<string, string>, own: string, target: s
     // Below `src`, where the lines of a stack trace are the library's.
     chunkNames: "src/[name]-[hash]",
     alias: entriesOf(own),
-    plugins: [ownPlaces(sources, target)],
+    plugins: [workerPlugin, ownPlaces(sources, target)],
     packages: "external",
     // Programs, errors and modules tell the names of functions and classes.
     keepNames: true,
@@ -110,7 +111,7 @@ function entriesOf(own: string): Record<string, string> {
   );
 }
 
-/** Modules find workers, texts and the package's version from where they would lie had each a file of its own. */
+/** Modules find texts and packages from where they would lie had each a file of its own. */
 function ownPlaces(sources: ReadonlyMap<string, string>, target: string): Plugin {
   const place = "import.meta.url";
   return {

@@ -1,7 +1,7 @@
-import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
 import type { Extent } from "../collector.js";
-import { workerEntry } from "../system/workerEntry.js";
+import { bundleWorker } from "../system/bundleWorker.js";
+import { startWorker } from "../system/startWorker.js";
 import { Forgotten, RECLAIM_THRESHOLD } from "./forgotten.js";
 
 test("a thread looks for what it let go of when that was much", () => {
@@ -18,8 +18,8 @@ test("a thread looks for what it let go of when that was much", () => {
 });
 
 test("what it finds is given back in the middle of the thread's task", async () => {
-  const fixture = new URL("../../../test/fixtures/collectingThread.js", import.meta.url);
-  const worker = new Worker(workerEntry(fixture));
+  const fixture = new URL("../../../test/fixtures/collectingThread.ts", import.meta.url);
+  const worker = startWorker(bundleWorker(fixture), {});
   const found = await new Promise((resolve, reject) => {
     worker.once("message", resolve);
     worker.once("error", reject);

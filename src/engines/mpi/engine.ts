@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { HostData } from "../../ir/dtype.js";
@@ -9,6 +8,7 @@ import { ValueError } from "../../ir/errors.js";
 import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, type TensorType } from "../../ir/shape.js";
+import { version } from "../../ir/version.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import type { GemmKind } from "../products/gemmChoice.js";
 import type { DeviceLocations } from "../protocol/locations.js";
@@ -22,6 +22,7 @@ import { FlightFiles } from "./flightFiles.js";
 import type { LinksSetup } from "./links.js";
 import { planExchanges } from "./staging.js";
 import { MAX_LOCAL_DEVICES } from "./tags.js";
+import { workerCode } from "./workerCode.js";
 import { ownSite, type Site, World } from "./world.js";
 
 /** How an engine of several processes is made; all of them ask for the same. */
@@ -77,12 +78,6 @@ const advice: Readonly<Record<string, string>> = {
   "the number of devices": "all processes run the same script with the same mesh",
 };
 
-/** The release of this package; only jobs of several processes ask, so that bundles need no file beside them. */
-function ownRelease(): string {
-  const { version }: { readonly version: string } = createRequire(import.meta.url)("../../../package.json");
-  return version;
-}
-
 /**
  * Opens the engine of a job that `mpirun` or `srun` started: every process runs the same script and holds some of
  * the devices, which are worker threads. Inside a process they meet in shared memory, between processes by MPI.
@@ -136,7 +131,7 @@ export class MpiEngine implements Engine {
       { ...options, numDevices: this.numLocal },
       {},
       {
-        entry: new URL("./worker.js", import.meta.url),
+        code: workerCode(),
         extra: this.links,
         firstDevice: this.first,
         numCores: this.numCores,
@@ -364,7 +359,7 @@ function settingsOf(
   const { SHARDWISE_GEMM, SHARDWISE_KERNELS } = process.env;
   const wanted = { deadlineMs, memoryBytes, gemm, reduction, SHARDWISE_GEMM, SHARDWISE_KERNELS };
   return {
-    "the release of shardwise": ownRelease(),
+    "the release of shardwise": version,
     "the number of devices": String(numLocal),
     ...Object.fromEntries(
       Object.entries(wanted).map(([name, value]) => [name, String(value ?? "its default")]),

@@ -1,13 +1,14 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { MessageChannel, Worker } from "node:worker_threads";
+import { MessageChannel } from "node:worker_threads";
 import { afterAll, describe, expect, it } from "vitest";
 import { nativeProducts, testWith, twoCores } from "../../../test/support/optional.js";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { jit, Mesh, np, random, type Tensor } from "../../index.js";
 import { at } from "../../ir/shape.js";
 import { allowedCores } from "../system/pinning.js";
-import { workerEntry } from "../system/workerEntry.js";
+import { startWorker } from "../system/startWorker.js";
 import { createThreadsEngine, type ThreadsEngine } from "../threads/engine.js";
+import { workerCode } from "../threads/workerCode.js";
 import { Crew, JOB, JOB_FIELD, newCrewMemory } from "./crew.js";
 
 /** A kernel of parts: writes 7 plus the part's number to the word of its first row. */
@@ -41,7 +42,7 @@ describe("a device and its helpers", () => {
       memory,
       modules: [{ module: markingKernel(), exports, native: [] }],
     });
-    const worker = new Worker(workerEntry(new URL("../threads/worker.js", import.meta.url)), {
+    const worker = startWorker(workerCode(), {
       workerData: { role: "helper", setup: { crew, core: undefined }, port: port2 },
       transferList: [port2],
     });

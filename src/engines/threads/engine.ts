@@ -35,7 +35,6 @@ import {
 } from "../shell.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { enableRelaxedSimd } from "../system/v8Flags.js";
-import { workerEntry } from "../system/workerEntry.js";
 import { chooseCores, chooseThreads } from "../workers/chooseThreads.js";
 import { EngineMemory } from "../workers/engineMemory.js";
 import { EngineTracer } from "../workers/engineTracer.js";
@@ -53,6 +52,7 @@ import {
 import { checkRuntime } from "../workers/runtime.js";
 import { WorkerPool } from "../workers/workerPool.js";
 import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
+import { workerCode } from "./workerCode.js";
 
 /** How many programs may be loaded before unreachable ones are collected. */
 const RECLAIM_THRESHOLD_PROGRAMS = 128;
@@ -138,7 +138,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     );
     this.pool = new WorkerPool({
       numDevices,
-      entry: workerEntry(part?.entry ?? new URL("./worker.js", import.meta.url)),
+      code: part?.code ?? workerCode(),
       extra: part?.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       // Devices of other processes, for which all of this process may wait, can be busy with something else.

@@ -69,8 +69,8 @@ export interface TestOptions {
  * @internal
  */
 export interface PartOptions {
-  /** The module that workers start from, and what it needs besides. */
-  readonly entry: URL;
+  /** The code of workers, and what it needs besides. */
+  readonly code: string;
   readonly extra: unknown;
   /** The number of this process's first device in messages. */
   readonly firstDevice: number;

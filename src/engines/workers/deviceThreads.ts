@@ -33,9 +33,9 @@ export type SharedSetup = Omit<
 /** How the threads of devices are started. */
 export interface DeviceThreadsOptions {
   readonly numDevices: number;
-  readonly entry: URL;
+  readonly code: string;
   readonly setup: SharedSetup;
-  /** Additional data for the entry point. */
+  /** Additional data for the code. */
   readonly extra?: unknown;
   /** The scratch memory of each device. */
   readonly scratch: readonly number[];
@@ -150,7 +150,7 @@ export class DeviceThreads {
   private start(device: number): Threads {
     const commands = newCommandRing();
     const flight = newFlightRing();
-    const { entry, extra, setup: shared, scratch } = this.options;
+    const { code, extra, setup: shared, scratch } = this.options;
     const crew = shared.threads > 1 ? newCrewMemory(shared.crowded) : undefined;
     const setup: WorkerSetup = {
       ...shared,
@@ -162,7 +162,7 @@ export class DeviceThreads {
       flight,
     };
     const own = startThread({
-      entry,
+      code,
       name: `shardwise device ${device}`,
       data: { role: "device", setup, extra },
       failed: (reason, cause) => this.failed(device, `its worker ${reason}`, cause),
@@ -172,7 +172,7 @@ export class DeviceThreads {
 
   private startHelper(device: number, index: number, setup: HelperSetup): Thread {
     return startThread({
-      entry: this.options.entry,
+      code: this.options.code,
       name: `shardwise device ${device}, helper ${index}`,
       data: { role: "helper", setup },
       failed: (reason, cause) => this.failed(device, `its helper thread ${reason}`, cause),

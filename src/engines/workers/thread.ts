@@ -1,5 +1,6 @@
-import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
+import { MessageChannel, type MessagePort, type Worker } from "node:worker_threads";
 import type { WorkerFailure } from "../devices/messages.js";
+import { startWorker } from "../system/startWorker.js";
 
 /** A thread of an engine, and its message port. */
 export interface Thread {
@@ -13,18 +14,18 @@ export interface Thread {
 
 /** How a thread is started. */
 export interface ThreadRequest {
-  readonly entry: URL;
+  readonly code: string;
   readonly name: string;
-  /** Data for its entry point besides the port. */
+  /** Data for its code besides the port. */
   readonly data: object;
   /** Called with the reason when the thread cannot continue, and also when it ends as intended. */
   readonly failed: (reason: string, cause?: unknown) => void;
 }
 
 /** Starts a thread that does not keep the process alive. */
-export function startThread({ entry, name, data, failed }: ThreadRequest): Thread {
+export function startThread({ code, name, data, failed }: ThreadRequest): Thread {
   const { port1, port2 } = new MessageChannel();
-  const worker = new Worker(entry, {
+  const worker = startWorker(code, {
     workerData: { ...data, port: port2 },
     transferList: [port2],
     execArgv: [],

@@ -1,14 +1,16 @@
 import { hostname } from "node:os";
-import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
+import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { at, range } from "../../../ir/shape.js";
-import { workerEntry } from "../../system/workerEntry.js";
+import { startWorker } from "../../system/startWorker.js";
 import { XlaPluginError } from "../errors.js";
 import type { XlaProcesses } from "../processes.js";
 import type { CallbackAddresses, CallbackName, CallbackWorkerData } from "./callbackWorker.js";
+import { callbackWorkerCode } from "./callbackWorkerCode.js";
 import type { Answered } from "./connection.js";
 import type { StoreRequest } from "./frames.js";
 import { newPorts, type PortEnd, waitForMessage } from "./ports.js";
 import type { PortAnswer, PortRequest, StoreOpened, StoreWorkerData } from "./worker.js";
+import { workerCode } from "./workerCode.js";
 
 /** How long to wait for a message from one of our own threads, in milliseconds, before giving up. */
 const START_MS = 60_000;
@@ -50,7 +52,7 @@ export class Store {
       ends: [...pairs, leaving].map(({ answering }) => answering),
       free: port2,
     };
-    start("worker", data, [...data.ends.map((end) => end.port), port2]);
+    start(workerCode(), data, [...data.ends.map((end) => end.port), port2]);
     this.ends = pairs.map(({ waiting }) => waiting);
     const opened = waitForMessage(at(this.ends, 0), 2 * timeoutMs + START_MS) as StoreOpened | undefined;
     if (opened === undefined || opened.reason !== undefined) {
@@ -128,7 +130,7 @@ export class Store {
     }
     const { waiting, answering } = newPorts();
     const data: CallbackWorkerData = { names, store, parent: answering, prefix };
-    start("callbackWorker", data, [store.port, answering.port]);
+    start(callbackWorkerCode(), data, [store.port, answering.port]);
     return (waitForMessage(waiting, START_MS) ?? {}) as CallbackAddresses;
   }
 }
@@ -146,9 +148,8 @@ function leave(end: PortEnd, timeoutMs: number): void {
 /** Maximum number of multi-process plug-in clients in one process. */
 const MOST_CLIENTS = 4;
 
-function start(name: "worker" | "callbackWorker", data: unknown, transferList: MessagePort[]): void {
-  const entry = workerEntry(new URL(`./${name}.js`, import.meta.url));
-  const worker = new Worker(entry, { workerData: data, transferList });
+function start(code: string, data: unknown, transferList: MessagePort[]): void {
+  const worker = startWorker(code, { workerData: data, transferList });
   // It serves the plug-in and ends with the process.
   worker.unref();
 }
