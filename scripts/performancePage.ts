@@ -95,11 +95,12 @@ function table(rows: readonly Row[]): string {
   ].join("\n");
 }
 
-const [WIDTH, LEFT, ROW, BAR, TOP] = [760, 230, 30, 10, 34];
+// The plot is as narrow as the screen of a phone, where wider ones would be scaled down until nobody can read them.
+const [WIDTH, LEFT, ROW, BAR, TOP] = [400, 8, 46, 11, 76];
 
 /** Bars for every step: the share of products alone that it reaches here and in JAX. */
 function stepsPlot(rows: readonly Row[]): string {
-  const x = (percent: number) => LEFT + (Math.min(100, percent) / 100) * (WIDTH - LEFT - 60);
+  const x = (percent: number) => LEFT + (Math.min(100, percent) / 100) * (WIDTH - LEFT - 50);
   const bars = rows.map((row, i) => {
     const y = TOP + i * ROW;
     const ours = number(row, "% of products alone") ?? 0;
@@ -108,23 +109,25 @@ function stepsPlot(rows: readonly Row[]): string {
     const bar = (percent: number, at: number, name: string) =>
       `<rect class="${name}" x="${LEFT}" y="${at}" width="${(x(percent) - LEFT).toFixed(1)}" height="${BAR}"/>`;
     return [
-      `<text x="${LEFT - 8}" y="${y + BAR + 3}" text-anchor="end">${name}</text>`,
+      `<text x="${LEFT}" y="${y - 4}">${name}</text>`,
       bar(ours, y, "ours"),
       ...(times === undefined ? [] : [bar(ours / times, y + BAR + 1, "jax")]),
       `<text x="${(x(ours) + 6).toFixed(1)}" y="${y + BAR - 1}">${ours.toFixed(0)} %</text>`,
     ].join("");
   });
-  const height = TOP + rows.length * ROW + 10;
+  const height = TOP + rows.length * ROW;
   const grid = [0, 25, 50, 75, 100].map(
     (percent) =>
-      `<line x1="${x(percent)}" x2="${x(percent)}" y1="${TOP - 6}" y2="${height - 8}"/>` +
-      `<text x="${x(percent)}" y="${TOP - 12}" text-anchor="middle">${percent} %</text>`,
+      `<line x1="${x(percent)}" x2="${x(percent)}" y1="${TOP - 20}" y2="${height - 8}"/>` +
+      `<text x="${x(percent)}" y="${TOP - 26}" text-anchor="${percent === 0 ? "start" : "middle"}">${percent} %</text>`,
   );
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" font-family="sans-serif" font-size="11">
-<style>rect.ours{fill:#2f6f9f}rect.jax{fill:#c9a227}line{stroke:#8884}text{fill:#777}</style>
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" role="img" font-family="sans-serif" font-size="13">
+<title>Training steps: share of products alone, here and in JAX</title>
+<style>rect.ours{fill:#2f6f9f}rect.jax{fill:#c9a227}line{stroke:#8884}text{fill:#57606a}@media(prefers-color-scheme:dark){rect.ours{fill:#5aa0d6}text{fill:#9da7b3}}</style>
+<text x="${LEFT}" y="16">share of products alone: shardwise (blue), JAX (yellow)</text>
+<text x="${LEFT}" y="34">model, parallelism, devices × threads</text>
 ${grid.join("\n")}
 ${bars.join("\n")}
-<text x="8" y="14">share of products alone: shardwise (blue), JAX (yellow); model, parallelism, devices × threads</text>
 </svg>
 `;
 }

@@ -33,9 +33,9 @@ it("says how fast products and steps are beside BLAS and JAX", () => {
   expect(text).toContain("1.20 times as fast in the geometric mean, at least 0.90 times.");
   expect(text).toContain("| 64 | 160 | 100 | 20 | 90 | 100 |");
   const plot = plots.get("some.svg") ?? "";
-  // The bar of JAX is shorter by the ratio: 80 % and 80 / 1.6 = 50 % of 470 units.
-  expect(plot).toContain('class="ours" x="230" y="34" width="376.0"');
-  expect(plot).toContain('class="jax" x="230" y="45" width="235.0"');
+  // The bar of JAX is shorter by the ratio: 80 % and 80 / 1.6 = 50 % of 342 units.
+  expect(plot).toContain('class="ours" x="8" y="76" width="273.6"');
+  expect(plot).toContain('class="jax" x="8" y="88" width="171.0"');
 });
 
 it("is fresh in docs/performance.md", () => {

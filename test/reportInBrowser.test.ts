@@ -26,6 +26,8 @@ const flags = [
 const sections = [
   "Loss",
   "Throughput",
+  "Gradient norm",
+  "Learning rate",
   "One step, device by device",
   "Pipeline schedule",
   "Parameters",
@@ -77,8 +79,10 @@ describeWith(installedBrowser, "the report of a circular run", (executablePath) 
   test.each([
     [1280, "light"],
     [1280, "dark"],
-    [390, "light"],
-    [390, "dark"],
+    [768, "light"],
+    [768, "dark"],
+    [360, "light"],
+    [360, "dark"],
   ] as const)("is whole at %i pixels in %s colours", { timeout: 60_000 }, async (width, scheme) => {
     const { page, complaints, requests } = await open(width, scheme);
     try {
@@ -91,7 +95,46 @@ describeWith(installedBrowser, "the report of a circular run", (executablePath) 
         expect(box?.height, title).toBeGreaterThan(80);
         expect(box?.width, title).toBeGreaterThan(300);
       }
+      expect(await misplacedLabels(page), "labels outside the page or over each other").toEqual([]);
+      const ends = await page
+        .locator(".chart path, .chart circle, .chart rect")
+        .evaluateAll((nodes) => nodes.map((node) => node.getBoundingClientRect().right));
+      expect(Math.max(...ends), "right end of what charts draw").toBeLessThanOrEqual(width);
       expect(await readability(page), "contrast of text and paper").toBeGreaterThan(4.5);
+    } finally {
+      await page.close();
+    }
+  });
+
+  test("shows numbers, operations and wide tables to a reader without a pointer", {
+    timeout: 60_000,
+  }, async () => {
+    const { page } = await open(360, "light");
+    try {
+      const seen: string[] = [];
+      for (let i = 0; i < 40; i++) {
+        await page.keyboard.press("Tab");
+        const focused = await page.evaluate(() => {
+          const element = document.activeElement;
+          return (
+            element?.textContent &&
+            `${element.tagName}: ${element.getAttribute("aria-label") ?? element.textContent}`
+          );
+        });
+        if (focused) seen.push(focused);
+        if (focused === "SUMMARY: Numbers" && !seen.includes("opened")) {
+          await page.keyboard.press("Enter");
+          seen.push("opened");
+        }
+      }
+      expect(await page.locator("details[open] td").first().textContent()).toBe("1");
+      expect(seen).toContain("SUMMARY: Longest operations");
+      expect(seen).toContain("DIV: parameter, shape, split over, size, on each device");
+      const names = await page.locator("svg[role=img]").evaluateAll((all) => all.map((one) => one.ariaLabel));
+      expect(names[0]).toMatch(
+        /^loss \(nats per token\) by step: training from \S+ at 1 to \S+ at 6; validation from/,
+      );
+      expect(names.every((name) => name)).toBe(true);
     } finally {
       await page.close();
     }
@@ -128,6 +171,32 @@ describeWith(installedBrowser, "the report of a circular run", (executablePath) 
     }
   });
 });
+
+/** Labels of charts that lie outside the page, are too small, or cover each other. */
+function misplacedLabels(page: Page): Promise<string[]> {
+  return page.evaluate(() =>
+    [...document.querySelectorAll("svg[role=img]")].flatMap((chart) => {
+      const labels = [...chart.querySelectorAll("text")]
+        .map((node) => ({ text: node.textContent ?? "", box: node.getBoundingClientRect() }))
+        .filter(({ box }) => box.width > 0);
+      const outside = labels.filter(
+        ({ box }) => box.left < 0 || box.right > document.documentElement.clientWidth || box.height < 11,
+      );
+      const covering = labels.filter(({ box }, i) =>
+        labels
+          .slice(i + 1)
+          .some(
+            ({ box: other }) =>
+              box.left < other.right - 1 &&
+              other.left < box.right - 1 &&
+              box.top < other.bottom - 4 &&
+              other.top < box.bottom - 4,
+          ),
+      );
+      return [...outside, ...covering].map(({ text }) => `${chart.ariaLabel}: ${text}`);
+    }),
+  );
+}
 
 /** The contrast of the body's text with its background, as WCAG counts it. */
 function readability(page: Page): Promise<number> {

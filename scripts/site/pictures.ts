@@ -161,7 +161,7 @@ export function pipelinePicture(): string {
     ["GPipe: all microbatches forward, then all back", gpipe({ numStages, numMicrobatches })],
     ["1F1B: back as soon as possible", oneForwardOneBackward({ numStages, numMicrobatches })],
   ];
-  const [left, unit, high] = [70, 19, 20];
+  const [left, unit, high] = [64, 12, 20];
   const longest = Math.max(...schedules.map(([, schedule]) => timeline(schedule).length));
   const cycle = longest + 4;
   const rules = new Map<string, string>();

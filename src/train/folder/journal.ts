@@ -81,14 +81,15 @@ export class RunJournal {
     const { loss, crossEntropy, gradientNorm, lossScale } = values;
     const learningRate = await runSchedule(this.config)(values.numUpdates).item();
     const tokensPerSecond = tokens / seconds;
-    const numbers = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds };
-    this.metrics.write(step, lossScale === undefined ? numbers : { ...numbers, lossScale });
+    const rest = lossScale === undefined ? {} : { lossScale };
+    const numbers = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds, ...rest };
+    this.metrics.write(step, numbers);
     if (isSkipped(values)) {
       this.note(
         `step ${step} is skipped: the gradients overflow float16 at a loss scale of ${lossScale}, which is halved`,
       );
     }
-    const record = { step, loss, gradientNorm, tokensPerSecond };
+    const record = { step, ...numbers };
     this.steps.push(record);
     this.onStep?.(record);
     const shareOfPeak = this.peak === undefined ? {} : { shareOfPeak: this.flops / seconds / this.peak };
@@ -124,12 +125,19 @@ export class RunJournal {
 
   /** Reloads the records of a resumed run, so that its report shows all of it. */
   private remember(until: number): void {
-    for (const record of readMetrics(this.file)) {
-      const { step, loss, gradientNorm, tokensPerSecond, evaluationLoss } = record;
+    for (const { step, evaluationLoss, lossScale, ...numbers } of readMetrics(this.file)) {
       if (step > until) continue;
-      if (typeof loss === "number") {
-        const numbers = { gradientNorm: Number(gradientNorm), tokensPerSecond: Number(tokensPerSecond) };
-        this.steps.push({ step, loss, ...numbers });
+      if (numbers.loss !== undefined) {
+        this.steps.push({
+          step,
+          loss: Number(numbers.loss),
+          crossEntropy: Number(numbers.crossEntropy),
+          gradientNorm: Number(numbers.gradientNorm),
+          learningRate: Number(numbers.learningRate),
+          tokensPerSecond: Number(numbers.tokensPerSecond),
+          seconds: Number(numbers.seconds),
+          ...(lossScale === undefined ? {} : { lossScale: Number(lossScale) }),
+        });
       }
       if (typeof evaluationLoss === "number") this.evaluations.push({ step, loss: evaluationLoss });
     }

@@ -1,5 +1,5 @@
+/** Small SVG charts for pages that must work without scripts and without a network, on screens of every width. */
 import { formatBytes } from "../../ir/shape.js";
-/** Small SVG charts for pages that must work without scripts and without a network. */
 
 /** Escapes a string for HTML. */
 export function escapeHtml(text: string): string {
@@ -14,10 +14,14 @@ export interface Series {
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
-const [width, height, left, bottom, top, right] = [760, 260, 64, 40, 26, 12];
-
 /** Lines with at most this many points show each of them. */
 const maxDots = 24;
+
+/** Lines are drawn with at most this many points, which is more than a screen has columns for them. */
+const maxPoints = 1000;
+
+/** At most this many numbers of a line are listed in a table. */
+const maxRows = 12;
 
 /** Round numbers that divide a range into a handful of parts. */
 export function ticks(low: number, high: number, count = 5): number[] {
@@ -39,52 +43,124 @@ export function short(value: number): string {
   return String(Number(value.toPrecision(3)));
 }
 
-/** Lines over a common x, with axes and a legend. */
+/** Lines over a common x, with axes, a legend, and a table of the numbers. */
 export function lineChart(
   series: readonly Series[],
   labels: { readonly x: string; readonly y: string },
 ): string {
-  const points = series.flatMap((s) => s.points).filter(([, y]) => Number.isFinite(y));
+  const recorded = series.filter(({ points }) => points.some(isFinitePoint));
+  const drawn = recorded.map((line) => ({ ...line, points: thinOut(line.points) }));
+  const points = drawn.flatMap((s) => s.points).filter(isFinitePoint);
   if (points.length === 0) return '<p class="empty">nothing was recorded</p>';
   const range = (values: readonly number[]) => [Math.min(...values), Math.max(...values)] as const;
   const [x0, x1] = range(points.map(([x]) => x));
   const [low, high] = range(points.map(([, y]) => y));
   const margin = (high - low || Math.abs(high) || 1) * 0.06;
   const [y0, y1] = [Math.max(low - margin, low >= 0 ? 0 : Number.NEGATIVE_INFINITY), high + margin];
-  const px = (x: number) => left + ((x - x0) / (x1 - x0 || 1)) * (width - left - right);
-  const py = (y: number) => height - bottom - ((y - y0) / (y1 - y0 || 1)) * (height - bottom - top);
-  const grid = ticks(y0, y1).map(
-    (y) =>
-      `<line class="grid" x1="${left}" x2="${width - right}" y1="${py(y).toFixed(1)}" y2="${py(y).toFixed(1)}"/>` +
-      `<text x="${left - 8}" y="${(py(y) + 4).toFixed(1)}" text-anchor="end">${short(y)}</text>`,
-  );
-  // Steps are integers, and so are their labels.
-  const marks = ticks(x0, x1)
-    .filter(Number.isInteger)
-    .map(
-      (x) =>
-        `<text x="${px(x).toFixed(1)}" y="${height - bottom + 18}" text-anchor="middle">${short(x)}</text>`,
+  const scale: Scale = {
+    x: (x) => (x - x0) / (x1 - x0 || 1),
+    y: (y) => 1 - (y - y0) / (y1 - y0 || 1),
+  };
+  const grid = ticks(y0, y1).map((y) => {
+    const at = percent(scale.y(y));
+    return (
+      `<line class="grid" x1="0" x2="100%" y1="${at}" y2="${at}"/>` +
+      `<text x="-8" y="${at}" dy="4" text-anchor="end">${short(y)}</text>`
     );
-  const lines = series.map(({ colour, points: own }) => {
-    const path = own
-      .filter(([, y]) => Number.isFinite(y))
-      .map(([x, y], i) => `${i === 0 ? "M" : "L"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`)
-      .join("");
-    // A few points are also drawn as dots, so that a single one is visible.
-    const dots = own.length > maxDots ? [] : own.filter(([, y]) => Number.isFinite(y));
-    const circles = dots.map(
-      ([x, y]) => `<circle cx="${px(x).toFixed(1)}" cy="${py(y).toFixed(1)}" r="3.5" fill="${colour}"/>`,
-    );
-    return `<path d="${path}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>${circles.join("")}`;
   });
-  const names = series.map(
-    ({ name, colour }, i) =>
-      `<g transform="translate(${width - right - 130 * (series.length - i)},${top - 10})"><rect width="14" height="3" y="-4" fill="${colour}"/><text x="20">${escapeHtml(name)}</text></g>`,
+  const content = `${grid.join("")}${xLabels(x0, x1, scale.x, "")}${drawn.map((line) => drawLine(line, scale)).join("")}`;
+  const names = drawn.map(({ name, colour }) => [colour, name] as const);
+  return (
+    `<p class="unit">${escapeHtml(`${labels.y} by ${labels.x}`)}</p>${drawn.length > 1 ? legend(names) : ""}` +
+    chart({ height: 210, label: describeLines(drawn, labels), bottom: 26, content }) +
+    numbersOf(recorded, labels.x)
   );
-  const axes =
-    `<text x="${width - right}" y="${height - 6}" text-anchor="end" class="label">${escapeHtml(labels.x)}</text>` +
-    `<text x="4" y="${top - 10}" class="label">${escapeHtml(labels.y)}</text>`;
-  return chart(width, height, `${grid.join("")}${marks.join("")}${axes}${lines.join("")}${names.join("")}`);
+}
+
+const isFinitePoint = ([x, y]: readonly [number, number]) => Number.isFinite(x) && Number.isFinite(y);
+
+/** Maps values to shares of a plot's width and height, from 0 to 1. */
+interface Scale {
+  x(value: number): number;
+  y(value: number): number;
+}
+
+/** A share from 0 to 1 as a coordinate of a {@link chart}. */
+export const percent = (share: number) => `${Number((100 * share).toFixed(3))}%`;
+
+/** A line that is interrupted where its values are not finite; few points are also drawn as dots. */
+function drawLine({ colour, points }: Series, scale: Scale): string {
+  const path = points.map((point, i) => {
+    if (!isFinitePoint(point)) return "";
+    const before = points[i - 1];
+    const place = `${(1000 * scale.x(point[0])).toFixed(1)} ${(1000 * scale.y(point[1])).toFixed(1)}`;
+    return `${before && isFinitePoint(before) ? "L" : "M"}${place}`;
+  });
+  const dots = points.length > maxDots ? [] : points.filter(isFinitePoint);
+  const circles = dots.map(
+    ([x, y]) =>
+      `<circle cx="${percent(scale.x(x))}" cy="${percent(scale.y(y))}" r="3" fill="${colour}"><title>${short(x)}: ${short(y)}</title></circle>`,
+  );
+  // The inner picture is stretched to the plot, its strokes are not.
+  return (
+    `<svg viewBox="0 0 1000 1000" preserveAspectRatio="none"><path d="${path.join("")}" fill="none" stroke="${colour}" ` +
+    `stroke-width="2" stroke-linejoin="round" vector-effect="non-scaling-stroke"/></svg>${circles.join("")}`
+  );
+}
+
+/** Keeps the smallest and the largest of neighbouring points where there are more than can be seen. */
+export function thinOut(points: Series["points"], most = maxPoints): Series["points"] {
+  if (points.length <= most) return points;
+  const perBin = Math.ceil((2 * points.length) / most);
+  return Array.from({ length: Math.ceil(points.length / perBin) }, (_, bin) => {
+    const range = points.slice(bin * perBin, (bin + 1) * perBin);
+    const finite = range.filter(isFinitePoint);
+    if (finite.length === 0) return range.slice(0, 1);
+    const low = finite.reduce((least, point) => (point[1] < least[1] ? point : least));
+    const high = finite.reduce((most, point) => (point[1] > most[1] ? point : most));
+    return [low, high].sort(([a], [b]) => a - b);
+  }).flat();
+}
+
+/** What a line chart shows, for readers who do not see it. */
+function describeLines(
+  series: readonly Series[],
+  labels: { readonly x: string; readonly y: string },
+): string {
+  const lines = series.map(({ name, points }) => {
+    const finite = points.filter(isFinitePoint);
+    const [first = [0, 0], last = first] = [finite[0], finite.at(-1)];
+    return `${name} from ${short(first[1])} at ${short(first[0])} to ${short(last[1])} at ${short(last[0])}`;
+  });
+  return `${labels.y} by ${labels.x}: ${lines.join("; ")}`;
+}
+
+/** Some numbers of the lines as a table that can be opened. */
+function numbersOf(series: readonly Series[], x: string): string {
+  const sampled = series.flatMap(({ points }) => {
+    const count = Math.min(points.length, maxRows);
+    const stride = (points.length - 1) / Math.max(1, count - 1);
+    return Array.from({ length: count }, (_, i) => points[Math.round(i * stride)]?.[0] ?? 0);
+  });
+  const rows = [...new Set(sampled)].sort((a, b) => a - b);
+  const valueAt = (points: Series["points"], at: number) => points.find(([x]) => x === at)?.[1];
+  return details(
+    "Numbers",
+    table(
+      [x, ...series.map(({ name }) => name)],
+      rows.map((at) => [
+        String(Number(at.toPrecision(6))),
+        ...series.map(({ points }) => numberOrGap(valueAt(points, at))),
+      ]),
+    ),
+  );
+}
+
+const numberOrGap = (value: number | undefined) => (value === undefined ? "" : short(value));
+
+/** Something that is shown when its heading is opened, by pointer or keyboard. */
+export function details(heading: string, content: string): string {
+  return `<details><summary>${escapeHtml(heading)}</summary>${content}</details>`;
 }
 
 /** A bar of a timeline. */
@@ -95,8 +171,11 @@ export interface Span {
   readonly title: string;
 }
 
-/** Bars narrower than this many pixels are drawn together with their neighbours. */
-const narrowest = 1;
+/** Bars narrower than this share of a row are drawn together with their neighbours: about a pixel. */
+const narrowest = 1 / 700;
+
+/** This many of the longest bars are listed below a timeline. */
+const maxListed = 10;
 
 /** One row per device with bars for what it did; gaps are idle time. */
 export function timeline(
@@ -105,36 +184,84 @@ export function timeline(
 ): string {
   const { begin, end } = extent(rows.flatMap((row) => row.spans));
   if (!(end > begin)) return '<p class="empty">no step was recorded</p>';
-  const rowHeight = 26;
-  const total = rows.length * (rowHeight + 6) + bottom - 10;
-  const scale = (width - left - right) / (end - begin);
-  const px = (x: number) => left + (x - begin) * scale;
+  const [rowHeight, gap] = [26, 6];
+  const share = (time: number) => (time - begin) / (end - begin);
   const bars = rows.flatMap(({ name, spans }, r) => {
-    const y = r * (rowHeight + 6);
-    const label = `<text x="${left - 8}" y="${y + 17}" text-anchor="end">${escapeHtml(name)}</text>`;
-    const track = `<rect class="track" x="${left}" y="${y}" width="${width - left - right}" height="${rowHeight}"/>`;
-    const boxes = mergeNarrow(spans, narrowest / scale).map((span) => {
-      const w = Math.max(0.4, px(span.end) - px(span.begin));
-      return `<rect class="kind-${escapeHtml(span.kind)}" x="${px(span.begin).toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${rowHeight}"><title>${escapeHtml(span.title)}</title></rect>`;
+    const y = r * (rowHeight + gap);
+    const label = `<text x="-8" y="${y + 17}" text-anchor="end">${escapeHtml(name)}</text>`;
+    const track = `<rect class="track" x="0" y="${y}" width="100%" height="${rowHeight}"/>`;
+    const boxes = mergeNarrow(spans, narrowest * (end - begin)).map((span) => {
+      const wide = percent(Math.max(0.0005, share(span.end) - share(span.begin)));
+      return `<rect class="kind-${escapeHtml(span.kind)}" x="${percent(share(span.begin))}" y="${y}" width="${wide}" height="${rowHeight}"><title>${escapeHtml(span.title)}</title></rect>`;
     });
     return [label, track, ...boxes];
   });
-  return chart(width, total, `${bars.join("")}${timeAxis(end - begin, px(begin), scale, total - 12, unit)}`);
+  const longest = rows
+    .flatMap(({ name, spans }) => spans.map((span) => ({ name, span })))
+    .sort((a, b) => b.span.end - b.span.begin - (a.span.end - a.span.begin))
+    .slice(0, maxListed)
+    .map(({ name, span }) => [name, span.kind, span.title]);
+  return (
+    chart({
+      height: rows.length * (rowHeight + gap) - gap,
+      left: leftFor(rows.map(({ name }) => name)),
+      bottom: 26,
+      label: `what ${rows.length === 1 ? "the device" : `${rows.length} devices`} did during ${short(end - begin)} ${unit}`,
+      content: `${bars.join("")}${xLabels(0, end - begin, (t) => t / (end - begin), ` ${unit}`)}`,
+    }) + details("Longest operations", table(["", "kind", "operation"], longest))
+  );
 }
 
-/** An SVG picture that keeps a readable size on narrow screens, where it scrolls. */
-export function chart(wide: number, high: number, content: string): string {
-  const least = Math.max(620, wide > width ? wide : 0);
-  return `<div class="scroll"><svg viewBox="0 0 ${wide} ${high}" style="min-width:${least}px" role="img">${content}</svg></div>`;
+/** The room that labels need to the left of rows, in pixels. */
+export function leftFor(names: readonly string[]): number {
+  return 12 + 7 * Math.max(4, ...names.map(({ length }) => length));
 }
 
-/** Labels of a time axis: `length` units from the pixel `origin` on, with this many pixels a unit. */
-export function timeAxis(length: number, origin: number, scale: number, y: number, unit: string): string {
-  const marks = ticks(0, length).map((t) => {
-    // The last label is right-aligned with the axis if it does not fit when centred.
-    const anchor = (length - t) * scale < 16 ? "end" : "middle";
-    const x = anchor === "end" ? origin + length * scale : origin + t * scale;
-    return `<text x="${x.toFixed(1)}" y="${y}" text-anchor="${anchor}">${short(t)} ${unit}</text>`;
+/** A plot whose horizontal coordinates are percentages: it is as wide as the page lets it be. */
+export interface Chart {
+  /** Height of the plot in pixels, without what is around it. */
+  readonly height: number;
+  /** Room for labels around the plot, in pixels. */
+  readonly left?: number;
+  readonly right?: number;
+  readonly bottom?: number;
+  /** Where the page is narrower than this many pixels, the plot scrolls. */
+  readonly minWidth?: number;
+  /** What it shows, for readers who do not see it. */
+  readonly label: string;
+  readonly content: string;
+}
+
+/** An SVG picture whose texts and strokes keep their size on every screen. */
+export function chart({
+  height,
+  left = 52,
+  right = 12,
+  bottom = 0,
+  minWidth,
+  label,
+  content,
+}: Chart): string {
+  const margins = `margin:8px ${right}px ${bottom}px ${left}px;width:calc(100% - ${left + right}px);height:${height}px`;
+  const picture = `<svg role="img" aria-label="${escapeHtml(label)}" style="${margins}">${content}</svg>`;
+  if (minWidth === undefined) return `<div class="chart">${picture}</div>`;
+  return scrolling(label, `<div class="chart" style="min-width:${minWidth}px">${picture}</div>`);
+}
+
+/** What may be wider than the page; its edges show that there is more, and the keyboard reaches it. */
+function scrolling(label: string, content: string): string {
+  return `<div class="scroll" role="region" aria-label="${escapeHtml(label)}" tabindex="0">${content}</div>`;
+}
+
+/** Labels below a plot; every second one is left out where it is narrow. */
+export function xLabels(low: number, high: number, share: (value: number) => number, unit: string): string {
+  // Steps are integers, and so are their labels.
+  const values = ticks(low, high).filter((value) => unit !== "" || Number.isInteger(value));
+  const marks = values.map((value, i) => {
+    const at = share(value);
+    const anchor = at < 0.02 ? "start" : at > 0.95 ? "end" : "middle";
+    const spare = i % 2 === 1 ? ' class="spare"' : "";
+    return `<text x="${percent(anchor === "end" ? 1 : at)}" y="100%" dy="18" text-anchor="${anchor}"${spare}>${short(value)}${unit}</text>`;
   });
   return marks.join("");
 }
@@ -194,22 +321,27 @@ export function stackedBars(
   const sum = (parts: readonly { readonly value: number }[]) => parts.reduce((n, { value }) => n + value, 0);
   const most = Math.max(...rows.map(({ parts }) => sum(parts)), 0);
   if (!(most > 0)) return '<p class="empty">nothing was recorded</p>';
-  const rowHeight = 22;
-  const total = rows.length * (rowHeight + 6);
-  const scale = (width - left - right - 90) / most;
+  const [rowHeight, gap] = [22, 6];
   const bars = rows.map(({ name, parts }, r) => {
-    const y = r * (rowHeight + 6);
-    let x = left;
+    const y = r * (rowHeight + gap);
+    let x = 0;
     const boxes = parts.map(({ what, value, colour }) => {
-      const box = `<rect x="${x.toFixed(1)}" y="${y}" width="${(value * scale).toFixed(1)}" height="${rowHeight}" fill="${colour}"><title>${escapeHtml(`${what}: ${format(value)}`)}</title></rect>`;
-      x += value * scale;
+      const box = `<rect x="${percent(x)}" y="${y}" width="${percent(value / most)}" height="${rowHeight}" fill="${colour}"><title>${escapeHtml(`${what}: ${format(value)}`)}</title></rect>`;
+      x += value / most;
       return box;
     });
-    const label = `<text x="${left - 8}" y="${y + 15}" text-anchor="end">${escapeHtml(name)}</text>`;
-    const whole = `<text x="${(x + 8).toFixed(1)}" y="${y + 15}" class="label">${escapeHtml(format(sum(parts)))}</text>`;
+    const label = `<text x="-8" y="${y + 15}" text-anchor="end">${escapeHtml(name)}</text>`;
+    const whole = `<text x="${percent(x)}" dx="8" y="${y + 15}" class="label">${escapeHtml(format(sum(parts)))}</text>`;
     return `${label}${boxes.join("")}${whole}`;
   });
-  return chart(width, total, bars.join(""));
+  const totals = rows.map(({ name, parts }) => `${name} ${format(sum(parts))}`);
+  return chart({
+    height: rows.length * (rowHeight + gap) - gap,
+    left: leftFor(rows.map(({ name }) => name)),
+    right: 76,
+    label: totals.join(", "),
+    content: bars.join(""),
+  });
 }
 
 /** An entry of a {@link legend}: a CSS background, what it stands for, and the width of its sample in pixels. */
@@ -238,5 +370,8 @@ export function table(columns: readonly string[], rows: readonly (readonly Cell[
     .map((column, i) => `<th${isNumber(i) ? ' class="number"' : ""}>${escapeHtml(column)}</th>`)
     .join("");
   const body = rows.map((row) => `<tr>${row.map(cell).join("")}</tr>`).join("");
-  return `<div class="scroll"><table><thead><tr>${head}</tr></thead><tbody>${body}</tbody></table></div>`;
+  return scrolling(
+    columns.filter((column) => column !== "").join(", "),
+    `<table><thead><tr>${head}</tr></thead><tbody>${body}</tbody></table>`,
+  );
 }

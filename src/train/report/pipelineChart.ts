@@ -1,5 +1,5 @@
 /** Draws the schedule of a pipeline: as planned and, below it on the same scale, as measured. */
-import { chart, escapeHtml, extent, legend, short, timeAxis } from "./charts.js";
+import { chart, escapeHtml, extent, leftFor, legend, percent, short, xLabels } from "./charts.js";
 import {
   type MeasuredPipeline,
   type MeasuredSlot,
@@ -11,13 +11,22 @@ import {
   taskLabel,
 } from "./pipelineSchedule.js";
 
-const [left, right, rowHeight, rowGap, headHeight, titleHeight] = [104, 12, 24, 4, 26, 24];
+const [rowHeight, rowGap, headHeight, titleHeight] = [24, 4, 26, 24];
 
-/** The usual width of a chart; a schedule of many iterations is wider and scrolls. */
-const usualWidth = 760;
-const narrowestSlot = 9;
+/** Slots are at least this many pixels wide: a schedule of many iterations scrolls on narrow pages. */
+const narrowestSlot = 4;
 /** Approximate width of a label's character in pixels. */
 const pixelsPerCharacter = 6.5;
+/** Widths of a chart, in pixels, from which labels may be shown. */
+const labelWidths = Array.from({ length: 24 }, (_, i) => 200 + 50 * i);
+
+/** Hides labels of boxes in charts in which they do not fit. */
+export const labelRules = labelWidths
+  .map(
+    (width) =>
+      `@container (width < ${width}px) { .from-${width} { display: none; } } @container (width >= ${width}px) { .below-${width} { display: none; } }`,
+  )
+  .join("\n");
 
 /** The colours repeat after this many microbatches. */
 const numHues = 8;
@@ -48,7 +57,6 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
   // The accumulated parts of a batch look alike, so only the first is drawn.
   const slots = measured?.slots.filter(({ part }) => part === 0) ?? [];
   const count = numIterations(plan);
-  const wide = Math.max(usualWidth, left + right + plan.passes.length * count * narrowestSlot);
   // Without times an iteration is one unit long.
   const spans = separatePasses(
     plan.passes.map((pass, i) =>
@@ -58,19 +66,18 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
     ),
   );
   const [begin, end] = [spans[0]?.begin ?? 0, spans.at(-1)?.end ?? 0];
-  const scale = (wide - left - right) / (end - begin || 1);
-  const px = (time: number) => left + (time - begin) * scale;
-  const parts: string[] = [passHeads(spans, px)];
+  const share = (time: number) => (time - begin) / (end - begin || 1);
+  const parts: string[] = [passHeads(spans, share)];
+  const labels: string[] = [];
   let y = headHeight;
   const rows = (title: string, names: readonly string[], boxes: readonly (readonly Box[])[]) => {
-    parts.push(`<text x="0" y="${y + 15}" class="label">${title}</text>`);
+    parts.push(`<text x="-8" y="${y + 15}" text-anchor="end" class="label">${title}</text>`);
     y += titleHeight;
     names.forEach((name, i) => {
-      parts.push(`<text x="${left - 8}" y="${y + 16}" text-anchor="end">${escapeHtml(name)}</text>`);
-      parts.push(
-        `<rect class="track" x="${left}" y="${y}" width="${wide - left - right}" height="${rowHeight}"/>`,
-      );
-      parts.push(...(boxes[i] ?? []).map((box) => drawBox(box, y, px, plan)));
+      labels.push(name);
+      parts.push(`<text x="-8" y="${y + 16}" text-anchor="end">${escapeHtml(name)}</text>`);
+      parts.push(`<rect class="track" x="0" y="${y}" width="100%" height="${rowHeight}"/>`);
+      parts.push(...(boxes[i] ?? []).map((box) => drawBox(box, y, share, plan)));
       y += rowHeight + rowGap;
     });
     y += rowGap;
@@ -91,10 +98,18 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
         slots.filter((slot) => slot.device === device).map((slot) => measuredBox(slot, plan)),
       ),
     );
-    parts.push(timeAxis(end - begin, px(begin), scale, y + 12, "ms"));
-    y += 20;
+    parts.push(xLabels(0, end - begin, (time) => time / (end - begin), " ms"));
   }
-  return `${pipelineLegend(plan, measured)}${chart(wide, y, `${hatch}${parts.join("")}`)}${caption(plan, measured)}`;
+  const left = leftFor([...labels, "measured"]);
+  const picture = chart({
+    height: y,
+    left,
+    bottom: measured ? 24 : 0,
+    minWidth: left + plan.passes.length * count * narrowestSlot,
+    label: `which microbatch each of ${plan.stages.length} stages works on`,
+    content: `${hatch}${parts.join("")}`,
+  });
+  return `${pipelineLegend(plan, measured)}${picture}${caption(plan, measured)}`;
 }
 
 const hatch =
@@ -113,12 +128,12 @@ function separatePasses(spans: readonly PassSpan[]): PassSpan[] {
   });
 }
 
-function passHeads(spans: readonly PassSpan[], px: (time: number) => number): string {
+function passHeads(spans: readonly PassSpan[], share: (time: number) => number): string {
   const heads = spans.map(({ pass, begin, end }) => {
-    const [from, to] = [px(begin), px(end)];
+    const [from, to] = [share(begin), share(end)];
     return (
-      `<line class="rule" x1="${(from + 1).toFixed(1)}" x2="${(to - 1).toFixed(1)}" y1="20" y2="20"/>` +
-      `<text x="${((from + to) / 2).toFixed(1)}" y="13" text-anchor="middle">${pass}</text>`
+      `<line class="rule" x1="${percent(from + 0.001)}" x2="${percent(to - 0.001)}" y1="20" y2="20"/>` +
+      `<text x="${percent((from + to) / 2)}" y="13" text-anchor="middle">${pass}</text>`
     );
   });
   return heads.join("");
@@ -166,27 +181,32 @@ function describe(
 function drawBox(
   { task, begin, end, title, waits }: Box,
   y: number,
-  px: (time: number) => number,
+  share: (time: number) => number,
   plan: PipelinePlan,
 ): string {
   const rect = (from: number, to: number, attributes: string) => {
-    const wide = Math.max(0.4, px(to) - px(from));
-    return `<rect x="${px(from).toFixed(1)}" y="${y}" width="${wide.toFixed(1)}" height="${rowHeight}" ${attributes}/>`;
+    const wide = Math.max(0.0005, share(to) - share(from));
+    return `<rect x="${percent(share(from))}" y="${y}" width="${percent(wide)}" height="${rowHeight}" ${attributes}/>`;
   };
   const fill = task ? `class="slot ${taskClass(task)}"` : 'class="slot bubble"';
-  const wide = px(end) - px(begin);
   // If the whole label does not fit, the microbatch alone may; the shade shows the repeat.
-  const labels = task ? [taskLabel(task, plan), `${task.microbatch}`] : [];
-  const label = labels.find(({ length }) => wide >= 3 + length * pixelsPerCharacter);
-  const text =
-    label !== undefined
-      ? `<text class="label" x="${((px(begin) + px(end)) / 2).toFixed(1)}" y="${y + 16}" text-anchor="middle">${label}</text>`
-      : "";
+  const candidates = task ? [...new Set([taskLabel(task, plan), `${task.microbatch}`])] : [];
+  const wide = share(end) - share(begin);
+  const widths = candidates.map(({ length }) =>
+    labelWidths.find((width) => wide * (width - leftFor(["stage 0"])) >= 3 + length * pixelsPerCharacter),
+  );
+  const middle = percent((share(begin) + share(end)) / 2);
+  const texts = candidates.map((label, i) => {
+    const [from, below] = [widths[i], widths[i - 1]];
+    if (from === undefined || from === below) return "";
+    const hidden = below === undefined ? "" : ` below-${below}`;
+    return `<text class="label from-${from}${hidden}" x="${middle}" y="${y + 16}" text-anchor="middle">${label}</text>`;
+  });
   const waited = waits
-    .filter((wait) => px(wait.end) - px(wait.begin) >= 0.3)
+    .filter((wait) => share(wait.end) - share(wait.begin) >= 0.0005)
     .map((wait) => rect(wait.begin, wait.end, 'class="kind-wait"'))
     .join("");
-  return `<g><title>${escapeHtml(title)}</title>${rect(begin, end, fill)}${waited}${text}</g>`;
+  return `<g><title>${escapeHtml(title)}</title>${rect(begin, end, fill)}${waited}${texts.join("")}</g>`;
 }
 
 /** The shade shows the repeat, or the half of the backward pass if it is split. */
@@ -205,11 +225,11 @@ function pipelineLegend({ numMicrobatches }: PipelinePlan, measured: MeasuredPip
 }
 
 function caption(plan: PipelinePlan, measured: MeasuredPipeline | undefined): string {
-  const percent = (share: number) => `${short(Number((100 * share).toFixed(1)))} %`;
-  const planned = `Planned: ${percent(plannedBubble(plan))} of the slots are bubble.`;
+  const inPercent = (share: number) => `${short(Number((100 * share).toFixed(1)))} %`;
+  const planned = `Planned: ${inPercent(plannedBubble(plan))} of the slots are bubble.`;
   if (!measured) return `<p class="caption">${planned} Measured: no step of this pipeline was recorded.</p>`;
   const { useful, bubble, waiting } = measured.shares;
   const parts =
     measured.numParts > 1 ? ` Drawn is the first of ${measured.numParts} parts of the batch.` : "";
-  return `<p class="caption">${planned}${parts} Measured: the devices spent ${percent(useful)} of the iterations' time on microbatches, ${percent(bubble)} computing unused values in the bubble, and ${percent(waiting)} waiting; ${percent(bubble + waiting)} lost in all.</p>`;
+  return `<p class="caption">${planned}${parts} Measured: the devices spent ${inPercent(useful)} of the iterations' time on microbatches, ${inPercent(bubble)} computing unused values in the bubble, and ${inPercent(waiting)} waiting; ${inPercent(bubble + waiting)} lost in all.</p>`;
 }

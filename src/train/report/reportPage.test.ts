@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { lineChart, mergeNarrow, table, timeline } from "./charts.js";
+import { lineChart, mergeNarrow, table, thinOut, timeline } from "./charts.js";
 import { measurePipeline, planPipeline } from "./pipelineSchedule.js";
 import { type RunReport, reportHtml } from "./reportPage.js";
 import type { LoopIteration, StepTrace, Work } from "./stepTrace.js";
@@ -32,7 +32,15 @@ const measured = measurePipeline(plan, trace, (device) => device);
 const report: RunReport = {
   title: 'A run called <script>alert("no")</script>',
   facts: [["loss", "6.1 → 2.0"]],
-  steps: [1, 2, 3].map((step) => ({ step, loss: 4 - step, gradientNorm: 1, tokensPerSecond: 1000 * step })),
+  steps: [1, 2, 3].map((step) => ({
+    step,
+    loss: 4 - step,
+    crossEntropy: 4 - step,
+    gradientNorm: 1 / step,
+    learningRate: step / 1000,
+    tokensPerSecond: 1000 * step,
+    seconds: 1 / step,
+  })),
   evaluations: [{ step: 3, loss: 1.5 }],
   timeline: [0, 1].map((device) => ({
     device,
@@ -86,6 +94,19 @@ describe("a report", () => {
     expect(unmeasured.match(/<rect [^>]*class="slot /g)).toHaveLength(2 * 2 * 3);
   });
 
+  test("draws every metric of the run, known or not", () => {
+    for (const title of ["Throughput", "Gradient norm", "Learning rate"])
+      expect(html).toContain(`<h2>${title}</h2>`);
+    expect(html).not.toContain("Loss scale");
+    expect(html).not.toContain("without regularisation");
+    const [first, ...others] = report.steps;
+    if (!first) throw new Error("the report has no steps");
+    const odd = { ...first, crossEntropy: 2, lossScale: 1024, entropyOfRouter: 3 };
+    const more = reportHtml({ ...report, steps: [odd, ...others] });
+    for (const text of ["<h2>Loss scale</h2>", "<h2>entropyOfRouter</h2>", "without regularisation"])
+      expect(more).toContain(text);
+  });
+
   test("tells waiting from work", () => {
     expect(html).toContain('<rect class="kind-wait"');
     expect(html).toContain("time without work: 15 % of the step");
@@ -99,6 +120,23 @@ test("charts say so when there is nothing to draw, and show a single point", () 
   expect(one).toContain("<circle");
   expect(one).not.toContain("NaN");
   expect(table(["a", "size"], [["x", { bytes: 1024 }]])).toContain('<td class="number">1 KiB</td>');
+});
+
+test("a line is interrupted where its values are not finite", () => {
+  const points = [1, Number.NaN, 3, 4].map((y, x) => [x, y] as const);
+  const [, path = ""] =
+    / d="(.*?)"/.exec(lineChart([{ name: "a", colour: "red", points }], { x: "step", y: "a" })) ?? [];
+  expect(path.replace(/[\d. ]/g, "")).toBe("MML");
+});
+
+test("a long line keeps its peaks in a page of bounded size", () => {
+  const points = Array.from({ length: 300_000 }, (_, x) => [x, x === 123_456 ? 9 : x % 2] as const);
+  const thin = thinOut(points);
+  expect(thin.length).toBeLessThanOrEqual(1000);
+  expect(thin).toContainEqual([123_456, 9]);
+  expect(thin.map(([x]) => x)).toEqual([...thin.map(([x]) => x)].sort((a, b) => a - b));
+  const html = lineChart([{ name: "a", colour: "red", points }], { x: "step", y: "a" });
+  expect(html.length).toBeLessThan(30_000);
 });
 
 test("neighbours that are too narrow to be seen are drawn as one", () => {

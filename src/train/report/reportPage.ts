@@ -1,15 +1,23 @@
 import { formatBytes } from "../../ir/shape.js";
 import { escapeHtml, legend, lineChart, type Span, stackedBars, table, timeline } from "./charts.js";
-import { pipelineChart } from "./pipelineChart.js";
+import { labelRules, pipelineChart } from "./pipelineChart.js";
 import type { MeasuredPipeline, PipelinePlan } from "./pipelineSchedule.js";
 import type { DeviceShares } from "./stepTrace.js";
 
 /** The metrics of one training step. */
 export interface StepRecord {
   readonly step: number;
+  /** The loss that is minimised, in nats per token. */
   readonly loss: number;
+  /** The loss without regularisation. */
+  readonly crossEntropy: number;
   readonly gradientNorm: number;
+  readonly learningRate: number;
   readonly tokensPerSecond: number;
+  /** Time from the previous step's metrics to those of this one. */
+  readonly seconds: number;
+  /** The factor on the loss of a float16 run. */
+  readonly lossScale?: number;
 }
 
 /** The result of one evaluation. */
@@ -53,29 +61,42 @@ export interface RunReport {
 }
 
 const style = `
-:root { color-scheme: light dark; --ink: #1d2330; --soft: #667085; --paper: #ffffff; --card: #f4f5f8; --line: #e2e5ea;
-  --loss: #3266d6; --eval: #d6642b; --speed: #2b8a5f; --kernel: #8fb3f2; --gemm: #2f5fd0; --collective: #e0893b; --copy: #5fb3b3; --wait: #d3d7e0;
+:root { color-scheme: light dark; --ink: #1d2330; --soft: #5f6b80; --paper: #ffffff; --card: #f4f5f8; --line: #e2e5ea; --shade: #1d233040;
+  --loss: #3266d6; --eval: #d6642b; --speed: #2b8a5f; --norm: #8a4fc7; --rate: #b03a6b; --other: #6b7684;
+  --kernel: #8fb3f2; --gemm: #2f5fd0; --collective: #e0893b; --copy: #5fb3b3; --wait: #d3d7e0;
   --hue0: #a9c5f5; --hue1: #f7c59a; --hue2: #a8dcc0; --hue3: #e3b5e6; --hue4: #f2e08f; --hue5: #9fdbe3; --hue6: #f5b1b1; --hue7: #c9cfa0; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8ebf1; --soft: #98a2b3; --paper: #14171d; --card: #1c2129; --line: #2c333e;
-  --loss: #7aa5f0; --eval: #f0a36b; --speed: #62c796; --kernel: #3d5d99; --gemm: #7aa5f0; --collective: #f0a36b; --copy: #3f8080; --wait: #434b59;
+@media (prefers-color-scheme: dark) { :root { --ink: #e8ebf1; --soft: #98a2b3; --paper: #14171d; --card: #1c2129; --line: #2c333e; --shade: #00000099;
+  --loss: #7aa5f0; --eval: #f0a36b; --speed: #62c796; --norm: #b993e8; --rate: #e88bb0; --other: #a3adba;
+  --kernel: #3d5d99; --gemm: #7aa5f0; --collective: #f0a36b; --copy: #3f8080; --wait: #434b59;
   --hue0: #2f5597; --hue1: #8f5520; --hue2: #2a6e4c; --hue3: #733b7f; --hue4: #756416; --hue5: #1d6873; --hue6: #8b3838; --hue7: #596428; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 940px; padding: 40px 20px 80px; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 980px; padding: clamp(16px, 4vw, 40px) clamp(14px, 3vw, 20px) 80px; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, sans-serif; }
-h1 { font-size: 28px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 44px 0 6px; }
-p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; } .caption { font-size: 13.5px; margin-top: 8px; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 10px; margin-top: 22px; }
+h1 { font-size: clamp(22px, 5vw, 28px); line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 40px 0 6px; }
+p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; } .caption { font-size: 13.5px; margin-top: 8px; } .unit { font-size: 13px; margin: 8px 0 2px; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(150px, 46%), 1fr)); gap: 10px; margin-top: 22px; }
 .facts div { background: var(--card); border-radius: 10px; padding: 12px 14px; }
 .facts b { display: block; font-size: 19px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; } .facts span { color: var(--soft); font-size: 13px; }
-svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; } svg .label { fill: var(--ink); }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); column-gap: 36px; } .columns > * { min-width: 0; }
+.chart { container-type: inline-size; } svg { display: block; overflow: visible; } svg svg { overflow: hidden; width: 100%; height: 100%; }
+svg text { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; } svg .label { fill: var(--ink); }
+@container (width < 460px) { .spare { display: none; } }
+${labelRules}
 .grid { stroke: var(--line); } .rule { stroke: var(--soft); } .track { fill: var(--card); }
 .kind-kernel { fill: var(--kernel); } .kind-gemm { fill: var(--gemm); } .kind-collective { fill: var(--collective); } .kind-copy { fill: var(--copy); } .kind-wait { fill: var(--wait); }
 ${Array.from({ length: 8 }, (_, i) => `.hue${i} { --hue: var(--hue${i}); }`).join(" ")}
 .slot { stroke: var(--paper); stroke-width: 1; fill: var(--hue); } .shade1 { fill: color-mix(in srgb, var(--hue) 80%, var(--ink)); } .shade2 { fill: color-mix(in srgb, var(--hue) 64%, var(--ink)); }
 .bubble { fill: url(#hatch); stroke: var(--line); } .hatch-line { fill: var(--soft); opacity: 0.5; }
 .legend { margin-bottom: 8px; } .legend span { display: inline-block; margin-right: 16px; font-size: 13.5px; } .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; } .scroll + .scroll { margin-top: 12px; }
+.scroll { overflow-x: auto; background: linear-gradient(90deg, var(--paper) 30%, transparent) 0 0 / 40px 100% no-repeat local,
+  linear-gradient(270deg, var(--paper) 30%, transparent) 100% 0 / 40px 100% no-repeat local,
+  linear-gradient(90deg, var(--shade), transparent) 0 0 / 12px 100% no-repeat scroll,
+  linear-gradient(270deg, var(--shade), transparent) 100% 0 / 12px 100% no-repeat scroll; }
+:focus-visible { outline: 2px solid var(--loss); outline-offset: 2px; }
+details { margin: 4px 0; } summary { color: var(--soft); font-size: 13.5px; cursor: pointer; padding: 4px 0; }
+table { border-collapse: collapse; width: 100%; font-size: 13.5px; } .scroll + .scroll { margin-top: 12px; }
 th, td { text-align: left; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
+@media (width < 600px) { td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 11em; } }
 th.number, td.number { padding-left: 12px; padding-right: 0; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 pre { background: var(--card); border-radius: 10px; padding: 16px; white-space: pre-wrap; overflow-wrap: anywhere; }`;
@@ -105,25 +126,66 @@ function section(title: string, note: string, body: string): string {
   return `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
 }
 
-/** Loss and speed by step. */
+/** What is known about metrics; others are drawn under their own names. */
+const known: Readonly<Record<string, { title: string; note: string; y: string; colour: string }>> = {
+  tokensPerSecond: {
+    title: "Throughput",
+    note: "Tokens per second over all devices.",
+    y: "tokens / s",
+    colour: "var(--speed)",
+  },
+  gradientNorm: {
+    title: "Gradient norm",
+    note: "Of all parameters together, before clipping.",
+    y: "norm",
+    colour: "var(--norm)",
+  },
+  learningRate: {
+    title: "Learning rate",
+    note: "As the schedule sets it.",
+    y: "learning rate",
+    colour: "var(--rate)",
+  },
+  lossScale: {
+    title: "Loss scale",
+    note: "Keeps float16 gradients from vanishing.",
+    y: "factor",
+    colour: "var(--other)",
+  },
+};
+
+/** Metrics that other charts show. */
+const shownElsewhere = new Set(["step", "loss", "crossEntropy", "seconds"]);
+
+/** The loss, and every other metric of the run, by step. */
 function courseOfRun({ steps, evaluations }: RunReport): string[] {
-  const training = steps.map((s) => [s.step, s.loss] as const);
-  const validation = evaluations.map((e) => [e.step, e.loss] as const);
-  const speeds = steps.map((s) => [s.step, s.tokensPerSecond] as const);
+  const line = (key: string) => steps.map((s) => [s.step, Number(Reflect.get(s, key))] as const);
+  const isRegularised = steps.some(({ loss, crossEntropy }) => Math.abs(loss - crossEntropy) > 1e-6);
   const loss = lineChart(
     [
-      { name: "training", colour: "var(--loss)", points: training },
-      { name: "validation", colour: "var(--eval)", points: validation },
+      { name: "training", colour: "var(--loss)", points: line("loss") },
+      ...(isRegularised
+        ? [{ name: "without regularisation", colour: "var(--norm)", points: line("crossEntropy") }]
+        : []),
+      {
+        name: "validation",
+        colour: "var(--eval)",
+        points: evaluations.map((e) => [e.step, e.loss] as const),
+      },
     ],
     { x: "step", y: "loss (nats per token)" },
   );
-  const speed = lineChart([{ name: "tokens per second", colour: "var(--speed)", points: speeds }], {
-    x: "step",
-    y: "tokens / s",
-  });
+  const recorded = new Set([...Object.keys(known), ...steps.flatMap((record) => Object.keys(record))]);
+  const others = [...recorded]
+    .filter((key) => !shownElsewhere.has(key) && steps.some((record) => key in record))
+    .map((key) => {
+      const about = known[key] ?? { title: key, note: "", y: key, colour: "var(--other)" };
+      const { title, note, y, colour } = about;
+      return section(title, note, lineChart([{ name: y, colour, points: line(key) }], { x: "step", y }));
+    });
   return [
     section("Loss", "Every step, and the validation loss where it was measured.", loss),
-    section("Throughput", "Tokens per second over all devices.", speed),
+    `<div class="columns">${others.join("")}</div>`,
   ];
 }
 
@@ -132,7 +194,7 @@ function stepSections({ timeline: devices, shares, pipeline }: RunReport): strin
   const rows = devices.map(({ device, spans }) => ({ name: `device ${device}`, spans }));
   const step = section(
     "One step, device by device",
-    "Bars are what a device did, gaps are idle time. Point at a bar to see its operations.",
+    "Bars are what a device did, gaps are idle time. Pointing at a bar shows its operations; the longest ones are listed below.",
     `${timelineLegend}${timeline(rows, "ms")}${sharesTable(shares)}`,
   );
   if (!pipeline) return [step];
