@@ -229,7 +229,7 @@ const passes = [
   "kernel/canonical",
   "kernel/markBelowZero",
   "kernel/phases",
-  "kernel/innerLoop",
+  "kernel/loopPlan",
   "plan/schedule",
   "plan/memoryPlan",
   "plan/finalise",

@@ -49,12 +49,13 @@ export function buildElementwiseModule(kernel: ElementwiseKernel): Uint8Array<Ar
         code.loop((next) => {
           code.get(left).i32(step).op("i32.lt_u").brIf(done);
           emitInterleaved(code, prepared, unroll, {
-            input: (slot, copy) => {
+            input: (slot, copy, to) => {
               const [address, storage] = port(addresses, arrays, slot);
               code.get(address);
               const offset = copy * lanes * STORAGE_BYTES[storage];
               if (whole) emitVectorLoad(code, storage, offset);
               else emitSplatLoad(code, storage, offset);
+              code.set(to);
             },
             output: (index, copy, value) => {
               const [address, storage] = port(addresses, arrays, kernel.inputs.length + index);
@@ -73,7 +74,7 @@ export function buildElementwiseModule(kernel: ElementwiseKernel): Uint8Array<Ar
         });
       });
     };
-    const unroll = kernel.unroll ?? chooseUnroll(kernel.program, { sums: false, fewRegisters: false });
+    const unroll = kernel.unroll ?? chooseUnroll(kernel.program);
     if (unroll > 1) stage(unroll, true);
     stage(1, true);
     stage(1, false);

@@ -8,11 +8,12 @@ import { importHostFunctions } from "../wasm/emitInterleaved.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import { canonical } from "./canonical.js";
 import { divide } from "./divide.js";
-import { emitKernel, spillBytes } from "./emit.js";
+
 import { exactKey } from "./exactKey.js";
 import { markBelowZero } from "./markBelowZero.js";
-import { type KernelPlan, planKernel } from "./phases.js";
+import { type KernelPlan, planKernel, spillBytes } from "./phases.js";
 import type { KernelSpec } from "./spec.js";
+import { emitKernel } from "./wasmRenderer.js";
 
 /** A kernel of the library. */
 export interface LibraryKernel {

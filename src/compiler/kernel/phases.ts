@@ -7,8 +7,9 @@
  * Unchanged are the values and where they are stored.
  */
 
+import { byteSize, type DType } from "../../ir/dtype.js";
 import { opFacts, type Price } from "../../ir/opFacts.js";
-import { at, range } from "../../ir/shape.js";
+import { at, range, sizeOf } from "../../ir/shape.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import { type Analysis, type Section, SectionBuilder } from "./section.js";
 import type { KernelNode, KernelSpec, KernelStore } from "./spec.js";
@@ -28,6 +29,22 @@ export interface KernelPlan {
   readonly last: Section;
   /** Inner values that are kept in memory from one phase to the next; each takes one row of scratch. */
   readonly spills: readonly number[];
+}
+
+/** The data types of a kernel's arguments, the scratch rows of its spilled values included. */
+export function kernelArgs(plan: KernelPlan): DType[] {
+  return [...plan.spec.args, ...plan.spills.map((node) => spillType(plan, node))];
+}
+
+/** The bytes of scratch that each spilled value needs. */
+export function spillBytes(plan: KernelPlan): number[] {
+  const { dims, numRows } = plan.spec;
+  const row = sizeOf(dims.slice(numRows));
+  return plan.spills.map((node) => row * byteSize(spillType(plan, node)));
+}
+
+function spillType(plan: KernelPlan, node: number): "float64" | "float32" {
+  return at(plan.spec.nodes, node).dtype === "float64" ? "float64" : "float32";
 }
 
 /** Roughly how many instructions an op takes. */

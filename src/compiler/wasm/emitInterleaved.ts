@@ -19,8 +19,8 @@ export function importHostFunctions(builder: ModuleBuilder): HostImports {
 
 /** Where a kernel's loop takes vectors from and leaves them; each may be asked twice for the same copy. */
 export interface VecPorts {
-  /** Pushes the vector of an input slot for one unrolled copy. */
-  input(slot: number, copy: number): void;
+  /** Sets a local to the vector of an input slot for one unrolled copy. */
+  input(slot: number, copy: number, to: Local): void;
   /** Receives the finished vector of an output for one unrolled copy. */
   output(index: number, copy: number, value: Local): void;
 }
@@ -112,8 +112,7 @@ function emitCopies(
       const args = argsOf(instruction).map((arg) => registers.local(arg, copy));
       const target = registers.define(vec, copy);
       if (instruction.kind === "input") {
-        ports.input(instruction.slot, copy);
-        code.set(target);
+        ports.input(instruction.slot, copy, target);
       } else if (instruction.kind === "patch") {
         code.get(argAt(args, 0)).set(target);
         if (slow === undefined) emitPatch(code, prepared.host[instruction.name], args, target);
@@ -196,14 +195,11 @@ export function maxLive(program: VecProgram): number {
  * With 16 registers 8 copies of nearly anything are spilled. Only what is added up keeps them there, so that as many
  * sums go on side by side everywhere and results do not depend on the processor.
  */
-export function chooseUnroll(
-  program: VecProgram,
-  { sums, fewRegisters }: { readonly sums: boolean; readonly fewRegisters: boolean },
-): 2 | 4 | 8 {
+export function chooseUnroll(program: VecProgram, fewRegisters = false): 2 | 4 | 8 {
   const live = maxLive(program);
   const inputs = program.instructions.filter((instruction) => instruction.kind === "input").length;
   if (live > 20) return 2;
-  if (fewRegisters && !sums) return 4;
+  if (fewRegisters) return 4;
   return live <= 9 && inputs + program.outputs.length <= 4 ? 8 : 4;
 }
 

@@ -1,7 +1,7 @@
 import { byteSize, type DType } from "../../../ir/dtype.js";
 import { at } from "../../../ir/shape.js";
-import { kernelArgs, spillBytes } from "../../kernel/emit.js";
 import type { KernelPlan } from "../../kernel/phases.js";
+import { kernelArgs, spillBytes } from "../../kernel/phases.js";
 import type { Access, Indirection } from "../../kernel/spec.js";
 
 /** The bytes that a kernel touches of an argument, counted from its address: from the first to behind the last. */

@@ -1,5 +1,6 @@
 import { InternalError } from "../../../ir/errors.js";
 import { at } from "../../../ir/shape.js";
+import type { Ports } from "../../kernel/renderLoops.js";
 import { lastUses, maxLive, outputSchedule } from "../../wasm/emitInterleaved.js";
 import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../../wasm/vectorProgram.js";
 import type { X64 } from "../x64/assembler.js";
@@ -18,12 +19,11 @@ export interface LineTools {
   invariant(program: VecProgram, vec: Vec): Mem;
 }
 
-/** Where a line takes vectors from and leaves them. */
-export interface LinePorts {
-  /** Loads the vector of an input slot for one copy. */
-  input(slot: number, copy: number, to: Vector, temporary: () => Vector): void;
-  /** Receives the finished vector of an output for one copy; it may change temporaries, not the vector. */
-  output(index: number, copy: number, value: Vector, temporary: () => Vector): void;
+/** A vector that goes in or out of a line; one that comes out must not be changed. */
+export interface LineValue {
+  readonly vector: Vector;
+  /** A further register until the value is loaded or stored. */
+  temporary(): Vector;
 }
 
 /** One program at one width, as often as it is repeated side by side. */
@@ -101,7 +101,7 @@ export function loadPinned(tools: LineTools, { program, bits, pinned }: Line): v
 }
 
 /** Writes the copies of a program, interleaved instruction by instruction as in WebAssembly. */
-export function writeLine(tools: LineTools, line: Line, ports: LinePorts): void {
+export function writeLine(tools: LineTools, line: Line, ports: Ports<LineValue>): void {
   new LineWriter(tools, line, ports).write();
 }
 
@@ -114,7 +114,7 @@ class LineWriter {
   constructor(
     private readonly tools: LineTools,
     private readonly line: Line,
-    private readonly ports: LinePorts,
+    private readonly ports: Ports<LineValue>,
   ) {
     const { program, bits, registers } = line;
     this.registers = new Registers(tools.x, bits, registers, () => tools.slot());
@@ -146,7 +146,7 @@ class LineWriter {
         this.copies.forEach((_, copy) => {
           const taken: number[] = [];
           const vector = this.registers.load(this.held(value, copy));
-          this.ports.output(output, copy, vector, this.temporaries(taken));
+          this.ports.output(output, copy, { vector, temporary: this.temporaries(taken) });
           this.end(taken);
         });
       }
@@ -235,9 +235,11 @@ class LineWriter {
 
   private emit(instruction: VecInstruction, operands: Operands, copy: number): void {
     switch (instruction.kind) {
-      case "input":
-        this.ports.input(instruction.slot, copy, operands.separateResult(), operands.temporary);
+      case "input": {
+        const { temporary } = operands;
+        this.ports.input(instruction.slot, copy, { vector: operands.separateResult(), temporary });
         return;
+      }
       case "vector":
         if (!isLaneInstruction(instruction.op)) break;
         laneInstructions[instruction.op](operands);

@@ -4,10 +4,10 @@ import { interpretKernel, randomMemory } from "../../../test/support/kernelRefer
 import { randomKernels, randomRowKernel, runKernel } from "../../../test/support/kernelRuns.js";
 import type { DType } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import { ModuleBuilder } from "../wasm/assembler.js";
-import { importHostFunctions, prepareProgram } from "../wasm/emitInterleaved.js";
+import type { Combine } from "../identities.js";
+import { chooseUnroll } from "../wasm/emitInterleaved.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
-import { InnerLoop } from "./innerLoop.js";
+import { planLoops, type VectorTarget } from "./loopPlan.js";
 import { planKernel } from "./phases.js";
 import type { KernelSpec } from "./spec.js";
 
@@ -27,36 +27,29 @@ function triple(length: number, [from, to]: readonly [number, number], dtype: DT
   };
 }
 
-/** The loops that are written for one run: how often each repeats, and by how many bytes pointers move. */
-function loopsOf(spec: KernelSpec): string {
-  const plan = planKernel(spec, BASELINE_FEATURES);
-  const { inner } = at(plan.phases, 0);
-  const lines: string[] = [];
-  const builder = new ModuleBuilder();
-  const host = importHostFunctions(builder);
-  builder.function({ params: [], results: [] }, (code) => {
-    const prepared = prepareProgram(code, inner.program, host, () => code.local("v128"));
-    const advance = code.advance.bind(code);
-    code.advance = (local, amount) => {
-      lines[lines.length - 1] += ` +${amount}`;
-      return advance(local, amount);
-    };
-    new InnerLoop(inner, prepared, code, plan, 4, {
-      loops: (_, body) => body(),
-      repeat: (count, body) => {
-        lines.push(`${count} times:`);
-        body();
-      },
-      pushAddress: () => code.i32(0),
-      pushIndirect: () => code.i32(0),
-      pushIota: () => code.i32(0),
-      guarded: (_store, _end, _pointer, _dtype, body) => body(),
-      combineAndStoreOne: () => undefined,
-      temporary: (_, type) => code.local(type),
-      rowValue: () => code.local("v128"),
-    }).emit();
-  });
-  return lines.join("\n");
+const narrow: VectorTarget = { widths: [4], copies: (program) => chooseUnroll(program) };
+const wide: VectorTarget = { widths: [16, 8, 4], copies: () => 2 };
+
+/** The stages of the first run through a row: turns × vectors × elements of each. */
+function stagesOf(spec: KernelSpec, target: VectorTarget): string {
+  const { sections } = planLoops(planKernel(spec, BASELINE_FEATURES), false, target);
+  const { stages } = at(
+    sections.filter(({ isRow }) => !isRow),
+    0,
+  );
+  return stages
+    .map(({ count, copies, lanes, isSingle }) => (isSingle ? `${count}` : `${count}×${copies}×${lanes}`))
+    .join(" + ");
+}
+
+/** The largest of each row of {@link triple}. */
+function largest(length: number, combine: Combine = "max"): KernelSpec {
+  const spec = triple(length, [1, 1]);
+  return {
+    ...spec,
+    nodes: [...spec.nodes, { kind: "reduce", dtype: "float32", combine, arg: 2 }],
+    stores: [{ node: 3, access: { arg: 1, strides: [1, 0] } }],
+  };
 }
 
 describe("the loops of one run", () => {
@@ -68,14 +61,43 @@ describe("the loops of one run", () => {
       v1 = f32 3
       v2 = f32 mul v0 v1
       b[75 1] = v2`);
-    expect(loopsOf(spec)).toBe(text`
-      2 times: +128 +128
-      2 times: +16 +16
-      3 times: +4 +4`);
+    expect(stagesOf(spec, narrow)).toBe("2×8×4 + 2×1×4 + 3");
+    expect(stagesOf(spec, wide)).toBe("2×2×16 + 2×1×4 + 3");
+    expect(stagesOf(triple(91, [1, 1]), wide)).toBe("2×2×16 + 1×1×16 + 2×1×4 + 3");
   });
 
-  test("a row shorter than a vector has single elements alone, and a value that stays is not moved along", () => {
-    expect(loopsOf(triple(3, [0, 1]))).toBe("3 times: +4");
+  test("a row shorter than a vector has single elements alone", () => {
+    for (const target of [narrow, wide]) expect(stagesOf(triple(3, [0, 1]), target)).toBe("3");
+  });
+
+  test("reductions have as many partial results with wide vectors as with narrow ones", () => {
+    expect(stagesOf(largest(75), narrow)).toBe("2×8×4 + 2×1×4 + 3");
+    expect(stagesOf(largest(75), wide)).toBe("2×2×16 + 2×1×4 + 3");
+    for (const length of range(200).slice(1)) {
+      const [one, other] = [narrow, wide].map((target) => {
+        const { sections } = planLoops(planKernel(largest(length), BASELINE_FEATURES), false, target);
+        return sections.map(({ numPartials }) => numPartials);
+      });
+      expect(one, `${length} elements`).toEqual(other);
+    }
+  });
+
+  test("elements that an index may send to the same place are stored one by one", () => {
+    const spec = triple(75, [1, 1]);
+    const store = (inner: number, perElement: number): KernelSpec => ({
+      ...spec,
+      args: [...spec.args, "int32"],
+      stores: [
+        {
+          node: 2,
+          access: { arg: 1, strides: [75, inner] },
+          index: { access: { arg: 2, strides: [1, perElement] }, stride: 1, limit: 2 },
+        },
+      ],
+    });
+    expect(stagesOf(store(1, 1), narrow)).toBe("75");
+    expect(stagesOf(store(0, 0), narrow)).toBe("75");
+    expect(stagesOf(store(1, 0), narrow)).toBe("2×8×4 + 2×1×4 + 3");
   });
 });
 
@@ -112,12 +134,7 @@ describe("every point is computed once, and nothing beside", () => {
 
   test.each(["sum", "max", "min"] as const)("%s over rows of all lengths", (combine) => {
     for (const length of lengths) {
-      const spec: KernelSpec = {
-        ...triple(length, [1, 1]),
-        nodes: [...triple(length, [1, 1]).nodes, { kind: "reduce", dtype: "float32", combine, arg: 2 }],
-        stores: [{ node: 3, access: { arg: 1, strides: [1, 0] } }],
-      };
-      exact(spec, length);
+      exact(largest(length, combine), length);
     }
   });
 
