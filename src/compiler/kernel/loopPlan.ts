@@ -251,13 +251,19 @@ class Planner {
       ...{ kind: "reduce", node: index, dtype, isSum: combine === "sum" },
       combine: combineInstruction(combine, dtype),
       identity: identityWords(dtype, identityOf(combine, dtype)),
-      folds: dtype === "float64" ? [HALVES] : this.narrowest === 2 ? [NEIGHBOURS] : [HALVES, NEIGHBOURS],
+      folds: foldsOf(dtype, this.narrowest),
     };
   }
 }
 
 const HALVES: Words = [2, 3, 0, 1];
 const NEIGHBOURS: Words = [1, 0, 3, 2];
+
+function foldsOf(dtype: DType, lanes: number): readonly Words[] {
+  if (lanes === 1) return [];
+  if (dtype === "float64") return [HALVES];
+  return lanes === 2 ? [NEIGHBOURS] : [HALVES, NEIGHBOURS];
+}
 
 /**
  * Divides the vectorised dim into stages: wide vectors as long as they fit, then narrow ones, then single elements.
