@@ -26,6 +26,7 @@ export type { CallbackBatching, Precision, RematPolicy } from "./ir/ops.js";
 export { parseProgram } from "./ir/parse.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
+export type { OptionsOf } from "./ir/schema.js";
 export type { Shape, TensorType } from "./ir/shape.js";
 export { verify } from "./ir/verify.js";
 export * as lax from "./lax/index.js";

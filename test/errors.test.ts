@@ -735,7 +735,13 @@ describe("wrong numbers that were taken before", () => {
       "value",
       /"Momentum"/,
     ],
-    ["no learning rate", () => optim.adam(wrong({})), ValueError, "value", /learning rate.*undefined/],
+    [
+      "no learning rate",
+      () => optim.adam(wrong({})),
+      ValueError,
+      "value",
+      /\[adam\] learningRate must be a finite number or a schedule, got undefined/,
+    ],
     [
       "a misspelt option of jit",
       () => jit(fn, wrong({ donateArgnums: 0 })),

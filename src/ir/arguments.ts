@@ -5,23 +5,22 @@
 import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
 
-/** A kind of argument or option that can be checked; `integers`, `numbers` and `strings` are arrays. */
-export type ArgumentKind =
-  | "function"
-  | "list"
-  | "string"
-  | "path"
-  | "flag"
-  | "object"
-  | "number"
-  | "integer"
-  | "strings"
-  | "integers"
-  | "numbers"
-  | "bytes";
+/** What an argument or an option must be. */
+export interface Kind<T> {
+  /** Completes "x must be …". */
+  readonly says: string;
+  readonly is: (value: unknown) => boolean;
+  /** The class of the error about other values; {@link ValueError} by default. */
+  readonly error?: new (
+    message: string,
+  ) => Error;
+  /** Never set: it tells the type checker what passes the check. */
+  readonly type?: T;
+}
 
-/** The type that the check of each kind gives its value. */
-interface Kinds extends Readonly<Record<ArgumentKind, unknown>> {
+/** The kinds that have a name, and the types of their values; `integers`, `numbers` and `strings` are arrays. */
+export interface Kinds {
+  readonly any: unknown;
   readonly function: (...args: never[]) => unknown;
   readonly list: readonly unknown[];
   readonly string: string;
@@ -36,6 +35,9 @@ interface Kinds extends Readonly<Record<ArgumentKind, unknown>> {
   readonly bytes: ArrayBufferView;
 }
 
+/** The name of a kind. */
+export type ArgumentKind = keyof Kinds;
+
 const isSafeInteger = (value: unknown) => Number.isSafeInteger(value);
 const isNumber = (value: unknown) => typeof value === "number";
 /** Typed arrays of numbers; BigInt arrays are excluded. */
@@ -43,44 +45,68 @@ const isNumberArray = (value: unknown) =>
   ArrayBuffer.isView(value) &&
   !(value instanceof DataView || value instanceof BigInt64Array || value instanceof BigUint64Array);
 
-const kinds: { readonly [K in keyof Kinds]: readonly [says: string, is: (value: unknown) => boolean] } = {
-  function: ["a function", (value) => typeof value === "function"],
-  list: ["an array", Array.isArray],
-  string: ["a string", (value) => typeof value === "string"],
-  path: ["a path", (value) => typeof value === "string" && !value.includes("\0")],
-  flag: ["true or false", (value) => typeof value === "boolean"],
-  object: [
+const kind = <T>(says: string, is: (value: unknown) => boolean): Kind<T> => ({ says, is });
+
+/** Checks that an integer is not below `least`. */
+export const integerFrom = (least: number): Kind<number> =>
+  kind(`an integer of at least ${least}`, (value) => Number.isSafeInteger(value) && Number(value) >= least);
+
+/** Checks that a value is one of several words. */
+export const oneOf = <const T extends string>(...words: readonly T[]): Kind<T> =>
+  kind(words.map((word) => JSON.stringify(word)).join(" or "), (value) =>
+    words.some((word) => word === value),
+  );
+
+const kinds: { readonly [K in ArgumentKind]: Kind<Kinds[K]> } = {
+  any: kind("given", (value) => value !== undefined),
+  function: kind("a function", (value) => typeof value === "function"),
+  list: kind("an array", Array.isArray),
+  string: kind("a string", (value) => typeof value === "string"),
+  path: kind("a path", (value) => typeof value === "string" && !value.includes("\0")),
+  flag: kind("true or false", (value) => typeof value === "boolean"),
+  object: kind(
     "an object",
     (value) =>
       (typeof value === "object" || typeof value === "function") && value !== null && !Array.isArray(value),
-  ],
-  number: ["a number", (value) => typeof value === "number" && !Number.isNaN(value)],
-  integer: ["an integer", isSafeInteger],
-  strings: [
+  ),
+  number: kind("a number", (value) => typeof value === "number" && !Number.isNaN(value)),
+  integer: kind("an integer", isSafeInteger),
+  strings: kind(
     "an array of strings",
     (value) => Array.isArray(value) && value.every((one) => typeof one === "string"),
-  ],
-  integers: ["an array of integers", (value) => Array.isArray(value) && [...value].every(isSafeInteger)],
-  numbers: [
+  ),
+  integers: kind("an array of integers", (value) => Array.isArray(value) && [...value].every(isSafeInteger)),
+  numbers: kind(
     "an array of numbers",
     (value) => isNumberArray(value) || (Array.isArray(value) && [...value].every(isNumber)),
-  ],
-  bytes: ["a typed array", ArrayBuffer.isView],
+  ),
+  bytes: kind("a typed array", ArrayBuffer.isView),
 };
 
+/** The kind of a name. */
+export const kindOf = (named: ArgumentKind | Kind<unknown>): Kind<unknown> =>
+  typeof named === "string" ? kinds[named] : named;
+
 /** Throws unless an argument is of a kind: `need("function", fn, "fn", "vmap")`. */
-export function need<K extends keyof Kinds>(
-  kind: K,
+export function need<K extends ArgumentKind>(
+  named: K,
   value: unknown,
   what: string,
   caller: string,
-): asserts value is Kinds[K] {
-  const [says, is] = kinds[kind];
-  if (!is(value)) throw new ValueError(`[${caller}] ${what} must be ${says}, got ${describe(value)}`);
+): asserts value is Kinds[K];
+export function need<T>(named: Kind<T>, value: unknown, what: string, caller: string): asserts value is T;
+export function need(
+  named: ArgumentKind | Kind<unknown>,
+  value: unknown,
+  what: string,
+  caller: string,
+): void {
+  const { says, is, error = ValueError } = kindOf(named);
+  if (!is(value)) throw new error(`[${caller}] ${what} must be ${says}, got ${describe(value)}`);
 }
 
 /** Like {@link need} for an argument that may be left out. */
-export function needIfGiven<K extends keyof Kinds>(
+export function needIfGiven<K extends ArgumentKind>(
   kind: K,
   value: unknown,
   what: string,

@@ -1,4 +1,4 @@
-import { need } from "./arguments.js";
+import { type Kind, need } from "./arguments.js";
 import { describe } from "./describe.js";
 import { DTypeError, ValueError } from "./errors.js";
 
@@ -144,14 +144,21 @@ function factsOf(dtype: DType): DTypeFacts {
   return found ?? facts[dtype];
 }
 
+const quotedNames = Object.keys(facts)
+  .map((name) => `"${name}"`)
+  .join(", ");
+
+/** The kind of options that are data types. */
+export const dtypeKind: Kind<DType> = {
+  says: `one of the data types ${quotedNames}`,
+  is: isDType,
+  error: DTypeError,
+};
+
 /** Throws unless a value names a data type. */
 export function needDType(dtype: unknown, caller: string): asserts dtype is DType {
   if (isDType(dtype)) return;
-  throw new DTypeError(
-    `[${caller}] ${describe(dtype)} is not a data type: use ${Object.keys(facts)
-      .map((name) => `"${name}"`)
-      .join(", ")}`,
-  );
+  throw new DTypeError(`[${caller}] ${describe(dtype)} is not a data type: use ${quotedNames}`);
 }
 
 /** The short name used in printed programs, such as `f32`. */

@@ -3,7 +3,7 @@
  * functions of neural networks.
  */
 
-export type { ArgumentKind } from "../ir/arguments.js";
+export type { ArgumentKind, Kinds } from "../ir/arguments.js";
 export type { OptionNames } from "../ir/options.js";
 export { initializers } from "../random/index.js";
 export {

@@ -1,5 +1,5 @@
 /** Transformations that divide gradients by what they were before: the parts of the adaptive optimisers. */
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, omit, pick, schema } from "../ir/schema.js";
 import { add, divide, maximum, multiply, subtract } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
 import { abs, astype, sign, sqrt, square } from "../numpy/elementwise.js";
@@ -7,29 +7,25 @@ import { equal, greater, greaterEqual, where } from "../numpy/logic.js";
 import type { Tensor } from "../trace/tensor.js";
 import { blend, filled, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import type { AdamOptions, AdamState, CountState } from "./scaling.js";
+import { adamOptions } from "./scaling.js";
 import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
 
-/** Options of {@link scaleByRms} and {@link scaleByStddev}. */
-export interface RmsOptions {
+/** The schema of {@link RmsOptions}. */
+export const rmsOptions = schema({
   /** The decay of the running means; 0.9 by default. */
-  readonly decay?: number;
+  decay: 0.9,
   /** What keeps the division from zero; 1e-8 by default. */
-  readonly eps?: number;
+  eps: 1e-8,
   /** Where the mean of the squares begins; 0 by default. */
-  readonly initialScale?: number;
+  initialScale: 0,
   /** Whether `eps` is added inside of the square root; true by default. */
-  readonly epsInSqrt?: boolean;
-  /** Whether the means are freed of the zero they begin at. */
-  readonly biasCorrection?: boolean;
-}
-
-const rmsNames: OptionNames<RmsOptions> = {
-  decay: true,
-  eps: true,
-  initialScale: true,
   epsInSqrt: true,
-  biasCorrection: true,
-};
+  /** Whether the means are freed of the zero they begin at. */
+  biasCorrection: false,
+});
+
+/** Options of {@link scaleByRms} and {@link scaleByStddev}. */
+export interface RmsOptions extends OptionsOf<typeof rmsOptions> {}
 
 /** Running means of gradients and of their squares. */
 export interface MeansState extends CountState {
@@ -48,9 +44,8 @@ function overRoot(g: Tensor, squares: Tensor, eps: number, epsInSqrt: boolean): 
 }
 
 /** Divides gradients by the root of the running mean of their squares. */
-export function scaleByRms(options: RmsOptions = {}): GradientTransformation<SquaresState> {
-  checkOptions<RmsOptions>(options, rmsNames, "scaleByRms");
-  const { decay = 0.9, eps = 1e-8, initialScale = 0, epsInSqrt = true, biasCorrection = false } = options;
+export function scaleByRms(options?: RmsOptions): GradientTransformation<SquaresState> {
+  const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByRms");
   return transformation<SquaresState>(
     "scaleByRms",
     { nu: "tree", count: "tensor" },
@@ -67,9 +62,8 @@ export function scaleByRms(options: RmsOptions = {}): GradientTransformation<Squ
 }
 
 /** Divides gradients by their running standard deviation. */
-export function scaleByStddev(options: RmsOptions = {}): GradientTransformation<MeansState> {
-  checkOptions<RmsOptions>(options, rmsNames, "scaleByStddev");
-  const { decay = 0.9, eps = 1e-8, initialScale = 0, epsInSqrt = true, biasCorrection = false } = options;
+export function scaleByStddev(options?: RmsOptions): GradientTransformation<MeansState> {
+  const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByStddev");
   return transformation<MeansState>(
     "scaleByStddev",
     { mu: "tree", nu: "tree", count: "tensor" },
@@ -92,13 +86,16 @@ export function scaleByStddev(options: RmsOptions = {}): GradientTransformation<
   );
 }
 
-/** Options of {@link scaleByRss}. */
-export interface RssOptions {
+/** The schema of {@link RssOptions}. */
+export const rssOptions = schema({
   /** Where the sum begins; 0.1 by default. */
-  readonly initialAccumulatorValue?: number;
+  initialAccumulatorValue: 0.1,
   /** What keeps the division from zero; 1e-7 by default. */
-  readonly eps?: number;
-}
+  eps: 1e-7,
+});
+
+/** Options of {@link scaleByRss}. */
+export interface RssOptions extends OptionsOf<typeof rssOptions> {}
 
 /** The sum of all squared gradients so far. */
 export interface RssState {
@@ -106,9 +103,8 @@ export interface RssState {
 }
 
 /** Divides gradients by the root of the sum of all their squares so far. */
-export function scaleByRss(options: RssOptions = {}): GradientTransformation<RssState> {
-  checkOptions<RssOptions>(options, { initialAccumulatorValue: true, eps: true }, "scaleByRss");
-  const { initialAccumulatorValue = 0.1, eps = 1e-7 } = options;
+export function scaleByRss(options?: RssOptions): GradientTransformation<RssState> {
+  const { initialAccumulatorValue, eps } = rssOptions.read(options, "scaleByRss");
   return transformation<RssState>(
     "scaleByRss",
     { sumOfSquares: "tree" },
@@ -132,16 +128,13 @@ export interface AmsgradState extends AdamState {
   readonly nuMax: unknown;
 }
 
+const scaleByAmsgradSchema = schema(omit(adamOptions.fields, "nesterov"));
+
 /** {@link scaleByAdam} with the largest mean of squares so far in the place of the newest. */
 export function scaleByAmsgrad(
-  options: Omit<AdamOptions, "nesterov"> = {},
+  options?: Omit<AdamOptions, "nesterov">,
 ): GradientTransformation<AmsgradState> {
-  checkOptions<Omit<AdamOptions, "nesterov">>(
-    options,
-    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true },
-    "scaleByAmsgrad",
-  );
-  const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, muDtype } = options;
+  const { b1, b2, eps, epsRoot, muDtype } = scaleByAmsgradSchema.read(options, "scaleByAmsgrad");
   return transformation<AmsgradState>(
     "scaleByAmsgrad",
     { nuMax: "tree", count: "tensor", mu: "tree", nu: "tree" },
@@ -169,13 +162,15 @@ export function scaleByAmsgrad(
   );
 }
 
+/** The schema of {@link AdamaxOptions}. */
+export const adamaxOptions = schema(pick(adamOptions.fields, "b1", "b2", "eps"));
+
 /** Options of {@link scaleByAdamax}. */
-export type AdamaxOptions = Pick<AdamOptions, "b1" | "b2" | "eps">;
+export interface AdamaxOptions extends OptionsOf<typeof adamaxOptions> {}
 
 /** Divides the mean of the gradients by their decaying largest size. */
-export function scaleByAdamax(options: AdamaxOptions = {}): GradientTransformation<AdamState> {
-  checkOptions<AdamaxOptions>(options, { b1: true, b2: true, eps: true }, "scaleByAdamax");
-  const { b1 = 0.9, b2 = 0.999, eps = 1e-8 } = options;
+export function scaleByAdamax(options?: AdamaxOptions): GradientTransformation<AdamState> {
+  const { b1, b2, eps } = adamaxOptions.read(options, "scaleByAdamax");
   return transformation<AdamState>(
     "scaleByAdamax",
     { count: "tensor", mu: "tree", nu: "tree" },
@@ -192,17 +187,21 @@ export function scaleByAdamax(options: AdamaxOptions = {}): GradientTransformati
   );
 }
 
+/** The schema of {@link BeliefOptions}. */
+export const beliefOptions = schema({
+  ...pick(adamOptions.fields, "b1", "b2", "nesterov"),
+  /** Added outside of the square root; 1e-16 by default. */
+  eps: 1e-16,
+  /** Added inside of the square root; 1e-16 by default. */
+  epsRoot: 1e-16,
+});
+
 /** Options of {@link scaleByBelief}. */
-export type BeliefOptions = Pick<AdamOptions, "b1" | "b2" | "eps" | "epsRoot" | "nesterov">;
+export interface BeliefOptions extends OptionsOf<typeof beliefOptions> {}
 
 /** {@link scaleByAdam} that divides by how far gradients stray from their mean. */
-export function scaleByBelief(options: BeliefOptions = {}): GradientTransformation<AdamState> {
-  checkOptions<BeliefOptions>(
-    options,
-    { nesterov: true, b1: true, b2: true, eps: true, epsRoot: true },
-    "scaleByBelief",
-  );
-  const { b1 = 0.9, b2 = 0.999, eps = 1e-16, epsRoot = 1e-16, nesterov = false } = options;
+export function scaleByBelief(options?: BeliefOptions): GradientTransformation<AdamState> {
+  const { b1, b2, eps, epsRoot, nesterov } = beliefOptions.read(options, "scaleByBelief");
   return transformation<AdamState>(
     "scaleByBelief",
     { count: "tensor", mu: "tree", nu: "tree" },
@@ -232,20 +231,21 @@ export function scaleByBelief(options: BeliefOptions = {}): GradientTransformati
   );
 }
 
-/** Options of {@link scaleByYogi}. */
-export interface YogiOptions extends Pick<AdamOptions, "b1" | "b2" | "eps" | "epsRoot"> {
+/** The schema of {@link YogiOptions}. */
+export const yogiOptions = schema({
+  ...pick(adamOptions.fields, "b1", "b2", "epsRoot"),
+  /** Added outside of the square root; 1e-3 by default. */
+  eps: 1e-3,
   /** Where both moments begin; 1e-6 by default. */
-  readonly initialAccumulatorValue?: number;
-}
+  initialAccumulatorValue: 1e-6,
+});
+
+/** Options of {@link scaleByYogi}. */
+export interface YogiOptions extends OptionsOf<typeof yogiOptions> {}
 
 /** {@link scaleByAdam} whose mean of squares grows and shrinks by steps of the gradient's own size. */
-export function scaleByYogi(options: YogiOptions = {}): GradientTransformation<AdamState> {
-  checkOptions<YogiOptions>(
-    options,
-    { initialAccumulatorValue: true, b1: true, b2: true, eps: true, epsRoot: true },
-    "scaleByYogi",
-  );
-  const { b1 = 0.9, b2 = 0.999, eps = 1e-3, epsRoot = 0, initialAccumulatorValue = 1e-6 } = options;
+export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamState> {
+  const { b1, b2, eps, epsRoot, initialAccumulatorValue } = yogiOptions.read(options, "scaleByYogi");
   return transformation<AdamState>(
     "scaleByYogi",
     { count: "tensor", mu: "tree", nu: "tree" },
@@ -279,20 +279,19 @@ export function scaleByYogi(options: YogiOptions = {}): GradientTransformation<A
   );
 }
 
-/** Options of {@link scaleByRadam}. */
-export interface RadamOptions extends Pick<AdamOptions, "b1" | "b2" | "eps" | "epsRoot" | "nesterov"> {
+/** The schema of {@link RadamOptions}. */
+export const radamOptions = schema({
+  ...pick(adamOptions.fields, "b1", "b2", "eps", "epsRoot", "nesterov"),
   /** From which length of the averaging window on gradients are divided by their spread; 5 by default. */
-  readonly threshold?: number;
-}
+  threshold: 5,
+});
+
+/** Options of {@link scaleByRadam}. */
+export interface RadamOptions extends OptionsOf<typeof radamOptions> {}
 
 /** {@link scaleByAdam} that trusts the mean of squares only as far as the steps so far allow. */
-export function scaleByRadam(options: RadamOptions = {}): GradientTransformation<AdamState> {
-  checkOptions<RadamOptions>(
-    options,
-    { threshold: "number", nesterov: true, b1: "number", b2: "number", eps: "number", epsRoot: "number" },
-    "scaleByRadam",
-  );
-  const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, threshold = 5, nesterov = false } = options;
+export function scaleByRadam(options?: RadamOptions): GradientTransformation<AdamState> {
+  const { b1, b2, eps, epsRoot, threshold, nesterov } = radamOptions.read(options, "scaleByRadam");
   const longest = 2 / (1 - b2) - 1;
   return transformation<AdamState>(
     "scaleByRadam",
@@ -329,13 +328,16 @@ export function scaleByRadam(options: RadamOptions = {}): GradientTransformation
   );
 }
 
-/** Options of {@link scaleByAdadelta}. */
-export interface AdadeltaOptions {
+/** The schema of {@link AdadeltaOptions}. */
+export const adadeltaOptions = schema({
   /** The decay of both running means; 0.9 by default. */
-  readonly rho?: number;
+  rho: 0.9,
   /** Added inside of the square roots; 1e-6 by default. */
-  readonly eps?: number;
-}
+  eps: 1e-6,
+});
+
+/** Options of {@link scaleByAdadelta}. */
+export interface AdadeltaOptions extends OptionsOf<typeof adadeltaOptions> {}
 
 /** The running means of squared gradients and of squared updates. */
 export interface AdadeltaState {
@@ -344,9 +346,8 @@ export interface AdadeltaState {
 }
 
 /** Gives updates the size of the updates before. */
-export function scaleByAdadelta(options: AdadeltaOptions = {}): GradientTransformation<AdadeltaState> {
-  checkOptions<AdadeltaOptions>(options, { rho: true, eps: true }, "scaleByAdadelta");
-  const { rho = 0.9, eps = 1e-6 } = options;
+export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformation<AdadeltaState> {
+  const { rho, eps } = adadeltaOptions.read(options, "scaleByAdadelta");
   return transformation<AdadeltaState>(
     "scaleByAdadelta",
     { squaredGrads: "tree", squaredUpdates: "tree" },
@@ -367,19 +368,22 @@ export function scaleByAdadelta(options: AdadeltaOptions = {}): GradientTransfor
   );
 }
 
-/** Options of {@link scaleByAdan}. */
-export interface AdanOptions {
+/** The schema of {@link AdanOptions}. */
+export const adanOptions = schema({
   /** The decay of the mean of gradients; 0.98 by default. */
-  readonly b1?: number;
+  b1: 0.98,
   /** The decay of the mean of their differences; 0.92 by default. */
-  readonly b2?: number;
+  b2: 0.92,
   /** The decay of the mean of squares; 0.99 by default. */
-  readonly b3?: number;
+  b3: 0.99,
   /** Added outside of the square root; 1e-8 by default. */
-  readonly eps?: number;
+  eps: 1e-8,
   /** Added inside of the square root; 0 by default. */
-  readonly epsRoot?: number;
-}
+  epsRoot: 0,
+});
+
+/** Options of {@link scaleByAdan}. */
+export interface AdanOptions extends OptionsOf<typeof adanOptions> {}
 
 /** Adan's three moments and the last gradient. */
 export interface AdanState extends CountState {
@@ -390,13 +394,8 @@ export interface AdanState extends CountState {
 }
 
 /** Adam with the change of the gradient as a second direction. */
-export function scaleByAdan(options: AdanOptions = {}): GradientTransformation<AdanState> {
-  checkOptions<AdanOptions>(
-    options,
-    { b1: true, b2: true, b3: true, eps: true, epsRoot: true },
-    "scaleByAdan",
-  );
-  const { b1 = 0.98, b2 = 0.92, b3 = 0.99, eps = 1e-8, epsRoot = 0 } = options;
+export function scaleByAdan(options?: AdanOptions): GradientTransformation<AdanState> {
+  const { b1, b2, b3, eps, epsRoot } = adanOptions.read(options, "scaleByAdan");
   return transformation<AdanState>(
     "scaleByAdan",
     { mu: "tree", delta: "tree", nu: "tree", last: "tree", count: "tensor" },

@@ -1,17 +1,21 @@
 /** Further optimisers by the names they are known by, each a chain of the parts. */
 
-import type { DType } from "../ir/dtype.js";
-import { checkOptions, needOptions } from "../ir/options.js";
+import { dtypeKind } from "../ir/dtype.js";
+import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
 import { divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import type { Tensor } from "../trace/tensor.js";
 import {
-  type AdadeltaOptions,
-  type AdamaxOptions,
   type AdanOptions,
+  adadeltaOptions,
+  adamaxOptions,
+  adanOptions,
   type BeliefOptions,
+  beliefOptions,
   type RadamOptions,
-  type RmsOptions,
   type RssOptions,
+  radamOptions,
+  rmsOptions,
+  rssOptions,
   scaleByAdadelta,
   scaleByAdamax,
   scaleByAdan,
@@ -23,20 +27,26 @@ import {
   scaleByStddev,
   scaleByYogi,
   type YogiOptions,
+  yogiOptions,
 } from "./adaptive.js";
-import { type FactoredRmsOptions, scaleByFactoredRms } from "./factored.js";
+import { factoredRmsOptions, scaleByFactoredRms } from "./factored.js";
 import { addNoise, clipByBlockRms } from "./guards.js";
 import { type Mask, masked } from "./masks.js";
 import {
   type AdamOptimizerOptions,
   type AdamwOptions,
   adam,
+  adamOptimizerOptions,
   adamw,
+  adamwOptions,
   decay,
+  decayFrom,
   type WeightDecayOptions,
+  weightDecayOptions,
 } from "./optimizers.js";
 import {
   type AdamOptions,
+  adamOptions,
   addDecayedWeights,
   scale,
   scaleByAdam,
@@ -44,10 +54,12 @@ import {
   scaleBySchedule,
   trace,
 } from "./scaling.js";
-import type { LearningRate } from "./schedules.js";
+import { type LearningRate, rate } from "./schedules.js";
 import {
   type NovogradOptions,
+  novogradOptions,
   type RpropOptions,
+  rpropOptions,
   scaleByNovograd,
   scaleByOptimisticGradient,
   scaleByParamBlockRms,
@@ -58,39 +70,30 @@ import {
 import { chain, identity } from "./transformation.js";
 import { ema } from "./wrappers.js";
 
+const stepOptions = schema({
+  learningRate: required(rate),
+});
+
 /** How far an optimiser goes in a step. */
-export interface StepOptions {
-  readonly learningRate: LearningRate;
-}
+export interface StepOptions extends OptionsOf<typeof stepOptions> {}
+
+const rmspropOptions = schema({
+  ...rmsOptions.fields,
+  ...stepOptions.fields,
+  /** Whether gradients are divided by their standard deviation, not by their root mean square. */
+  centered: false,
+  /** The share of the last direction that is kept; none by default. */
+  momentum: optional("number"),
+  /** Whether momentum looks one step ahead. */
+  nesterov: false,
+});
 
 /** Options of {@link rmsprop}. */
-export interface RmspropOptions extends RmsOptions, StepOptions {
-  /** Whether gradients are divided by their standard deviation, not by their root mean square. */
-  readonly centered?: boolean;
-  /** The share of the last direction that is kept; none by default. */
-  readonly momentum?: number;
-  /** Whether momentum looks one step ahead. */
-  readonly nesterov?: boolean;
-}
+export interface RmspropOptions extends OptionsOf<typeof rmspropOptions> {}
 
 /** RMSProp: gradients over the root of the running mean of their squares. */
 export function rmsprop(options: RmspropOptions) {
-  needOptions<RmspropOptions>(
-    options,
-    {
-      centered: true,
-      momentum: true,
-      nesterov: true,
-      decay: true,
-      eps: true,
-      initialScale: true,
-      epsInSqrt: true,
-      biasCorrection: true,
-      learningRate: true,
-    },
-    "rmsprop",
-  );
-  const { learningRate, centered = false, momentum, nesterov = false, ...rest } = options;
+  const { learningRate, centered, momentum, nesterov, ...rest } = rmspropOptions.read(options, "rmsprop");
   return chain(
     centered ? scaleByStddev(rest) : scaleByRms(rest),
     scaleByLearningRate(learningRate),
@@ -98,78 +101,60 @@ export function rmsprop(options: RmspropOptions) {
   );
 }
 
+const adagradSchema = schema({ ...rssOptions.fields, ...stepOptions.fields });
+
 /** Adagrad: gradients over the root of the sum of all their squares. */
 export function adagrad(given: RssOptions & StepOptions) {
-  needOptions<RssOptions & StepOptions>(
-    given,
-    { initialAccumulatorValue: true, eps: true, learningRate: true },
-    "adagrad",
-  );
-  const { learningRate, ...options } = given;
+  const { learningRate, ...options } = adagradSchema.read(given, "adagrad");
   return chain(scaleByRss(options), scaleByLearningRate(learningRate));
 }
 
-/** Options of {@link adadelta}. */
-export interface AdadeltaOptimizerOptions extends AdadeltaOptions, WeightDecayOptions {
+const adadeltaOptimizerOptions = schema({
+  ...adadeltaOptions.fields,
+  ...decayFrom(0),
   /** A factor of the steps; 1 by default. */
-  readonly learningRate?: LearningRate;
-}
+  learningRate: optional(rate, 1),
+});
+
+/** Options of {@link adadelta}. */
+export interface AdadeltaOptimizerOptions extends OptionsOf<typeof adadeltaOptimizerOptions> {}
 
 /** Adadelta: steps of the size of the steps before. */
-export function adadelta(options: AdadeltaOptimizerOptions = {}) {
-  checkOptions<AdadeltaOptimizerOptions>(
-    options,
-    { learningRate: true, rho: true, eps: true, weightDecay: true, mask: true },
-    "adadelta",
-  );
-  const { learningRate = 1, weightDecay = 0, mask, ...rest } = options;
+export function adadelta(options?: AdadeltaOptimizerOptions) {
+  const { learningRate, weightDecay, mask, ...rest } = adadeltaOptimizerOptions.read(options, "adadelta");
   return chain(decay(weightDecay, mask), scaleByAdadelta(rest), scaleByLearningRate(learningRate));
 }
 
-/** Options of {@link adafactor}. */
-export interface AdafactorOptions extends FactoredRmsOptions, WeightDecayOptions {
+const adafactorOptions = schema({
+  ...factoredRmsOptions.fields,
+  ...weightDecayOptions.fields,
   /** A factor of the steps; none by default, since they follow the size of the parameters. */
-  readonly learningRate?: LearningRate;
+  learningRate: optional(rate),
   /** Whether steps follow the size of the parameters; true by default. */
-  readonly multiplyByParameterScale?: boolean;
+  multiplyByParameterScale: true,
   /** The largest root mean square of an update; 1 by default, `null` for no bound. */
-  readonly clippingThreshold?: number | null;
+  clippingThreshold: optional<number | null>("any", 1),
   /** The decay of a running mean of the updates; none by default. */
-  readonly momentum?: number;
+  momentum: optional("number"),
   /** The type in which that mean is kept; float32 by default. */
-  readonly momentumDtype?: DType;
-}
+  momentumDtype: optional(dtypeKind, "float32"),
+});
+
+/** Options of {@link adafactor}. */
+export interface AdafactorOptions extends OptionsOf<typeof adafactorOptions> {}
 
 /** Adafactor: Adam in the memory of a row and a column for each matrix. Weights do not decay by default. */
-export function adafactor(options: AdafactorOptions = {}) {
-  checkOptions<AdafactorOptions>(
-    options,
-    {
-      learningRate: true,
-      multiplyByParameterScale: true,
-      clippingThreshold: true,
-      momentum: true,
-      momentumDtype: true,
-      factored: true,
-      decayRate: true,
-      decayOffset: true,
-      minDimSizeToFactor: true,
-      eps: true,
-      weightDecay: true,
-      mask: true,
-    },
-    "adafactor",
-  );
+export function adafactor(options?: AdafactorOptions) {
   const {
     learningRate,
-    multiplyByParameterScale = true,
-    clippingThreshold = 1,
+    multiplyByParameterScale,
+    clippingThreshold,
     momentum,
-    momentumDtype = "float32",
+    momentumDtype,
     weightDecay,
     mask,
     ...rest
-  } = options;
+  } = adafactorOptions.read(options, "adafactor");
   return chain(
     scaleByFactoredRms(rest),
     clippingThreshold === null ? identity() : clipByBlockRms(clippingThreshold),
@@ -186,164 +171,125 @@ function scaleUp(rate: LearningRate) {
   return typeof rate === "number" ? scale(rate) : scaleBySchedule(rate);
 }
 
-/** The options of Adam and its kin, but for `nesterov`. */
-const plainAdamNames = {
-  b1: true,
-  b2: true,
-  eps: true,
-  epsRoot: true,
-  muDtype: true,
-  learningRate: true,
-} as const;
-
-/** The same with decay of weights. */
-const decayedAdamNames = { ...plainAdamNames, weightDecay: true, mask: true } as const;
+const amsgradSchema = schema(omit(adamOptimizerOptions.fields, "nesterov"));
 
 /** Adam that never forgets its largest mean of squares. */
 export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">) {
-  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(given, plainAdamNames, "amsgrad");
-  const { learningRate, ...options } = given;
+  const { learningRate, ...options } = amsgradSchema.read(given, "amsgrad");
   return chain(scaleByAmsgrad(options), scaleByLearningRate(learningRate));
 }
 
+const adamaxOptimizerOptions = schema({
+  ...adamaxOptions.fields,
+  ...stepOptions.fields,
+});
+
 /** Options of {@link adamax}. */
-export interface AdamaxOptimizerOptions extends AdamaxOptions, StepOptions {}
+export interface AdamaxOptimizerOptions extends OptionsOf<typeof adamaxOptimizerOptions> {}
 
 /** Adam with the decaying largest gradient in the place of the mean of squares. */
 export function adamax(given: AdamaxOptimizerOptions) {
-  needOptions<AdamaxOptimizerOptions>(given, { b1: true, b2: true, eps: true, learningRate: true }, "adamax");
-  const { learningRate, ...options } = given;
+  const { learningRate, ...options } = adamaxOptimizerOptions.read(given, "adamax");
   return chain(scaleByAdamax(options), scaleByLearningRate(learningRate));
 }
 
+const adamaxwSchema = schema({ ...adamaxOptimizerOptions.fields, ...decayFrom(1e-4) });
+
 /** {@link adamax} with weight decay; 1e-4 by default. */
 export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions) {
-  needOptions<AdamaxOptimizerOptions & WeightDecayOptions>(
-    given,
-    { b1: true, b2: true, eps: true, learningRate: true, weightDecay: true, mask: true },
-    "adamaxw",
-  );
-  const { learningRate, weightDecay = 1e-4, mask, ...options } = given;
+  const { learningRate, weightDecay, mask, ...options } = adamaxwSchema.read(given, "adamaxw");
   return chain(scaleByAdamax(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
 
 /** Adam that looks one step ahead, after Nesterov. */
 export function nadam(options: Omit<AdamOptimizerOptions, "nesterov">) {
-  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(options, plainAdamNames, "nadam");
-  return adam({ ...options, nesterov: true });
+  return adam({ ...amsgradSchema.read(options, "nadam"), nesterov: true });
 }
+
+const nadamwSchema = schema(omit(adamwOptions.fields, "nesterov"));
 
 /** AdamW that looks one step ahead, after Nesterov. */
 export function nadamw(options: Omit<AdamwOptions, "nesterov">) {
-  needOptions<Omit<AdamwOptions, "nesterov">>(options, decayedAdamNames, "nadamw");
-  return adamw({ ...options, nesterov: true });
+  return adamw({ ...nadamwSchema.read(options, "nadamw"), nesterov: true });
 }
+
+const adabeliefSchema = schema({ ...beliefOptions.fields, ...stepOptions.fields });
 
 /** AdaBelief: Adam that divides by how far gradients stray from their mean. */
 export function adabelief(given: BeliefOptions & StepOptions) {
-  needOptions<BeliefOptions & StepOptions>(
-    given,
-    { nesterov: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
-    "adabelief",
-  );
-  const { learningRate, ...options } = given;
+  const { learningRate, ...options } = adabeliefSchema.read(given, "adabelief");
   return chain(scaleByBelief(options), scaleByLearningRate(learningRate));
 }
 
+const radamSchema = schema({ ...radamOptions.fields, ...stepOptions.fields });
+
 /** Rectified Adam: momentum alone until the mean of squares can be trusted. */
 export function radam(given: RadamOptions & StepOptions) {
-  needOptions<RadamOptions & StepOptions>(
-    given,
-    { threshold: true, nesterov: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
-    "radam",
-  );
-  const { learningRate, ...options } = given;
+  const { learningRate, ...options } = radamSchema.read(given, "radam");
   return chain(scaleByRadam(options), scaleByLearningRate(learningRate));
 }
 
+const yogiSchema = schema({ ...yogiOptions.fields, ...stepOptions.fields });
+
 /** Yogi: Adam whose mean of squares changes slowly. */
 export function yogi(given: YogiOptions & StepOptions) {
-  needOptions<YogiOptions & StepOptions>(
-    given,
-    { initialAccumulatorValue: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
-    "yogi",
-  );
-  const { learningRate, ...options } = given;
+  const { learningRate, ...options } = yogiSchema.read(given, "yogi");
   return chain(scaleByYogi(options), scaleByLearningRate(learningRate));
 }
 
+const adanSchema = schema({
+  ...adanOptions.fields,
+  epsRoot: 1e-8,
+  ...stepOptions.fields,
+  ...decayFrom(0),
+});
+
 /** Adan: Adam with the change of the gradient as a second direction; `epsRoot` is 1e-8 by default. */
 export function adan(given: AdanOptions & StepOptions & WeightDecayOptions) {
-  needOptions<AdanOptions & StepOptions & WeightDecayOptions>(
-    given,
-    {
-      b1: true,
-      b2: true,
-      b3: true,
-      eps: true,
-      epsRoot: true,
-      learningRate: true,
-      weightDecay: true,
-      mask: true,
-    },
-    "adan",
-  );
-  const { learningRate, weightDecay = 0, mask, ...options } = given;
-  return chain(
-    scaleByAdan({ epsRoot: 1e-8, ...options }),
-    decay(weightDecay, mask),
-    scaleByLearningRate(learningRate),
-  );
+  const { learningRate, weightDecay, mask, ...options } = adanSchema.read(given, "adan");
+  return chain(scaleByAdan(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
+
+const lambSchema = schema({
+  ...omit(adamOptions.fields, "nesterov"),
+  eps: 1e-6,
+  ...stepOptions.fields,
+  ...decayFrom(0),
+});
 
 /** LAMB: Adam with steps in proportion to each parameter; `eps` is 1e-6 by default. */
 export function lamb(given: Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions) {
-  needOptions<Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions>(
-    given,
-    decayedAdamNames,
-    "lamb",
-  );
-  const { learningRate, weightDecay = 0, mask, ...options } = given;
+  const { learningRate, weightDecay, mask, ...options } = lambSchema.read(given, "lamb");
   return chain(
-    scaleByAdam({ eps: 1e-6, ...options }),
+    scaleByAdam(options),
     decay(weightDecay, mask),
     scaleByTrustRatio(),
     scaleByLearningRate(learningRate),
   );
 }
 
-/** Options of {@link lars}. */
-export interface LarsOptions extends StepOptions, WeightDecayOptions {
+const larsOptions = schema({
+  ...stepOptions.fields,
+  ...decayFrom(0),
   /** The norm of a step over that of its parameter; 0.001 by default. */
-  readonly trustCoefficient?: number;
+  trustCoefficient: 0.001,
   /** Added to the norm of the update; 0 by default. */
-  readonly eps?: number;
+  eps: 0,
   /** The parameters whose steps are in proportion to them; all by default. */
-  readonly trustRatioMask?: Mask;
+  trustRatioMask: optional<Mask>("any"),
   /** The share of the last direction that is kept; 0.9 by default. */
-  readonly momentum?: number;
+  momentum: 0.9,
   /** Whether momentum looks one step ahead. */
-  readonly nesterov?: boolean;
-}
+  nesterov: false,
+});
+
+/** Options of {@link lars}. */
+export interface LarsOptions extends OptionsOf<typeof larsOptions> {}
 
 /** LARS: momentum with steps in proportion to each parameter. */
 export function lars(options: LarsOptions) {
-  needOptions<LarsOptions>(
-    options,
-    {
-      trustCoefficient: true,
-      eps: true,
-      trustRatioMask: true,
-      momentum: true,
-      nesterov: true,
-      learningRate: true,
-      weightDecay: true,
-      mask: true,
-    },
-    "lars",
-  );
-  const { learningRate, weightDecay = 0, mask, trustCoefficient = 0.001, eps = 0 } = options;
-  const { trustRatioMask, momentum = 0.9, nesterov = false } = options;
+  const { learningRate, weightDecay, mask, trustCoefficient, eps, trustRatioMask, momentum, nesterov } =
+    larsOptions.read(options, "lars");
   const ratio = scaleByTrustRatio({ trustCoefficient, eps });
   return chain(
     decay(weightDecay, mask),
@@ -353,16 +299,18 @@ export function lars(options: LarsOptions) {
   );
 }
 
-/** Options of {@link fromage}. */
-export interface FromageOptions extends StepOptions {
+const fromageOptions = schema({
+  ...stepOptions.fields,
   /** The least norm that parameters and updates count with; 1e-6 by default. */
-  readonly minNorm?: number;
-}
+  minNorm: 1e-6,
+});
+
+/** Options of {@link fromage}. */
+export interface FromageOptions extends OptionsOf<typeof fromageOptions> {}
 
 /** Fromage: steps of the parameters' own norm, after which they are drawn back to the sphere. */
 export function fromage(options: FromageOptions) {
-  needOptions<FromageOptions>(options, { minNorm: true, learningRate: true }, "fromage");
-  const { learningRate, minNorm = 1e-6 } = options;
+  const { learningRate, minNorm } = fromageOptions.read(options, "fromage");
   const ratio = scaleByTrustRatio({ minNorm });
   if (typeof learningRate === "number") {
     const shrink = 1 / Math.sqrt(1 + learningRate ** 2);
@@ -377,100 +325,84 @@ export function fromage(options: FromageOptions) {
   );
 }
 
+const novogradSchema = schema({ ...novogradOptions.fields, eps: 1e-6, ...stepOptions.fields });
+
 /** NovoGrad; `eps` is 1e-6 by default. */
 export function novograd(given: NovogradOptions & StepOptions) {
-  needOptions<NovogradOptions & StepOptions>(
-    given,
-    { b1: true, b2: true, eps: true, epsRoot: true, weightDecay: true, muDtype: true, learningRate: true },
-    "novograd",
-  );
-  const { learningRate, ...options } = given;
-  return chain(scaleByNovograd({ eps: 1e-6, ...options }), scaleByLearningRate(learningRate));
+  const { learningRate, ...options } = novogradSchema.read(given, "novograd");
+  return chain(scaleByNovograd(options), scaleByLearningRate(learningRate));
 }
 
-/** Options of {@link noisySgd}. */
-export interface NoisySgdOptions extends StepOptions {
+const noisySgdOptions = schema({
+  ...stepOptions.fields,
   /** The variance of the noise at the first step; 0.01 by default. */
-  readonly eta?: number;
+  eta: 0.01,
   /** The power of the steps by which it falls; 0.55 by default. */
-  readonly gamma?: number;
+  gamma: 0.55,
   /** The key of the noise. */
-  readonly key: Tensor;
-}
+  key: required<Tensor>("any"),
+});
+
+/** Options of {@link noisySgd}. */
+export interface NoisySgdOptions extends OptionsOf<typeof noisySgdOptions> {}
 
 /** Steps against the gradient with noise that falls with the steps. */
 export function noisySgd(options: NoisySgdOptions) {
-  needOptions<NoisySgdOptions>(
-    options,
-    { eta: true, gamma: true, key: true, learningRate: true },
-    "noisySgd",
-  );
-  const { learningRate, eta = 0.01, gamma = 0.55, key } = options;
+  const { learningRate, eta, gamma, key } = noisySgdOptions.read(options, "noisySgd");
   return chain(addNoise(eta, gamma, key), scaleByLearningRate(learningRate));
 }
 
 /** Steps of equal size against the sign of the gradient. */
 export function signSgd(options: StepOptions) {
-  needOptions<StepOptions>(options, { learningRate: true }, "signSgd");
-  const { learningRate } = options;
+  const { learningRate } = stepOptions.read(options, "signSgd");
   return chain(scaleBySign(), scaleByLearningRate(learningRate));
 }
 
-/** Options of {@link signum}. */
-export interface SignumOptions extends StepOptions {
+const signumOptions = schema({
+  ...stepOptions.fields,
   /** The decay of the mean of gradients; 0.9 by default. */
-  readonly beta?: number;
+  beta: 0.9,
   /** The type in which the mean is kept; that of the gradients by default. */
-  readonly accumulatorDtype?: DType;
-}
+  accumulatorDtype: optional(dtypeKind),
+});
+
+/** Options of {@link signum}. */
+export interface SignumOptions extends OptionsOf<typeof signumOptions> {}
 
 /** Steps of equal size against the sign of the running mean of gradients. */
 export function signum(options: SignumOptions) {
-  needOptions<SignumOptions>(options, { beta: true, accumulatorDtype: true, learningRate: true }, "signum");
-  const { learningRate, beta = 0.9, accumulatorDtype } = options;
-  const kept = accumulatorDtype === undefined ? {} : { accumulatorDtype };
-  return chain(ema(beta, { debias: false, ...kept }), scaleBySign(), scaleByLearningRate(learningRate));
+  const { learningRate, beta, accumulatorDtype } = signumOptions.read(options, "signum");
+  return chain(
+    ema(beta, { debias: false, accumulatorDtype }),
+    scaleBySign(),
+    scaleByLearningRate(learningRate),
+  );
 }
 
-/** Options of {@link optimisticGradientDescent}. */
-export interface OptimisticOptions extends StepOptions {
+const optimisticOptions = schema({
+  ...stepOptions.fields,
   /** The factor of the gradient; 1 by default. */
-  readonly alpha?: number;
+  alpha: 1,
   /** The factor of its change; 1 by default. */
-  readonly beta?: number;
-}
+  beta: 1,
+});
+
+/** Options of {@link optimisticGradientDescent}. */
+export interface OptimisticOptions extends OptionsOf<typeof optimisticOptions> {}
 
 /** Steps against the gradient and its last change, for games. */
 export function optimisticGradientDescent(options: OptimisticOptions) {
-  needOptions<OptimisticOptions>(
-    options,
-    { alpha: true, beta: true, learningRate: true },
-    "optimisticGradientDescent",
-  );
-  const { learningRate, alpha = 1, beta = 1 } = options;
+  const { learningRate, alpha, beta } = optimisticOptions.read(options, "optimisticGradientDescent");
   return chain(scaleByOptimisticGradient(alpha, beta), scaleByLearningRate(learningRate));
 }
 
+const optimisticAdamSchema = schema({ ...optimisticOptions.fields, ...adamOptions.fields, nesterov: true });
+
 /** {@link optimisticGradientDescent} on Adam's updates (with Nesterov's look ahead by default). */
 export function optimisticAdam(given: OptimisticOptions & AdamOptions) {
-  needOptions<OptimisticOptions & AdamOptions>(
-    given,
-    {
-      alpha: true,
-      beta: true,
-      learningRate: true,
-      b1: true,
-      b2: true,
-      eps: true,
-      epsRoot: true,
-      muDtype: true,
-      nesterov: true,
-    },
-    "optimisticAdam",
-  );
-  const { learningRate, alpha = 1, beta = 1, ...options } = given;
+  const { learningRate, alpha, beta, ...options } = optimisticAdamSchema.read(given, "optimisticAdam");
   return chain(
-    scaleByAdam({ nesterov: true, ...options }),
+    scaleByAdam(options),
     scaleByOptimisticGradient(alpha, beta),
     scaleByLearningRate(learningRate),
   );
@@ -478,10 +410,5 @@ export function optimisticAdam(given: OptimisticOptions & AdamOptions) {
 
 /** Rprop: steps whose sizes follow only the signs of the gradients, for whole batches. */
 export function rprop(options: RpropOptions) {
-  needOptions<RpropOptions>(
-    options,
-    { learningRate: true, etaMinus: true, etaPlus: true, minStepSize: true, maxStepSize: true },
-    "rprop",
-  );
-  return chain(scaleByRprop(options), scale(-1));
+  return chain(scaleByRprop(rpropOptions.read(options, "rprop")), scale(-1));
 }

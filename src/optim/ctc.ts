@@ -1,7 +1,7 @@
 /** Connectionist temporal classification. */
 
 import { ShapeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { logSoftmax, oneHot } from "../nn/functions.js";
 import { add, logaddexp, multiply, subtract } from "../numpy/arithmetic.js";
 import { full } from "../numpy/creation.js";
@@ -17,13 +17,15 @@ import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 
-/** Options of {@link ctcLoss}. */
-export interface CtcOptions {
+const ctcOptions = schema({
   /** The class that stands for no label; 0 by default. */
-  readonly blankId?: number;
+  blankId: 0,
   /** The logarithm that stands for zero; −1e5 by default. */
-  readonly logEpsilon?: number;
-}
+  logEpsilon: -1e5,
+});
+
+/** Options of {@link ctcLoss}. */
+export interface CtcOptions extends OptionsOf<typeof ctcOptions> {}
 
 /**
  * How unlikely label sequences are under the logits of a longer input: minus the logarithm of the sum over all
@@ -40,14 +42,13 @@ export function ctcLoss(
   logitPaddings: Tensor,
   labels: Tensor,
   labelPaddings: Tensor,
-  options: CtcOptions = {},
+  options?: CtcOptions,
 ): Tensor {
   needTensor(logits, "logits", "ctcLoss");
   needTensor(logitPaddings, "logitPaddings", "ctcLoss");
   needTensor(labels, "labels", "ctcLoss");
   needTensor(labelPaddings, "labelPaddings", "ctcLoss");
-  checkOptions<CtcOptions>(options, { blankId: true, logEpsilon: true }, "ctcLoss");
-  const { blankId = 0, logEpsilon = -1e5 } = options;
+  const { blankId, logEpsilon } = ctcOptions.read(options, "ctcLoss");
   const [batch = 0, time = 0, classes = 0] = logits.shape;
   const length = labels.shape[1] ?? 0;
   checkShape("logitPaddings", logitPaddings, [batch, time]);

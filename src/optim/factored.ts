@@ -1,5 +1,5 @@
 /** Squared gradients of matrices kept as one row and one column: the memory of Adafactor. */
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
 import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
@@ -11,19 +11,22 @@ import { zeroCount, zerosOf } from "./moments.js";
 import type { CountState } from "./scaling.js";
 import { type GradientTransformation, mapTensors, requireParams, transformation } from "./transformation.js";
 
-/** Options of {@link scaleByFactoredRms}. */
-export interface FactoredRmsOptions {
+/** The schema of {@link FactoredRmsOptions}. */
+export const factoredRmsOptions = schema({
   /** Whether matrices are kept as a row and a column; true by default. */
-  readonly factored?: boolean;
+  factored: true,
   /** How fast the means forget: at step t the decay is 1 − t^−rate; 0.8 by default. */
-  readonly decayRate?: number;
+  decayRate: 0.8,
   /** Steps that were done before, for fine-tuning; 0 by default. */
-  readonly decayOffset?: number;
+  decayOffset: 0,
   /** The size from which on the second largest dim is kept apart; 128 by default. */
-  readonly minDimSizeToFactor?: number;
+  minDimSizeToFactor: 128,
   /** Added to squared gradients; 1e-30 by default. */
-  readonly eps?: number;
-}
+  eps: 1e-30,
+});
+
+/** Options of {@link scaleByFactoredRms}. */
+export interface FactoredRmsOptions extends OptionsOf<typeof factoredRmsOptions> {}
 
 /** The running means of squared gradients: rows and columns of large parameters, `v` of the others. */
 export interface FactoredState extends CountState {
@@ -31,14 +34,6 @@ export interface FactoredState extends CountState {
   readonly vCol: unknown;
   readonly v: unknown;
 }
-
-const factoredNames: OptionNames<FactoredRmsOptions> = {
-  factored: true,
-  decayRate: "number",
-  decayOffset: "number",
-  minDimSizeToFactor: "number",
-  eps: "number",
-};
 
 /** The two largest dims, the second largest first, of a parameter that is kept as a row and a column. */
 function factoredDims(shape: Shape, least: number): readonly [number, number] | undefined {
@@ -49,15 +44,11 @@ function factoredDims(shape: Shape, least: number): readonly [number, number] | 
 }
 
 /** Divides gradients by the root of a running mean of their squares, of which only factors are kept. */
-export function scaleByFactoredRms(options: FactoredRmsOptions = {}): GradientTransformation<FactoredState> {
-  checkOptions<FactoredRmsOptions>(options, factoredNames, "scaleByFactoredRms");
-  const {
-    factored = true,
-    decayRate = 0.8,
-    decayOffset = 0,
-    minDimSizeToFactor = 128,
-    eps = 1e-30,
-  } = options;
+export function scaleByFactoredRms(options?: FactoredRmsOptions): GradientTransformation<FactoredState> {
+  const { factored, decayRate, decayOffset, minDimSizeToFactor, eps } = factoredRmsOptions.read(
+    options,
+    "scaleByFactoredRms",
+  );
   const dimsOf = (x: Tensor) => (factored ? factoredDims(x.shape, minDimSizeToFactor) : undefined);
   const unused = (x: Tensor) => zeros([1], x.dtype);
   return transformation<FactoredState>(

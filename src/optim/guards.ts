@@ -1,7 +1,8 @@
 /** What keeps single gradients or parameters within bounds, and noise. */
+
 import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { add, clip as clipTo, divide, maximum, multiply, power } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
 import { astype, isnan, negative, sqrt, square } from "../numpy/elementwise.js";
@@ -44,11 +45,13 @@ export function clipByBlockRms(threshold: number): GradientTransformation<EmptyS
   );
 }
 
-/** Options of {@link adaptiveGradClip}. */
-export interface AdaptiveGradClipOptions {
+const adaptiveGradClipOptions = schema({
   /** The least norm that parameters count with; 1e-3 by default. */
-  readonly eps?: number;
-}
+  eps: 1e-3,
+});
+
+/** Options of {@link adaptiveGradClip}. */
+export interface AdaptiveGradClipOptions extends OptionsOf<typeof adaptiveGradClipOptions> {}
 
 /**
  * Shrinks gradients so that the norm of each output unit's is at most `clipping` times that of its weights.
@@ -56,11 +59,10 @@ export interface AdaptiveGradClipOptions {
  */
 export function adaptiveGradClip(
   clipping: number,
-  options: AdaptiveGradClipOptions = {},
+  options?: AdaptiveGradClipOptions,
 ): GradientTransformation<EmptyState> {
   need("number", clipping, "clipping", "adaptiveGradClip");
-  checkOptions<AdaptiveGradClipOptions>(options, { eps: true }, "adaptiveGradClip");
-  const { eps = 1e-3 } = options;
+  const { eps } = adaptiveGradClipOptions.read(options, "adaptiveGradClip");
   checkPositive("adaptiveGradClip", "clipping", clipping);
   return stateless((grads, params) =>
     mapTensors(

@@ -1,7 +1,7 @@
 /** Steps along the curvature that the last gradients show: L-BFGS. */
 
 import { ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { add, divide, minimum, mod, multiply, subtract } from "../numpy/arithmetic.js";
 import { arange, zeros } from "../numpy/creation.js";
 import { sqrt } from "../numpy/elementwise.js";
@@ -13,7 +13,7 @@ import * as tree from "../trace/tree.js";
 import { scan } from "../transforms/control/scan.js";
 import { zeroCount, zerosOf } from "./moments.js";
 import { type CountState, scale, scaleByLearningRate } from "./scaling.js";
-import type { LearningRate } from "./schedules.js";
+import { rate } from "./schedules.js";
 import {
   chain,
   type GradientTransformation,
@@ -22,13 +22,15 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** Options of {@link scaleByLbfgs}. */
-export interface LbfgsOptions {
+const lbfgsOptions = schema({
   /** How many of the last steps are remembered; 10 by default. */
-  readonly memorySize?: number;
+  memorySize: optional("integer", 10),
   /** Whether the curvature of the last step scales the first guess; true by default. */
-  readonly scaleInitPrecond?: boolean;
-}
+  scaleInitPrecond: true,
+});
+
+/** Options of {@link scaleByLbfgs}. */
+export interface LbfgsOptions extends OptionsOf<typeof lbfgsOptions> {}
 
 /** The last parameters and gradients, and the differences of the steps before. */
 export interface LbfgsState extends CountState {
@@ -48,9 +50,8 @@ function inner(a: unknown, b: unknown): Tensor {
 const step = (x: unknown, size: Tensor, y: unknown) => mapTensors((a, b) => add(a, multiply(b, size)), x, y);
 
 /** Multiplies gradients by the inverse of the curvature that the remembered steps show. */
-export function scaleByLbfgs(options: LbfgsOptions = {}): GradientTransformation<LbfgsState> {
-  checkOptions<LbfgsOptions>(options, { memorySize: "integer", scaleInitPrecond: true }, "scaleByLbfgs");
-  const { memorySize = 10, scaleInitPrecond = true } = options;
+export function scaleByLbfgs(options?: LbfgsOptions): GradientTransformation<LbfgsState> {
+  const { memorySize, scaleInitPrecond } = lbfgsOptions.read(options, "scaleByLbfgs");
   if (memorySize < 1) {
     throw new ValueError(`[scaleByLbfgs] memorySize must be an integer of at least 1, got ${memorySize}`);
   }
@@ -143,20 +144,18 @@ function precondition<T>(
   return forth as T;
 }
 
-/** Options of {@link lbfgs}. */
-export interface LbfgsOptimizerOptions extends LbfgsOptions {
+const lbfgsOptimizerOptions = schema({
+  ...lbfgsOptions.fields,
   /** The length of a step along the direction; 1 by default. */
-  readonly learningRate?: LearningRate;
-}
+  learningRate: optional(rate),
+});
+
+/** Options of {@link lbfgs}. */
+export interface LbfgsOptimizerOptions extends OptionsOf<typeof lbfgsOptimizerOptions> {}
 
 /** L-BFGS with steps of a given length (optax's with `linesearch=None`). */
-export function lbfgs(given: LbfgsOptimizerOptions = {}) {
-  checkOptions<LbfgsOptimizerOptions>(
-    given,
-    { learningRate: true, memorySize: true, scaleInitPrecond: true },
-    "lbfgs",
-  );
-  const { learningRate, ...options } = given;
+export function lbfgs(given?: LbfgsOptimizerOptions) {
+  const { learningRate, ...options } = lbfgsOptimizerOptions.read(given, "lbfgs");
   return chain(
     scaleByLbfgs(options),
     learningRate === undefined ? scale(-1) : scaleByLearningRate(learningRate),

@@ -1,8 +1,9 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
 import { isInteger, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import { logSigmoid, logSoftmax, oneHot, softmax } from "../nn/functions.js";
 import { add, divide, logaddexp, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
@@ -45,16 +46,17 @@ export function l2Loss(predictions: TensorLike, targets?: TensorLike): Tensor {
   return multiply(square(errorsOf(predictions, targets, "l2Loss")), 0.5);
 }
 
-/** Options of {@link huberLoss}. */
-export interface HuberOptions {
+const huberOptions = schema({
   /** The error from which on the loss grows only linearly; 1 by default. */
-  readonly delta?: number;
-}
+  delta: 1,
+});
+
+/** Options of {@link huberLoss}. */
+export interface HuberOptions extends OptionsOf<typeof huberOptions> {}
 
 /** {@link l2Loss} for small errors, a straight line for large ones. */
-export function huberLoss(predictions: TensorLike, targets?: TensorLike, options: HuberOptions = {}): Tensor {
-  checkOptions<HuberOptions>(options, { delta: true }, "huberLoss");
-  const { delta = 1 } = options;
+export function huberLoss(predictions: TensorLike, targets?: TensorLike, options?: HuberOptions): Tensor {
+  const { delta } = huberOptions.read(options, "huberLoss");
   const size = abs(errorsOf(predictions, targets, "huberLoss"));
   const small = minimum(size, delta);
   return add(multiply(square(small), 0.5), multiply(subtract(size, small), delta));
@@ -66,28 +68,32 @@ export function logCosh(predictions: TensorLike, targets?: TensorLike): Tensor {
   return subtract(logaddexp(errors, negative(errors)), Math.LN2);
 }
 
-/** Over which dims a loss is taken and which elements count. */
-export interface LossOptions {
+const lossOptions = schema({
   /** The dims of classes or features; the last by default. */
-  readonly dim?: Dims;
+  dim: optional<Dims>("any", -1),
   /** The elements that count; all by default. */
-  readonly where?: TensorLike | undefined;
-}
+  where: optional<TensorLike>("any"),
+});
+
+/** Over which dims a loss is taken and which elements count. */
+export interface LossOptions extends OptionsOf<typeof lossOptions> {}
+
+const cosineLossOptions = schema({
+  ...lossOptions.fields,
+  /** The least squared norm that vectors count with; 0 by default. */
+  epsilon: 0,
+});
 
 /** Options of {@link cosineSimilarity} and {@link cosineDistance}. */
-export interface CosineLossOptions extends LossOptions {
-  /** The least squared norm that vectors count with; 0 by default. */
-  readonly epsilon?: number;
-}
+export interface CosineLossOptions extends OptionsOf<typeof cosineLossOptions> {}
 
 /** The cosine of the angle between vectors. */
 export function cosineSimilarity(
   predictions: TensorLike,
   targets: TensorLike,
-  options: CosineLossOptions = {},
+  options?: CosineLossOptions,
 ): Tensor {
-  checkOptions<CosineLossOptions>(options, { epsilon: true, dim: true, where: true }, "cosineSimilarity");
-  const { epsilon = 0, dim = -1, where: mask } = options;
+  const { epsilon, dim, where: mask } = cosineLossOptions.read(options, "cosineSimilarity");
   const unit = (x: Tensor) =>
     divide(x, sqrt(maximum(sum(square(x), dim, { keepdims: true, where: mask }), epsilon)));
   const given = asTensor(predictions, "cosineSimilarity");
@@ -101,8 +107,8 @@ export function cosineDistance(
   targets: TensorLike,
   options: CosineLossOptions = {},
 ): Tensor {
-  checkOptions<CosineLossOptions>(options, { epsilon: true, dim: true, where: true }, "cosineDistance");
-  return subtract(1, cosineSimilarity(predictions, targets, options));
+  const given = cosineLossOptions.read(options, "cosineDistance");
+  return subtract(1, cosineSimilarity(predictions, targets, given));
 }
 
 /** The binary cross-entropy of each logit: labels are 0 or 1, or probabilities. */
@@ -112,18 +118,19 @@ export function sigmoidBinaryCrossEntropy(logits: TensorLike, labels: TensorLike
   return subtract(multiply(negative(y), logSigmoid(x)), multiply(subtract(1, y), logSigmoid(negative(x))));
 }
 
-/** Options of {@link sigmoidFocalLoss}. */
-export interface FocalOptions {
+const focalOptions = schema({
   /** The weight of positive examples; those of both kinds are 1 by default. */
-  readonly alpha?: number;
+  alpha: optional("number"),
   /** How strongly easy examples are played down; 2 by default. */
-  readonly gamma?: number;
-}
+  gamma: 2,
+});
+
+/** Options of {@link sigmoidFocalLoss}. */
+export interface FocalOptions extends OptionsOf<typeof focalOptions> {}
 
 /** {@link sigmoidBinaryCrossEntropy} with easy examples played down. */
-export function sigmoidFocalLoss(logits: TensorLike, labels: TensorLike, options: FocalOptions = {}): Tensor {
-  checkOptions<FocalOptions>(options, { alpha: true, gamma: true }, "sigmoidFocalLoss");
-  const { alpha, gamma = 2 } = options;
+export function sigmoidFocalLoss(logits: TensorLike, labels: TensorLike, options?: FocalOptions): Tensor {
+  const { alpha, gamma } = focalOptions.read(options, "sigmoidFocalLoss");
   const x = asTensor(logits, "sigmoidFocalLoss");
   const y = astype(labels, x.dtype);
   const wrong = logsumexp(stack([logSigmoid(x), logSigmoid(negative(x))], -1), -1, {
@@ -165,13 +172,8 @@ function spreadMask(mask: TensorLike | undefined, x: Tensor, dim: Dims): TensorL
 }
 
 /** The cross-entropy of the softmax of logits with a distribution over the classes. */
-export function softmaxCrossEntropy(
-  logits: TensorLike,
-  labels: TensorLike,
-  options: LossOptions = {},
-): Tensor {
-  checkOptions<LossOptions>(options, { dim: true, where: true }, "softmaxCrossEntropy");
-  const { dim = -1, where: given } = options;
+export function softmaxCrossEntropy(logits: TensorLike, labels: TensorLike, options?: LossOptions): Tensor {
+  const { dim, where: given } = lossOptions.read(options, "softmaxCrossEntropy");
   const x = asTensor(logits, "softmaxCrossEntropy");
   const mask = spreadMask(given, x, dim);
   const logProbs = logSoftmax(x, dim, { where: mask });
@@ -196,10 +198,9 @@ export function safeSoftmaxCrossEntropy(logits: TensorLike, labels: TensorLike):
 export function softmaxCrossEntropyWithIntegerLabels(
   logits: TensorLike,
   labels: TensorLike,
-  options: LossOptions = {},
+  options?: LossOptions,
 ): Tensor {
-  checkOptions<LossOptions>(options, { dim: true, where: true }, "softmaxCrossEntropyWithIntegerLabels");
-  const { dim = -1, where: given } = options;
+  const { dim, where: given } = lossOptions.read(options, "softmaxCrossEntropyWithIntegerLabels");
   const x = asTensor(logits, "softmaxCrossEntropyWithIntegerLabels");
   const classes = labels instanceof Tensor ? labels : toTensor(labels, "int32", "labels");
   if (!isInteger(classes.dtype)) {
@@ -234,34 +235,31 @@ function flattenDims(x: Tensor, dims: readonly number[]): Tensor {
   return reshape(transpose(x, [...batch, ...dims]), [...batch.map((d) => x.shape[d] ?? 1), -1]);
 }
 
-/** Options of {@link polyLossCrossEntropy}. */
-export interface PolyLossOptions extends LossOptions {
+const polyLossOptions = schema({
+  ...lossOptions.fields,
   /** The weight of the further term; 2 by default. */
-  readonly epsilon?: number;
-}
+  epsilon: 2,
+});
+
+/** Options of {@link polyLossCrossEntropy}. */
+export interface PolyLossOptions extends OptionsOf<typeof polyLossOptions> {}
 
 /** {@link softmaxCrossEntropy} plus `epsilon` times the probability of the wrong classes. */
 export function polyLossCrossEntropy(
   logits: TensorLike,
   labels: TensorLike,
-  given: PolyLossOptions = {},
+  given?: PolyLossOptions,
 ): Tensor {
-  checkOptions<PolyLossOptions>(given, { epsilon: true, dim: true, where: true }, "polyLossCrossEntropy");
-  const { epsilon = 2, ...options } = given;
+  const { epsilon, ...options } = polyLossOptions.read(given, "polyLossCrossEntropy");
   const x = asTensor(logits, "polyLossCrossEntropy");
-  const { dim = -1, where: mask } = options;
+  const { dim, where: mask } = options;
   const wrong = sum(multiply(labels, subtract(1, softmax(x, dim, { where: mask }))), dim, { where: mask });
   return add(softmaxCrossEntropy(x, labels, options), multiply(wrong, epsilon));
 }
 
 /** The Kullback–Leibler divergence of target probabilities from log predictions. */
-export function klDivergence(
-  logPredictions: TensorLike,
-  targets: TensorLike,
-  options: LossOptions = {},
-): Tensor {
-  checkOptions<LossOptions>(options, { dim: true, where: true }, "klDivergence");
-  const { dim = -1, where: mask } = options;
+export function klDivergence(logPredictions: TensorLike, targets: TensorLike, options?: LossOptions): Tensor {
+  const { dim, where: mask } = lossOptions.read(options, "klDivergence");
   const p = asTensor(targets, "klDivergence");
   const none = equal(p, 0);
   const logs = where(none, 0, log(where(none, 1, p)));
@@ -272,10 +270,9 @@ export function klDivergence(
 export function klDivergenceWithLogTargets(
   logPredictions: TensorLike,
   logTargets: TensorLike,
-  options: LossOptions = {},
+  options?: LossOptions,
 ): Tensor {
-  checkOptions<LossOptions>(options, { dim: true, where: true }, "klDivergenceWithLogTargets");
-  const { dim = -1, where: mask } = options;
+  const { dim, where: mask } = lossOptions.read(options, "klDivergenceWithLogTargets");
   return sum(multiply(exp(logTargets), subtract(logTargets, logPredictions)), dim, { where: mask });
 }
 
@@ -285,8 +282,7 @@ export function generalizedKlDivergence(
   targets: TensorLike,
   options: LossOptions = {},
 ): Tensor {
-  checkOptions<LossOptions>(options, { dim: true, where: true }, "generalizedKlDivergence");
-  const { dim = -1, where: mask } = options;
+  const { dim, where: mask } = lossOptions.read(options, "generalizedKlDivergence");
   const rest = sum(subtract(exp(logPredictions), targets), dim, { where: mask });
   return add(klDivergence(logPredictions, targets, options), rest);
 }
@@ -301,31 +297,28 @@ export function smoothLabels(labels: Tensor, alpha: number, options: { readonly 
   return add(multiply(labels, 1 - alpha), alpha / classes);
 }
 
-/** Options of {@link tripletMarginLoss}. */
-export interface TripletOptions {
+const tripletOptions = schema({
   /** The dim of features; the last by default. */
-  readonly dim?: number;
+  dim: -1,
   /** The degree of the norm; 2 by default. */
-  readonly normDegree?: number;
+  normDegree: 2,
   /** By how much negatives shall be farther away; 1 by default. */
-  readonly margin?: number;
+  margin: 1,
   /** Added to the sums before the root; 1e-6 by default. */
-  readonly eps?: number;
-}
+  eps: 1e-6,
+});
+
+/** Options of {@link tripletMarginLoss}. */
+export interface TripletOptions extends OptionsOf<typeof tripletOptions> {}
 
 /** How much farther than `margin` less the negatives are from the anchors than the positives. */
 export function tripletMarginLoss(
   anchors: TensorLike,
   positives: TensorLike,
   negatives: TensorLike,
-  options: TripletOptions = {},
+  options?: TripletOptions,
 ): Tensor {
-  checkOptions<TripletOptions>(
-    options,
-    { dim: true, normDegree: true, margin: true, eps: true },
-    "tripletMarginLoss",
-  );
-  const { dim = -1, normDegree = 2, margin = 1, eps = 1e-6 } = options;
+  const { dim, normDegree, margin, eps } = tripletOptions.read(options, "tripletMarginLoss");
   const distance = (x: TensorLike) =>
     power(add(sum(power(subtract(anchors, x), normDegree), dim), eps), 1 / normDegree);
   return maximum(add(subtract(distance(positives), distance(negatives)), margin), 0);

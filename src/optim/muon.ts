@@ -1,8 +1,8 @@
 /** Updates of matrices whose singular values are all near one. */
 
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
-import { checkOptions, needOptions } from "../ir/options.js";
+import { type OptionsOf, optional, pick, required, schema } from "../ir/schema.js";
 import { add, divide, multiply } from "../numpy/arithmetic.js";
 import { matmul } from "../numpy/contraction.js";
 import { sqrt, square } from "../numpy/elementwise.js";
@@ -12,9 +12,9 @@ import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { partition } from "./labels.js";
 import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
-import { adamw, decay, type WeightDecayOptions } from "./optimizers.js";
-import { type CountState, scaleByLearningRate } from "./scaling.js";
-import type { LearningRate } from "./schedules.js";
+import { adamw, decay, decayFrom } from "./optimizers.js";
+import { adamOptions, type CountState, scaleByLearningRate } from "./scaling.js";
+import { rate } from "./schedules.js";
 import {
   chain,
   type GradientTransformation,
@@ -26,25 +26,22 @@ import {
 /** The three coefficients of a step of the Newton–Schulz iteration: a·X + b·(XXᵀ)X + c·(XXᵀ)²X. */
 export type NewtonSchulzCoefficients = readonly [number, number, number];
 
-/** Options of {@link orthogonalize}. */
-export interface OrthogonalizeOptions {
+const orthogonalizeOptions = schema({
   /** 3.4445, −4.775, 2.0315 by default, which pull all singular values to about one in five steps. */
-  readonly coefficients?: NewtonSchulzCoefficients;
+  coefficients: optional<NewtonSchulzCoefficients>("numbers", [3.4445, -4.775, 2.0315]),
   /** The number of steps; 5 by default. */
-  readonly steps?: number;
+  steps: 5,
   /** Added to the norm that the matrix is divided by first; 1e-8 by default. */
-  readonly eps?: number;
-}
+  eps: 1e-8,
+});
+
+/** Options of {@link orthogonalize}. */
+export interface OrthogonalizeOptions extends OptionsOf<typeof orthogonalizeOptions> {}
 
 /** The matrix with the same singular vectors whose singular values are near one, by Newton–Schulz steps. */
-export function orthogonalize(x: Tensor, options: OrthogonalizeOptions = {}): Tensor {
+export function orthogonalize(x: Tensor, options?: OrthogonalizeOptions): Tensor {
   needTensor(x, "x", "orthogonalize");
-  checkOptions<OrthogonalizeOptions>(
-    options,
-    { coefficients: true, steps: true, eps: true },
-    "orthogonalize",
-  );
-  const { coefficients = [3.4445, -4.775, 2.0315], steps = 5, eps = 1e-8 } = options;
+  const { coefficients, steps, eps } = orthogonalizeOptions.read(options, "orthogonalize");
   const [rows, columns] = x.shape;
   if (rows === undefined || columns === undefined || x.ndim !== 2) {
     throw new ShapeError(`[orthogonalize] takes a matrix, got shape [${x.shape.join(", ")}]`);
@@ -60,17 +57,20 @@ export function orthogonalize(x: Tensor, options: OrthogonalizeOptions = {}): Te
   return y;
 }
 
-/** Options of {@link scaleByMuon}. */
-export interface ScaleByMuonOptions extends OrthogonalizeOptions {
+const scaleByMuonOptions = schema({
+  ...orthogonalizeOptions.fields,
   /** The decay of the mean of gradients; 0.95 by default. */
-  readonly beta?: number;
+  beta: 0.95,
   /** Whether to look one step ahead; true by default. */
-  readonly nesterov?: boolean;
+  nesterov: true,
   /** The type in which the mean is kept; that of the parameters by default. */
-  readonly muDtype?: DType;
+  muDtype: optional(dtypeKind),
   /** Whether the size of the mean along the orthogonal direction is kept. */
-  readonly adaptive?: boolean;
-}
+  adaptive: false,
+});
+
+/** Options of {@link scaleByMuon}. */
+export interface ScaleByMuonOptions extends OptionsOf<typeof scaleByMuonOptions> {}
 
 /** Muon's mean of the gradients. */
 export interface MuonState extends CountState {
@@ -78,13 +78,8 @@ export interface MuonState extends CountState {
 }
 
 /** The mean of the gradients of matrices, made orthogonal. */
-export function scaleByMuon(options: ScaleByMuonOptions = {}): GradientTransformation<MuonState> {
-  checkOptions<ScaleByMuonOptions>(
-    options,
-    { beta: true, nesterov: true, muDtype: true, adaptive: true, coefficients: true, steps: true, eps: true },
-    "scaleByMuon",
-  );
-  const { beta = 0.95, nesterov = true, muDtype, adaptive = false, ...newton } = options;
+export function scaleByMuon(options?: ScaleByMuonOptions): GradientTransformation<MuonState> {
+  const { beta, nesterov, muDtype, adaptive, ...newton } = scaleByMuonOptions.read(options, "scaleByMuon");
   return transformation<MuonState>(
     "scaleByMuon",
     { mu: "tree", count: "tensor" },
@@ -108,51 +103,35 @@ export function scaleByMuon(options: ScaleByMuonOptions = {}): GradientTransform
   );
 }
 
-/** Options of {@link muon}. */
-export interface MuonOptions extends ScaleByMuonOptions, WeightDecayOptions {
-  readonly learningRate: LearningRate;
+const muonAdamOptions = schema({
+  ...pick(adamOptions.fields, "b1", "b2", "epsRoot"),
+  /** That of the matrices by default. */
+  learningRate: optional(rate),
+  weightDecay: 0,
+});
+
+const muonOptions = schema({
+  ...scaleByMuonOptions.fields,
+  ...decayFrom(0),
+  learningRate: required(rate),
   /** Gives updates of every matrix this root mean square instead of one for wide matrices. */
-  readonly consistentRms?: number;
+  consistentRms: optional("number"),
   /** Constants of AdamW for everything that is not a matrix. */
-  readonly adam?: {
-    readonly learningRate?: LearningRate;
-    readonly b1?: number;
-    readonly b2?: number;
-    readonly epsRoot?: number;
-    readonly weightDecay?: number;
-  };
-}
+  adam: optional<OptionsOf<typeof muonAdamOptions>>("any"),
+});
+
+/** Options of {@link muon}. */
+export interface MuonOptions extends OptionsOf<typeof muonOptions> {}
 
 /** Muon for matrices, AdamW (with Nesterov's look ahead) for all other parameters; no weights decay by default. */
 export function muon(given: MuonOptions) {
-  needOptions<MuonOptions>(
+  const { learningRate, weightDecay, mask, consistentRms, adam, ...options } = muonOptions.read(
     given,
-    {
-      learningRate: true,
-      consistentRms: true,
-      adam: true,
-      beta: true,
-      nesterov: true,
-      muDtype: true,
-      adaptive: true,
-      coefficients: true,
-      steps: true,
-      eps: true,
-      weightDecay: true,
-      mask: true,
-    },
     "muon",
   );
-  const { learningRate, weightDecay = 0, mask, consistentRms, adam = {}, ...options } = given;
-  const { eps = 1e-8, nesterov = true, muDtype } = options;
-  const others = adamw({
-    weightDecay: 0,
-    learningRate,
-    ...adam,
-    eps,
-    nesterov,
-    ...(muDtype === undefined ? {} : { muDtype }),
-  });
+  const { eps, nesterov, muDtype } = options;
+  const { learningRate: adamRate = learningRate, ...moments } = muonAdamOptions.read(adam, "muon");
+  const others = adamw({ ...moments, learningRate: adamRate, eps, nesterov, muDtype });
   const matrices = chain(
     scaleByMuon(options),
     stateless((updates) => mapTensors((u) => multiply(u, shapeFactor(u, consistentRms)), updates)),

@@ -1,77 +1,85 @@
-import type { DType } from "../ir/dtype.js";
-import { needOptions } from "../ir/options.js";
+import { dtypeKind } from "../ir/dtype.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { type Mask, masked } from "./masks.js";
 import {
-  type AdamOptions,
-  adamNames,
+  adamOptions,
   addDecayedWeights,
-  type LionOptions,
-  lionNames,
+  lionOptions,
   scaleByAdam,
   scaleByLearningRate,
   scaleByLion,
   trace,
 } from "./scaling.js";
-import type { LearningRate } from "./schedules.js";
+import { type LearningRate, rate } from "./schedules.js";
 import { chain, identity } from "./transformation.js";
 
-/** Options of {@link sgd}. */
-export interface SgdOptions {
-  readonly learningRate: LearningRate;
+const sgdOptions = schema({
+  learningRate: required(rate),
   /** The share of the last direction that is kept; none by default. */
-  readonly momentum?: number;
+  momentum: optional("number"),
   /** Whether momentum looks one step ahead. */
-  readonly nesterov?: boolean;
+  nesterov: false,
   /** The type in which momentum is kept; that of the parameters by default. */
-  readonly accumulatorDtype?: DType;
-}
+  accumulatorDtype: optional(dtypeKind),
+});
 
-const sgdNames = { learningRate: true, momentum: true, nesterov: true, accumulatorDtype: true } as const;
+/** Options of {@link sgd}. */
+export interface SgdOptions extends OptionsOf<typeof sgdOptions> {}
 
 /** Steps against the gradient, with momentum if wanted. */
 export function sgd(options: SgdOptions) {
-  needOptions<SgdOptions>(options, sgdNames, "sgd");
-  const { learningRate, momentum, nesterov = false, accumulatorDtype } = options;
-  const extra = accumulatorDtype === undefined ? {} : { dtype: accumulatorDtype };
+  const { learningRate, momentum, nesterov, accumulatorDtype } = sgdOptions.read(options, "sgd");
   return chain(
-    momentum === undefined ? identity() : trace({ decay: momentum, nesterov, ...extra }),
+    momentum === undefined ? identity() : trace({ decay: momentum, nesterov, dtype: accumulatorDtype }),
     scaleByLearningRate(learningRate),
   );
 }
 
-/** Options of {@link momentum}. */
-export interface MomentumOptions extends SgdOptions {
+const momentumOptions = schema({
+  ...sgdOptions.fields,
   /** The share of the last direction that is kept; 0.9 by default. */
-  readonly momentum?: number;
-}
+  momentum: 0.9,
+});
+
+/** Options of {@link momentum}. */
+export interface MomentumOptions extends OptionsOf<typeof momentumOptions> {}
 
 /** {@link sgd} with momentum. */
 export function momentum(options: MomentumOptions) {
-  needOptions<MomentumOptions>(options, sgdNames, "momentum");
-  return sgd({ momentum: 0.9, ...options });
+  return sgd(momentumOptions.read(options, "momentum"));
 }
 
+/** The schema of {@link AdamOptimizerOptions}. */
+export const adamOptimizerOptions = schema({
+  ...adamOptions.fields,
+  learningRate: required(rate),
+});
+
 /** Options of {@link adam}. */
-export interface AdamOptimizerOptions extends AdamOptions {
-  readonly learningRate: LearningRate;
-}
+export interface AdamOptimizerOptions extends OptionsOf<typeof adamOptimizerOptions> {}
 
 /** Adam. */
 export function adam(options: AdamOptimizerOptions) {
-  needOptions<AdamOptimizerOptions>(options, { ...adamNames, learningRate: true }, "adam");
-  const { learningRate, ...moments } = options;
+  const { learningRate, ...moments } = adamOptimizerOptions.read(options, "adam");
   return chain(scaleByAdam(moments), scaleByLearningRate(learningRate));
 }
 
-/** How strongly weights decay and which. */
-export interface WeightDecayOptions {
+/** The schema of {@link WeightDecayOptions}. */
+export const weightDecayOptions = schema({
   /** The share by which parameters shrink a step, times the learning rate. */
-  readonly weightDecay?: LearningRate;
+  weightDecay: optional(rate),
   /** The parameters that decay; all by default. `decayMask` leaves out norms and biases. */
-  readonly mask?: Mask;
-}
+  mask: optional<Mask>("any"),
+});
 
-const decayNames = { weightDecay: true, mask: true } as const;
+/** How strongly weights decay and which. */
+export interface WeightDecayOptions extends OptionsOf<typeof weightDecayOptions> {}
+
+/** {@link weightDecayOptions} with a default. */
+export const decayFrom = (value: number) => ({
+  ...weightDecayOptions.fields,
+  weightDecay: optional(rate, value),
+});
 
 /** Weight decay of the parameters that a mask names. */
 export function decay(weightDecay: LearningRate, mask: Mask | undefined) {
@@ -79,25 +87,32 @@ export function decay(weightDecay: LearningRate, mask: Mask | undefined) {
   return mask === undefined ? all : masked(all, mask);
 }
 
+/** The schema of {@link AdamwOptions}. */
+export const adamwOptions = schema({
+  ...adamOptimizerOptions.fields,
+  ...decayFrom(1e-4),
+});
+
 /** Options of {@link adamw}. */
-export interface AdamwOptions extends AdamOptimizerOptions, WeightDecayOptions {}
+export interface AdamwOptions extends OptionsOf<typeof adamwOptions> {}
 
 /** Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default. */
 export function adamw(options: AdamwOptions) {
-  needOptions<AdamwOptions>(options, { ...adamNames, ...decayNames, learningRate: true }, "adamw");
-  const { learningRate, weightDecay = 1e-4, mask, ...moments } = options;
+  const { learningRate, weightDecay, mask, ...moments } = adamwOptions.read(options, "adamw");
   return chain(scaleByAdam(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
 
+const lionOptimizerOptions = schema({
+  ...lionOptions.fields,
+  ...decayFrom(1e-3),
+  learningRate: required(rate),
+});
+
 /** Options of {@link lion}. */
-export interface LionOptimizerOptions extends LionOptions, WeightDecayOptions {
-  readonly learningRate: LearningRate;
-}
+export interface LionOptimizerOptions extends OptionsOf<typeof lionOptimizerOptions> {}
 
 /** Lion; `weightDecay` is 1e-3 by default. */
 export function lion(options: LionOptimizerOptions) {
-  const names = { ...lionNames, ...decayNames, learningRate: true } as const;
-  needOptions<LionOptimizerOptions>(options, names, "lion");
-  const { learningRate, weightDecay = 1e-3, mask, ...moments } = options;
+  const { learningRate, weightDecay, mask, ...moments } = lionOptimizerOptions.read(options, "lion");
   return chain(scaleByLion(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }

@@ -2,7 +2,7 @@
 
 import { need } from "../ir/arguments.js";
 import { type DType, isFloat, limits } from "../ir/dtype.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { divide, maximum, minimum, multiply } from "../numpy/arithmetic.js";
 import { array } from "../numpy/creation.js";
 import { astype, isfinite } from "../numpy/elementwise.js";
@@ -87,19 +87,21 @@ export function roundedMaster<T>(params: T, options: MasterState<unknown>): T {
   return mapTensors((p, m) => astype(m, p.dtype), params, master);
 }
 
-/** Options of {@link dynamicLossScale}. */
-export interface LossScaleOptions {
+const lossScaleOptions = schema({
   /** The first scale; 2¹⁵ by default. */
-  readonly initial?: number;
+  initial: 2 ** 15,
   /** The number of good steps after which the scale grows; 2000 by default. */
-  readonly growthInterval?: number;
+  growthInterval: 2000,
   /** What the scale is multiplied by then; 2 by default. */
-  readonly growthFactor?: number;
+  growthFactor: 2,
   /** What the scale is multiplied by after an overflow; ½ by default. */
-  readonly backoffFactor?: number;
+  backoffFactor: 0.5,
   /** The smallest scale; 1 by default. */
-  readonly min?: number;
-}
+  min: 1,
+});
+
+/** Options of {@link dynamicLossScale}. */
+export interface LossScaleOptions extends OptionsOf<typeof lossScaleOptions> {}
 
 /** The state of a loss scale. */
 export interface LossScaleState {
@@ -129,19 +131,11 @@ export interface LossScale {
  * scaling = lossScale.update(scaling, finite);
  * ```
  */
-export function dynamicLossScale(options: LossScaleOptions = {}): LossScale {
-  checkOptions<LossScaleOptions>(
+export function dynamicLossScale(options?: LossScaleOptions): LossScale {
+  const { initial, growthInterval, growthFactor, backoffFactor, min } = lossScaleOptions.read(
     options,
-    { initial: true, growthInterval: true, growthFactor: true, backoffFactor: true, min: true },
     "dynamicLossScale",
   );
-  const {
-    initial = 2 ** 15,
-    growthInterval = 2000,
-    growthFactor = 2,
-    backoffFactor = 0.5,
-    min = 1,
-  } = options;
   return {
     init: () => ({ scale: array(initial, "float32"), goodSteps: zeroCount() }),
     scale: (state, loss) => {

@@ -1,17 +1,14 @@
 /** The parts that optimisers are chained of. */
 
 import { need } from "../ir/arguments.js";
-import { describe } from "../ir/describe.js";
-import type { DType } from "../ir/dtype.js";
-import { ValueError } from "../ir/errors.js";
-import type { OptionNames } from "../ir/options.js";
-import { checkOptions, needOptions } from "../ir/options.js";
+import { dtypeKind } from "../ir/dtype.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, divide, multiply } from "../numpy/arithmetic.js";
 import { astype, negative, sign, sqrt, square } from "../numpy/elementwise.js";
 import { toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
-import type { LearningRate, Schedule } from "./schedules.js";
+import { type LearningRate, rate, type Schedule } from "./schedules.js";
 import {
   type EmptyState,
   type GradientTransformation,
@@ -54,40 +51,26 @@ export function scaleBySchedule(schedule: Schedule): GradientTransformation<Coun
   });
 }
 
-/** Throws unless a value is a number or a schedule of numbers. */
-export function checkRate(rate: LearningRate, caller: string): void {
-  if (typeof rate === "function" || (typeof rate === "number" && Number.isFinite(rate))) return;
-  const what = caller === "scaleByLearningRate" ? "learning rate" : "rate";
-  throw new ValueError(
-    `[${caller}] the ${what} must be a finite number or a schedule, got ${describe(rate)}`,
-  );
-}
-
 /** Multiplies by the negative learning rate, so that the updates point downhill. */
-export function scaleByLearningRate(rate: LearningRate): GradientTransformation<CountState | EmptyState> {
-  checkRate(rate, "scaleByLearningRate");
-  return typeof rate === "number" ? scale(-rate) : scaleBySchedule((count) => negative(rate(count)));
+export function scaleByLearningRate(
+  learningRate: LearningRate,
+): GradientTransformation<CountState | EmptyState> {
+  need(rate, learningRate, "learningRate", "scaleByLearningRate");
+  if (typeof learningRate === "number") return scale(-learningRate);
+  return scaleBySchedule((count) => negative(learningRate(count)));
 }
 
-/** The names of {@link AdamOptions}. */
-export const adamNames: OptionNames<AdamOptions> = {
-  b1: true,
-  b2: true,
-  eps: true,
-  epsRoot: true,
-  muDtype: true,
-  nesterov: true,
-};
+const traceOptions = schema({
+  /** The share of the trace that stays each step. */
+  decay: required("number"),
+  /** Whether to look one step ahead. */
+  nesterov: false,
+  /** The type in which the trace is kept; that of the parameters by default. */
+  dtype: optional(dtypeKind),
+});
 
 /** Options of {@link trace}. */
-export interface TraceOptions {
-  /** The share of the trace that stays each step. */
-  readonly decay: number;
-  /** Whether to look one step ahead. */
-  readonly nesterov?: boolean;
-  /** The type in which the trace is kept; that of the parameters by default. */
-  readonly dtype?: DType;
-}
+export interface TraceOptions extends OptionsOf<typeof traceOptions> {}
 
 /** The decaying sum of the gradients: momentum. */
 export interface TraceState {
@@ -96,8 +79,7 @@ export interface TraceState {
 
 /** Replaces gradients by their decaying sum. */
 export function trace(options: TraceOptions): GradientTransformation<TraceState> {
-  needOptions<TraceOptions>(options, { decay: true, nesterov: true, dtype: true }, "trace");
-  const { decay, nesterov = false, dtype } = options;
+  const { decay, nesterov, dtype } = traceOptions.read(options, "trace");
   return transformation<TraceState>(
     "trace",
     { trace: "tree" },
@@ -113,21 +95,24 @@ export function trace(options: TraceOptions): GradientTransformation<TraceState>
   );
 }
 
-/** Options of {@link scaleByAdam}. */
-export interface AdamOptions {
+/** The schema of {@link AdamOptions}. */
+export const adamOptions = schema({
   /** The decay of the mean of gradients; 0.9 by default. */
-  readonly b1?: number;
+  b1: 0.9,
   /** The decay of the mean of squared gradients; 0.999 by default. */
-  readonly b2?: number;
+  b2: 0.999,
   /** Added outside of the square root; 1e-8 by default. */
-  readonly eps?: number;
+  eps: 1e-8,
   /** Added inside of the square root; 0 by default. */
-  readonly epsRoot?: number;
+  epsRoot: 0,
   /** The type in which the mean is kept; that of the parameters by default. */
-  readonly muDtype?: DType;
+  muDtype: optional(dtypeKind),
   /** Whether to look one step ahead. */
-  readonly nesterov?: boolean;
-}
+  nesterov: false,
+});
+
+/** Options of {@link scaleByAdam}. */
+export interface AdamOptions extends OptionsOf<typeof adamOptions> {}
 
 /** Adam's moments, each a tree like the parameters. */
 export interface AdamState {
@@ -137,13 +122,8 @@ export interface AdamState {
 }
 
 /** Divides the mean of the gradients by the root of the mean of their squares. */
-export function scaleByAdam(options: AdamOptions = {}): GradientTransformation<AdamState> {
-  checkOptions<AdamOptions>(
-    options,
-    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true, nesterov: true },
-    "scaleByAdam",
-  );
-  const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, muDtype, nesterov = false } = options;
+export function scaleByAdam(options?: AdamOptions): GradientTransformation<AdamState> {
+  const { b1, b2, eps, epsRoot, muDtype, nesterov } = adamOptions.read(options, "scaleByAdam");
   return transformation<AdamState>(
     "scaleByAdam",
     { count: "tensor", mu: "tree", nu: "tree" },
@@ -170,18 +150,18 @@ export function scaleByAdam(options: AdamOptions = {}): GradientTransformation<A
   );
 }
 
-/** Options of {@link scaleByLion}. */
-export interface LionOptions {
+/** The schema of {@link LionOptions}. */
+export const lionOptions = schema({
   /** The share of the momentum in the direction of a step; 0.9 by default. */
-  readonly b1?: number;
+  b1: 0.9,
   /** The decay of the momentum; 0.99 by default. */
-  readonly b2?: number;
+  b2: 0.99,
   /** The type in which the momentum is kept; that of the parameters by default. */
-  readonly muDtype?: DType;
-}
+  muDtype: optional(dtypeKind),
+});
 
-/** The names of {@link LionOptions}. */
-export const lionNames: OptionNames<LionOptions> = { b1: true, b2: true, muDtype: true };
+/** Options of {@link scaleByLion}. */
+export interface LionOptions extends OptionsOf<typeof lionOptions> {}
 
 /** Lion's momentum, a tree like the parameters. */
 export interface LionState {
@@ -190,9 +170,8 @@ export interface LionState {
 }
 
 /** Steps of equal size in every direction: the sign of gradient and momentum together. */
-export function scaleByLion(options: LionOptions = {}): GradientTransformation<LionState> {
-  checkOptions<LionOptions>(options, { b1: true, b2: true, muDtype: true }, "scaleByLion");
-  const { b1 = 0.9, b2 = 0.99, muDtype } = options;
+export function scaleByLion(options?: LionOptions): GradientTransformation<LionState> {
+  const { b1, b2, muDtype } = lionOptions.read(options, "scaleByLion");
   return transformation<LionState>(
     "scaleByLion",
     { count: "tensor", mu: "tree" },
@@ -217,7 +196,7 @@ export function addDecayedWeights(
       grads,
       requireParams(params, "addDecayedWeights"),
     );
-  checkRate(weightDecay, "addDecayedWeights");
+  need(rate, weightDecay, "weightDecay", "addDecayedWeights");
   if (typeof weightDecay === "number") return stateless((grads, params) => push(grads, params, weightDecay));
   return counted((grads, count, params) => push(grads, params, weightDecay(count)));
 }

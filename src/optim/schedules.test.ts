@@ -46,9 +46,11 @@ describe("a schedule", () => {
 
   test("refuses numbers of steps that make no sense", () => {
     expect(() => cosine({ from: 1, steps: 0 })).toThrow(
-      "[cosine] numbers of steps must be whole and at least 1",
+      "[cosine] steps must be an integer of at least 1, got 0",
     );
-    expect(() => linear({ from: 1, to: 0, steps: 1.5 })).toThrow("got steps = 1.5");
+    expect(() => linear({ from: 1, to: 0, steps: 1.5 })).toThrow(
+      "steps must be an integer of at least 0, got 1.5",
+    );
     expect(() => warmupCosine({ peak: 1, warmupSteps: 5, steps: 5 })).toThrow("must be more");
     expect(() => join([constant(1)], [1])).toThrow("1 schedules need 0 boundaries, got 1");
   });

@@ -1,9 +1,9 @@
 /** How a number, mostly the learning rate, changes with the steps. */
 
-import { need, needIfGiven } from "../ir/arguments.js";
+import { integerFrom, type Kind, need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
-import { needOptions } from "../ir/options.js";
+import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
 import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { astype, cos, floor } from "../numpy/elementwise.js";
 import { greaterEqual, less, where } from "../numpy/logic.js";
@@ -16,35 +16,39 @@ export type Schedule = (count: TensorLike) => Tensor;
 /** A fixed learning rate, or a schedule of it. */
 export type LearningRate = number | Schedule;
 
+/** The kind of options that are a {@link LearningRate}. */
+export const rate: Kind<LearningRate> = {
+  says: "a finite number or a schedule",
+  is: (value) => typeof value === "function" || Number.isFinite(value),
+};
+
 const float = (count: TensorLike): Tensor =>
   count instanceof Tensor ? astype(count, "float32") : toTensor(count, "float32", "schedule");
 
-function checkSteps(caller: string, steps: Readonly<Record<string, number>>, least: number): void {
-  const wrong = Object.entries(steps).filter(([, n]) => !(Number.isInteger(n) && n >= least));
-  if (wrong.length > 0) {
-    const list = wrong.map(([name, n]) => `${name} = ${describe(n)}`).join(", ");
-    throw new ValueError(`[${caller}] numbers of steps must be whole and at least ${least}, got ${list}`);
-  }
-}
+/** A number of steps. */
+const stepsFrom = (least: number) => required(integerFrom(least));
+
+/** The step at which a change begins. */
+const begin = optional(integerFrom(0), 0);
 
 /** Always the same value. */
 export function constant(value: number): Schedule {
   return () => toTensor(value, "float32", "constant");
 }
 
-/** Options of {@link linear}. */
-export interface LinearOptions {
-  readonly from: number;
-  readonly to: number;
+const linearOptions = schema({
+  from: required("number"),
+  to: required("number"),
   /** The number of steps from the first value to the last; 0 means the first for ever. */
-  readonly steps: number;
-}
+  steps: stepsFrom(0),
+});
+
+/** Options of {@link linear}. */
+export interface LinearOptions extends OptionsOf<typeof linearOptions> {}
 
 /** A straight line from one value to another, which then stays. */
 export function linear(options: LinearOptions): Schedule {
-  needOptions<LinearOptions>(options, { from: true, to: true, steps: true }, "linear");
-  const { from, to, steps } = options;
-  checkSteps("linear", { steps }, 0);
+  const { from, to, steps } = linearOptions.read(options, "linear");
   if (steps === 0) return constant(from);
   return (count) => {
     const done = minimum(maximum(float(count), 0), steps);
@@ -52,21 +56,21 @@ export function linear(options: LinearOptions): Schedule {
   };
 }
 
-/** Options of {@link cosine}. */
-export interface CosineOptions {
-  readonly from: number;
+const cosineOptions = schema({
+  from: required("number"),
   /** The value at the end; 0 by default. */
-  readonly to?: number;
-  readonly steps: number;
+  to: 0,
+  steps: stepsFrom(1),
   /** The power to which the half wave is raised; 1 by default. */
-  readonly exponent?: number;
-}
+  exponent: 1,
+});
+
+/** Options of {@link cosine}. */
+export interface CosineOptions extends OptionsOf<typeof cosineOptions> {}
 
 /** Half a cosine wave from one value down to another, which then stays. */
 export function cosine(options: CosineOptions): Schedule {
-  needOptions<CosineOptions>(options, { from: true, to: true, steps: true, exponent: true }, "cosine");
-  const { from, to = 0, steps, exponent = 1 } = options;
-  checkSteps("cosine", { steps }, 1);
+  const { from, to, steps, exponent } = cosineOptions.read(options, "cosine");
   const alpha = from === 0 ? 0 : to / from;
   return (count) => {
     const share = divide(minimum(float(count), steps), steps);
@@ -76,27 +80,23 @@ export function cosine(options: CosineOptions): Schedule {
   };
 }
 
-/** Options of {@link warmupCosine}. */
-export interface WarmupCosineOptions {
+const warmupCosineOptions = schema({
   /** The value of the first step; 0 by default. */
-  readonly from?: number;
-  readonly peak: number;
+  from: 0,
+  peak: required("number"),
   /** The value at the end; 0 by default. */
-  readonly to?: number;
-  readonly warmupSteps: number;
+  to: 0,
+  warmupSteps: stepsFrom(0),
   /** The number of all steps, those of the warm-up included. */
-  readonly steps: number;
-}
+  steps: stepsFrom(0),
+});
+
+/** Options of {@link warmupCosine}. */
+export interface WarmupCosineOptions extends OptionsOf<typeof warmupCosineOptions> {}
 
 /** A straight line up to the peak, then half a cosine wave down. */
 export function warmupCosine(options: WarmupCosineOptions): Schedule {
-  needOptions<WarmupCosineOptions>(
-    options,
-    { from: true, peak: true, to: true, warmupSteps: true, steps: true },
-    "warmupCosine",
-  );
-  const { from = 0, peak, to = 0, warmupSteps, steps } = options;
-  checkSteps("warmupCosine", { warmupSteps }, 0);
+  const { from, peak, to, warmupSteps, steps } = warmupCosineOptions.read(options, "warmupCosine");
   if (!(steps > warmupSteps)) {
     throw new ValueError(
       `[warmupCosine] the ${steps} steps include the ${warmupSteps} of the warm-up and must be more`,
@@ -108,27 +108,23 @@ export function warmupCosine(options: WarmupCosineOptions): Schedule {
   );
 }
 
-/** Options of {@link wsd}. */
-export interface WsdOptions {
+const wsdOptions = schema({
   /** The value of the first step; 0 by default. */
-  readonly from?: number;
-  readonly peak: number;
+  from: 0,
+  peak: required("number"),
   /** The value at the end; 0 by default. */
-  readonly to?: number;
-  readonly warmupSteps: number;
-  readonly stableSteps: number;
-  readonly decaySteps: number;
-}
+  to: 0,
+  warmupSteps: stepsFrom(0),
+  stableSteps: stepsFrom(0),
+  decaySteps: stepsFrom(0),
+});
+
+/** Options of {@link wsd}. */
+export interface WsdOptions extends OptionsOf<typeof wsdOptions> {}
 
 /** Warm-up, stable, decay: a straight line up, the peak for most of the time, a straight line down. */
 export function wsd(options: WsdOptions): Schedule {
-  needOptions<WsdOptions>(
-    options,
-    { from: true, peak: true, to: true, warmupSteps: true, stableSteps: true, decaySteps: true },
-    "wsd",
-  );
-  const { from = 0, peak, to = 0, warmupSteps, stableSteps, decaySteps } = options;
-  checkSteps("wsd", { warmupSteps, stableSteps, decaySteps }, 0);
+  const { from, peak, to, warmupSteps, stableSteps, decaySteps } = wsdOptions.read(options, "wsd");
   return join(
     [
       linear({ from, to: peak, steps: warmupSteps }),
@@ -157,23 +153,20 @@ export function join(schedules: readonly Schedule[], boundaries: readonly number
     }, first(count));
 }
 
-/** Options of {@link polynomial}. */
-export interface PolynomialOptions extends LinearOptions {
+const polynomialOptions = schema({
+  ...linearOptions.fields,
   /** The power to which the way that is left is raised; 1 is a straight line. */
-  readonly power: number;
+  power: required("number"),
   /** The step at which the change begins; 0 by default. */
-  readonly begin?: number;
-}
+  begin,
+});
+
+/** Options of {@link polynomial}. */
+export interface PolynomialOptions extends OptionsOf<typeof polynomialOptions> {}
 
 /** From one value to another along a power of the steps that are left; it then stays. */
 export function polynomial(options: PolynomialOptions): Schedule {
-  needOptions<PolynomialOptions>(
-    options,
-    { power: true, begin: true, from: true, to: true, steps: true },
-    "polynomial",
-  );
-  const { from, to, power: exponent, steps, begin = 0 } = options;
-  checkSteps("polynomial", { steps, begin }, 0);
+  const { from, to, power: exponent, steps, begin } = polynomialOptions.read(options, "polynomial");
   if (steps === 0) return constant(from);
   return (count) => {
     const done = minimum(maximum(subtract(float(count), begin), 0), steps);
@@ -182,30 +175,25 @@ export function polynomial(options: PolynomialOptions): Schedule {
   };
 }
 
-/** Options of {@link exponential}. */
-export interface ExponentialOptions {
-  readonly from: number;
+const exponentialOptions = schema({
+  from: required("number"),
   /** What the value is multiplied by in `steps` steps. */
-  readonly decayRate: number;
-  readonly steps: number;
+  decayRate: required("number"),
+  steps: stepsFrom(1),
   /** The step at which the decay begins; 0 by default. */
-  readonly begin?: number;
+  begin,
   /** Whether the value changes only every `steps` steps. */
-  readonly staircase?: boolean;
+  staircase: false,
   /** Where the decay ends; nowhere by default. */
-  readonly to?: number;
-}
+  to: optional("number"),
+});
+
+/** Options of {@link exponential}. */
+export interface ExponentialOptions extends OptionsOf<typeof exponentialOptions> {}
 
 /** A value that is multiplied by the same factor again and again. */
 export function exponential(options: ExponentialOptions): Schedule {
-  needOptions<ExponentialOptions>(
-    options,
-    { from: true, decayRate: true, steps: true, begin: true, staircase: true, to: true },
-    "exponential",
-  );
-  const { from, decayRate, steps, begin = 0, staircase = false, to } = options;
-  checkSteps("exponential", { steps }, 1);
-  checkSteps("exponential", { begin }, 0);
+  const { from, decayRate, steps, begin, staircase, to } = exponentialOptions.read(options, "exponential");
   if (!(decayRate > 0)) throw new ValueError(`[exponential] decayRate must be more than 0, got ${decayRate}`);
   return (count) => {
     const done = maximum(subtract(float(count), begin), 0);
@@ -279,33 +267,35 @@ export function piecewiseInterpolate(
   };
 }
 
-/** Options of {@link linearOneCycle} and {@link cosineOneCycle}. */
-export interface OneCycleOptions {
-  readonly steps: number;
-  readonly peak: number;
+const oneCycleOptions = schema({
+  steps: stepsFrom(1),
+  peak: required("number"),
   /** The share of the steps until the peak; 0.3 by default. */
-  readonly start?: number;
+  start: 0.3,
   /** What the peak is divided by at the first step; 25 by default. */
-  readonly divFactor?: number;
+  divFactor: 25,
   /** What the first value is divided by at the last step; 10 000 by default. */
-  readonly finalDivFactor?: number;
-}
+  finalDivFactor: 1e4,
+});
+
+/** Options of {@link linearOneCycle} and {@link cosineOneCycle}. */
+export interface OneCycleOptions extends OptionsOf<typeof oneCycleOptions> {}
+
+const linearOneCycleOptions = schema({
+  ...oneCycleOptions.fields,
+  /** The share of the steps until the first value is reached again; 0.85 by default. */
+  final: 0.85,
+});
 
 /** Options of {@link linearOneCycle}. */
-export interface LinearOneCycleOptions extends OneCycleOptions {
-  /** The share of the steps until the first value is reached again; 0.85 by default. */
-  readonly final?: number;
-}
+export interface LinearOneCycleOptions extends OptionsOf<typeof linearOneCycleOptions> {}
 
 /** Straight lines up to a peak, back, and down to nearly nothing. */
 export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
-  needOptions<LinearOneCycleOptions>(
+  const { steps, peak, start, final, divFactor, finalDivFactor } = linearOneCycleOptions.read(
     options,
-    { final: true, steps: true, peak: true, start: true, divFactor: true, finalDivFactor: true },
     "linearOneCycle",
   );
-  const { steps, peak, start = 0.3, final = 0.85, divFactor = 25, finalDivFactor = 1e4 } = options;
-  checkSteps("linearOneCycle", { steps }, 1);
   return piecewiseInterpolate("linear", peak / divFactor, {
     [Math.trunc(start * steps)]: divFactor,
     [Math.trunc(final * steps)]: 1 / divFactor,
@@ -315,13 +305,7 @@ export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
 
 /** Half a cosine wave up to a peak and one down to nearly nothing. */
 export function cosineOneCycle(options: OneCycleOptions): Schedule {
-  needOptions<OneCycleOptions>(
-    options,
-    { steps: true, peak: true, start: true, divFactor: true, finalDivFactor: true },
-    "cosineOneCycle",
-  );
-  const { steps, peak, start = 0.3, divFactor = 25, finalDivFactor = 1e4 } = options;
-  checkSteps("cosineOneCycle", { steps }, 1);
+  const { steps, peak, start, divFactor, finalDivFactor } = oneCycleOptions.read(options, "cosineOneCycle");
   return piecewiseInterpolate("cosine", peak / divFactor, {
     [Math.trunc(start * steps)]: divFactor,
     [steps]: 1 / (divFactor * finalDivFactor),
@@ -330,48 +314,34 @@ export function cosineOneCycle(options: OneCycleOptions): Schedule {
 
 /** A straight line from `from` to `peak` in the given steps, then `peak`. */
 export function warmupConstant(options: WarmupConstantOptions): Schedule {
-  needOptions<WarmupConstantOptions>(
-    options,
-    { from: true, peak: true, warmupSteps: true },
-    "warmupConstant",
-  );
-  const { from = 0, peak, warmupSteps } = options;
+  const { from, peak, warmupSteps } = warmupConstantOptions.read(options, "warmupConstant");
   return linear({ from, to: peak, steps: warmupSteps });
 }
 
-/** Options of {@link warmupConstant}. */
-export interface WarmupConstantOptions {
+const warmupConstantOptions = schema({
   /** The value of the first step; 0 by default. */
-  readonly from?: number;
-  readonly peak: number;
-  readonly warmupSteps: number;
-}
+  from: 0,
+  peak: required("number"),
+  warmupSteps: stepsFrom(0),
+});
+
+/** Options of {@link warmupConstant}. */
+export interface WarmupConstantOptions extends OptionsOf<typeof warmupConstantOptions> {}
+
+const warmupExponentialOptions = schema({
+  ...omit(exponentialOptions.fields, "from"),
+  /** The value of the first step; 0 by default. */
+  from: 0,
+  peak: required("number"),
+  warmupSteps: stepsFrom(0),
+});
 
 /** Options of {@link warmupExponential}. */
-export interface WarmupExponentialOptions extends Omit<ExponentialOptions, "from"> {
-  /** The value of the first step; 0 by default. */
-  readonly from?: number;
-  readonly peak: number;
-  readonly warmupSteps: number;
-}
+export interface WarmupExponentialOptions extends OptionsOf<typeof warmupExponentialOptions> {}
 
 /** A straight line up to the peak, then {@link exponential} decay. */
 export function warmupExponential(options: WarmupExponentialOptions): Schedule {
-  needOptions<WarmupExponentialOptions>(
-    options,
-    {
-      from: true,
-      peak: true,
-      warmupSteps: true,
-      decayRate: true,
-      steps: true,
-      begin: true,
-      staircase: true,
-      to: true,
-    },
-    "warmupExponential",
-  );
-  const { from = 0, peak, warmupSteps, ...rest } = options;
+  const { from, peak, warmupSteps, ...rest } = warmupExponentialOptions.read(options, "warmupExponential");
   return join(
     [linear({ from, to: peak, steps: warmupSteps }), exponential({ ...rest, from: peak })],
     [warmupSteps],

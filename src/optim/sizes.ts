@@ -1,7 +1,8 @@
 /** Transformations that decide how large a step of each parameter is. */
+
 import { needIfGiven } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
-import { checkOptions, needOptions } from "../ir/options.js";
+import { dtypeKind } from "../ir/dtype.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, clip, divide, multiply, subtract } from "../numpy/arithmetic.js";
 import { full, zeros, zerosLike } from "../numpy/creation.js";
 import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
@@ -20,30 +21,28 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** Options of {@link scaleByNovograd}. */
-export interface NovogradOptions {
+/** The schema of {@link NovogradOptions}. */
+export const novogradOptions = schema({
   /** The decay of the mean of gradients; 0.9 by default. */
-  readonly b1?: number;
+  b1: 0.9,
   /** The decay of the mean of squared norms; 0.25 by default. */
-  readonly b2?: number;
+  b2: 0.25,
   /** Added outside of the square root; 1e-8 by default. */
-  readonly eps?: number;
+  eps: 1e-8,
   /** Added inside of the square root; 0 by default. */
-  readonly epsRoot?: number;
+  epsRoot: 0,
   /** The share by which parameters shrink a step; 0 by default. */
-  readonly weightDecay?: number;
+  weightDecay: 0,
   /** The type in which the mean is kept; that of the parameters by default. */
-  readonly muDtype?: DType;
-}
+  muDtype: optional(dtypeKind),
+});
+
+/** Options of {@link scaleByNovograd}. */
+export interface NovogradOptions extends OptionsOf<typeof novogradOptions> {}
 
 /** Divides each parameter's gradient by its norm's running mean before it is averaged. */
-export function scaleByNovograd(options: NovogradOptions = {}): GradientTransformation<AdamState> {
-  checkOptions<NovogradOptions>(
-    options,
-    { b1: true, b2: true, eps: true, epsRoot: true, weightDecay: true, muDtype: true },
-    "scaleByNovograd",
-  );
-  const { b1 = 0.9, b2 = 0.25, eps = 1e-8, epsRoot = 0, weightDecay = 0, muDtype } = options;
+export function scaleByNovograd(options?: NovogradOptions): GradientTransformation<AdamState> {
+  const { b1, b2, eps, epsRoot, weightDecay, muDtype } = novogradOptions.read(options, "scaleByNovograd");
   return transformation<AdamState>(
     "scaleByNovograd",
     { count: "tensor", mu: "tree", nu: "tree" },
@@ -80,19 +79,22 @@ export function scaleByNovograd(options: NovogradOptions = {}): GradientTransfor
   );
 }
 
-/** Options of {@link scaleByRprop}. */
-export interface RpropOptions {
+/** The schema of {@link RpropOptions}. */
+export const rpropOptions = schema({
   /** The size of the first steps. */
-  readonly learningRate: number;
+  learningRate: required("number"),
   /** What a step shrinks by where the gradient turned; 0.5 by default. */
-  readonly etaMinus?: number;
+  etaMinus: 0.5,
   /** What a step grows by where it did not; 1.2 by default. */
-  readonly etaPlus?: number;
+  etaPlus: 1.2,
   /** The smallest step; 1e-6 by default. */
-  readonly minStepSize?: number;
+  minStepSize: 1e-6,
   /** The largest step; 50 by default. */
-  readonly maxStepSize?: number;
-}
+  maxStepSize: 50,
+});
+
+/** Options of {@link scaleByRprop}. */
+export interface RpropOptions extends OptionsOf<typeof rpropOptions> {}
 
 /** The size of every step and the last one. */
 export interface RpropState {
@@ -102,12 +104,10 @@ export interface RpropState {
 
 /** Steps whose sizes follow only the signs of the gradients. */
 export function scaleByRprop(options: RpropOptions): GradientTransformation<RpropState> {
-  needOptions<RpropOptions>(
+  const { learningRate, etaMinus, etaPlus, minStepSize, maxStepSize } = rpropOptions.read(
     options,
-    { learningRate: true, etaMinus: true, etaPlus: true, minStepSize: true, maxStepSize: true },
     "scaleByRprop",
   );
-  const { learningRate, etaMinus = 0.5, etaPlus = 1.2, minStepSize = 1e-6, maxStepSize = 50 } = options;
   return transformation<RpropState>(
     "scaleByRprop",
     { stepSizes: "tree", last: "tree" },
@@ -142,24 +142,21 @@ export function scaleBySign(): GradientTransformation<EmptyState> {
   return stateless((grads) => mapTensors(sign, grads));
 }
 
-/** Options of {@link scaleByTrustRatio}. */
-export interface TrustRatioOptions {
+const trustRatioOptions = schema({
   /** The least norm that parameters and updates count with; 0 by default. */
-  readonly minNorm?: number;
+  minNorm: 0,
   /** The factor of the ratio; 1 by default. */
-  readonly trustCoefficient?: number;
+  trustCoefficient: 1,
   /** Added to the norm of the update; 0 by default. */
-  readonly eps?: number;
-}
+  eps: 0,
+});
+
+/** Options of {@link scaleByTrustRatio}. */
+export interface TrustRatioOptions extends OptionsOf<typeof trustRatioOptions> {}
 
 /** Gives the update of each parameter a norm in proportion to the parameter's. */
-export function scaleByTrustRatio(options: TrustRatioOptions = {}): GradientTransformation<EmptyState> {
-  checkOptions<TrustRatioOptions>(
-    options,
-    { minNorm: true, trustCoefficient: true, eps: true },
-    "scaleByTrustRatio",
-  );
-  const { minNorm = 0, trustCoefficient = 1, eps = 0 } = options;
+export function scaleByTrustRatio(options?: TrustRatioOptions): GradientTransformation<EmptyState> {
+  const { minNorm, trustCoefficient, eps } = trustRatioOptions.read(options, "scaleByTrustRatio");
   return stateless((grads, params) =>
     mapWholes(
       (whole, g, p) => {

@@ -2,9 +2,9 @@
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
-import { checkOptions, needOptions } from "../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, mod, multiply, subtract } from "../numpy/arithmetic.js";
 import { astype } from "../numpy/elementwise.js";
 import { equal, notEqual, where } from "../numpy/logic.js";
@@ -12,8 +12,8 @@ import { needTensor, toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { checkCount, select } from "./accumulate.js";
 import { blend, keptIn, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
-import { type CountState, checkRate } from "./scaling.js";
-import type { LearningRate, Schedule } from "./schedules.js";
+import type { CountState } from "./scaling.js";
+import { type LearningRate, rate, type Schedule } from "./schedules.js";
 import {
   type GradientTransformation,
   mapTensors,
@@ -22,13 +22,15 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** Options of {@link ema}. */
-export interface EmaOptions {
+const emaOptions = schema({
   /** Whether the mean is freed of the zero it begins at; true by default. */
-  readonly debias?: boolean;
+  debias: true,
   /** The type in which the mean is kept; that of the updates by default. */
-  readonly accumulatorDtype?: DType;
-}
+  accumulatorDtype: optional(dtypeKind),
+});
+
+/** Options of {@link ema}. */
+export interface EmaOptions extends OptionsOf<typeof emaOptions> {}
 
 /** The running mean of what passed. */
 export interface EmaState extends CountState {
@@ -36,10 +38,9 @@ export interface EmaState extends CountState {
 }
 
 /** Replaces gradients (or whatever passes) by their running mean. */
-export function ema(decay: number, options: EmaOptions = {}): GradientTransformation<EmaState> {
+export function ema(decay: number, options?: EmaOptions): GradientTransformation<EmaState> {
   need("number", decay, "decay", "ema");
-  checkOptions<EmaOptions>(options, { debias: true, accumulatorDtype: true }, "ema");
-  const { debias = true, accumulatorDtype } = options;
+  const { debias, accumulatorDtype } = emaOptions.read(options, "ema");
   return transformation<EmaState>(
     "ema",
     { ema: "tree", count: "tensor" },
@@ -66,15 +67,17 @@ export function lookaheadParams<P>(params: P): LookaheadParams<P> {
   return { fast: params, slow: params };
 }
 
-/** Options of {@link lookahead}. */
-export interface LookaheadOptions {
+const lookaheadOptions = schema({
   /** After how many fast steps the slow parameters follow. */
-  readonly syncPeriod: number;
+  syncPeriod: required("number"),
   /** How far they follow: the share of the way. */
-  readonly slowStepSize: number;
+  slowStepSize: required("number"),
   /** Whether the fast optimiser begins anew then. */
-  readonly resetState?: boolean;
-}
+  resetState: false,
+});
+
+/** Options of {@link lookahead}. */
+export interface LookaheadOptions extends OptionsOf<typeof lookaheadOptions> {}
 
 /** The state of {@link lookahead}. */
 export interface LookaheadState<S> {
@@ -91,12 +94,7 @@ export function lookahead<S>(
   options: LookaheadOptions,
 ): GradientTransformation<LookaheadState<S>> {
   needTransformation(inner, "lookahead");
-  needOptions<LookaheadOptions>(
-    options,
-    { syncPeriod: true, slowStepSize: true, resetState: true },
-    "lookahead",
-  );
-  const { syncPeriod, slowStepSize, resetState = false } = options;
+  const { syncPeriod, slowStepSize, resetState } = lookaheadOptions.read(options, "lookahead");
   checkCount(syncPeriod, "lookahead", "syncPeriod");
   return transformation<LookaheadState<S>>(
     "lookahead",
@@ -165,7 +163,7 @@ export function injectHyperparams<H extends string, S>(
     needTransformation(made, "injectHyperparams");
     return made;
   };
-  for (const value of Object.values<LearningRate>(hyperparams)) checkRate(value, "injectHyperparams");
+  for (const [name, value] of Object.entries(hyperparams)) need(rate, value, name, "injectHyperparams");
   const at = (value: LearningRate, count: Tensor) =>
     typeof value === "number" ? toTensor(value, "float32", "injectHyperparams") : value(count);
   return transformation<InjectState<H, S>>(

@@ -1,0 +1,100 @@
+import { describe, expect, expectTypeOf, test } from "vitest";
+import { integerFrom, oneOf } from "./arguments.js";
+import { type OptionsOf, omit, optional, pick, required, type Schema, schema } from "./schema.js";
+
+const rider = schema({
+  name: required("string"),
+  age: required(integerFrom(1)),
+  bikes: optional("strings"),
+  gear: optional(oneOf("low", "high"), "low"),
+  speed: 20,
+  helmet: true,
+});
+class Wheel {
+  readonly size = 3;
+}
+const given = { name: "Ada", age: 36 };
+const read = (options: unknown) => rider.read(options, "ride");
+
+describe("reading options", () => {
+  test("fills in defaults", () => {
+    expect(read(given)).toEqual({
+      name: "Ada",
+      age: 36,
+      bikes: undefined,
+      gear: "low",
+      speed: 20,
+      helmet: true,
+    });
+    expect(read({ ...given, speed: 0, helmet: false, bikes: ["city"] })).toMatchObject({
+      speed: 0,
+      helmet: false,
+      bikes: ["city"],
+    });
+  });
+
+  test("takes undefined for an option that is not given", () => {
+    expect(read({ ...given, speed: undefined, gear: undefined })).toMatchObject({ speed: 20, gear: "low" });
+  });
+
+  test("reads options that an object inherits", () => {
+    expect(read(Object.assign(Object.create({ speed: 3 }), given))).toMatchObject({ speed: 3 });
+  });
+
+  test("gives calls without options the same frozen object", () => {
+    const plain = schema({ speed: 20 });
+    expect(plain.read(undefined, "ride")).toBe(plain.read(undefined, "ride"));
+    expect(Object.isFrozen(plain.read(undefined, "ride"))).toBe(true);
+    expect(plain.read({}, "ride")).toEqual({ speed: 20 });
+  });
+
+  test.each([
+    ["an unknown name", { ...given, spede: 3 }, /unknown option "spede": .*helmet; did you mean speed\?/],
+    ["several unknown names", { ...given, x: 1, y: 2 }, /unknown option "x", "y": the options are name, age/],
+    ["a name of every object", { ...given, toString: 3 }, /unknown option "toString"/],
+    ["a missing option", { name: "Ada" }, "[ride] age must be an integer of at least 1, got undefined"],
+    ["a number below the least", { ...given, age: 0 }, "[ride] age must be an integer of at least 1, got 0"],
+    ["a fraction", { ...given, age: 1.5 }, "[ride] age must be an integer of at least 1, got 1.5"],
+    ["another kind than the default", { ...given, helmet: 1 }, "[ride] helmet must be true or false, got 1"],
+    ["not a number", { ...given, speed: Number.NaN }, "[ride] speed must be a number, got NaN"],
+    ["an unknown word", { ...given, gear: "top" }, '[ride] gear must be "low" or "high", got "top"'],
+    ["null", null, /the options must be an object of name, age, .*, got null/],
+    ["an array", [given], /the options must be an object of .*, got a list of 1/],
+    ["nothing, where options are required", undefined, /the options must be an object of .*, got undefined/],
+    ["an instance of a class", new Wheel(), /the options must be an object of .*, got a Wheel/],
+  ])("refuses %s", (_, options, message) => {
+    expect(() => read(options)).toThrow(message);
+  });
+
+  test("knows the fields of other schemas", () => {
+    const racer = schema({ ...omit(rider.fields, "age", "bikes"), speed: 40, team: optional("string") });
+    expect(racer.read({ name: "Ada" }, "race")).toMatchObject({ speed: 40, team: undefined });
+    expect(() => racer.read(given, "race")).toThrow(/unknown option "age"/);
+    expect(schema(pick(rider.fields, "speed", "helmet")).read({}, "rest")).toEqual({
+      speed: 20,
+      helmet: true,
+    });
+  });
+});
+
+describe("the types of options", () => {
+  test("follow from the schema", () => {
+    expectTypeOf<OptionsOf<typeof rider>>().branded.toEqualTypeOf<{
+      readonly name: string;
+      readonly age: number;
+      readonly bikes?: readonly string[] | undefined;
+      readonly gear?: "low" | "high" | undefined;
+      readonly speed?: number | undefined;
+      readonly helmet?: boolean | undefined;
+    }>();
+    expectTypeOf<ReturnType<(typeof rider)["read"]>>().branded.toEqualTypeOf<{
+      readonly name: string;
+      readonly age: number;
+      readonly bikes: readonly string[] | undefined;
+      readonly gear: "low" | "high";
+      readonly speed: number;
+      readonly helmet: boolean;
+    }>();
+    expectTypeOf(rider).toExtend<Schema>();
+  });
+});
