@@ -7,7 +7,13 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { explainMemory, explainProgram } from "../src/compiler/explain.js";
-import { ThreadsEngine } from "../src/engines/threads/engine.js";
+import type { CompiledProgram } from "../src/compiler/steps.js";
+import { WorkersEngine } from "../src/engines/workers/workersEngine.js";
+
+/** Where the engine loads every program that it has compiled. */
+interface Loading {
+  loadAt(compiled: CompiledProgram, ...rest: unknown[]): unknown;
+}
 
 const [file = ""] = process.argv.slice(2);
 if (!existsSync(file)) {
@@ -16,9 +22,10 @@ if (!existsSync(file)) {
   );
   process.exit(2);
 }
-const { load } = ThreadsEngine.prototype;
-ThreadsEngine.prototype.load = function (compiled, options) {
+const prototype = WorkersEngine.prototype as unknown as Loading;
+const { loadAt } = prototype;
+prototype.loadAt = function (compiled, ...rest) {
   console.log(`\n${explainProgram(compiled)}\n${explainMemory(compiled)}\n`);
-  return load.call(this, compiled, options);
+  return loadAt.call(this, compiled, ...rest);
 };
 await import(pathToFileURL(resolve(file)).href);

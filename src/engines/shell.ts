@@ -4,7 +4,7 @@ import { DisposedError, ValueError } from "../ir/errors.js";
 import { newCounter } from "../ir/identity.js";
 import { axesSize, formatMesh } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
-import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
+import { at, formatType, range, sameType, type TensorType } from "../ir/shape.js";
 import { verify } from "../ir/verify.js";
 import { checkHostData } from "./checks.js";
 
@@ -208,7 +208,10 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
     if (this.isAddressable(device)) return;
     const { numDevices, process } = this;
     if (process.count > 1 && device >= 0 && device < numDevices) {
-      throw new ValueError(`[${caller}] device ${device} belongs to another process than ${process.index}`);
+      const here = range(numDevices).filter((one) => this.isAddressable(one));
+      throw new ValueError(
+        `[${caller}] device ${device} is not in process ${process.index}, which has ${here.at(0)} … ${here.at(-1)} of ${numDevices}`,
+      );
     }
     throw noDevice(device, numDevices, caller);
   }

@@ -237,7 +237,9 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
     const [row = []] = executable.execute([[x]]);
     expect(row).toHaveLength(1);
     expect(await own.download(at(row, 0))).toEqual(values(1, 2, 3));
-    expect(() => own.upload(type, values(1, 2, 3), 1)).toThrow("device 1 belongs to another process than 0");
+    expect(() => own.upload(type, values(1, 2, 3), 1)).toThrow(
+      "device 1 is not in process 0, which has 0 … 0 of 2",
+    );
     const elsewhere = { mesh: single, devices: [1], name: "other" };
     expect(() => own.compile(both, elsewhere)).toThrow("process 0 of 2 holds none of the devices 1");
     expect(() => own.compile(both, { ...elsewhere, devices: [2] })).toThrow("use 0 … 1");

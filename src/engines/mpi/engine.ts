@@ -1,19 +1,19 @@
 import { randomUUID } from "node:crypto";
 import { availableParallelism } from "node:os";
-import type { CompiledProgram } from "../../compiler/steps.js";
 import type { HostData } from "../../ir/dtype.js";
-import type { CompileOptions, DeviceBuffer, DevicePlace, Engine, Executable } from "../../ir/engine.js";
-import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
+import type { CompileOptions, DevicePlace, Engine } from "../../ir/engine.js";
+import type { EngineInfo } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
-import { at, range, type TensorType } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
 import { version } from "../../ir/version.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
+import type { ThreadsBuffer } from "../memory/buffers.js";
 import type { GemmKind } from "../products/gemmChoice.js";
 import type { DeviceLocations } from "../protocol/locations.js";
-import { checkMeshDevices } from "../shell.js";
-import { ThreadsEngine } from "../threads/engine.js";
+import type { LoadedProgram } from "../shell.js";
+import { type LocalDevices, WorkersEngine } from "../workers/workersEngine.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { shareCores } from "./cores.js";
@@ -33,7 +33,7 @@ export interface MpiEngineOptions {
   readonly memoryBytes?: number;
   /** For how long a device may go without a new step before it counts as failed; 120 000 ms. */
   readonly deadlineMs?: number;
-  /** Who multiplies matrices; see the threads engine. */
+  /** Which implementation multiplies matrices; see the threads engine. */
   readonly gemm?: GemmKind;
   /**
    * Who adds up tensors of several processes: the devices, in the order of the mesh, so that sums have the bits that
@@ -90,18 +90,21 @@ export function createMpiEngine(options: MpiEngineOptions = {}): MpiEngine {
   return new MpiEngine(options);
 }
 
+/** What this process knows of the job that it is part of. */
+interface Job {
+  readonly world: World;
+  readonly greetings: readonly Greeting[];
+  /** How many devices each process has. */
+  readonly numLocal: number;
+}
+
 /** The engine of several processes; see {@link createMpiEngine}. */
-export class MpiEngine implements Engine {
+export class MpiEngine extends WorkersEngine {
   readonly name = "mpi";
-  readonly numDevices: number;
-  readonly process: Engine["process"];
-  readonly tracer: Tracer;
+  override readonly process: Engine["process"];
   private readonly world: World;
-  private readonly local: ThreadsEngine;
   private readonly numLocal: number;
-  private readonly first: number;
   private readonly greetings: readonly Greeting[];
-  private readonly numCores: number;
   private readonly agreement: Agreement;
   /** What this process runs together with others, by the number of the program. */
   private readonly agreed = new Map<number, FlightAgreement>();
@@ -115,118 +118,72 @@ export class MpiEngine implements Engine {
 
   /** @internal */
   constructor(options: MpiEngineOptions) {
-    const world = World.join();
-    this.world = world;
+    const job = joinJob(options);
+    const { world, numLocal, greetings } = job;
     const { rank, size } = world;
+    const links = world.newLinks();
+    super(numLocal * size, localDevices(job, options, links), options);
+    this.world = world;
     this.process = { index: rank, count: size };
-    this.numLocal = chooseLocal(options.numDevices ?? size, size);
-    this.numDevices = this.numLocal * size;
-    this.first = rank * this.numLocal;
-    this.greetings = this.greet(options);
-    const neighbours = range(size).filter((r) => this.hostOf(r) === this.hostOf(rank));
-    const cores = shareCores(neighbours.map((r) => at(this.greetings, r).cpus));
-    this.numCores = cores[neighbours.indexOf(rank)] ?? availableParallelism();
-    this.links = world.newLinks();
-    this.local = new ThreadsEngine(
-      { ...options, numDevices: this.numLocal },
-      {},
-      {
-        code: workerCode(),
-        extra: this.links,
-        firstDevice: this.first,
-        numCores: this.numCores,
-        memoryShare: 1 / neighbours.length,
-        planStaging: planExchanges,
-      },
-    );
-    this.tracer = this.local.tracer;
+    this.numLocal = numLocal;
+    this.greetings = greetings;
+    this.links = links;
     this.communicators =
-      options.reduction === "fast" ? new Communicators(world, () => this.local.look()) : undefined;
+      options.reduction === "fast" ? new Communicators(world, () => this.answerCalls()) : undefined;
     this.flights = new FlightFiles((reason) => this.flightRecording(reason), rank);
     this.forget = world.whenItFails(() => this.failureReport.warn(this.flights.lastReason));
-    const hosts = this.greetings.map(({ host }) => host);
+    const hosts = greetings.map(({ host }) => host);
     this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEADLINE_MS) + GRACE_MS);
     const record = (reason: string) => this.flightRecording(reason);
     this.failureReport = new FailureReport(world, record, (reason) => this.flights.write(reason), hosts);
   }
 
-  isAddressable(device: number): boolean {
-    return Number.isInteger(device) && device >= this.first && device < this.first + this.numLocal;
-  }
-
-  compile(program: Program, options: CompileOptions): Executable {
-    checkMeshDevices(options, this.numDevices);
-    const locations = this.seatsOf(options);
-    const { processes, process } = locations;
+  /** A program of several processes is compared with theirs when it is first run. */
+  protected override prepare(program: Program, options: CompileOptions): LoadedProgram<ThreadsBuffer> {
+    const locations = this.locate(options);
     const channels = this.communicators?.for(program, options, locations);
-    const executable = this.local.compileAt(
-      program,
-      options,
-      channels ? { ...locations, channels } : locations,
-    );
-    const together = [...new Set(processes)].sort((a, b) => a - b);
-    if (together.length === 1 || !together.includes(process)) return executable;
+    const loaded = this.prepareAt(program, options, channels ? { ...locations, channels } : locations);
+    const together = [...new Set(locations.processes)].sort((a, b) => a - b);
+    if (together.length === 1 || !together.includes(locations.process)) return loaded;
     let unconfirmed: Program | undefined = program;
     return {
-      execute: (inputs) => {
+      start: (inputs) => {
         if (unconfirmed) {
-          this.agreed.set(executable.loaded.id, this.agreement.propose(unconfirmed, options, together));
+          this.agreed.set(loaded.id, this.agreement.propose(unconfirmed, options, together));
         }
         unconfirmed = undefined;
-        return executable.execute(inputs);
+        return loaded.start(inputs);
       },
       release: () => {
-        this.agreed.delete(executable.loaded.id);
-        executable.release();
+        this.agreed.delete(loaded.id);
+        loaded.release();
       },
     };
   }
 
-  /** @internal Loads a step list that was compiled before, as all its processes do. */
-  load(compiled: CompiledProgram, options: CompileOptions): Executable {
-    return this.local.load(compiled, options, this.seatsOf(options));
+  protected override read(buffer: ThreadsBuffer): Promise<HostData> {
+    return this.explained(super.read(buffer));
   }
 
-  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    return this.local.upload(type, data, this.own(device, "upload"));
+  protected override written(buffer: ThreadsBuffer): Promise<void> {
+    return this.explained(super.written(buffer));
   }
 
-  download(buffer: DeviceBuffer): Promise<HostData> {
-    return this.explained(this.local.download(buffer));
+  protected override view(buffer: ThreadsBuffer): HostData | undefined {
+    return this.agreement.isSettled ? super.view(buffer) : undefined;
   }
 
-  ready(buffer: DeviceBuffer): Promise<void> {
-    return this.explained(this.local.ready(buffer));
-  }
-
-  peek(buffer: DeviceBuffer): HostData | undefined {
-    return this.agreement.isSettled ? this.local.peek(buffer) : undefined;
-  }
-
-  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
-    return this.local.transfer(buffer, this.own(device, "transfer"));
-  }
-
-  release(buffer: DeviceBuffer): void {
-    this.local.release(buffer);
-  }
-
-  async close(): Promise<void> {
-    const isWell = this.isOpen;
+  protected override async end(): Promise<void> {
+    const { failure } = this;
     this.forget();
     this.flights.close();
     this.failureReport.close();
     this.agreement.close();
-    await this.local.close();
+    await super.end();
     // After a failure messages may still be under way; they end with the process.
-    if (!isWell || !this.world.mpi.isRunning) return;
+    if (failure || !this.world.mpi.isRunning) return;
     this.communicators?.close();
     this.world.mpi.freeCommunicator(this.links.comm);
-  }
-
-  /** Whether the engine still runs programs: it was not closed and none of this process's devices failed. */
-  get isOpen(): boolean {
-    return this.local.isOpen;
   }
 
   /** Which process and host a device belongs to. */
@@ -247,9 +204,9 @@ export class MpiEngine implements Engine {
 
   /** What the engine runs on. */
   info(): MpiEngineInfo {
-    const { gemm, gemmShareOfPeak, memoryBytes } = this.local.info();
+    const { gemm, gemmShareOfPeak, memoryBytes, numCores } = this.localInfo();
     return {
-      engine: "mpi",
+      engine: this.name,
       numDevices: this.numDevices,
       mpi: this.world.mpi.version,
       processIndex: this.process.index,
@@ -259,13 +216,8 @@ export class MpiEngine implements Engine {
       memoryBytes,
       gemm,
       gemmShareOfPeak,
-      numCores: this.numCores,
+      numCores,
     };
-  }
-
-  /** How many bytes the buffers and programs of a device take. */
-  memoryUsage(device: number): MemoryUsage {
-    return this.local.memoryUsage(this.own(device, "memoryUsage"));
   }
 
   /** Says in which folder processes write down what their devices did last when one of them fails. */
@@ -274,18 +226,15 @@ export class MpiEngine implements Engine {
   }
 
   /** What the devices of this process did last. */
-  flightRecording(reason: string): FlightRecording {
-    const recording = this.local.flightRecording(reason);
+  override flightRecording(reason: string): FlightRecording {
+    const recording = super.flightRecording(reason);
     return {
       ...recording,
-      engine: this.name,
-      numDevices: this.numDevices,
-      process: { ...recording.process, ...this.process, job: this.job },
+      process: { ...recording.process, job: this.job },
       programs: recording.programs.map((program) => {
         const agreement = this.agreed.get(program.id);
         return agreement ? { ...program, agreement } : program;
       }),
-      devices: recording.devices.map((one) => ({ ...one, device: one.device + this.first })),
     };
   }
 
@@ -303,7 +252,7 @@ export class MpiEngine implements Engine {
   }
 
   /** Which processes hold the devices of a program. */
-  private seatsOf({ devices }: CompileOptions): DeviceLocations {
+  protected locate({ devices }: CompileOptions): DeviceLocations {
     return {
       devices: devices.map((device) => device % this.numLocal),
       processes: devices.map((device) => Math.floor(device / this.numLocal)),
@@ -320,35 +269,50 @@ export class MpiEngine implements Engine {
   private hostOf(rank: number): string {
     return at(this.greetings, rank).host;
   }
+}
 
-  private greet(options: MpiEngineOptions): Greeting[] {
-    const own: Greeting = {
-      ...ownSite(),
-      alike: settingsOf(options, this.numLocal),
-      nonce: randomUUID(),
-    };
-    const greetings = this.world
-      .share(JSON.stringify(own), "open the engine")
-      .map((text) => JSON.parse(text) as Greeting);
-    const [first = own] = greetings;
-    greetings.forEach(({ alike }, rank) => {
-      for (const what of new Set([...Object.keys(first.alike), ...Object.keys(alike)])) {
-        const [a = "nothing", b = "nothing"] = [first.alike[what], alike[what]];
-        if (a === b) continue;
-        throw new EngineLoadError(
-          `[mpi] the processes differ in ${what}: process 0 has ${a} and process ${rank} has ${b}: ${advice[what] ?? "start all of them with the same settings and environment"}`,
-        );
-      }
-    });
-    return greetings;
-  }
+/** Joins the other processes of the job; all of them must have been started alike. */
+function joinJob(options: MpiEngineOptions): Job {
+  const world = World.join();
+  const numLocal = chooseLocal(options.numDevices ?? world.size, world.size);
+  const own: Greeting = { ...ownSite(), alike: settingsOf(options, numLocal), nonce: randomUUID() };
+  const greetings = world
+    .share(JSON.stringify(own), "open the engine")
+    .map((text) => JSON.parse(text) as Greeting);
+  const [first = own] = greetings;
+  greetings.forEach(({ alike }, rank) => {
+    for (const what of new Set([...Object.keys(first.alike), ...Object.keys(alike)])) {
+      const [a = "nothing", b = "nothing"] = [first.alike[what], alike[what]];
+      if (a === b) continue;
+      throw new EngineLoadError(
+        `[mpi] the processes differ in ${what}: process 0 has ${a} and process ${rank} has ${b}: ${advice[what] ?? "start all of them with the same settings and environment"}`,
+      );
+    }
+  });
+  return { world, greetings, numLocal };
+}
 
-  private own(device: number, caller: string): number {
-    if (this.isAddressable(device)) return device - this.first;
-    throw new ValueError(
-      `[${caller}] device ${device} is not in process ${this.process.index}, which has ${this.first} … ${this.first + this.numLocal - 1} of ${this.numDevices}`,
-    );
-  }
+/** The devices of this process, which share its host with those of other processes. */
+function localDevices(
+  { world, greetings, numLocal }: Job,
+  { deadlineMs }: MpiEngineOptions,
+  links: LinksSetup,
+): LocalDevices {
+  const { rank } = world;
+  const { host } = at(greetings, rank);
+  const neighbours = range(world.size).filter((other) => at(greetings, other).host === host);
+  const cores = shareCores(neighbours.map((other) => at(greetings, other).cpus));
+  return {
+    count: numLocal,
+    first: rank * numLocal,
+    code: workerCode(),
+    extra: links,
+    numCores: cores[neighbours.indexOf(rank)] ?? availableParallelism(),
+    memoryShare: 1 / neighbours.length,
+    // Devices of other processes, for which all of this process may wait, can be busy with something else.
+    deadlockMs: deadlineMs ?? DEADLINE_MS,
+    planStaging: planExchanges,
+  };
 }
 
 /** What this process wants of the engine, and what else decides which bits come of it. */

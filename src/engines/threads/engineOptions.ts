@@ -1,9 +1,5 @@
-import type { WasmFeatures } from "../../compiler/wasm/features.js";
-import type { EngineInfo } from "../../ir/engineReports.js";
-import type { LayoutChoice, LayoutKind } from "../memory/memoryLayout.js";
 import type { GemmKind } from "../products/gemmChoice.js";
-import type { Fault } from "../protocol/faults.js";
-import type { StagingPlanner } from "../workers/programs.js";
+import type { WorkersInfo } from "../workers/workersEngine.js";
 
 /** Options of a threads engine. */
 export interface ThreadsEngineOptions {
@@ -37,46 +33,6 @@ export interface ThreadsEngineOptions {
 }
 
 /** What a threads engine runs on. */
-export interface ThreadsEngineInfo extends EngineInfo {
+export interface ThreadsEngineInfo extends WorkersInfo {
   readonly engine: "threads";
-  readonly memoryBytes: number;
-  /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
-  readonly memoryLayout: LayoutKind;
-  /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16 GiB. */
-  readonly addressBits: 32 | 64;
-  /** Which implementation multiplies matrices, for example `native AVX-512`, or `native AVX-512 (bfloat16: AMX)`. */
-  readonly gemm: string;
-  /** Which implementation computes fused kernels, for example `native AVX-512`. */
-  readonly kernels: string;
-  /** What the runtime's WebAssembly supports. */
-  readonly wasm: WasmFeatures;
-  readonly numCores: number;
-  /** How many threads share the large steps of a device, its own included. */
-  readonly threadsPerDevice: number;
-}
-
-/** Options for tests only. */
-export interface TestOptions {
-  readonly faults?: readonly Fault[];
-  readonly layout?: LayoutKind;
-  /** What layouts devices can have. */
-  readonly choices?: readonly LayoutChoice[];
-}
-
-/**
- * Makes a threads engine the part of a larger engine that this process holds.
- *
- * @internal
- */
-export interface PartOptions {
-  /** The code of workers, and what it needs besides. */
-  readonly code: string;
-  readonly extra: unknown;
-  /** The number of this process's first device in messages. */
-  readonly firstDevice: number;
-  /** How many cores this process has. */
-  readonly numCores: number;
-  /** The share of the machine's memory that this process may take. */
-  readonly memoryShare: number;
-  readonly planStaging: StagingPlanner;
 }

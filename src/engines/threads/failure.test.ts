@@ -4,8 +4,8 @@ import type { DeviceBuffer } from "../../ir/engine.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError } from "../errors.js";
 import { findBlame } from "../flight/blame.js";
+import type { TestOptions } from "../workers/workersEngine.js";
 import { ThreadsEngine } from "./engine.js";
-import type { TestOptions } from "./engineOptions.js";
 
 const opened: ThreadsEngine[] = [];
 

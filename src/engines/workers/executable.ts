@@ -9,6 +9,9 @@ import type { WorkerPool } from "./workerPool.js";
 
 /** One run on one device, before anything has been sent. */
 interface Launch {
+  /** The engine's number of the device. */
+  readonly number: number;
+  /** Its number among those of this process. */
   readonly device: number;
   readonly inputs: readonly ThreadsBuffer[];
   readonly outputs: readonly Allocation[];
@@ -43,9 +46,10 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
     });
   }
 
-  /** The devices of its positions in this process. */
+  /** The engine's numbers of its devices in this process. */
   get devices(): readonly number[] {
-    return this.program.devices;
+    const { numbers, positions } = this.program;
+    return positions.map((position) => at(numbers, position));
   }
 
   /** The number of the program in flight recordings. */
@@ -55,12 +59,12 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
 
   start(inputs: Rows<ThreadsBuffer>): ThreadsBuffer[][] {
     this.pool.keepUp();
-    const { devices, compiled } = this.program;
+    const { devices, numbers, positions, compiled } = this.program;
     const launches: Launch[] = [];
     try {
       devices.forEach((device, n) => {
         const own = inputs.map((row) => at(row, n));
-        this.plan(device, own, launches);
+        this.plan(at(numbers, at(positions, n)), device, own, launches);
       });
     } catch (error) {
       for (const launch of launches) this.undo(launch);
@@ -79,11 +83,11 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
     this.unload();
   }
 
-  private plan(device: number, inputs: readonly ThreadsBuffer[], launches: Launch[]): void {
+  private plan(number: number, device: number, inputs: readonly ThreadsBuffer[], launches: Launch[]): void {
     const memory = at(this.memories, device);
     const outputs: Allocation[] = [];
     const copies: { index: number; to: Allocation }[] = [];
-    launches.push({ device, inputs, outputs, copies });
+    launches.push({ number, device, inputs, outputs, copies });
     const { compiled } = this.program;
     compiled.outputs.forEach((output, o) => {
       if (output.inputIndex !== undefined) return;
@@ -104,7 +108,7 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
     for (const { to } of copies) memory.release(to);
   }
 
-  private launch({ device, inputs, outputs, copies }: Launch): ThreadsBuffer[] {
+  private launch({ number, device, inputs, outputs, copies }: Launch): ThreadsBuffer[] {
     const { pool } = this;
     const { id, compiled } = this.program;
     const memory = at(this.memories, device);
@@ -125,15 +129,15 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
       inputIndex === undefined ? at(outputs, next++) : at(held, inputIndex),
     );
     for (const allocation of results) command.push(memory.addressOf(allocation) / ADDRESS_UNIT);
-    const number = pool.send(device, command);
-    for (const allocation of held) allocation.lastUse = number;
-    for (const allocation of results) allocation.lastUse = number;
+    const sent = pool.send(device, command);
+    for (const allocation of held) allocation.lastUse = sent;
+    for (const allocation of results) allocation.lastUse = sent;
     this.donated.forEach((donated, i) => {
       if (donated && !this.heirs.has(i)) memory.release(at(held, i));
     });
     return results.map((allocation, o) => {
       const { type } = at(compiled.outputs, o);
-      return new ThreadsBuffer(this.owner, type, device, memory, allocation, number);
+      return new ThreadsBuffer(this.owner, type, number, memory, allocation, sent);
     });
   }
 }

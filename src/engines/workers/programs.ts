@@ -38,7 +38,7 @@ export interface LoadedProgram {
   readonly locations: DeviceLocations;
   /** The mesh positions whose devices are in this process, ascending. */
   readonly positions: readonly number[];
-  /** The device at each of these positions. */
+  /** The device at each of these positions, counted in this process. */
   readonly devices: readonly number[];
   /** A description of every step, by its number. */
   readonly steps: readonly LoadedStep[];

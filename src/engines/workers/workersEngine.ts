@@ -1,0 +1,445 @@
+import { hostname } from "node:os";
+import { compileProgram } from "../../compiler/compile.js";
+import type { CompiledProgram } from "../../compiler/steps.js";
+import type { AddressType } from "../../compiler/wasm/addresses.js";
+import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
+import { type HostData, viewHost } from "../../ir/dtype.js";
+import type { CompileOptions, Executable } from "../../ir/engine.js";
+import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
+import { InternalError } from "../../ir/errors.js";
+import type { FlightRecording } from "../../ir/flight.js";
+import type { Program } from "../../ir/program.js";
+import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
+import { at, bytesOf, formatType, type TensorType } from "../../ir/shape.js";
+import { checkSizes } from "../checks.js";
+import { moveModuleFor } from "../collectives/moveModule.js";
+import { answerCall } from "../devices/hostCalls.js";
+import { DesyncError, type FailurePlace } from "../errors.js";
+import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
+import { openKernelCode } from "../kernels/loadKernels.js";
+import { ThreadsBuffer } from "../memory/buffers.js";
+import type { DeviceMemory } from "../memory/deviceMemory.js";
+import type { LayoutChoice, LayoutKind, MemoryLayout } from "../memory/memoryLayout.js";
+import {
+  chooseGemm,
+  describeGemm,
+  type GemmChoice,
+  type GemmKind,
+  takesBfloat16,
+} from "../products/gemmChoice.js";
+import { shareOfPeak } from "../products/shareOfPeak.js";
+import { pullCommand } from "../protocol/commands.js";
+import type { Fault } from "../protocol/faults.js";
+import type { DeviceLocations } from "../protocol/locations.js";
+import { DEFAULT_DEADLINE_MS } from "../settings.js";
+import { EngineShell, type LoadedProgram as ShellProgram } from "../shell.js";
+import type { CodeMemory } from "../system/codeMemory.js";
+import { enableRelaxedSimd } from "../system/v8Flags.js";
+import { chooseCores, chooseThreads } from "./chooseThreads.js";
+import { EngineMemory } from "./engineMemory.js";
+import { EngineTracer } from "./engineTracer.js";
+import { ThreadsExecutable } from "./executable.js";
+import {
+  adaptProgram,
+  describeProgram,
+  type LoadedProgram,
+  type LoadTarget,
+  loadProgram,
+  positionsOf,
+  type StagingPlanner,
+  sendProgram,
+  unloadProgram,
+} from "./programs.js";
+import { checkRuntime } from "./runtime.js";
+import { WorkerPool } from "./workerPool.js";
+
+/** How many programs may be loaded before unreachable ones are collected. */
+const RECLAIM_THRESHOLD_PROGRAMS = 128;
+
+/** The devices of an engine that are worker threads of this process, and what these start from. */
+export interface LocalDevices {
+  /** How many there are. */
+  readonly count: number;
+  /** The engine's number of the first of them; the others follow. */
+  readonly first: number;
+  /** The code of the workers, and what it needs besides. */
+  readonly code: string;
+  readonly extra?: unknown;
+  /** How many cores this process has. */
+  readonly numCores: number;
+  /** The share of the machine's memory that this process may take. */
+  readonly memoryShare?: number;
+  /** How long all of them may wait before that counts as a deadlock; devices of other processes may be late. */
+  readonly deadlockMs?: number;
+  /** Plans the staging memory of collectives that may reach other processes. */
+  readonly planStaging?: StagingPlanner;
+}
+
+/** What users choose for the devices of this process. */
+export interface WorkersOptions {
+  readonly memoryBytes?: number;
+  readonly deadlineMs?: number;
+  readonly gemm?: GemmKind;
+  readonly threadsPerDevice?: number;
+  readonly pinned?: boolean;
+}
+
+/** What worker threads run on. */
+export interface WorkersInfo extends EngineInfo {
+  readonly memoryBytes: number;
+  /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
+  readonly memoryLayout: LayoutKind;
+  /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16 GiB. */
+  readonly addressBits: 32 | 64;
+  /** Which implementation multiplies matrices, for example `native AVX-512`, or `native AVX-512 (bfloat16: AMX)`. */
+  readonly gemm: string;
+  /** Which implementation computes fused kernels, for example `native AVX-512`. */
+  readonly kernels: string;
+  /** What the runtime's WebAssembly supports. */
+  readonly wasm: WasmFeatures;
+  readonly numCores: number;
+  /** How many threads share the large steps of a device, its own included. */
+  readonly threadsPerDevice: number;
+}
+
+/** Options for tests only. */
+export interface TestOptions {
+  readonly faults?: readonly Fault[];
+  readonly layout?: LayoutKind;
+  /** What layouts devices can have. */
+  readonly choices?: readonly LayoutChoice[];
+}
+
+/**
+ * An engine some or all of whose devices are worker threads of this process: compiled code, shared memory. An engine
+ * of one process holds all devices; one of several says where the devices of a program are.
+ */
+export abstract class WorkersEngine extends EngineShell<ThreadsBuffer> {
+  readonly tracer: Tracer;
+  private readonly memory: EngineMemory;
+  private readonly pool: WorkerPool;
+  private readonly programs = new Map<number, LoadedProgram>();
+  private readonly features: WasmFeatures;
+  private readonly crowded: boolean;
+  private readonly gemm: GemmChoice;
+  private readonly kernels: KernelChoice | undefined;
+  /** The machine code of all programs. */
+  private readonly code: CodeMemory | undefined;
+  private readonly threads: number;
+  /** Programs take memory in the workers that is not accounted for, so their number has its own threshold. */
+  private readonly programMark = new HighWaterMark(RECLAIM_THRESHOLD_PROGRAMS);
+  private numUnloading = 0;
+
+  protected constructor(
+    readonly numDevices: number,
+    private readonly local: LocalDevices,
+    options: WorkersOptions,
+    test: TestOptions = {},
+  ) {
+    super();
+    checkRuntime();
+    enableRelaxedSimd();
+    const { count, numCores } = local;
+    this.features = detectFeatures();
+    this.gemm = chooseGemm(options.gemm);
+    this.kernels = chooseKernels();
+    this.code = this.kernels === undefined ? undefined : openKernelCode();
+    const choices = { ...options, numDevices: count };
+    this.threads = chooseThreads(choices, this.gemm, numCores);
+    this.crowded = count * this.threads > numCores;
+    this.memory = new EngineMemory(
+      {
+        numDevices: count,
+        memoryBytes: options.memoryBytes,
+        share: local.memoryShare,
+        layout: test.layout,
+        choices: test.choices,
+      },
+      { relieve: () => this.relieve(), move: (layout, before) => this.move(layout, before.addressType) },
+    );
+    this.pool = new WorkerPool({
+      numDevices: count,
+      code: local.code,
+      extra: local.extra,
+      deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
+      ...(local.deadlockMs === undefined ? {} : { deadlockMs: local.deadlockMs }),
+      describe: (device, program, step) => this.describe(device, program, step),
+      answer: (device, program, step) => this.answer(device, program, step),
+      describeDivergence: (program, communicator) => this.describeDivergence(program, communicator),
+      scratch: this.memory.devices.map(({ scratch }) => scratch),
+      setup: {
+        layout: this.memory.layout,
+        moveModule: moveModuleFor(this.memory.layout.addressType),
+        crowded: this.crowded,
+        gemm: this.gemm,
+        threads: this.threads,
+        cores: chooseCores(choices, count * this.threads),
+        timeOrigin: performance.timeOrigin,
+        faults: test.faults ?? [],
+      },
+    });
+    this.tracer = new EngineTracer({
+      numDevices: count,
+      pool: this.pool,
+      programs: this.programs,
+      describe: (device, program, step) => this.describe(device, program, step),
+    });
+  }
+
+  override isAddressable(device: number): boolean {
+    const { first, count } = this.local;
+    return Number.isInteger(device) && device >= first && device < first + count;
+  }
+
+  /** Where the devices of a program are. */
+  protected abstract locate(options: CompileOptions): DeviceLocations;
+
+  protected prepare(program: Program, options: CompileOptions): ShellProgram<ThreadsBuffer> {
+    return this.prepareAt(program, options, this.locate(options));
+  }
+
+  /** Loads a step list that was compiled before. */
+  load(compiled: CompiledProgram, options: CompileOptions): Executable {
+    this.checkRuns("compile");
+    const loaded = this.loadAt(compiled, options, this.locate(options));
+    const { name = compiled.name, donated = [] } = options;
+    const inputs = compiled.inputs.map(({ type }) => type);
+    return this.executable({ name, inputs, devices: loaded.devices, donated }, loaded);
+  }
+
+  /** Compiles and loads a program whose devices may be in several processes. */
+  protected prepareAt(
+    program: Program,
+    options: CompileOptions,
+    locations: DeviceLocations,
+  ): ThreadsExecutable {
+    checkSizes(program);
+    const { features, threads, memory } = this;
+    const vectorBits = this.kernels?.bits;
+    const bfloat16Products = takesBfloat16(this.gemm);
+    const compile = (addressType: AddressType) =>
+      compileProgram(program, { ...options, features, threads, addressType, vectorBits, bfloat16Products });
+    return this.loadAt(compile(memory.layout.addressType), options, locations, compile);
+  }
+
+  private loadAt(
+    compiled: CompiledProgram,
+    options: CompileOptions,
+    locations: DeviceLocations,
+    recompile?: LoadedProgram["recompile"],
+  ): ThreadsExecutable {
+    const { pool, target } = this;
+    pool.keepUp();
+    this.programMark.check(() => this.programs.size - this.numUnloading);
+    const loaded = loadProgram(compiled, options, target, locations, recompile);
+    this.programs.set(loaded.id, loaded);
+    return new ThreadsExecutable(this, loaded, options, pool, target.memories, () => this.unload(loaded));
+  }
+
+  /** Runs pending host callbacks while the main thread waits for something else. */
+  protected answerCalls(): void {
+    this.pool.look();
+  }
+
+  private get target(): LoadTarget {
+    const { pool, features, gemm, crowded, memory } = this;
+    const { devices: memories, layout } = memory;
+    const { planStaging } = this.local;
+    return { pool, memories, layout, features, gemm, crowded, code: this.code, planStaging };
+  }
+
+  /** Moves all devices to other memories, with their contents; programs are loaded again. */
+  private move(layout: MemoryLayout, before: AddressType): void {
+    const { pool, target } = this;
+    const moveModule = moveModuleFor(layout.addressType);
+    pool.drain();
+    this.memory.devices.forEach(({ scratch, bytesInUse }, device) => {
+      pool.post(device, { kind: "move", layout, moveModule, scratch, bytes: bytesInUse });
+    });
+    for (const program of this.programs.values()) {
+      if (layout.addressType !== before) adaptProgram(program, target);
+      sendProgram(program, target);
+    }
+    this.pool.drain();
+  }
+
+  protected write(type: TensorType, data: HostData, device: number): ThreadsBuffer {
+    const memory = this.memoryOf(device);
+    const worker = this.workerOf(device);
+    this.pool.keepUp();
+    const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const quiet = memory.allocateQuiet(data.byteLength, this.pool.completed(worker));
+    if (quiet !== undefined) {
+      this.memory.bytesOf(worker).set(source, memory.addressOf(quiet));
+      return new ThreadsBuffer(this, type, device, memory, quiet, 0);
+    }
+    // Earlier runs still use the free memory: the device copies the elements in when they have finished.
+    const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
+    const bytes = source.slice();
+    const message = { kind: "upload", address: memory.addressOf(allocation), bytes } as const;
+    const command = this.pool.post(worker, message, [bytes.buffer]);
+    allocation.lastUse = command;
+    return new ThreadsBuffer(this, type, device, memory, allocation, command);
+  }
+
+  protected async read(source: ThreadsBuffer): Promise<HostData> {
+    source.allocation.readers++;
+    try {
+      await this.arrived(source);
+      return this.copyOut(source);
+    } finally {
+      source.memory.endRead(source.allocation);
+    }
+  }
+
+  protected written(source: ThreadsBuffer): Promise<void> {
+    return this.arrived(source);
+  }
+
+  private async arrived({ device, readyAt }: ThreadsBuffer): Promise<void> {
+    await this.pool.whenCompleted(this.workerOf(device), readyAt);
+  }
+
+  protected view(source: ThreadsBuffer): HostData | undefined {
+    const completed = this.pool.completed(this.workerOf(source.device));
+    return completed >= source.readyAt ? this.copyOut(source) : undefined;
+  }
+
+  /** Blocks this thread until the elements are there. */
+  protected waitAndView(source: ThreadsBuffer): HostData {
+    this.pool.waitFor(this.workerOf(source.device), source.readyAt);
+    return this.copyOut(source);
+  }
+
+  protected copy(source: ThreadsBuffer, device: number): ThreadsBuffer {
+    const { pool } = this;
+    const memory = this.memoryOf(device);
+    const { memory: from, allocation } = source;
+    const { bytes } = allocation.block;
+    const target = memory.allocate(bytes, "transfer", () => formatType(source.type));
+    const pull = {
+      target: memory.addressOf(target),
+      source: from.addressOf(allocation),
+      bytes,
+      peer: this.workerOf(source.device),
+      after: source.readyAt,
+    };
+    const worker = this.workerOf(device);
+    const command = pool.send(worker, pullCommand(pull));
+    target.lastUse = command;
+    if (device === source.device) {
+      allocation.lastUse = command;
+    } else {
+      // The other device's commands are not ordered with those of the source, so the source must stay alive.
+      allocation.readers++;
+      pool.afterwards([{ device: worker, command }], () => from.endRead(allocation));
+    }
+    return new ThreadsBuffer(this, source.type, device, memory, target, command);
+  }
+
+  protected async end(): Promise<void> {
+    await this.pool.close();
+    // A device that does not end in time may still be running a kernel.
+    void this.pool.allExited.then(() => {
+      this.code?.release();
+      this.memory.discard();
+    });
+  }
+
+  protected override get failure(): Error | undefined {
+    return this.pool.failure;
+  }
+
+  /** What the devices of this process run on. */
+  protected localInfo(): WorkersInfo {
+    const { bytesPerDevice, layout } = this.memory;
+    return {
+      engine: this.name,
+      numDevices: this.numDevices,
+      memoryBytes: bytesPerDevice,
+      memoryLayout: layout.kind,
+      addressBits: layout.addressType === "i32" ? 32 : 64,
+      gemm: describeGemm(this.gemm, this.features),
+      gemmShareOfPeak: shareOfPeak(this.gemm, this.features),
+      kernels: this.kernels === undefined ? "WebAssembly SIMD" : `native ${this.kernels.set}`,
+      wasm: this.features,
+      numCores: this.local.numCores,
+      threadsPerDevice: this.threads,
+    };
+  }
+
+  /** How many bytes the buffers and programs of a device take. */
+  memoryUsage(device: number): MemoryUsage {
+    this.checkDevice(device, "memoryUsage");
+    return this.memoryOf(device).usage;
+  }
+
+  flightRecording(reason: string): FlightRecording {
+    return {
+      reason,
+      time: Date.now(),
+      engine: this.name,
+      numDevices: this.numDevices,
+      process: { ...this.process, pid: process.pid, host: hostname() },
+      programs: [...this.programs.values()].map(describeProgram),
+      devices: this.pool.recordings().map((one) => ({ ...one, device: one.device + this.local.first })),
+    };
+  }
+
+  private copyOut({ type, device, memory, allocation }: ThreadsBuffer): HostData {
+    const address = memory.addressOf(allocation);
+    const copy = new Uint8Array(bytesOf(type));
+    copy.set(this.memory.bytesOf(this.workerOf(device)).subarray(address, address + copy.length));
+    return viewHost(type.dtype, copy.buffer);
+  }
+
+  /** @param worker the device's number in this process */
+  private describe(worker: number, id: number, step: number): FailurePlace {
+    const program = this.programs.get(id);
+    const info = program?.steps[step];
+    return {
+      device: worker + this.local.first,
+      program: program?.name,
+      step,
+      op: info?.ops.join("+"),
+      source: info?.source?.text,
+    };
+  }
+
+  private answer(worker: number, id: number, step: number): void {
+    const program = this.programs.get(id);
+    if (program === undefined) throw new InternalError(`[threads] program ${id} is not loaded`);
+    answerCall(program.compiled, step, program.calls[program.devices.indexOf(worker)]);
+  }
+
+  private describeDivergence(id: number, communicator: number): DesyncError | undefined {
+    const program = this.programs.get(id);
+    return (
+      program && new DesyncError(program.name, positionsOf(program, communicator, this.pool.recordings()))
+    );
+  }
+
+  /** The number of a device among those of this process. */
+  private workerOf(device: number): number {
+    return device - this.local.first;
+  }
+
+  private memoryOf(device: number): DeviceMemory {
+    return at(this.memory.devices, this.workerOf(device));
+  }
+
+  private unload(loaded: LoadedProgram): void {
+    if (this.pool.failure) return;
+    this.numUnloading++;
+    unloadProgram(loaded, this.target, () => {
+      this.numUnloading--;
+      this.programs.delete(loaded.id);
+    });
+  }
+
+  /** Releases unreachable tensors and programs, and memory the devices no longer need. */
+  private relieve(): void {
+    reclaim();
+    if (!this.pool.failure) this.pool.drain();
+  }
+}
