@@ -86,7 +86,12 @@ export type { Argnums } from "./trace/trace.js";
 export * as tree from "./trace/tree.js";
 export { type VmapOptions, vmap } from "./transforms/batching/vmap.js";
 export { customJvp, type JvpRule } from "./transforms/derivatives/customJvp.js";
-export { type CustomRule, customGradient, customVjp } from "./transforms/derivatives/customVjp.js";
+export {
+  type Cotangent,
+  type CustomRule,
+  customGradient,
+  customVjp,
+} from "./transforms/derivatives/customVjp.js";
 export {
   type GradOptions,
   type GradsOf,
@@ -109,6 +114,7 @@ export {
   checkpointName,
   checkpointPolicies,
   type RematOptions,
+  type RematPolicyFunction,
   remat,
 } from "./transforms/derivatives/remat.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";

@@ -1,5 +1,5 @@
 import { describe } from "./describe.js";
-import { byteSize, isDType, sumType } from "./dtype.js";
+import { byteSize, isDType, isFloat, sumType } from "./dtype.js";
 import {
   broken,
   checkDim,
@@ -19,7 +19,7 @@ import {
 } from "./inferChecks.js";
 import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
-import { type Domain, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
+import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
 import { type OpName, type OpParams, precisions } from "./ops.js";
 import {
   at,
@@ -50,7 +50,7 @@ export function inferTypes<K extends OpName>(
   try {
     if (typeof params !== "object" || params === null)
       throw broken.value(`its parameters must be an object, got ${describe(params)}`);
-    const types = rule(ins, params, op);
+    const types = withWeakness(op, ins, rule(ins, params, op));
     // Sums and products of sizes may exceed the safe integers.
     for (const { shape } of types) checkShape(shape);
     if (keepsEqual(op) && nothingVaries(ins)) return types;
@@ -60,6 +60,16 @@ export function inferTypes<K extends OpName>(
     if (error instanceof RuleBroken) throw error.describe(op, ins);
     throw error;
   }
+}
+
+/** The families whose results are weakly typed where all operands are, as in JAX; constants adapt to the others. */
+const weakFamilies: readonly Family[] = ["unary", "binary", "elementwise", "movement", "indexing", "barrier"];
+
+function withWeakness(op: OpName, ins: readonly Operand[], types: TensorType[]): TensorType[] {
+  if (!ins.some(({ type }) => type.weak) || op === "convert" || op === "bitcast") return types;
+  if (!weakFamilies.includes(opFacts[op].family)) return types;
+  if (ins.some(({ kind, type }) => kind === "var" && isFloat(type.dtype) && !type.weak)) return types;
+  return types.map((type) => (isFloat(type.dtype) ? { ...type, weak: true } : type));
 }
 
 /** The result has the type of the operands, which must be one that the op is defined for. */

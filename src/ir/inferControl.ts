@@ -48,7 +48,8 @@ export const inferControl = {
     const stacked = p.body.outputs
       .slice(p.numCarry)
       .map(({ type }) => tensorType(type.dtype, [p.length, ...type.shape]));
-    return [...carry, ...stacked];
+    // The body's own types, as an operand may be weakly typed where the carry is not.
+    return [...types(p.body.inputs.slice(p.numConsts, fixed)), ...stacked];
   },
 
   while(ins: readonly Operand[], p: OpParams["while"]): TensorType[] {
@@ -59,7 +60,7 @@ export const inferControl = {
     match("while", "condition", types(p.condition.outputs), [tensorType("bool", [])]);
     match("while", "body operand", all.slice(p.numConditionConsts), types(p.body.inputs));
     match("while", "carry", types(p.body.outputs), carry);
-    return carry;
+    return types(p.body.inputs.slice(p.numBodyConsts));
   },
 
   cond(ins: readonly Operand[], { branches }: OpParams["cond"]): TensorType[] {

@@ -15,6 +15,11 @@ export interface TensorType {
    * maps without the replication check do not track it.
    */
   readonly varying?: readonly MeshAxis[];
+  /**
+   * A float that comes from JavaScript numbers alone: it takes the float type of what it is combined with. Only
+   * promotion reads it; to everything after tracing it is a float like any other.
+   */
+  readonly weak?: true;
 }
 
 /** The type of a tensor that is not complex. */
@@ -42,6 +47,13 @@ export function tensorType(dtype: DType, shape: Shape): TensorType {
 /** The type of a value that differs along the same axes but has another shape. */
 export function withShape(type: TensorType, shape: Shape): TensorType {
   return { ...type, shape };
+}
+
+/** The type of a value that keeps its data type whatever it is combined with. */
+export function strongType(type: TensorType): TensorType {
+  if (!type.weak) return type;
+  const { weak: _, ...strong } = type;
+  return strong;
 }
 
 /** The number of elements of a tensor of this shape. */

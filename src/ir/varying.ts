@@ -60,8 +60,8 @@ export function joinAxes(lists: readonly Axes[]): Axes {
 /** The type of a value that may differ along exactly these axes. */
 export function varyingAlong(type: TensorType, axes: Axes): TensorType {
   if (axes.length === 0 && !type.varying) return type;
-  const { dtype, shape } = type;
-  return axes.length === 0 ? { dtype, shape } : { dtype, shape, varying: axes };
+  const { varying: _, ...equal } = type;
+  return axes.length === 0 ? equal : { ...equal, varying: axes };
 }
 
 /** Along which axes the results of an op may differ. */

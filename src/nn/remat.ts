@@ -1,6 +1,5 @@
-import type { RematPolicy } from "../ir/ops.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
-import { remat as rematFunction } from "../transforms/derivatives/remat.js";
+import { type RematOptions, remat as rematFunction } from "../transforms/derivatives/remat.js";
 import type { CollectionFilter } from "./filter.js";
 import {
   type KeyGroup,
@@ -16,7 +15,7 @@ import type { AnyFunction, ModuleClass } from "./module.js";
 /** Options of {@link remat}. */
 export interface ModuleRematOptions extends MethodsOption {
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
-  readonly policy?: RematPolicy;
+  readonly policy?: RematOptions["policy"];
   /** Arguments that are passed as they are. Whatever is no tensor is, anyway. */
   readonly staticArgnums?: number | readonly number[];
   /** The collections that the module gets; all by default. */

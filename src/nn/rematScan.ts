@@ -1,7 +1,7 @@
 import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import type { RematPolicy } from "../ir/ops.js";
 import { needOptions } from "../ir/options.js";
+import type { RematOptions } from "../transforms/derivatives/remat.js";
 import { resolveScope } from "./context.js";
 import type { CollectionFilter } from "./filter.js";
 import { type LiftedCall, liftTarget, type MethodsOption } from "./lift.js";
@@ -17,7 +17,7 @@ export interface RematScanOptions extends MethodsOption {
    */
   readonly lengths: readonly number[];
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
-  readonly policy?: RematPolicy;
+  readonly policy?: RematOptions["policy"];
   /** Collections that all iterations share. */
   readonly variableBroadcast?: CollectionFilter;
   /** Collections that are carried from one iteration to the next. */

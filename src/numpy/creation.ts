@@ -81,7 +81,7 @@ export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Ten
   }
   if (value instanceof Tensor) return dtype === undefined ? value : cast(value, dtype);
   if (typeof value === "number" || typeof value === "boolean") {
-    return Tensor.scalar(value, dtype ?? resultType(value));
+    return Tensor.scalar(value, dtype ?? resultType(value), dtype === undefined && typeof value === "number");
   }
   const number = toComplex(value);
   if (number) return Tensor.scalar(number, dtype ?? "complex64");
@@ -186,7 +186,8 @@ function holdsTensor(value: readonly unknown[], level = 1): boolean {
 
 /** A tensor filled with one value. */
 export function full(shape: ShapeLike, value: TensorLike, dtype?: DTypeOption): Tensor {
-  const filled = toType(value, dtypeOf(dtype, "full") ?? resultType(value), "full");
+  const wanted = dtypeOf(dtype, "full");
+  const filled = wanted === undefined ? asTensor(value, "full") : toType(value, wanted, "full");
   const sizes = toShape(shape, "full");
   broadcastShape([filled.shape, sizes], "full");
   return expandTo(filled, sizes);
@@ -205,7 +206,8 @@ export function ones(shape: ShapeLike, dtype?: DTypeOption): Tensor {
 /** A tensor of the shape and type of another, filled with one value. */
 export function fullLike(x: TensorLike, value: TensorLike, dtype?: DTypeOption): Tensor {
   const like = asTensor(x, "fullLike");
-  return full(like.shape, value, dtypeOf(dtype, "fullLike") ?? like.dtype);
+  const adapts = like.type.weak && typeof value === "number";
+  return full(like.shape, value, dtypeOf(dtype, "fullLike") ?? (adapts ? undefined : like.dtype));
 }
 
 /** Zeros of the shape and type of another tensor. */

@@ -19,6 +19,7 @@ import {
   like,
   refuseComplex,
   requireBits,
+  strong,
   widened,
 } from "./operands.js";
 
@@ -248,7 +249,7 @@ export function nanToNum(value: TensorLike, options: NanToNumOptions = {}): Tens
 
 /** The same values in another data type: floats are truncated toward zero and saturate in integers. */
 export function astype(x: TensorLike, dtype: DType): Tensor {
-  return cast(asTensor(x, "astype"), dtype);
+  return strong(cast(asTensor(x, "astype"), dtype));
 }
 
 function refuseBool(x: Tensor, caller: string): Tensor {

@@ -5,6 +5,7 @@ import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
+import { bind1 } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -97,6 +98,13 @@ export function cast(x: Tensor, dtype: DType): Tensor {
   return Tensor.scalar(isFloat(x.dtype) ? Math.min(Math.max(whole, min), max) : whole, dtype);
 }
 
+/** The same value; its data type no longer adapts to what it is combined with. */
+export function strong(x: Tensor): Tensor {
+  if (!x.type.weak) return x;
+  if (x.node.kind === "literal") return Tensor.scalar(x.node.literal.value, x.dtype);
+  return bind1("convert", [x], { dtype: x.dtype });
+}
+
 /** An operand as a tensor of the given type. */
 export function toType(value: TensorLike, dtype: DType, caller: string): Tensor {
   if (typeof value === "number" && !isFloat(dtype) && !isComplex(dtype) && dtype !== "bool") {
@@ -113,17 +121,24 @@ export function toType(value: TensorLike, dtype: DType, caller: string): Tensor 
 
 /** An operand as a tensor of its own type. */
 export function asTensor(value: TensorLike, caller: string): Tensor {
-  return value instanceof Tensor ? value : toType(value, resultType(value), caller);
+  return value instanceof Tensor ? value : scalarOf(value, resultType(value), caller);
+}
+
+/** An operand of its own type or one that it is lifted to: a number stays weakly typed. */
+function scalarOf(value: TensorLike, dtype: DType, caller: string): Tensor {
+  return typeof value === "number" && isFloat(dtype)
+    ? Tensor.scalar(value, dtype, true)
+    : toType(value, dtype, caller);
 }
 
 /** An operand as a tensor of floats. */
 export function asFloat(value: TensorLike, caller: string): Tensor {
-  return toType(value, floatType(refuseComplex(value, caller)), caller);
+  return scalarOf(value, floatType(refuseComplex(value, caller)), caller);
 }
 
 /** An operand as a tensor of floats or complex numbers. */
 export function asInexact(value: TensorLike, caller: string): Tensor {
-  return toType(value, inexactType(resultType(value)), caller);
+  return scalarOf(value, inexactType(resultType(value)), caller);
 }
 
 /** The data type of an operand, which may not be complex. */
@@ -137,7 +152,7 @@ export function refuseComplex(value: TensorLike, caller: string): DType {
 
 /** An operand as a tensor of numbers: bool becomes int32. */
 export function asNumber(value: TensorLike, caller: string): Tensor {
-  return toType(value, numberType(resultType(value)), caller);
+  return scalarOf(value, numberType(resultType(value)), caller);
 }
 
 /** bool becomes int32, numbers stay. */

@@ -7,6 +7,8 @@ import type { MeshAxis } from "../ir/mesh.js";
 export interface BoundAxis extends MeshAxis {
   /** Whether types say which values differ along it: the axes of shard maps with the replication check. */
   readonly checked?: boolean;
+  /** What a `vmap` axis is called in programs where the name belongs to a surrounding axis as well. */
+  readonly alias?: string;
 }
 
 const bound = new Ambient<readonly BoundAxis[]>({
@@ -14,26 +16,41 @@ const bound = new Ambient<readonly BoundAxis[]>({
   initial: [],
   setBy: "shardMap or vmap",
   dependence: {
-    key: (axes) => axes.map(({ name, size, checked }) => `${name}=${size}${checked ? "" : "?"}`).join(),
+    key: (axes) =>
+      axes.map((axis) => `${nameInPrograms(axis)}=${axis.size}${axis.checked ? "" : "?"}`).join(),
   },
 });
 
-/** The axes that collectives can name at this point of tracing, outermost first. */
+const nameInPrograms = ({ name, alias }: BoundAxis): string => alias ?? name;
+
+/** The axes that collectives can name at this point of tracing, outermost first; inner ones hide others of their name. */
 export function boundAxes(): readonly BoundAxis[] {
   return bound.get();
 }
 
-/** Traces `fn` with further axes bound: those of a shard map or of a named `vmap`. */
+/** Traces `fn` with the axes of a shard map bound. */
 export function withAxes<T>(axes: readonly BoundAxis[], fn: () => T): T {
   const before = bound.get();
   for (const axis of axes) {
-    if (before.some(({ name }) => name === axis.name)) {
+    if (before.some(({ name, checked }) => name === axis.name && checked !== undefined)) {
       throw new AxisError(
-        `axis "${axis.name}" is bound already by a surrounding shardMap or vmap: choose another name`,
+        `axis "${axis.name}" is bound already by a surrounding shardMap: devices along it have a block each`,
       );
     }
   }
   return bound.within([...before, ...axes], fn);
+}
+
+/**
+ * Traces `fn` with the axis of a named `vmap` bound.
+ *
+ * @param fn is given the axis's name in programs
+ */
+export function withMappedAxis<T>(axis: MeshAxis, fn: (name: string) => T): T {
+  const before = bound.get();
+  const taken = before.filter(({ name }) => name === axis.name).length;
+  const alias = axis.name + "′".repeat(taken);
+  return bound.within([...before, { ...axis, alias }], () => fn(alias));
 }
 
 /** The bound axes with the given names. */
@@ -44,8 +61,8 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
     throw new AxisError(`[${caller}] axes [${list.join(", ")}] name an axis twice`);
   }
   return list.map((name) => {
-    const axis = boundAxes().find((candidate) => candidate.name === name);
-    if (axis) return { name, size: axis.size };
+    const axis = boundAxes().findLast((candidate) => candidate.name === name);
+    if (axis) return { name: nameInPrograms(axis), size: axis.size };
     const known =
       boundAxes().length > 0
         ? `the axes here are ${boundAxes()
@@ -60,5 +77,7 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
 
 /** The axes along which types say which values differ. */
 export function checkedAxes(axes: readonly MeshAxis[]): MeshAxis[] {
-  return axes.filter(({ name }) => boundAxes().some((axis) => axis.name === name && axis.checked));
+  return axes.filter(({ name }) =>
+    boundAxes().some((axis) => nameInPrograms(axis) === name && axis.checked === true),
+  );
 }

@@ -273,7 +273,8 @@ function traceOp<K extends OpName>(op: K, ins: readonly Tensor[], params: OpPara
 }
 
 function runProgram(program: Program, ins: readonly Tensor[], target: ExecutionTarget | undefined): Tensor[] {
-  return currentRuntime().run(printProgram(program), () => program, ins, target);
+  const weak = program.outputs.map(({ type }) => (type.weak ? "?" : "-")).join("");
+  return currentRuntime().run(`${printProgram(program)}${weak}`, () => program, ins, target);
 }
 
 /**

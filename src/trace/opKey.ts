@@ -35,7 +35,7 @@ function hasFields(params: object): boolean {
 export function typesKey(ins: readonly Tensor[]): string {
   let key = "";
   for (const { node, type } of ins) {
-    key += ` ${type.dtype}[${type.shape.join()}]`;
+    key += ` ${type.dtype}${type.weak ? "?" : ""}[${type.shape.join()}]`;
     if (node.kind === "literal") key += Object.is(node.literal.value, -0) ? "=-0" : `=${node.literal.value}`;
   }
   return key;

@@ -51,15 +51,23 @@ const rank: { readonly [D in DType]: number } = {
   complex128: 12,
 };
 
-/** The data type of a result whose operands may be JavaScript numbers, which adapt to the other operands. */
+/**
+ * The data type of a result whose operands may be JavaScript numbers, or tensors computed from such numbers alone, which
+ * adapt to the other operands.
+ */
 export function resultType(...operands: readonly TensorLike[]): DType {
   const tensors = operands.filter((operand) => operand instanceof Tensor);
   const numbers = operands.filter((operand) => typeof operand === "number");
-  const [first, ...rest] = tensors;
-  const strong = first && rest.reduce((dtype, tensor) => promoteTypes(dtype, tensor.dtype), first.dtype);
-  const dtype = numbers.reduce<DType | undefined>(adapt, strong);
+  const strong = promoted(tensors.filter(({ type }) => !type.weak));
+  const weak = promoted(tensors.filter(({ type }) => type.weak));
+  const typed = weak === undefined || (strong && (isFloat(strong) || isComplex(strong))) ? strong : weak;
+  const dtype = numbers.reduce<DType | undefined>(adapt, typed);
   if (operands.some((operand) => operand instanceof Complex)) return complexType(dtype ?? "float32");
   return dtype ?? (operands.some((operand) => typeof operand === "boolean") ? "bool" : "float32");
+}
+
+function promoted([first, ...rest]: readonly Tensor[]): DType | undefined {
+  return first && rest.reduce((dtype, tensor) => promoteTypes(dtype, tensor.dtype), first.dtype);
 }
 
 function adapt(dtype: DType | undefined, value: number): DType {

@@ -11,7 +11,7 @@ import {
 } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
-import { formatType, range, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
+import { formatType, range, type Shape, sameType, sizeOf, strongType, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import type { Builder } from "./builder.js";
 import { Complex, partsOfNumber } from "./complexNumber.js";
@@ -69,14 +69,19 @@ export class Tensor {
     return new Tensor(literal.type, { kind: "literal", literal });
   }
 
-  /** @internal A scalar constant that is written into programs as a number. */
-  static scalar(value: number | boolean | Complex, dtype: DType): Tensor {
+  /**
+   * @internal A scalar constant that is written into programs as a number.
+   *
+   * @param weak whether it takes the float type of what it is combined with
+   */
+  static scalar(value: number | boolean | Complex, dtype: DType, weak = false): Tensor {
     if (isComplex(dtype)) {
       const [re, im] = partsOfNumber(value);
       return Tensor.complex(Tensor.scalar(re, partType(dtype)), Tensor.scalar(im, partType(dtype)));
     }
     if (value instanceof Complex) throw new DTypeError(`${value} is not a valid ${dtype}: use "complex64"`);
-    return Tensor.literal(newLiteral(value, dtype));
+    const literal = newLiteral(value, dtype);
+    return Tensor.literal(weak ? { ...literal, type: { ...literal.type, weak } } : literal);
   }
 
   /** @internal */
@@ -112,7 +117,10 @@ export class Tensor {
     }
     const axes = varyingAxes(real.type);
     const type = varyingAlong(real.type, [...axes, ...missingAxes(axes, varyingAxes(imag.type))]);
-    return new Tensor({ ...type, dtype: complexType(dtype) }, { kind: "complex", parts: [real, imag] });
+    return new Tensor(
+      { ...strongType(type), dtype: complexType(dtype) },
+      { kind: "complex", parts: [real, imag] },
+    );
   }
 
   /** @internal The two parts of complex numbers; undefined for other tensors. */

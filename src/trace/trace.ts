@@ -114,7 +114,7 @@ export function argumentPositions(
 /** A leaf of an argument or result as a tensor. */
 export function leafTensor(leaf: unknown, caller: string, path: string): Tensor {
   if (leaf instanceof Tensor) return leaf;
-  if (typeof leaf === "number") return Tensor.scalar(leaf, "float32");
+  if (typeof leaf === "number") return Tensor.scalar(leaf, "float32", true);
   if (typeof leaf === "boolean") return Tensor.scalar(leaf, "bool");
   const advice =
     leaf instanceof Promise

@@ -4,7 +4,7 @@ import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
-import { at, formatType } from "../../ir/shape.js";
+import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
@@ -157,10 +157,14 @@ export function jit<
 function keyOf(args: readonly unknown[], { structure, tensors, statics }: CallArgs): string {
   return [
     tree.formatStructure(structure),
-    tensors.map(({ type }) => formatType(type) + varyingAxes(type).map((axis) => `~${axis.name}`)).join(),
+    tensors.map(({ type }) => typeKey(type)).join(),
     traceKey(),
     ...statics.map((i) => tree.formatStatic(args[i])),
   ].join(" | ");
+}
+
+function typeKey(type: TensorType): string {
+  return `${formatType(type)}${type.weak ? "?" : ""}${varyingAxes(type).map((axis) => `~${axis.name}`)}`;
 }
 
 /** Compiles a traced function for the target of a call, and keeps it for others there. */

@@ -94,7 +94,7 @@ function inputsOf(call: KnownCall, args: readonly unknown[]): Tensor[] | undefin
       inputs.push(leaf);
       return true;
     }
-    if (typeof leaf !== "number" || known.placement || known.type.dtype !== "float32") return false;
+    if (typeof leaf !== "number" || known.placement || !known.type.weak) return false;
     inputs.push(leafTensor(leaf, "jit", ""));
     return true;
   };
@@ -113,7 +113,9 @@ function isLike(tensor: Tensor, { type, placement }: KnownLeaf): boolean {
 }
 
 function isSameType(a: TensorType, b: TensorType): boolean {
-  return a === b || (a.dtype === b.dtype && a.varying === b.varying && sameNumbers(a.shape, b.shape));
+  if (a === b) return true;
+  const isSame = a.dtype === b.dtype && a.weak === b.weak && a.varying === b.varying;
+  return isSame && sameNumbers(a.shape, b.shape);
 }
 
 /** Stricter than it must be: a mesh that is another object may still be the same. */

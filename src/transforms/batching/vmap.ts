@@ -5,7 +5,7 @@ import type { OpName, OpParams } from "../../ir/ops.js";
 import { checkOptions, type OptionNames } from "../../ir/options.js";
 import type { Atom, Program } from "../../ir/program.js";
 import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
-import { withAxes } from "../../trace/axes.js";
+import { withMappedAxis } from "../../trace/axes.js";
 import { atSource, bind, callProgram, isTracing, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Prefix } from "../../trace/prefix.js";
@@ -89,16 +89,11 @@ export function vmap<A extends readonly unknown[], R>(
     const { tensors, structure } = flat;
     const mapped = mappedDims(inAxes, args.length, flat);
     const size = commonSize(mapped, axisSize);
-    const traced = withAxes(axisName === undefined ? [] : [{ name: axisName, size }], () =>
-      traceTree(
-        fn,
-        structure,
-        mapped.map(({ tensor, dim }) => elementType(tensor.type, dim)),
-        "vmap",
-      ),
-    );
+    const types = mapped.map(({ tensor, dim }) => elementType(tensor.type, dim));
+    const trace = (name?: string) => ({ name, ...traceTree(fn, structure, types, "vmap") });
+    const traced = axisName === undefined ? trace() : withMappedAxis({ name: axisName, size }, trace);
     const { program, captures, outStructure, target } = traced;
-    const context = newContext(size, axisName, spmdAxisName);
+    const context = newContext(size, traced.name, spmdAxisName);
     const apply = (ins: readonly Tensor[]): Tensor[] => {
       const values = ins.map((tensor, i): Batched => {
         const dim = mapped[i - captures.length]?.dim ?? null;

@@ -1,7 +1,7 @@
 import { roundTo } from "../../ir/dtype.js";
 import type { DimAxes, MeshAxis } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import { type Eqn, type Program, someEqn } from "../../ir/program.js";
+import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
 import { at, range, type Shape, type TensorType, withShape } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { traceFlat } from "../../trace/builder.js";
@@ -130,9 +130,12 @@ export function namesAxis(eqn: Eqn, name: string | undefined): boolean {
 }
 
 /** Whether an equation of the program communicates over the named axis. */
-export function programNamesAxis(program: Pick<Program, "eqns">, name: string | undefined): boolean {
-  const isNamed = (axis: { readonly name: string }) => axis.name === name;
-  return (
-    name !== undefined && someEqn(program, ({ params }) => "axes" in params && params.axes.some(isNamed))
-  );
+export function programNamesAxis({ eqns }: Pick<Program, "eqns">, name: string | undefined): boolean {
+  if (name === undefined) return false;
+  return eqns.some((eqn) => {
+    if ("axes" in eqn.params && eqn.params.axes.some((axis) => axis.name === name)) return true;
+    // Inside a shard map over an axis of this name, that axis is meant.
+    if (eqn.op === "shardMap" && eqn.params.manual.includes(name)) return false;
+    return innerPrograms(eqn).some(([, inner]) => programNamesAxis(inner, name));
+  });
 }

@@ -72,6 +72,9 @@ function shardMap(ins: readonly Batched[], params: OpParams["shardMap"], context
   }
   const inner: BatchContext = {
     ...context,
+    // An axis of the mesh hides the mapped one where they have the same name.
+    axisName:
+      context.axisName !== undefined && manual.includes(context.axisName) ? undefined : context.axisName,
     size: shareOf(axes, context),
     spmdAxes: [],
     splitBy: [...context.splitBy, ...axes],

@@ -1,5 +1,6 @@
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
+import { isComplex } from "../../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
 import { at, formatType, sameType } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
@@ -12,23 +13,26 @@ import { shareCaptures } from "./closure.js";
 import { checkMeetings, markInputs, markOutputs } from "./varyingTypes.js";
 
 /**
- * One of two functions of the same operands, chosen by a bool scalar when the program runs.
+ * One of two functions of the same operands, chosen by a scalar when the program runs: numbers other than 0 are true.
  *
  * ```ts
  * lax.cond(loss.lt(1), (x) => x.mul(2), (x) => x, x)
  * ```
  */
 export function cond<A extends readonly unknown[], R>(
-  predicate: Tensor | boolean,
+  predicate: Tensor | boolean | number,
   onTrue: (...operands: A) => R,
   onFalse: (...operands: A) => R,
   ...operands: A
 ): R {
   need("function", onTrue, "onTrue", "cond");
   need("function", onFalse, "onFalse", "cond");
-  if (typeof predicate === "boolean") return predicate ? onTrue(...operands) : onFalse(...operands);
+  if (typeof predicate === "boolean" || typeof predicate === "number") {
+    // NaN is true, as it is in tensors.
+    return predicate || Number.isNaN(predicate) ? onTrue(...operands) : onFalse(...operands);
+  }
   checkScalar(predicate, "cond", "predicate");
-  return choose(ops.convert(predicate, "int32"), [onFalse, onTrue], operands, "cond");
+  return choose(ops.convert(ops.convert(predicate, "bool"), "int32"), [onFalse, onTrue], operands, "cond");
 }
 
 /** One of several functions of the same operands, chosen by an int32 scalar (clamped to the valid range). */
@@ -48,17 +52,12 @@ export function switchCase<A extends readonly unknown[], R>(
 }
 
 function checkScalar(value: Tensor, caller: string, what: string): void {
-  if (what === "predicate" && typeof value === "number") {
-    throw new DTypeError(`[${caller}] the predicate must be bool, got ${value}: compare it with something`);
-  }
   if (!(value instanceof Tensor) || value.ndim !== 0) {
     throw new ShapeError(
       `[${caller}] the ${what} must be a scalar, got ${value instanceof Tensor ? value : describe(value)}: reduce it with all() or any(), or use np.where`,
     );
   }
-  if (what === "predicate" && value.dtype !== "bool") {
-    throw new DTypeError(`[${caller}] the predicate must be bool, got ${value}: compare it with something`);
-  }
+  if (isComplex(value.dtype)) throw new DTypeError(`[${caller}] the ${what} must be real, got ${value}`);
 }
 
 function choose<A extends readonly unknown[], R>(

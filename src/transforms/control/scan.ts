@@ -27,10 +27,23 @@ export interface ScanOptions {
  * const [last, sums] = scan((sum, x) => { const s = sum.add(x); return [s, s]; }, np.array(0), xs);
  * ```
  *
- * @param fn maps carry and slice to `[carry, y]`; the carry keeps its structure and types
+ * @param fn maps carry and slice to `[carry, y]`; the carry keeps its structure and types, and a number takes the type
+ *   that `fn` gives it
  * @param xs the tree to scan over, or `null` with `length`
  * @returns the last carry, and the ys stacked along dim 0
  */
+export function scan<C, X, Y>(
+  fn: (carry: C, x: X) => readonly [C, Y],
+  init: C,
+  xs: X,
+  options?: ScanOptions,
+): [C, Y];
+export function scan<X, Y>(
+  fn: (carry: Tensor, x: X) => readonly [Tensor, Y],
+  init: number,
+  xs: X,
+  options?: ScanOptions,
+): [Tensor, Y];
 export function scan<C, X, Y>(
   fn: (carry: C, x: X) => readonly [C, Y],
   init: C,
@@ -44,17 +57,23 @@ export function scan<C, X, Y>(
   const scanned = flattenArgs(xs, "scan");
   const steps = scanLength(scanned, length);
   const together = numTogether(unroll, steps);
-  if (together > 1) return scanTogether(fn, init, scanned, steps, reverse, together);
+  const isWeak = carry.tensors.some(({ type }) => type.weak);
+  if (together > 1 && !isWeak) return scanTogether(fn, init, scanned, steps, reverse, together);
   const sliceTypes = scanned.tensors.map(({ type }) => withShape(type, type.shape.slice(1)));
   const numCarry = carry.tensors.length;
   const structure: tree.Structure = { kind: "array", children: [carry.structure, scanned.structure] };
-  const { traced, types: carryTypes } = settleCarry(
-    carry.tensors.map(({ type }) => type),
-    (types) => {
-      const body = traceTree(fn, structure, [...types, ...sliceTypes], "scan");
-      return [body, types.map((type, i) => varyingAxes(body.program.outputs[i]?.type ?? type))];
-    },
-  );
+  const {
+    traced,
+    init: first,
+    types: carryTypes,
+  } = settleCarry(carry.tensors, (types) => {
+    const body = traceTree(fn, structure, [...types, ...sliceTypes], "scan");
+    return [body, body.program.outputs.slice(0, numCarry).map(({ type }) => type)];
+  });
+  if (together > 1) {
+    const settled = tree.unflatten<C>(carry.structure, first);
+    return scanTogether(fn, settled, scanned, steps, reverse, together);
+  }
   const yStructure = checkCarry(
     traced.outStructure,
     carry.structure,
@@ -69,7 +88,7 @@ export function scan<C, X, Y>(
     numConsts: traced.captures.length,
     numCarry,
   };
-  const operands = [...traced.captures, ...carry.tensors, ...scanned.tensors];
+  const operands = [...traced.captures, ...first, ...scanned.tensors];
   const results = bind("scan", operands, params, traced.target);
   return [
     tree.unflatten<C>(carry.structure, results.slice(0, numCarry)),

@@ -1,12 +1,13 @@
+import { isFloat, isInteger, roundTo } from "../../ir/dtype.js";
 import { ShardingError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { isCollectiveEqn } from "../../ir/opFacts.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
-import { joinAxes, missingAxes, varies, varyingAlong, varyingAxes } from "../../ir/varying.js";
-import { inline, traceFlat } from "../../trace/builder.js";
+import { joinAxes, missingAxes, varies, varyAlike, varyingAlong, varyingAxes } from "../../ir/varying.js";
+import { bind1, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
-import type { Tensor } from "../../trace/tensor.js";
+import { Tensor } from "../../trace/tensor.js";
 
 /**
  * The cotangent with the varying axes of its value: on its own it may vary along fewer, and one made by a user's rule
@@ -62,22 +63,48 @@ export function markOutputs(program: Program, axes: readonly (readonly MeshAxis[
   ).program;
 }
 
+/** A loop whose carry has the same types before and after a step. */
+export interface SettledLoop<T> {
+  readonly traced: T;
+  /** The carry before the first step, and its types. */
+  readonly init: readonly Tensor[];
+  readonly types: readonly TensorType[];
+}
+
 /**
- * Traces a loop again until its carry differs along no more axes after a step than before it.
+ * Traces a loop again until its carry differs along no more axes after a step than before it, and numbers among it have
+ * the data types that they have after it.
  *
- * @param trace for given types of the carry the traced loop, and along which axes each leaf differs after a step
+ * @param trace for given types of the carry the traced loop, and the types of the leaves after a step
  */
 export function settleCarry<T>(
-  start: readonly TensorType[],
-  trace: (types: readonly TensorType[]) => readonly [traced: T, after: readonly (readonly MeshAxis[])[]],
-): { readonly traced: T; readonly types: readonly TensorType[] } {
-  let types = start;
+  start: readonly Tensor[],
+  trace: (types: readonly TensorType[]) => readonly [traced: T, after: readonly TensorType[]],
+): SettledLoop<T> {
+  let init = start;
+  let types = init.map(({ type }) => type);
   for (;;) {
     const [traced, after] = trace(types);
-    const grown = types.map((type, i) => varyingAlong(type, joinAxes([varyingAxes(type), at(after, i)])));
-    if (grown.every((type, i) => varyingAxes(type).length === varyingAxes(at(types, i)).length)) {
-      return { traced, types };
-    }
-    types = grown;
+    const next = init.map((tensor, i) => adapted(tensor, after[i] ?? tensor.type));
+    const grown = next.map(({ type }, i) => {
+      const axes = [varyingAxes(at(types, i)), varyingAxes(after[i] ?? type)];
+      return varyingAlong(type, joinAxes(axes));
+    });
+    const isSettled = grown.every((type, i) => {
+      const before = at(types, i);
+      return type.dtype === before.dtype && type.weak === before.weak && varyAlike(type, before);
+    });
+    if (isSettled) return { traced, init, types };
+    [init, types] = [next, grown];
   }
+}
+
+/** A weakly typed value as the data type that it has after a step, where it can take that. */
+function adapted(tensor: Tensor, { dtype, weak }: TensorType): Tensor {
+  if (!tensor.type.weak || weak) return tensor;
+  const { node } = tensor;
+  if (node.kind !== "literal") return isFloat(dtype) ? bind1("convert", [tensor], { dtype }) : tensor;
+  const { value } = node.literal;
+  const fits = isFloat(dtype) || (isInteger(dtype) && value === roundTo(dtype, value));
+  return fits ? Tensor.scalar(value, dtype) : tensor;
 }

@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { DTypeError } from "../../ir/errors.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { joinAxes, varyingAxes } from "../../ir/varying.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
 import { commonTarget } from "../../trace/executionTarget.js";
 import * as ops from "../../trace/ops.js";
@@ -13,23 +13,35 @@ import { checkMeetings, markOutputs, settleCarry } from "./varyingTypes.js";
 
 /**
  * Repeats a function of a carried value while a condition on it holds. The number of iterations is known
- * only when the program runs, so it has no reverse derivative; use `scan` or `foriLoop` for that.
+ * only when the program runs, so it has no reverse derivative; use `scan` or `foriLoop` for that. A number takes the type
+ * that the body gives it.
  */
+export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C;
+export function whileLoop(
+  condition: (carry: Tensor) => Tensor,
+  body: (carry: Tensor) => Tensor,
+  init: number,
+): Tensor;
 export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C {
   need("function", condition, "condition", "whileLoop");
   need("function", body, "body", "whileLoop");
   const carry = flattenArgs(init, "whileLoop");
   const structure: tree.Structure = { kind: "array", children: [carry.structure] };
-  const { traced, types } = settleCarry(
-    carry.tensors.map(({ type }) => type),
-    (given) => {
-      const loop = traceLoop(condition, body, carry.structure, structure, given);
-      // Devices that leave the loop at different times have different carries.
-      const leaves = varyingAxes(at(loop.test.program.outputs, 0).type);
-      return [loop, loop.step.program.outputs.map(({ type }) => joinAxes([varyingAxes(type), leaves]))];
-    },
-  );
+  const {
+    traced,
+    init: first,
+    types,
+  } = settleCarry(carry.tensors, (given) => {
+    const loop = traceLoop(condition, body, carry.structure, structure, given);
+    // Devices that leave the loop at different times have different carries.
+    const leaves = varyingAxes(at(loop.test.program.outputs, 0).type);
+    const after = loop.step.program.outputs.map(({ type }) =>
+      varyingAlong(type, joinAxes([varyingAxes(type), leaves])),
+    );
+    return [loop, after];
+  });
   const { test, step } = traced;
+  checkTypes(types, step.program.outputs, "whileLoop");
   checkMeetings(at(test.program.outputs, 0).type, [test.program, step.program], "whileLoop", "condition");
   const params = {
     condition: test.program,
@@ -37,7 +49,7 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
     numConditionConsts: test.captures.length,
     numBodyConsts: step.captures.length,
   };
-  const operands = [...test.captures, ...step.captures, ...carry.tensors];
+  const operands = [...test.captures, ...step.captures, ...first];
   const results = bind("while", operands, params, commonTarget([test.target, step.target]));
   return tree.unflatten<C>(carry.structure, results);
 }
@@ -67,7 +79,6 @@ function traceLoop<C>(
     "the carry",
     "the carry that the body returns",
   );
-  checkTypes(types, step.program.outputs, "whileLoop");
   return { test, step };
 }
 
@@ -75,6 +86,18 @@ function traceLoop<C>(
  * `for (i = lower; i < upper; i++) carry = body(i, carry)`. With plain numbers as bounds it can be
  * differentiated; with tensors it is a {@link whileLoop}.
  */
+export function foriLoop<C>(
+  lower: number | Tensor,
+  upper: number | Tensor,
+  body: (i: Tensor, carry: C) => C,
+  init: C,
+): C;
+export function foriLoop(
+  lower: number | Tensor,
+  upper: number | Tensor,
+  body: (i: Tensor, carry: Tensor) => Tensor,
+  init: number,
+): Tensor;
 export function foriLoop<C>(
   lower: number | Tensor,
   upper: number | Tensor,

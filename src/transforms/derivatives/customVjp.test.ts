@@ -5,6 +5,7 @@ import {
   grad,
   jit,
   jvp,
+  lax,
   linearize,
   np,
   type Tensor,
@@ -124,5 +125,43 @@ describe("rules inside rules", () => {
     await expectClose(jvp(backBySeven, [x], [np.array(1)])[1], 7);
     const [, push] = linearize(backBySeven, [x]);
     await expectClose(push(np.array(1)), 7);
+  });
+});
+
+describe("null as a cotangent", () => {
+  type Params = { w: Tensor; rest: { b: Tensor; c: [Tensor, Tensor] } };
+  const params = (): Params => ({
+    w: np.array([1, 2]),
+    rest: { b: np.ones([2]), c: [np.ones([2]), lax.complex(np.ones([2]), np.ones([2]))] },
+  });
+  const apply = (p: Params, x: Tensor) => np.sum(p.w.mul(x).add(p.rest.b).add(p.rest.c[0]));
+
+  test("stands for zeros of a whole subtree", async () => {
+    const fn = customVjp(apply, {
+      forward: (p: Params, x: Tensor): [Tensor, Tensor] => [apply(p, x), x],
+      backward: (x, ct) => [{ w: ct.mul(x), rest: null }, null],
+    });
+    const [dp, dx] = grad(fn, { argnums: [0, 1] })(params(), np.array([3, 4])) as [Params, Tensor];
+    await expectClose(dp.w, [3, 4]);
+    await expectClose(dp.rest.b, [0, 0]);
+    expect(dp.rest.c[1].dtype).toBe("complex64");
+    await expectClose(dx, [0, 0]);
+    const inner = customGradient((p: Params, x: Tensor) => [
+      apply(p, x),
+      (ct: Tensor) => [{ w: null, rest: { b: ct.mul(x), c: [null, null] as const } }, null],
+    ]);
+    const slopes = grad(inner)(params(), np.array([3, 4])) as Params;
+    await expectClose(slopes.rest.b, [3, 4]);
+    await expectClose(slopes.w, [0, 0]);
+  });
+
+  test("does not let a tensor stand for a subtree", () => {
+    const fn = customVjp(apply, {
+      forward: (p: Params, x: Tensor): [Tensor, Tensor] => [apply(p, x), x],
+      backward: (x, ct) => [{ w: ct.mul(x), rest: x as unknown as Params["rest"] }, null],
+    });
+    expect(() => grad(fn)(params(), np.array([3, 4]))).toThrow(
+      /\[customVjp\] the cotangent of argument 0 has 2 leaves, the argument has 4/,
+    );
   });
 });

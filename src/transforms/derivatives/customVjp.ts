@@ -5,6 +5,7 @@ import { at, formatType, sameType, type TensorType } from "../../ir/shape.js";
 import { asOneCall, bind, callOnce, orderOf, type Traced, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { atOrder } from "../../trace/order.js";
+import type { Whole } from "../../trace/prefix.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
@@ -22,9 +23,18 @@ const deepestRule = 3;
 export interface CustomRule<A extends readonly unknown[], R, S> {
   /** The result, and whatever `backward` needs. */
   readonly forward: (...args: A) => readonly [R, S];
-  /** From the residuals and the result's cotangent to a cotangent for every argument; `null` means zeros. */
-  readonly backward: (residuals: S, cotangent: R) => { readonly [I in keyof A]: A[I] | null };
+  /**
+   * From the residuals and the result's cotangent to a cotangent for every argument; `null` means zeros, for an argument
+   * or any part of it.
+   */
+  readonly backward: (residuals: S, cotangent: R) => { readonly [I in keyof A]: Cotangent<A[I]> };
 }
+
+/** A cotangent of a tree, in which `null` stands for zeros of whole subtrees. */
+export type Cotangent<T> =
+  | T
+  | null
+  | (T extends Whole ? never : { readonly [K in keyof T]: Cotangent<T[K]> });
 
 /**
  * A function with a custom derivative.
@@ -116,7 +126,7 @@ function checkForward(wanted: readonly TensorType[], given: readonly TensorType[
  * ```
  */
 export function customGradient<A extends readonly unknown[], R>(
-  fn: (...args: A) => readonly [R, (cotangent: R) => { readonly [I in keyof A]: A[I] | null }],
+  fn: (...args: A) => readonly [R, (cotangent: R) => { readonly [I in keyof A]: Cotangent<A[I]> }],
 ): (...args: A) => R {
   need("function", fn, "fn", "customGradient");
   return (...args) => {
@@ -200,21 +210,39 @@ function floatCotangents(
     );
   }
   let next = 0;
-  const leaves = args.flatMap((arg, i) => {
-    const own = flattenArgs(arg, caller).paths;
-    const types = flat.tensors.slice(next, next + own.length).map(({ type }) => type);
-    next += own.length;
-    const given: unknown = returned[i];
-    if (given === null || given === undefined) return types.map((type) => ops.zeros(type));
-    const cts = flattenArgs(given, caller).tensors;
-    if (cts.length !== own.length) {
+  const leaves = args.flatMap((arg, i) =>
+    cotangentLeaves(arg, returned[i], i, caller).flatMap(({ leaf, ct }) => {
+      const own = flattenArgs(leaf, caller).tensors.length;
+      const types = typesOf(flat.tensors.slice(next, next + own));
+      next += own;
+      if (ct === null || ct === undefined) return types.map((type) => ops.zeros(type));
+      const cts = flattenArgs(ct, caller).tensors;
+      if (cts.length === own) return cts.map((tensor, j) => checked(tensor, at(types, j), i, caller));
       throw new TreeError(
-        `[${caller}] the cotangent of argument ${i} has ${cts.length} leaves, the argument has ${own.length}`,
+        `[${caller}] the cotangent of argument ${i} must be ${own === 2 ? "complex" : "real"} where the argument is`,
       );
-    }
-    return cts.map((ct, j) => checked(ct, at(types, j), i, caller));
-  });
+    }),
+  );
   return conjugated(flat.structure, leaves).filter((_, i) => isFloat(at(flat.tensors, i).dtype));
+}
+
+/** The leaves of an argument, each with its cotangent; `null` stands for that of any subtree. */
+function cotangentLeaves(
+  arg: unknown,
+  returned: unknown,
+  argument: number,
+  caller: string,
+): { leaf: unknown; ct: unknown }[] {
+  const { leaves, structure } = tree.flatten(arg);
+  const isNull = (node: unknown) => node === null || node === undefined;
+  const cts = tree.broadcastPrefix(returned, structure, caller);
+  const numGiven = tree.leaves(returned).length;
+  if (numGiven !== cts.filter((ct) => !isNull(ct)).length) {
+    throw new TreeError(
+      `[${caller}] the cotangent of argument ${argument} has ${numGiven} leaves, the argument has ${leaves.length}`,
+    );
+  }
+  return leaves.map((leaf, i) => ({ leaf, ct: cts[i] }));
 }
 
 function checked(ct: Tensor, type: TensorType, argument: number, caller: string): Tensor {

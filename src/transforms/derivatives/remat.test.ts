@@ -11,6 +11,8 @@ import {
   makeProgram,
   P,
   printProgram,
+  type RematOptions,
+  type RematPolicyFunction,
   remat,
   shardMap,
   simplify,
@@ -427,5 +429,67 @@ describe("what remat keeps", () => {
     await expectClose(remat(marked)(np.array(1)), 2);
     const fixed = (y: Tensor) => remat((x: Tensor) => marked(np.array(1)).mul(x))(y);
     await expectClose(valueAndGrad(fixed)(np.array(1))[0], 2);
+  });
+});
+
+describe("a function as the policy of remat", () => {
+  const f = (w: Tensor, x: Tensor) => np.sum(np.tanh(np.matmul(np.sin(np.matmul(x, w)), w)));
+  const loop = (w: Tensor, x: Tensor) =>
+    np.sum(scan((c: Tensor) => [np.matmul(np.sin(c), w), null], x, null, { length: 3 })[0]);
+  type Fn = (w: Tensor, x: Tensor) => Tensor;
+  const programOf = (fn: Fn, policy: RematOptions["policy"]) =>
+    simplify(
+      makeProgram(valueAndGrad(remat(fn, { policy: policy ?? checkpointPolicies.nothingSaveable }) as Fn))(
+        w,
+        x,
+      ),
+    );
+
+  test.each<[string, Fn]>([
+    ["a chain", f],
+    ["a loop", loop],
+  ])("keeps what it chooses and nothing else, in %s", async (_, fn) => {
+    const dots = programOf(fn, (op) => op === "dotGeneral");
+    const plain = programOf(fn, checkpointPolicies.dotsSaveable);
+    for (const op of ["dotGeneral", "sin"]) expect(count(dots, op)).toBe(count(plain, op));
+    const nothing = programOf(fn, () => false);
+    expect(count(nothing, "dotGeneral")).toBe(
+      count(programOf(fn, checkpointPolicies.nothingSaveable), "dotGeneral"),
+    );
+    expect(count(nothing, "dotGeneral")).toBeGreaterThan(count(dots, "dotGeneral"));
+    const sines = programOf(fn, (op) => op === "sin");
+    expect(count(sines, "sin")).toBeLessThan(count(nothing, "sin"));
+    const kept = grad(remat(fn, { policy: (op) => op === "sin" }))(w, x);
+    expect(await dataOf(kept as Tensor)).toEqual(await dataOf(grad(fn)(w, x)));
+  });
+
+  test("is told the op, the types of its operands and its parameters", () => {
+    const seen: unknown[] = [];
+    const policy: RematPolicyFunction = (op, operands, params) => {
+      if (op === "dotGeneral") seen.push([operands.map(({ shape }) => shape), params.lhsContract]);
+      return false;
+    };
+    remat(f, { policy })(w, x);
+    expect(seen).toEqual([
+      [
+        [
+          [2, 2],
+          [2, 2],
+        ],
+        [1],
+      ],
+      [
+        [
+          [2, 2],
+          [2, 2],
+        ],
+        [1],
+      ],
+    ]);
+  });
+
+  test("must return a boolean", () => {
+    const policy = (() => 1) as unknown as RematPolicyFunction;
+    expect(() => remat(f, { policy })(w, x)).toThrow(/the policy must return a boolean, it returned 1/);
   });
 });

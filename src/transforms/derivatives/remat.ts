@@ -3,6 +3,8 @@ import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import type { RematPolicy } from "../../ir/ops.js";
 import { checkOptions } from "../../ir/options.js";
+import { type Eqn, makeEqn, mapInnerPrograms, newVar, type Program } from "../../ir/program.js";
+import { at, type TensorType } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -25,10 +27,20 @@ export const checkpointPolicies = {
   saveFromBothPolicies: (...policies: RematPolicy[]): RematPolicy => ({ kind: "either", policies }),
 } as const satisfies Record<string, RematPolicy | ((...args: never[]) => RematPolicy)>;
 
+/**
+ * Decides whether the results of an op are kept: its name as programs print it, the types of its operands, and its
+ * parameters. It is called once for every equation when the function is traced.
+ */
+export type RematPolicyFunction = (
+  op: string,
+  operands: readonly TensorType[],
+  params: Readonly<Record<string, unknown>>,
+) => boolean;
+
 /** Options of {@link remat}. */
 export interface RematOptions {
-  /** What to keep; nothing but the arguments by default. */
-  readonly policy?: RematPolicy;
+  /** What to keep: a policy, or a function of ops; nothing but the arguments by default. */
+  readonly policy?: RematPolicy | RematPolicyFunction;
   /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
   readonly staticArgnums?: Argnums;
 }
@@ -67,15 +79,43 @@ export function remat<A extends readonly unknown[], R>(
   checkOptions<RematOptions>(options, { policy: true, staticArgnums: true }, "remat");
   const { policy = checkpointPolicies.nothingSaveable, staticArgnums } = options;
   need("function", fn, "fn", "remat");
-  checkPolicy(policy);
+  if (typeof policy !== "function") checkPolicy(policy);
   return (...args) => {
     const { tensors, structure } = flattenCall(args, staticArgnums, "remat");
     const types = tensors.map(({ type }) => type);
     const traced = traceTree(fn, structure, types, "remat");
-    const { program: body, captures, target } = traced;
-    const results = bind("remat", [...captures, ...tensors], { body, policy }, target);
+    const { program, captures, target } = traced;
+    const params =
+      typeof policy === "function"
+        ? { body: nameKept(program, policy), policy: checkpointPolicies.saveOnlyTheseNames(keptName) }
+        : { body: program, policy };
+    const results = bind("remat", [...captures, ...tensors], params, target);
     return tree.unflatten<R>(traced.outStructure, results);
   };
+}
+
+/** The name of values that a function chose to keep. */
+const keptName = "kept by policy";
+
+/** The program in which the values that a function chooses, also inside loops and branches, have a name. */
+function nameKept(program: Program, isKept: RematPolicyFunction): Program {
+  const eqns = program.eqns.flatMap((original): Eqn[] => {
+    const eqn = mapInnerPrograms(original, (inner) => nameKept(inner, isKept));
+    const { op, ins, outs, params, source } = eqn;
+    const isChosen: unknown = isKept(
+      op,
+      ins.map(({ type }) => type),
+      { ...params },
+    );
+    if (typeof isChosen !== "boolean") {
+      throw new ValueError(`[remat] the policy must return a boolean, it returned ${describe(isChosen)}`);
+    }
+    if (!isChosen) return [eqn];
+    const unnamed = outs.map(({ type }) => newVar(type));
+    const names = outs.map((out, i) => makeEqn("name", [at(unnamed, i)], [out], { name: keptName }, source));
+    return [{ ...eqn, outs: unnamed }, ...names];
+  });
+  return { ...program, eqns };
 }
 
 /** Gives the tensors of a tree a name that remat policies can refer to. */

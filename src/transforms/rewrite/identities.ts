@@ -58,7 +58,8 @@ function sameValue(eqn: Eqn, definition: Lookup): Atom | undefined {
     }
     case "convert":
     case "bitcast":
-      return x.type.dtype === eqn.params.dtype ? x : undefined;
+      // A conversion to the same type may end a weak type, which is part of what results are.
+      return x.type.dtype === eqn.params.dtype && !x.type.weak ? x : undefined;
     case "select": {
       const chosen = y === z ? y : x.kind !== "literal" ? undefined : x.value ? y : z;
       // A selected literal is a scalar, whatever the shape of the result.
@@ -111,7 +112,9 @@ function fold(eqn: Eqn): Literal | undefined {
   if (eqn.op === "neg" && dtype !== "bool") return newLiteral(-a.value, dtype);
   if (!b || !isExact(dtype)) return undefined;
   const value = arithmetic(eqn, a.value, b.value, isInteger(dtype));
-  return value === undefined ? undefined : newLiteral(roundTo(dtype, value), dtype);
+  if (value === undefined) return undefined;
+  const literal = newLiteral(roundTo(dtype, value), dtype);
+  return at(eqn.outs, 0).type.weak ? { ...literal, type: { ...literal.type, weak: true } } : literal;
 }
 
 const isExact = (dtype: DType) => dtype === "float32" || dtype === "float64" || isInteger(dtype);
