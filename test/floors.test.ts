@@ -37,7 +37,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     rewrite: [],
     control: [],
     checks: ["rewrite"],
-    batching: ["checks"],
+    batching: ["rewrite", "checks"],
     derivatives: ["rewrite", "control", "batching"],
   },
   "spmd/partition": {

@@ -3,7 +3,7 @@ import { type DType, isComplex, roundTo } from "./dtype.js";
 import { DTypeError, InternalError, ValueError } from "./errors.js";
 import { newCounter } from "./identity.js";
 import type { OpName, OpParams, ProgramOp } from "./ops.js";
-import { formatType, type TensorType } from "./shape.js";
+import { at, formatType, type TensorType } from "./shape.js";
 
 /** A value inside a program, defined once: by the program's inputs or by one equation. */
 export interface Var {
@@ -146,6 +146,16 @@ export function mapInnerPrograms(eqn: Eqn, change: Change): Eqn {
 function withChangedBodies<K extends ProgramOp>(eqn: Eqn<K>, change: Change): Eqn<K> {
   const { op, ins, outs, params, source }: EqnParts<K> = eqn;
   return makeEqn(op, ins, outs, changeBodies[op](params, change), source);
+}
+
+/** The parameters of an op with its inner programs replaced by others, in the order of {@link innerPrograms}. */
+export function withPrograms<K extends ProgramOp>(
+  op: K,
+  params: OpParams[K],
+  programs: readonly Program[],
+): OpParams[K] {
+  let next = 0;
+  return changeBodies[op](params, () => at(programs, next++));
 }
 
 /** The programs an equation carries inside, with the names they have in its parameters. */

@@ -1,10 +1,11 @@
 import { isFloat } from "../../ir/dtype.js";
 import { type ControlOp, isControlEqn } from "../../ir/opFacts.js";
-import { type Atom, type Eqn, newVar, type Program, type Var } from "../../ir/program.js";
+import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
-import { atSource, bind, Environment, inline, rebind, traceFlat } from "../../trace/builder.js";
+import { atSource, Environment, inline, rebind, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
+import { extrasOf, Threading } from "../../transforms/rewrite/threadBodies.js";
 
 /** How bad the worst element of a value is. */
 export const status = { finite: 0, infinite: 1, nan: 2 } as const;
@@ -155,70 +156,35 @@ class Level {
 
   private scan(eqn: Eqn<"scan">, ins: readonly Tensor[]): readonly Tensor[] | undefined {
     const { body, length, numConsts } = eqn.params;
-    const watched = watchLevel(
-      body,
-      (i) => i >= numConsts,
-      (outs, statuses) => [...outs, statuses],
-    );
-    const { size } = watched.layout;
-    if (size === 0 || length === 0) return undefined;
-    const outs = bind("scan", ins, { ...eqn.params, body: watched.program });
-    const offset = this.put(ops.reshape(at(outs, eqn.outs.length), [length * size]));
-    this.inner.set(eqn, { offset, layouts: [watched.layout] });
-    return outs.slice(0, -1);
+    const { program, layout } = watchLevel(body, (i) => i >= numConsts, withStatuses);
+    if (layout.size === 0 || length === 0) return undefined;
+    const { own, added } = new Threading(eqn, ins).bind([program], { ys: 1 });
+    this.putInner(eqn, [layout], ops.reshape(at(added.ys ?? [], 0), [length * layout.size]));
+    return own;
   }
 
   private while(eqn: Eqn<"while">, ins: readonly Tensor[]): readonly Tensor[] | undefined {
-    const { body, condition, numBodyConsts } = eqn.params;
-    const watched = watchLevel(
-      body,
-      () => true,
-      (outs, statuses) => [...outs, statuses],
-    );
-    const { size } = watched.layout;
+    const { program, layout } = watchLevel(eqn.params.body, () => true, withStatuses);
+    const { size } = layout;
     if (size === 0) return undefined;
-    const extra = [newVar(scalar), newVar(scalar), newVar({ dtype: "int32", shape: [size] })];
-    const { program: recording } = traceFlat(
-      (tensors) => {
-        const own = tensors.slice(0, body.inputs.length);
-        const [count, first, kept] = tensors.slice(body.inputs.length);
-        if (!count || !first || !kept) return [];
-        const outs = inline(watched.program, own);
-        const carry = outs.slice(0, -1);
-        const worse = carry.map((x, i) => {
-          const before = at(own, numBodyConsts + i);
-          return isWatched(x.type)
-            ? ops.compare("gt", statusOf(x), statusOf(before))
-            : Tensor.scalar(false, "bool");
-        });
-        const isFirst = ops.and(
-          worse.reduce((any, one) => ops.or(any, one), Tensor.scalar(false, "bool")),
-          ops.compare("lt", first, 0),
-        );
-        return [
-          ...carry,
-          ops.add(count, 1),
-          ops.select(isFirst, count, first),
-          ops.select(ops.broadcastInDim(isFirst, [size], []), at(outs, carry.length), kept),
-        ];
-      },
-      [...body.inputs, ...extra].map(({ type }) => type),
-      "watch",
-    );
-    const starts = [int(0), int(-1), ops.zeros({ dtype: "int32", shape: [size] })];
-    const outs = bind("while", [...ins, ...starts], {
-      ...eqn.params,
-      condition: {
-        ...condition,
-        inputs: [...condition.inputs, ...extra.map(({ type }) => newVar(type))],
-      },
-      body: recording,
-    });
-    const [first, kept] = outs.slice(-2);
+    const none = ops.zeros({ dtype: "int32", shape: [size] });
+    const threading = new Threading(eqn, ins, { carry: extrasOf([int(0), int(-1), none]) });
+    const { own, added } = threading.apply((_, { own: given, added: { carry = [] } }) => {
+      const [count, first, kept] = [at(carry, 0), at(carry, 1), at(carry, 2)];
+      const outs = inline(program, given);
+      const after = outs.slice(0, -1);
+      const before = given.slice(eqn.params.numBodyConsts);
+      const isFirst = ops.and(anyWorse(before, after), ops.compare("lt", first, 0));
+      const statuses = ops.select(ops.broadcastInDim(isFirst, [size], []), at(outs, after.length), kept);
+      return {
+        own: after,
+        added: { carry: [ops.add(count, 1), ops.select(isFirst, count, first), statuses] },
+      };
+    }, "watch");
+    const [, first, kept] = added.carry ?? [];
     if (!first || !kept) return undefined;
-    const offset = this.put(ops.concatenate([ops.reshape(first, [1]), kept], 0));
-    this.inner.set(eqn, { offset, layouts: [watched.layout] });
-    return outs.slice(0, -extra.length);
+    this.putInner(eqn, [layout], ops.concatenate([ops.reshape(first, [1]), kept], 0));
+    return own;
   }
 
   private cond(eqn: Eqn<"cond">, ins: readonly Tensor[]): readonly Tensor[] | undefined {
@@ -227,14 +193,29 @@ class Level {
     const size = Math.max(...layouts.map((layout) => layout.size));
     if (size === 0) return undefined;
     const watched = branches.map((branch, i) => watchBranch(branch, i, size));
-    const outs = bind("cond", ins, { branches: watched.map(({ program }) => program) });
-    const offset = this.put(at(outs, eqn.outs.length));
-    this.inner.set(eqn, { offset, layouts: watched.map(({ layout }) => layout) });
-    return outs.slice(0, -1);
+    const programs = watched.map(({ program }) => program);
+    const { own, added } = new Threading(eqn, ins).bind(programs, { ys: 1 });
+    const taken = watched.map(({ layout }) => layout);
+    this.putInner(eqn, taken, at(added.ys ?? [], 0));
+    return own;
+  }
+
+  private putInner(eqn: Eqn<ControlOp>, layouts: readonly Layout[], vector: Tensor): void {
+    this.inner.set(eqn, { offset: this.put(vector), layouts });
   }
 }
 
-const scalar: TensorType = { dtype: "int32", shape: [] };
+const withStatuses = (outs: readonly Tensor[], statuses: Tensor): Tensor[] => [...outs, statuses];
+
+/** Whether the status of one of the values got worse. */
+function anyWorse(before: readonly Tensor[], after: readonly Tensor[]): Tensor {
+  const worse = after.map((x, i) =>
+    isWatched(x.type)
+      ? ops.compare("gt", statusOf(x), statusOf(at(before, i)))
+      : Tensor.scalar(false, "bool"),
+  );
+  return worse.reduce((any, one) => ops.or(any, one), Tensor.scalar(false, "bool"));
+}
 
 /** A branch that also returns its number and its statuses, filled up to the size of the largest branch. */
 function watchBranch(branch: Program, index: number, size: number): Watched {

@@ -119,11 +119,6 @@ export function batchProgram(
   return { program: traced.program, batchedOutputs };
 }
 
-/** Where either list has a flag. */
-export function either(a: readonly boolean[], b: readonly boolean[]): boolean[] {
-  return a.map((flag, i) => flag || at(b, i));
-}
-
 /** Whether the equation, or a program inside it, communicates over the named axis. */
 export function namesAxis(eqn: Eqn, name: string | undefined): boolean {
   return programNamesAxis({ eqns: [eqn] }, name);

@@ -1,18 +1,20 @@
+import { type BodyOp, bodiesOf, type Flow, flow, groupsOf, inGroups, withBodies } from "../../ir/bodies.js";
 import { isFloat } from "../../ir/dtype.js";
-import type { OpParams } from "../../ir/ops.js";
-import { at, type TensorType } from "../../ir/shape.js";
+import type { OpParams, ProgramOp } from "../../ir/ops.js";
+import type { Program } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
 import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { refuseMaskedChecks } from "../checks/checks.js";
+import { cut, typesOf } from "../rewrite/split.js";
 import {
   type BatchContext,
   type Batched,
   batched,
   batchedType,
   batchProgram,
-  either,
   flagsOf,
   materialize,
   programNamesAxis,
@@ -24,86 +26,55 @@ import {
 } from "./vmapContext.js";
 
 /**
- * Adds flags until an iteration of the loop adds none: a carry that is batched after one iteration must be batched
- * before the next.
+ * An op whose bodies all elements of the batch run together. A carry that is batched after some iteration is batched
+ * from the start; scanned values keep time as dim 0, so that the batch is their dim 1 and dim 0 of every slice.
  */
-function fixpoint(
-  start: readonly boolean[],
-  step: (flags: readonly boolean[]) => readonly boolean[],
-): boolean[] {
-  let flags = [...start];
-  while (!flags.every(Boolean)) {
-    const grown = either(flags, step(flags));
-    if (grown.every((flag, i) => flag === flags[i])) break;
-    flags = grown;
-  }
-  return flags;
-}
-
-/** Values as operands, batched where the flags say so. */
-function place(values: readonly Batched[], flags: readonly boolean[], context: BatchContext): Tensor[] {
-  return values.map((value, i) => (at(flags, i) ? materialize(value, context) : value.tensor));
-}
-
-/** Scanned values keep time as dim 0, so that the batch is their dim 1 and dim 0 of every slice. */
-function scan(ins: readonly Batched[], params: OpParams["scan"], context: BatchContext): Batched[] {
-  const { body, numConsts, numCarry } = params;
-  const consts = ins.slice(0, numConsts);
-  const carry = ins.slice(numConsts, numConsts + numCarry);
-  const xs = ins.slice(numConsts + numCarry);
-  const inputFlags = (carryFlags: readonly boolean[]) => [...flagsOf(consts), ...carryFlags, ...flagsOf(xs)];
-  const carryFlags = fixpoint(flagsOf(carry), (flags) =>
-    batchProgram(body, inputFlags(flags), context).batchedOutputs.slice(0, numCarry),
+function runTogether<K extends ProgramOp>(
+  eqn: BodyOp<K>,
+  ins: readonly Batched[],
+  { ins: inFlags, outs: outFlags }: Flow<boolean>,
+  context: BatchContext,
+): Batched[] {
+  const { operands, results, sizes, bodies } = bodiesOf(eqn);
+  const [given, returned] = [groupsOf(operands, sizes, inFlags), groupsOf(results, sizes, outFlags)];
+  const programs = bodies.map(
+    ({ program, inputs, outputs }) =>
+      batchProgram(program, inGroups(inputs, given), context, inGroups(outputs, returned)).program,
   );
-  const { program, batchedOutputs } = batchProgram(body, inputFlags(carryFlags), context, carryFlags);
-  const operands = [
-    ...tensorsOf(consts),
-    ...place(carry, carryFlags, context),
-    ...xs.map((x) => (x.batched ? ops.moveDim(x.tensor, 0, 1) : x.tensor)),
-  ];
-  const outs = bind("scan", operands, { ...params, body: program });
-  const isStacked = (i: number) => i >= numCarry && at(batchedOutputs, i);
+  const { xs = 0, ys = 0 } = sizes;
+  const tensors = ins.map((value, i) => {
+    if (!at(inFlags, i)) return value.tensor;
+    return i < ins.length - xs ? materialize(value, context) : ops.moveDim(value.tensor, 0, 1);
+  });
+  const outs = bind(eqn.op, tensors, withBodies(eqn, programs, sizes));
+  const isStacked = (i: number) => eqn.op === "scan" && i >= outs.length - ys && at(outFlags, i);
   return withFlags(
     outs.map((out, i) => (isStacked(i) ? ops.moveDim(out, 1, 0) : out)),
-    batchedOutputs,
+    outFlags,
   );
 }
 
-function whileLoop(ins: readonly Batched[], params: OpParams["while"], context: BatchContext): Batched[] {
-  const { condition, body, numConditionConsts, numBodyConsts } = params;
-  const conditionConsts = ins.slice(0, numConditionConsts);
-  const bodyConsts = ins.slice(numConditionConsts, numConditionConsts + numBodyConsts);
-  const carry = ins.slice(numConditionConsts + numBodyConsts);
-  const bodyFlags = (flags: readonly boolean[]) => [...flagsOf(bodyConsts), ...flags];
-  const flags = fixpoint(
-    flagsOf(carry),
-    (flags) => batchProgram(body, bodyFlags(flags), context).batchedOutputs,
-  );
-  const batchedCondition = batchProgram(condition, [...flagsOf(conditionConsts), ...flags], context);
-  if (batchedCondition.batchedOutputs.some(Boolean)) {
-    return whileAny(conditionConsts, bodyConsts, carry, params, context);
-  }
-  const operands = [...tensorsOf(conditionConsts), ...tensorsOf(bodyConsts), ...place(carry, flags, context)];
-  const batchedBody = batchProgram(body, bodyFlags(flags), context, flags).program;
-  const outs = bind("while", operands, {
-    ...params,
-    condition: batchedCondition.program,
-    body: batchedBody,
-  });
-  return withFlags(outs, flags);
+/** Which operands and results of an op with bodies are batched. */
+function batchedIn<K extends ProgramOp>(
+  eqn: BodyOp<K>,
+  ins: readonly Batched[],
+  context: BatchContext,
+): Flow<boolean> {
+  const run = (program: Program, flags: readonly boolean[]) =>
+    batchProgram(program, flags, context).batchedOutputs;
+  return flow(eqn, flagsOf(ins), run, (a, b) => a || b);
 }
+
+const together: VmapRule<"scan" | "remat"> = (ins, params, context, op) =>
+  runTogether({ op, params }, ins, batchedIn({ op, params }, ins, context), context);
 
 /**
  * A loop whose elements stop at different times runs until all are done. It carries a mask of the elements still
  * active; the others keep their values.
  */
-function whileAny(
-  conditionConsts: readonly Batched[],
-  bodyConsts: readonly Batched[],
-  carry: readonly Batched[],
-  { condition, body }: OpParams["while"],
-  context: BatchContext,
-): Batched[] {
+function whileAny(ins: readonly Batched[], params: OpParams["while"], context: BatchContext): Batched[] {
+  const { condition, body, numConditionConsts, numBodyConsts } = params;
+  const [conditionConsts = [], bodyConsts = [], carry = []] = cut(ins, numConditionConsts, numBodyConsts);
   refuseMaskedChecks([condition, body], "a loop that ends at different times for the elements");
   const goesOn = (consts: readonly Batched[], values: readonly Tensor[]): Tensor =>
     materialize(at(context.evaluate(condition, [...consts, ...values.map(batched)], context), 0), context);
@@ -111,7 +82,6 @@ function whileAny(
   const all = joinAxes([...consts, ...carry].map(({ tensor }) => varyingAxes(tensor.type)));
   const start = carry.map((value) => ops.pvary(materialize(value, context), all));
   const active = goesOn(conditionConsts, start);
-  const typesOf = (tensors: readonly Tensor[]): TensorType[] => tensors.map(({ type }) => type);
 
   const anyActive = traceFlat(
     (args) => [ops.reduceMax(at(args, 0), [0])],
@@ -161,23 +131,18 @@ function ownOperands(operands: readonly Batched[], chosen: Tensor, context: Batc
 }
 
 /** An index that differs within the batch: all branches are computed, and each element takes the result of its own. */
-function cond(
+function chooseElements(
   [index, ...operands]: readonly [Batched, ...Batched[]],
   { branches }: OpParams["cond"],
   context: BatchContext,
 ): Batched[] {
-  const flags = operands.map((value) => value.batched || (index.batched && isFloat(value.tensor.dtype)));
-  const natural = branches.map((branch) => batchProgram(branch, flags, context).batchedOutputs);
-  const wanted = natural.reduce(either).map((flag) => flag || index.batched);
-  const programs = branches.map((branch) => batchProgram(branch, flags, context, wanted).program);
-  const ins = tensorsOf(operands);
-  if (!index.batched) {
-    return withFlags(bind("cond", [index.tensor, ...ins], { branches: programs }), wanted);
-  }
   refuseMaskedChecks(branches, "a branch that is chosen by some elements");
-  const results = programs.map((program, b) =>
-    inline(program, ownOperands(operands, isBranch(index.tensor, b, branches.length), context)),
-  );
+  const flags = operands.map((value) => value.batched || isFloat(value.tensor.dtype));
+  const results = branches.map((branch, b) => {
+    const everything = branch.outputs.map(() => true);
+    const { program } = batchProgram(branch, flags, context, everything);
+    return inline(program, ownOperands(operands, isBranch(index.tensor, b, branches.length), context));
+  });
   const chosen = results.reduceRight((later, result, i) => {
     const isChosen = ops.compare("le", index.tensor, i);
     return later.map((other, out) => selectElements(isChosen, at(result, out), other));
@@ -230,12 +195,17 @@ type ControlOp = "scan" | "while" | "cond" | "remat" | "customVjp";
 
 /** How ops with inner programs work on a batch. */
 export const vmapControlRules: { readonly [K in ControlOp]: VmapRule<K> } = {
-  scan,
-  while: whileLoop,
-  cond: (ins, params, context) => cond([at(ins, 0), ...ins.slice(1)], params, context),
-  remat: (ins, { body, policy }, context) => {
-    const { program, batchedOutputs } = batchProgram(body, flagsOf(ins), context);
-    return withFlags(bind("remat", tensorsOf(ins), { body: program, policy }), batchedOutputs);
+  scan: together,
+  while: (ins, params, context, op) => {
+    const flags = batchedIn({ op, params }, ins, context);
+    if (flags.deciders.includes(true)) return whileAny(ins, params, context);
+    return runTogether({ op, params }, ins, flags, context);
   },
+  cond: (ins, params, context, op) => {
+    const index = at(ins, 0);
+    if (index.batched) return chooseElements([index, ...ins.slice(1)], params, context);
+    return runTogether({ op, params }, ins, batchedIn({ op, params }, ins, context), context);
+  },
+  remat: together,
   customVjp,
 };

@@ -2,25 +2,18 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
-import type { OpParams, ProgramOp } from "../../ir/ops.js";
-import { type Eqn, type EqnParts, forEachEqn, hasPrograms, type Program, someEqn } from "../../ir/program.js";
+import type { ProgramOp } from "../../ir/ops.js";
+import { type Eqn, forEachEqn, hasPrograms, type Program, someEqn } from "../../ir/program.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { boundAxes, checkedAxes } from "../../trace/axes.js";
-import {
-  atSource,
-  bind,
-  callProgram,
-  Environment,
-  inline,
-  isTracing,
-  traceFlat,
-} from "../../trace/builder.js";
+import { atSource, bind, callProgram, Environment, isTracing, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { cut, typesOf } from "../rewrite/split.js";
+import { extrasOf, Threading } from "../rewrite/threadBodies.js";
 import { checksOf, type OpCheck } from "./checkRules.js";
 import type { ErrorCategory } from "./checks.js";
 import { CheckSiteTable, ErrorValue } from "./errorValue.js";
@@ -99,6 +92,8 @@ class Checking {
 
 const keyOf = (types: readonly TensorType[]) => types.map(formatType).join();
 
+const isCheck = (eqn: Eqn): boolean => eqn.op === "callback" && eqn.params.kind === "check";
+
 /** The results of a program, and the state after it. */
 interface Checked {
   readonly outs: readonly Tensor[];
@@ -111,15 +106,14 @@ function evaluate(program: Program, ins: readonly Tensor[], before: State, check
   let state = before;
   for (const eqn of program.eqns) {
     const operands = environment.read(eqn.ins);
-    const isCheck = eqn.op === "callback" && eqn.params.kind === "check";
     atSource(eqn.source, () => {
       if (hasPrograms(eqn) && checking.canFail(eqn)) {
-        const inside = applyRule(eqn, operands, state, checking);
+        const inside = checkBodies(eqn, operands, state, checking);
         environment.define(eqn.outs, inside.outs);
         state = inside.state;
         return;
       }
-      const outs = isCheck ? [] : bind(eqn.op, operands, eqn.params);
+      const outs = isCheck(eqn) ? [] : bind(eqn.op, operands, eqn.params);
       environment.define(eqn.outs, outs);
       for (const check of checksOf(eqn, checking.wanted))
         state = checking.note(state, check, eqn, operands, outs);
@@ -128,169 +122,75 @@ function evaluate(program: Program, ins: readonly Tensor[], before: State, check
   return { outs: environment.read(program.outputs), state };
 }
 
-/** Records an equation with inner programs, with their checks, passing the state through them. */
-type Rule<K extends ProgramOp> = (
-  ins: readonly Tensor[],
-  params: OpParams[K],
-  state: State,
-  checking: Checking,
-) => Checked;
+/**
+ * Records an equation with bodies, with their checks. The state is carried by loops; other bodies take and return it,
+ * and a custom backward rule ignores it.
+ */
+function checkBodies(eqn: Eqn<ProgramOp>, ins: readonly Tensor[], state: State, checking: Checking): Checked {
+  if (eqn.op === "while") return checkWhile(eqn, ins, state, checking);
+  if (eqn.op === "shardMap") return checkShardMap(eqn, ins, state, checking);
+  const [given, returned] = eqn.op === "scan" ? carried : (["consts", "ys"] as const);
+  const { own, added } = new Threading(eqn, ins, { [given]: extrasOf(state) }).apply(
+    ({ program }, values) => {
+      const { outs, state: after } = evaluate(program, values.own, values.added[given] ?? [], checking);
+      return { own: outs, added: { [returned]: after } };
+    },
+    "checkify",
+  );
+  return { outs: own, state: added[returned] ?? [] };
+}
 
-function applyRule<K extends ProgramOp>(
-  eqn: Eqn<K>,
+const carried = ["carry", "carry"] as const;
+
+/** The condition is checked where it is evaluated: before the first iteration and after each. */
+function checkWhile(eqn: Eqn<"while">, ins: readonly Tensor[], state: State, checking: Checking): Checked {
+  const { condition, numConditionConsts, numBodyConsts } = eqn.params;
+  const [consts = [], , carry = []] = cut(ins, numConditionConsts, numBodyConsts);
+  const start = evaluate(condition, [...consts, ...carry], state, checking).state;
+  const unchecked = { ...eqn, params: { ...eqn.params, condition: withoutChecks(condition) } };
+  const threading = new Threading(unchecked, ins, { consts: extrasOf(consts), carry: extrasOf(start) });
+  const { own, added } = threading.apply(({ program }, values) => {
+    const { outs, state: after } = evaluate(program, values.own, values.added.carry ?? [], checking);
+    const next = evaluate(condition, [...(values.added.consts ?? []), ...outs], after, checking);
+    return { own: outs, added: { carry: next.state } };
+  }, "checkify of while");
+  return { outs: own, state: added.carry ?? [] };
+}
+
+/** The program without the user's checks, which were made already. */
+function withoutChecks(program: Program): Program {
+  return { ...program, eqns: program.eqns.filter((eqn) => !isCheck(eqn)) };
+}
+
+/** Every device has its own state; of those with an error, the first is reported. */
+function checkShardMap(
+  eqn: Eqn<"shardMap">,
   ins: readonly Tensor[],
   state: State,
   checking: Checking,
 ): Checked {
-  const { op, params }: EqnParts<K> = eqn;
-  const rule: Rule<K> = rules[op];
-  return rule(ins, params, state, checking);
-}
-
-/** From (…state, …inputs) to (…state, …outputs). */
-function checkedProgram(program: Program, state: State, checking: Checking): Program {
-  return traceFlat(
-    (args) => {
-      const [before = [], ins = []] = cut(args, state.length);
-      const { outs, state: after } = evaluate(program, ins, before, checking);
-      return [...after, ...outs];
-    },
-    [...typesOf(state), ...typesOf(program.inputs)],
-    "checkify",
-  ).program;
-}
-
-/** Results that begin with the state. */
-function split(results: readonly Tensor[], { length }: State): Checked {
-  return { state: results.slice(0, length), outs: results.slice(length) };
-}
-
-/** Reorders the inputs of a program: swaps its first two groups of inputs. */
-function constsFirst({ inputs, ...rest }: Program, numState: number, numConsts: number): Program {
-  const [state = [], consts = [], others = []] = cut(inputs, numState, numConsts);
-  return { ...rest, inputs: [...consts, ...state, ...others] };
-}
-
-const scan: Rule<"scan"> = (ins, params, state, checking) => {
-  const { numConsts, numCarry } = params;
-  const body = constsFirst(checkedProgram(params.body, state, checking), state.length, numConsts);
-  const operands = [...ins.slice(0, numConsts), ...state, ...ins.slice(numConsts)];
-  return split(bind("scan", operands, { ...params, body, numCarry: state.length + numCarry }), state);
-};
-
-/** The condition is checked where it is evaluated: before the first iteration and after each. */
-const whileLoop: Rule<"while"> = (ins, params, state, checking) => {
-  const { condition, body, numConditionConsts, numBodyConsts } = params;
-  const [conditionConsts = [], bodyConsts = [], carry = []] = cut(ins, numConditionConsts, numBodyConsts);
-  const start = evaluate(condition, [...conditionConsts, ...carry], state, checking).state;
-  const consts = [...conditionConsts, ...bodyConsts];
-  const step = traceFlat(
-    (args) => {
-      const [own = [], before = [], values = []] = cut(args, consts.length, state.length);
-      const [forCondition = [], forBody = []] = cut(own, numConditionConsts);
-      const { outs, state: after } = evaluate(body, [...forBody, ...values], before, checking);
-      return [...evaluate(condition, [...forCondition, ...outs], after, checking).state, ...outs];
-    },
-    typesOf([...consts, ...start, ...carry]),
-    "checkify of while",
-  ).program;
-  const test = traceFlat(
-    (args) => {
-      const [forCondition = [], , values = []] = cut(args, numConditionConsts, state.length);
-      return inline(withoutChecks(condition), [...forCondition, ...values]);
-    },
-    typesOf([...conditionConsts, ...start, ...carry]),
-    "checkify of while",
-  ).program;
-  const results = bind("while", [...conditionConsts, ...consts, ...start, ...carry], {
-    condition: test,
-    body: step,
-    numConditionConsts,
-    numBodyConsts: consts.length,
-  });
-  return split(results, state);
-};
-
-/** The program without the user's checks, which were made already. */
-function withoutChecks(program: Program): Program {
-  const isCheck = (eqn: Eqn) => eqn.op === "callback" && eqn.params.kind === "check";
-  return { ...program, eqns: program.eqns.filter((eqn) => !isCheck(eqn)) };
-}
-
-const cond: Rule<"cond"> = ([index, ...operands], { branches }, state, checking) => {
-  const checked = branches.map((branch) => checkedProgram(branch, state, checking));
-  const ins = index ? [index, ...state, ...operands] : [];
-  return split(bind("cond", ins, { branches: checked }), state);
-};
-
-const remat: Rule<"remat"> = (ins, { body, policy }, state, checking) =>
-  split(bind("remat", [...state, ...ins], { body: checkedProgram(body, state, checking), policy }), state);
-
-/** The state is one more captured value; the backward rule ignores it. */
-const customVjp: Rule<"customVjp"> = (ins, params, state, checking) => {
-  const { body, forward, backward, numCaptures, numResiduals } = params;
-  const [captures = [], residuals = [], cotangents = []] = cut(
-    typesOf(backward.inputs),
-    numCaptures,
-    numResiduals,
-  );
-  const kept = typesOf(state);
-  const back = traceFlat(
-    (args) => {
-      const [, known = [], , cts = []] = cut(args, kept.length, numCaptures + numResiduals, kept.length);
-      return inline(backward, [...known, ...cts]);
-    },
-    [...kept, ...captures, ...residuals, ...kept, ...cotangents],
-    "checkify of customVjp",
-  ).program;
-  const results = bind("customVjp", [...state, ...ins], {
-    body: checkedProgram(body, state, checking),
-    forward: checkedProgram(forward, state, checking),
-    backward: back,
-    numCaptures: state.length + numCaptures,
-    numResiduals,
-  });
-  return split(results, state);
-};
-
-/** Every device has its own state; of those with an error, the first is reported. */
-const shardMap: Rule<"shardMap"> = (ins, params, state, checking) => {
-  const { mesh, manual, checked, body, outSpecs } = params;
+  const { mesh, manual, checked } = eqn.params;
   const axes = mesh.axes.filter(({ name }) => manual.includes(name));
-  const { program } = traceFlat(
-    (args) => {
-      const own = checking.start(checked ? joinAxes([varyingAxes(at(state, 0).type), axes]) : []);
-      const { outs, state: after } = evaluate(body, args, own, checking);
-      return [...after.map((x) => ops.reshape(x, [1, ...x.shape])), ...outs];
-    },
-    typesOf(body.inputs),
-    "checkify of shardMap",
-  );
   const names = axes.map(({ name }) => name);
-  const results = bind("shardMap", ins, {
-    ...params,
-    body: program,
-    outSpecs: [...state.map(({ shape }) => [names, ...shape.map(() => [])]), ...outSpecs],
-  });
-  const { outs, state: ofDevices } = split(results, state);
+  const { own, added } = new Threading(eqn, ins).apply(
+    ({ program }, values) => {
+      const start = checking.start(checked ? joinAxes([varyingAxes(at(state, 0).type), axes]) : []);
+      const { outs, state: after } = evaluate(program, values.own, start, checking);
+      return { own: outs, added: { ys: after.map((x) => ops.reshape(x, [1, ...x.shape])) } };
+    },
+    "checkify of shardMap",
+    state.map(({ shape }) => [names, ...shape.map(() => [])]),
+  );
+  const ofDevices = added.ys ?? [];
   const failed = ops.convert(ops.compare("ne", at(ofDevices, 0), 0), "int32");
   const first = ops.argmax(failed, 0);
   const isOpen = ops.compare("eq", at(state, 0), 0);
   const merged = ofDevices.map((x, i) => {
-    const own = ops.gather(x, first, { dim: 0, batchDims: 0 });
-    return ops.select(ops.broadcastInDim(isOpen, own.shape, []), own, at(state, i));
+    const its = ops.gather(x, first, { dim: 0, batchDims: 0 });
+    return ops.select(ops.broadcastInDim(isOpen, its.shape, []), its, at(state, i));
   });
-  return { outs, state: merged };
-};
-
-const rules: { readonly [K in ProgramOp]: Rule<K> } = {
-  scan,
-  while: whileLoop,
-  cond,
-  remat,
-  customVjp,
-  shardMap,
-};
+  return { outs: own, state: merged };
+}
 
 function readCategories(errors: readonly ErrorCategory[]): ReadonlySet<ErrorCategory> {
   need("list", errors, "errors", "checkify");

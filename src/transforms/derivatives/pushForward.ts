@@ -2,18 +2,20 @@
  * Forward-mode derivatives: next to every value its tangent. Loops and branches carry both; every other op is linear in
  * its tangents with the transpose of its pullback, so that one table of rules serves both directions.
  */
+import { bodiesOf, countGroups, groupsOf, inGroups } from "../../ir/bodies.js";
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
-import type { OpName, OpParams, ProgramOp } from "../../ir/ops.js";
-import { type Eqn, type EqnParts, newVar, type Program } from "../../ir/program.js";
-import { at, range, type TensorType } from "../../ir/shape.js";
+import type { OpName, ProgramOp } from "../../ir/ops.js";
+import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
+import { at, type TensorType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { atSource, bind, Environment, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { cut, pick, typesOf } from "../rewrite/split.js";
-import { activityInScan } from "./bodies.js";
-import { linearize, linearizeEqn, outputActivity, tools } from "./linearize.js";
+import { cut, pick, spread, typesOf } from "../rewrite/split.js";
+import { Threading } from "../rewrite/threadBodies.js";
+import { activityOf } from "./bodies.js";
+import { linearize, linearizeEqn, outputActivity } from "./linearize.js";
 import { vjpRules } from "./vjpRules.js";
 
 /** The tangent of a value; `null` stands for zeros, which are not computed. */
@@ -52,7 +54,7 @@ function pushEqn(eqn: Eqn, ins: readonly Tensor[], tangents: readonly Tangent[])
     const outs = bind<OpName>(eqn.op, ins, eqn.params);
     return { outs, tangents: outs.map(() => null) };
   }
-  if (isOpened(eqn)) return openAndPush(eqn, ins, tangents);
+  if (isOpened(eqn)) return pushBodies(eqn, ins, tangents);
   if (rule.kind === "unsupported") throw new GradientError(`[jvp] ${eqn.op}: ${rule.reason}`);
   return transposePullback(eqn, ins, tangents);
 }
@@ -97,195 +99,46 @@ function present(
   );
 }
 
-/** Results at the flagged positions, `null` at the others. */
-function spread(tensors: readonly Tangent[], flags: readonly boolean[]): Tangent[] {
-  const next = tensors.values();
-  return flags.map((flag) => (flag ? (next.next().value ?? null) : null));
-}
+/** A custom rule is transposed as a whole; the bodies of other ops carry tangents next to values. */
+type OpenedOp = Exclude<ProgramOp, "customVjp">;
 
-/**
- * A body with tangents: (…inputs, …tangents of active ones) → (…outputs, …tangents of active ones), in the order of the
- * layout.
- */
-function pushBody(
-  body: Program,
-  activeIn: readonly boolean[],
-  activeOut: readonly boolean[],
-  layout: BodyLayout = inOrder,
-): Program {
-  const changing = pick(body.inputs, activeIn);
-  const { inputs, outputs } = layout(body.inputs.length, activeIn, body.outputs.length, activeOut);
-  const all = [...typesOf(body.inputs), ...typesOf(changing)];
-  const { program } = traceFlat(
-    (args) => {
-      const given = new Array<Tensor>(args.length);
-      inputs.forEach((place, i) => {
-        given[place] = at(args, i);
-      });
-      const [ins = [], tangents = []] = cut(given, body.inputs.length);
-      const pushed = pushForward(body, ins, spread(tangents, activeIn));
-      const results = [...pushed.outs, ...present(pushed.tangents, body.outputs, activeOut)];
-      return outputs.map((place) => at(results, place));
+const isOpened = (eqn: Eqn): eqn is Eqn<OpenedOp> => hasPrograms(eqn) && eqn.op !== "customVjp";
+
+/** In every group of operands and results, tangents follow the values. */
+function pushBodies(eqn: Eqn<OpenedOp>, ins: readonly Tensor[], tangents: readonly Tangent[]): Pushed {
+  const { operands, results, sizes } = bodiesOf(eqn);
+  // The number of iterations does not depend on tangents: a condition reads the values alone.
+  const unread = sizes.conditionConsts ?? 0;
+  const given = tangents.map((tangent, i) => tangent !== null && i >= unread);
+  const { ins: active, outs: activeOut } = activityOf(eqn, given, { outputActivity });
+  const isActive = groupsOf(operands, sizes, active);
+  const isActiveOut = groupsOf(results, sizes, activeOut);
+  const { inSpecs, outSpecs, body } = eqn.op === "shardMap" ? eqn.params : unsplit;
+  const blocks = inSpecs.map((spec, i) => ({ spec, type: at(body.inputs, i).type }));
+  const changes = present(tangents, ins, active).map((tensor, i) => ({ tensor, ...pick(blocks, active)[i] }));
+  const threading = new Threading(
+    eqn,
+    ins,
+    groupsOf(operands, countGroups(operands, sizes, active), changes),
+  );
+  const { own, added } = threading.apply(
+    ({ program, inputs, outputs }, values) => {
+      const flags = inGroups(outputs, isActiveOut);
+      const changesIn = spread(inGroups(inputs, values.added), inGroups(inputs, isActive));
+      const pushed = pushForward(program, values.own, changesIn);
+      const changesOut = present(pushed.tangents, program.outputs, flags);
+      return {
+        own: pushed.outs,
+        added: groupsOf(outputs, countGroups(outputs, sizes, flags), changesOut),
+      };
     },
-    inputs.map((place) => at(all, place)),
     "jvp of a body",
+    pick(outSpecs, activeOut),
   );
-  return program;
+  return { outs: own, tangents: spread(inGroups(results, added), activeOut) };
 }
 
-/** The order in which a body takes and returns values and tangents. */
-type BodyLayout = (
-  numIns: number,
-  activeIn: readonly boolean[],
-  numOuts: number,
-  activeOut: readonly boolean[],
-) => { readonly inputs: readonly number[]; readonly outputs: readonly number[] };
-
-const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
-
-const inOrder: BodyLayout = (numIns, activeIn, numOuts, activeOut) => ({
-  inputs: range(numIns + count(activeIn)),
-  outputs: range(numOuts + count(activeOut)),
-});
-
-/** Each of several groups of values is followed by its tangents. */
-function grouped(lengths: readonly number[], active: readonly boolean[]): number[] {
-  const places: number[] = [];
-  let [value, change] = [0, active.length];
-  for (const length of [...lengths, active.length - lengths.reduce((a, b) => a + b, 0)]) {
-    const flags = active.slice(value, value + length);
-    for (let i = 0; i < length; i++) places.push(value++);
-    for (let i = count(flags); i > 0; i--) places.push(change++);
-  }
-  return places;
-}
-
-/** Values and tangents in the order of {@link grouped}. */
-function arrange(
-  lengths: readonly number[],
-  values: readonly Tensor[],
-  tangents: readonly Tangent[],
-  active: readonly boolean[],
-): Tensor[] {
-  const all = [...values, ...present(tangents, values, active)];
-  return grouped(lengths, active).map((place) => at(all, place));
-}
-
-type Push<K extends OpName> = (
-  ins: readonly Tensor[],
-  params: OpParams[K],
-  tangents: readonly Tangent[],
-) => Pushed;
-
-/** Ops whose programs carry tangents; a custom rule is transposed as a whole. */
-const pushes: { readonly [K in Exclude<ProgramOp, "customVjp">]: Push<K> } = {
-  scan: pushScan,
-  while: pushWhile,
-  cond: (ins, { branches }, tangents) => {
-    const [index, operands] = [at(ins, 0), ins.slice(1)];
-    const changes = tangents.slice(1);
-    const active = changes.map((tangent) => tangent !== null);
-    const activities = branches.map((branch) => outputActivity(branch, active));
-    const activeOut = at(branches, 0).outputs.map((_, i) => activities.some((flags) => flags[i]));
-    const pushed = branches.map((branch) => pushBody(branch, active, activeOut));
-    const results = bind("cond", [index, ...operands, ...present(changes, operands, active)], {
-      branches: pushed,
-    });
-    return parted(results, activeOut);
-  },
-  remat: (ins, { body, policy }, tangents) => {
-    const active = tangents.map((tangent) => tangent !== null);
-    const activeOut = outputActivity(body, active);
-    const params = { body: pushBody(body, active, activeOut), policy };
-    return parted(bind("remat", [...ins, ...present(tangents, ins, active)], params), activeOut);
-  },
-  shardMap: (ins, params, tangents) => {
-    const active = tangents.map((tangent) => tangent !== null);
-    const activeOut = outputActivity(params.body, active);
-    const results = bind("shardMap", [...ins, ...present(tangents, ins, active)], {
-      ...params,
-      body: pushBody(params.body, active, activeOut),
-      inSpecs: [...params.inSpecs, ...pick(params.inSpecs, active)],
-      outSpecs: [...params.outSpecs, ...pick(params.outSpecs, activeOut)],
-    });
-    return parted(results, activeOut);
-  },
-};
-
-type OpenedOp = keyof typeof pushes;
-
-const isOpened = (eqn: Eqn): eqn is Eqn<OpenedOp> => Object.hasOwn(pushes, eqn.op);
-
-function openAndPush<K extends OpenedOp>(
-  eqn: Eqn<K>,
-  ins: readonly Tensor[],
-  tangents: readonly Tangent[],
-): Pushed {
-  const { op, params }: EqnParts<K> = eqn;
-  const push: Push<K> = pushes[op];
-  return push(ins, params, tangents);
-}
-
-/** Results that come before their tangents. */
-function parted(results: readonly Tensor[], active: readonly boolean[]): Pushed {
-  const [outs = [], changes = []] = cut(results, active.length);
-  return { outs, tangents: spread(changes, active) };
-}
-
-/** Results of a loop, in which the tangents of the carry follow it. */
-function fromLoop(results: readonly Tensor[], numCarry: number, active: readonly boolean[]): Pushed {
-  const values = new Array<Tensor>(results.length);
-  grouped([numCarry], active).forEach((place, i) => {
-    values[place] = at(results, i);
-  });
-  return parted(values, active);
-}
-
-function pushScan(ins: readonly Tensor[], params: OpParams["scan"], tangents: readonly Tangent[]): Pushed {
-  const { body, numConsts, numCarry } = params;
-  const given = tangents.map((tangent) => tangent !== null);
-  const { constActive, carryActive, yActive, activeIn } = activityInScan(params, given, tools);
-  const activeOut = [...carryActive, ...yActive];
-  const groups = [numConsts, numCarry];
-  const pushed = pushBody(body, activeIn, activeOut, () => ({
-    inputs: grouped(groups, activeIn),
-    outputs: grouped([numCarry], activeOut),
-  }));
-  const results = bind("scan", arrange(groups, ins, tangents, activeIn), {
-    ...params,
-    body: pushed,
-    numConsts: numConsts + count(constActive),
-    numCarry: numCarry + count(carryActive),
-  });
-  return fromLoop(results, numCarry, activeOut);
-}
-
-/** The number of iterations does not depend on tangents: the condition reads the values alone. */
-function pushWhile(ins: readonly Tensor[], params: OpParams["while"], tangents: readonly Tangent[]): Pushed {
-  const { condition, body, numConditionConsts, numBodyConsts } = params;
-  const bodyTangents = tangents.slice(numConditionConsts);
-  const given = bodyTangents.map((tangent) => tangent !== null);
-  // A loop carries tangents as a scan without scanned operands does.
-  const { constActive, carryActive, activeIn } = activityInScan(
-    { body, length: 0, reverse: false, numConsts: numBodyConsts, numCarry: body.outputs.length },
-    given,
-    tools,
-  );
-  const groups = [numBodyConsts];
-  const pushed = pushBody(body, activeIn, carryActive, () => ({
-    inputs: grouped(groups, activeIn),
-    outputs: range(body.outputs.length + count(carryActive)),
-  }));
-  const unread = pick(body.inputs.slice(numBodyConsts), carryActive).map(({ type }) => newVar(type));
-  const [conditionIns = [], bodyIns = []] = cut(ins, numConditionConsts);
-  const results = bind("while", [...conditionIns, ...arrange(groups, bodyIns, bodyTangents, activeIn)], {
-    condition: { ...condition, inputs: [...condition.inputs, ...unread] },
-    body: pushed,
-    numConditionConsts,
-    numBodyConsts: numBodyConsts + count(constActive),
-  });
-  return parted(results, carryActive);
-}
+const unsplit = { inSpecs: [], outSpecs: [], body: { inputs: [] } };
 
 /** The program that maps (…inputs, …tangents of the active ones) to (…outputs, …tangents of all). */
 export function jvpProgram(program: Program, active: readonly boolean[]): Program {

@@ -9,7 +9,7 @@ import {
   someEqn,
   type Var,
 } from "../../ir/program.js";
-import { bodiesOf } from "./bodies.js";
+import { activePrograms } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
 
@@ -94,7 +94,7 @@ export function keepOf(
   for (const eqn of program.eqns) {
     if (!hasPrograms(eqn)) continue;
     const flags = activity.get(eqn) ?? eqn.ins.map(() => false);
-    const keeps = bodiesOf(eqn, flags, tools).map((body, b) => {
+    const keeps = activePrograms(eqn, flags, tools).map((body, b) => {
       const before = known.flatMap((keep) => keep.inside.get(eqn)?.[b] ?? []);
       return keepOf(body.program, policy, body.active, tools, before);
     });

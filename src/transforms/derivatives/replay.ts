@@ -1,3 +1,4 @@
+import type { BodyOp, Groups } from "../../ir/bodies.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams, ProgramOp } from "../../ir/ops.js";
 import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
@@ -8,7 +9,8 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { programNamesAxis } from "../batching/vmapContext.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
-import { cut, dependsOnlyOn, pick, typesOf } from "../rewrite/split.js";
+import { cut, dependsOnlyOn, merge, pick, typesOf } from "../rewrite/split.js";
+import { type Extra, extrasOf, type Threaded, Threading } from "../rewrite/threadBodies.js";
 import { hoist } from "./hoist.js";
 import {
   type Keep,
@@ -62,150 +64,134 @@ export function replayEqn(
   return replayBodies(eqn, ins, keeps, known);
 }
 
-function replayBodies<K extends ProgramOp>(
-  { op, params }: Eqn<K>,
+function replayBodies(
+  eqn: Eqn<ProgramOp>,
   ins: readonly Tensor[],
   keeps: readonly Keep[],
   known: readonly KeptInside[],
 ): Replayed {
-  const rule: Replay<K> = replays[op];
-  return rule(ins, params, (body) => keeps[body] ?? keepNothing, known);
+  const keep = (body: number): Keep => keeps[body] ?? keepNothing;
+  switch (eqn.op) {
+    case "while":
+      return { outs: bind("while", ins, eqn.params), kept: [] };
+    case "customVjp": {
+      const { forward, numResiduals } = eqn.params;
+      const { outs, kept } = replay(forward, ins, keep(0), savedOfBody(known, 0));
+      return { outs: outs.slice(0, outs.length - numResiduals), kept };
+    }
+    case "scan":
+      return replayScan(withKnownInScan(ins, eqn.params, known), keep(0));
+    case "shardMap": {
+      const { params } = eqn;
+      return replayAll(withKnownOnDevices(ins, params, known), keep, addDeviceDim, (type) =>
+        deviceSpec(params, type),
+      );
+    }
+    default:
+      return replayAll(withKnown(eqn, ins, known), keep);
+  }
 }
 
-type Replay<K extends ProgramOp> = (
+/** An op with known values of its bodies among its operands. */
+export interface WithKnown<K extends ProgramOp> {
+  readonly threading: Threading<K>;
+  /** The known values of a body, given the inputs that were added to it. */
+  readonly savedOf: (added: Groups<Tensor>, body: number) => Saved;
+}
+
+/** Where known values are added to an op, and how its bodies get them from there. */
+interface KnownOperands {
+  readonly extras: Groups<Extra>;
+  readonly collect: (added: Groups<Tensor>) => readonly Tensor[];
+}
+
+const valuesOf = (known: readonly KeptInside[]): Tensor[] => known.flatMap(({ values }) => values);
+
+/** Adds known values to the operands of an op, by default after all others. */
+export function withKnown<K extends ProgramOp>(
+  eqn: BodyOp<K>,
   ins: readonly Tensor[],
-  params: OpParams[K],
-  keep: (body: number) => Keep,
   known: readonly KeptInside[],
-) => Replayed;
-
-const replays: { readonly [K in ProgramOp]: Replay<K> } = {
-  scan: replayScan,
-  while: (ins, params) => ({ outs: bind("while", ins, params), kept: [] }),
-  cond: replayCond,
-  remat: (ins, params, keep, known) => {
-    const given = withKnown(ins, known);
-    const body = replayBody(params.body, given, keep(0), 0);
-    const [outs = [], kept = []] = cut(
-      bind("remat", given.ins, { ...params, body }),
-      params.body.outputs.length,
-    );
-    return { outs, kept };
+  { extras, collect }: KnownOperands = {
+    extras: { consts: extrasOf(valuesOf(known)) },
+    collect: ({ consts = [] }) => consts,
   },
-  customVjp: (ins, { forward, numResiduals }, keep, known) => {
-    const { outs, kept } = replay(forward, ins, keep(0), savedOfBody(known, 0));
-    return { outs: outs.slice(0, outs.length - numResiduals), kept };
-  },
-  shardMap: (ins, params, keep, known) => {
-    const given = withKnownOnDevices(ins, params, known);
-    const plain = replayBody(params.body, given, keep(0), 0);
-    const numOuts = params.body.outputs.length;
-    const { program: body } = traceFlat(
-      (args) => inline(plain, args).map((x, i) => (i < numOuts ? x : ops.reshape(x, [1, ...x.shape]))),
-      given.types,
-      "shardMap that keeps values",
-    );
-    const keptSpecs = body.outputs.slice(numOuts).map(({ type }) => deviceSpec(params, type));
-    const outSpecs = [...params.outSpecs, ...keptSpecs];
-    const [outs = [], kept = []] = cut(
-      bind("shardMap", given.ins, { ...given.params, body, outSpecs }),
-      numOuts,
-    );
-    return { outs, kept };
-  },
-};
-
-/** Operands of an op, including known values of its bodies. */
-export interface WithKnown {
-  readonly ins: readonly Tensor[];
-  /** The types of a body's inputs. */
-  readonly types: readonly TensorType[];
-  /** Splits the inputs of a body into its original ones and its known values. */
-  readonly unpack: (args: readonly Tensor[], body: number) => { ins: readonly Tensor[]; saved: Saved };
-}
-
-/** The body of an op with known values among its operands, which returns the values to keep after its results. */
-function replayBody(program: Program, { types, unpack }: WithKnown, keep: Keep, body: number): Program {
-  const traced = traceFlat(
-    (args) => {
-      const { ins, saved } = unpack(args, body);
-      const { outs, kept } = replay(program, ins, keep, saved);
-      return [...outs, ...kept];
-    },
-    types,
-    "a body that keeps values",
-  );
-  return removeDeadCode(traced.program);
-}
-
-/** Known values come after the operands. */
-export function withKnown(ins: readonly Tensor[], known: readonly KeptInside[]): WithKnown {
-  const all = [...ins, ...known.flatMap(({ values }) => values)];
+): WithKnown<K> {
   return {
-    ins: all,
-    types: typesOf(all),
-    unpack: (args, body) => ({
-      ins: args.slice(0, ins.length),
-      saved: savedOfBody(known, body, args.slice(ins.length)),
-    }),
+    threading: new Threading(eqn, ins, extras),
+    savedOf: (added, body) => savedOfBody(known, body, collect(added)),
   };
 }
 
-/** Values of branches not taken are ones, as residuals are. */
-function replayCond(
-  ins: readonly Tensor[],
-  { branches }: OpParams["cond"],
+/** A body that returns the values to keep after its results. */
+function replayBody<K extends ProgramOp>(
+  { threading, savedOf }: WithKnown<K>,
+  keep: Keep,
+  index: number,
+  finish: (kept: Tensor) => Tensor = (x) => x,
+): Program {
+  const body = at(threading.bodies, index);
+  const run = ({ own, added }: Threaded): Threaded => {
+    const { outs, kept } = replay(body.program, own, keep, savedOf(added, index));
+    return { own: outs, added: { ys: kept.map(finish) } };
+  };
+  return removeDeadCode(threading.trace(body, run, "a body that keeps values"));
+}
+
+const addDeviceDim = (x: Tensor): Tensor => ops.reshape(x, [1, ...x.shape]);
+
+/** Replays all bodies of an op that runs one of them once. */
+function replayAll<K extends ProgramOp>(
+  given: WithKnown<K>,
   keep: (body: number) => Keep,
-  known: readonly KeptInside[],
+  finish?: (kept: Tensor) => Tensor,
+  specOf?: (type: TensorType) => Spec,
 ): Replayed {
-  const [index, ...operands] = ins;
-  const given = withKnown(operands, known);
-  const numOuts = at(branches, 0).outputs.length;
-  const replayed = branches.map((branch, b) => replayBody(branch, given, keep(b), b));
-  const types = replayed.map(({ outputs }) => typesOf(outputs.slice(numOuts)));
-  const keeping = replayed.map((branch, b) => {
-    const { program } = traceFlat(
-      (args) => {
-        const [outs = [], own = []] = cut(inline(branch, args), numOuts);
-        return [...outs, ...types.flatMap((list, i) => (i === b ? own : list.map(ops.ones)))];
-      },
-      given.types,
-      "cond that keeps values",
-    );
-    return program;
+  const { threading } = given;
+  const numOuts = threading.form.sizes.ys ?? 0;
+  const programs = shareResults(
+    threading.bodies.map((_, b) => replayBody(given, keep(b), b, finish)),
+    numOuts,
+  );
+  const types = typesOf(at(programs, 0).outputs.slice(numOuts));
+  const specs = specOf ? types.map(specOf) : [];
+  const { own, added } = threading.bind(programs, { ys: types.length }, specs);
+  return { outs: own, kept: added.ys ?? [] };
+}
+
+/**
+ * Branches with the same first results, each of which then returns the further results of all: those of branches not
+ * taken are ones, so that no derivative divides by zero when vmap evaluates all branches and selects.
+ */
+export function shareResults(branches: readonly Program[], numOuts: number): readonly Program[] {
+  if (branches.length === 1) return branches;
+  const types = branches.map(({ outputs }) => typesOf(outputs.slice(numOuts)));
+  return branches.map((branch, b) => {
+    const run = (args: readonly Tensor[]): Tensor[] => {
+      const [outs = [], own = []] = cut(inline(branch, args), numOuts);
+      return [...outs, ...types.flatMap((list, i) => (i === b ? own : list.map(ops.ones)))];
+    };
+    return traceFlat(run, typesOf(branch.inputs), "a branch that keeps values").program;
   });
-  const results = bind("cond", index ? [index, ...given.ins] : [], { branches: keeping });
-  const [outs = [], kept = []] = cut(results, numOuts);
-  return { outs, kept };
 }
 
 /** Loop-invariant values are computed once, the others are stacked. */
-function replayScan(
-  ins: readonly Tensor[],
-  params: OpParams["scan"],
-  keepBody: (body: number) => Keep,
-  known: readonly KeptInside[],
-): Replayed {
-  const given = withKnownInScan(ins, params, known);
-  const keep = keepBody(0);
-  const isInvariant = invariantKept(params, keep);
-  const body = replayBody(params.body, given, keep, 0);
-  const [bodyOuts = [], values = []] = cut(body.outputs, params.body.outputs.length);
+function replayScan(given: WithKnown<"scan">, keep: Keep): Replayed {
+  const { threading } = given;
+  const { program } = at(threading.bodies, 0);
+  const isInvariant = invariantKept(program, threading.form.sizes.consts ?? 0, keep);
+  const body = replayBody(given, keep, 0);
+  const [bodyOuts = [], values = []] = cut(body.outputs, program.outputs.length);
   const stacking = { ...body, outputs: [...bodyOuts, ...values.filter((_, i) => !isInvariant[i])] };
-  const { ins: all, ...once } = hoist(
-    given.ins,
-    { ...given.params, body: stacking },
-    pick(values, isInvariant),
-  );
-  const results = bind("scan", all, { ...once.params, body: removeDeadCode(once.params.body) });
+  const params = threading.params([stacking], { ys: stacking.outputs.length - bodyOuts.length });
+  const { ins, ...once } = hoist(threading.operands, params, pick(values, isInvariant));
+  const results = bind("scan", ins, { ...once.params, body: removeDeadCode(once.params.body) });
   const [outs = [], stacked = []] = cut(results, bodyOuts.length);
-  const [nextInvariant, nextStacked] = [once.values.values(), stacked.values()];
-  const kept = isInvariant.flatMap((flag) => (flag ? nextInvariant : nextStacked).next().value ?? []);
-  return { outs, kept };
+  return { outs, kept: merge(isInvariant, once.values, stacked) };
 }
 
 /** Which of the kept values of a scan's body are loop-invariant. */
-function invariantKept({ body, numConsts }: OpParams["scan"], keep: Keep): boolean[] {
+function invariantKept(body: Program, numConsts: number, keep: Keep): boolean[] {
   const isInvariant = dependsOnlyOn(body, body.inputs.slice(0, numConsts));
   const inside = [...keep.inside].flatMap(([eqn, keeps]) => {
     const flag = eqn.ins.every(isInvariant);
@@ -219,30 +205,15 @@ export function withKnownInScan(
   ins: readonly Tensor[],
   params: OpParams["scan"],
   known: readonly KeptInside[],
-): WithKnown & { readonly params: OpParams["scan"] } {
-  const { numConsts, numCarry } = params;
-  const [consts = [], carry = [], xs = []] = cut(ins, numConsts, numCarry);
-  const values = known.flatMap((kept) => kept.values);
-  const isInvariant = known.flatMap(({ keeps }) => invariantKept(params, at(keeps, 0)));
-  const invariants = pick(values, isInvariant);
-  const scanned = [...xs, ...values.filter((_, i) => !isInvariant[i])];
-  const slice = ({ type }: Tensor): TensorType => withShape(type, type.shape.slice(1));
-  return {
-    ins: [...consts, ...invariants, ...carry, ...scanned],
-    params: { ...params, numConsts: numConsts + invariants.length },
-    types: [...typesOf([...consts, ...invariants, ...carry]), ...scanned.map(slice)],
-    unpack: (args) => {
-      const [own = [], fixed = [], steps = [], stacked = []] = cut(
-        args,
-        numConsts,
-        invariants.length,
-        numCarry + xs.length,
-      );
-      const [nextFixed, nextStacked] = [fixed.values(), stacked.values()];
-      const all = isInvariant.flatMap((flag) => (flag ? nextFixed : nextStacked).next().value ?? []);
-      return { ins: [...own, ...steps], saved: savedOfBody(known, 0, all) };
-    },
-  };
+): WithKnown<"scan"> {
+  const { body, numConsts } = params;
+  const values = valuesOf(known);
+  const isInvariant = known.flatMap(({ keeps }) => invariantKept(body, numConsts, at(keeps, 0)));
+  const stacked = values.filter((_, i) => !isInvariant[i]);
+  return withKnown({ op: "scan", params }, ins, known, {
+    extras: { consts: extrasOf(pick(values, isInvariant)), xs: extrasOf(stacked) },
+    collect: ({ consts = [], xs = [] }) => merge(isInvariant, consts, xs),
+  });
 }
 
 /** Known values of a shard map stay on their devices, stacked along an extra dim. */
@@ -250,23 +221,17 @@ export function withKnownOnDevices(
   ins: readonly Tensor[],
   params: OpParams["shardMap"],
   known: readonly KeptInside[],
-): WithKnown & { readonly params: OpParams["shardMap"] } {
-  const plain = withKnown(ins, known);
-  const values = plain.ins.slice(ins.length);
+): WithKnown<"shardMap"> {
   const varying = known.flatMap(({ keeps }) => keeps.flatMap(keptVarying));
-  const blocks = values.map(({ type }, i) =>
-    varyingAlong(withShape(type, [1, ...type.shape.slice(1)]), at(varying, i)),
-  );
-  const inSpecs = [...params.inSpecs, ...blocks.map((type) => deviceSpec(params, type))];
-  return {
-    ins: plain.ins,
-    params: { ...params, inSpecs },
-    types: [...typesOf(params.body.inputs), ...blocks],
-    unpack: (args, body) => {
-      const [own = [], blocks = []] = cut(args, ins.length);
-      return plain.unpack([...own, ...blocks.map((x) => ops.reshape(x, x.shape.slice(1)))], body);
-    },
-  };
+  const consts = valuesOf(known).map((tensor, i): Extra => {
+    const block = withShape(tensor.type, [1, ...tensor.shape.slice(1)]);
+    const type = varyingAlong(block, at(varying, i));
+    return { tensor, type, spec: deviceSpec(params, type) };
+  });
+  return withKnown({ op: "shardMap", params }, ins, known, {
+    extras: { consts },
+    collect: ({ consts: blocks = [] }) => blocks.map((x) => ops.reshape(x, x.shape.slice(1))),
+  });
 }
 
 /** Dim 0 is split over the axes along which a value may differ. */

@@ -1,7 +1,7 @@
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError, InternalError } from "../../ir/errors.js";
 import { axesSize, type Spec } from "../../ir/mesh.js";
-import type { OpParams } from "../../ir/ops.js";
+import type { OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Program, Var } from "../../ir/program.js";
 import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
@@ -10,8 +10,18 @@ import type { Tensor } from "../../trace/tensor.js";
 import { likeItsValue } from "../control/varyingTypes.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
 import { simplify } from "../rewrite/simplify.js";
-import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, typesOf } from "../rewrite/split.js";
-import { activityInScan } from "./bodies.js";
+import {
+  cut,
+  dependsOnlyOn,
+  inputIndex,
+  pick,
+  type Split,
+  split,
+  spread,
+  typesOf,
+} from "../rewrite/split.js";
+import type { Threading } from "../rewrite/threadBodies.js";
+import { activityOf } from "./bodies.js";
 import { hoist } from "./hoist.js";
 import { keepNothing, savedOfBody } from "./keep.js";
 import type { Cotangent, LinearizeRule, LinearizeTools } from "./linearize.js";
@@ -19,80 +29,71 @@ import {
   deviceSpec,
   differingAxes,
   replay,
+  shareResults,
   type WithKnown,
   withKnown,
   withKnownInScan,
   withKnownOnDevices,
 } from "./replay.js";
 
-const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
 const orZeros = (cotangent: Cotangent, type: TensorType): Tensor =>
   cotangent ? likeItsValue(cotangent, type) : ops.zeros(type);
 
-/** Results at the flagged positions, `null` at the others. */
-function scatterBack(results: readonly Tensor[], flags: readonly boolean[]): Cotangent[] {
-  let next = 0;
-  return flags.map((flag) => (flag ? at(results, next++) : null));
-}
-
-/** A body to be differentiated, and which of its inputs and outputs have cotangents. */
-interface ActiveBody {
-  readonly body: Program;
-  readonly activeIn: readonly boolean[];
-  readonly activeOut: readonly boolean[];
-  /** Its index among the bodies of its equation. */
-  readonly index?: number;
-}
+/** The cotangents of results as tensors. */
+const filled = (cotangents: readonly Cotangent[], outs: readonly { readonly type: TensorType }[]): Tensor[] =>
+  cotangents.map((ct, i) => orZeros(ct, at(outs, i).type));
 
 /**
  * The forward and backward parts of a body: (…inputs and known values) → (…outputs), and
  * (…residuals, …cotangents of the active outputs) → (…cotangents of the active inputs).
+ *
+ * @param index which of the bodies
  */
-function vjpBody(
-  { body, activeIn, activeOut, index = 0 }: ActiveBody,
-  { types, unpack }: WithKnown,
+function vjpBody<K extends ProgramOp>(
+  { threading, savedOf }: WithKnown<K>,
+  activeIn: readonly boolean[],
+  activeOut: readonly boolean[],
   { linearize }: LinearizeTools,
+  index = 0,
 ): Split {
-  const numIns = types.length;
-  const outTypes = pick(typesOf(body.outputs), activeOut);
+  const body = at(threading.bodies, index);
+  const { inputs, outputs } = body.program;
+  const types = threading.inputTypes(body);
   const { program } = traceFlat(
     (args) => {
-      const [given = [], cts = []] = cut(args, numIns);
-      const { ins, saved } = unpack(given, index);
-      const { outs, pullback } = linearize(body, ins, activeIn, saved);
-      const pulled = pullback(scatterBack(cts, activeOut));
-      const grads = pulled.map((ct, i) => orZeros(ct, at(body.inputs, i).type));
+      const [given = [], cts = []] = cut(args, types.length);
+      const { own, added } = threading.unpack(body, given);
+      const { outs, pullback } = linearize(body.program, own, activeIn, savedOf(added, index));
+      const pulled = pullback(spread(cts, activeOut));
+      const grads = pulled.map((ct, i) => orZeros(ct, at(inputs, i).type));
       return [...outs, ...pick(grads, activeIn)];
     },
-    [...types, ...outTypes],
+    [...types, ...pick(typesOf(outputs), activeOut)],
     "vjp of a body",
   );
-  return split(simplify(program), numIns, body.outputs.length);
+  return split(simplify(program), types.length, outputs.length);
 }
 
 /** A scan stacks residuals in the forward pass; the backward scan runs in the opposite direction. */
-export const scanRule: LinearizeRule<"scan"> = (operands, scanParams, active, tools, known) => {
-  const { constActive, carryActive, yActive, activeIn } = activityInScan(scanParams, active, tools);
-  const given = withKnownInScan(operands, scanParams, known);
-  const { ins, params } = given;
+export const scanRule: LinearizeRule<"scan"> = (operands, params, active, tools, known) => {
   const { body, numConsts, numCarry, length, reverse } = params;
-  const parts = vjpBody({ body, activeIn, activeOut: [...carryActive, ...yActive] }, given, tools);
-  const kept = keepResiduals(parts, ins, params);
+  const { ins: activeIn, outs: activeOut } = activityOf({ op: "scan", params }, active, tools);
+  const [carryActive = [], yActive = []] = cut(activeOut, numCarry);
+  const given = withKnownInScan(operands, params, known);
+  const parts = vjpBody(given, activeIn, activeOut, tools);
+  const kept = keepResiduals(parts, given.threading);
   const results = bind("scan", kept.ins, { ...kept.params, body: removeDeadCode(kept.params.body) });
   const [outs = [], stacked = []] = cut(results, body.outputs.length);
 
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
-    const [carryCts = [], yCts = []] = cut(
-      cotangents.map((ct, i) => orZeros(ct, at(outs, i).type)),
-      numCarry,
-    );
+    const [carryCts = [], yCts = []] = cut(filled(cotangents, outs), numCarry);
     const { invariants, scanned } = kept;
-    const accumulators = pick(ins.slice(0, numConsts), constActive).map(({ type }) => ops.zeros(type));
+    const accumulators = pick(operands.slice(0, numConsts), activeIn).map(({ type }) => ops.zeros(type));
     const carryIn = [...accumulators, ...pick(carryCts, carryActive)];
     const xsIn = [...scanned, ...stacked, ...pick(yCts, yActive)];
     const slice = ({ type }: Tensor): TensorType => withShape(type, type.shape.slice(1));
     const { program } = traceFlat(
-      stepBack(parts.backward, kept, accumulators.length, count(carryActive)),
+      stepBack(parts.backward, kept, accumulators.length, carryIn.length - accumulators.length),
       [...typesOf(invariants), ...typesOf(carryIn), ...xsIn.map(slice)],
       "vjp of scan",
     );
@@ -103,8 +104,7 @@ export const scanRule: LinearizeRule<"scan"> = (operands, scanParams, active, to
       numConsts: invariants.length,
       numCarry: carryIn.length,
     });
-    const all = scatterBack(grads, activeIn);
-    return all.map((ct, i) => (active[i] ? ct : null));
+    return spread(grads, activeIn).map((ct, i) => (active[i] ? ct : null));
   };
   return { outs, pullback };
 };
@@ -122,11 +122,9 @@ interface KeptResiduals {
   readonly params: OpParams["scan"];
 }
 
-function keepResiduals(
-  { forward, residuals }: Split,
-  ins: readonly Tensor[],
-  params: OpParams["scan"],
-): KeptResiduals {
+function keepResiduals({ forward, residuals }: Split, threading: Threading<"scan">): KeptResiduals {
+  const ins = threading.operands;
+  const params = threading.params([forward], {});
   const { numConsts, numCarry } = params;
   const isInvariant = dependsOnlyOn(forward, forward.inputs.slice(0, numConsts));
   const sources = residuals.map((residual) => {
@@ -180,49 +178,29 @@ function nextOf(values: Iterator<Tensor>): Tensor {
   return next.value;
 }
 
-/**
- * Each branch keeps its own residuals. The residuals of the other branches are ones: when vmap evaluates the
- * derivatives of all branches and selects, none of them divides by zero.
- */
-export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools, known) => {
-  const given = withKnown(ins.slice(1), known);
-  const operands = given.ins;
+/** Each branch keeps its own residuals. */
+export const condRule: LinearizeRule<"cond"> = (ins, params, active, tools, known) => {
+  const given = withKnown({ op: "cond", params }, ins, known);
+  const operands = given.threading.operands.slice(1);
   const activeIn = active.slice(1);
-  const activities = branches.map((branch) => tools.outputActivity(branch, activeIn));
-  const activeOut = at(branches, 0).outputs.map((_, i) => activities.some((activity) => activity[i]));
-  const parts = branches.map((body, index) => vjpBody({ body, activeIn, activeOut, index }, given, tools));
+  const { outs: activeOut } = activityOf({ op: "cond", params }, active, tools);
+  const parts = params.branches.map((_, index) => vjpBody(given, activeIn, activeOut, tools, index));
   const kept = parts.map(({ forward, residuals }) => residuals.filter((r) => inputIndex(forward, r) < 0));
-  const forwardBranches = parts.map(({ forward }, b) => {
-    const { program } = traceFlat(
-      (args) => {
-        const withResiduals = { ...forward, outputs: [...forward.outputs, ...at(kept, b)] };
-        const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
-        const all = kept.map((list, i) => (i === b ? own : typesOf(list).map(ops.ones)));
-        return [...outs, ...all.flat()];
-      },
-      typesOf(operands),
-      "vjp of cond",
-    );
-    return simplify(program);
-  });
-  const results = bind("cond", [at(ins, 0), ...operands], { branches: forwardBranches });
-  const [outs = [], residuals = []] = cut(results, activeOut.length);
+  const keeping = parts.map(({ forward }, b) => ({
+    ...forward,
+    outputs: [...forward.outputs, ...at(kept, b)],
+  }));
+  const branches = shareResults(keeping, activeOut.length).map(simplify);
+  const { own: outs, added } = given.threading.bind(branches, { ys: kept.flat().length });
+  const residuals = added.ys ?? [];
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
-    const cts = pick(
-      cotangents.map((ct, i) => orZeros(ct, at(outs, i).type)),
-      activeOut,
-    );
-    const backwardIns = [...operands, ...residuals, ...cts];
-    const backwardBranches = parts.map(({ forward, backward, residuals: wanted }, b) => {
+    const backwardIns = [...operands, ...residuals, ...pick(filled(cotangents, outs), activeOut)];
+    const backwardBranches = parts.map((part, b) => {
       const { program } = traceFlat(
         (args) => {
-          const [ops_ = [], res = [], outCts = []] = cut(args, operands.length, residuals.length);
-          const own = at(cut(res, ...kept.map((list) => list.length)), b).values();
-          const values = wanted.map((residual) => {
-            const input = inputIndex(forward, residual);
-            return input >= 0 ? at(ops_, input) : nextOf(own);
-          });
-          return inline(backward, [...values, ...outCts]);
+          const [inputs = [], res = [], outCts = []] = cut(args, operands.length, residuals.length);
+          const own = at(cut(res, ...kept.map((list) => list.length)), b);
+          return inline(part.backward, [...residualsOf(part, inputs, own), ...outCts]);
         },
         typesOf(backwardIns),
         "vjp of cond",
@@ -230,14 +208,27 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
       return program;
     });
     const grads = bind("cond", [at(ins, 0), ...backwardIns], { branches: backwardBranches });
-    return [null, ...scatterBack(grads, activeIn)];
+    return [null, ...spread(grads, activeIn)];
   };
   return { outs, pullback };
 };
 
+/** The residuals of a body: some are among its inputs, the others were kept. */
+function residualsOf(
+  { forward, residuals }: Split,
+  inputs: readonly Tensor[],
+  kept: readonly Tensor[],
+): Tensor[] {
+  const next = kept.values();
+  return residuals.map((residual) => {
+    const input = inputIndex(forward, residual);
+    return input >= 0 ? at(inputs, input) : nextOf(next);
+  });
+}
+
 /** The user's rule, which gives no cotangents to captured values. */
 export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _tools, known) => {
-  const { forward, backward, numCaptures, numResiduals, body } = params;
+  const { body, forward, backward, numCaptures, numResiduals } = params;
   const closedOver = ins.find((_, i) => i < numCaptures && active[i]);
   if (closedOver) {
     throw new GradientError(
@@ -247,10 +238,10 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _
   const results = replay(forward, ins, keepNothing, savedOfBody(known, 0)).outs;
   const [outs = [], residuals = []] = cut(results, forward.outputs.length - numResiduals);
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
-    const cts = cotangents.map((ct, i) => orZeros(ct, at(body.outputs, i).type));
+    const cts = filled(cotangents, body.outputs);
     const grads = inline(backward, [...ins.slice(0, numCaptures), ...residuals, ...cts]);
     const isArgument = ins.map((x, i) => i >= numCaptures && isFloat(x.dtype));
-    return scatterBack(grads, isArgument).map((ct, i) => ct && likeItsValue(ct, at(ins, i).type));
+    return spread(grads, isArgument).map((ct, i) => ct && likeItsValue(ct, at(ins, i).type));
   };
   return { outs, pullback };
 };
@@ -261,38 +252,34 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _
  * split gets the sum over the devices. Where types do not track varying values, everything may differ along the axes in
  * use.
  */
-export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, active, tools, known) => {
-  const given = withKnownOnDevices(blocks, mapParams, known);
-  const { ins, params } = given;
-  const { mesh, manual, body, inSpecs, outSpecs, checked } = params;
-  const activeOut = tools.outputActivity(body, active);
-  const parts = vjpBody({ body, activeIn: active, activeOut }, given, tools);
+export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, tools, known) => {
+  const { body, outSpecs } = params;
+  const given = withKnownOnDevices(ins, params, known);
+  const { threading } = given;
+  const { outs: activeOut } = activityOf({ op: "shardMap", params }, active, tools);
+  const parts = vjpBody(given, active, activeOut, tools);
   const { forward, backward, residuals } = parts;
   const unmapped = (spec: Spec, type: TensorType) =>
     differingAxes(params, type).filter(({ name }) => !spec.flat().includes(name));
   const kept = residuals.filter((residual) => inputIndex(forward, residual) < 0);
-
-  const keeping = keepOnDevices(forward, kept);
-  const { program: forwardBody } = traceFlat(keeping, given.types, "vjp of shardMap");
   const keptSpecs = kept.map(({ type }) => deviceSpec(params, type));
-  const results = bind("shardMap", ins, {
-    ...params,
-    body: simplify(forwardBody),
-    outSpecs: [...outSpecs, ...keptSpecs],
-  });
+  const keeping = traceFlat(keepOnDevices(forward, kept), typesOf(forward.inputs), "vjp of shardMap").program;
+  const mapParams = threading.params([simplify(keeping)], { ys: kept.length }, keptSpecs);
+  const results = bind("shardMap", threading.operands, mapParams);
   const [outs = [], stacked = []] = cut(results, outSpecs.length);
 
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
-    const cts = cotangents.map((ct, i) => orZeros(ct, at(outs, i).type));
     const activeSpecs = pick(outSpecs, activeOut);
     const activeTypes = pick(typesOf(body.outputs), activeOut);
-    const wantedSpecs = pick(inSpecs, active);
-    const operands = residuals.flatMap((residual) => {
-      const input = inputIndex(forward, residual);
-      return input >= 0 ? [{ tensor: at(ins, input), spec: at(inSpecs, input) }] : [];
+    const wantedSpecs = pick(params.inSpecs, active);
+    const operands = residuals.flatMap(({ id, type }) => {
+      const input = forward.inputs.findIndex((one) => one.id === id);
+      return input < 0
+        ? []
+        : [{ type, tensor: at(threading.operands, input), spec: at(mapParams.inSpecs, input) }];
     });
     const blockTypes = [
-      ...residuals.filter((r) => inputIndex(forward, r) >= 0).map(({ type }) => type),
+      ...typesOf(operands),
       ...kept.map(({ type }) => (type.shape.length === 0 ? withShape(type, [1]) : type)),
       ...activeTypes,
     ];
@@ -307,16 +294,18 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, activ
       return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i), grad.type)));
     };
     const { program } = traceFlat(blocksBack, blockTypes, "vjp of shardMap");
-    const values = [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)];
+    const values = [
+      ...operands.map(({ tensor }) => tensor),
+      ...stacked,
+      ...pick(filled(cotangents, outs), activeOut),
+    ];
     const grads = bind("shardMap", values, {
-      mesh,
-      manual,
-      checked,
+      ...params,
       body: simplify(program),
       inSpecs: [...operands.map(({ spec }) => spec), ...keptSpecs, ...activeSpecs],
       outSpecs: wantedSpecs,
     });
-    return scatterBack(grads, active);
+    return spread(grads, active);
   };
   return { outs, pullback };
 };

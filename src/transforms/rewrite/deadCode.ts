@@ -1,8 +1,9 @@
+import { bodiesOf, countGroups, groupsOf, inGroups, withBodies } from "../../ir/bodies.js";
 import { hasEffects } from "../../ir/effects.js";
 import { liveEqns } from "../../ir/liveness.js";
-import type { OpName, ProgramOp } from "../../ir/ops.js";
+import type { ProgramOp } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
-import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
+import { type Eqn, hasPrograms, makeEqn, mapInnerPrograms, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { pick } from "./split.js";
 
@@ -41,102 +42,42 @@ function trim(program: Program, wanted: readonly boolean[]): Trimmed {
 }
 
 /** What remains of an equation when only some of its results are read. */
-type Trim<K extends OpName> = (eqn: Eqn<K>, used: readonly boolean[]) => Eqn<K>;
-
-/** Ops with parts that can be removed; all others compute their results together. */
-const trims: { readonly [K in ProgramOp | "optimizationBarrier"]: Trim<K> } = {
-  scan: trimScan,
-  while: (eqn) => {
-    const { condition, body } = eqn.params;
-    return {
-      ...eqn,
-      params: { ...eqn.params, condition: removeDeadCode(condition), body: removeDeadCode(body) },
-    };
-  },
-  cond: (eqn, used) => {
-    const branches = eqn.params.branches.map((branch) => trim(branch, used));
-    const read = eqn.ins.slice(1).map((_, i) => branches.some((branch) => branch.read[i]));
-    return {
-      ...eqn,
-      ins: [at(eqn.ins, 0), ...pick(eqn.ins.slice(1), read)],
-      outs: pick(eqn.outs, used),
-      params: {
-        branches: branches.map(({ program }) => ({ ...program, inputs: pick(program.inputs, read) })),
-      },
-    };
-  },
-  remat: (eqn, used) => {
-    const { program, read } = trim(eqn.params.body, used);
-    const body = { ...program, inputs: pick(program.inputs, read) };
-    return {
-      ...eqn,
-      ins: pick(eqn.ins, read),
-      outs: pick(eqn.outs, used),
-      params: { ...eqn.params, body },
-    };
-  },
-  // The three programs agree on operands, results and residuals.
-  customVjp: (eqn) => eqn,
-  shardMap: (eqn, used) => {
-    const { program, read } = trim(eqn.params.body, used);
-    return {
-      ...eqn,
-      ins: pick(eqn.ins, read),
-      outs: pick(eqn.outs, used),
-      params: {
-        ...eqn.params,
-        body: { ...program, inputs: pick(program.inputs, read) },
-        inSpecs: pick(eqn.params.inSpecs, read),
-        outSpecs: pick(eqn.params.outSpecs, used),
-      },
-    };
-  },
-  optimizationBarrier: (eqn, used) => ({
-    ...eqn,
-    ins: pick(eqn.ins, used),
-    outs: pick(eqn.outs, used),
-  }),
-};
-
 function trimEqn(eqn: Eqn, used: readonly boolean[]): Eqn {
-  if (hasPrograms(eqn) || eqn.op === "optimizationBarrier") return trimParts(eqn, used);
-  return eqn;
-}
-
-function trimParts<K extends keyof typeof trims>(eqn: Eqn<K>, used: readonly boolean[]): Eqn<K> {
-  const { op }: { readonly op: K } = eqn;
-  const rule: Trim<K> = trims[op];
-  return rule(eqn, used);
+  if (eqn.op === "optimizationBarrier") {
+    return { ...eqn, ins: pick(eqn.ins, used), outs: pick(eqn.outs, used) };
+  }
+  if (!hasPrograms(eqn)) return eqn;
+  // The three programs of a custom rule agree on operands, results and residuals.
+  if (eqn.op === "customVjp") return eqn;
+  return eqn.op === "while" ? mapInnerPrograms(eqn, removeDeadCode) : trimBodies(eqn, used);
 }
 
 /** A carry is needed when its final value is read, or when a needed output of the body reads it. */
-function trimScan(eqn: Eqn<"scan">, used: readonly boolean[]): Eqn<"scan"> {
-  const { numConsts, numCarry, body } = eqn.params;
-  const wanted = [...used];
-  let trimmed = trim(body, wanted);
-  for (let changed = true; changed; ) {
-    changed = false;
-    for (let c = 0; c < numCarry; c++) {
-      if (trimmed.read[numConsts + c] && !wanted[c]) {
-        wanted[c] = true;
-        changed = true;
-      }
+function trimBodies(eqn: Eqn<"scan" | "cond" | "remat" | "shardMap">, used: readonly boolean[]): Eqn {
+  const { operands, results, sizes, bodies } = bodiesOf(eqn);
+  let wanted = groupsOf(results, sizes, used);
+  for (;;) {
+    const trimmed = bodies.map(({ program, outputs }) => trim(program, inGroups(outputs, wanted)));
+    const { inputs } = at(bodies, 0);
+    const reads = at(trimmed, 0).read.map((_, i) => trimmed.some(({ read }) => read[i]));
+    const read = groupsOf(inputs, sizes, reads);
+    const carry = wanted.carry?.map((flag, i) => flag || at(read.carry ?? [], i)) ?? [];
+    if (carry.some((flag, i) => flag !== wanted.carry?.[i])) {
+      wanted = { ...wanted, carry };
+      continue;
     }
-    if (changed) trimmed = trim(body, wanted);
+    const kept = { ...read, index: [true], carry };
+    const [keepIns, keepOuts] = [inGroups(operands, kept), inGroups(results, wanted)];
+    const programs = trimmed.map(({ program }) => ({
+      ...program,
+      inputs: pick(program.inputs, inGroups(inputs, kept)),
+    }));
+    const params = withBodies<ProgramOp>(
+      eqn,
+      programs,
+      countGroups(operands, sizes, keepIns),
+      (inSpecs, outSpecs) => ({ inSpecs: pick(inSpecs, keepIns), outSpecs: pick(outSpecs, keepOuts) }),
+    );
+    return makeEqn<ProgramOp>(eqn.op, pick(eqn.ins, keepIns), pick(eqn.outs, keepOuts), params, eqn.source);
   }
-  const keep = eqn.ins.map((_, i) => {
-    const carry = i - numConsts;
-    return carry >= 0 && carry < numCarry ? (wanted[carry] ?? false) : (trimmed.read[i] ?? false);
-  });
-  return {
-    ...eqn,
-    ins: pick(eqn.ins, keep),
-    outs: pick(eqn.outs, wanted),
-    params: {
-      ...eqn.params,
-      body: { ...trimmed.program, inputs: pick(body.inputs, keep) },
-      numConsts: keep.slice(0, numConsts).filter(Boolean).length,
-      numCarry: wanted.slice(0, numCarry).filter(Boolean).length,
-    },
-  };
 }

@@ -2,6 +2,7 @@ import { hasEffects } from "../../ir/effects.js";
 import { factsOf } from "../../ir/opFacts.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
 
 /** A joint program split where its late inputs come in. */
 export interface Split {
@@ -102,4 +103,16 @@ export function cut<T>(list: readonly T[], ...lengths: readonly number[]): T[][]
 /** The flagged elements of a list. */
 export function pick<T>(list: readonly T[], keep: readonly boolean[]): T[] {
   return list.filter((_, i) => keep[i]);
+}
+
+/** The elements that {@link pick} takes and those that it leaves, in their original order. */
+export function merge<T>(flags: readonly boolean[], picked: readonly T[], others: readonly T[]): T[] {
+  let [next, nextOther] = [0, 0];
+  return flags.map((flag) => (flag ? at(picked, next++) : at(others, nextOther++)));
+}
+
+/** Elements at the flagged positions, `null` at the others. */
+export function spread<T>(list: readonly T[], flags: readonly boolean[]): (T | null)[] {
+  let next = 0;
+  return flags.map((flag) => (flag ? at(list, next++) : null));
 }

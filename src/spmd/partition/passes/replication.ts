@@ -1,3 +1,4 @@
+import { flow } from "../../../ir/bodies.js";
 import type { MeshAxis } from "../../../ir/mesh.js";
 import type { AxisOp, OpName, ProgramOp } from "../../../ir/ops.js";
 import type { Atom, Eqn, Program } from "../../../ir/program.js";
@@ -49,9 +50,11 @@ const equal = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [without(uni
 /** Every device along the axes has a share of its own. */
 const own = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [union(...ins, named(params.axes))];
 
-/** The body itself. */
-const called: Rule<"remat" | "customVjp"> = ({ params }, ins, visit) =>
-  varyingOutputs(params.body, ins, visit);
+/** What the bodies make of the operands; devices that decide differently have different results. */
+function throughBodies(eqn: Eqn<ProgramOp>, ins: readonly Varying[], visit: Visit): readonly Varying[] {
+  const run = (body: Program, varying: readonly Varying[]) => varyingOutputs(body, varying, visit);
+  return flow<ProgramOp, Varying>(eqn, ins, run, union, (a, b) => a.size === b.size).outs;
+}
 
 /** The ops that devices may tell apart, or whose results depend on some of the operands only. */
 const rules: { readonly [K in AxisOp | ProgramOp | "optimizationBarrier"]: Rule<K> } = {
@@ -64,28 +67,15 @@ const rules: { readonly [K in AxisOp | ProgramOp | "optimizationBarrier"]: Rule<
   allToAll: own,
   axisIndex: own,
   optimizationBarrier: (_, ins) => ins,
-  scan: ({ params: { body, numConsts, numCarry } }, ins, visit) => {
-    const [consts, carries] = [ins.slice(0, numConsts), ins.slice(numConsts, numConsts + numCarry)];
-    const xs = ins.slice(numConsts + numCarry);
-    return untilStable(carries, (carry) => varyingOutputs(body, [...consts, ...carry, ...xs], visit));
-  },
-  while: ({ params: { condition, body, numConditionConsts, numBodyConsts } }, ins, visit) => {
-    const [conditionIns, bodyIns] = [ins.slice(0, numConditionConsts), ins.slice(numConditionConsts)];
-    return untilStable(bodyIns.slice(numBodyConsts), (carry) => {
-      const verdict = at(varyingOutputs(condition, [...conditionIns, ...carry], visit), 0);
-      const outs = varyingOutputs(body, [...bodyIns.slice(0, numBodyConsts), ...carry], visit);
-      return outs.map((out) => union(out, verdict));
-    });
-  },
-  cond: ({ params, outs }, [index = none, ...operands], visit) => {
-    const results = params.branches.map((branch) => varyingOutputs(branch, operands, visit));
-    return outs.map((_, i) => union(index, ...results.map((result) => at(result, i))));
-  },
-  remat: called,
-  customVjp: called,
-  shardMap: ({ params: { manual, inSpecs, outSpecs, body } }, ins, visit) => {
+  scan: throughBodies,
+  while: throughBodies,
+  cond: throughBodies,
+  remat: throughBodies,
+  customVjp: throughBodies,
+  shardMap: (eqn, ins, visit) => {
+    const { manual, inSpecs, outSpecs } = eqn.params;
     const split = ins.map((varying, i) => union(varying, new Set(at(inSpecs, i).flat())));
-    return varyingOutputs(body, split, visit).map(
+    return throughBodies(eqn, split, visit).map(
       (varying, i) =>
         new Set([...varying].filter((a) => !manual.includes(a) || at(outSpecs, i).flat().includes(a))),
     );
@@ -107,19 +97,4 @@ function applyRule<K extends RuledOp>(eqn: Eqn<K>, ins: readonly Varying[], visi
   const { op }: { readonly op: K } = eqn;
   const rule: Rule<K> = rules[op];
   return rule(eqn, ins, visit);
-}
-
-/** Grows the carry's axes until another iteration adds none. */
-function untilStable(
-  start: readonly Varying[],
-  step: (carry: readonly Varying[]) => readonly Varying[],
-): readonly Varying[] {
-  let carry = start;
-  for (;;) {
-    const outs = step(carry);
-    const next = carry.map((varying, i) => union(varying, at(outs, i)));
-    if (next.every((varying, i) => varying.size === at(carry, i).size))
-      return [...next, ...outs.slice(carry.length)];
-    carry = next;
-  }
 }
