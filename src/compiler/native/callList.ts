@@ -1,5 +1,6 @@
 /** Calls of several native functions in one, for where each call from JavaScript would cost more than what it begins. */
-import { A64, sp, x } from "./a64/assembler.js";
+import { A64 } from "./a64/assembler.js";
+import { sp, x } from "./a64/operands.js";
 import { RESULT } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
 import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";

@@ -70,6 +70,23 @@ export class CodeWriter {
   }
 }
 
+/** Makes a method of every instruction of a table; it writes the form that accepts its operands. */
+export function defineInstructions<Form>(
+  prototype: CodeWriter,
+  table: ReadonlyMap<string, readonly Form[]>,
+): void {
+  for (const [name, forms] of table) {
+    Object.defineProperty(prototype, name, {
+      value(
+        this: { emit(forms: readonly Form[], operands: readonly unknown[]): unknown },
+        ...operands: unknown[]
+      ) {
+        return this.emit(forms, operands);
+      },
+    });
+  }
+}
+
 /** What a label is called in listings. */
 export function labelName(label: Label): string {
   return `L${label}`;

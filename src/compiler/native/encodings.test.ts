@@ -7,7 +7,9 @@ import { a64Assembler, testWith, toolPrefixes, x64Assembler } from "../../../tes
 import { randomKernel, randomSource } from "../../../test/support/randomKernel.js";
 import { writeFeatureProbe } from "../../engines/system/cpu.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
-import { A64, d, q, sp, x } from "./a64/assembler.js";
+import { A64 } from "./a64/assembler.js";
+import { FORMS as A64_FORMS } from "./a64/instructions.js";
+import { d, q, sp, x } from "./a64/operands.js";
 import { a64Calls, x64Calls } from "./callList.js";
 import { a64Gemm } from "./gemm/a64Gemm.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemm/target.js";
@@ -164,6 +166,21 @@ const rare: Piece = {
     return code.vfnmadd213ps(vec(256, 1), vec(256, 9), mem(rax, 64)).finish();
   },
 };
+/** A pattern for a string as it is. */
+function escaped(text: string): string {
+  return text.replace(/[[\]{}.#]/g, "\\$&");
+}
+
+/** The lines of all listings. */
+function listingsOf(pieces: readonly Piece[]): readonly string[] {
+  return pieces.flatMap(({ write }) => {
+    const listing: string[] = [];
+    write(listing);
+    return listing;
+  });
+}
+
+const a64Pieces = piecesOf(a64Targets, messages.a64);
 const x64Pieces = piecesOf(x64Targets, [probe, rare, ...messages.x64, ...kernels]);
 
 // Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
@@ -174,11 +191,7 @@ describe("machine code", () => {
   });
 
   it("for x86-64 has every instruction of the table in some listing", () => {
-    const lines = x64Pieces.flatMap(({ write }) => {
-      const listing: string[] = [];
-      write(listing);
-      return listing;
-    });
+    const lines = listingsOf(x64Pieces);
     const isListed = (name: string) => lines.some((line) => line.startsWith(name));
     const missing = [...FORMS].filter(
       ([, forms]) => !forms.some((form) => isListed(form.mnemonic) || isListed(form.evexMnemonic)),
@@ -187,8 +200,22 @@ describe("machine code", () => {
   });
 
   testWith(a64Assembler, "for AArch64 is what GNU as makes of its listing", {}, () => {
-    const count = compare(toolPrefixes.arm64, ".arch armv8.2-a+bf16", piecesOf(a64Targets, messages.a64));
+    const count = compare(toolPrefixes.arm64, ".arch armv8.2-a+bf16", a64Pieces);
     expect(count).toBeGreaterThan(200);
+  });
+
+  it("for AArch64 has every form of every instruction of the table in some listing", () => {
+    const lines = new Set(listingsOf(a64Pieces));
+    const missing = [...A64_FORMS].flatMap(([name, forms]) =>
+      forms
+        .filter(({ text, fields }) => {
+          const operands = fields.map(({ kind }) => ("xqdsh".includes(kind) ? `(?:${kind}\\d+|sp)` : ".*"));
+          const form = text.map((piece, i) => `${escaped(piece)}${operands[i] ?? ""}`).join("");
+          return ![...lines].some((line) => new RegExp(`^${form}$`).test(line));
+        })
+        .map(({ text }) => `${name}: ${text.join("…")}`),
+    );
+    expect(missing).toEqual([]);
   });
 });
 
@@ -242,6 +269,13 @@ describe("the AArch64 assembler", () => {
 
   it("refuses numbers that do not fit their field", () => {
     expect(() => new A64().ldr(q(0), x(0), 8)).toThrow(/0\.5/);
-    expect(() => new A64().add(x(0), x(0), 4096)).toThrow(/4096/);
+    expect(() => new A64().add(x(0), x(0), 4096)).toThrow(/4096 does not fit an unsigned field of 12 bits/);
+    expect(() => new A64().ldp(x(0), x(1), sp, 512)).toThrow(/64 does not fit a signed field of 7 bits/);
+    expect(() => new A64().fmlaLane("2d", q(0), q(0), q(0), 2)).toThrow(/field of 1 bits/);
+  });
+
+  it("refuses operands that an instruction has no form for", () => {
+    expect(() => new A64().ldrPost(x(0), x(1), 8)).toThrow(/ldr .* has no form/);
+    expect(() => new A64().fadd("4s", d(0), q(1), q(2))).toThrow(/fadd .* has no form/);
   });
 });

@@ -1,5 +1,6 @@
 /** A loop of nothing but multiply-adds, as many a cycle as the core can do: what products are measured against. */
-import { A64, q, x } from "./a64/assembler.js";
+import { A64 } from "./a64/assembler.js";
+import { q, x } from "./a64/operands.js";
 import { X64 } from "./x64/assembler.js";
 import { rdi, vec } from "./x64/operands.js";
 

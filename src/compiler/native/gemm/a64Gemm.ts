@@ -1,5 +1,6 @@
 import { InternalError } from "../../../ir/errors.js";
-import { A64, d, sp, x } from "../a64/assembler.js";
+import { A64 } from "../a64/assembler.js";
+import { d, sp, x } from "../a64/operands.js";
 import { writeMultiply } from "./a64Multiply.js";
 import { MATRIX, packingOf, VECTOR, writePackColumns, writePackRows } from "./a64Packing.js";
 import {

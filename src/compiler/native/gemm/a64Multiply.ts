@@ -1,4 +1,5 @@
-import { type A64, q, x } from "../a64/assembler.js";
+import type { A64 } from "../a64/assembler.js";
+import { q, x } from "../a64/operands.js";
 import type { Label } from "../code.js";
 import { loadPart, MATRIX, repeat, storePart, VECTOR } from "./a64Packing.js";
 import { FIRST_SUM, type Tile, tileOf } from "./a64Tile.js";

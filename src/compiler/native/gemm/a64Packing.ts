@@ -1,5 +1,6 @@
 import { at } from "../../../ir/shape.js";
-import { type A64, d, h, q, type Register, s, x } from "../a64/assembler.js";
+import type { A64 } from "../a64/assembler.js";
+import { d, h, q, type Register, s, x } from "../a64/operands.js";
 import type { Label } from "../code.js";
 import type { Elements, PackColumnsKernel, PackRowsKernel } from "./target.js";
 
@@ -94,7 +95,7 @@ function loadHalves(
   behind: Register,
 ): void {
   code.ldr(count === 4 ? d(id) : count === 1 ? h(id) : s(id), base, offset);
-  if (count === 3) code.add(behind, base, offset + 4).ld1Lane2(q(id), behind, "h");
+  if (count === 3) code.add(behind, base, offset + 4).ld1HalfLane2(q(id), behind);
 }
 
 /** Points at rows of the source, the next ones. */

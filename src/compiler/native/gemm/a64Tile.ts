@@ -1,5 +1,6 @@
 /** The registers of a tile of C: which sums each holds, and how a step along k adds to them. */
-import { type A64, type Lanes, q, type Register } from "../a64/assembler.js";
+import type { A64 } from "../a64/assembler.js";
+import { type FloatLanes, q, type Register } from "../a64/operands.js";
 import { VECTOR } from "./a64Packing.js";
 import type { Elements } from "./target.js";
 
@@ -13,7 +14,7 @@ export type Place = readonly [base: Register, byte: number];
 export interface Tile {
   /** Bytes of an element of C. */
   readonly size: 4 | 8;
-  readonly lanes: Lanes;
+  readonly lanes: FloatLanes;
   readonly numSums: number;
   /** Bytes of one step along k of the packed factors. */
   readonly stepBytes: { readonly a: number; readonly b: number };
@@ -30,7 +31,7 @@ export function tileOf({ size, factorBytes }: Elements, height: number, width: n
 
 /** Sums of vectors of B times lanes of A. */
 class LaneTile implements Tile {
-  readonly lanes: Lanes;
+  readonly lanes: FloatLanes;
   readonly numSums: number;
   readonly stepBytes: Tile["stepBytes"];
   private readonly vectorsA: number;

@@ -1,5 +1,5 @@
 import { InternalError } from "../../../ir/errors.js";
-import { CodeWriter, type Label, labelName, littleEndian32 } from "../code.js";
+import { CodeWriter, defineInstructions, type Label, labelName, littleEndian32 } from "../code.js";
 import {
   FORMS,
   type Form,
@@ -153,13 +153,7 @@ type Instructions = { readonly [N in InstructionName]: (...operands: OperandsOf<
  */
 export interface X64 extends X64Encoder, Instructions {}
 
-for (const [name, forms] of FORMS) {
-  Object.defineProperty(X64Encoder.prototype, name, {
-    value(this: { emit: X64Encoder["emit"] }, ...operands: Operand[]) {
-      return this.emit(forms, operands);
-    },
-  });
-}
+defineInstructions(X64Encoder.prototype, FORMS);
 
 /** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
 export const X64 = X64Encoder as unknown as new (listing?: string[]) => X64;
