@@ -1,5 +1,5 @@
 /** The page `docs/jax.md`: a table of other libraries' names and ours, made of the lists and of what is exported. */
-import type { Library } from "./libraries.js";
+import { type Library, versions } from "./libraries.js";
 
 /** What became of one name: what it is called here, or why it is not here. */
 export type Standing =
@@ -56,7 +56,7 @@ export function coveragePage(libraries: readonly Library[], exists: Exists): str
 
 const INTRODUCTION = `# JAX, Flax and optax → shardwise
 
-Names are those of JAX, Flax and optax in camelCase, with the same meaning: \`jnp.take_along_axis\` is \`np.takeAlongAxis\` here, keyword arguments are the fields of a last argument (\`np.sum(x, 0, { keepdims: true })\`), and values are read with \`await x.data()\`. This page lists the names that programs commonly use. \`npm run coverage\` generates it from the lists in \`scripts/coverage/libraries.ts\` and the exports of the package, and a test checks that it is up to date.
+Names are those of JAX, Flax and optax in camelCase, with the same meaning: \`jnp.take_along_axis\` is \`np.takeAlongAxis\` here, keyword arguments are the fields of a last argument (\`np.sum(x, 0, { keepdims: true })\`), and values are read with \`await x.data()\`. This page lists all functions of JAX ${versions.jax} and optax ${versions.optax}, and those names of \`jax\` itself and of Flax that programs commonly use. \`npm run coverage\` generates it from the lists in \`scripts/coverage\` and the exports of the package, and a test checks that it is up to date.
 
 \`\`\`ts
 import { grad, jit, lax, np, random } from "shardwise";

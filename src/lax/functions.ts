@@ -27,11 +27,12 @@ function turned(z: Tensor, sign: 1 | -1): Tensor {
   return ops.mul(z, Tensor.scalar(new Complex(0, sign), z.dtype));
 }
 
-/** The tangent of an angle in radians. */
+/** The tangent of an angle in radians. Half-width floats are computed in float32. */
 export function tan(x: Tensor): Tensor {
   needTensor(x, "x", "lax.tan");
   if (x.parts) return turned(ops.tanh(turned(x, 1)), -1);
-  return ops.div(ops.sin(x), ops.cos(x));
+  const wide = x.dtype === "float64" ? x : ops.convert(x, "float32");
+  return ops.convert(ops.div(ops.sin(wide), ops.cos(wide)), x.dtype);
 }
 
 /** The angle in −π/2 … π/2 whose sine is x. */

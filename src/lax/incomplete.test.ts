@@ -303,7 +303,7 @@ describe("zeta and polygamma", () => {
   });
 
   test("have derivatives only where JAX has them", () => {
-    expect(() => grad(lax.zeta, { argnums: 1 })(np.array(2), np.array(1))).toThrow(GradientError);
+    expect(() => grad(lax.zeta)(np.array(2), np.array(1))).toThrow(GradientError);
     expect(() => grad(lax.polygamma)(np.array(1), np.array(1))).toThrow(GradientError);
   });
 });

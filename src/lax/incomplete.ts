@@ -131,6 +131,8 @@ interface Parts {
   readonly value: Tensor;
   /** The derivative of the lower function by a. */
   readonly slope: Tensor;
+  /** How x changes with a where the lower function keeps its value: minus the slope by a over that by x. */
+  readonly shift: Tensor;
 }
 
 function gammaParts(a: Tensor, x: Tensor, sloped: boolean): Parts {
@@ -149,9 +151,13 @@ function gammaParts(a: Tensor, x: Tensor, sloped: boolean): Parts {
   const factor = ops.exp(ops.sub(ops.sub(ops.mul(safeA, log), safeX), lgamma(order)));
   const pick = (i: 0 | 1) => ops.select(isLow, series[i], fraction[i]);
   const value = ops.mul(factor, pick(0));
-  if (!sloped) return { isInside, isLow, value, slope: value };
-  const slope = ops.mul(factor, ops.add(ops.mul(pick(0), ops.sub(log, digamma(order))), pick(1)));
-  return { isInside, isLow, value, slope: ops.select(isLow, slope, ops.neg(slope)) };
+  if (!sloped) return { isInside, isLow, value, slope: value, shift: value };
+  const inner = ops.add(ops.mul(pick(0), ops.sub(log, digamma(order))), pick(1));
+  const signed = ops.select(isLow, inner, ops.neg(inner));
+  const divisor = ops.select(isLow, ops.neg(safeA), like(a, -1));
+  // The factor, which vanishes far from a, is common to both slopes.
+  const shift = ops.div(ops.mul(signed, safeX), divisor);
+  return { isInside, isLow, value, slope: ops.mul(factor, signed), shift };
 }
 
 /**
@@ -191,6 +197,30 @@ function gammaSlope(a: Tensor, x: Tensor): Tensor {
   const { isInside, slope } = gammaParts(a, x, true);
   const value = withEnds(a, x, isInside, slope, [0, 0]);
   return ops.select(ops.compare("eq", a, 0), like(a, Number.NaN), value);
+}
+
+/** The derivative of {@link igamma} by its first argument. */
+export function igammaGradA(a: TensorLike, x: TensorLike): Tensor {
+  return withFloats([a, x] as const, "igammaGradA", ([u, v]) => withoutDerivative(() => gammaSlope(u, v)));
+}
+
+/**
+ * How a sample of the gamma distribution changes with its parameter a: the derivative that keeps the share of the
+ * distribution below the sample.
+ */
+export function randomGammaGrad(a: TensorLike, sample: TensorLike): Tensor {
+  return withFloats([a, sample] as const, "randomGammaGrad", ([u, x]) =>
+    withoutDerivative(() => {
+      const { isInside, shift } = gammaParts(u, x, true);
+      const isStart = ops.and(ops.compare("gt", u, 0), ops.compare("eq", x, 0));
+      return ops.select(isInside, shift, ops.select(isStart, like(u, 0), like(u, Number.NaN)));
+    }),
+  );
+}
+
+/** What a rule closes over has no derivative, and says so. */
+function withoutDerivative(compute: () => Tensor): Tensor {
+  return libraryVjp(compute, { forward: () => [compute(), null], backward: () => [] })();
 }
 
 /** xᵃ⁻¹ e⁻ˣ / Γ(a), the derivative of the lower incomplete gamma function. */

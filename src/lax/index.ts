@@ -141,7 +141,7 @@ export {
   square,
   tan,
 } from "./functions.js";
-export { betainc, igamma, igammac } from "./incomplete.js";
+export { betainc, igamma, igammac, igammaGradA, randomGammaGrad } from "./incomplete.js";
 export * as linalg from "./linalg/index.js";
 export { raggedDot, reduce } from "./ragged.js";
 export { type ReduceWindowOptions, reduceWindow } from "./reduceWindow.js";

@@ -4,7 +4,6 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withDerivative } from "./functions.js";
 import { withFloats } from "./incomplete.js";
 import { digamma, lgamma } from "./special.js";
@@ -65,12 +64,16 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
   return ops.select(isOrdinary, value, ends);
 }
 
-/** Σ (q + k)⁻ˢ from k = 0, the zeta function of Hurwitz; Riemann's where q is 1. As in JAX it has no derivative. */
+/** Σ (q + k)⁻ˢ from k = 0, the zeta function of Hurwitz; Riemann's where q is 1. It has a derivative by q alone. */
 export function zeta(s: TensorLike, q: TensorLike): Tensor {
   return withFloats([s, q] as const, "zeta", ([u, v]) => {
     // What a rule closes over has no derivative, and says so.
-    const rule = libraryVjp(() => zetaOf(u, v), { forward: () => [zetaOf(u, v), null], backward: () => [] });
-    return rule();
+    const rule = (order: Tensor): ((y: Tensor) => Tensor) =>
+      withDerivative(
+        (y) => zetaOf(order, y),
+        (y) => ops.neg(ops.mul(order, rule(ops.add(order, 1))(y))),
+      );
+    return rule(u)(v);
   });
 }
 

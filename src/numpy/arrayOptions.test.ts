@@ -200,7 +200,49 @@ const activations: Cases = {
   ],
 };
 
-const cases = { ...pads, ...quantiles, ...reductions, ...others, ...activations };
+const method = "inverted_cdf";
+
+/** Sums before, products of the dim after. */
+const ends =
+  (shift: number): np.PadFunction =>
+  (vector, [before, after], dim) => {
+    const own = vector.get(np.s(before, vector.size - after));
+    return np.concatenate([
+      np.broadcastTo(np.sum(own), [before]),
+      own,
+      np.broadcastTo(own.get(-1).mul(dim + shift), [after]),
+    ]);
+  };
+
+const weighed: Readonly<Record<string, CaseFunction>> = {
+  "quantile weights": (a, weights) => [
+    np.quantile(a, [0, 0.3, 0.8, 1], 1, { weights, method }),
+    np.quantile(a, 0.4, null, { weights, method, keepdims: true }),
+  ],
+  "quantile weights of dims": (a, weights) => [
+    np.percentile(a, 60, 1, { weights, method }),
+    np.nanquantile(a, 0.25, -1, { weights, method, keepdims: true }),
+  ],
+  "quantile weights nan": (a, weights) => [
+    np.quantile(a, 0.7, 1, { weights, method }),
+    np.nanquantile(a, 0.7, 1, { weights, method }),
+  ],
+  "quantile weights negative": (a, weights) => np.nanpercentile(a, 50, 0, { weights, method }),
+  "unravelIndex types": (...all) => all.flatMap((a) => np.unravelIndex(a, [2, 3])),
+  "pad function": (a) => [
+    np.pad(
+      a,
+      [
+        [1, 2],
+        [0, 3],
+      ],
+      { mode: ends(2) },
+    ),
+    np.pad(a, 1, { mode: ends(0.5) }),
+  ],
+};
+
+const cases = { ...pads, ...quantiles, ...weighed, ...reductions, ...others, ...activations };
 
 describeJaxCases("arrayOptions.json", cases, {
   tolerance: 5e-6,
@@ -214,6 +256,16 @@ test.each<readonly [string, () => unknown, RegExp]>([
     "a method",
     () => np.quantile(mask, 0.5, null, { method: "best" as "lower" }),
     /unknown method "best": use linear/,
+  ],
+  [
+    "weights without their method",
+    () => np.quantile(mask, 0.5, null, { weights: mask }),
+    /weights need method "inverted_cdf", not "linear"/,
+  ],
+  [
+    "weights of another shape",
+    () => np.quantile(np.ones([2, 3]), 0.5, 0, { weights: np.ones([3]), method: "inverted_cdf" }),
+    /weights f32\[3\] must have the shape \[2,3\] of the elements or \[2\] of the dims \[0\]/,
   ],
   [
     "a length",

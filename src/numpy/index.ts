@@ -295,7 +295,7 @@ export {
   nanvar,
 } from "./nanReductions.js";
 export type { Dims, DTypeOption, ShapeLike } from "./operands.js";
-export { type PadMode, type PadOptions, type PadPairs, type PadWidth, pad } from "./pad.js";
+export { type PadFunction, type PadMode, type PadOptions, type PadPairs, type PadWidth, pad } from "./pad.js";
 export {
   poly,
   polyadd,

@@ -11,6 +11,7 @@ import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { linspace } from "./creation.js";
 import { round } from "./elementwise.js";
+import { applyAlongAxis } from "./mapping.js";
 import { asTensor, cast, toType } from "./operands.js";
 import { median } from "./quantiles.js";
 import { max, mean, min } from "./reductions.js";
@@ -35,9 +36,22 @@ export type PadMode =
   | "symmetric"
   | "wrap";
 
+/**
+ * Fills the ends of a vector along a dim, which holds zeros there (or, in the corners, what was filled before).
+ *
+ * @param width how many elements were added before and after
+ * @returns the vector with its ends filled
+ */
+export type PadFunction = (
+  vector: Tensor,
+  width: readonly [before: number, after: number],
+  dim: number,
+) => Tensor;
+
 /** Options of {@link pad}. */
 export interface PadOptions {
-  readonly mode?: PadMode | undefined;
+  /** Where the added elements come from; `constant` by default. */
+  readonly mode?: PadMode | PadFunction | undefined;
   /** The values of mode `constant`; 0 by default. */
   readonly constantValues?: PadPairs<TensorLike> | undefined;
   /** Where the ramps of mode `linear_ramp` end, at the outside; 0 by default. */
@@ -59,7 +73,8 @@ const padNames: OptionNames<PadOptions> = {
 /**
  * Adds elements before and after each dim, one dim after the other. Modes: `constant`, `edge` (repeats the outermost
  * element), `reflect` (mirrors without it), `symmetric` (mirrors with it), `wrap` (goes round), `linear_ramp` (from the
- * edge to `endValues`), `maximum`, `mean`, `median` and `minimum` (of elements at that end), `empty` (zeros).
+ * edge to `endValues`), `maximum`, `mean`, `median` and `minimum` (of elements at that end), `empty` (zeros), or a function
+ * of the vectors along each dim.
  *
  * ```ts
  * np.pad(x, [[1, 1], [0, 2]], { mode: "edge" });
@@ -73,6 +88,12 @@ export function pad(value: TensorLike, width: PadWidth, options: PadOptions = {}
   const widths = toPairs(width, x, isWidth, { what: "widths", says: "a width is a pair of integers from 0" });
   if (mode === "constant") return padConstant(x, widths, constantValues);
   if (mode === "empty") return padConstant(x, widths, 0);
+  if (typeof mode === "function") {
+    return widths.reduce(
+      (y, own, dim) => applyAlongAxis((vector) => mode(vector, own, dim), dim, y),
+      padConstant(x, widths, 0),
+    );
+  }
   const extend = Object.hasOwn(extensions, mode) ? extensions[mode] : undefined;
   if (extend === undefined) {
     const known = ["constant", "empty", ...Object.keys(extensions)].sort();

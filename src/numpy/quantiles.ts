@@ -3,28 +3,48 @@ import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
-import { at, formatType, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import { at, formatType, normalizeDims, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, maximum, minimum, multiply, subtract } from "./arithmetic.js";
 import { ceil, floor, isnan } from "./elementwise.js";
 import { stack } from "./joining.js";
-import { equal, lessEqual, where } from "./logic.js";
+import { equal, greaterEqual, less, lessEqual, logicalAnd, where } from "./logic.js";
 import { asFloat, cast, type Dims } from "./operands.js";
-import { type KeepdimsOptions, restoreDims, sum } from "./reductions.js";
+import { any, type KeepdimsOptions, restoreDims, sum } from "./reductions.js";
+import { cumsum } from "./statistics.js";
 import { takeAlongAxis } from "./take.js";
 
 /** The elements along some dims as one sorted dim at the end, and the shape of the other dims. */
-function sortedAlong(value: TensorLike, dim: Dims | undefined, caller: string) {
-  const x = asFloat(value, caller);
+function sortedAlong(
+  value: TensorLike,
+  dim: Dims | undefined,
+  caller: string,
+  weights: TensorLike | undefined,
+) {
+  const given = asFloat(value, caller);
+  const heavy = weights === undefined ? undefined : asFloat(weights, caller);
+  const x = heavy ? cast(given, resultType(given, heavy)) : given;
   const dims = normalizeDims(dim, x.ndim, caller);
   const kept = range(x.ndim).filter((d) => !dims.includes(d));
   const shape = kept.map((d) => at(x.shape, d));
   const n = sizeOf(dims.map((d) => at(x.shape, d)));
   if (n === 0) throw new ShapeError(`[${caller}] ${formatType(x.type)} has no elements along dims [${dims}]`);
-  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
-  return { x, dims, shape, n, sorted: at(ops.sort([flat], shape.length), 0) };
+  const toEnd = (y: Tensor) => ops.reshape(ops.transpose(y, [...kept, ...dims]), [...shape, n]);
+  const flat = heavy ? [x, alike(cast(heavy, x.dtype), x, dims, caller)].map(toEnd) : [toEnd(x)];
+  const [sorted, sortedWeights] = ops.sort(flat, shape.length);
+  return { x, dims, shape, n, sorted: sorted ?? x, weights: sortedWeights };
+}
+
+/** Weights for each element along some dims, or for each element of a tensor, repeated to its shape. */
+function alike(weights: Tensor, x: Tensor, dims: readonly number[], caller: string): Tensor {
+  if (sameNumbers(weights.shape, x.shape)) return weights;
+  const along = dims.map((d) => at(x.shape, d));
+  if (sameNumbers(weights.shape, along)) return ops.broadcastInDim(weights, x.shape, dims);
+  throw new ShapeError(
+    `[${caller}] weights ${formatType(weights.type)} must have the shape [${x.shape}] of the elements or [${along}] of the dims [${dims}]`,
+  );
 }
 
 type Sorted = ReturnType<typeof sortedAlong>;
@@ -55,6 +75,11 @@ export type QuantileMethod = keyof typeof methods;
 export interface QuantileOptions extends KeepdimsOptions {
   /** What stands for a part that lies between two elements; `linear` by default. */
   readonly method?: QuantileMethod | undefined;
+  /**
+   * How much each element counts, from 0: of the shape of the elements, or of the dims that they are taken along. It
+   * needs the method `inverted_cdf`.
+   */
+  readonly weights?: TensorLike | undefined;
 }
 
 /** A function of quantiles. */
@@ -74,15 +99,18 @@ function quantilesOf(
   dim: Dims | undefined,
   options: QuantileOptions,
 ): Tensor {
-  checkOptions<QuantileOptions>(options, { keepdims: true, method: true }, caller);
-  const { method = "linear" } = options;
+  checkOptions<QuantileOptions>(options, { keepdims: true, method: true, weights: true }, caller);
+  const { method = "linear", weights } = options;
   if (!Object.hasOwn(methods, method)) {
     throw new ValueError(
       `[${caller}] unknown method ${describe(method)}: use ${Object.keys(methods).join(", ")}`,
     );
   }
+  if (weights !== undefined && method !== "inverted_cdf") {
+    throw new ValueError(`[${caller}] weights need method "inverted_cdf", not ${describe(method)}`);
+  }
   const parts = checkQuantiles(q, whole, caller).map((one) => one / whole);
-  const along = sortedAlong(value, dim, caller);
+  const along = sortedAlong(value, dim, caller, weights);
   const find = finder(along, method);
   const results = parts.map((part) => restoreDims(find(part), along.x, along.dims, options.keepdims));
   return typeof q === "number" ? at(results, 0) : stack(results);
@@ -113,9 +141,14 @@ export function percentile(x: TensorLike, q: Quantiles, dim?: Dims, options: Qua
   return quantilesOf({ caller: "percentile", whole: 100, finder: inAll }, x, q, dim, options);
 }
 
-function inAll({ shape, n, sorted }: Sorted, method: QuantileMethod): (part: number) => Tensor {
+function inAll(along: Sorted, method: QuantileMethod): (part: number) => Tensor {
+  const { shape, n, sorted, weights } = along;
   const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
   const hasNan = isnan(element(n - 1));
+  if (weights) {
+    const find = byWeight(along, weights);
+    return (part) => where(hasNan, Number.NaN, find(part));
+  }
   return (part) => {
     const isCounted = method === "inverted_cdf";
     const position = isCounted ? Math.max(Math.ceil(part * n) - 1, 0) : part * (n - 1);
@@ -123,6 +156,20 @@ function inAll({ shape, n, sorted }: Sorted, method: QuantileMethod): (part: num
     const below = element(low);
     const result = low === high ? below : methods[method](below, element(high), position - low);
     return where(hasNan, Number.NaN, result);
+  };
+}
+
+/** The first element up to which the part of all weights lies; NaN where a weight is negative or NaN. */
+function byWeight({ shape, n, sorted }: Sorted, weights: Tensor): (part: number) => Tensor {
+  const isNumber = ops.not(isnan(sorted));
+  const isWrong = ops.not(greaterEqual(weights, 0));
+  const sums = cumsum(where(logicalAnd(isNumber, ops.not(isWrong)), weights, 0), -1);
+  const total = ops.sliceDim(sums, shape.length, n - 1, n);
+  const last = maximum(subtract(sum(cast(isNumber, "int32"), -1, { keepdims: true }), 1), 0);
+  return (part) => {
+    const index = sum(cast(less(sums, multiply(total, part)), "int32"), -1, { keepdims: true });
+    const found = takeAlongAxis(sorted, minimum(index, last), -1, { mode: "clip" });
+    return where(any(isWrong, -1), Number.NaN, ops.reshape(found, shape));
   };
 }
 
@@ -153,7 +200,9 @@ export function nanpercentile(
 }
 
 /** NaN is sorted to the end, so that the first elements are those that count. */
-function inNumbers({ x, shape, sorted }: Sorted, method: QuantileMethod): (part: number) => Tensor {
+function inNumbers(along: Sorted, method: QuantileMethod): (part: number) => Tensor {
+  const { x, shape, sorted, weights } = along;
+  if (weights) return byWeight(along, weights);
   const count = sum(cast(ops.not(isnan(sorted)), x.dtype), -1, { keepdims: true });
   const last = maximum(subtract(count, 1), 0);
   const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });

@@ -75,23 +75,21 @@ export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
 }
 
 /**
- * Positions in a flattened tensor as an index for each dim of its shape; negative ones count from the end, what is
- * outside is clamped.
+ * Positions in a flattened tensor as an index for each dim of its shape, in their type; negative ones count from the
+ * end, what is outside is clamped.
  */
 export function unravelIndex(indices: TensorLike, shape: readonly number[]): Tensor[] {
   need("integers", shape, "shape", "unravelIndex");
   const total = shape.reduce((a, b) => a * b, 1);
-  const flat = fromEnd(
+  const given =
     typeof indices === "number"
       ? toType(indices, "int32", "unravelIndex")
-      : asTensor(indices, "unravelIndex"),
-    total,
-  );
-  let rest = clampIndex(flat, total);
+      : asTensor(indices, "unravelIndex");
+  let rest = clampIndex(fromEnd(given, total), total);
   const result: Tensor[] = [];
   for (const d of range(shape.length).reverse()) {
     const n = Math.max(at(shape, d), 1);
-    result.unshift(ops.rem(rest, n));
+    result.unshift(cast(ops.rem(rest, n), given.dtype));
     rest = ops.div(rest, n);
   }
   return result;

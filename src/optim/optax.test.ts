@@ -136,6 +136,14 @@ const schedules: Readonly<Record<string, optim.Schedule>> = {
   "piecewise cosine": optim.piecewiseInterpolate("cosine", 1, { 2: 0.5, 6: 3 }),
   "linear one cycle": optim.linearOneCycle({ steps: 10, peak: 2 }),
   "cosine one cycle": optim.cosineOneCycle({ steps: 10, peak: 2 }),
+  "warm-up cosine": optim.warmupCosine({
+    from: 0.1,
+    peak: 1,
+    to: 0.2,
+    warmupSteps: 3,
+    steps: 9,
+    exponent: 2,
+  }),
   "warm-up exponential": optim.warmupExponential({ peak: 1, warmupSteps: 3, steps: 2, decayRate: 0.7 }),
   sgdr: optim.sgdr([
     { peak: 1, warmupSteps: 1, steps: 4 },

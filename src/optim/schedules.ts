@@ -89,6 +89,8 @@ const warmupCosineOptions = schema({
   warmupSteps: stepsFrom(0),
   /** The number of all steps, those of the warm-up included. */
   steps: stepsFrom(0),
+  /** The power to which the half wave is raised; 1 by default. */
+  exponent: 1,
 });
 
 /** Options of {@link warmupCosine}. */
@@ -96,14 +98,17 @@ export interface WarmupCosineOptions extends OptionsOf<typeof warmupCosineOption
 
 /** A straight line up to the peak, then half a cosine wave down. */
 export function warmupCosine(options: WarmupCosineOptions): Schedule {
-  const { from, peak, to, warmupSteps, steps } = warmupCosineOptions.read(options, "warmupCosine");
+  const { from, peak, to, warmupSteps, steps, exponent } = warmupCosineOptions.read(options, "warmupCosine");
   if (!(steps > warmupSteps)) {
     throw new ValueError(
       `[warmupCosine] the ${steps} steps include the ${warmupSteps} of the warm-up and must be more`,
     );
   }
   return join(
-    [linear({ from, to: peak, steps: warmupSteps }), cosine({ from: peak, to, steps: steps - warmupSteps })],
+    [
+      linear({ from, to: peak, steps: warmupSteps }),
+      cosine({ from: peak, to, steps: steps - warmupSteps, exponent }),
+    ],
     [warmupSteps],
   );
 }

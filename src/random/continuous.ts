@@ -10,13 +10,14 @@ import { broadcastShape, type DTypeOption, expandTo, type ShapeLike } from "../n
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
+import { rademacher } from "./counts.js";
 import { exponential, normal, uniform } from "./floats.js";
-import { type Parameter, parameters } from "./gamma.js";
-import { atOnce, checkKey, drawnShape } from "./keys.js";
+import { keyOf, type Parameter, parameters } from "./gamma.js";
+import { atOnce, checkKey, drawnShape, split } from "./keys.js";
 
 /** Values of the Cauchy distribution with median 0 and scale 1. */
 export function cauchy(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
-  const own = parameters(key, [0], shape, dtype, "random.cauchy");
+  const own = parameters(key, [0], shape, dtype, "random.cauchy", true);
   return atOnce([key], (words) => {
     const u = uniform(words, own.shape, { minval: limits(own.dtype).epsilon, dtype: own.dtype });
     return lax.tan(ops.mul(ops.sub(u, 0.5), Math.PI));
@@ -25,7 +26,7 @@ export function cauchy(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption):
 
 /** Values whose logarithms are normal. @param sigma the standard deviation of the logarithms */
 export function lognormal(key: Tensor, sigma: Parameter = 1, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
-  const own = parameters(key, [sigma], shape, dtype, "random.lognormal");
+  const own = parameters(key, [sigma], shape, dtype, "random.lognormal", true);
   return atOnce([key, own.tensors[0]], (words, scale) =>
     ops.exp(ops.mul(normal(words, own.shape, own.dtype), scale)),
   );
@@ -33,7 +34,7 @@ export function lognormal(key: Tensor, sigma: Parameter = 1, shape?: ShapeLike, 
 
 /** Values of the Pareto distribution from 1 on. @param b how fast they become rare */
 export function pareto(key: Tensor, b: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
-  const own = parameters(key, [b], shape, dtype, "random.pareto");
+  const own = parameters(key, [b], shape, dtype, "random.pareto", true);
   return atOnce([key, own.tensors[0]], (words, power) =>
     ops.exp(ops.div(exponential(words, own.shape, own.dtype), power)),
   );
@@ -41,7 +42,7 @@ export function pareto(key: Tensor, b: Parameter, shape?: ShapeLike, dtype?: DTy
 
 /** Values of the Rayleigh distribution: lengths of pairs of normal values. */
 export function rayleigh(key: Tensor, scale: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
-  const own = parameters(key, [scale], shape, dtype, "random.rayleigh");
+  const own = parameters(key, [scale], shape, dtype, "random.rayleigh", true);
   return atOnce([key, own.tensors[0]], (words, size) => {
     const u = uniform(words, own.shape, { dtype: own.dtype });
     return ops.mul(size, ops.sqrt(ops.mul(ops.log(u), -2)));
@@ -56,7 +57,7 @@ export function weibullMin(
   shape?: ShapeLike,
   dtype?: DTypeOption,
 ): Tensor {
-  const own = parameters(key, [scale, concentration], shape, dtype, "random.weibullMin");
+  const own = parameters(key, [scale, concentration], shape, dtype, "random.weibullMin", true);
   return atOnce([key, ...own.tensors], (words, size, power) => {
     const wait = ops.neg(ops.log1p(ops.neg(uniform(words, own.shape, { dtype: own.dtype }))));
     return ops.mul(ops.pow(wait, ops.div(ops.ones(power.type), power)), size);
@@ -65,10 +66,71 @@ export function weibullMin(
 
 /** Lengths of triples of normal values. */
 export function maxwell(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
-  const own = parameters(key, [0], shape, dtype, "random.maxwell");
+  const own = parameters(key, [0], shape, dtype, "random.maxwell", true);
   return atOnce([key], (words) => {
     const drawn = normal(words, [...own.shape, 3], own.dtype);
     return ops.sqrt(ops.reduceSum(ops.mul(drawn, drawn), [own.shape.length]));
+  });
+}
+
+/**
+ * Lengths of triples of normal values with random signs, times `scale`, around `loc`.
+ *
+ * @param shape stands before the shape that `loc` and `scale` have together; as in JAX that is repeated where it is empty
+ */
+export function doubleSidedMaxwell(
+  key: Tensor,
+  loc: Parameter,
+  scale: Parameter,
+  shape: ShapeLike = [],
+  dtype?: DTypeOption,
+): Tensor {
+  const caller = "random.doubleSidedMaxwell";
+  const own = parameters(key, [loc, scale], undefined, dtype, caller, true);
+  const before = drawnShape(shape, caller);
+  const full = [...(before.length === 0 ? own.shape : before), ...own.shape];
+  return atOnce([key, ...own.tensors], (words, center, size) => {
+    const keys = split(words);
+    const length = maxwell(keyOf(keys, 0), full, own.dtype);
+    const sign = rademacher(keyOf(keys, 1), full, own.dtype);
+    return ops.add(ops.mul(ops.mul(sign, length), expandTo(size, full)), expandTo(center, full));
+  });
+}
+
+/** Values of the Wald (inverse Gaussian) distribution with the given mean and scale 1. */
+export function wald(key: Tensor, mean: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [mean], shape, dtype, "random.wald", true);
+  return atOnce([key, own.tensors[0]], (words, mu) => {
+    const keys = split(words);
+    const drawn = normal(keyOf(keys, 0), own.shape, own.dtype);
+    const u = uniform(keyOf(keys, 1), own.shape, { dtype: own.dtype });
+    const y = ops.mul(drawn, drawn);
+    const square = ops.mul(mu, mu);
+    const root = ops.sqrt(ops.add(ops.mul(ops.mul(mu, 4), y), ops.mul(square, ops.mul(y, y))));
+    const half = ops.div(ops.mul(square, y), 2);
+    const x = ops.sub(ops.add(mu, half), ops.mul(ops.div(mu, 2), root));
+    const isFirst = ops.compare("le", u, ops.div(mu, ops.add(mu, x)));
+    return ops.select(isFirst, x, ops.div(square, x));
+  });
+}
+
+/** Values of the triangular distribution, whose density rises from `left` to `mode` and falls to `right`. */
+export function triangular(
+  key: Tensor,
+  left: Parameter,
+  mode: Parameter,
+  right: Parameter,
+  shape?: ShapeLike,
+  dtype?: DTypeOption,
+): Tensor {
+  const own = parameters(key, [left, mode, right], shape, dtype, "random.triangular", true);
+  return atOnce([key, ...own.tensors], (words, low, top, high) => {
+    const u = uniform(words, own.shape, { dtype: own.dtype });
+    const [width, rise, fall] = [ops.sub(high, low), ops.sub(top, low), ops.sub(high, top)];
+    const side = (share: Tensor, part: Tensor) => ops.sqrt(ops.mul(ops.mul(share, width), part));
+    const isRising = ops.compare("lt", u, ops.div(rise, width));
+    const rest = ops.sub(ops.ones(u.type), u);
+    return ops.select(isRising, ops.add(low, side(u, rise)), ops.sub(high, side(rest, fall)));
   });
 }
 

@@ -1,4 +1,4 @@
-import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { formatType, type Shape } from "../ir/shape.js";
@@ -6,7 +6,7 @@ import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } f
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { atOnce, checkKey, drawnShape, hash, randomWords } from "./keys.js";
+import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.js";
 
 /** Options of {@link uniform}. */
 export interface UniformOptions {
@@ -34,7 +34,8 @@ export interface BernoulliOptions {
 /** How many bits the Gumbel sampler uses: `high` reaches twice as far into the tail, at twice the cost. */
 export type GumbelMode = "low" | "high";
 
-type FloatType = "float32" | "bfloat16" | "float16" | "float64";
+/** A type of floats that can be drawn. */
+export type FloatType = "float32" | "bfloat16" | "float16" | "float64";
 
 interface FloatLayout {
   readonly mantissaBits: number;
@@ -43,14 +44,16 @@ interface FloatLayout {
   readonly smallestNormal: number;
 }
 
-const layouts: { readonly [F in FloatType]: FloatLayout } = {
+/** The layout of every type of floats. */
+export const layouts: { readonly [F in FloatType]: FloatLayout } = {
   float32: { mantissaBits: 23, randomBits: 32, smallestNormal: 2 ** -126 },
   bfloat16: { mantissaBits: 7, randomBits: 8, smallestNormal: 2 ** -126 },
   float16: { mantissaBits: 10, randomBits: 16, smallestNormal: 2 ** -14 },
   float64: { mantissaBits: 52, randomBits: 64, smallestNormal: 2 ** -1022 },
 };
 
-function isFloatType(dtype: DType): dtype is FloatType {
+/** Whether a type is one of floats. */
+export function isFloatType(dtype: DType): dtype is FloatType {
   return isFloat(dtype);
 }
 
@@ -96,13 +99,22 @@ export function uniform(key: Tensor, shape: ShapeLike = [], options: UniformOpti
   return atOnce([key, low, high], draw, `random.uniform ${dtype}[${sizes}]`);
 }
 
-/** Normally distributed values with mean 0 and variance 1. */
-export const normal = sampler("normal", (words, shape, dtype) => {
+const realNormal = sampler("normal", (words, shape, dtype) => {
   // The smallest value above −1: −1 itself would become −infinity.
   const low = Tensor.scalar(-1 + limits(dtype).epsilon / 2, dtype);
   const u = uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
   return ops.mul(ops.erfInv(u), Math.SQRT2);
 });
+
+/** Normally distributed values with mean 0 and variance 1; complex ones have it in both parts together. */
+export function normal(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
+  const type = dtypeOf(dtype, "random.normal");
+  if (type === undefined || !isComplex(type)) return realNormal(key, shape, dtype);
+  const part = type === "complex128" ? "float64" : "float32";
+  const [first, second] = halves(split(key));
+  const drawn = (words: Tensor) => realNormal(words, shape, part);
+  return ops.div(Tensor.complex(drawn(first), drawn(second)), Math.SQRT2);
+}
 
 /**
  * Normally distributed values of those between `lower` and `upper`, both excluded.

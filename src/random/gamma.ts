@@ -2,34 +2,46 @@
 import { need } from "../ir/arguments.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { at, type Shape, sizeOf } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
 import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { vmap } from "../transforms/batching/vmap.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
-import { checkBroadcast, exponential, normal, uniform } from "./floats.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
+import {
+  checkBroadcast,
+  exponential,
+  type FloatType,
+  isFloatType,
+  layouts,
+  normal,
+  uniform,
+} from "./floats.js";
 import { atOnce, checkKey, drawnShape, split } from "./keys.js";
 
 /** A parameter of a distribution: a number, or a tensor of one for every value that is drawn. */
 export type Parameter = number | Tensor;
 
-/** Checks key, parameters and shape, and repeats the parameters to the shape. */
+/** Checks key, parameters and shape, and repeats the parameters to the shape. @param halves whether 16 bits will do */
 export function parameters<P extends readonly Parameter[]>(
   key: Tensor,
   given: readonly [...P],
   shape: ShapeLike | undefined,
   option: DTypeOption | undefined,
   caller: string,
+  halves = false,
 ): {
-  readonly dtype: "float32" | "float64";
+  readonly dtype: FloatType;
   readonly shape: Shape;
   readonly tensors: { [K in keyof P]: Tensor };
 } {
   checkKey(key, caller);
   const dtype = dtypeOf(option, caller) ?? "float32";
-  if (dtype !== "float32" && dtype !== "float64") {
-    throw new DTypeError(`[${caller}] draws float32 and float64, not ${dtype}: convert what it draws`);
+  if (!isFloatType(dtype) || (!halves && (dtype === "bfloat16" || dtype === "float16"))) {
+    const types = halves ? "floats" : "float32 and float64";
+    throw new DTypeError(`[${caller}] draws ${types}, not ${dtype}: convert what it draws`);
   }
   const own = given.map((value) =>
     typeof value === "number" ? Tensor.scalar(value, dtype) : ops.convert(value, dtype),
@@ -51,8 +63,30 @@ export function keyOf(keys: Tensor, index: number): Tensor {
   return ops.reshape(ops.sliceDim(keys, 0, index, index + 1), [2]);
 }
 
-/** A value of the gamma distribution of every shape parameter, or its logarithm. */
+/**
+ * A value of the gamma distribution of every shape parameter, or its logarithm. The derivative by the parameter keeps
+ * the share of the distribution below the value.
+ */
 function draw(words: Tensor, a: Tensor, isLog: boolean): Tensor {
+  const rule = libraryVjp((alpha: Tensor) => drawAll(words, alpha, isLog), {
+    forward: (alpha) => {
+      const drawn = drawAll(words, alpha, isLog);
+      return [drawn, [alpha, drawn] as const];
+    },
+    backward: ([alpha, drawn], ct) => {
+      if (!isLog) return [ops.mul(ct, lax.randomGammaGrad(alpha, drawn))];
+      // The value may be too small for its type where its logarithm is not.
+      const value = ops.max(
+        ops.exp(drawn),
+        layouts[alpha.dtype === "float64" ? "float64" : "float32"].smallestNormal,
+      );
+      return [ops.mul(ct, ops.div(lax.randomGammaGrad(alpha, value), value))];
+    },
+  });
+  return rule(a);
+}
+
+function drawAll(words: Tensor, a: Tensor, isLog: boolean): Tensor {
   const count = sizeOf(a.shape);
   if (count === 0) return a;
   const keys = split(words, count);
@@ -191,6 +225,22 @@ export function chisquare(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?:
   return atOnce([key, tensors[0]], (words, degrees) =>
     ops.mul(ops.exp(draw(words, ops.mul(degrees, 0.5), true)), 2),
   );
+}
+
+/** Values of the F distribution. @param dfnum, dfden the degrees of freedom above and below the line */
+export function f(
+  key: Tensor,
+  dfnum: Parameter,
+  dfden: Parameter,
+  shape?: ShapeLike,
+  dtype?: DTypeOption,
+): Tensor {
+  const { tensors } = parameters(key, [dfnum, dfden], shape, dtype, "random.f");
+  return atOnce([key, ...tensors], (words, above, below) => {
+    const keys = split(words);
+    const mean = (index: number, degrees: Tensor) => ops.div(chisquare(keyOf(keys, index), degrees), degrees);
+    return ops.div(mean(1, above), mean(0, below));
+  });
 }
 
 /** Values whose density falls like exp(−|x|ᵖ). */

@@ -1,11 +1,14 @@
 export {
   cauchy,
+  doubleSidedMaxwell,
   lognormal,
   type MultivariateNormalOptions,
   maxwell,
   multivariateNormal,
   pareto,
   rayleigh,
+  triangular,
+  wald,
   weibullMin,
 } from "./continuous.js";
 export { binomial, geometric, multinomial, poisson, rademacher } from "./counts.js";
@@ -27,6 +30,7 @@ export {
   beta,
   chisquare,
   dirichlet,
+  f,
   gamma,
   generalizedNormal,
   loggamma,
@@ -35,5 +39,5 @@ export {
 } from "./gamma.js";
 export type { Distribution, FanDims, FanMode, Initializer } from "./initializers.js";
 export * as initializers from "./initializers.js";
-export { bits, foldIn, key, split } from "./keys.js";
+export { bits, clone, foldIn, key, split } from "./keys.js";
 export { type OrthogonalOptions, orthogonal } from "./orthogonal.js";

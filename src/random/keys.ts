@@ -53,6 +53,12 @@ export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
   return atOnce([parent], draw, `random.split [${shape}]`);
 }
 
+/** The same key, for programs that say where they use one twice on purpose. */
+export function clone(parent: Tensor): Tensor {
+  checkKey(parent, "random.clone");
+  return parent;
+}
+
 /** A new key from a key and a number, such as the number of a step or a device. @param data 0 … 2³² − 1 */
 export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
   checkKey(parent, "random.foldIn");

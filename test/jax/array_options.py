@@ -62,6 +62,38 @@ reductions = {
     "trace dtype": (lambda a: [jnp.trace(a, dtype=jnp.float32), jnp.trace(a, offset=1, dtype=jnp.int16)], [whole]),
 }
 
+heavy = jnp.abs(ramp(3, 4, start=1))
+weighed = {
+    "quantile weights": (
+        lambda a, w: [jnp.quantile(a, jnp.array([0.0, 0.3, 0.8, 1.0]), axis=1, weights=w, method="inverted_cdf"), jnp.quantile(a, 0.4, weights=w, method="inverted_cdf", keepdims=True)],
+        [x, heavy],
+    ),
+    "quantile weights of dims": (
+        lambda a, w: [jnp.percentile(a, 60.0, axis=1, weights=w, method="inverted_cdf"), jnp.nanquantile(a, 0.25, axis=-1, weights=w, method="inverted_cdf", keepdims=True)],
+        [x, floats(0.5, 0.0, 2.0, 1.0)],
+    ),
+    "quantile weights nan": (
+        lambda a, w: [f(a, 0.7, axis=1, weights=w, method="inverted_cdf") for f in (jnp.quantile, jnp.nanquantile)],
+        [holes, heavy],
+        False,
+    ),
+    "quantile weights negative": (lambda a, w: jnp.nanpercentile(a, 50.0, axis=0, weights=w, method="inverted_cdf"), [x, ramp(3, 4, start=1)], False),
+    "unravelIndex types": (
+        lambda *a: [i for one in a for i in jnp.unravel_index(one, (2, 3))],
+        [jnp.array([5, 2, 100, 2**32 - 1], jnp.uint32), jnp.array([5, 2, 100], jnp.uint8), jnp.array([5, 2, -100, -1], jnp.int8)],
+    ),
+}
+
+
+def ends(vector, width, axis, kwargs):
+    """Sums before, products of the dim after."""
+    n = vector.shape[0]
+    own = vector[width[0] : n - width[1]]
+    return jnp.concatenate([jnp.full(width[0], jnp.sum(own)), own, jnp.full(width[1], own[-1] * (axis + kwargs["shift"]))])
+
+
+weighed["pad function"] = (lambda a: [jnp.pad(a, [(1, 2), (0, 3)], ends, shift=2.0), jnp.pad(a, 1, ends, shift=0.5)], [x])
+
 others = {
     "cross 2": (lambda a, b: jnp.cross(a, b), [ramp(3, 2), ramp(3, 2, start=2)]),
     "cross 2 and 3": (lambda a, b: [jnp.cross(a, b), jnp.cross(b, a)], [ramp(4, 2), ramp(4, 3, start=2)]),
@@ -83,4 +115,4 @@ activations = {
     "logmeanexp": (lambda a: [jax.nn.logmeanexp(a), jax.nn.logmeanexp(a, axis=1, where=mask), jax.nn.logmeanexp(a, axis=0, keepdims=True)], [x * 40]),
 }
 
-write(pads | quantiles | reductions | others | activations)
+write(pads | quantiles | weighed | reductions | others | activations)

@@ -6,6 +6,7 @@
 import jax
 import jax.numpy as jnp
 from jax import lax, random
+from jax.scipy import special
 
 from cases import ramp, write
 
@@ -28,13 +29,13 @@ def smooth(fn, *params, **options):
 
 
 write({
-    "gamma": draw(random.gamma, alphas),
-    "gamma shape": draw(lambda k, a: random.gamma(k, a, (2, 3)), jnp.array([0.5, 1.5, 8.0])),
-    "loggamma": draw(random.loggamma, alphas),
-    "beta": draw(random.beta, alphas, alphas[::-1]),
-    "dirichlet": draw(lambda k, a: random.dirichlet(k, a, (2,)), alphas),
-    "t": draw(random.t, alphas),
-    "chisquare": draw(random.chisquare, alphas),
+    "gamma": smooth(random.gamma, alphas),
+    "gamma shape": smooth(lambda k, a: random.gamma(k, a, (2, 3)), jnp.array([0.5, 1.5, 8.0])),
+    "loggamma": smooth(random.loggamma, alphas),
+    "beta": smooth(random.beta, alphas, alphas[::-1]),
+    "dirichlet": smooth(lambda k, a: random.dirichlet(k, a, (2,)), alphas),
+    "t": smooth(random.t, alphas),
+    "chisquare": smooth(random.chisquare, alphas),
     "generalizedNormal": draw(lambda k: random.generalized_normal(k, 3.0, (5,))),
     "ball": draw(lambda k: random.ball(k, 3, 2, (4,))),
     "rademacher": draw(lambda k: random.rademacher(k, (9,))),
@@ -49,6 +50,21 @@ write({
     "weibullMin": smooth(lambda k, s, c: random.weibull_min(k, s, c, (3,)), jnp.array(2.0), jnp.array(1.5)),
     "maxwell": draw(lambda k: random.maxwell(k, (4,))),
     "multivariateNormal": smooth(lambda k, m, c: random.multivariate_normal(k, m, c, (3,)), jnp.array([1.0, -1.0]), cov),
+    "f": smooth(random.f, alphas, alphas[::-1]),
+    "wald": smooth(lambda k, m: random.wald(k, m, (2, 3)), jnp.array([0.5, 1.5, 8.0])),
+    "triangular": smooth(lambda k, a, b, c: random.triangular(k, a, b, c, (5,)), jnp.array(-1.0), jnp.array(0.5), jnp.array(2.0)),
+    "doubleSidedMaxwell": smooth(lambda k, a, b: random.double_sided_maxwell(k, a, b, (3,)), jnp.array([0.5, -1.0]), jnp.array(2.0)),
+    "doubleSidedMaxwell repeated": smooth(lambda k, a, b: random.double_sided_maxwell(k, a, b), jnp.array([0.5, -1.0]), jnp.array(2.0)),
+    "complex normal": draw(lambda k: random.normal(k, (5,), jnp.complex64)),
+    "bfloat16": draw(lambda k: [random.cauchy(k, (6,), jnp.bfloat16), random.pareto(k, 2.0, (6,), jnp.bfloat16), random.maxwell(k, (4,), jnp.bfloat16)]),
+    "float16": draw(lambda k: [random.cauchy(k, (6,), jnp.float16), random.rayleigh(k, 2.0, (6,), jnp.float16), random.triangular(k, 0.0, 1.0, 2.0, (6,), jnp.float16)]),
+    "randomGammaGrad": (
+        lax.random_gamma_grad,
+        (jnp.array([0.01, 0.3, 1.0, 2.5, 2.5, 40.0, 40.0, 40.0, 1e-3, 2.0, 0.0, -1.0]), jnp.array([0.5, 0.01, 1.0, 20.0, 0.1, 10.0, 39.0, 70.0, 2.0, 0.0, 1.0, 1.0])),
+        False,
+    ),
+    "igammaGradA": (lax.igamma_grad_a, (jnp.array([0.3, 1.0, 2.5, 40.0]), jnp.array([0.01, 1.0, 20.0, 39.0])), False),
+    "zeta": (lambda q: special.zeta(jnp.array([1.5, 2.0, 3.0, 7.0]), q), (jnp.array([0.3, 1.0, 2.5, 40.0]),)),
     "lgamma": (lax.lgamma, (xs,)),
     "digamma": (lax.digamma, (xs,)),
     "digamma poles": (lambda x: (lax.digamma(x), lax.lgamma(x)), (jnp.array([0.0, -1.0, -2.0, jnp.inf]),), False),

@@ -101,6 +101,7 @@ schedules = {
     "piecewise cosine": optax.piecewise_interpolate_schedule("cosine", 1.0, {2: 0.5, 6: 3.0}),
     "linear one cycle": optax.linear_onecycle_schedule(10, 2.0),
     "cosine one cycle": optax.cosine_onecycle_schedule(10, 2.0),
+    "warm-up cosine": optax.warmup_cosine_decay_schedule(0.1, 1.0, 3, 9, 0.2, exponent=2.0),
     "warm-up exponential": optax.warmup_exponential_decay_schedule(0.0, 1.0, 3, 2, 0.7),
     "sgdr": optax.sgdr_schedule(
         [
