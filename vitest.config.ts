@@ -81,6 +81,8 @@ const common = {
 
 const resolve = {
   alias: [
+    // What `imports` of package.json says, for the sources.
+    { find: /^#(.+)$/, replacement: `${src}/$1.ts` },
     { find: /^shardwise$/, replacement: `${src}/index.ts` },
     { find: /^shardwise\/(.+)$/, replacement: `${src}/$1/index.ts` },
   ],

@@ -3,7 +3,7 @@
 //   node --import ./scripts/typescript.mjs bench/collectives.ts
 //
 // Types are stripped file by file with esbuild, and the result is kept in node_modules/.cache; `./x.js` means `./x.ts`
-// where only that exists, and the package's own name means its sources.
+// where only that exists, and the package's own names (`shardwise/nn`, `#platform/system`) mean its sources.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import * as modules from "node:module";
@@ -18,6 +18,7 @@ if (modules.registerHooks) modules.registerHooks({ resolve, load });
 else if (isMainThread) modules.register(import.meta.url);
 
 export function resolve(specifier, context, next) {
+  if (specifier.startsWith("#")) return next(new URL(`${specifier.slice(1)}.ts`, source).href, context);
   if (specifier === "shardwise") return next(new URL("index.ts", source).href, context);
   if (specifier.startsWith("shardwise/")) {
     const name = specifier.slice("shardwise/".length);

@@ -1,4 +1,5 @@
-import { availableParallelism } from "node:os";
+import { findProcesses } from "#engines/processEngines";
+import { environment, numCores } from "#platform/system";
 import { Ambient } from "../ir/ambient.js";
 import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
@@ -9,14 +10,13 @@ import { detectLaunch, isOneOfSeveral } from "./launch.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
-import { findProcesses } from "./xla/processes.js";
 
 /**
  * The engine that computes at once, on the calling thread: by kernels what is worth compiling. Where
  * `SHARDWISE_ENGINE` is `reference` everything is interpreted.
  */
 export const hostEngine: Engine =
-  process.env.SHARDWISE_ENGINE === "reference" ? createReferenceEngine() : createInlineEngine();
+  environment.SHARDWISE_ENGINE === "reference" ? createReferenceEngine() : createInlineEngine();
 
 /** The interpreter that this process shares. */
 const referenceEngine = lazily(() =>
@@ -56,7 +56,7 @@ export async function chooseEngine(name: string | undefined): Promise<void> {
 
 /** What was asked for; else worker threads, together with those of other processes where a launcher started several. */
 function sharedName(): string {
-  return chosen.get() ?? (process.env.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
+  return chosen.get() ?? (environment.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
 }
 
 /**
@@ -73,7 +73,7 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
   if (name === "threads" && numDevices > maxThreads) {
     throw new ShardwiseError(
       "config",
-      `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${availableParallelism()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
+      `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${numCores()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
   }
   const shared = opened.get();
@@ -84,7 +84,7 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
   if (isUsable) return known.engine;
   const all = wanted ?? known?.settings ?? environmentSettings();
   // The devices of several processes are counted together, and the cores of one say nothing about them.
-  const least = name === "mpi" ? numDevices : Math.max(numDevices, availableParallelism());
+  const least = name === "mpi" ? numDevices : Math.max(numDevices, numCores());
   const engine = openEngine(name, { numDevices: least, ...all });
   opened.set({ name, settings: all, engine });
   return engine;

@@ -1,5 +1,7 @@
 /** Engines that run programs, and everything that another one is made of; see `docs/engines.md`. */
 
+export { readRecordings, writeRecording } from "#engines/flight/file";
+export { createMpiEngine, createXlaEngine } from "#engines/processEngines";
 export type { WasmFeatures } from "../compiler/wasm/features.js";
 export { callHost, type HostCall, type HostFunction, type HostValue } from "../ir/callbacks.js";
 export {
@@ -69,16 +71,11 @@ export {
   ProgramsDifferError,
 } from "./errors.js";
 export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
-export { formatRecording, parseRecording, readRecordings, writeRecording } from "./flight/file.js";
 export { type CollectiveIdentity, collectiveText, fingerprintOf } from "./flight/fingerprint.js";
 export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from "./flight/recorder.js";
+export { formatRecording, parseRecording } from "./flight/recordingText.js";
 export type { LayoutKind } from "./memory/memoryLayout.js";
-export {
-  createMpiEngine,
-  type MpiEngine,
-  type MpiEngineInfo,
-  type MpiEngineOptions,
-} from "./mpi/engine.js";
+export type { MpiEngine, MpiEngineInfo, MpiEngineOptions } from "./mpi/engine.js";
 export type { GemmKind } from "./products/gemmChoice.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
@@ -99,6 +96,6 @@ export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";
 export type { ThreadsEngineInfo, ThreadsEngineOptions } from "./threads/engineOptions.js";
 export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";
-export { createXlaEngine, type XlaEngineOptions } from "./xla/open.js";
+export type { XlaEngineOptions } from "./xla/open.js";
 export type { XlaFlag } from "./xla/pjrt/compileOptions.js";
 export type { XlaProcesses } from "./xla/processes.js";

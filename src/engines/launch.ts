@@ -1,3 +1,5 @@
+import { environment } from "#platform/system";
+
 /** What a launcher told the processes that it started. */
 export interface Launch {
   /** Who started the processes. */
@@ -49,24 +51,24 @@ const launchers: readonly {
 ];
 
 /** Who started this process together with others, by its environment; undefined when it was started alone. */
-export function detectLaunch(environment: Environment = process.env): Launch | undefined {
+export function detectLaunch(variables: Environment = environment): Launch | undefined {
   for (const { launcher, ...names } of launchers) {
-    const [rank, size] = [wholeNumber(environment[names.rank]), wholeNumber(environment[names.size])];
+    const [rank, size] = [wholeNumber(variables[names.rank]), wholeNumber(variables[names.size])];
     if (rank === undefined || size === undefined || size < 1 || rank >= size) continue;
     return {
       launcher,
       rank,
       size,
-      localRank: wholeNumber(environment[names.localRank]) ?? 0,
-      localSize: wholeNumber(environment[names.localSize]),
+      localRank: wholeNumber(variables[names.localRank]) ?? 0,
+      localSize: wholeNumber(variables[names.localSize]),
     };
   }
   return undefined;
 }
 
 /** Whether a launcher started this process as one of several. */
-export function isOneOfSeveral(environment: Environment = process.env): boolean {
-  return (detectLaunch(environment)?.size ?? 1) > 1;
+export function isOneOfSeveral(variables: Environment = environment): boolean {
+  return (detectLaunch(variables)?.size ?? 1) > 1;
 }
 
 /** An integer that an environment variable holds; undefined for anything else. */

@@ -1,3 +1,4 @@
+import { environment } from "#platform/system";
 import { ShardwiseError } from "../ir/errors.js";
 
 /** What the shared engine is opened with besides its devices; what is left out is the engine's own choice. */
@@ -36,9 +37,9 @@ export function parseBytes(text: string): number | undefined {
 
 /** The settings in `SHARDWISE_MEMORY` (a size for each device) and `SHARDWISE_DEADLINE` (seconds). */
 export function environmentSettings(
-  environment: Readonly<Record<string, string | undefined>> = process.env,
+  variables: Readonly<Record<string, string | undefined>> = environment,
 ): EngineSettings {
-  const { SHARDWISE_MEMORY: memory = "", SHARDWISE_DEADLINE: deadline = "" } = environment;
+  const { SHARDWISE_MEMORY: memory = "", SHARDWISE_DEADLINE: deadline = "" } = variables;
   return {
     ...(memory === ""
       ? {}

@@ -1,15 +1,12 @@
-import { createRequire } from "node:module";
-import { isAbsolute, resolve } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { createMpiEngine, createXlaEngine } from "#engines/processEngines";
+import { importModule, locateModule, modulePath, requireModule } from "#platform/modules";
 import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
 import { needOptions } from "../ir/options.js";
 import { EngineLoadError } from "./errors.js";
-import { createMpiEngine } from "./mpi/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import type { EngineSettings } from "./settings.js";
 import { createThreadsEngine } from "./threads/engine.js";
-import { createXlaEngine } from "./xla/open.js";
 
 /** What an engine is asked for when it is opened by name; one that cannot follow a setting leaves it alone. */
 export interface EngineOptions extends EngineSettings {
@@ -55,7 +52,7 @@ export function openEngine(name: string, options: EngineOptions): Engine {
     "openEngine",
   );
   if (isOwn(name)) return engines[name](options);
-  const { createEngine } = imported.get(name) ?? requireModule(name);
+  const { createEngine } = imported.get(name) ?? requireEngine(name);
   return checkEngine(createEngine(options), name);
 }
 
@@ -69,24 +66,21 @@ export async function importEngine(name: string): Promise<void> {
   const found = locate(name);
   let exports: unknown;
   try {
-    exports = await import(pathToFileURL(found).href);
+    exports = await importModule(found);
   } catch (cause) {
     throw broken(name, cause);
   }
   imported.set(name, checkModule(exports, name));
 }
 
-const fromHere = () => createRequire(resolve("engine.js"));
-
 /** The file of an engine's module. */
 function locate(name: string): string {
-  const path = name.startsWith("file:") ? fileURLToPath(name) : name;
-  const isPath = path.startsWith(".") || isAbsolute(path);
   try {
-    return fromHere().resolve(isPath ? resolve(path) : path);
+    return locateModule(name);
   } catch (cause) {
     const list = engineNames.map((own) => `"${own}"`).join(", ");
-    const looked = isPath ? `there is no file ${resolve(path)}` : `there is no package of this name here`;
+    const path = modulePath(name);
+    const looked = path === undefined ? "there is no package of this name here" : `there is no file ${path}`;
     throw new EngineLoadError(
       `unknown engine "${name}": use ${list}, or a package or path of a module that exports createEngine; ${looked}`,
       { cause },
@@ -94,11 +88,11 @@ function locate(name: string): string {
   }
 }
 
-function requireModule(name: string): EngineModule {
+function requireEngine(name: string): EngineModule {
   const found = locate(name);
   let exports: unknown;
   try {
-    exports = fromHere()(found);
+    exports = requireModule(found);
   } catch (cause) {
     throw broken(name, cause);
   }

@@ -1,3 +1,4 @@
+import { environment } from "#platform/system";
 import { deepestFrame, foldStack } from "./frames.js";
 
 /** The stable codes of errors a user can cause; each names the kind of rule that was broken. */
@@ -48,7 +49,7 @@ export class ShardwiseError extends Error {
   }
 }
 
-const showsAllFrames = typeof process !== "undefined" && process.env?.SHARDWISE_STACKS === "all";
+const showsAllFrames = environment.SHARDWISE_STACKS === "all";
 
 /** Operand shapes do not fit the operation. */
 export class ShapeError extends ShardwiseError {

@@ -1,3 +1,4 @@
+import { environment } from "#platform/system";
 import { findDifference } from "./compare.js";
 import { InternalError } from "./errors.js";
 import type { Stage } from "./opFacts.js";
@@ -18,7 +19,7 @@ import { atomKind, textKind } from "./textKind.js";
 import { verify } from "./verify.js";
 
 /** Which checks of passes are on: the tests set it, and it is read once. */
-const checked = process.env.SHARDWISE_VERIFY;
+const checked = environment.SHARDWISE_VERIFY;
 
 const checksTexts = checked === "texts" || checked === "all-texts";
 

@@ -1,3 +1,4 @@
+import { mapsStacks } from "#platform/system";
 import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
 import { pathInLibrary } from "../ir/frames.js";
@@ -123,7 +124,7 @@ function userFrame(): string {
   const limit = Error.stackTraceLimit;
   try {
     // Only the runtime itself maps all frames back to their sources.
-    const line = process.sourceMapsEnabled ? frameOfText() : frameOfCallSites();
+    const line = mapsStacks() ? frameOfText() : frameOfCallSites();
     return (
       line
         ?.trim()

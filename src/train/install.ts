@@ -1,5 +1,5 @@
 /** Connects the array API to engines; every entry point that runs programs loads it, and it is done once. */
-import { createCollector } from "../engines/collector.js";
+import { createCollector } from "#engines/collector";
 import { hostEngine, sharedEngine, sharedProcess } from "../engines/default.js";
 import { provideCollector } from "../ir/reclaim.js";
 import "../numpy/methods.js";

@@ -6,10 +6,10 @@
  * Unchanged are the order of the steps and the memory that each touches.
  */
 
+import { writeKernel } from "#compiler/native/kernels/x64Kernel";
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf } from "../../ir/shape.js";
 import type { KernelPlan } from "../kernel/phases.js";
-import { writeKernel } from "../native/kernels/x64Kernel.js";
 import type {
   CallbackSpec,
   CollectiveSpec,

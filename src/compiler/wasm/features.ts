@@ -1,3 +1,4 @@
+import { architecture } from "#platform/system";
 import { ModuleBuilder } from "./assembler.js";
 
 /** What the host's WebAssembly can do beyond fixed-width SIMD, which is required. */
@@ -17,7 +18,7 @@ export const BASELINE_FEATURES: WasmFeatures = { fma: false };
  * Relaxed SIMD may be left unfused by the specification, so the answer rests on a computed value.
  */
 export function detectFeatures(): WasmFeatures {
-  const fewRegisters = ["x64", "ia32"].includes(globalThis.process?.arch);
+  const fewRegisters = ["x64", "ia32"].includes(architecture);
   return { fma: multiplyAddIsFused("f32x4.relaxed_madd"), fewRegisters };
 }
 

@@ -1,5 +1,5 @@
+import { compileWasmModule } from "#engines/system/v8Flags";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
-import { compileWasmModule } from "../system/v8Flags.js";
 import { buildMoveModule } from "./moveKernels.js";
 
 const moveModules = new Map<AddressType, WebAssembly.Module>();

@@ -9,7 +9,7 @@ import { type CopyBetween, connectPeers, type Peers } from "../collectives/peers
 import { FlightRecorder } from "../flight/recorder.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
 import type { MemoryLayout } from "../memory/memoryLayout.js";
-import type { PreparedGemm } from "../products/gemm.js";
+import type { PreparedGemm } from "../products/preparedGemm.js";
 import { ADDRESS_UNIT, COMMAND, CommandReader, PROGRAM_WORD, readPull } from "../protocol/commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "../protocol/control.js";
 import type { Crew } from "../protocol/crew.js";
@@ -20,10 +20,13 @@ import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./mes
 import { SCRATCH } from "./scratch.js";
 import { StepRunner } from "./stepRunner.js";
 
-/** What the host of a worker (Node, later a browser) provides to the device loop. */
+/** What the host of a worker (Node, a browser) provides to the device loop. */
 export interface LoopHost {
-  /** Takes the next message; the main thread posts it before the command that announces it. */
-  receive(): WorkerMessage;
+  /**
+   * Takes the next message; the main thread posts it before the command that announces it. A promise where messages
+   * arrive only while the thread does not run.
+   */
+  receive(): WorkerMessage | Promise<WorkerMessage>;
   /** Matrix products work on another memory from now on. */
   moveTo(memory: WebAssembly.Memory, scratch: number): void;
   /** The imports of a program's kernel modules. */
@@ -64,10 +67,10 @@ interface LoadedProgram {
 }
 
 /** Runs commands until the engine stops. */
-export function runDevice(setup: WorkerSetup, host: LoopHost): void {
+export async function runDevice(setup: WorkerSetup, host: LoopHost): Promise<void> {
   const device = new Device(setup, host);
   try {
-    device.run();
+    await device.run();
   } catch (error) {
     if (!(error instanceof Aborted)) throw error;
   }
@@ -103,14 +106,15 @@ class Device {
     this.recorder = new FlightRecorder(setup.flight, () => setup.timeOrigin + host.now());
   }
 
-  run(): never {
+  async run(): Promise<never> {
     const { control } = this.setup;
     for (;;) {
       this.signals.throwIfAborted();
       Atomics.store(control, this.base + WORD.state, STATE.idle);
       const length = this.reader.next();
       Atomics.store(control, this.base + WORD.state, STATE.running);
-      this.perform(length);
+      const later = this.perform(length);
+      if (later !== undefined) await later;
       Atomics.store(control, this.base + WORD.program, 0);
       Atomics.add(control, this.base + WORD.completed, 1);
       reportEvent(control);
@@ -118,22 +122,26 @@ class Device {
     }
   }
 
-  private perform(length: number): void {
+  /** Performs a command; returns a promise if that takes longer than the call. */
+  private perform(length: number): Promise<void> | undefined {
     const { command } = this.reader;
     switch (command[0]) {
-      case COMMAND.message:
-        this.take(this.host.receive());
-        return;
+      case COMMAND.message: {
+        const message = this.host.receive();
+        if (message instanceof Promise) return message.then((one) => this.take(one));
+        this.take(message);
+        return undefined;
+      }
       case COMMAND.unload:
         this.programs.delete(command[PROGRAM_WORD.program] ?? 0);
         this.host.forgotten.program();
-        return;
+        return undefined;
       case COMMAND.run:
         this.execute(command[PROGRAM_WORD.program] ?? 0, length);
-        return;
+        return undefined;
       case COMMAND.pull:
         this.pull();
-        return;
+        return undefined;
       default:
         throw new InternalError(`[threads] ${command[0]} is not a command`);
     }

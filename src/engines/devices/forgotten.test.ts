@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
+import { startWorker } from "../../platform/startWorker.js";
 import type { Extent } from "../collector.js";
 import { bundleWorker } from "../system/bundleWorker.js";
-import { startWorker } from "../system/startWorker.js";
 import { Forgotten, RECLAIM_THRESHOLD } from "./forgotten.js";
 
 test("a thread looks for what it let go of when that was much", () => {

@@ -1,4 +1,4 @@
-import { collectOnDemand } from "../collector.js";
+import { collectOnDemand } from "#engines/collector";
 
 /** What a worker thread may let go of before that is looked for: so many programs, so many bytes of messages. */
 export const RECLAIM_THRESHOLD = { programs: 128, bytes: 8 * 1024 * 1024 } as const;

@@ -1,3 +1,4 @@
+import { CodeMemory } from "#engines/system/codeMemory";
 import { InternalError } from "../../ir/errors.js";
 import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LoadedModule } from "../kernels/loadKernels.js";
@@ -11,7 +12,7 @@ import {
   PART_FIELD,
   PRODUCT_FIELD,
 } from "../protocol/crew.js";
-import { CodeMemory, type NativeFunction } from "../system/codeMemory.js";
+import type { NativeFunction } from "../system/codeMemory.js";
 import type { Forgotten } from "./forgotten.js";
 
 /** What a helper is started with. */

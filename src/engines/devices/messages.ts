@@ -96,10 +96,3 @@ export interface TraceMessage {
 
 /** What the main thread leaves in a worker's port for a `message` command. */
 export type WorkerMessage = LoadMessage | UploadMessage | MoveMessage | TraceMessage;
-
-/** The last that a thread says when something threw. */
-export interface WorkerFailure {
-  readonly name: string;
-  readonly message: string;
-  readonly stack: string | undefined;
-}

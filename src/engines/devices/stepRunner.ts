@@ -19,7 +19,7 @@ import { at } from "../../ir/shape.js";
 import type { Collective } from "../collectives/collectives.js";
 import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LimitLoop } from "../loopLimit.js";
-import type { PreparedGemm } from "../products/gemm.js";
+import type { PreparedGemm } from "../products/preparedGemm.js";
 import { type Crew, JOB, JOB_FIELD, KERNEL_FIELD } from "../protocol/crew.js";
 import type { WaitListener } from "../protocol/signals.js";
 import { PART, recordPart } from "../protocol/trace.js";

@@ -6,9 +6,10 @@ import type { FlightRecord, FlightRecording, FlightState } from "../../ir/flight
 import { range } from "../../ir/shape.js";
 import { DesyncError } from "../errors.js";
 import { findBlame, formatBlame } from "./blame.js";
-import { formatRecording, parseRecording, readRecordings, writeRecording } from "./file.js";
+import { readRecordings, writeRecording } from "./file.js";
 import { collectiveText, fingerprintOf } from "./fingerprint.js";
 import { FlightRecorder, newFlightRing, readFlightRing } from "./recorder.js";
+import { formatRecording, parseRecording } from "./recordingText.js";
 
 const sum = {
   kind: "allReduce",

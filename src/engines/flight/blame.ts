@@ -6,9 +6,9 @@
 import { need } from "../../ir/arguments.js";
 import type { FlightCollective, FlightDevice, FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { range } from "../../ir/shape.js";
-import { checkRecording } from "./file.js";
 import { describeVersion } from "./fingerprint.js";
 import { collectiveOf } from "./positions.js";
+import { checkRecording } from "./recordingText.js";
 
 /** A device and the recording that contains it. */
 interface Seen {

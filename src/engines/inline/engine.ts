@@ -1,3 +1,6 @@
+import { chooseKernels, type KernelChoice } from "#engines/kernels/kernelChoice";
+import { compileWasmModule, enableRelaxedSimd } from "#engines/system/v8Flags";
+import { architecture } from "#platform/system";
 import { compileProgram } from "../../compiler/compile.js";
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
@@ -7,15 +10,14 @@ import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
 import { type Program, someEqn } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
-import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
 import { openKernelCode } from "../kernels/loadKernels.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
-import { GemmPreparer, type PreparedGemm } from "../products/gemm.js";
+import { GemmPreparer } from "../products/gemm.js";
 import { chooseGemm, type GemmChoice, isInMachineCode, takesBfloat16 } from "../products/gemmChoice.js";
+import type { PreparedGemm } from "../products/preparedGemm.js";
 import { runSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
-import { compileWasmModule, enableRelaxedSimd } from "../system/v8Flags.js";
 import { type InlineMachine, InlineProgram } from "./compiledProgram.js";
 import { KernelFunctions } from "./kernelFunctions.js";
 import { InlineMemory } from "./memory.js";
@@ -203,7 +205,7 @@ class Kernels implements Evaluator {
     const choice = this.gemm();
     this.gemms ??= new GemmPreparer(memory.memory, choice, memory.gemmScratch);
     if (!isInMachineCode(choice, step))
-      this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
+      this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(architecture)));
     return this.gemms.prepare(step, this.gemmModule);
   }
 }

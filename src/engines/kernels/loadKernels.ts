@@ -1,7 +1,7 @@
+import { CodeMemory } from "#engines/system/codeMemory";
+import { compileWasmModule } from "#engines/system/v8Flags";
 import type { CompiledProgram, KernelModule } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import { CodeMemory } from "../system/codeMemory.js";
-import { compileWasmModule } from "../system/v8Flags.js";
 
 /** Kernels that are compiled: a module, and where the machine code of those is that are not in it. */
 export interface LoadedModule {

@@ -1,9 +1,10 @@
+import { addressSpace } from "#engines/system/machineMemory";
+import { wantHugePages } from "#engines/system/pages";
+import { describeRuntime, nodeMajor } from "#platform/system";
 import { type AddressType, MAX_PAGES } from "../../compiler/wasm/addresses.js";
 import { lazily } from "../../ir/identity.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
-import { addressSpace } from "../system/machineMemory.js";
-import { wantHugePages } from "../system/pages.js";
 
 /**
  * Where the devices' tensors lie. One `WebAssembly.Memory` for all devices is fastest, because a kernel can read
@@ -71,8 +72,10 @@ export function farthest(choices: readonly LayoutChoice[]): number {
 
 /** How far a device's memory reaches here and where it would reach further, for messages. */
 export function describeReach(reach: number): string {
-  const most = `${formatBytes(reach)} on Node ${process.versions.node}`;
-  return hasWideMemories() ? most : `${most}, and up to 16 GiB from Node 24 on, which has 64-bit memories`;
+  const most = `${formatBytes(reach)} on ${describeRuntime()}`;
+  return hasWideMemories() || nodeMajor >= THRIFTY_NODE
+    ? most
+    : `${most}, and up to 16 GiB from Node 24 on, which has 64-bit memories`;
 }
 
 function align(bytes: number): number {
@@ -141,13 +144,12 @@ const THRIFTY_NODE = 24;
 function refusal(numDevices: number, bytes: number, cause: unknown): OutOfMemoryError {
   const wanted = `[createThreadsEngine] the system refused address space for ${numDevices} x ${formatBytes(bytes)} (${String(cause)})`;
   const limited = addressSpace();
-  const node = process.versions.node;
   if (limited === undefined) return new OutOfMemoryError(`${wanted}: ask for less with memoryBytes`);
   const why = `${limited.limit} and has ${formatBytes(limited.bytes)} left`;
-  if (Number.parseInt(node, 10) >= THRIFTY_NODE) {
+  if (nodeMajor >= THRIFTY_NODE) {
     return new OutOfMemoryError(`${wanted} because of ${why}: raise it, or ask for less with memoryBytes`);
   }
   return new OutOfMemoryError(
-    `${wanted} because of ${why}; Node ${node} reserves 10 GiB for every WebAssembly memory: raise the limit, start node with --disable-wasm-trap-handler, or use Node ${THRIFTY_NODE}`,
+    `${wanted} because of ${why}; ${describeRuntime()} reserves 10 GiB for every WebAssembly memory: raise the limit, start node with --disable-wasm-trap-handler, or use Node ${THRIFTY_NODE}`,
   );
 }

@@ -1,26 +1,20 @@
+import { BLAS_CROSSOVER } from "#engines/products/blas";
+import { NativeProducts } from "#engines/products/nativeProducts";
+import { architecture } from "#platform/system";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import { createWasmGemm, type Gemm, type WasmGemm } from "../../compiler/gemm/wasmGemm.js";
-import { extentBytes } from "../../compiler/native/gemm/plan.js";
-import { elementsOf } from "../../compiler/native/gemm/target.js";
-import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
+import type { GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import { type Crew, JOB, JOB_FIELD, PART_FIELD, PRODUCT_FIELD } from "../protocol/crew.js";
-import { CodeMemory } from "../system/codeMemory.js";
-import { nativeAddress, releaseNativeAddress } from "../system/nativeAddress.js";
-import { BLAS_CROSSOVER, type Blas, findBlas } from "./blas.js";
+import type { Crew } from "../protocol/crew.js";
 import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
-import { NativeGemm, type NativePart, type NativeProduct, targetsOf } from "./nativeGemm.js";
-
-/** A matrix product of a program, ready to be called with the addresses of A, B and C. */
-export type PreparedGemm = (a: number, b: number, c: number) => void;
+import { type PreparedGemm, repeat } from "./preparedGemm.js";
 
 /**
  * The matrix products of one device, by whom the main thread chose: our machine code, the system's BLAS for
  * products large enough for its calls to pay, or our WebAssembly kernel.
  */
 export class GemmPreparer {
-  private blas: { readonly library: Blas; readonly base: number } | undefined;
-  private native: { readonly gemm: NativeGemm; readonly code: CodeMemory; readonly base: number } | undefined;
+  private readonly native: NativeProducts;
   private wasm: WasmGemm | undefined;
 
   /**
@@ -31,14 +25,16 @@ export class GemmPreparer {
     private readonly memory: WebAssembly.Memory,
     private readonly choice: GemmChoice,
     private readonly scratch: number,
-    private readonly crew?: Crew,
-  ) {}
+    crew?: Crew,
+  ) {
+    this.native = new NativeProducts(memory, choice, crew);
+  }
 
   /** Makes a product ready; `module` holds the WebAssembly kernel, if machine code does not compute it. */
   prepare(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm {
     const { m, n, k, transposeA, transposeB, lda, ldb, ldc, alpha, beta } = step;
     if (m === 0 || n === 0 || step.batch.some(({ count }) => count === 0)) return () => {};
-    if (isInMachineCode(this.choice, step)) return this.prepareNative(step);
+    if (isInMachineCode(this.choice, step)) return this.native.prepare(step);
     const [gemm, base] = this.choose(step, module);
     const one: PreparedGemm = (a, b, c) =>
       gemm(transposeA, transposeB, m, n, k, alpha, base + a, lda, base + b, ldb, beta, base + c, ldc);
@@ -47,53 +43,7 @@ export class GemmPreparer {
 
   /** Gives back what lies outside of JavaScript; nothing that was prepared may be called any more. */
   release(): void {
-    this.native?.code.release();
-    this.native = undefined;
-    releaseNativeAddress(this.memory);
-  }
-
-  /** One call for the innermost batch dims that can be walked with one stride; the others are loops here. */
-  private prepareNative(step: GemmStep): PreparedGemm {
-    this.native ??= this.openNative();
-    const { gemm, base } = this.native;
-    const outer = joinBatches(step.batch);
-    const inner = outer.pop();
-    const product = this.prepareProduct(gemm, step, inner);
-    const one: PreparedGemm = (a, b, c) => product(base + a, base + b, base + c);
-    return this.checked(step, outer.reduceRight(repeat, one));
-  }
-
-  private prepareProduct(gemm: NativeGemm, step: GemmStep, batch: GemmBatch | undefined): NativeProduct {
-    const { dtype, transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = step;
-    const product = { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta };
-    if (this.crew === undefined) return gemm.prepare(dtype, product, batch);
-    const parts = gemm.prepareParts(dtype, product, batch, this.crew.size);
-    return parts.length === 1 ? gemm.prepare(dtype, product, batch) : shareProduct(this.crew, gemm, parts);
-  }
-
-  /** Machine code would crash or write over something else, so addresses are compared with the memory's end. */
-  private checked(step: GemmStep, product: PreparedGemm): PreparedGemm {
-    const end = this.memory.buffer.byteLength;
-    const extent = stepExtents(step);
-    const [lastA, lastB, lastC] = [end - extent.a, end - extent.b, end - extent.c];
-    return (a, b, c) => {
-      if (a > lastA || b > lastB || c > lastC || a < 0 || b < 0 || c < 0) {
-        throw new InternalError(
-          `[threads] a product of ${extent.a}, ${extent.b} and ${extent.c} bytes at ${a}, ${b} and ${c} leaves a memory of ${end} bytes`,
-        );
-      }
-      product(a, b, c);
-    };
-  }
-
-  private openNative(): { gemm: NativeGemm; code: CodeMemory; base: number } {
-    const code = CodeMemory.open();
-    if (typeof code === "string" || this.choice.kind !== "native") {
-      throw new InternalError(
-        `[threads] machine code worked on the main thread but not here: ${String(code)}`,
-      );
-    }
-    return { gemm: new NativeGemm(code, targetsOf(this.choice)), code, base: nativeAddress(this.memory) };
+    this.native.release();
   }
 
   private choose(
@@ -103,84 +53,12 @@ export class GemmPreparer {
     if (dtype === "bfloat16") throw new InternalError("[threads] only machine code multiplies bfloat16");
     const kind = dtype === "float32" ? "sgemm" : "dgemm";
     if (this.choice.kind === "blas" && m * n * k > BLAS_CROSSOVER) {
-      this.blas ??= openBlas(this.choice.path, this.memory);
-      return [this.blas.library[kind], this.blas.base];
+      const { library, base } = this.native.blas(this.choice.path);
+      return [library[kind], base];
     }
     if (module === undefined)
       throw new InternalError("[threads] a program with matrix products needs their kernel");
-    this.wasm ??= createWasmGemm(module, this.memory, this.scratch, tileFor(process.arch));
+    this.wasm ??= createWasmGemm(module, this.memory, this.scratch, tileFor(architecture));
     return [this.wasm[kind], 0];
   }
-}
-
-/** A product that the threads of a device share. */
-function shareProduct(crew: Crew, gemm: NativeGemm, parts: readonly NativePart[]): NativeProduct {
-  const { job } = crew.memory;
-  const run = (part: number): void => {
-    const at = PRODUCT_FIELD.parts + PART_FIELD.size * part;
-    const { program, a, b, c } = PART_FIELD;
-    gemm.run(job[at + program] ?? 0, job[at + a] ?? 0, job[at + b] ?? 0, job[at + c] ?? 0);
-  };
-  return (a, b, c) => {
-    const describe = (): void => {
-      job[JOB_FIELD.kind] = JOB.product;
-      job[PRODUCT_FIELD.runner] = gemm.runner;
-      for (let i = 0; i < parts.length; i++) {
-        const part = parts[i];
-        if (part === undefined) continue;
-        const at = PRODUCT_FIELD.parts + PART_FIELD.size * i;
-        job[at + PART_FIELD.program] = part.program;
-        job[at + PART_FIELD.a] = a + part.a;
-        job[at + PART_FIELD.b] = b + part.b;
-        job[at + PART_FIELD.c] = c + part.c;
-      }
-    };
-    crew.share(parts.length, describe, run);
-  };
-}
-
-function openBlas(path: string, memory: WebAssembly.Memory): { library: Blas; base: number } {
-  const library = findBlas(path);
-  if (library === undefined)
-    throw new InternalError(`[threads] ${path} multiplied before but does not any more`);
-  // The first calls of a thread are slow; the first step of a training run should not be.
-  library.warmUp();
-  return { library, base: nativeAddress(memory) };
-}
-
-function repeat(inner: PreparedGemm, { count, strideA, strideB, strideC }: GemmBatch): PreparedGemm {
-  return (a, b, c) => {
-    for (let i = 0; i < count; i++) inner(a + i * strideA, b + i * strideB, c + i * strideC);
-  };
-}
-
-/** Neighbouring batch dims become one where a single stride walks both. */
-export function joinBatches(batch: readonly GemmBatch[]): GemmBatch[] {
-  const joined: GemmBatch[] = [];
-  for (const inner of batch) {
-    const outer = joined.at(-1);
-    const isWalk =
-      outer !== undefined &&
-      outer.strideA === inner.count * inner.strideA &&
-      outer.strideB === inner.count * inner.strideB &&
-      outer.strideC === inner.count * inner.strideC;
-    if (isWalk) joined[joined.length - 1] = { ...inner, count: outer.count * inner.count };
-    else joined.push(inner);
-  }
-  return joined;
-}
-
-/** The bytes from the first element of each matrix to behind the last of the whole batch. */
-function stepExtents(step: GemmStep): { readonly a: number; readonly b: number; readonly c: number } {
-  const { m, n, k, transposeA, transposeB, lda, ldb, ldc, batch, dtype } = step;
-  const { size, factorBytes: bytes } = elementsOf(dtype);
-  const walked = (stride: (one: GemmBatch) => number) =>
-    batch.reduce((sum, one) => sum + (one.count - 1) * stride(one), 0);
-  const [rowsA, columnsA] = transposeA ? [k, m] : [m, k];
-  const [rowsB, columnsB] = transposeB ? [n, k] : [k, n];
-  return {
-    a: extentBytes(bytes, rowsA, columnsA, lda) + walked(({ strideA }) => strideA),
-    b: extentBytes(bytes, rowsB, columnsB, ldb) + walked(({ strideB }) => strideB),
-    c: extentBytes(size, m, n, ldc) + walked(({ strideC }) => strideC),
-  };
 }

@@ -2,8 +2,8 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { blas, nativeProducts, testWith } from "../../../test/support/optional.js";
 import { createThreadsEngine } from "../threads/engine.js";
 import { nativeGemmHere } from "./available.js";
-import { joinBatches } from "./gemm.js";
 import { chooseGemm } from "./gemmChoice.js";
+import { joinBatches } from "./nativeProducts.js";
 
 afterEach(() => {
   vi.unstubAllEnvs();

@@ -1,10 +1,11 @@
+import { nativeGemmHere } from "#engines/products/available";
+import { findBlas } from "#engines/products/blas";
+import { environment } from "#platform/system";
 import type { GemmStep } from "../../compiler/steps.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { InstructionSet, ProductSets } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
-import { nativeGemmHere } from "./available.js";
-import { findBlas } from "./blas.js";
 
 /** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
 export type GemmKind = "native" | "blas" | "wasm";
@@ -31,9 +32,9 @@ const SETTINGS: { readonly [setting: string]: { readonly kind: GemmKind; readonl
  * the main thread, as `findBlas`.
  */
 export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
-  const setting = asked ?? process.env.SHARDWISE_GEMM;
+  const setting = asked ?? environment.SHARDWISE_GEMM;
   if (setting) return askedGemm(setting);
-  const { SHARDWISE_BLAS } = process.env;
+  const { SHARDWISE_BLAS } = environment;
   if (SHARDWISE_BLAS && SHARDWISE_BLAS !== "none") return blasGemm() ?? { kind: "wasm" };
   const native = nativeGemmHere();
   if ("set" in native) return { kind: "native", ...native };

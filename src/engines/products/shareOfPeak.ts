@@ -1,3 +1,4 @@
+import { architecture } from "#platform/system";
 import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
@@ -65,7 +66,7 @@ function productRate(choice: GemmChoice, features: WasmFeatures): number {
   const module =
     choice.kind === "native"
       ? undefined
-      : compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
+      : compileWasmModule(buildGemmModule(features, tileFor(architecture)));
   const [a, b, c] = [GEMM_SCRATCH_BYTES, GEMM_SCRATCH_BYTES + bytes, GEMM_SCRATCH_BYTES + 2 * bytes];
   const multiply = gemms.prepare(product, module);
   const milliseconds = quickest(() => multiply(a, b, c));

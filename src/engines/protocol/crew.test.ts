@@ -5,8 +5,8 @@ import { nativeProducts, testWith, twoCores } from "../../../test/support/option
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { jit, Mesh, np, random, type Tensor } from "../../index.js";
 import { at } from "../../ir/shape.js";
+import { startWorker } from "../../platform/startWorker.js";
 import { allowedCores } from "../system/pinning.js";
-import { startWorker } from "../system/startWorker.js";
 import { createThreadsEngine, type ThreadsEngine } from "../threads/engine.js";
 import { workerCode } from "../threads/workerCode.js";
 import { Crew, JOB, JOB_FIELD, newCrewMemory } from "./crew.js";
@@ -43,7 +43,7 @@ describe("a device and its helpers", () => {
       modules: [{ module: markingKernel(), exports, native: [] }],
     });
     const worker = startWorker(workerCode(), {
-      workerData: { role: "helper", setup: { crew, core: undefined }, port: port2 },
+      workerData: { data: { role: "helper", setup: { crew, core: undefined } }, port: port2 },
       transferList: [port2],
     });
     const device = new Crew(crew, 2);

@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
-import { resolve } from "node:path";
 import { isMainThread } from "node:worker_threads";
+import { packagesFrom } from "#platform/modules";
 import { lazily } from "../../ir/identity.js";
 
 /** The package that calls native functions. */
@@ -14,24 +14,10 @@ const stacks = { sync_stack_size: 16 << 20, async_stack_size: 16 << 20, resident
 
 const name = "koffi";
 
-/**
- * The file or URL from which packages are found: this module or, where a bundler packed it into another file, the
- * program or the working directory.
- */
-export const packagesFrom = lazily((): string | undefined =>
-  [import.meta.url, process.argv[1], resolve("index.js")].find((from) => {
-    try {
-      return from && createRequire(from).resolve(name);
-    } catch {
-      return false;
-    }
-  }),
-);
-
 /** The FFI, or nothing on platforms it has no binary for. */
 export const loadKoffi = lazily((): Koffi | undefined => {
   try {
-    const koffi = createRequire(packagesFrom() ?? "/")(name) as Koffi;
+    const koffi = createRequire(packagesFrom(name) ?? "/")(name) as Koffi;
     if (isMainThread) koffi.config(stacks);
     return koffi;
   } catch {

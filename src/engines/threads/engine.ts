@@ -1,4 +1,5 @@
-import { availableParallelism } from "node:os";
+import { workerCode } from "#engines/threads/workerCode";
+import { mayBlock, numCores } from "#platform/system";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer } from "../../ir/engine.js";
 import { needOptions } from "../../ir/options.js";
@@ -6,7 +7,6 @@ import { checkDeviceCount } from "../checks.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
 import { type TestOptions, WorkersEngine } from "../workers/workersEngine.js";
 import type { ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
-import { workerCode } from "./workerCode.js";
 
 /**
  * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
@@ -39,6 +39,7 @@ const maxThreads = 1024;
 /** The engine of worker threads; see {@link createThreadsEngine}. */
 export class ThreadsEngine extends WorkersEngine {
   readonly name = "threads";
+  readonly readNow?: (buffer: DeviceBuffer) => HostData;
 
   /** @internal */
   constructor(options: ThreadsEngineOptions, test?: TestOptions) {
@@ -46,14 +47,11 @@ export class ThreadsEngine extends WorkersEngine {
     checkDeviceCount(numDevices, "createThreadsEngine", maxThreads);
     super(
       numDevices,
-      { count: numDevices, first: 0, code: workerCode(), numCores: availableParallelism() },
+      { count: numDevices, first: 0, code: workerCode(), numCores: numCores() },
       options,
       test,
     );
-  }
-
-  readNow(buffer: DeviceBuffer): HostData {
-    return this.waitAndView(this.own(buffer, "readNow"));
+    if (mayBlock()) this.readNow = (buffer) => this.waitAndView(this.own(buffer, "readNow"));
   }
 
   /** What the engine runs on. */

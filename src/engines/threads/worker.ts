@@ -1,8 +1,8 @@
-/** The entry point of worker threads under Node when all devices are in one process. */
+/** The entry point of worker threads when all devices are in one process. */
 import { InternalError } from "../../ir/errors.js";
-import { runNodeWorker } from "../devices/nodeWorker.js";
+import { runDeviceWorker } from "../devices/deviceWorker.js";
 
-runNodeWorker(() => () => ({
+runDeviceWorker(() => () => ({
   prepare() {
     throw new InternalError("[threads] there is no other process");
   },

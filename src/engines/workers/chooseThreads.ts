@@ -1,8 +1,8 @@
-import { availableParallelism } from "node:os";
+import { allowedCores } from "#engines/system/pinning";
+import { environment, numCores } from "#platform/system";
 import { ValueError } from "../../ir/errors.js";
 import type { GemmChoice } from "../products/gemmChoice.js";
 import { MAX_THREADS } from "../protocol/crew.js";
-import { allowedCores } from "../system/pinning.js";
 
 /** What determines how many threads an engine has and where they run. */
 export interface ThreadChoices {
@@ -15,11 +15,11 @@ export interface ThreadChoices {
 export function chooseThreads(
   { numDevices, threadsPerDevice }: ThreadChoices,
   gemm: GemmChoice,
-  numCores = availableParallelism(),
+  cores = numCores(),
 ): number {
   if (threadsPerDevice === undefined) {
     if (gemm.kind !== "native") return 1;
-    return Math.min(MAX_THREADS, Math.max(1, Math.floor(numCores / numDevices)));
+    return Math.min(MAX_THREADS, Math.max(1, Math.floor(cores / numDevices)));
   }
   if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
     throw new ValueError(
@@ -31,7 +31,7 @@ export function chooseThreads(
 
 /** A processor for every thread, or none for any. */
 export function chooseCores(
-  { pinned = process.env.SHARDWISE_PIN === "1" }: ThreadChoices,
+  { pinned = environment.SHARDWISE_PIN === "1" }: ThreadChoices,
   count: number,
 ): number[] {
   const cores = pinned ? allowedCores() : [];

@@ -1,4 +1,6 @@
 /** How the threads of an engine start and end; they end themselves if possible. */
+import { backgroundTimer, beforeExit, mayBlock } from "#platform/system";
+import { startThread, type Thread } from "#platform/threads";
 import { at, range } from "../../ir/shape.js";
 import type { HelperMessage, HelperSetup } from "../devices/helper.js";
 import type { WorkerMessage, WorkerSetup } from "../devices/messages.js";
@@ -6,7 +8,6 @@ import { newFlightRing } from "../flight/recorder.js";
 import { newCommandRing } from "../protocol/commands.js";
 import { abortAll, deviceBase, EVENTS, STATE, WORD } from "../protocol/control.js";
 import { type CrewMemory, dismissHelpers, newCrewMemory } from "../protocol/crew.js";
-import { startThread, type Thread } from "./thread.js";
 
 /**
  * How long threads have to end themselves, in milliseconds. Terminating a thread while native code calls back into
@@ -16,13 +17,6 @@ const GRACE_MS = 1000;
 
 /** The same for threads that are still loading their code, which they cannot interrupt. */
 const START_GRACE_MS = 10_000;
-
-/** Engines with threads that may be in native code when the process exits. */
-const living = new Set<DeviceThreads>();
-
-function letThreadsEnd(): void {
-  for (const threads of living) threads.leave();
-}
 
 /** What every worker gets besides its own words. */
 export type SharedSetup = Omit<
@@ -59,6 +53,8 @@ interface Threads {
 /** The threads of all devices of an engine. */
 export class DeviceThreads {
   private readonly devices: readonly Threads[];
+  /** Removes the exit handler. */
+  private readonly stayAtExit: () => void;
 
   constructor(
     private readonly options: DeviceThreadsOptions,
@@ -66,9 +62,8 @@ export class DeviceThreads {
     private readonly failed: ThreadFailed,
   ) {
     this.devices = range(options.numDevices).map((device) => this.start(device));
-    // Registered before other exit handlers: threads may be about to use what those release.
-    if (living.size === 0) process.prependListener("exit", letThreadsEnd);
-    living.add(this);
+    // Threads may be in native code when the program ends, and about to use what other exit handlers release.
+    this.stayAtExit = beforeExit(() => this.leave());
   }
 
   /** Where the commands of a device are written. */
@@ -83,7 +78,7 @@ export class DeviceThreads {
 
   /** @param given transferable buffers of the message */
   post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[]): void {
-    at(this.devices, device).own.port.postMessage(message, given);
+    at(this.devices, device).own.post(message, given);
   }
 
   /** Sends a message to a device's helpers, which the first message starts. */
@@ -97,15 +92,12 @@ export class DeviceThreads {
         this.startHelper(device, i, { crew, core: cores[device * count + 1 + i] }),
       );
     }
-    for (const { port } of threads.helpers) port.postMessage(message);
+    for (const helper of threads.helpers) helper.post(message);
   }
 
   /** Lets the devices keep the process alive, or not. */
   keepAlive(isNeeded: boolean): void {
-    for (const { own } of this.devices) {
-      if (isNeeded) own.worker.ref();
-      else own.worker.unref();
-    }
+    for (const { own } of this.devices) own.keepAlive(isNeeded);
   }
 
   /** Settles when the devices' own threads have ended. */
@@ -124,18 +116,18 @@ export class DeviceThreads {
   end(): void {
     this.dismiss();
     const force = [GRACE_MS, START_GRACE_MS].map((patience) =>
-      setTimeout(() => this.terminate(patience), patience).unref(),
+      backgroundTimer(() => this.terminate(patience), patience),
     );
     void this.allExited.then(() => {
-      for (const timer of force) clearTimeout(timer);
-      living.delete(this);
-      if (living.size === 0) process.off("exit", letThreadsEnd);
+      for (const stop of force) stop();
+      this.stayAtExit();
     });
   }
 
-  /** Asks all threads to end and waits for those of devices, without the event loop, when the process exits. */
+  /** Asks all threads to end and waits for those of devices, without the event loop, when the program ends. */
   leave(): void {
     this.dismiss();
+    if (!mayBlock()) return this.terminate(Number.POSITIVE_INFINITY);
     const begin = performance.now();
     const isAwaited = ({ own }: Threads, device: number) => {
       const state = Atomics.load(this.control, deviceBase(device) + WORD.state);
@@ -188,7 +180,7 @@ export class DeviceThreads {
   private terminate(patience: number): void {
     this.devices.forEach(({ own, helpers }, device) => {
       if (patience < this.patienceFor(device)) return;
-      for (const { worker } of [...helpers, own]) void worker.terminate();
+      for (const thread of [...helpers, own]) thread.terminate();
     });
   }
 

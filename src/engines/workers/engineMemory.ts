@@ -1,3 +1,6 @@
+import { availableMemory } from "#engines/system/machineMemory";
+import { discardPages } from "#engines/system/pages";
+import { mayBlock } from "#platform/system";
 import { ValueError } from "../../ir/errors.js";
 import { at, formatBytes, range } from "../../ir/shape.js";
 import { SCRATCH } from "../devices/scratch.js";
@@ -12,8 +15,6 @@ import {
   layoutChoices,
   type MemoryLayout,
 } from "../memory/memoryLayout.js";
-import { availableMemory } from "../system/machineMemory.js";
-import { discardPages } from "../system/pages.js";
 
 /** The share of the free memory that devices may take; JavaScript and the system need some, too. */
 const SHARE_OF_FREE = 0.9;
@@ -63,7 +64,10 @@ export class EngineMemory implements MemoryOwner {
     private readonly options: EngineMemoryOptions,
     private readonly hooks: EngineMemoryHooks,
   ) {
-    const { numDevices, memoryBytes, layout, choices = layoutChoices(numDevices), share = 1 } = options;
+    const { numDevices, memoryBytes, layout, share = 1 } = options;
+    // Growing into another layout waits for the devices.
+    const numChoices = memoryBytes === undefined && !mayBlock() ? 1 : undefined;
+    const { choices = layoutChoices(numDevices).slice(0, numChoices) } = options;
     if (memoryBytes === undefined) {
       const { bytes, limit } = availableMemory();
       this.limit = limit;

@@ -1,3 +1,5 @@
+import { compileWasmModule } from "#engines/system/v8Flags";
+import { architecture } from "#platform/system";
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
@@ -25,7 +27,6 @@ import { type GemmChoice, isInMachineCode } from "../products/gemmChoice.js";
 import { COMMAND, MAX_COMMAND_WORDS, PROGRAM_WORD } from "../protocol/commands.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import type { CodeMemory } from "../system/codeMemory.js";
-import { compileWasmModule } from "../system/v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
 /** A program loaded on devices, as the main thread sees it. */
@@ -148,7 +149,7 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
 function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAssembly.Module {
   let module = gemmModules.get(addressType);
   if (module === undefined) {
-    module = compileWasmModule(buildGemmModule(features, tileFor(process.arch), addressType));
+    module = compileWasmModule(buildGemmModule(features, tileFor(architecture), addressType));
     gemmModules.set(addressType, module);
   }
   return module;

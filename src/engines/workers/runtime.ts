@@ -1,3 +1,4 @@
+import { describeRuntime } from "#platform/system";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { EngineLoadError } from "../errors.js";
 
@@ -18,7 +19,7 @@ export function checkRuntime(globals: RuntimeGlobals = globalThis): void {
   const missing = Object.keys(needed).filter((name) => !needed[name]);
   if (missing.length === 0) return;
   throw new EngineLoadError(
-    `[createThreadsEngine] ${nameOfRuntime()} has no ${missing.join(" and no ")}: use Node 20.19 or newer, or SHARDWISE_ENGINE=reference, which needs neither`,
+    `[createThreadsEngine] ${describeRuntime()} has no ${missing.join(" and no ")}: use Node 20.19 or newer, or SHARDWISE_ENGINE=reference, which needs neither`,
   );
 }
 
@@ -34,10 +35,4 @@ function hasSimd(): boolean {
 
 function hasWait(atomics: object | null): boolean {
   return atomics !== null && "wait" in atomics;
-}
-
-function nameOfRuntime(): string {
-  const { node, ...others } = process.versions;
-  const other = ["bun", "deno"].find((name) => others[name] !== undefined);
-  return other === undefined ? `Node ${node}` : `${other} ${others[other]}`;
 }

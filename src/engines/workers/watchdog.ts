@@ -1,3 +1,4 @@
+import { backgroundInterval } from "#platform/system";
 import { deviceBase, STATE, WORD } from "../protocol/control.js";
 import { THE_HOST } from "../protocol/signals.js";
 
@@ -40,7 +41,7 @@ interface Sample {
  * while it is stopped, or while the machine sleeps, is nobody's fault.
  */
 export class Watchdog {
-  private timer: NodeJS.Timeout | undefined;
+  private stopTimer: (() => void) | undefined;
   private samples: Sample[] = [];
   private readonly interval: number;
   /** Milliseconds during which the process ran. */
@@ -62,14 +63,13 @@ export class Watchdog {
     if (!Number.isFinite(this.deadlineMs)) return;
     this.samples = [];
     this.looked = undefined;
-    this.timer = setInterval(() => this.look(devices), this.interval);
-    this.timer.unref();
+    this.stopTimer = backgroundInterval(() => this.look(devices), this.interval);
   }
 
   /** Stops watching. */
   stop(): void {
-    clearInterval(this.timer);
-    this.timer = undefined;
+    this.stopTimer?.();
+    this.stopTimer = undefined;
   }
 
   /** Checks once whether the devices make progress. */

@@ -1,6 +1,8 @@
+import { mayBlock, warn } from "#platform/system";
 import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
 import type { FlightDevice, FlightState } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
+import { describeError } from "../../platform/failures.js";
 import type { HelperMessage } from "../devices/helper.js";
 import type { WorkerMessage } from "../devices/messages.js";
 import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
@@ -8,7 +10,6 @@ import { readFlightRing } from "../flight/recorder.js";
 import { COMMAND, CommandWriter } from "../protocol/commands.js";
 import { deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "../protocol/control.js";
 import { DeviceThreads, type DeviceThreadsOptions } from "./deviceThreads.js";
-import { describeError } from "./thread.js";
 import { Watchdog } from "./watchdog.js";
 
 /** How long closing waits for a thread that does not end because it is stuck in native code. */
@@ -187,12 +188,13 @@ export class WorkerPool {
     this.collect();
   }
 
+  /** Waits, unless this is the thread of a page, which goes on without. */
   private block(isDone: () => boolean): void {
     while (!this.ended) {
       const seen = Atomics.load(this.control, EVENTS);
       this.answerCalls();
       this.collect();
-      if (isDone()) return;
+      if (isDone() || !mayBlock()) return;
       Atomics.wait(this.control, EVENTS, seen, LOOK_MS);
       // Timers and worker events do not arrive while the main thread blocks here.
       this.watchdog.look(this.members);
@@ -205,7 +207,7 @@ export class WorkerPool {
   /** Stops all workers; runs in flight end with an error. */
   async close(): Promise<void> {
     this.end(new DisposedError("[engine] the threads engine is closed: open another one to run programs"));
-    let timer: NodeJS.Timeout | undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const patience = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
     });
@@ -322,7 +324,7 @@ export class WorkerPool {
   }
 
   private warn(device: number, text: string): void {
-    process.emitWarning(`[engine] ${formatPlace(this.placeOf(device))}: ${text}`, "ShardwiseWarning");
+    warn(`[engine] ${formatPlace(this.placeOf(device))}: ${text}`);
   }
 
   private placeOf(device: number): FailurePlace {

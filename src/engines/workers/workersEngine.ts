@@ -1,4 +1,7 @@
-import { hostname } from "node:os";
+import { chooseKernels, type KernelChoice } from "#engines/kernels/kernelChoice";
+import { shareOfPeak } from "#engines/products/shareOfPeak";
+import { enableRelaxedSimd } from "#engines/system/v8Flags";
+import { whoAmI } from "#platform/system";
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
@@ -15,7 +18,6 @@ import { checkSizes } from "../checks.js";
 import { moveModuleFor } from "../collectives/moveModule.js";
 import { answerCall } from "../devices/hostCalls.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
-import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
 import { openKernelCode } from "../kernels/loadKernels.js";
 import { ThreadsBuffer } from "../memory/buffers.js";
 import type { DeviceMemory } from "../memory/deviceMemory.js";
@@ -27,14 +29,12 @@ import {
   type GemmKind,
   takesBfloat16,
 } from "../products/gemmChoice.js";
-import { shareOfPeak } from "../products/shareOfPeak.js";
 import { pullCommand } from "../protocol/commands.js";
 import type { Fault } from "../protocol/faults.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
 import { EngineShell, type LoadedProgram as ShellProgram } from "../shell.js";
 import type { CodeMemory } from "../system/codeMemory.js";
-import { enableRelaxedSimd } from "../system/v8Flags.js";
 import { chooseCores, chooseThreads } from "./chooseThreads.js";
 import { EngineMemory } from "./engineMemory.js";
 import { EngineTracer } from "./engineTracer.js";
@@ -380,7 +380,7 @@ export abstract class WorkersEngine extends EngineShell<ThreadsBuffer> {
       time: Date.now(),
       engine: this.name,
       numDevices: this.numDevices,
-      process: { ...this.process, pid: process.pid, host: hostname() },
+      process: { ...this.process, ...whoAmI() },
       programs: [...this.programs.values()].map(describeProgram),
       devices: this.pool.recordings().map((one) => ({ ...one, device: one.device + this.local.first })),
     };

@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { at, range } from "../../../ir/shape.js";
-import { startWorker } from "../../system/startWorker.js";
+import { startWorker } from "../../../platform/startWorker.js";
 import { XlaPluginError } from "../errors.js";
 import type { XlaProcesses } from "../processes.js";
 import type { CallbackAddresses, CallbackName, CallbackWorkerData } from "./callbackWorker.js";

@@ -1,0 +1,15 @@
+import { InternalError } from "../../ir/errors.js";
+import type * as node from "./nativeProducts.js";
+
+/** Products are WebAssembly, so that nobody asks for others. */
+export class NativeProducts implements Pick<node.NativeProducts, "prepare" | "blas" | "release"> {
+  prepare(): never {
+    throw new InternalError("[threads] browsers run no machine code of programs");
+  }
+
+  blas(): never {
+    throw new InternalError("[threads] browsers have no BLAS library");
+  }
+
+  release(): void {}
+}

@@ -1,0 +1,68 @@
+/** What the library asks of the system it runs on: this file for Node, Deno and Bun, `system.browser.ts` for browsers. */
+import { availableParallelism, hostname } from "node:os";
+
+/** The environment variables. */
+export const environment: Readonly<Record<string, string | undefined>> = process.env;
+
+/** The architecture of the processor as Node names it: `x64`, `arm64` … */
+export const architecture: string = process.arch;
+
+/** The runtime and its version, for messages: "Node 20.19.0". */
+export function describeRuntime(): string {
+  const { node, ...others } = process.versions;
+  const other = ["bun", "deno"].find((name) => others[name] !== undefined);
+  return other === undefined ? `Node ${node}` : `${other} ${others[other]}`;
+}
+
+/** The major version of Node, or what the runtime says it is compatible with. */
+export const nodeMajor = Number(process.versions.node?.split(".")[0] ?? 0);
+
+/** How many threads can compute at the same time. */
+export const numCores: () => number = availableParallelism;
+
+/** The name of this machine, and the number of this process on it. */
+export function whoAmI(): { readonly host: string; readonly pid: number } {
+  return { host: hostname(), pid: process.pid };
+}
+
+/** Whether the runtime maps the frames of stacks back to the sources that code was compiled from. */
+export function mapsStacks(): boolean {
+  return process.sourceMapsEnabled;
+}
+
+/** Whether this thread may block (`Atomics.wait`). */
+export const mayBlock = (): boolean => true;
+
+/** Prints a warning. */
+export function warn(text: string): void {
+  process.emitWarning(text, "ShardwiseWarning");
+}
+
+const leaving = new Set<() => void>();
+
+function leaveAll(): void {
+  for (const leave of leaving) leave();
+}
+
+/** Calls a function when the program ends, before exit handlers that exist already; returns what removes it. */
+export function beforeExit(leave: () => void): () => void {
+  // One listener for all: Node warns of many.
+  if (leaving.size === 0) process.prependListener("exit", leaveAll);
+  leaving.add(leave);
+  return () => {
+    leaving.delete(leave);
+    if (leaving.size === 0) process.off("exit", leaveAll);
+  };
+}
+
+/** Calls a function after some milliseconds, if the program still runs then; returns what stops it. */
+export function backgroundTimer(action: () => void, ms: number): () => void {
+  const timer = setTimeout(action, ms).unref();
+  return () => clearTimeout(timer);
+}
+
+/** Calls a function every so many milliseconds, as long as the program runs; returns what stops it. */
+export function backgroundInterval(action: () => void, ms: number): () => void {
+  const timer = setInterval(action, ms).unref();
+  return () => clearInterval(timer);
+}
