@@ -38,7 +38,10 @@ export const startThread: typeof node.startThread = ({ code, name, data, failed 
   };
   worker.onmessageerror = (event) => failed(`lost a message: ${describeError(event.data)}`);
   worker.onmessage = ({ data: told }: MessageEvent<Told>) => {
-    if (told.kind === "exited") return end();
+    if (told.kind === "exited") {
+      end();
+      return;
+    }
     const cause = errorOf(told.failure);
     failed(`threw ${describeError(cause)}`, cause);
   };

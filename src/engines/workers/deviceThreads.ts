@@ -127,7 +127,10 @@ export class DeviceThreads {
   /** Asks all threads to end and waits for those of devices, without the event loop, when the program ends. */
   leave(): void {
     this.dismiss();
-    if (!mayBlock()) return this.terminate(Number.POSITIVE_INFINITY);
+    if (!mayBlock()) {
+      this.terminate(Number.POSITIVE_INFINITY);
+      return;
+    }
     const begin = performance.now();
     const isAwaited = ({ own }: Threads, device: number) => {
       const state = Atomics.load(this.control, deviceBase(device) + WORD.state);
