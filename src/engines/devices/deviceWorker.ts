@@ -85,7 +85,7 @@ async function runWorker(setup: WorkerSetup, own: OwnThread, connect: LoopHost["
   gemms.release();
 }
 
-function fail(fault: Fault, own: OwnThread): void {
+function fail(fault: Fault, own: OwnThread): never {
   switch (fault.kind) {
     case "throw":
       throw new RangeError("injected fault");
