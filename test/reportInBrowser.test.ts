@@ -5,6 +5,7 @@ import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
+import { openLivePage } from "../src/train/report/livePage.js";
 import { trainRun } from "../src/train/run/trainRun.js";
 import { describeWith, browser as installedBrowser } from "./support/optional.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
@@ -28,12 +29,13 @@ const sections = [
   "Throughput",
   "Gradient norm",
   "Learning rate",
+  "A sample",
+  "Checkpoints",
   "One step, device by device",
   "Pipeline schedule",
   "Parameters",
   "Memory of each device",
   "Communication of a step",
-  "A sample",
 ];
 
 describeWith(installedBrowser, "the report of a circular run", (executablePath) => {
@@ -168,6 +170,46 @@ describeWith(installedBrowser, "the report of a circular run", (executablePath) 
       expect(new Set(boxes.map(({ fill }) => fill)).size).toBe(4 * 2 + 1);
     } finally {
       await page.close();
+    }
+  });
+});
+
+describeWith(installedBrowser, "a live page", (executablePath) => {
+  test("changes by itself, keeps what the reader opened, and says when the run ends", {
+    timeout: 120_000,
+  }, async () => {
+    const live = await openLivePage({ interval: 10 });
+    const browser = await chromium.launch({ executablePath, headless: true, args: flags });
+    try {
+      const page = await browser.newPage();
+      const complaints: string[] = [];
+      page.on("console", (message) => complaints.push(message.text()));
+      page.on("pageerror", (error) => complaints.push(error.message));
+      await page.goto(live.address);
+      await page.locator("#connection", { hasText: "updates automatically" }).waitFor();
+      const show = (loss: string, more: readonly { id: string; html: string }[] = []) => {
+        const html = `<p>loss ${loss}</p><details><summary>Numbers</summary>1 2 3</details>`;
+        live.show({ title: "a run", folder: ".", sections: () => [...more, { id: "loss", html }] });
+      };
+      show("5.5");
+      await page.getByText("loss 5.5").waitFor();
+      await page.locator("summary").focus();
+      await page.keyboard.press("Enter");
+      show("4.4", [{ id: "first", html: "<p>new</p>" }]);
+      await page.getByText("loss 4.4").waitFor();
+      expect(await page.locator("details[open]").count()).toBe(1);
+      expect(await page.evaluate(() => document.activeElement?.tagName)).toBe("SUMMARY");
+      expect(await page.locator("main > div").evaluateAll((all) => all.map(({ id }) => id))).toEqual([
+        "connection",
+        "status",
+        "first",
+        "loss",
+      ]);
+      await live.close("The run has finished.");
+      await page.locator("#connection", { hasText: "The run has finished." }).waitFor();
+      expect(complaints).toEqual([]);
+    } finally {
+      await browser.close();
     }
   });
 });

@@ -196,4 +196,35 @@ describe("the command line", { timeout: 120_000 }, () => {
       }
     }
   });
+
+  test("serves a page about a run while it trains, on a port of its choice", async () => {
+    const out = join(folder.path, "watched");
+    const child = start("train", file, "--out", out, "--steps", "40", "--evalEvery", "5", "--watch");
+    let page: Promise<string> | undefined;
+    const { code, err } = await ended(child, (text) => {
+      const [, address] = /watch this run at (http:\/\/localhost:\d+\/)\n/.exec(text) ?? [];
+      if (address) page ??= fetch(`${address}events`).then((response) => response.text());
+    });
+    expect(code, err).toBe(0);
+    const stream = (await page) ?? "";
+    expect(stream).toMatch(/^retry: 1000\n\ndata: \{"order":\["status"/);
+    expect(stream).toContain("tokens / s by step");
+    expect(stream).toContain("One step, device by device");
+    expect(stream).toContain("40 of 40");
+    expect(stream).toMatch(/event: end\ndata: "The run has finished\."\n\n$/);
+  });
+
+  test("checks the options of the page", async () => {
+    const all = await said(
+      ["train", file, "--watch-port", "8080"],
+      ["train", file, "--watch", "--watch-port", "70000"],
+      ["train", file, "--watch=8080"],
+    );
+    expect(all.map(({ code }) => code)).toEqual([2, 2, 2]);
+    expect(all.map(({ err }) => err)).toEqual([
+      expect.stringContaining("--watch-port is for --watch"),
+      expect.stringContaining("ports are at most 65535"),
+      expect.stringContaining("option --watch takes no value"),
+    ]);
+  });
 });

@@ -91,7 +91,7 @@ export {
   type ProgressUpdate,
   startProgress,
 } from "./report/progress.js";
-export type { EvaluationRecord, StepRecord } from "./report/reportPage.js";
+export type { EvaluationRecord, PageSection, StepRecord } from "./report/reportPage.js";
 export { type EventFileOptions, openEventFile } from "./report/tensorboard.js";
 export {
   openTraceFile,
@@ -100,7 +100,7 @@ export {
   type TraceFileEvent,
   type TraceTrack,
 } from "./report/traceFile.js";
-export type { RunControls, RunEnding, RunHost, RunOptions, RunOutcome } from "./run/runOptions.js";
+export type { RunControls, RunEnding, RunHost, RunOptions, RunOutcome, RunView } from "./run/runOptions.js";
 export { trainRun } from "./run/trainRun.js";
 export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";

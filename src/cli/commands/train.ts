@@ -3,6 +3,7 @@ import type { RunConfig } from "../../train/config/runConfig.js";
 import { checkpointFolder } from "../../train/config/setup.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { runHolder } from "../../train/folder/lock.js";
+import { openLivePage } from "../../train/report/livePage.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
 import { isDeviceLoss } from "../../train/run/failures.js";
@@ -33,6 +34,8 @@ export const train: Command = {
       help: "run the first step twice and compare all bits before training",
       isSwitch: true,
     },
+    { name: "watch", help: "show the run on a page for browsers of this machine", isSwitch: true },
+    { name: "watch-port N", help: "the page's port, with --watch; a free one by default" },
     engineOption,
   ],
   takesFields: true,
@@ -42,6 +45,7 @@ export const train: Command = {
     "shardwise train --model.kind mlstm --data.source my.txt --out runs/mine",
     "shardwise train --resume --out runs/mine",
     "shardwise train my.json --max-restarts 3",
+    "shardwise train --watch",
   ],
   run: async (parsed) => {
     await useEngine(parsed);
@@ -55,12 +59,40 @@ export const train: Command = {
     }
     const verifiesDeterminism = parsed.options.has("verify-determinism");
     const begin = performance.now();
-    const outcome = await trainWithRestarts({ config, resume, verifiesDeterminism }, maxRestarts);
+    const outcome = await watched(parsed, (watching) =>
+      trainWithRestarts({ config, resume, verifiesDeterminism, ...watching }, maxRestarts),
+    );
     const seconds = (performance.now() - begin) / 1000;
     if (processIndex() === 0) process.stdout.write(closingText(outcome, config, seconds));
     return outcome.status === "stopped" ? exitCodes.interrupted : exitCodes.ok;
   },
 };
+
+/** Trains, with a page that shows it if `--watch` asks for one. */
+async function watched(
+  args: Arguments,
+  run: (options: Pick<RunOptions, "onChange">) => Promise<RunOutcome>,
+): Promise<RunOutcome> {
+  const port = integerOption(args, "watch-port", 0, 0);
+  if (port > 65_535) throw new UsageError(`--watch-port is "${port}": ports are at most 65535`);
+  if (!args.options.has("watch")) {
+    if (args.options.has("watch-port"))
+      throw new UsageError("--watch-port is for --watch: add it, or leave both out");
+    return run({});
+  }
+  // All processes record the same steps, but one of them shows the run.
+  if (processIndex() > 0) return run({ onChange: () => {} });
+  const page = await openLivePage({ port });
+  process.stderr.write(`watch this run at ${page.address}\n`);
+  let ending = "The run has failed.";
+  try {
+    const outcome = await run({ onChange: (view) => page.show(view) });
+    ending = outcome.status === "finished" ? "The run has finished." : "The run was stopped.";
+    return outcome;
+  } finally {
+    await page.close(ending);
+  }
+}
 
 /** Trains, and after the loss of a device restarts from the newest checkpoint on a new engine, up to a limit. */
 async function trainWithRestarts(options: RunOptions, maxRestarts: number): Promise<RunOutcome> {

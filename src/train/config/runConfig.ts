@@ -111,6 +111,7 @@ export const runSchema = {
   keep: integer(2, "how many checkpoints to keep"),
   evalEvery: integer(100, "steps between evaluations"),
   sample: integer(240, "tokens to generate at the end", 0),
+  sampleEvery: integer(0, "steps between samples while training; 0 for none", 0),
 } as const;
 
 /** The configuration of a training run. */

@@ -7,7 +7,7 @@ import { reasonOf } from "../files/fileError.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
 import { stepFlops } from "../report/peak.js";
 import { type Progress, type ProgressStream, startProgress } from "../report/progress.js";
-import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
+import type { EvaluationRecord, SampleRecord, StepRecord } from "../report/reportPage.js";
 import { openEventFile } from "../report/tensorboard.js";
 import { isSkipped, type StepValues } from "../step/health.js";
 import type { Training } from "../step/training.js";
@@ -18,6 +18,8 @@ interface JournalOptions {
   readonly stream?: ProgressStream | undefined;
   /** Called with the record of each step. */
   readonly onStep?: ((record: StepRecord) => void) | undefined;
+  /** Called when something was recorded. */
+  readonly onChange: () => void;
   readonly config: RunConfig;
   readonly types: Training["types"];
   readonly from: Checkpoint | undefined;
@@ -29,6 +31,7 @@ interface JournalOptions {
 export class RunJournal {
   readonly steps: StepRecord[] = [];
   readonly evaluations: EvaluationRecord[] = [];
+  readonly samples: SampleRecord[] = [];
   /** The metrics file. */
   readonly file: string;
   /** Peak floating-point operations per second of the devices, once measured. */
@@ -38,12 +41,14 @@ export class RunJournal {
   private readonly progress: Progress;
   private readonly flops: number;
   private readonly onStep: JournalOptions["onStep"];
+  private readonly onChange: () => void;
   /** When the values of the previous step were read. */
   private lastRead = 0;
 
-  constructor({ config, types, from, isFirst, stream, onStep }: JournalOptions) {
+  constructor({ config, types, from, isFirst, stream, onStep, onChange }: JournalOptions) {
     this.config = config;
     this.onStep = onStep;
+    this.onChange = onChange;
     this.file = join(config.out, "metrics.jsonl");
     if (from && existsSync(this.file)) this.remember(from.step);
     this.progress = startProgress({
@@ -64,6 +69,11 @@ export class RunJournal {
   /** Shows a line of text. */
   note(text: string): void {
     this.progress.note(text);
+  }
+
+  /** Shows what the run waits for. */
+  phase(text: string): void {
+    this.progress.phase(text);
   }
 
   /** Starts timing the next step. */
@@ -94,6 +104,7 @@ export class RunJournal {
     this.onStep?.(record);
     const shareOfPeak = this.peak === undefined ? {} : { shareOfPeak: this.flops / seconds / this.peak };
     this.progress.update({ step, loss, tokens, ...shareOfPeak });
+    this.onChange();
   }
 
   /** Records an evaluation, whose time is not that of a step. */
@@ -102,6 +113,13 @@ export class RunJournal {
     this.metrics.write(step, { evaluationLoss: loss });
     this.note(`step ${step}: validation loss ${loss.toFixed(4)}`);
     this.startClock();
+    this.onChange();
+  }
+
+  /** Records what the model wrote after a step. */
+  sampled(step: number, text: string): void {
+    this.samples.push({ step, text });
+    this.onChange();
   }
 
   /** Ends the progress line. */

@@ -72,6 +72,7 @@ const free: readonly (
   "keep",
   "evalEvery",
   "sample",
+  "sampleEvery",
   "engine",
   "model.remat",
   "optimizer.accumulate",

@@ -213,6 +213,31 @@ describe("startProgress", () => {
     ]);
   });
 
+  test("shows what a run waits for until its next step", () => {
+    const waiting = (isTTY: boolean) => {
+      const written: string[] = [];
+      const stream = { isTTY, columns: 100, write: (text: string) => written.push(text) };
+      const progress = startProgress({ numSteps: 2, stream, now: () => 0 });
+      progress.phase("compiling");
+      progress.note("a note");
+      progress.update({ step: 2, loss: 1, tokens: 1 });
+      progress.phase("writing");
+      progress.finish();
+      return written;
+    };
+    expect(waiting(false)).toEqual(["compiling …\n", "a note\n", "step 2/2  loss 1\n", "writing …\n"]);
+    const step = "\r\x1b[2Kstep 2/2 ━━━━━━━━━━  loss 1";
+    expect(waiting(true)).toEqual([
+      "\r\x1b[2Kcompiling …",
+      "\r\x1b[2Ka note\n",
+      "\r\x1b[2Kcompiling …",
+      step,
+      `${step}  writing …`,
+      step,
+      "\n",
+    ]);
+  });
+
   test("shows the share of the peak over the time of the last steps, not that of a lucky one", () => {
     let written = "";
     const stream = { isTTY: false, write: (text: string) => (written += text) };

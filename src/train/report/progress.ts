@@ -38,6 +38,8 @@ export interface Progress {
   update(update: ProgressUpdate): void;
   /** Writes a line above the live one. */
   note(text: string): void;
+  /** Shows what the run waits for, such as a compilation, until the next update. */
+  phase(text: string): void;
   /** Ends the live line. */
   finish(): void;
 }
@@ -56,44 +58,28 @@ const smoothing = 0.9;
  */
 export function startProgress(options: ProgressOptions): Progress {
   checkProgressOptions(options);
-  const { numSteps, firstStep = 0, interval = 10, now = () => performance.now() } = options;
+  const { numSteps, interval = 10, now = () => performance.now() } = options;
   const stream: ProgressStream = options.stream ?? process.stderr;
   const live = stream.isTTY === true;
+  const speeds = new Speeds(options, now);
   let shownAt = Number.NEGATIVE_INFINITY;
-  let lastAt = now();
-  let lastStep = firstStep;
-  let secondsPerStep: number | undefined;
-  let tokensPerSecond: number | undefined;
-  // The time of steps as multiples of the time at peak: averaging times is correct, averaging speeds is not.
-  let timesIdeal: number | undefined;
   let line = "";
-  let numUpdates = 0;
-  // The first step includes compilation, so the second one replaces it.
-  const blend = (mean: number | undefined, value: number) =>
-    mean === undefined || numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
-  const draw = () => stream.write(`\r\x1b[2K${fitting(line, stream.columns ?? 80)}`);
+  let phase = "";
+  const draw = () => {
+    const shown = [line, phase].filter((part) => part !== "").join("  ");
+    stream.write(`\r\x1b[2K${fitting(shown, stream.columns ?? 80)}`);
+  };
   return {
     update: (update) => {
       need("object", update, "the update", "progress.update");
-      const { step, loss, tokens, shareOfPeak } = update;
+      const { step, loss } = update;
       need("number", step, "step", "progress.update");
       const time = now();
-      numUpdates++;
-      const seconds = (time - lastAt) / 1000;
-      if (step > lastStep && seconds > 0) {
-        secondsPerStep = blend(secondsPerStep, seconds / (step - lastStep));
-        tokensPerSecond = blend(tokensPerSecond, tokens / seconds);
-      }
-      if (shareOfPeak !== undefined) timesIdeal = blend(timesIdeal, 1 / shareOfPeak);
-      lastAt = time;
-      lastStep = step;
-      const left = secondsPerStep === undefined ? undefined : secondsPerStep * (numSteps - step);
+      phase = "";
       line = [
         `step ${step}/${numSteps}${live ? ` ${bar(step / numSteps)}` : ""}`,
         `loss ${formatValue(loss)}`,
-        ...(tokensPerSecond === undefined ? [] : [`${formatCount(tokensPerSecond)} tokens/s`]),
-        ...(timesIdeal === undefined ? [] : [`${Math.round(100 / timesIdeal)}% of peak`]),
-        ...(left === undefined ? [] : [`ETA ${formatDuration(left)}`]),
+        ...speeds.after(update, time),
       ].join("  ");
       const isLast = step >= numSteps;
       if (!isLast && time - shownAt < (live ? redrawInterval : interval * 1000)) return;
@@ -103,15 +89,68 @@ export function startProgress(options: ProgressOptions): Progress {
     },
     note: (text) => {
       stream.write(live ? `\r\x1b[2K${text}\n` : `${text}\n`);
-      if (live && line !== "") draw();
+      if (live && (line !== "" || phase !== "")) draw();
+    },
+    phase: (text) => {
+      need("string", text, "text", "progress.phase");
+      phase = `${text} …`;
+      if (live) draw();
+      else stream.write(`${phase}\n`);
     },
     finish: () => {
-      if (!live || line === "") return;
-      draw();
-      stream.write("\n");
+      if (!live) return;
+      const isShown = line !== "" || phase !== "";
+      phase = "";
+      if (isShown) draw();
+      if (line !== "") stream.write("\n");
       line = "";
     },
   };
+}
+
+/** Moving averages of the speed of steps. */
+class Speeds {
+  private lastAt: number;
+  private lastStep: number;
+  private secondsPerStep: number | undefined;
+  private tokensPerSecond: number | undefined;
+  /** The time of steps as multiples of the time at peak: averaging times is correct, averaging speeds is not. */
+  private timesIdeal: number | undefined;
+  private numUpdates = 0;
+
+  constructor(
+    private readonly options: ProgressOptions,
+    now: () => number,
+  ) {
+    this.lastAt = now();
+    this.lastStep = options.firstStep ?? 0;
+  }
+
+  /** The speeds after a step, as parts of a line. */
+  after({ step, tokens, shareOfPeak }: ProgressUpdate, time: number): string[] {
+    this.numUpdates++;
+    const seconds = (time - this.lastAt) / 1000;
+    if (step > this.lastStep && seconds > 0) {
+      this.secondsPerStep = this.blend(this.secondsPerStep, seconds / (step - this.lastStep));
+      this.tokensPerSecond = this.blend(this.tokensPerSecond, tokens / seconds);
+    }
+    if (shareOfPeak !== undefined) this.timesIdeal = this.blend(this.timesIdeal, 1 / shareOfPeak);
+    this.lastAt = time;
+    this.lastStep = step;
+    const { secondsPerStep, tokensPerSecond, timesIdeal } = this;
+    return [
+      ...(tokensPerSecond === undefined ? [] : [`${formatCount(tokensPerSecond)} tokens/s`]),
+      ...(timesIdeal === undefined ? [] : [`${Math.round(100 / timesIdeal)}% of peak`]),
+      ...(secondsPerStep === undefined
+        ? []
+        : [`ETA ${formatDuration(secondsPerStep * (this.options.numSteps - step))}`]),
+    ];
+  }
+
+  /** The first step includes compilation, so the second one replaces it. */
+  private blend(mean: number | undefined, value: number): number {
+    return mean === undefined || this.numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
+  }
 }
 
 function checkProgressOptions(options: ProgressOptions): void {

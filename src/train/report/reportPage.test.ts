@@ -63,7 +63,11 @@ const report: RunReport = {
   parameters: [{ path: "embed/embedding", shape: "f32[4,4]", spec: "P()", bytes: 64, bytesPerDevice: 64 }],
   memory: [0, 1].map((device) => ({ device, parts: [{ what: "parameters", bytes: 2048 }] })),
   collectives: [{ kind: "psum", axis: "data", count: 2, bytes: 128 }],
-  sample: "Call me <b>Ishmael</b>",
+  samples: [
+    { step: 1, text: "Call" },
+    { step: 3, text: "Call me <b>Ishmael</b>" },
+  ],
+  checkpoints: ["checkpoints/step-00000003"],
 };
 
 describe("a report", () => {

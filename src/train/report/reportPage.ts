@@ -1,5 +1,5 @@
 import { formatBytes } from "../../ir/shape.js";
-import { escapeHtml, legend, lineChart, type Span, stackedBars, table, timeline } from "./charts.js";
+import { details, escapeHtml, legend, lineChart, type Span, stackedBars, table, timeline } from "./charts.js";
 import { labelRules, pipelineChart } from "./pipelineChart.js";
 import type { MeasuredPipeline, PipelinePlan } from "./pipelineSchedule.js";
 import type { DeviceShares } from "./stepTrace.js";
@@ -26,13 +26,25 @@ export interface EvaluationRecord {
   readonly loss: number;
 }
 
-/** Everything a report shows. */
-export interface RunReport {
-  readonly title: string;
+/** What the model wrote after a step. */
+export interface SampleRecord {
+  readonly step: number;
+  readonly text: string;
+}
+
+/** The part of a report that grows with every step. */
+export interface CourseReport {
   /** A few facts for the top of the page. */
   readonly facts: readonly (readonly [name: string, value: string])[];
   readonly steps: readonly StepRecord[];
   readonly evaluations: readonly EvaluationRecord[];
+  readonly samples: readonly SampleRecord[];
+  /** The folders of the checkpoints, relative to the run's folder. */
+  readonly checkpoints: readonly string[];
+}
+
+/** The part of a report about the devices and one recorded step. */
+export interface DeviceReport {
   /** What every device did during one step; times in milliseconds. */
   readonly timeline: readonly { readonly device: number; readonly spans: readonly Span[] }[];
   /** Where the time of every device went during that step. */
@@ -57,7 +69,17 @@ export interface RunReport {
     readonly count: number;
     readonly bytes: number;
   }[];
-  readonly sample: string;
+}
+
+/** Everything a report shows. */
+export interface RunReport extends CourseReport, DeviceReport {
+  readonly title: string;
+}
+
+/** A part of a page, which a live page replaces when it changes. */
+export interface PageSection {
+  readonly id: string;
+  readonly html: string;
 }
 
 const style = `
@@ -92,6 +114,7 @@ ${Array.from({ length: 8 }, (_, i) => `.hue${i} { --hue: var(--hue${i}); }`).joi
   linear-gradient(270deg, var(--paper) 30%, transparent) 100% 0 / 40px 100% no-repeat local,
   linear-gradient(90deg, var(--shade), transparent) 0 0 / 12px 100% no-repeat scroll,
   linear-gradient(270deg, var(--shade), transparent) 100% 0 / 12px 100% no-repeat scroll; }
+a { color: var(--loss); overflow-wrap: anywhere; } ul { margin: 4px 0; padding-left: 20px; }
 :focus-visible { outline: 2px solid var(--loss); outline-offset: 2px; }
 details { margin: 4px 0; } summary { color: var(--soft); font-size: 13.5px; cursor: pointer; padding: 4px 0; }
 table { border-collapse: collapse; width: 100%; font-size: 13.5px; } .scroll + .scroll { margin-top: 12px; }
@@ -106,24 +129,39 @@ const memoryColours = ["var(--gemm)", "var(--collective)", "var(--copy)", "var(-
 
 /** A self-contained page about a run: loss, speed, what the devices did, and how tensors are placed. */
 export function reportHtml(report: RunReport): string {
-  const facts = report.facts
-    .map(([name, value]) => `<div><b>${escapeHtml(value)}</b><span>${escapeHtml(name)}</span></div>`)
-    .join("");
-  const parts = [
-    ...courseOfRun(report),
-    ...stepSections(report),
-    ...stateSections(report),
-    ...sampleOf(report),
-  ];
+  return pageHtml(report.title, [...courseSections(report), ...deviceSections(report)]);
+}
+
+/** A page of sections. @param head what else belongs into the head */
+export function pageHtml(title: string, sections: readonly PageSection[], head = ""): string {
+  const parts = sections.map(({ id, html }) => `<div id="${id}">${html}</div>`).join("");
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${escapeHtml(report.title)}</title><style>${style}</style></head>
-<body><header><h1>${escapeHtml(report.title)}</h1><div class="facts">${facts}</div></header>${parts.join("")}</body></html>
+<title>${escapeHtml(title)}</title><style>${style}</style>${head}</head>
+<body><header><h1>${escapeHtml(title)}</h1></header><main>${parts}</main></body></html>
 `;
 }
 
 function section(title: string, note: string, body: string): string {
   return `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
+}
+
+/** What has come of a run so far: loss, metrics, samples and checkpoints. */
+export function courseSections(report: CourseReport): PageSection[] {
+  const facts = report.facts
+    .map(([name, value]) => `<div><b>${escapeHtml(value)}</b><span>${escapeHtml(name)}</span></div>`)
+    .join("");
+  return [
+    { id: "facts", html: `<div class="facts">${facts}</div>` },
+    ...metricSections(report),
+    ...samplesOf(report),
+    ...checkpointsOf(report),
+  ];
+}
+
+/** What the devices did, and how the state is placed on them. */
+export function deviceSections(report: DeviceReport): PageSection[] {
+  return [...stepSections(report), ...stateSections(report)];
 }
 
 /** What is known about metrics; others are drawn under their own names. */
@@ -158,7 +196,7 @@ const known: Readonly<Record<string, { title: string; note: string; y: string; c
 const shownElsewhere = new Set(["step", "loss", "crossEntropy", "seconds"]);
 
 /** The loss, and every other metric of the run, by step. */
-function courseOfRun({ steps, evaluations }: RunReport): string[] {
+function metricSections({ steps, evaluations }: CourseReport): PageSection[] {
   const line = (key: string) => steps.map((s) => [s.step, Number(Reflect.get(s, key))] as const);
   const isRegularised = steps.some(({ loss, crossEntropy }) => Math.abs(loss - crossEntropy) > 1e-6);
   const loss = lineChart(
@@ -184,30 +222,31 @@ function courseOfRun({ steps, evaluations }: RunReport): string[] {
       return section(title, note, lineChart([{ name: y, colour, points: line(key) }], { x: "step", y }));
     });
   return [
-    section("Loss", "Every step, and the validation loss where it was measured.", loss),
-    `<div class="columns">${others.join("")}</div>`,
+    { id: "loss", html: section("Loss", "Every step, and the validation loss where it was measured.", loss) },
+    { id: "metrics", html: `<div class="columns">${others.join("")}</div>` },
   ];
 }
 
 /** What the devices did in one step. */
-function stepSections({ timeline: devices, shares, pipeline }: RunReport): string[] {
+function stepSections({ timeline: devices, shares, pipeline }: DeviceReport): PageSection[] {
   const rows = devices.map(({ device, spans }) => ({ name: `device ${device}`, spans }));
   const step = section(
     "One step, device by device",
     "Bars are what a device did, gaps are idle time. Pointing at a bar shows its operations; the longest ones are listed below.",
     `${timelineLegend}${timeline(rows, "ms")}${sharesTable(shares)}`,
   );
-  if (!pipeline) return [step];
+  const timed = { id: "step", html: step };
+  if (!pipeline) return [timed];
   const schedule = section(
     "Pipeline schedule",
     "Which microbatch each stage works on: as planned, with iterations of equal length, and as a step was recorded.",
     pipelineChart(pipeline.plan, pipeline.measured),
   );
-  return [step, schedule];
+  return [timed, { id: "pipeline", html: schedule }];
 }
 
 /** How parameters are placed, what devices hold, and what they send. */
-function stateSections({ parameters, memory, collectives }: RunReport): string[] {
+function stateSections({ parameters, memory, collectives }: DeviceReport): PageSection[] {
   const places = table(
     ["parameter", "shape", "split over", "size", "on each device"],
     parameters.map((p) => [p.path, p.shape, p.spec, { bytes: p.bytes }, { bytes: p.bytesPerDevice }]),
@@ -217,20 +256,37 @@ function stateSections({ parameters, memory, collectives }: RunReport): string[]
     collectives.map((c) => [c.kind, c.axis, c.count, { bytes: c.bytes / c.count }, { bytes: c.bytes }]),
   );
   return [
-    section("Parameters", "How every parameter is split over the mesh.", places),
-    section("Memory of each device", "What every device holds during a step.", memorySection(memory)),
-    section(
-      "Communication of a step",
-      "Collectives that one device takes part in, and the bytes it sends.",
-      collectives.length > 0 ? sent : '<p class="empty">none: everything runs on one device</p>',
-    ),
+    { id: "parameters", html: section("Parameters", "How every parameter is split over the mesh.", places) },
+    {
+      id: "memory",
+      html: section("Memory of each device", "What every device holds during a step.", memorySection(memory)),
+    },
+    {
+      id: "communication",
+      html: section(
+        "Communication of a step",
+        "Collectives that one device takes part in, and the bytes it sends.",
+        collectives.length > 0 ? sent : '<p class="empty">none: everything runs on one device</p>',
+      ),
+    },
   ];
 }
 
-function sampleOf({ sample }: RunReport): string[] {
-  if (!sample) return [];
-  const text = `<pre>${escapeHtml(sample)}</pre>`;
-  return [section("A sample", "What the model writes at the end of the run.", text)];
+/** The newest sample, and those before it to be opened. */
+function samplesOf({ samples }: CourseReport): PageSection[] {
+  const [newest, ...earlier] = [...samples].reverse();
+  if (!newest) return [];
+  const text = (sample: SampleRecord) => `<pre>${escapeHtml(sample.text)}</pre>`;
+  const before = earlier.map((sample) => details(`After step ${sample.step}`, text(sample))).join("");
+  const note = `What the model writes after step ${newest.step}.`;
+  return [{ id: "samples", html: section("A sample", note, `${text(newest)}${before}`) }];
+}
+
+function checkpointsOf({ checkpoints }: CourseReport): PageSection[] {
+  if (checkpoints.length === 0) return [];
+  const links = checkpoints.map((path) => `<li><a href="${escapeHtml(path)}/">${escapeHtml(path)}</a></li>`);
+  const note = "Complete states of the run, to continue from or to sample with.";
+  return [{ id: "checkpoints", html: section("Checkpoints", note, `<ul>${links.join("")}</ul>`) }];
 }
 
 const timelineLegend = legend([
@@ -253,7 +309,7 @@ function sharesTable(shares: readonly DeviceShares[]): string {
   return `${table(columns, rows)}<p class="caption">Waiting and idle are time without work: ${percent(lost)} % of the step.</p>`;
 }
 
-function memorySection(devices: RunReport["memory"]): string {
+function memorySection(devices: DeviceReport["memory"]): string {
   const kinds = [...new Set(devices.flatMap(({ parts }) => parts.map(({ what }) => what)))];
   const colour = (what: string) => memoryColours[kinds.indexOf(what) % memoryColours.length] ?? "";
   const bars = devices.map(({ device, parts }) => ({

@@ -1,7 +1,9 @@
+import { existsSync, readdirSync } from "node:fs";
+import { basename } from "node:path";
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { RunConfig } from "../config/runConfig.js";
-import { numParameters, splittingAxes } from "../config/setup.js";
+import { checkpointFolder, numParameters, splittingAxes } from "../config/setup.js";
 import { replaceFile } from "../files/files.js";
 import type { LayerLayout } from "../models/canonical.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
@@ -18,7 +20,14 @@ import {
 } from "./pipelineSchedule.js";
 import { placesOf, stateMemory } from "./places.js";
 import { formatCount } from "./progress.js";
-import { type EvaluationRecord, type RunReport, reportHtml, type StepRecord } from "./reportPage.js";
+import {
+  type CourseReport,
+  type DeviceReport,
+  type EvaluationRecord,
+  reportHtml,
+  type SampleRecord,
+  type StepRecord,
+} from "./reportPage.js";
 import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "./stepTrace.js";
 
 /** The plan of a run's pipeline. */
@@ -57,35 +66,51 @@ export function writeStepTrace(
   path: string,
   trace: StepTrace,
   title: string,
-  { training, config, mesh }: Pick<ReportInput, "training" | "config" | "mesh">,
+  { training, config, mesh }: Pick<DeviceInput, "training" | "config" | "mesh">,
 ): void {
   const pipeline = runPipeline(training.layout, config.pipeline, mesh, trace);
   const names = pipeline?.measured && pipelineIterationNames(pipeline.plan, pipeline.measured);
   writeTrace(path, trace, title, names);
 }
 
-/** The inputs of a report. */
-export interface ReportInput {
+/** What the course of a run is reported from. */
+export interface CourseInput {
+  readonly config: RunConfig;
+  readonly mesh: Mesh;
+  readonly training?: Training | undefined;
+  readonly cost?: CostReport | undefined;
+  readonly steps: readonly StepRecord[];
+  readonly evaluations: readonly EvaluationRecord[];
+  readonly samples: readonly SampleRecord[];
+}
+
+/** What the devices of a run are reported from. */
+export interface DeviceInput {
   readonly config: RunConfig;
   readonly mesh: Mesh;
   readonly training: Training;
   readonly cost: CostReport;
   /** What the devices did during one step. */
   readonly trace: StepTrace;
-  readonly steps: readonly StepRecord[];
-  readonly evaluations: readonly EvaluationRecord[];
-  readonly sample: string;
 }
+
+/** The inputs of a report. */
+export type ReportInput = CourseInput & DeviceInput;
 
 /** Writes the page about a run. */
 export async function writeRunReport(path: string, input: ReportInput): Promise<void> {
-  await replaceFile(path, reportHtml(runReport(input)));
+  const report = { title: runTitle(input.config), ...courseReport(input), ...deviceReport(input) };
+  await replaceFile(path, reportHtml(report));
 }
 
-function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput): RunReport {
-  const { steps, evaluations, sample } = told;
-  const { types, shardings } = training;
-  const parameters = placesOf(types.params, shardings.params, mesh);
+/** The heading of a run's page. */
+export function runTitle({ out }: RunConfig): string {
+  return `Training run ${out}`;
+}
+
+/** The part of a report that grows with every step. */
+export function courseReport(input: CourseInput): CourseReport {
+  const { config, mesh, training, cost, steps, evaluations, samples } = input;
   const axes = splittingAxes(mesh.shape);
   const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);
   const first = steps[0];
@@ -93,19 +118,31 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
   const evaluated = evaluations.at(-1);
   const facts: (readonly [string, string])[] = [
     ["model", config.model.kind],
-    ["parameters", formatCount(numParameters(types))],
+    ...(training ? [["parameters", formatCount(numParameters(training.types))] as const] : []),
     ["devices", axes.length > 0 ? `${mesh.size}: ${axes.join(" x ")}` : "1"],
-    ["steps", String(last?.step ?? 0)],
+    ["steps", `${last?.step ?? 0} of ${config.steps}`],
     ["loss", first && last ? `${formatValue(first.loss)} → ${formatValue(last.loss)}` : "?"],
     ...(evaluated ? [["validation loss", formatValue(evaluated.loss)] as const] : []),
     ["tokens a second", formatCount(speeds[Math.floor(speeds.length / 2)] ?? 0)],
-    ["operations of a step, each device", formatCount(cost.flops)],
+    ...(cost ? [["operations of a step, each device", formatCount(cost.flops)] as const] : []),
   ];
+  return { facts, steps, evaluations, samples, checkpoints: checkpointsIn(config.out) };
+}
+
+/** The checkpoints of a run's folder, newest first, relative to it. */
+function checkpointsIn(out: string): string[] {
+  const folder = checkpointFolder(out);
+  if (!existsSync(folder)) return [];
+  const names = readdirSync(folder).filter((name) => /^step-\d+$/.test(name));
+  return names
+    .sort()
+    .reverse()
+    .map((name) => `${basename(folder)}/${name}`);
+}
+
+/** The part of a report about the devices and one recorded step. */
+export function deviceReport({ config, mesh, training, cost, trace }: DeviceInput): DeviceReport {
   return {
-    title: `Training run ${config.out}`,
-    facts,
-    steps,
-    evaluations,
     timeline: devicesOf(trace.work).map((device) => ({
       device,
       spans: trace.work
@@ -119,7 +156,7 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
     })),
     shares: sharesOfWork(trace.work),
     pipeline: runPipeline(training.layout, config.pipeline, mesh, trace),
-    parameters,
+    parameters: placesOf(training.types.params, training.shardings.params, mesh),
     memory: deviceMemory(training, mesh, cost),
     collectives: cost.collectives.map(({ op, axes: over, count, bytes }) => ({
       kind: op,
@@ -127,7 +164,6 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
       count,
       bytes,
     })),
-    sample,
   };
 }
 
@@ -139,7 +175,7 @@ function shortened(name: string): string {
 }
 
 /** What every device holds: the state, and what else the engine has allocated or a step is planned to need. */
-function deviceMemory(training: Training, mesh: Mesh, cost: CostReport): RunReport["memory"] {
+function deviceMemory(training: Training, mesh: Mesh, cost: CostReport): DeviceReport["memory"] {
   const { engine } = mesh;
   const state = stateMemory(training, mesh).map(({ what, bytesPerDevice }) => ({
     what,

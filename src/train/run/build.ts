@@ -32,15 +32,19 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   };
   const batches = openBatches();
   const { stream, onStep } = options;
-  const journal = new RunJournal({ config, types: training.types, from, isFirst, stream, onStep });
+  const onChange = () => life.view.changed();
+  const journal = new RunJournal({ config, types: training.types, from, isFirst, stream, onStep, onChange });
   life.keep(journal);
+  life.view.show({ training, journal });
   const saves = new RunSaves(config, training, life.checkpoints, from, (text) => journal.note(text));
   if (isFirst) await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
   journal.note(summaryLine(run, training));
   checkMemory(config, vocabSize, training, mesh);
   life.begin();
+  await life.phase("measuring the peak of the devices");
   journal.peak = await measurePeak(mesh);
   if (options.verifiesDeterminism) {
+    await life.phase("running the first step twice");
     const { tokens } = await openBatches().next();
     journal.note(await verifyDeterminism(training, config.seed, tokens));
     tokens.dispose();

@@ -27,6 +27,7 @@ export async function configure(asked: RunOptions): Promise<ConfiguredRun> {
       stream: true,
       engine: true,
       onStep: true,
+      onChange: true,
       finish: true,
       verifiesDeterminism: true,
       onBegin: true,

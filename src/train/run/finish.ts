@@ -1,22 +1,16 @@
 /** The last stage of a run: its last checkpoint, a sample, the trace of a step, and the report. */
 import { join } from "node:path";
 import * as tree from "../../trace/tree.js";
-import { modelConfig } from "../config/runConfig.js";
-import { onHost } from "../folder/savedRun.js";
-import { toCanonical } from "../models/canonical.js";
-import { sampleText } from "../models/sampleText.js";
 import { writeRunReport, writeStepTrace } from "../report/runReport.js";
 import { recordWorkOfAll } from "../report/stepTrace.js";
 import type { TrainedRun } from "./loop.js";
-import type { RunData } from "./runData.js";
 import type { RunEnding, RunOutcome } from "./runOptions.js";
-
-/** Length of the prompt of the final sample, in tokens. */
-const promptTokens = 48;
+import { sampleOf } from "./sample.js";
 
 /** Ends a run after its last step, and returns its outcome; the state is donated. */
 export async function finish(run: TrainedRun): Promise<RunOutcome> {
   const { config, options, life, from, journal, saves, state, step, position } = run;
+  await life.phase("writing the checkpoint");
   await saves.finish(state, step, position);
   journal.finish();
   const isDone = step >= config.steps;
@@ -38,44 +32,30 @@ export async function finish(run: TrainedRun): Promise<RunOutcome> {
 
 /** Makes sample, trace and report; all processes take part, and the first one writes. */
 async function close(run: TrainedRun): Promise<RunEnding> {
-  const sample = run.config.sample > 0 ? await sampleOf(run) : "";
-  return { sample, files: run.life.isStopping ? {} : await writeFiles(run, sample) };
-}
-
-async function sampleOf({ config, options, group, mesh, training, data, state }: TrainedRun) {
-  const params = toCanonical(await onHost(state.params), training.layout);
-  // All processes hold a part of the parameters, but one of them is enough to sample.
-  if (group.index > 0) return "";
-  const sampled = {
-    model: modelConfig(config, data.tokenizer.vocabSize),
-    params,
-    tokenizer: data.tokenizer,
-    window: config.data.sequence,
-    engine: mesh.engine,
-  };
-  return sampleText(sampled, {
-    prompt: await promptFrom(data),
-    length: config.sample,
-    seed: config.seed,
-    ...(options.signal ? { signal: options.signal } : {}),
-  });
+  const { config, life, journal, state, step } = run;
+  let sample = "";
+  if (config.sample > 0) {
+    await life.phase("writing a sample");
+    sample = await sampleOf(run, state);
+    journal.sampled(step, sample);
+  }
+  return { sample, files: life.isStopping ? {} : await writeFiles(run) };
 }
 
 /** Records a step, and writes its trace and the report. */
-async function writeFiles(
-  { config, group, mesh, training, batches, journal, state }: TrainedRun,
-  sample: string,
-): Promise<RunEnding["files"]> {
+async function writeFiles(run: TrainedRun): Promise<RunEnding["files"]> {
+  const { config, group, mesh, life, training, batches, journal, state } = run;
+  await life.phase("recording a step for the report");
   const { tokens } = await batches.next();
   const cost = training.cost(state, tokens);
   const warm = training.step(state, tokens);
   await warm[1].loss.ready();
-  const recorded = await recordWorkOfAll(mesh.engine, async () => {
+  const { result, ...recorded } = await recordWorkOfAll(mesh.engine, async () => {
     const after = training.step(warm[0], tokens);
     await after[1].loss.ready();
     return after;
   });
-  tree.dispose([warm, recorded.result, tokens]);
+  tree.dispose([warm, result, tokens]);
   if (group.index > 0) return {};
   const trace = join(config.out, "trace.json");
   const isRecorded = recorded.work.length > 0;
@@ -89,16 +69,9 @@ async function writeFiles(
     trace: recorded,
     steps: journal.steps,
     evaluations: journal.evaluations,
-    sample,
+    samples: journal.samples,
   });
+  journal.finish();
+  life.view.show({ cost, trace: recorded, status: "" });
   return { report, ...(isRecorded ? { trace } : {}) };
-}
-
-/** A prompt that the model was not trained on, if there is validation text. */
-async function promptFrom({ validation, training, tokenizer }: RunData): Promise<string> {
-  const source = validation ?? training;
-  const start = await source.read(0, Math.min(promptTokens, source.numTokens));
-  const text = tokenizer.decode(start).replaceAll("\uFFFD", "").trim();
-  // The first and the last word may be incomplete.
-  return text.replace(/^\S*\s+/, "").replace(/\s+\S*$/, "");
 }

@@ -8,9 +8,11 @@ import { together } from "../files/processGroup.js";
 import { flightFolder, recordFlight } from "../folder/flight.js";
 import type { RunJournal } from "../folder/journal.js";
 import { lockFile, lockRun } from "../folder/lock.js";
+import { type Progress, startProgress } from "../report/progress.js";
 import type { ConfiguredRun } from "./configure.js";
 import { explainFailure } from "./failures.js";
 import type { RunHost } from "./runOptions.js";
+import { GrowingView } from "./view.js";
 
 /** A run that holds the lock on its folder. */
 export interface LiveRun extends ConfiguredRun {
@@ -35,8 +37,11 @@ export async function withLife<T>(
 /** The resources of a run, and the requests from outside that it obeys. */
 export class RunLife {
   readonly checkpoints: Checkpoints;
+  readonly view: GrowingView;
   private journal: RunJournal | undefined;
   private host: RunHost | undefined;
+  /** Shows what the run waits for before there is a journal. */
+  private progress: Progress | undefined;
 
   constructor(
     private readonly run: ConfiguredRun,
@@ -47,6 +52,7 @@ export class RunLife {
       keep: config.keep,
       processGroup: group,
     });
+    this.view = new GrowingView(run);
   }
 
   /** Whether the run was asked to stop after the current step. */
@@ -59,7 +65,21 @@ export class RunLife {
    */
   keep(journal: RunJournal): void {
     this.journal = journal;
+    this.progress?.finish();
+    this.progress = undefined;
     this.run.mesh.engine.keepFlightsIn?.(flightFolder(this.run.config.out));
+  }
+
+  /** Shows what the run waits for; resolves once that can be seen, before something blocks the process. */
+  async phase(text: string): Promise<void> {
+    this.view.show({ status: `${text} …` });
+    const { stream = process.stderr } = this.run.options;
+    if (this.journal) this.journal.phase(text);
+    else {
+      this.progress ??= startProgress({ numSteps: this.run.config.steps, stream });
+      this.progress.phase(text);
+    }
+    await new Promise((resolve) => setImmediate(resolve));
   }
 
   /** Notifies the host that the run begins. */
@@ -83,6 +103,7 @@ export class RunLife {
   /** Closes everything and releases the folder. */
   async end(): Promise<void> {
     await this.checkpoints.finished().catch(() => {});
+    this.progress?.finish();
     this.journal?.close();
     this.unlock();
   }

@@ -1,8 +1,12 @@
 /** The fifth stage of a run: steps, and between them evaluations and checkpoints. */
+import type { Tensor } from "../../trace/tensor.js";
 import type { Json } from "../files/checkpointManifest.js";
+import { recordWorkOfAll } from "../report/stepTrace.js";
+import type { LanguageModelState, StepMetrics } from "../step/state.js";
 import { evaluateOn } from "./evaluation.js";
 import { readStep, type UnreadStep } from "./readStep.js";
 import type { RestoredRun } from "./restore.js";
+import { sampleOf } from "./sample.js";
 
 /** A run after its last step, or that was asked to stop. */
 export interface TrainedRun extends RestoredRun {
@@ -12,7 +16,7 @@ export interface TrainedRun extends RestoredRun {
 
 /** Trains until the last step is done or the run is asked to stop; the initial state is donated. */
 export async function loop(run: RestoredRun): Promise<TrainedRun> {
-  const { config, group, life, data, training, batches, journal, saves } = run;
+  const { config, options, group, life, batches, saves } = run;
   let { state, step } = run;
   let position = batches.position();
   let unread: UnreadStep | undefined;
@@ -32,17 +36,18 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     return batch;
   };
   let next = prefetch();
-  journal.startClock();
+  /** Whether the next step is recorded for whoever watches the run. */
+  let records = false;
+  await life.phase("compiling the training step");
+  run.journal.startClock();
   for (let isFirst = true; next && !life.isStopping; isFirst = false) {
     const batch = await next;
-    if (isFirst) {
-      // Everything that runs between steps is compiled now, so that a signal never waits for the compiler once there is
-      // something to save.
-      training.isFinite(state).dispose();
-      if (data.validation) training.evaluate(state, batch.tokens).dispose();
-    }
-    const [changed, metrics] = training.step(state, batch.tokens, unread?.metrics);
-    if (isFirst) life.listen();
+    if (isFirst) compileRest(run, state, batch.tokens);
+    // Only this step is to be recorded, not what is left of the one before.
+    if (records) await settle();
+    const take = () => run.training.step(state, batch.tokens, unread?.metrics);
+    const [changed, metrics] = records ? await recordStep(run, take) : take();
+    if (isFirst) started(run, changed, batch.tokens);
     state = changed;
     step++;
     const before = position;
@@ -51,14 +56,13 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     // The metrics of the previous step are read while this one runs, so that no device waits for the host.
     await settle();
     unread = { step, metrics, tokens: batch.tokens, before };
-    if (step % config.evalEvery === 0 || step === config.steps) {
-      await settle();
-      if (data.validation) {
-        journal.evaluated(step, await evaluateOn(training, state, data.validation, config));
-      }
-    }
+    const isEvaluated = step % config.evalEvery === 0 || step === config.steps;
+    records = options.onChange !== undefined && (isFirst || isEvaluated);
+    if (isEvaluated || isDue(config.sampleEvery, step)) await settle();
+    if (isEvaluated) await evaluate(run, state, step);
     if (step === config.steps) continue;
-    if (step % config.checkpointEvery === 0) {
+    if (isDue(config.sampleEvery, step)) run.journal.sampled(step, await sampleOf(run, state));
+    if (isDue(config.checkpointEvery, step)) {
       await settle();
       await saves.save(state, step, position);
     } else if (saves.isDue && group.count === 1) {
@@ -70,4 +74,40 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
   await settle();
   (await next)?.tokens.dispose();
   return { ...run, state, step, position };
+}
+
+const isDue = (every: number, step: number) => every > 0 && step % every === 0;
+
+/**
+ * Compiles everything that runs between steps, so that a signal never waits for the compiler once there is something to
+ * save.
+ */
+function compileRest({ training, data }: RestoredRun, state: LanguageModelState, tokens: Tensor): void {
+  training.isFinite(state).dispose();
+  if (data.validation) training.evaluate(state, tokens).dispose();
+}
+
+/** Called when the first step is on its way. @param state after it */
+function started({ options, life, training }: RestoredRun, state: LanguageModelState, tokens: Tensor): void {
+  life.listen();
+  if (options.onChange) life.view.show({ cost: training.cost(state, tokens), status: "" });
+}
+
+async function evaluate(run: RestoredRun, state: LanguageModelState, step: number): Promise<void> {
+  const { config, data, training, journal } = run;
+  if (data.validation) journal.evaluated(step, await evaluateOn(training, state, data.validation, config));
+}
+
+/** Takes a step while the engine records what its devices do, and shows that. */
+async function recordStep<T extends readonly [unknown, StepMetrics]>(
+  { mesh, life }: RestoredRun,
+  take: () => T,
+): Promise<T> {
+  const { result, ...trace } = await recordWorkOfAll(mesh.engine, async () => {
+    const taken = take();
+    await taken[1].loss.ready();
+    return taken;
+  });
+  life.view.show({ trace });
+  return result;
 }

@@ -16,9 +16,10 @@ export interface OpenRun extends LiveRun {
 
 /** Finds the checkpoint to continue from, and opens the data. */
 export async function open(run: LiveRun): Promise<OpenRun> {
-  const { config, group } = run;
+  const { config, group, life } = run;
   const from = await startingPoint(run);
   await agreeOn(group, "the step to continue from", String(from?.step ?? 0));
+  await life.phase(`reading ${config.data.source}`);
   const data = await openRunData(config, config.out, { begun: from !== undefined });
   return { ...run, from, data };
 }

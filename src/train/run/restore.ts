@@ -14,7 +14,8 @@ export interface RestoredRun extends BuiltRun {
 
 /** The state of a checkpoint, or a new one; a checkpoint must be finite, or it would only be saved again. */
 export async function restore(run: BuiltRun): Promise<RestoredRun> {
-  const { config, from, training } = run;
+  const { config, life, from, training } = run;
+  await life.phase(from ? `restoring step ${from.step}` : "initialising the model");
   if (!from) return { ...run, state: training.init(config.seed), step: 0 };
   const state = await restoreRun(from, training);
   if (await isFiniteState(training, state)) return { ...run, state, step: from.step };

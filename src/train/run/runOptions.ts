@@ -1,7 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
 import type { RunConfig } from "../config/runConfig.js";
 import type { ProgressStream } from "../report/progress.js";
-import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
+import type { EvaluationRecord, PageSection, StepRecord } from "../report/reportPage.js";
 
 /** Options of a run: its configuration, and what does not belong to it. */
 export interface RunOptions {
@@ -16,12 +16,26 @@ export interface RunOptions {
   readonly engine?: Engine;
   /** Called with the metrics of each step once they are known; the next step is running by then. */
   readonly onStep?: (record: StepRecord) => void;
+  /**
+   * Called whenever there is something new to show; it should return at once and draw the view later. Steps are then
+   * also recorded while the run trains, one in the beginning and one after each evaluation.
+   */
+  readonly onChange?: (view: RunView) => void;
   /** Whether sample, trace and report are made at the end; true by default. */
   readonly finish?: boolean;
   /** Whether to run the first step twice before training and compare all bits. */
   readonly verifiesDeterminism?: boolean;
   /** Called when the data is read and the devices are ready; from then on there may be something to save. */
   readonly onBegin?: (run: RunControls) => RunHost;
+}
+
+/** What a run has to show while it trains. */
+export interface RunView {
+  readonly title: string;
+  /** The run's folder, in which the links of the page lie. */
+  readonly folder: string;
+  /** The report as far as it is known, as HTML. */
+  sections(): readonly PageSection[];
 }
 
 /** Controls of a run in progress. */

@@ -52,6 +52,50 @@ describe("a run", () => {
     expect(outcome.files).toMatchObject({ report: join(out, "report.html") });
   }, 60_000);
 
+  test("that is watched takes the same steps, and shows all that its report shows", async () => {
+    const changes = { steps: 5, evalEvery: 2, sample: 3, checkpointEvery: 3, "mesh.data": 2 };
+    const plain = await trainRun({
+      config: tinyConfig(folder.path, { ...changes, out: join(folder.path, "unwatched") }),
+      stream: silent,
+    });
+    const out = join(folder.path, "watched");
+    const written: string[] = [];
+    const ids = new Set<string>();
+    let last = "";
+    const watched = await trainRun({
+      config: tinyConfig(folder.path, { ...changes, out, sampleEvery: 2 }),
+      stream: { write: (text) => written.push(text) },
+      onChange: (view) => {
+        const sections = view.sections();
+        for (const { id } of sections) ids.add(id);
+        last = sections.map(({ html }) => html).join("");
+      },
+    });
+    expect(watched.steps.map(({ loss }) => loss)).toEqual(plain.steps.map(({ loss }) => loss));
+    expect(await hashes(watched.checkpoint)).toEqual(await hashes(plain.checkpoint));
+    const recorded = ["step", "parameters", "memory", "communication"];
+    expect([...ids]).toEqual(
+      expect.arrayContaining(["status", "facts", "loss", "metrics", "samples", "checkpoints", ...recorded]),
+    );
+    for (const text of [
+      "5 of 5",
+      "checkpoints/step-00000005",
+      "After step 4",
+      "What the model writes after step 5",
+    ])
+      expect(last).toContain(text);
+    const waits = written.filter((line) => line.endsWith(" …\n")).map((line) => line.slice(0, -3));
+    expect(waits).toEqual([
+      `reading ${join(folder.path, "text.txt")}`,
+      "measuring the peak of the devices",
+      "initialising the model",
+      "compiling the training step",
+      "writing the checkpoint",
+      "writing a sample",
+      "recording a step for the report",
+    ]);
+  }, 120_000);
+
   test("compiles whatever runs between steps before the first one, when signals end it at once", async () => {
     const config = tinyConfig(folder.path, {
       out: join(folder.path, "compiled"),

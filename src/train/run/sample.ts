@@ -1,0 +1,43 @@
+/** Samples of a run's model. */
+import { modelConfig } from "../config/runConfig.js";
+import { onHost } from "../folder/savedRun.js";
+import { toCanonical } from "../models/canonical.js";
+import { sampleText } from "../models/sampleText.js";
+import type { LanguageModelState } from "../step/state.js";
+import type { BuiltRun } from "./build.js";
+import type { RunData } from "./runData.js";
+
+/** Length of the prompt of a sample, in tokens. */
+const promptTokens = 48;
+
+/** What the model writes with a state; empty in processes other than the first. */
+export async function sampleOf(
+  { config, options, group, mesh, training, data }: BuiltRun,
+  state: LanguageModelState,
+): Promise<string> {
+  const params = toCanonical(await onHost(state.params), training.layout);
+  // All processes hold a part of the parameters, but one of them is enough to sample.
+  if (group.index > 0) return "";
+  const sampled = {
+    model: modelConfig(config, data.tokenizer.vocabSize),
+    params,
+    tokenizer: data.tokenizer,
+    window: config.data.sequence,
+    engine: mesh.engine,
+  };
+  return sampleText(sampled, {
+    prompt: await promptFrom(data),
+    length: config.sample,
+    seed: config.seed,
+    ...(options.signal ? { signal: options.signal } : {}),
+  });
+}
+
+/** A prompt that the model was not trained on, if there is validation text. */
+async function promptFrom({ validation, training, tokenizer }: RunData): Promise<string> {
+  const source = validation ?? training;
+  const start = await source.read(0, Math.min(promptTokens, source.numTokens));
+  const text = tokenizer.decode(start).replaceAll("\uFFFD", "").trim();
+  // The first and the last word may be incomplete.
+  return text.replace(/^\S*\s+/, "").replace(/\s+\S*$/, "");
+}
