@@ -5,7 +5,7 @@ import { newMemory } from "../../engines/memory/memoryLayout.js";
 import { GEMM_SCRATCH_BYTES } from "./blockedGemm.js";
 import { buildGemmModule } from "./gemmModule.js";
 import { NARROW_TILE, WIDE_TILE } from "./tile.js";
-import { batchedGemm, createWasmGemm, type Gemm } from "./wasmGemm.js";
+import { createWasmGemm, type Gemm } from "./wasmGemm.js";
 
 const SCRATCH = 1024;
 const DATA = SCRATCH + GEMM_SCRATCH_BYTES;
@@ -110,20 +110,6 @@ describe.each(
       });
     }
   }
-
-  it("multiplies batches", () => {
-    const data = new Float32Array(memory.buffer);
-    const at = DATA / 4;
-    for (let i = 0; i < 64; i++) data[at + i] = i % 5;
-    const batch = { count: 3, strideA: 16, strideB: 0, strideC: 16 };
-    const [a, b, c] = [DATA, DATA + 128, DATA + 256];
-    batchedGemm(sgemm, batch, false, false, 2, 2, 2, 1, a, 2, b, 2, 0, c, 2);
-    for (let i = 0; i < 3; i++) {
-      const single = data.slice(at + 64 + i * 4, at + 68 + i * 4);
-      sgemm(false, false, 2, 2, 2, 1, a + i * 16, 2, b, 2, 0, c + 64, 2);
-      expect(single).toEqual(data.slice(at + 80, at + 84));
-    }
-  });
 });
 
 // Node 24 is the first that has such memories; `npm run test:nodes` runs this there.

@@ -31,24 +31,6 @@ export interface WasmGemm {
   readonly dgemm: Gemm;
 }
 
-/** `count` products whose operands lie `strideA`, `strideB` and `strideC` bytes apart, by any `gemm`. */
-export function batchedGemm(
-  gemm: Gemm,
-  batch: {
-    readonly count: number;
-    readonly strideA: number;
-    readonly strideB: number;
-    readonly strideC: number;
-  },
-  ...[transA, transB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc]: Parameters<Gemm>
-): void {
-  const { count, strideA, strideB, strideC } = batch;
-  for (let i = 0; i < count; i++) {
-    const [ai, bi, ci] = [a + i * strideA, b + i * strideB, c + i * strideC];
-    gemm(transA, transB, m, n, k, alpha, ai, lda, bi, ldb, beta, ci, ldc);
-  }
-}
-
 /**
  * Matrix products on a memory by the module of `buildGemmModule`.
  *

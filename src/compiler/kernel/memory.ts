@@ -7,6 +7,8 @@ import {
   emitVectorLoad,
   emitVectorStore,
   emitWidening,
+  STORAGE_BYTES,
+  toBit,
   type VectorStorage,
 } from "../wasm/vectorStorage.js";
 
@@ -29,21 +31,12 @@ const storages: { readonly [D in DType]: VectorStorage | "double" } = {
   complex128: "double",
 };
 
-/** The lane instruction and the first lane it names for element `k` of a register with 32-bit (or 64-bit) lanes. */
+/** The bits of an element in memory, and the lane of so many bits that holds element `k` of a register. */
 function laneOf(dtype: DType, k: number): { readonly bits: 8 | 16 | 32 | 64; readonly lane: number } {
-  switch (storages[dtype]) {
-    case "double":
-      return { bits: 64, lane: k };
-    case "word":
-      return { bits: 32, lane: k };
-    case "half":
-    case "signedHalf":
-      return { bits: 16, lane: 2 * k };
-    case "byte":
-    case "signedByte":
-    case "flag":
-      return { bits: 8, lane: 4 * k };
-  }
+  const storage = storages[dtype];
+  if (storage === "double") return { bits: 64, lane: k };
+  const bits = ({ 1: 8, 2: 16, 4: 32 } as const)[STORAGE_BYTES[storage]];
+  return { bits, lane: (32 / bits) * k };
 }
 
 /** Pushes a register of consecutive elements `stride` elements apart, beginning at `address + offset` bytes. */
@@ -124,7 +117,7 @@ export function emitStore(
       code.get(address);
       if (at !== 0) code.address(at).op("address.add");
       code.get(value);
-      if (storage === "flag") code.v128([1, 1, 1, 1]).vector("v128.and");
+      if (storage === "flag") toBit(code);
       code.laneMemory(`v128.store${bits}_lane`, lane);
     }
   }

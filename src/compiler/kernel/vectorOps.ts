@@ -70,11 +70,11 @@ const instructionOfTwo =
 const host =
   (name: ScalarFunction): Emit =>
   (b, x) =>
-    b.host(name, "f64", x);
+    b.host(name, x);
 const hostOfTwo =
   (name: ScalarFunction): Emit =>
   (b, x, y) =>
-    b.host(name, "f64", x, y);
+    b.host(name, x, y);
 
 /** The same on integers with and without a sign. */
 const both = (emit: Emit) => ({ signed: emit, unsigned: emit });

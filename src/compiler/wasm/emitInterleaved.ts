@@ -267,12 +267,9 @@ function emitInstruction(
     case "scalar":
       emitLanes(code, instruction.lane, args, target, () => code.op(instruction.op));
       return;
-    case "host": {
-      const index = host[instruction.name];
-      const { lane } = instruction;
-      emitLanes(code, lane, args, target, () => code.call(index), lane === "f32");
+    case "host":
+      emitLanes(code, "f64", args, target, () => code.call(host[instruction.name]));
       return;
-    }
     case "patch":
     case "input":
     case "uniform":
@@ -287,17 +284,12 @@ function emitLanes(
   args: readonly Local[],
   target: Local,
   apply: () => void,
-  throughFloat64 = false,
 ): void {
   for (let index = 0; index < LANE_COUNTS[lane]; index++) {
     if (index === 0) code.v128([0, 0, 0, 0]);
     else code.get(target);
-    for (const arg of args) {
-      code.get(arg).lane(EXTRACT[lane], index);
-      if (throughFloat64) code.op("f64.promote_f32");
-    }
+    for (const arg of args) code.get(arg).lane(EXTRACT[lane], index);
     apply();
-    if (throughFloat64) code.op("f32.demote_f64");
     code.lane(REPLACE[lane], index).set(target);
   }
 }

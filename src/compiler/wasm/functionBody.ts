@@ -1,8 +1,6 @@
 import { ADDRESS_BYTES, type AddressType } from "./addresses.js";
 import { ByteWriter } from "./byteWriter.js";
 import {
-  ATOMIC_OPS,
-  type AtomicOp,
   LANE_MEMORY_OPS,
   LANE_OPS,
   type LaneMemoryOp,
@@ -58,7 +56,6 @@ export const VALUE_TYPE_CODES: { readonly [T in ValueType]: number } = {
 const EMPTY_BLOCK = 0x40;
 const SIMD_PREFIX = 0xfd;
 const NUMERIC_PREFIX = 0xfc;
-const ATOMIC_PREFIX = 0xfe;
 
 /** Writes one function body; instructions have the names of the text format. */
 export class FunctionBody {
@@ -232,16 +229,6 @@ export class FunctionBody {
     this.writer.u32(Math.min(2, natural));
     this.writer.u32(offset);
     this.writer.byte(lane);
-    return this;
-  }
-
-  /** An atomic instruction at the address on the stack plus `offset` bytes. */
-  atomic(name: AtomicOp, offset = 0): this {
-    const [code, align] = ATOMIC_OPS[name];
-    this.writer.byte(ATOMIC_PREFIX);
-    this.writer.u32(code);
-    this.writer.u32(align);
-    this.writer.u32(offset);
     return this;
   }
 

@@ -28,13 +28,8 @@ export type VecInstruction =
   | { readonly kind: "shuffle"; readonly args: readonly [Vec, Vec]; readonly lanes: Words }
   /** A scalar WebAssembly instruction on every lane. */
   | { readonly kind: "scalar"; readonly op: ScalarOp; readonly lane: LaneType; readonly args: readonly Vec[] }
-  /** A host callback on every lane. */
-  | {
-      readonly kind: "host";
-      readonly name: ScalarFunction;
-      readonly lane: "f32" | "f64";
-      readonly args: readonly Vec[];
-    }
+  /** A host function on both float64 lanes. */
+  | { readonly kind: "host"; readonly name: ScalarFunction; readonly args: readonly Vec[] }
   /** `args[0]`, with the float32 lanes where the mask `args[1]` is set replaced by a host function of the rest. */
   | { readonly kind: "patch"; readonly name: ScalarFunction; readonly args: readonly Vec[] };
 
@@ -133,9 +128,9 @@ export class VecBuilder {
     return this.push({ kind: "scalar", op, lane, args });
   }
 
-  /** A host function on every lane. */
-  host(name: ScalarFunction, lane: "f32" | "f64", ...args: readonly Vec[]): Vec {
-    return this.push({ kind: "host", name, lane, args });
+  /** A host function on both float64 lanes. */
+  host(name: ScalarFunction, ...args: readonly Vec[]): Vec {
+    return this.push({ kind: "host", name, args });
   }
 
   /** `value`, except where `mask` is set: there a host function of the float32 lanes of `args`. */

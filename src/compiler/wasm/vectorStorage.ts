@@ -1,4 +1,5 @@
 import type { FunctionBody } from "./functionBody.js";
+import type { MemoryOp, VectorOp } from "./opcodes.js";
 
 /**
  * How four elements lie in memory; their registers always have 32-bit lanes. Words are as they are; halves and bytes
@@ -6,81 +7,69 @@ import type { FunctionBody } from "./functionBody.js";
  */
 export type VectorStorage = "word" | "half" | "signedHalf" | "byte" | "signedByte" | "flag";
 
+/** The instructions of a storage. */
+interface StorageCode {
+  /** Loads four elements, which `widen` extends to 32 bits. */
+  readonly load: MemoryOp;
+  readonly widen: readonly VectorOp[];
+  /** Loads one element: into all lanes if it is a word, else as an integer. */
+  readonly loadOne: MemoryOp;
+  /** Each halves the width of the elements; the other half of the vector is filled with zeros. */
+  readonly narrow: readonly VectorOp[];
+}
+
+const BYTE: StorageCode = {
+  load: "v128.load32_zero",
+  widen: ["i16x8.extend_low_i8x16_u", "i32x4.extend_low_i16x8_u"],
+  loadOne: "i32.load8_u",
+  narrow: ["i16x8.narrow_i32x4_u", "i8x16.narrow_i16x8_u"],
+};
+
+const STORAGE_CODE: { readonly [S in VectorStorage]: StorageCode } = {
+  word: { load: "v128.load", widen: [], loadOne: "v128.load32_splat", narrow: [] },
+  half: { load: "v128.load16x4_u", widen: [], loadOne: "i32.load16_u", narrow: ["i16x8.narrow_i32x4_u"] },
+  signedHalf: {
+    load: "v128.load16x4_s",
+    widen: [],
+    loadOne: "i32.load16_s",
+    narrow: ["i16x8.narrow_i32x4_s"],
+  },
+  byte: BYTE,
+  signedByte: {
+    load: "v128.load32_zero",
+    widen: ["i16x8.extend_low_i8x16_s", "i32x4.extend_low_i16x8_s"],
+    loadOne: "i32.load8_s",
+    narrow: ["i16x8.narrow_i32x4_s", "i8x16.narrow_i16x8_s"],
+  },
+  flag: BYTE,
+};
+
 /** Bytes an element of each storage takes. */
-export const STORAGE_BYTES: { readonly [S in VectorStorage]: number } = {
-  word: 4,
-  half: 2,
-  signedHalf: 2,
-  byte: 1,
-  signedByte: 1,
-  flag: 1,
+export const STORAGE_BYTES: { readonly [S in VectorStorage]: 1 | 2 | 4 } = {
+  ...{ word: 4, half: 2, signedHalf: 2, byte: 1, signedByte: 1, flag: 1 },
 };
 
 /** Loads four consecutive elements from the address on the stack. */
 export function emitVectorLoad(code: FunctionBody, storage: VectorStorage, offset = 0): void {
-  switch (storage) {
-    case "word":
-      code.memory("v128.load", offset);
-      return;
-    case "half":
-      code.memory("v128.load16x4_u", offset);
-      return;
-    case "signedHalf":
-      code.memory("v128.load16x4_s", offset);
-      return;
-    case "signedByte":
-      code.memory("v128.load32_zero", offset, 0);
-      code.vector("i16x8.extend_low_i8x16_s").vector("i32x4.extend_low_i16x8_s");
-      return;
-    case "byte":
-    case "flag":
-      code.memory("v128.load32_zero", offset, 0);
-      code.vector("i16x8.extend_low_i8x16_u").vector("i32x4.extend_low_i16x8_u");
-      if (storage === "flag") emitWidening(code, storage);
-      return;
-  }
+  const { load, widen } = STORAGE_CODE[storage];
+  code.memory(load, offset, STORAGE_BYTES[storage] === 1 ? 0 : undefined);
+  for (const op of widen) code.vector(op);
+  if (storage === "flag") toMask(code);
 }
 
-/** Makes lanes of the vector on the stack of elements that stand in the lowest bits of lanes that are clear else. */
+/** Extends the elements in the lowest bits of the lanes of the vector on the stack, whose other bits are clear. */
 export function emitWidening(code: FunctionBody, storage: VectorStorage): void {
-  switch (storage) {
-    case "word":
-    case "half":
-    case "byte":
-      return;
-    case "signedHalf":
-    case "signedByte": {
-      const unused = 32 - 8 * STORAGE_BYTES[storage];
-      code.i32(unused).vector("i32x4.shl").i32(unused).vector("i32x4.shr_s");
-      return;
-    }
-    case "flag":
-      code.v128([0, 0, 0, 0]).vector("i32x4.ne");
-      return;
-  }
+  if (storage === "flag") toMask(code);
+  if (storage !== "signedHalf" && storage !== "signedByte") return;
+  const unused = 32 - 8 * STORAGE_BYTES[storage];
+  code.i32(unused).vector("i32x4.shl").i32(unused).vector("i32x4.shr_s");
 }
 
 /** Loads one element from the address on the stack into every lane, for broadcasts and remainders. */
 export function emitSplatLoad(code: FunctionBody, storage: VectorStorage, offset = 0): void {
-  switch (storage) {
-    case "word":
-      code.memory("v128.load32_splat", offset);
-      return;
-    case "half":
-      code.memory("i32.load16_u", offset).vector("i32x4.splat");
-      return;
-    case "signedHalf":
-      code.memory("i32.load16_s", offset).vector("i32x4.splat");
-      return;
-    case "signedByte":
-      code.memory("i32.load8_s", offset).vector("i32x4.splat");
-      return;
-    case "byte":
-    case "flag":
-      code.memory("i32.load8_u", offset).vector("i32x4.splat");
-      emitWidening(code, storage);
-      return;
-  }
+  code.memory(STORAGE_CODE[storage].loadOne, offset);
+  if (STORAGE_BYTES[storage] < 4) code.vector("i32x4.splat");
+  if (storage === "flag") toMask(code);
 }
 
 /**
@@ -88,41 +77,25 @@ export function emitSplatLoad(code: FunctionBody, storage: VectorStorage, offset
  * and the vector. A mask becomes 0 or 1.
  */
 export function emitVectorStore(code: FunctionBody, storage: VectorStorage, offset = 0): void {
-  const zeros = () => code.v128([0, 0, 0, 0]);
-  switch (storage) {
-    case "word":
-      code.memory("v128.store", offset);
-      return;
-    case "half":
-      zeros().vector("i16x8.narrow_i32x4_u").laneMemory("v128.store64_lane", 0, offset);
-      return;
-    case "signedHalf":
-      zeros().vector("i16x8.narrow_i32x4_s").laneMemory("v128.store64_lane", 0, offset);
-      return;
-    case "signedByte":
-      zeros().vector("i16x8.narrow_i32x4_s");
-      zeros().vector("i8x16.narrow_i16x8_s").laneMemory("v128.store32_lane", 0, offset);
-      return;
-    case "byte":
-    case "flag":
-      if (storage === "flag") code.v128([1, 1, 1, 1]).vector("v128.and");
-      zeros().vector("i16x8.narrow_i32x4_u");
-      zeros().vector("i8x16.narrow_i16x8_u").laneMemory("v128.store32_lane", 0, offset);
-      return;
-  }
+  if (storage === "flag") toBit(code);
+  for (const op of STORAGE_CODE[storage].narrow) code.v128([0, 0, 0, 0]).vector(op);
+  const bytes = STORAGE_BYTES[storage];
+  if (bytes === 4) code.memory("v128.store", offset);
+  else code.laneMemory(bytes === 2 ? "v128.store64_lane" : "v128.store32_lane", 0, offset);
 }
 
 /** Stores lane 0 alone; the stack holds the address and the vector. */
 export function emitLaneStore(code: FunctionBody, storage: VectorStorage, offset = 0): void {
-  if (storage === "flag") code.v128([1, 1, 1, 1]).vector("v128.and");
-  switch (STORAGE_BYTES[storage]) {
-    case 4:
-      code.laneMemory("v128.store32_lane", 0, offset);
-      return;
-    case 2:
-      code.laneMemory("v128.store16_lane", 0, offset);
-      return;
-    default:
-      code.laneMemory("v128.store8_lane", 0, offset);
-  }
+  if (storage === "flag") toBit(code);
+  const bits = { 1: 8, 2: 16, 4: 32 } as const;
+  code.laneMemory(`v128.store${bits[STORAGE_BYTES[storage]]}_lane`, 0, offset);
+}
+
+function toMask(code: FunctionBody): void {
+  code.v128([0, 0, 0, 0]).vector("i32x4.ne");
+}
+
+/** Makes 0 or 1 of the mask on the stack. */
+export function toBit(code: FunctionBody): void {
+  code.v128([1, 1, 1, 1]).vector("v128.and");
 }
