@@ -4,7 +4,7 @@ import type { Atom, Eqn, Program, SourceLocation, Var } from "../../ir/program.j
 import { at, bytesOf, inversePermutation, sizeOf } from "../../ir/shape.js";
 import { type FusedProgram, fuse } from "../fuse/fuse.js";
 import type { KernelSpec } from "../kernel/spec.js";
-import { isView } from "../lowering.js";
+import { isView, type ViewOp } from "../lowering.js";
 import {
   applyView,
   type Buffer,
@@ -27,6 +27,12 @@ export interface DynamicUpdate {
   readonly block: View;
 }
 
+/** Whether a block is updated with this value. */
+function isUpdateWith({ ins }: Eqn<"dynamicUpdateSlice">, value: Var): boolean {
+  const update = at(ins, 1);
+  return update.kind === "var" && update.id === value.id;
+}
+
 /** The lowering of one program, or of one body inside it: where its values lie, and the steps so far. */
 export class LoweringFrame {
   readonly steps: PlannedStep[] = [];
@@ -45,7 +51,7 @@ export class LoweringFrame {
   /** Equations that are the only ones of their kernel. */
   private readonly alone: ReadonlySet<Eqn>;
   private readonly skipped = new Set<Eqn>();
-  /** Memory in which nothing lies that anybody will read. */
+  /** Memory whose contents are never read. */
   private readonly unset = new Set<Buffer>();
 
   constructor(
@@ -99,11 +105,16 @@ export class LoweringFrame {
     return this.positions.get(eqn) ?? 0;
   }
 
-  /** Lowers all units in order. */
+  /** Lowers all units in order: first every operand gets a place, so that lowering a unit only asks where it is. */
   run(): void {
     for (const unit of this.fused.units) {
-      if (unit.kind === "eqn") lowerEqn(this, unit.eqn);
-      else if (!unit.group.members.some((eqn) => this.skipped.has(eqn))) lowerGroup(this, unit.group);
+      if (unit.kind === "eqn") {
+        for (const atom of unit.eqn.ins) this.locate(atom);
+        lowerEqn(this, unit.eqn);
+      } else if (!unit.group.members.some((eqn) => this.skipped.has(eqn))) {
+        for (const value of unit.group.reads.values()) this.locate(value);
+        lowerGroup(this, unit.group);
+      }
     }
   }
 
@@ -129,20 +140,27 @@ export class LoweringFrame {
   }
 
   /**
-   * New memory for a result: its block of a concatenation that is the only one to read it, or of a buffer that is
-   * updated with it, so that it need not be moved there, else a buffer of its own.
+   * New memory for a result: its block of a concatenation that is the only one to read it, or of a buffer whose update
+   * with it has begun, so that it need not be moved there, else a buffer of its own.
    */
   target(value: Var): View {
     return this.blockOf(value) ?? this.updatedBlock(value) ?? this.temporary(value);
   }
 
-  /** The memory of a dynamic update's result, made when what it is updated with is computed. */
-  updated(eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
-    let update = this.updates.get(eqn);
-    if (!update) {
-      update = beginUpdate(this, eqn);
-      this.updates.set(eqn, update);
+  /** Begins the update with a value that is about to be computed, so that it can be computed in its place. */
+  beginUpdates(value: Var): void {
+    if (this.blockOf(value)) return;
+    for (const reader of this.readers.get(value.id) ?? []) {
+      if (this.updatedBlock(value)) return;
+      if (reader.op === "reshape") this.beginUpdates(at(reader.outs, 0));
+      if (reader.op === "dynamicUpdateSlice" && this.canBegin(reader, value)) this.update(reader);
     }
+  }
+
+  /** Begins a dynamic update, unless it has begun with the value that it is updated with. */
+  update(eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
+    const update = this.updates.get(eqn) ?? beginUpdate(this, eqn);
+    this.updates.set(eqn, update);
     return update;
   }
 
@@ -150,7 +168,7 @@ export class LoweringFrame {
     for (const reader of this.readers.get(value.id) ?? []) {
       let block: View | undefined;
       if (reader.op === "dynamicUpdateSlice") {
-        if (this.canBegin(reader, value)) block = this.updated(reader).block;
+        block = isUpdateWith(reader, value) ? this.updates.get(reader)?.block : undefined;
       } else if (reader.op === "reshape") {
         const wanted = this.updatedBlock(at(reader.outs, 0));
         block = wanted && reshapeView(wanted, value.type.shape);
@@ -165,9 +183,9 @@ export class LoweringFrame {
    * Whether an update can begin before what it is updated with is there: everything else is known, and nobody else
    * reads what is updated, which would keep the update from being made where that lies.
    */
-  private canBegin({ ins }: Eqn<"dynamicUpdateSlice">, update: Var): boolean {
-    const [whole, block, ...starts] = ins;
-    if (whole?.kind !== "var" || block?.kind !== "var" || block.id !== update.id) return false;
+  private canBegin(eqn: Eqn<"dynamicUpdateSlice">, update: Var): boolean {
+    const [whole, , ...starts] = eqn.ins;
+    if (whole?.kind !== "var" || !isUpdateWith(eqn, update)) return false;
     const isAlone = this.readers.get(whole.id)?.length === 1 && !this.outputIds.has(whole.id);
     return isAlone && [whole, ...starts].every((atom) => atom.kind === "literal" || this.views.has(atom.id));
   }
@@ -220,24 +238,47 @@ export class LoweringFrame {
     this.define(value, view);
   }
 
-  /** Where an atom lies; views that memory cannot show get a copy. */
+  /** Where an atom lies. */
   view(atom: Atom): View {
+    const view = this.find(atom);
+    if (view) return view;
+    throw new InternalError("[lower] a view that memory cannot show was read before its operand was copied");
+  }
+
+  /** Where an atom lies; undefined for a view that memory cannot show. */
+  private find(atom: Atom): View | undefined {
     if (atom.kind === "literal") return this.compilation.literal(atom);
     const known = this.views.get(atom.id);
     if (known) return known;
-    const eqn = this.fused.definitions.get(atom.id);
-    if (!eqn || !isView(eqn))
-      throw new InternalError(`[lower] a value of ${eqn?.op ?? "an input"} has no place`);
-    const source = this.view(at(eqn.ins, 0));
-    const view = applyView(eqn, source) ?? applyView(eqn, this.dense(at(eqn.ins, 0)));
-    if (!view) throw new InternalError(`[lower] ${eqn.op} of a dense value has no view`);
-    this.views.set(atom.id, view);
+    const eqn = this.viewOf(atom);
+    const source = this.find(at(eqn.ins, 0));
+    const view = source && applyView(eqn, source);
+    if (view) this.define(atom, view);
     return view;
   }
 
-  /** Where an atom lies, dense and row-major. */
+  private viewOf(value: Var): Eqn<ViewOp> {
+    const eqn = this.fused.definitions.get(value.id);
+    if (eqn && isView(eqn)) return eqn;
+    throw new InternalError(`[lower] a value of ${eqn?.op ?? "an input"} has no place`);
+  }
+
+  /** Gives an atom a place: what a view that memory cannot show looks at is copied. */
+  private locate(atom: Atom): View {
+    if (atom.kind === "literal") return this.compilation.literal(atom);
+    const found = this.find(atom);
+    if (found) return found;
+    const eqn = this.viewOf(atom);
+    const source = at(eqn.ins, 0);
+    const view = applyView(eqn, this.locate(source)) ?? applyView(eqn, this.dense(source));
+    if (!view) throw new InternalError(`[lower] ${eqn.op} of a dense value has no view`);
+    this.define(atom, view);
+    return view;
+  }
+
+  /** Where an atom lies, dense and row-major: a copy if need be. */
   dense(atom: Atom): View {
-    const view = this.view(atom);
+    const view = this.locate(atom);
     if (isDense(view)) return view;
     if (atom.kind === "literal") return view;
     const known = this.copies.get(atom.id);
@@ -257,11 +298,11 @@ export class LoweringFrame {
   copy(source: View, target: View, op: string, location?: SourceLocation): void {
     const elements = sizeOf(source.shape);
     if (elements === 0 || this.unset.has(source.buffer)) return;
-    const isThere =
+    const isInPlace =
       source.buffer === target.buffer &&
       source.offset === target.offset &&
       source.shape.every((n, d) => n === 1 || source.strides[d] === target.strides[d]);
-    if (isThere) return;
+    if (isInPlace) return;
     const bytes = elements * byteSize(source.dtype);
     const info = this.compilation.info([op], location, 0, 2 * bytes);
     if (isDense(source) && isDense(target)) {
@@ -312,7 +353,7 @@ export class LoweringFrame {
    * its elements are copied.
    */
   place(atom: Atom, target: View): void {
-    const view = this.view(atom);
+    const view = this.locate(atom);
     const { buffer } = view;
     const isOwn = buffer.kind.kind === "temporary" && !buffer.sharedWith && buffer.depth === this.depth;
     const isWhole = view.offset === 0 && isDense(view) && buffer.bytes === bytesOf(view);

@@ -12,8 +12,11 @@ import { range, type TensorType, tensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { compileProgram, lowerProgram } from "../compile.js";
 import { explainProgram } from "../explain.js";
+import { denseView } from "../plan/buffers.js";
+import { Compilation } from "../plan/compilation.js";
 import type { Step } from "../steps.js";
-import { detectFeatures } from "../wasm/features.js";
+import { BASELINE_FEATURES, detectFeatures } from "../wasm/features.js";
+import { LoweringFrame } from "./frame.js";
 
 enableRelaxedSimd();
 
@@ -357,4 +360,26 @@ describe("a product that is added to something", () => {
       "gemm 4×4×4 NN in1 · in0 + out0 → out0",
     ]);
   });
+});
+
+test("asking where a value lies adds no steps: what memory cannot show is copied with the unit that reads it", () => {
+  const program = simplify(
+    makeProgram((x: Tensor) => np.exp(np.matmul(np.reshape(np.transpose(x), [2, 6]), np.ones([6, 2]))))(
+      np.ones([4, 3]),
+    ),
+  );
+  const compilation = new Compilation(alone, BASELINE_FEATURES, 1);
+  const frame = new LoweringFrame(compilation, program, 0);
+  const [input] = program.inputs;
+  const flat = program.eqns.find(({ op }) => op === "reshape")?.outs[0];
+  if (!input || !flat) throw new Error("the program has no reshape");
+  const buffer = compilation.buffer(48, { kind: "input", index: 0 }, 0);
+  frame.define(input, denseView(buffer, input.type));
+  expect(() => frame.view(flat)).toThrow("memory cannot show");
+  expect(frame.steps).toEqual([]);
+  frame.run();
+  const numSteps = frame.steps.length;
+  expect(frame.steps[0]?.op).toBe("kernel");
+  expect(frame.view(flat).shape).toEqual([2, 6]);
+  expect(frame.steps).toHaveLength(numSteps);
 });

@@ -145,7 +145,10 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
     return { ...denseView(buffer, type), strides: whole.strides.slice(1) };
   };
   const xs = eqn.ins.slice(fixed).map((atom) => slice(frame.view(atom)));
-  const ysWhole = eqn.outs.slice(numCarry).map((out) => frame.target(out));
+  const ysWhole = eqn.outs.slice(numCarry).map((out) => {
+    frame.beginUpdates(out);
+    return frame.target(out);
+  });
   if (length > 0) {
     const ys = ysWhole.map(slice);
     const inner = frame.lowerBody(body, [...consts, ...carries.map((c) => c.current), ...xs]);

@@ -38,9 +38,8 @@ export function lowerDot(frame: LoweringFrame, eqn: Eqn<"dotGeneral">): void {
   const [x, y, out] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.outs, 0)];
   const sum = accumulation(frame, eqn, out);
   const target = sum?.target ?? resultView(frame, eqn, out);
-  const view = (atom: Atom): View => frame.view(atom);
-  let a = view(x);
-  let b = view(y);
+  let a = frame.view(x);
+  let b = frame.view(y);
   let plan = planGemm(contraction(eqn, a, b, target));
   if (!plan) {
     // Whichever operand lies badly is copied to the layout the product likes best.
@@ -102,6 +101,7 @@ function accumulation(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): A
   const { kind, bytes } = view.buffer;
   if (!isDense(view) || (kind.kind !== "dynamic" && bytes !== bytesOf(out.type))) return undefined;
   const result = at(reader.outs, 0);
+  frame.beginUpdates(result);
   const target = frame.target(result);
   const [x, y] = [at(eqn.ins, 0), at(eqn.ins, 1)];
   if (!planGemm(contraction(eqn, frame.view(x), frame.view(y), target))) return undefined;
@@ -130,6 +130,7 @@ function productType(dtype: DType): GemmStep["dtype"] {
 
 /** Where the result lies: transposed at once when the only one to read it is a transpose that allows it. */
 function resultView(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): View {
+  frame.beginUpdates(out);
   const wantedPlace = frame.target(out);
   if (planGemm(contraction(eqn, frame.view(at(eqn.ins, 0)), frame.view(at(eqn.ins, 1)), wantedPlace))) {
     const isBlock = !isDense(wantedPlace) || wantedPlace.buffer.bytes !== bytesOf(out.type);

@@ -112,7 +112,7 @@ export function beginUpdate(frame: LoweringFrame, eqn: Eqn<"dynamicUpdateSlice">
 }
 
 function dynamicUpdateSlice(frame: LoweringFrame, eqn: Eqn<"dynamicUpdateSlice">): void {
-  const { whole, block } = frame.updated(eqn);
+  const { whole, block } = frame.update(eqn);
   frame.copy(frame.view(at(eqn.ins, 1)), block, eqn.op, eqn.source);
   frame.define(at(eqn.outs, 0), whole);
 }

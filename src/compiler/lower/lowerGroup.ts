@@ -47,6 +47,7 @@ class GroupLowering {
   run(): void {
     const { frame, group } = this;
     const members = [...group.members].sort((a, b) => frame.positionOf(a) - frame.positionOf(b));
+    this.beginUpdates(members);
     for (const value of group.materialised) {
       if (frame.isUnset(value)) {
         frame.defineUnset(value);
@@ -74,6 +75,15 @@ class GroupLowering {
     const bytes = [...this.reads, ...this.writes].reduce((sum, i) => sum + footprint(at(this.args, i)), 0);
     const info = frame.compilation.info(names, members.at(-1)?.source, flops, bytes);
     frame.kernel(spec, this.args, [...this.reads], [...this.writes], info, this.aliases(spec));
+  }
+
+  /** Begins updates with what the kernel stores. */
+  private beginUpdates(members: readonly FusionMember[]): void {
+    const { materialised, late } = this.group;
+    const stored = members.flatMap(({ outs }) => outs.filter(({ id }) => this.frame.escaping.has(id)));
+    for (const value of [...materialised, ...stored]) {
+      if (!this.frame.isUnset(value) && !late.has(value.id)) this.frame.beginUpdates(value);
+    }
   }
 
   private member(eqn: FusionMember): void {
@@ -248,7 +258,7 @@ class GroupLowering {
           ({ access, index }) =>
             !index && access.arg === read && access.strides.join() === store.access.strides.join(),
         );
-        if (isSame && loads.length > 0 && isReadInTime(kernel.plan, read, store))
+        if (isSame && loads.length > 0 && isReadInTime(kernel.plan, read, store.access.arg))
           pairs.push([store.access.arg, read]);
       }
     }
@@ -267,30 +277,21 @@ class GroupLowering {
 
 type Plan = ReturnType<LoweringFrame["compilation"]["library"]["add"]>["plan"];
 
-/** Whether no later run through the row reads an argument after the store has overwritten it. */
-function isReadInTime(plan: Plan, arg: number, store: KernelStore): boolean {
-  const key = JSON.stringify(canonicalStore(plan, store));
-  const storedIn = plan.phases.findIndex((phase) =>
-    phase.inner.outputs.some((o) => o.kind === "store" && JSON.stringify(o.store.access) === key),
+/** Whether no later run through the row reads an argument after a store has overwritten it. */
+function isReadInTime({ phases, spec }: Plan, read: number, written: number): boolean {
+  const storedIn = phases.findIndex(({ inner }) =>
+    inner.outputs.some((output) => output.kind === "store" && output.store.access.arg === written),
   );
-  if (storedIn < 0) return plan.phases.length === 0;
+  if (storedIn < 0) return phases.length === 0;
   const readsArg = (node: number) => {
-    const found = at(plan.spec.nodes, node);
-    return found.kind === "load" && found.access.arg === arg;
+    const found = at(spec.nodes, node);
+    return found.kind === "load" && found.access.arg === read;
   };
-  const later = range(plan.phases.length).slice(storedIn + 1);
-  const isReadLater = later.some((p) =>
-    at(plan.phases, p).inner.inputs.some((input) => input.kind === "node" && readsArg(input.node)),
-  );
-  const isReadByRow = plan.phases.some((phase) => phase.row.inputs.some((i) => readsArg(i.node)));
+  const isReadLater = phases
+    .slice(storedIn + 1)
+    .some(({ inner }) => inner.inputs.some((input) => input.kind === "node" && readsArg(input.node)));
+  const isReadByRow = phases.some(({ row }) => row.inputs.some((input) => readsArg(input.node)));
   return !isReadLater && !isReadByRow;
-}
-
-function canonicalStore(plan: Plan, store: KernelStore): Access {
-  return at(
-    plan.spec.stores.filter((s) => s.access.arg === store.access.arg),
-    0,
-  ).access;
 }
 
 function opNode(eqn: Eqn<KernelOp>, args: readonly number[], dtype: DType, result: number): KernelNode {
