@@ -1,6 +1,7 @@
 import type { HostFunction } from "../ir/callbacks.js";
 import type { DType } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
+import type { ControlRole } from "../ir/ops.js";
 import type { TensorType } from "../ir/shape.js";
 
 /**
@@ -372,6 +373,8 @@ export interface StepInfo {
   readonly flops: number;
   /** Bytes read and written by one execution. */
   readonly bytes: number;
+  /** What a loop or a choice stands for. */
+  readonly role?: ControlRole;
 }
 
 /** What one run costs a device; loops are counted with their trip counts, `while` bodies once. */

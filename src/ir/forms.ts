@@ -26,6 +26,8 @@ import { formatType, type TensorType } from "./shape.js";
 export interface Form<T> {
   print(value: T): string;
   parse(scanner: Scanner): T;
+  /** Set for the last parameter of an op if it may be missing, in which case it is not printed. */
+  readonly isOptional?: true;
 }
 
 type ProgramNames<K extends OpName> = {
@@ -235,10 +237,14 @@ function field(scanner: Scanner, name: string): void {
   if (!scanner.eat(`${name}:`)) scanner.fail(`the parameter "${name}:"`);
 }
 
-type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]: Form<Values<K>[P]> };
+type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]-?: Form<NonNullable<Values<K>[P]>> };
 
-/** A trailing parameter that is printed only when true. */
-const onlyTrue: Form<true | undefined> = {
+/** What a loop or a choice stands for, if it is said. */
+const role: Form<string> = { ...text, isOptional: true };
+
+/** A last parameter that is true or missing. */
+const onlyTrue: Form<true> = {
+  isOptional: true,
   print: () => "true",
   parse: (scanner) => scanner.eat("true") || scanner.fail("true"),
 };
@@ -252,13 +258,13 @@ function fields<K extends OpName>(
   return {
     print(params) {
       const values = new Map<string, unknown>(Object.entries(params));
-      const given = entries.filter(([name, form]) => form !== onlyTrue || values.get(name));
+      const given = entries.filter(([name, form]) => !form.isOptional || values.get(name));
       return given.map(([name, form]) => `${name}: ${form.print(values.get(name))}`);
     },
     parse(scanner) {
       const values = entries.flatMap(([name, form], i) => {
-        if (form === onlyTrue && !scanner.eat(",")) return [];
-        if (form !== onlyTrue && i > 0) scanner.expect(",");
+        if (form.isOptional && (i === 0 ? !scanner.sees(name) : !scanner.sees(","))) return [];
+        if (i > 0) scanner.expect(",");
         field(scanner, name);
         return [[name, form.parse(scanner)]];
       });
@@ -406,9 +412,9 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
     },
     {},
   ),
-  scan: fields({ length: count, reverse: flag, numConsts: count, numCarry: count }, { body: "one" }),
+  scan: fields({ length: count, reverse: flag, numConsts: count, numCarry: count, role }, { body: "one" }),
   while: fields({ numConditionConsts: count, numBodyConsts: count }, { condition: "one", body: "one" }),
-  cond: fields({}, { branches: "list" }),
+  cond: fields({ role }, { branches: "list" }),
   remat: fields({ policy }, { body: "one" }),
   customVjp: fields(
     { numCaptures: count, numResiduals: count },

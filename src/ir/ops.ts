@@ -232,6 +232,7 @@ export interface OpParams {
     readonly reverse: boolean;
     readonly numConsts: number;
     readonly numCarry: number;
+    readonly role?: ControlRole;
   };
   /** `(…conditionConsts, …bodyConsts, …carry) → (…carry)` while `condition(…conditionConsts, …carry)`. */
   while: {
@@ -241,7 +242,7 @@ export interface OpParams {
     readonly numBodyConsts: number;
   };
   /** `(int32 index, …operands)`: the branch with that index (clamped) applied to the operands. */
-  cond: { readonly branches: readonly Program[] };
+  cond: { readonly branches: readonly Program[]; readonly role?: ControlRole };
   /** The body; differentiation keeps only what the policy names and recomputes the rest. */
   remat: { readonly body: Program; readonly policy: RematPolicy };
   /**
@@ -291,6 +292,12 @@ export interface OpParams {
   };
   shardingConstraint: { readonly mesh: MeshShape; readonly spec: readonly DimConstraint[] };
 }
+
+/**
+ * What a loop or a choice stands for, such as the slots of a pipeline schedule. It changes nothing that is computed, and
+ * reaches the compiled steps, so that those who read them need not guess.
+ */
+export type ControlRole = string;
 
 /** The name of an op. */
 export type OpName = keyof OpParams;

@@ -6,7 +6,9 @@ import { programCases } from "../../test/conformance/engine/programCases.js";
 import { buildProgram } from "../../test/support/interpreting.js";
 import { caseProgram, type OpCase, opCases } from "../../test/support/opCases.js";
 import { around, bodyFunction, randomBody, randomLayers, shape } from "../../test/support/randomFunctions.js";
-import { grad, makeProgram, np, ShardwiseError, simplify } from "../index.js";
+import { grad, makeProgram, np, ShardwiseError, simplify, type Tensor } from "../index.js";
+import { switchWithRole } from "../transforms/control/cond.js";
+import { scanWithRole } from "../transforms/control/scan.js";
 import { findDifference } from "./compare.js";
 import { dtypes, type RealDType } from "./dtype.js";
 import { ParseError } from "./errors.js";
@@ -43,6 +45,23 @@ describe("a printed program is read back as it is", () => {
     const out = newVar(type);
     const eqns = [makeEqn("broadcastInDim", [zero], [out], { shape, dims: [], unset: true })];
     expect(roundTrip({ inputs: [], eqns, outputs: [out] })).toContain("{shape: [2], dims: [], unset: true}");
+  });
+
+  test("with loops and choices that have a role", () => {
+    const program = makeProgram((x: Tensor) =>
+      scanWithRole(
+        "slots",
+        (sum: Tensor, y: Tensor) => [
+          switchWithRole("action", y.gt(0), [(z: Tensor) => z, (z: Tensor) => z.mul(2)], sum.add(y)),
+          null,
+        ],
+        np.sum(x),
+        x,
+      ),
+    )(np.ones([4]));
+    const text = roundTrip(program);
+    expect(text).toContain('numCarry: 1, role: "slots"}');
+    expect(text).toContain('{role: "action"}');
   });
 
   test.each(programCases.map((one) => [one.name, one.program] as const))("as in %s", (_, program) => {

@@ -117,7 +117,7 @@ const changeBodies: { readonly [K in ProgramOp]: (params: OpParams[K], change: C
     condition: change(p.condition, "condition"),
     body: change(p.body, "body"),
   }),
-  cond: ({ branches }, change) => ({ branches: branches.map((p, i) => change(p, `branch ${i}`)) }),
+  cond: (p, change) => ({ ...p, branches: p.branches.map((b, i) => change(b, `branch ${i}`)) }),
   remat: (p, change) => ({ ...p, body: change(p.body, "body") }),
   customVjp: (p, change) => ({
     ...p,

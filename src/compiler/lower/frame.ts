@@ -112,8 +112,11 @@ export class LoweringFrame {
         for (const atom of unit.eqn.ins) this.locate(atom);
         lowerEqn(this, unit.eqn);
       } else if (!unit.group.members.some((eqn) => this.skipped.has(eqn))) {
-        for (const value of unit.group.reads.values()) this.locate(value);
-        lowerGroup(this, unit.group);
+        const { group } = unit;
+        // Some reads are views of what the group computes itself, and stay in registers.
+        const outside = [...group.reads.values()].filter((value) => !group.maps.has(this.base(value).id));
+        for (const value of outside) this.locate(value);
+        lowerGroup(this, group);
       }
     }
   }

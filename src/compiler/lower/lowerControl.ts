@@ -159,7 +159,7 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
       inner.place(at(body.outputs, numCarry + i), target);
     });
     carries = updateInPlace(carries, inner.steps);
-    const info = compilation.info(["scan"], eqn.source, 0, 0);
+    const info = compilation.info(["scan"], eqn.source, 0, 0, eqn.params.role);
     const step: PlannedLoop = {
       op: "loop",
       count: length,
@@ -237,7 +237,7 @@ export function lowerCond(frame: LoweringFrame, eqn: Eqn<"cond">): void {
     const isWhole = operand && operand.offset === 0 && isDense(operand);
     return isWhole ? [{ result: buffer, operand: operand.buffer }] : [];
   });
-  const info = frame.compilation.info(["cond"], eqn.source, 0, 0);
+  const info = frame.compilation.info(["cond"], eqn.source, 0, 0, eqn.params.role);
   frame.steps.push({ op: "cond", index: refOf(index), branches, handedOn, info });
   eqn.outs.forEach((out, i) => {
     frame.define(out, at(results, i));

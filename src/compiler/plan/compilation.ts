@@ -1,5 +1,6 @@
 import { byteSize, encode } from "../../ir/dtype.js";
 import type { MeshShape } from "../../ir/mesh.js";
+import type { ControlRole } from "../../ir/ops.js";
 import type { Literal, SourceLocation } from "../../ir/program.js";
 import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
@@ -75,8 +76,14 @@ export class Compilation {
   }
 
   /** Notes what a step does; gives the index of the note. */
-  info(ops: readonly string[], source: SourceLocation | undefined, flops: number, bytes: number): number {
-    this.infos.push({ ops, source, flops, bytes });
+  info(
+    ops: readonly string[],
+    source: SourceLocation | undefined,
+    flops: number,
+    bytes: number,
+    role?: ControlRole,
+  ): number {
+    this.infos.push({ ops, source, flops, bytes, ...(role !== undefined && { role }) });
     return this.infos.length - 1;
   }
 }

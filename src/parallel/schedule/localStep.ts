@@ -8,8 +8,8 @@ import { ppermuteUnset } from "../../spmd/mesh/collectives.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { cond, switchCase } from "../../transforms/control/cond.js";
-import { scan } from "../../transforms/control/scan.js";
+import { cond, switchWithRole } from "../../transforms/control/cond.js";
+import { scanWithRole } from "../../transforms/control/scan.js";
 import { type Given, type Kept, type Lifetime, mapLifetimes, PartPrograms } from "./parts.js";
 import type { PipelineSchedule } from "./schedule.js";
 import {
@@ -22,6 +22,7 @@ import {
   neighbours,
   type Pair,
   type PartName,
+  roles,
   type SlotCell,
   type SlotTable,
 } from "./slots.js";
@@ -111,6 +112,8 @@ const addTo = (sums: readonly Tensor[], values: readonly Tensor[]) =>
 const same = (rows: readonly Tensor[]) => rows;
 const onlyIf = (condition: Tensor, change: typeof same, rows: readonly Tensor[]) =>
   cond(condition, change, same, rows);
+const storeMessage = (from: Direction, comes: Tensor, store: typeof same, rows: readonly Tensor[]) =>
+  switchWithRole(roles.message(from), comes, [same, store], rows);
 
 /** The stages of a link between which messages come from a direction. */
 function pairsFrom(way: (typeof neighbours)[number], { left, right, exchanges }: Link): Pair[] {
@@ -182,11 +185,12 @@ class StageRunner {
     const form = at(at(table.slots, 0), 0);
     const exchanges = table.links.map(({ bySlot }) => np.array(bySlot, "int32"));
     const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
-    const [end] = scan(
+    const [end] = scanWithRole(
+      roles.slots,
       (state: State, [slot, exchange]: readonly [Tensor, readonly Tensor[]]): [State, null] => {
         const numbers = lax.dynamicIndexInDim(slot, this.stage, 0, false);
         const cell = mapCell(form, (_, i) => lax.indexInDim(numbers, i, 0, false));
-        const after = switchCase(cell.branch, branches, state, cell);
+        const after = switchWithRole(roles.action, cell.branch, branches, state, cell);
         return [{ ...after, arrived: this.exchange(exchange, state, after, cell) }, null];
       },
       this.start(),
@@ -235,14 +239,15 @@ class StageRunner {
     const comes = (way: Direction) => np.greaterEqual(cell[way], 0);
     const hasSelf = table.slots.some((row) => row.some(({ fromSelf }) => fromSelf >= 0));
     const kept = hasSelf
-      ? onlyIf(comes("fromSelf"), store(after.outbox, cell.fromSelf), after.arrived)
+      ? storeMessage("fromSelf", comes("fromSelf"), store(after.outbox, cell.fromSelf), after.arrived)
       : after.arrived;
     if (overlapSends) {
       // Results of the slot before travel while this slot is computed.
       return neighbours.reduce((arrived, way) => {
         const pairs = table.links.flatMap((link) => pairsFrom(way, link));
         if (pairs.length === 0) return arrived;
-        return onlyIf(comes(way), store(lax.ppermute(before.outbox, axisName, pairs), cell[way]), arrived);
+        const message = lax.ppermute(before.outbox, axisName, pairs);
+        return storeMessage(way, comes(way), store(message, cell[way]), arrived);
       }, kept);
     }
     return table.links.reduce((arrived, link, i) => {
@@ -252,7 +257,12 @@ class StageRunner {
         const row = np.where(np.equal(this.stage, link.right), cell.fromLeft, cell.fromRight);
         return onlyIf(reads, store(message, row), rows);
       };
-      return switchCase(at(exchanges, i), [same, ...link.exchanges.map(handOver)], arrived);
+      return switchWithRole(
+        roles.link(i),
+        at(exchanges, i),
+        [same, ...link.exchanges.map(handOver)],
+        arrived,
+      );
     }, kept);
   }
 

@@ -78,6 +78,17 @@ export interface SlotTable {
   readonly links: readonly Link[];
 }
 
+/** The roles of the loop over slots and of the choices in it, by which they are found among compiled steps. */
+export const roles = {
+  slots: "pipeline slots",
+  /** The choice of the action: branch 0 does nothing, the others are those of the table. */
+  action: "pipeline action",
+  /** The choice whether a message from this direction is stored. */
+  message: (from: Direction) => `pipeline message ${from}`,
+  /** The choice of the exchange of a link: branch 0 exchanges nothing, the others are those of the table. */
+  link: (index: number) => `pipeline link ${index}`,
+} as const;
+
 /** From the slot in which a value is written to the slot in which it is last read. */
 interface Span {
   readonly stage: number;

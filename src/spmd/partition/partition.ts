@@ -485,7 +485,7 @@ class Partitioner {
     const outSpecs = eqn.outs.map((out) => this.shardings.get(out));
     const branches = eqn.params.branches.map((branch) => this.program(branch, inSpecs, outSpecs).program);
     const blocks = ins.map(({ block }) => block);
-    return bind("cond", blocks, { branches }).map((block, i) => ({
+    return bind("cond", blocks, { ...eqn.params, branches }).map((block, i) => ({
       kind: "blocks",
       block,
       spec: at(outSpecs, i),

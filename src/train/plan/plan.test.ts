@@ -9,7 +9,7 @@ import { hostEngine } from "../../engines/default.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";
-import { slotTable } from "../../parallel/schedule/slots.js";
+import { roles, slotTable } from "../../parallel/schedule/slots.js";
 import { memoryNeed, totalBytes } from "../config/memoryNeed.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { type Calibration, calibratedPrices, readCalibration, writeCalibration } from "./calibration.js";
@@ -183,9 +183,14 @@ describe("the time of a program", () => {
       op: "cond",
       index: place,
       branches: [[], ...branches.map(({ kind }) => [product(lengths[kind])])],
-      info: 0,
+      info: 2,
     };
-    const program = programOf([loop(slots.length, [choice, product(1)])]);
+    const pipeline = (count: number) => {
+      const program = programOf([{ ...loop(count, [choice, product(1)]), info: 1 }]);
+      const role = (name: string) => ({ ops: [], flops: 0, bytes: 0, role: name });
+      return { ...program, infos: [...program.infos, role(roles.slots), role(roles.action)] };
+    };
+    const program = pipeline(slots.length);
     const { seconds, parts } = stepTime(program, inRows, { numDevices: 2, schedule });
     // 4 microbatches and one more for the other stage, three actions each; and what all do in every slot.
     expect(seconds).toBe(3 * (4 + 1) * 2 + slots.length);
@@ -193,6 +198,11 @@ describe("the time of a program", () => {
     // On one core stages take turns, and nobody waits but for whom the slot has nothing.
     const crowded = stepTime(program, { ...inRows, numCores: 1 }, { numDevices: 2, schedule });
     expect(crowded.seconds).toBe(2 * 3 * 4 * 2 + 2 * slots.length);
+    // What does not follow the schedule is refused, not priced as something else.
+    const price = (other: CompiledProgram) => () => stepTime(other, inRows, { numDevices: 2, schedule });
+    expect(price(pipeline(slots.length + 1))).toThrow(`a loop over ${slots.length + 1} slots`);
+    expect(price(programOf([loop(slots.length, [choice, product(1)])]))).toThrow("no loop over the slots");
+    expect(() => stepTime(program, inRows, { numDevices: 2 })).toThrow("needs its schedule");
   });
 
   test("counts of communication only what computation leaves over", () => {

@@ -1,10 +1,11 @@
 /** Predicts the time of a compiled training step on a machine, and where it goes, from the prices of its step list. */
 import type { CompiledProgram, CondStep, LoopStep, Step } from "../../compiler/steps.js";
+import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
-import { type Branch, slotTable } from "../../parallel/schedule/slots.js";
+import { type Branch, roles, type SlotTable, slotTable } from "../../parallel/schedule/slots.js";
 import { type PartName, type Prices, partOfStep } from "./prices.js";
 
 /** Where the time of a step goes, in seconds. */
@@ -69,6 +70,11 @@ class Ledger {
 export function stepTime(program: CompiledProgram, prices: Prices, setting: ProgramSetting): StepTime {
   const walk = new Walk(program, prices, setting);
   const ledger = walk.list(program.steps);
+  if (setting.schedule && !walk.hasSlots) {
+    throw new InternalError(
+      "[plan] a step that follows a schedule has no loop over the slots of the schedule",
+    );
+  }
   ledger.overhead += prices.call;
   return {
     seconds: ledger.seconds,
@@ -82,6 +88,8 @@ export function stepTime(program: CompiledProgram, prices: Prices, setting: Prog
 }
 
 class Walk {
+  /** Whether it came to a loop over the slots of a schedule. */
+  hasSlots = false;
   /** How many devices share a core. */
   private readonly turns: number;
 
@@ -105,9 +113,7 @@ class Walk {
   private add(ledger: Ledger, step: Step, underway: Map<number, number>, turns: number): void {
     switch (step.op) {
       case "loop": {
-        const { schedule } = this.setting;
-        const choice = schedule && actionChoice(step, schedule);
-        if (choice) this.addPipeline(ledger, step, choice, schedule);
+        if (this.roleOf(step) === roles.slots) this.addPipeline(ledger, step);
         else ledger.add(this.list(step.body, turns), step.count);
         return;
       }
@@ -141,14 +147,36 @@ class Walk {
     }
   }
 
+  private roleOf({ info }: LoopStep | CondStep): string | undefined {
+    return at(this.program.infos, info).role;
+  }
+
   /** A loop over slots: the work of all stages in every slot, and the longest of the stages' actions. */
-  private addPipeline(ledger: Ledger, loop: LoopStep, choice: CondStep, schedule: PipelineSchedule): void {
-    const messages = messageBranches(loop, choice, schedule);
-    const around = loop.body.filter(
-      (step) => step !== choice && !messages.some((one) => one.choice === step),
+  private addPipeline(ledger: Ledger, loop: LoopStep): void {
+    this.hasSlots = true;
+    const { schedule } = this.setting;
+    if (!schedule) throw new InternalError("[plan] the time of a loop over slots needs its schedule");
+    const table = slotTable(schedule, false);
+    const choices = new Map(
+      loop.body.flatMap((step) => (step.op === "cond" ? [[this.roleOf(step), step] as const] : [])),
     );
-    ledger.add(this.list(around), loop.count);
-    for (const one of messages) ledger.add(this.list(at(one.choice.branches, one.branch)), one.count);
+    const choice = choices.get(roles.action);
+    if (loop.count !== table.slots.length || choice?.branches.length !== table.branches.length + 1) {
+      throw new InternalError(
+        `[plan] a loop over ${loop.count} slots with ${choice?.branches.length ?? 0} actions does not follow the schedule, which has ${table.slots.length} slots and ${table.branches.length + 1} actions: was it made for other messages or another schedule?`,
+      );
+    }
+    const messages = messageCounts(table).flatMap(({ role, counts }) => {
+      const found = choices.get(role);
+      return found ? [{ found, counts }] : [];
+    });
+    const apart = new Set<Step>([choice, ...messages.map(({ found }) => found)]);
+    ledger.add(this.list(loop.body.filter((step) => !apart.has(step))), loop.count);
+    for (const { found, counts } of messages) {
+      found.branches.forEach((branch, i) => {
+        ledger.add(this.list(branch), at(counts, i) / schedule.stages.length);
+      });
+    }
     const branches = choice.branches.map((branch) => this.list(branch, 1));
     const number = branchNumber(schedule);
     const times = (action: PipelineAction, stage: number) => at(branches, number(action, stage)).seconds;
@@ -166,44 +194,17 @@ class Walk {
   }
 }
 
-/** The `cond` step that selects the action in a loop over the slots of a schedule. */
-function actionChoice(loop: LoopStep, schedule: PipelineSchedule): CondStep | undefined {
-  const { branches, slots } = slotTable(schedule, false);
-  if (loop.count !== slots.length) return undefined;
-  return loop.body.find(
-    (step): step is CondStep => step.op === "cond" && step.branches.length === branches.length + 1,
-  );
-}
-
-/** A branch of a `cond` step after that of the action, in which a message is stored, and how often a stage takes it. */
-interface MessageBranch {
-  readonly choice: CondStep;
-  readonly branch: number;
-  /** On average. */
-  readonly count: number;
-}
-
-/** The message branches of a loop over slots: first those within stages, then those of each link. */
-function messageBranches(
-  { body }: LoopStep,
-  action: CondStep,
-  schedule: PipelineSchedule,
-): readonly MessageBranch[] {
-  const { links, slots } = slotTable(schedule, false);
-  const numStages = schedule.stages.length;
-  const toThemselves = slots.flat().filter(({ fromSelf }) => fromSelf >= 0).length;
-  const counts = [
-    ...(toThemselves > 0 ? [[0, toThemselves]] : []),
-    ...links.map(({ exchanges, bySlot }) =>
+/** How often all stages together take each branch of the choices that pass messages on. */
+function messageCounts({ links, slots }: SlotTable): { readonly role: string; readonly counts: number[] }[] {
+  const numStored = slots.flat().filter(({ fromSelf }) => fromSelf >= 0).length;
+  return [
+    { role: roles.message("fromSelf"), counts: [0, numStored] },
+    ...links.map(({ exchanges, bySlot }, i) => ({
+      role: roles.link(i),
       // Both ends of a link are busy with an exchange.
-      [0, ...exchanges.map((_, i) => 2 * bySlot.filter((exchange) => exchange === i + 1).length)],
-    ),
+      counts: [0, ...exchanges.map((_, e) => 2 * bySlot.filter((exchange) => exchange === e + 1).length)],
+    })),
   ];
-  const choices = body.slice(body.indexOf(action) + 1).filter((step): step is CondStep => step.op === "cond");
-  if (choices.length !== counts.length) return [];
-  return choices.flatMap((choice, i) =>
-    at(counts, i).map((count, branch) => ({ choice, branch, count: count / numStages })),
-  );
 }
 
 /** The branch index of a stage's action. */

@@ -2,6 +2,7 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { isComplex } from "../../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
+import type { ControlRole } from "../../ir/ops.js";
 import { at, formatType, sameType } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
@@ -51,6 +52,16 @@ export function switchCase<A extends readonly unknown[], R>(
   return choose(ops.convert(index, "int32"), branches, operands, "switchCase");
 }
 
+/** {@link switchCase} by a tensor, with a role for those who read the compiled steps. */
+export function switchWithRole<A extends readonly unknown[], R>(
+  role: ControlRole,
+  index: Tensor,
+  branches: readonly ((...operands: A) => R)[],
+  ...operands: A
+): R {
+  return choose(ops.convert(index, "int32"), branches, operands, "switchCase", role);
+}
+
 function checkScalar(value: Tensor, caller: string, what: string): void {
   if (!(value instanceof Tensor) || value.ndim !== 0) {
     throw new ShapeError(
@@ -65,6 +76,7 @@ function choose<A extends readonly unknown[], R>(
   branches: readonly ((...operands: A) => R)[],
   operands: A,
   caller: string,
+  role?: ControlRole,
 ): R {
   const flat = flattenArgs(operands, caller);
   // Devices that choose different branches compute different results from shared operands.
@@ -88,7 +100,10 @@ function choose<A extends readonly unknown[], R>(
   const outAxes = first.program.outputs.map((_, i) =>
     joinAxes([split, ...marked.map(({ outputs }) => varyingAxes(at(outputs, i).type))]),
   );
-  const params = { branches: marked.map((program) => markOutputs(program, outAxes)) };
+  const params = {
+    branches: marked.map((program) => markOutputs(program, outAxes)),
+    ...(role !== undefined && { role }),
+  };
   const results = bind("cond", [index, ...captures, ...flat.tensors], params, target);
   return tree.unflatten<R>(first.outStructure, results);
 }

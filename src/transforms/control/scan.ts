@@ -1,5 +1,6 @@
 import { need } from "../../ir/arguments.js";
 import { ShapeError, TreeError, ValueError } from "../../ir/errors.js";
+import type { ControlRole } from "../../ir/ops.js";
 import { checkOptions } from "../../ir/options.js";
 import { at, formatType, normalizeDim, range, sameType, type TensorType, withShape } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
@@ -52,7 +53,26 @@ export function scan<C, X, Y>(
 ): [C, Y] {
   need("function", fn, "fn", "scan");
   checkOptions<ScanOptions>(options, { length: true, reverse: true, unroll: true }, "scan");
-  const { length, reverse = false, unroll = 1 } = options;
+  return traceScan(fn, init, xs, options);
+}
+
+/** {@link scan} with a role for those who read the compiled steps. */
+export function scanWithRole<C, X, Y>(
+  role: ControlRole,
+  fn: (carry: C, x: X) => readonly [C, Y],
+  init: C,
+  xs: X,
+): [C, Y] {
+  return traceScan(fn, init, xs, {}, role);
+}
+
+function traceScan<C, X, Y>(
+  fn: (carry: C, x: X) => readonly [C, Y],
+  init: C,
+  xs: X,
+  { length, reverse = false, unroll = 1 }: ScanOptions,
+  role?: ControlRole,
+): [C, Y] {
   const carry = flattenArgs(init, "scan");
   const scanned = flattenArgs(xs, "scan");
   const steps = scanLength(scanned, length);
@@ -87,6 +107,7 @@ export function scan<C, X, Y>(
     reverse,
     numConsts: traced.captures.length,
     numCarry,
+    ...(role !== undefined && { role }),
   };
   const operands = [...traced.captures, ...first, ...scanned.tensors];
   const results = bind("scan", operands, params, traced.target);
