@@ -214,6 +214,26 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(stream).toMatch(/event: end\ndata: "The run has finished\."\n\n$/);
   });
 
+  test("compares runs on a page, and refuses folders that are none", async () => {
+    const runs = ["first", "second"].map((name) => join(folder.path, name));
+    const page = join(folder.path, "both.html");
+    const [first = "", second = ""] = runs;
+    expect((await shardwise("train", file, "--out", first, "--sample", "0")).code).toBe(0);
+    const other = ["--out", second, "--sample", "0", "--seed", "7"];
+    expect((await shardwise("train", file, ...other)).code).toBe(0);
+    const [compared, one, none] = await said(
+      ["compare", ...runs, "--write", page],
+      ["compare", first],
+      ["compare", first, join(first, "checkpoints")],
+    );
+    expect(compared?.code).toBe(0);
+    expect(compared?.out).toMatch(/\nseed +0 +7\n\nthe curves are in .*both\.html\n$/);
+    expect(readFileSync(page, "utf8")).toContain("Loss by tokens");
+    expect([one?.code, none?.code]).toEqual([2, 2]);
+    expect(one?.err).toContain("compare needs the folders of two runs or more");
+    expect(none?.err).toContain("is not a run");
+  });
+
   test("checks the options of the page", async () => {
     const all = await said(
       ["train", file, "--watch-port", "8080"],

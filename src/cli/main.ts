@@ -8,6 +8,7 @@ import { systemCode } from "../train/files/fileError.js";
 import { UsageError } from "./arguments.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
 import { blame } from "./commands/blame.js";
+import { compare } from "./commands/compare.js";
 import { evaluate } from "./commands/evaluate.js";
 import { generate } from "./commands/generate.js";
 import { inspect } from "./commands/inspect.js";
@@ -19,7 +20,7 @@ import { argumentsOf } from "./runArguments.js";
 import { respectNohup } from "./signals.js";
 
 /** All commands, in the order of the help text. */
-export const commands: readonly Command[] = [train, generate, evaluate, inspect, plan, trace, blame];
+export const commands: readonly Command[] = [train, generate, evaluate, inspect, compare, plan, trace, blame];
 
 function commandNamed(name: string): Command {
   const found = commands.find((command) => command.name === name);

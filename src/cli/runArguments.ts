@@ -65,6 +65,14 @@ export function integerOption(args: Arguments, name: string, fallback: number, l
   throw new UsageError(`--${name} is "${value}": use an integer; the nearest is ${Math.round(value)}`);
 }
 
+/** The first of `name.ending`, `name-2.ending` … that does not exist. */
+export function freeName(name: string, ending: string): string {
+  for (let i = 1; ; i++) {
+    const file = `${name}${i === 1 ? "" : `-${i}`}${ending}`;
+    if (!existsSync(file)) return file;
+  }
+}
+
 /** Reads a configuration file. */
 export function readConfigFile(path: string): unknown {
   let text: string;

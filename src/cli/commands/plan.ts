@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { bytesAccepted } from "../../engines/settings.js";
 import { availableMemory } from "../../engines/system/machineMemory.js";
@@ -18,7 +18,7 @@ import type { Prices } from "../../train/plan/prices.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import { machineOptions, parsedOption, pricesOf, textOption } from "../machineArguments.js";
-import { configOf, integerOption, mergeConfigs, readConfigFile } from "../runArguments.js";
+import { configOf, freeName, integerOption, mergeConfigs, readConfigFile } from "../runArguments.js";
 
 /** Chooses how a model is spread over devices. */
 export const plan: Command = {
@@ -94,13 +94,6 @@ function atPath(path: string, value: unknown): unknown {
     .split(".")
     .reverse()
     .reduce((inner: unknown, name) => ({ [name]: inner }), value);
-}
-
-function freeName(name: string, ending: string): string {
-  for (let i = 1; ; i++) {
-    const file = `${name}${i === 1 ? "" : `-${i}`}${ending}`;
-    if (!existsSync(file)) return file;
-  }
 }
 
 async function runCalibration(file: string): Promise<void> {

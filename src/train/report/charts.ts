@@ -43,11 +43,16 @@ export function short(value: number): string {
   return String(Number(value.toPrecision(3)));
 }
 
+/** The labels of a line chart's axes. */
+export interface LineLabels {
+  readonly x: string;
+  readonly y: string;
+  /** The unit of x, such as `s`; without one it is an integer. */
+  readonly unit?: string;
+}
+
 /** Lines over a common x, with axes, a legend, and a table of the numbers. */
-export function lineChart(
-  series: readonly Series[],
-  labels: { readonly x: string; readonly y: string },
-): string {
+export function lineChart(series: readonly Series[], labels: LineLabels): string {
   const recorded = series.filter(({ points }) => points.some(isFinitePoint));
   const drawn = recorded.map((line) => ({ ...line, points: thinOut(line.points) }));
   const points = drawn.flatMap((s) => s.points).filter(isFinitePoint);
@@ -68,7 +73,7 @@ export function lineChart(
       `<text x="-8" y="${at}" dy="4" text-anchor="end">${short(y)}</text>`
     );
   });
-  const content = `${grid.join("")}${xLabels(x0, x1, scale.x, "")}${drawn.map((line) => drawLine(line, scale)).join("")}`;
+  const content = `${grid.join("")}${xLabels(x0, x1, scale.x, labels.unit ? ` ${labels.unit}` : "")}${drawn.map((line) => drawLine(line, scale)).join("")}`;
   const names = drawn.map(({ name, colour }) => [colour, name] as const);
   return (
     `<p class="unit">${escapeHtml(`${labels.y} by ${labels.x}`)}</p>${drawn.length > 1 ? legend(names) : ""}` +

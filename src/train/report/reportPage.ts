@@ -142,7 +142,8 @@ export function pageHtml(title: string, sections: readonly PageSection[], head =
 `;
 }
 
-function section(title: string, note: string, body: string): string {
+/** A part of a page with a heading. */
+export function section(title: string, note: string, body: string): string {
   return `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
 }
 
