@@ -259,6 +259,12 @@ export const libraries: readonly Library[] = [
       warmup_cosine_decay_schedule: "optim.warmupCosine",
       warmup_exponential_decay_schedule: "optim.warmupExponential",
     },
-    leftOut: {},
+    leftOut: {
+      ...becauseOf(
+        "a helper of optax's own transformations: tensors and trees have functions for it",
+        "bias_correction flatten init_empty_state safe_increment safe_int32_increment safe_norm safe_root_mean_squares tree_map_params update_infinity_moment update_moment update_moment_per_elem_norm with_extra_args_support",
+      ),
+      ...becauseOf("`optim.stateless` takes any function of trees", "stateless_with_tree_map"),
+    },
   },
 ];

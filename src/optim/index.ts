@@ -97,6 +97,17 @@ export {
   scaleByLbfgs,
 } from "./lbfgs.js";
 export {
+  type BacktrackingLinesearchOptions,
+  type LinesearchInfo,
+  type LinesearchState,
+  scaleByBacktrackingLinesearch,
+  scaleByZoomLinesearch,
+  valueAndGradFromState,
+  type ZoomLinesearchInfo,
+  type ZoomLinesearchOptions,
+  type ZoomLinesearchState,
+} from "./lineSearch.js";
+export {
   type CosineLossOptions,
   cosineDistance,
   cosineSimilarity,
@@ -150,6 +161,7 @@ export {
   sgd,
   type WeightDecayOptions,
 } from "./optimizers.js";
+export { type PolyakOptions, type PolyakSgdOptions, polyakSgd, scaleByPolyak } from "./polyak.js";
 export {
   allFinite,
   applyIfFinite,
@@ -224,11 +236,13 @@ export {
   scaleByTrustRatio,
   type TrustRatioOptions,
 } from "./sizes.js";
+export { type ScaleBySm3Options, type Sm3Options, type Sm3State, scaleBySm3, sm3 } from "./sm3.js";
 export {
   applyUpdates,
   type ChainState,
   chain,
   type EmptyState,
+  type ExtraArgs,
   type GradientTransformation,
   identity,
   stateless,

@@ -6,17 +6,20 @@ import { add, divide, minimum, mod, multiply, subtract } from "../numpy/arithmet
 import { arange, zeros } from "../numpy/creation.js";
 import { sqrt } from "../numpy/elementwise.js";
 import { equal, greater, where } from "../numpy/logic.js";
-import { sum } from "../numpy/reductions.js";
 import { take } from "../numpy/take.js";
 import type { Tensor } from "../trace/tensor.js";
-import * as tree from "../trace/tree.js";
 import { scan } from "../transforms/control/scan.js";
+import { scaleByZoomLinesearch, type ZoomLinesearchState } from "./lineSearch.js";
 import { zeroCount, zerosOf } from "./moments.js";
 import { type CountState, scale, scaleByLearningRate } from "./scaling.js";
 import { rate } from "./schedules.js";
 import {
+  addScaled,
   chain,
+  type EmptyState,
   type GradientTransformation,
+  identity,
+  inner,
   mapTensors,
   requireParams,
   transformation,
@@ -40,14 +43,6 @@ export interface LbfgsState extends CountState {
   readonly gradSteps: unknown;
   readonly weights: Tensor;
 }
-
-/** The sum of the products of two trees. */
-function inner(a: unknown, b: unknown): Tensor {
-  const products = tree.leaves(mapTensors((x, y) => sum(multiply(x, y)), a, b)) as Tensor[];
-  return products.reduce((total, x) => total.add(x), zeros([]));
-}
-
-const step = (x: unknown, size: Tensor, y: unknown) => mapTensors((a, b) => add(a, multiply(b, size)), x, y);
 
 /** Multiplies gradients by the inverse of the curvature that the remembered steps show. */
 export function scaleByLbfgs(options?: LbfgsOptions): GradientTransformation<LbfgsState> {
@@ -125,7 +120,7 @@ function precondition<T>(
     (direction: unknown, i: Tensor): [unknown, Tensor] => {
       const { paramStep, gradStep, weight } = stepsAt(i);
       const alpha = multiply(weight, inner(paramStep, direction));
-      return [step(direction, alpha.neg(), gradStep), alpha];
+      return [addScaled(direction, alpha.neg(), gradStep), alpha];
     },
     grads as unknown,
     order,
@@ -136,7 +131,7 @@ function precondition<T>(
     (direction: unknown, { i, alpha }: { i: Tensor; alpha: Tensor }): [unknown, null] => {
       const { paramStep, gradStep, weight } = stepsAt(i);
       const beta = multiply(weight, inner(gradStep, direction));
-      return [step(direction, subtract(alpha, beta), paramStep), null];
+      return [addScaled(direction, subtract(alpha, beta), paramStep), null];
     },
     scaled,
     { i: order, alpha: alphas },
@@ -148,16 +143,40 @@ const lbfgsOptimizerOptions = schema({
   ...lbfgsOptions.fields,
   /** The length of a step along the direction; 1 by default. */
   learningRate: optional(rate),
+  linesearch: optional("any"),
 });
 
 /** Options of {@link lbfgs}. */
-export interface LbfgsOptimizerOptions extends OptionsOf<typeof lbfgsOptimizerOptions> {}
+export interface LbfgsOptimizerOptions<L = GradientTransformation<ZoomLinesearchState>>
+  extends Omit<OptionsOf<typeof lbfgsOptimizerOptions>, "linesearch"> {
+  /** What chooses the length of a step, or `null`; {@link scaleByZoomLinesearch} with up to 20 tries by default. */
+  readonly linesearch?: L | undefined;
+}
 
-/** L-BFGS with steps of a given length (optax's with `linesearch=None`). */
-export function lbfgs(given?: LbfgsOptimizerOptions) {
-  const { learningRate, ...options } = lbfgsOptimizerOptions.read(given, "lbfgs");
+/** The state of a line search, which may be left out. */
+type SearchState<L> = L extends GradientTransformation<infer S> ? S : EmptyState;
+
+/**
+ * L-BFGS with a line search, for which `update` needs the loss:
+ *
+ * ```ts
+ * const optimizer = lbfgs();
+ * const [value, grad] = valueAndGradFromState(loss)(params, state);
+ * const [updates, next] = optimizer.update(grad, state, params, { value, grad, valueFn: loss });
+ * ```
+ */
+export function lbfgs<L extends GradientTransformation | null = GradientTransformation<ZoomLinesearchState>>(
+  given: LbfgsOptimizerOptions<L> = {},
+): GradientTransformation<readonly [LbfgsState, CountState | EmptyState, SearchState<L>]> {
+  const { learningRate, linesearch: _, ...options } = lbfgsOptimizerOptions.read(given, "lbfgs");
+  const { linesearch } = given;
+  const search =
+    linesearch === undefined
+      ? scaleByZoomLinesearch({ maxLinesearchSteps: 20, initialGuessStrategy: "one" })
+      : (linesearch ?? identity());
   return chain(
     scaleByLbfgs(options),
     learningRate === undefined ? scale(-1) : scaleByLearningRate(learningRate),
+    search as GradientTransformation<SearchState<L>>,
   );
 }

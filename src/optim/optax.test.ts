@@ -1,6 +1,6 @@
 /** Optimisers, schedules and losses beside optax's own figures, which `test/jax/optimizers.py` wrote. */
 import { readFileSync } from "node:fs";
-import { grad, jit, np, random, type Tensor, tree } from "shardwise";
+import { grad, jit, np, random, type Tensor, tree, valueAndGrad } from "shardwise";
 import { describe, expect, test } from "vitest";
 import * as optim from "./index.js";
 
@@ -11,6 +11,7 @@ interface LossCase {
 
 interface Golden {
   readonly optimizers: Readonly<Record<string, readonly number[]>>;
+  readonly searches: Readonly<Record<string, readonly number[]>>;
   readonly lookahead: readonly number[];
   readonly schedules: Readonly<Record<string, readonly number[]>>;
   readonly losses: Readonly<Record<string, LossCase>>;
@@ -113,7 +114,9 @@ const optimizers: Readonly<Record<string, optim.GradientTransformation>> = {
   rprop: optim.rprop({ learningRate }),
   muon: optim.muon({ learningRate, weightDecay: 0.1 }),
   "muon rms": optim.muon({ learningRate, consistentRms: 0.2, adaptive: true, nesterov: false }),
-  lbfgs: optim.lbfgs({ learningRate: 0.1, memorySize: 3 }),
+  lbfgs: optim.lbfgs({ learningRate: 0.1, memorySize: 3, linesearch: null }),
+  sm3: optim.sm3({ learningRate }),
+  "sm3 decaying": optim.chain(optim.scaleBySm3({ b1: 0.8, b2: 0.9, eps: 1e-3 }), optim.scale(-0.05)),
   ema: optim.chain(optim.ema(0.9), optim.scale(-0.1)),
   centralize: optim.chain(optim.centralize(), optim.sgd({ learningRate: 0.1 })),
   clip: optim.chain(optim.clip(0.5), optim.sgd({ learningRate: 0.1 })),
@@ -125,6 +128,87 @@ const optimizers: Readonly<Record<string, optim.GradientTransformation>> = {
   partition: optim.partition({ b: optim.setToZero(), w: optim.adam({ learningRate }) }, isMatrix),
   inject: optim.injectHyperparams({ learningRate: rising, weightDecay: 0.1 }, (h) => optim.adamw(h)),
   "decay by schedule": optim.chain(optim.addDecayedWeights(rising), optim.sgd({ learningRate: 0.1 })),
+};
+
+type Params = ReturnType<typeof start>;
+
+/** A smooth loss with its smallest value above 0. */
+const valley = ({ bias, w }: Params) =>
+  np
+    .sum(np.cosh(w.sub(0.3)))
+    .add(np.sum(np.power(bias.sub(1), 4)))
+    .add(np.square(np.sum(bias)).div(2));
+
+/** The loss before each step, and the parameters after the last. */
+async function search(optimizer: optim.GradientTransformation, fromState = false): Promise<number[]> {
+  const lossAndGrad = fromState
+    ? optim.valueAndGradFromState(valley)
+    : (p: Params) => valueAndGrad(valley)(p);
+  const step = jit((params: Params, before: unknown) => {
+    const [value, grads] = lossAndGrad(params, before);
+    const [updates, after] = optimizer.update(grads, before, params, { value, grad: grads, valueFn: valley });
+    return [optim.applyUpdates(params, updates), after, value] as const;
+  });
+  const values: Tensor[] = [];
+  let params = start();
+  let state = optimizer.init(params);
+  for (let i = 0; i < 6; i++) {
+    const [next, after, value] = step(params, state);
+    [params, state] = [next, after];
+    values.push(value);
+  }
+  return numbersOf([values, params]);
+}
+
+const backtracking = optim.scaleByBacktrackingLinesearch;
+const zoom = optim.scaleByZoomLinesearch;
+const sgd = (rate: number) => optim.sgd({ learningRate: rate });
+const searches: Readonly<Record<string, readonly [optim.GradientTransformation, fromState?: boolean]>> = {
+  backtracking: [optim.chain(sgd(1), backtracking({ maxBacktrackingSteps: 15 }))],
+  "backtracking options": [
+    optim.chain(
+      sgd(2),
+      backtracking({
+        maxBacktrackingSteps: 15,
+        slopeRtol: 0.3,
+        decreaseFactor: 0.5,
+        increaseFactor: 3,
+        maxLearningRate: 2,
+        atol: 1e-3,
+        rtol: 1e-3,
+        storeGrad: true,
+      }),
+    ),
+    true,
+  ],
+  "backtracking too short": [optim.chain(sgd(100), backtracking({ maxBacktrackingSteps: 3 }))],
+  zoom: [optim.chain(sgd(0.02), zoom({ maxLinesearchSteps: 20 })), true],
+  "zoom options": [
+    optim.chain(
+      sgd(3),
+      zoom({
+        maxLinesearchSteps: 15,
+        maxLearningRate: 0.5,
+        tol: 1e-3,
+        increaseFactor: 1.5,
+        slopeRtol: 1e-2,
+        curvRtol: 0.1,
+        approxDecRtol: null,
+        initialGuessStrategy: "one",
+      }),
+    ),
+  ],
+  "zoom too short": [optim.chain(sgd(1000), zoom({ maxLinesearchSteps: 3, curvRtol: 1e-3 }))],
+  "zoom cubic": [optim.chain(sgd(1), zoom({ maxLinesearchSteps: 20, curvRtol: 1e-2 }))],
+  lbfgs: [optim.lbfgs(), true],
+  "lbfgs backtracking": [
+    optim.lbfgs({ memorySize: 2, linesearch: backtracking({ maxBacktrackingSteps: 10 }) }),
+  ],
+  polyakSgd: [optim.polyakSgd()],
+  "polyakSgd options": [
+    optim.polyakSgd({ maxLearningRate: 0.3, scaling: 0.5, fMin: 20, eps: 0.1, variant: "sps+" }),
+  ],
+  "polyakSgd backwards": [optim.polyakSgd({ maxLearningRate: 0.3, fMin: 20 })],
 };
 
 const schedules: Readonly<Record<string, optim.Schedule>> = {
@@ -229,6 +313,26 @@ describe("six compiled steps agree with optax", () => {
       resetState: true,
     });
     expectEqual(await train(optimizer, optim.lookaheadParams(start())), golden.lookahead);
+  });
+});
+
+describe("six steps of searched length agree with optax", () => {
+  test("every search of the golden is here", () => {
+    expect(Object.keys(searches).sort()).toEqual(Object.keys(golden.searches).sort());
+  });
+
+  test.each(Object.entries(searches))("%s", async (name, [optimizer, fromState]) => {
+    expectEqual(await search(optimizer, fromState), golden.searches[name]);
+  });
+
+  test("the loss is asked for", () => {
+    const params = start();
+    const { update, init } = optim.lbfgs();
+    expect(() => update(params, init(params), params)).toThrow(
+      "[scaleByZoomLinesearch] needs the loss: call update(grads, state, params, { value, grad, valueFn })",
+    );
+    expect(() => optim.valueAndGradFromState(valley)(params, sgd(1).init(params))).toThrow(/use scaleByZoom/);
+    expect(() => optim.polyakSgd().update(params, optim.polyakSgd().init(params))).toThrow(/needs the loss/);
   });
 });
 

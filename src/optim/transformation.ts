@@ -1,8 +1,10 @@
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { TreeError, ValueError } from "../ir/errors.js";
-import { add } from "../numpy/arithmetic.js";
+import { add, multiply } from "../numpy/arithmetic.js";
+import { zeros } from "../numpy/creation.js";
 import { astype } from "../numpy/elementwise.js";
+import { sum } from "../numpy/reductions.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -21,8 +23,21 @@ import * as tree from "../trace/tree.js";
 export interface GradientTransformation<S = unknown> {
   /** The state before the first step: a tree of tensors, in which moments have the boxes of their parameters. */
   init(params: unknown): S;
-  /** What becomes of the gradients, and the next state. Some transformations need the parameters. */
-  update<T>(grads: T, state: S, params?: T): [updates: T, state: S];
+  /**
+   * What becomes of the gradients, and the next state. Some transformations need the parameters, and those that search
+   * for the length of a step the loss.
+   */
+  update<T>(grads: T, state: S, params?: T, extra?: ExtraArgs<T>): [updates: T, state: S];
+}
+
+/** The loss, for transformations that need more than gradients. */
+export interface ExtraArgs<T = unknown> {
+  /** The loss at the parameters. */
+  readonly value?: Tensor;
+  /** Its gradient there. */
+  readonly grad?: T;
+  /** The loss as a function of the parameters. */
+  readonly valueFn?: (params: T) => Tensor;
 }
 
 /** The state of a transformation that has none. */
@@ -51,6 +66,17 @@ function requireTensor(value: unknown, path: string): Tensor {
   throw new TreeError(`[optim] the leaf at "${path}" is not a tensor but ${describe(value)}`);
 }
 
+/** The sum of the products of two trees. */
+export function inner(a: unknown, b: unknown): Tensor {
+  const products = tree.leaves(mapTensors((x, y) => sum(multiply(x, y)), a, b)) as Tensor[];
+  return products.reduce((total, x) => total.add(x), zeros([]));
+}
+
+/** x + size · y, in the types of x. */
+export function addScaled<T>(x: T, size: Tensor, y: unknown): T {
+  return mapTensors((a, b) => add(a, multiply(b, astype(size, a.dtype))), x, y);
+}
+
 /** The parameters, for a transformation that cannot do without. */
 export function requireParams<T>(params: T | undefined, caller: string): T {
   if (params !== undefined) return params;
@@ -69,13 +95,13 @@ export function transformation<S extends object>(
   const names = Object.keys(parts);
   return {
     init,
-    update: (grads, state, params) => {
+    update: (grads, state, params, extra) => {
       const values = new Map<string, unknown>(isState(state) ? Object.entries(state) : []);
       const wrong = names.filter(
         (name) =>
           !values.has(name) || (parts[name as keyof S] === "tensor" && !(values.get(name) instanceof Tensor)),
       );
-      if (wrong.length === 0) return update(grads, state, params);
+      if (wrong.length === 0) return update(grads, state, params, extra);
       throw new TreeError(
         `[${caller}] the state has no right ${wrong.join(" and no right ")}: pass what init or the last update returned, not ${describe(state)}`,
       );
@@ -127,7 +153,7 @@ export function chain<const G extends readonly GradientTransformation[]>(
   for (const step of steps) needTransformation(step, "chain");
   return {
     init: (params) => steps.map((step) => step.init(params)) as ChainState<G>,
-    update: (grads, states, params) => {
+    update: (grads, states, params, extra) => {
       need("list", states, "the state", "chain");
       if (states.length !== steps.length) {
         throw new TreeError(
@@ -136,7 +162,7 @@ export function chain<const G extends readonly GradientTransformation[]>(
       }
       let updates = grads;
       const next = steps.map((step, i) => {
-        const [changed, state] = step.update(updates, states[i], params);
+        const [changed, state] = step.update(updates, states[i], params, extra);
         updates = changed;
         return state;
       });

@@ -175,11 +175,11 @@ export function injectHyperparams<H extends string, S>(
         const values = each((_, value) => at(value, count));
         return { count, hyperparams: values, inner: using(values).init(params) };
       },
-      update: (grads, state, params) => {
+      update: (grads, state, params, extra) => {
         const values = each((name, value) =>
           typeof value === "number" ? state.hyperparams[name] : value(state.count),
         );
-        const [updates, inner] = using(values).update(grads, state.inner, params);
+        const [updates, inner] = using(values).update(grads, state.inner, params, extra);
         return [updates, { count: state.count.add(1), hyperparams: values, inner }];
       },
     },
@@ -231,10 +231,10 @@ export function namedChain(
     {},
     {
       init: (params) => Object.fromEntries(steps.map(([name, step]) => [name, step.init(params)])),
-      update: (grads, states, params) => {
+      update: (grads, states, params, extra) => {
         let updates = grads;
         const next = steps.map(([name, step]) => {
-          const [changed, state] = step.update(updates, states[name], params);
+          const [changed, state] = step.update(updates, states[name], params, extra);
           updates = changed;
           return [name, state] as const;
         });

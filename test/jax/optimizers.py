@@ -79,6 +79,8 @@ optimizers = {
     "muon": optax.contrib.muon(0.05, weight_decay=0.1),
     "muon rms": optax.contrib.muon(0.05, consistent_rms=0.2, adaptive=True, nesterov=False),
     "lbfgs": optax.lbfgs(0.1, memory_size=3, linesearch=None),
+    "sm3": optax.sm3(0.05),
+    "sm3 decaying": optax.chain(optax.scale_by_sm3(0.8, 0.9, 1e-3), optax.scale(-0.05)),
     "ema": optax.chain(optax.ema(0.9), optax.scale(-0.1)),
     "centralize": optax.chain(optax.centralize(), optax.sgd(0.1)),
     "clip": optax.chain(optax.clip(0.5), optax.sgd(0.1)),
@@ -161,9 +163,50 @@ def loss_case(fn):
     return {"value": numbers(value), "gradient": numbers(jax.grad(lambda v: jnp.sum(fn(v) * weights(fn(v))))(x))}
 
 
+def valley(params):
+    """A smooth loss with its smallest value above 0."""
+    bias, w = params["bias"], params["w"]
+    return jnp.sum(jnp.cosh(w - 0.3)) + jnp.sum((bias - 1) ** 4) + jnp.sum(bias) ** 2 / 2
+
+
+def search(optimizer, from_state=False):
+    """The loss before each step, and the parameters after the last."""
+    params, state, values = start(), None, []
+    state = optimizer.init(params)
+    for _ in range(NUM_STEPS):
+        if from_state:
+            value, grad = optax.value_and_grad_from_state(valley)(params, state=state)
+        else:
+            value, grad = jax.value_and_grad(valley)(params)
+        updates, state = optimizer.update(grad, state, params, value=value, grad=grad, value_fn=valley)
+        params = optax.apply_updates(params, updates)
+        values.append(float(value))
+    return values + numbers(params)
+
+
+backtracking, zoom = optax.scale_by_backtracking_linesearch, optax.scale_by_zoom_linesearch
+searches = {
+    "backtracking": search(optax.chain(optax.sgd(1.0), backtracking(15))),
+    "backtracking options": search(
+        optax.chain(optax.sgd(2.0), backtracking(15, slope_rtol=0.3, decrease_factor=0.5, increase_factor=3.0, max_learning_rate=2.0, atol=1e-3, rtol=1e-3, store_grad=True)),
+        from_state=True,
+    ),
+    "backtracking too short": search(optax.chain(optax.sgd(100.0), backtracking(3))),
+    "zoom": search(optax.chain(optax.sgd(0.02), zoom(20)), from_state=True),
+    "zoom options": search(optax.chain(optax.sgd(3.0), zoom(15, max_learning_rate=0.5, tol=1e-3, increase_factor=1.5, slope_rtol=1e-2, curv_rtol=0.1, approx_dec_rtol=None, initial_guess_strategy="one"))),
+    "zoom too short": search(optax.chain(optax.sgd(1000.0), zoom(3, curv_rtol=1e-3))),
+    "zoom cubic": search(optax.chain(optax.sgd(1.0), zoom(20, curv_rtol=1e-2))),
+    "lbfgs": search(optax.lbfgs(), from_state=True),
+    "lbfgs backtracking": search(optax.lbfgs(memory_size=2, linesearch=backtracking(10))),
+    "polyakSgd": search(optax.polyak_sgd()),
+    "polyakSgd options": search(optax.polyak_sgd(max_learning_rate=0.3, scaling=0.5, f_min=20.0, eps=0.1, variant="sps+")),
+    "polyakSgd backwards": search(optax.polyak_sgd(max_learning_rate=0.3, f_min=20.0)),
+}
+
 golden = {
     "optax": optax.__version__,
     "optimizers": {name: train(optimizer) for name, optimizer in optimizers.items()},
+    "searches": searches,
     "lookahead": train(optax.lookahead(optax.adam(0.05), 2, 0.5, reset_state=True), lookahead=True),
     "schedules": {name: [float(s(i)) for i in range(12)] for name, s in schedules.items()},
     "losses": {name: loss_case(fn) for name, fn in losses.items()},
