@@ -53,6 +53,9 @@ type RequiredNames<F> = { [K in keyof F]: F[K] extends Option<unknown, "required
 type Given<F, K extends keyof F> = { readonly [P in K]: ValueOf<F[P]> };
 type MayBeGiven<F, K extends keyof F> = { readonly [P in K]?: ValueOf<F[P]> | undefined };
 
+/** One field for each option of an interface that cannot follow from a schema because it has type parameters. */
+export type FieldsOf<O> = { readonly [K in keyof Required<O>]: Fields[string] };
+
 /** The options that a caller gives to a function with these fields. */
 export type OptionsOfFields<F> = Given<F, RequiredNames<F>> &
   MayBeGiven<F, Exclude<keyof F, RequiredNames<F>>>;

@@ -1,8 +1,9 @@
 /** Convolutions of every kind, said with matrix products of the operand's windows. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
@@ -11,21 +12,23 @@ import { type ConvDimensionNumbers, type ConvLayouts, convDimensionNumbers } fro
 import { convolve, patches } from "./windowProducts.js";
 import { dilated, type WindowPadding, windowOver } from "./windows.js";
 
-/** What a convolution is told besides its operands, strides and padding. */
-export interface ConvOptions {
+const convOptions = schema({
   /** The distance at which the operand's elements are laid out, with zeros between: a fractional stride. */
-  readonly lhsDilation?: Shape | undefined;
+  lhsDilation: optional<Shape>("any"),
   /** The distance between the elements of the window. */
-  readonly rhsDilation?: Shape | undefined;
+  rhsDilation: optional<Shape>("any"),
   /** The layouts; batch and features first unless it says otherwise. */
-  readonly dimensionNumbers?: ConvLayouts | undefined;
+  dimensionNumbers: optional<ConvLayouts>("any"),
   /** The number of groups of features that do not mix. */
-  readonly featureGroupCount?: number | undefined;
+  featureGroupCount: 1,
   /** The number of groups of the batch, each of which makes a group of the output features. */
-  readonly batchGroupCount?: number | undefined;
+  batchGroupCount: 1,
   /** The data type of the result; the operands' own unless it says otherwise. */
-  readonly preferredElementType?: DType | undefined;
-}
+  preferredElementType: optional(dtypeKind),
+});
+
+/** What a convolution is told besides its operands, strides and padding. */
+export interface ConvOptions extends OptionsOf<typeof convOptions> {}
 
 /**
  * The convolution of a tensor with a kernel over any number of spatial dims, without turning the kernel round:
@@ -40,26 +43,15 @@ export function convGeneralDilated(
   rhs: Tensor,
   windowStrides: Shape,
   padding: WindowPadding,
-  options: ConvOptions = {},
+  options?: ConvOptions,
 ): Tensor {
   needTensor(lhs, "lhs", "lax.convGeneralDilated");
   needTensor(rhs, "rhs", "lax.convGeneralDilated");
   need("list", windowStrides, "windowStrides", "lax.convGeneralDilated");
-  checkOptions<ConvOptions>(
-    options,
-    {
-      lhsDilation: true,
-      rhsDilation: true,
-      dimensionNumbers: true,
-      featureGroupCount: true,
-      batchGroupCount: true,
-      preferredElementType: true,
-    },
-    "lax.convGeneralDilated",
-  );
   const caller = "lax.convGeneralDilated";
-  const { featureGroupCount = 1, batchGroupCount = 1, lhsDilation } = options;
-  const numbers = convDimensionNumbers(lhs.shape, rhs.shape, options.dimensionNumbers);
+  const given = convOptions.read(options, caller);
+  const { featureGroupCount, batchGroupCount, lhsDilation } = given;
+  const numbers = convDimensionNumbers(lhs.shape, rhs.shape, given.dimensionNumbers);
   checkOperands(lhs, rhs, caller);
   checkGroups(lhs, rhs, numbers, featureGroupCount, batchGroupCount);
   const [x, kernel] = [channelsLast(lhs, numbers.lhsSpec), kernelLast(rhs, numbers.rhsSpec)];
@@ -68,18 +60,20 @@ export function convGeneralDilated(
     {
       size: kernel.shape.slice(0, -2),
       strides: windowStrides,
-      dilation: options.rhsDilation,
+      dilation: given.rhsDilation,
       baseDilation: lhsDilation,
       padding: withoutRule(padding, lhsDilation, caller),
     },
     caller,
   );
-  const dtype = options.preferredElementType ?? lhs.dtype;
+  const dtype = given.preferredElementType ?? lhs.dtype;
   const groups = featureGroupCount * batchGroupCount;
   const grouped = batchGroupCount > 1 ? groupBatch(x, batchGroupCount) : x;
   const y = convolve(grouped, kernel, window, groups, dtype, caller);
   return channelsTo(y, numbers.outSpec);
 }
+
+const convSchema = schema(pick(convOptions.fields, "preferredElementType"));
 
 /** {@link convGeneralDilated} with the default layouts and without dilation. */
 export function conv(
@@ -87,17 +81,12 @@ export function conv(
   rhs: Tensor,
   windowStrides: Shape,
   padding: WindowPadding,
-  options: Pick<ConvOptions, "preferredElementType"> = {},
+  options?: Pick<ConvOptions, "preferredElementType">,
 ): Tensor {
   needTensor(lhs, "lhs", "lax.conv");
   needTensor(rhs, "rhs", "lax.conv");
   need("list", windowStrides, "windowStrides", "lax.conv");
-  checkOptions<Pick<ConvOptions, "preferredElementType">>(
-    options,
-    { preferredElementType: true },
-    "lax.conv",
-  );
-  const { preferredElementType } = options;
+  const { preferredElementType } = convSchema.read(options, "lax.conv");
   return convGeneralDilated(lhs, rhs, windowStrides, padding, { preferredElementType });
 }
 
@@ -109,34 +98,31 @@ export function convWithGeneralPadding(
   padding: WindowPadding,
   lhsDilation?: Shape,
   rhsDilation?: Shape,
-  given: Pick<ConvOptions, "preferredElementType"> = {},
+  given?: Pick<ConvOptions, "preferredElementType">,
 ): Tensor {
   needTensor(lhs, "lhs", "lax.convWithGeneralPadding");
   needTensor(rhs, "rhs", "lax.convWithGeneralPadding");
   need("list", windowStrides, "windowStrides", "lax.convWithGeneralPadding");
   needIfGiven("list", lhsDilation, "lhsDilation", "lax.convWithGeneralPadding");
   needIfGiven("list", rhsDilation, "rhsDilation", "lax.convWithGeneralPadding");
-  checkOptions<Pick<ConvOptions, "preferredElementType">>(
-    given,
-    { preferredElementType: true },
-    "lax.convWithGeneralPadding",
-  );
-  const { preferredElementType } = given;
+  const { preferredElementType } = convSchema.read(given, "lax.convWithGeneralPadding");
   const options = { lhsDilation, rhsDilation, preferredElementType };
   return convGeneralDilated(lhs, rhs, windowStrides, padding, options);
 }
 
-/** Options of {@link convTranspose}. */
-export interface ConvTransposeOptions {
-  readonly rhsDilation?: Shape | undefined;
+const convTransposeOptions = schema({
+  rhsDilation: optional<Shape>("any"),
   /** The layouts; batch first and features last unless it says otherwise. */
-  readonly dimensionNumbers?: ConvLayouts | undefined;
+  dimensionNumbers: optional<ConvLayouts>("any"),
   /** Whether the kernel is that of the convolution of which this is the gradient. */
-  readonly transposeKernel?: boolean | undefined;
-  readonly preferredElementType?: DType | undefined;
+  transposeKernel: optional("flag"),
+  preferredElementType: optional(dtypeKind),
   /** Whether pairs of numbers, too, are the padding of the convolution of which this is the gradient. */
-  readonly useConsistentPadding?: boolean | undefined;
-}
+  useConsistentPadding: optional("flag"),
+});
+
+/** Options of {@link convTranspose}. */
+export interface ConvTransposeOptions extends OptionsOf<typeof convTransposeOptions> {}
 
 const transposeLayouts: Readonly<Record<number, readonly [string, string, string]>> = {
   2: ["NC", "IO", "NC"],
@@ -159,19 +145,9 @@ export function convTranspose(
   needTensor(lhs, "lhs", "lax.convTranspose");
   needTensor(rhs, "rhs", "lax.convTranspose");
   need("integers", strides, "strides", "lax.convTranspose");
-  checkOptions<ConvTransposeOptions>(
-    options,
-    {
-      rhsDilation: true,
-      dimensionNumbers: true,
-      transposeKernel: true,
-      preferredElementType: true,
-      useConsistentPadding: true,
-    },
-    "lax.convTranspose",
-  );
   const caller = "lax.convTranspose";
-  const { rhsDilation, transposeKernel, preferredElementType, useConsistentPadding } = options;
+  const { rhsDilation, transposeKernel, preferredElementType, useConsistentPadding } =
+    convTransposeOptions.read(options, "lax.convTranspose");
   const layouts = options.dimensionNumbers ?? transposeLayouts[lhs.ndim];
   if (!layouts) {
     throw new ValueError(`[${caller}] ${lhs.ndim} dims have no usual layout: pass { dimensionNumbers }`);
@@ -211,18 +187,12 @@ function swapDims(x: Tensor, a: number, b: number): Tensor {
   );
 }
 
-/** What the windows of a convolution are told. */
-export type PatchOptions = Pick<
-  ConvOptions,
-  "lhsDilation" | "rhsDilation" | "dimensionNumbers" | "preferredElementType"
->;
+const patchOptions = schema(
+  pick(convOptions.fields, "lhsDilation", "rhsDilation", "dimensionNumbers", "preferredElementType"),
+);
 
-const patchNames: OptionNames<PatchOptions> = {
-  preferredElementType: true,
-  lhsDilation: true,
-  rhsDilation: true,
-  dimensionNumbers: true,
-};
+/** What the windows of a convolution are told. */
+export interface PatchOptions extends OptionsOf<typeof patchOptions> {}
 
 /**
  * What each window of a convolution sees, as its features: for each feature of the operand all elements of the
@@ -233,23 +203,23 @@ export function convGeneralDilatedPatches(
   filterShape: Shape,
   windowStrides: Shape,
   padding: WindowPadding,
-  options: PatchOptions = {},
+  options?: PatchOptions,
 ): Tensor {
   needTensor(lhs, "lhs", "lax.convGeneralDilatedPatches");
   need("integers", filterShape, "filterShape", "lax.convGeneralDilatedPatches");
   need("list", windowStrides, "windowStrides", "lax.convGeneralDilatedPatches");
-  checkOptions<PatchOptions>(options, patchNames, "lax.convGeneralDilatedPatches");
+  const given = patchOptions.read(options, "lax.convGeneralDilatedPatches");
   const caller = "lax.convGeneralDilatedPatches";
-  const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], options.dimensionNumbers);
+  const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], given.dimensionNumbers);
   const x = channelsLast(lhs, numbers.lhsSpec);
   const window = windowOver(
     x.shape.slice(1, -1),
     {
       size: filterShape,
       strides: windowStrides,
-      dilation: options.rhsDilation,
-      baseDilation: options.lhsDilation,
-      padding: withoutRule(padding, options.lhsDilation, caller),
+      dilation: given.rhsDilation,
+      baseDilation: given.lhsDilation,
+      padding: withoutRule(padding, given.lhsDilation, caller),
     },
     caller,
   );
@@ -257,7 +227,7 @@ export function convGeneralDilatedPatches(
   const byFeature = ops.moveDim(seen, seen.ndim - 1, seen.ndim - 2);
   const size = sizeOf(byFeature.shape.slice(-2));
   const flat = ops.reshape(byFeature, [...byFeature.shape.slice(0, -2), size]);
-  return channelsTo(ops.convert(flat, options.preferredElementType ?? lhs.dtype), numbers.outSpec);
+  return channelsTo(ops.convert(flat, given.preferredElementType ?? lhs.dtype), numbers.outSpec);
 }
 
 /**
@@ -270,17 +240,17 @@ export function convGeneralDilatedLocal(
   windowStrides: Shape,
   padding: WindowPadding,
   filterShape: Shape,
-  options: PatchOptions = {},
+  options?: PatchOptions,
 ): Tensor {
   needTensor(lhs, "lhs", "lax.convGeneralDilatedLocal");
   needTensor(rhs, "rhs", "lax.convGeneralDilatedLocal");
   need("list", windowStrides, "windowStrides", "lax.convGeneralDilatedLocal");
   need("integers", filterShape, "filterShape", "lax.convGeneralDilatedLocal");
-  checkOptions<PatchOptions>(options, patchNames, "lax.convGeneralDilatedLocal");
+  const given = patchOptions.read(options, "lax.convGeneralDilatedLocal");
   const caller = "lax.convGeneralDilatedLocal";
   checkOperands(lhs, rhs, caller);
-  const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], options.dimensionNumbers);
-  const seen = convGeneralDilatedPatches(lhs, filterShape, windowStrides, padding, options);
+  const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], given.dimensionNumbers);
+  const seen = convGeneralDilatedPatches(lhs, filterShape, windowStrides, padding, given);
   const x = channelsLast(seen, numbers.outSpec);
   const kernel = kernelLast(rhs, numbers.rhsSpec);
   const space = x.shape.slice(1, -1);
@@ -299,7 +269,7 @@ export function convGeneralDilatedLocal(
       lhsContract: [rank + 1],
       rhsContract: [rank],
     },
-    options.preferredElementType ?? lhs.dtype,
+    given.preferredElementType ?? lhs.dtype,
   );
   return channelsTo(ops.moveDim(y, rank, 0), numbers.outSpec);
 }

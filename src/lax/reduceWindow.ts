@@ -1,9 +1,10 @@
 /** Reductions of windows that move over tensors: pooling, running sums and the like. */
+
 import { need } from "../ir/arguments.js";
 import { isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TreeError } from "../ir/errors.js";
 import type { OpName } from "../ir/ops.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, range, type Shape, tensorType } from "../ir/shape.js";
 import { traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -12,17 +13,19 @@ import { flattenArgs } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { dilated, layOut, type Window, type WindowPadding, windowCounts, windowOver } from "./windows.js";
 
-/** Options of {@link reduceWindow}. */
-export interface ReduceWindowOptions {
+const reduceWindowOptions = schema({
   /** How far the window moves along each dim; 1 unless it says otherwise. */
-  readonly windowStrides?: Shape | undefined;
+  windowStrides: optional<Shape>("any"),
   /** `"VALID"` unless it says otherwise. */
-  readonly padding?: WindowPadding | undefined;
+  padding: optional<WindowPadding>("any"),
   /** The distance at which the operand's elements are laid out; between them lies the initial value. */
-  readonly baseDilation?: Shape | undefined;
+  baseDilation: optional<Shape>("any"),
   /** The distance between the elements of the window. */
-  readonly windowDilation?: Shape | undefined;
-}
+  windowDilation: optional<Shape>("any"),
+});
+
+/** Options of {@link reduceWindow}. */
+export interface ReduceWindowOptions extends OptionsOf<typeof reduceWindowOptions> {}
 
 /**
  * Reduces what lies in a window at each of its places.
@@ -43,15 +46,11 @@ export function reduceWindow<T, I = T>(
   init: I,
   computation: (a: T, b: T) => T,
   windowDimensions: Shape,
-  options: ReduceWindowOptions = {},
+  options?: ReduceWindowOptions,
 ): T {
   need("function", computation, "computation", "lax.reduceWindow");
   need("list", windowDimensions, "windowDimensions", "lax.reduceWindow");
-  checkOptions<ReduceWindowOptions>(
-    options,
-    { windowStrides: true, padding: true, baseDilation: true, windowDilation: true },
-    "lax.reduceWindow",
-  );
+  const given = reduceWindowOptions.read(options, "lax.reduceWindow");
   const caller = "lax.reduceWindow";
   const { tensors, structure } = flattenArgs(operand, caller);
   const { shape } = at(tensors, 0);
@@ -65,10 +64,10 @@ export function reduceWindow<T, I = T>(
     shape,
     {
       size: windowDimensions,
-      strides: options.windowStrides,
-      dilation: options.windowDilation,
-      baseDilation: options.baseDilation,
-      padding: options.padding ?? "VALID",
+      strides: given.windowStrides,
+      dilation: given.windowDilation,
+      baseDilation: given.baseDilation,
+      padding: given.padding ?? "VALID",
     },
     caller,
   );

@@ -125,7 +125,11 @@ test.each<readonly [string, () => unknown, RegExp]>([
   // @ts-expect-error the size is required
   ["a size", () => np.extract(np.ones([3]), np.ones([3]), {}), /pass \{ size \}/],
   ["no values", () => np.place(np.ones([3]), np.ones([3]), np.ones([0])), /at least one value/],
-  ["a mode", () => np.put(np.ones([3]), 0, 1, { mode: "raise" as "clip" }), /unknown mode "raise"/],
+  [
+    "a mode",
+    () => np.put(np.ones([3]), 0, 1, { mode: "raise" as "clip" }),
+    /mode must be "clip" or "wrap", got "raise"/,
+  ],
   ["a slice", () => np.mgrid(np.s(1)), /slice with an end/],
   ["a kind", () => np.isdtype("int32", "real" as "integral"), /not a data type or a kind/],
 ])("says what is wrong with %s", (_, call, message) => {

@@ -1,7 +1,8 @@
 /** Functions of how numbers are stored: their neighbours, exponents and bits. */
-import { describe } from "../ir/describe.js";
-import { DTypeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+
+import { oneOf } from "../ir/arguments.js";
+import { DTypeError } from "../ir/errors.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as lax from "../lax/bits.js";
 import * as ops from "../trace/ops.js";
@@ -78,23 +79,24 @@ export function bitwiseCount(value: TensorLike): Tensor {
 /** Which bit of a byte the first element is: the highest (`big`, by default) or the lowest (`little`). */
 export type BitOrder = "big" | "little";
 
+const packbitsOptions = schema({
+  bitorder: optional(oneOf("big", "little"), "big"),
+});
+
 /** Options of {@link packbits}. */
-export interface PackbitsOptions {
-  readonly bitorder?: BitOrder | undefined;
-}
+export interface PackbitsOptions extends OptionsOf<typeof packbitsOptions> {}
+
+const unpackbitsOptions = schema({
+  ...packbitsOptions.fields,
+  /** How many bits to give, filled up with zeros; so many less than all where it is negative. */
+  count: optional("integer"),
+});
 
 /** Options of {@link unpackbits}. */
-export interface UnpackbitsOptions extends PackbitsOptions {
-  /** How many bits to give, filled up with zeros; so many less than all where it is negative. */
-  readonly count?: number | undefined;
-}
+export interface UnpackbitsOptions extends OptionsOf<typeof unpackbitsOptions> {}
 
 /** The value of each bit of a byte, in the order in which elements are packed. */
-function bitShifts(bitorder: BitOrder | undefined, shape: readonly number[], caller: string): Tensor {
-  const order = bitorder ?? "big";
-  if (order !== "big" && order !== "little") {
-    throw new ValueError(`[${caller}] bitorder must be "big" or "little", got ${describe(order)}`);
-  }
+function bitShifts(order: BitOrder, shape: readonly number[]): Tensor {
   const places = ops.iota("int32", shape, shape.length - 1);
   return order === "little" ? places : ops.sub(ops.full(shape, 7, "int32"), places);
 }
@@ -115,15 +117,17 @@ function lastDim(x: Tensor, dim: number | null | undefined, caller: string): [Te
  *
  * @param dim the dim to pack along; without it the tensor is flat
  */
-export function packbits(value: TensorLike, dim?: number | null, options: PackbitsOptions = {}): Tensor {
-  checkOptions<PackbitsOptions>(options, { bitorder: "string" }, "packbits");
+export function packbits(value: TensorLike, dim?: number | null, options?: PackbitsOptions): Tensor {
   requireBits(asTensor(value, "packbits"), "packbits");
   const [bits, back] = lastDim(toBool(value, "packbits"), dim, "packbits");
   const n = at(bits.shape, bits.ndim - 1);
   const outer = bits.shape.slice(0, -1);
   const whole = pad(cast(bits, "int32"), [...outer.map(() => [0, 0] as const), [0, (8 - (n % 8)) % 8]]);
   const shape = [...outer, Math.ceil(n / 8), 8];
-  const placed = ops.shl(ops.reshape(whole, shape), bitShifts(options.bitorder, shape, "packbits"));
+  const placed = ops.shl(
+    ops.reshape(whole, shape),
+    bitShifts(packbitsOptions.read(options, "packbits").bitorder, shape),
+  );
   return back(cast(ops.reduceSum(placed, [shape.length - 1]), "uint8"));
 }
 
@@ -132,8 +136,8 @@ export function packbits(value: TensorLike, dim?: number | null, options: Packbi
  *
  * @param dim the dim to unpack along; without it the tensor is flat
  */
-export function unpackbits(value: TensorLike, dim?: number | null, options: UnpackbitsOptions = {}): Tensor {
-  checkOptions<UnpackbitsOptions>(options, { bitorder: "string", count: "integer" }, "unpackbits");
+export function unpackbits(value: TensorLike, dim?: number | null, options?: UnpackbitsOptions): Tensor {
+  const given = unpackbitsOptions.read(options, "unpackbits");
   const x = asTensor(value, "unpackbits");
   if (x.dtype !== "uint8") {
     throw new DTypeError(`[unpackbits] takes uint8, got ${formatType(x.type)}: convert with astype("uint8")`);
@@ -141,11 +145,11 @@ export function unpackbits(value: TensorLike, dim?: number | null, options: Unpa
   const [bytes, back] = lastDim(cast(x, "int32"), dim, "unpackbits");
   const shape = [...bytes.shape, 8];
   const spread = ops.broadcastInDim(bytes, shape, range(bytes.ndim));
-  const shifted = ops.shrLogical(spread, bitShifts(options.bitorder, shape, "unpackbits"));
+  const shifted = ops.shrLogical(spread, bitShifts(given.bitorder, shape));
   const all = 8 * at(bytes.shape, bytes.ndim - 1);
   const outer = bytes.shape.slice(0, -1);
   const bits = ops.reshape(ops.and(shifted, 1), [...outer, all]);
-  const { count = all } = options;
+  const { count = all } = given;
   const kept = count < 0 ? Math.max(0, all + count) : Math.min(count, all);
   const cut = ops.sliceDim(bits, outer.length, 0, kept);
   const filled = pad(cut, [...outer.map(() => [0, 0] as const), [0, Math.max(0, count - all)]]);

@@ -1,10 +1,10 @@
 /** Sums of products: dot products, matrix products and their relatives. */
 
 import { need } from "../ir/arguments.js";
-import { type DType, isInteger, limits } from "../ir/dtype.js";
+import { dtypeKind, isInteger, limits } from "../ir/dtype.js";
 import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -13,16 +13,18 @@ import { multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
 import { asTensor, broadcastShape, cast, requireRank, toType } from "./operands.js";
 
-/** Options of products. */
-export interface ProductOptions {
+const productOptions = schema({
   /** The data type of the result, for example float32 for the product of two bfloat16 matrices. */
-  readonly preferredElementType?: DType | undefined;
+  preferredElementType: optional(dtypeKind),
   /**
    * How exactly float32 is multiplied at least, by JAX's names. Products are float32 unless this, or the run option
    * `precision`, asks for less: with `default` or `high` GPUs round factors to TF32, which is faster.
    */
-  readonly precision?: Precision | undefined;
-}
+  precision: optional<Precision>("string"),
+});
+
+/** Options of products. */
+export interface ProductOptions extends OptionsOf<typeof productOptions> {}
 
 /** Operands of one data type; bool is computed in int32. */
 function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor] {
@@ -31,9 +33,8 @@ function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor
 }
 
 /** `dotGeneral` for any data type: a product of bools tells whether there is a pair of trues. */
-export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options: ProductOptions = {}): Tensor {
-  checkOptions<ProductOptions>(options, { precision: "string", preferredElementType: "string" }, "matmul");
-  const { precision, preferredElementType: dtype = x.dtype } = options;
+export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options?: ProductOptions): Tensor {
+  const { precision, preferredElementType: dtype = x.dtype } = productOptions.read(options, "matmul");
   if (isInteger(x.dtype) && isInteger(dtype) && limits(dtype).max < limits(x.dtype).max) {
     throw new DTypeError(
       `[matmul] preferredElementType ${dtype} cannot hold products of ${x.dtype}: leave it out, and convert the result with astype("${dtype}")`,
@@ -149,16 +150,16 @@ function dropDims(x: Tensor, dims: readonly number[]): [Tensor, (dim: number) =>
  * NumPy's `dot`: the product of scalars, the inner product of vectors, the matrix product of matrices; in
  * general the sum over the last dim of x and the second to last dim of y.
  */
-export function dot(x: TensorLike, y: TensorLike, options: ProductOptions = {}): Tensor {
-  checkOptions<ProductOptions>(options, { preferredElementType: true, precision: true }, "dot");
+export function dot(x: TensorLike, y: TensorLike, options?: ProductOptions): Tensor {
+  const given = productOptions.read(options, "dot");
   const [a, b] = operands(x, y, "dot");
   if (a.ndim === 0 || b.ndim === 0) {
     const result = multiply(a, b);
-    return cast(result, options.preferredElementType ?? result.dtype);
+    return cast(result, given.preferredElementType ?? result.dtype);
   }
   const [i, j] = [a.ndim - 1, Math.max(0, b.ndim - 2)];
   refuse("dot", a, b, i, j);
-  return product(a, b, { lhsContract: [i], rhsContract: [j] }, options);
+  return product(a, b, { lhsContract: [i], rhsContract: [j] }, given);
 }
 
 /** The inner product of two tensors as flat vectors, the first of them conjugated. */
@@ -256,17 +257,19 @@ export function tensordot(
   return product(a, b, { lhsContract, rhsContract }, options);
 }
 
-/** Options of {@link cross}: along which dims vectors lie, the last by default. */
-export interface CrossOptions {
+const crossOptions = schema({
   /** The dim of both operands and of the result; the others say more. */
-  readonly dim?: number | undefined;
+  dim: optional("integer", -1),
   /** The dim of the first operand. */
-  readonly dimA?: number | undefined;
+  dimA: optional("integer"),
   /** The dim of the second operand. */
-  readonly dimB?: number | undefined;
+  dimB: optional("integer"),
   /** The dim of the result. */
-  readonly dimC?: number | undefined;
-}
+  dimC: optional("integer"),
+});
+
+/** Options of {@link cross}: along which dims vectors lie, the last by default. */
+export interface CrossOptions extends OptionsOf<typeof crossOptions> {}
 
 /**
  * The cross product of vectors of three elements. One of two elements has 0 as its third; of two such vectors only the
@@ -276,10 +279,8 @@ export interface CrossOptions {
  * np.cross(x, y, { dim: 0 })
  * ```
  */
-export function cross(x: TensorLike, y: TensorLike, options: CrossOptions = {}): Tensor {
-  const kinds = { dim: "integer", dimA: "integer", dimB: "integer", dimC: "integer" } as const;
-  checkOptions<CrossOptions>(options, kinds, "cross");
-  const { dim = -1, dimA = dim, dimB = dim, dimC = dim } = options;
+export function cross(x: TensorLike, y: TensorLike, options?: CrossOptions): Tensor {
+  const { dim, dimA = dim, dimB = dim, dimC = dim } = crossOptions.read(options, "cross");
   const vectors = (value: TensorLike, along: number) => {
     const t = asTensor(value, "cross");
     const d = normalizeDim(along, t.ndim, "cross");

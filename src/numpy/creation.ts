@@ -1,10 +1,10 @@
 /** Making tensors: from JavaScript values, filled, counted, and matrices of a known form. */
 
-import { need, needIfGiven } from "../ir/arguments.js";
+import { need, needIfGiven, oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, encode, isComplex, isFloat, partType } from "../ir/dtype.js";
+import { type DType, dtypeKind, encode, isComplex, isFloat, partType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import { Complex, partsOfNumber } from "../trace/complexNumber.js";
 import type { ElementValue } from "../trace/format.js";
@@ -257,23 +257,19 @@ export function arange(a: number, b?: number | DTypeOption, step = 1, option?: D
   return start === 0 ? scaled : ops.add(scaled, start);
 }
 
-/** Options of {@link linspace}. */
-export interface LinspaceOptions {
+const linspaceOptions = schema({
   /** Whether the last number is `stop` itself. */
-  readonly endpoint?: boolean | undefined;
-  readonly dtype?: DType | undefined;
-}
+  endpoint: true,
+  dtype: optional(dtypeKind),
+});
+
+/** Options of {@link linspace}. */
+export interface LinspaceOptions extends OptionsOf<typeof linspaceOptions> {}
 
 /** `num` evenly spaced numbers from `start` to `stop`. Tensors as bounds give a new first dim. */
-export function linspace(
-  start: TensorLike,
-  stop: TensorLike,
-  num = 50,
-  options: LinspaceOptions = {},
-): Tensor {
+export function linspace(start: TensorLike, stop: TensorLike, num = 50, options?: LinspaceOptions): Tensor {
   needIfGiven("number", num, "num", "linspace");
-  checkOptions<LinspaceOptions>(options, { endpoint: true, dtype: true }, "linspace");
-  const { endpoint = true, dtype } = options;
+  const { endpoint, dtype } = linspaceOptions.read(options, "linspace");
   const [n] = toShape([num], "linspace");
   const compute = inexactType(dtype ?? resultType(start, stop));
   const [a, b] = [toType(start, compute, "linspace"), toType(stop, compute, "linspace")];
@@ -294,49 +290,41 @@ export function linspace(
   );
 }
 
+const logspaceOptions = schema({ ...linspaceOptions.fields, base: 10 });
+
 /** `num` numbers whose logarithms are evenly spaced: base^start … base^stop. */
 export function logspace(
   start: TensorLike,
   stop: TensorLike,
   num = 50,
-  given: LinspaceOptions & { readonly base?: number | undefined } = {},
+  options?: OptionsOf<typeof logspaceOptions>,
 ): Tensor {
   needIfGiven("number", num, "num", "logspace");
-  checkOptions<LinspaceOptions & { readonly base?: number | undefined }>(
-    given,
-    { endpoint: true, dtype: true, base: true },
-    "logspace",
-  );
-  const { base = 10, ...options } = given;
-  const { dtype, ...rest } = options;
+  const { base, dtype, ...rest } = logspaceOptions.read(options, "logspace");
   const result = power(base, linspace(start, stop, num, rest));
   return dtype === undefined ? result : cast(result, dtype);
 }
 
 /** `num` numbers from `start` to `stop` with a constant ratio; both must be positive. */
-export function geomspace(start: number, stop: number, num = 50, options: LinspaceOptions = {}): Tensor {
+export function geomspace(start: number, stop: number, num = 50, options?: LinspaceOptions): Tensor {
   need("number", start, "start", "geomspace");
   need("number", stop, "stop", "geomspace");
   needIfGiven("number", num, "num", "geomspace");
-  checkOptions<LinspaceOptions>(options, { endpoint: true, dtype: true }, "geomspace");
   if (!(start > 0 && stop > 0)) {
     throw new ValueError(`[geomspace] bounds ${start} and ${stop} must be positive`);
   }
-  const { dtype, ...rest } = options;
+  const { dtype, ...rest } = linspaceOptions.read(options, "geomspace");
   const result = exp(linspace(log(start), log(stop), num, rest));
   return dtype === undefined ? result : cast(result, dtype);
 }
 
+const eyeOptions = schema({ k: 0, dtype: optional(dtypeKind, "float32") });
+
 /** Ones where column − row = k, zeros elsewhere: the identity matrix for k = 0. */
-export function eye(
-  rows: number,
-  columns: number = rows,
-  options: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
-): Tensor {
+export function eye(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
   need("number", rows, "rows", "eye");
   needIfGiven("number", columns, "columns", "eye");
-  checkOptions(options, { k: true, dtype: true }, "eye");
-  const { k = 0, dtype = "float32" } = options;
+  const { k, dtype } = eyeOptions.read(options, "eye");
   return cast(ops.compare("eq", ...rowsAndColumns([rows, columns], k, "eye")), dtype);
 }
 
@@ -355,15 +343,10 @@ function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tenso
 }
 
 /** Ones on and below diagonal k, zeros above. */
-export function tri(
-  rows: number,
-  columns: number = rows,
-  options: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
-): Tensor {
+export function tri(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
   need("number", rows, "rows", "tri");
   needIfGiven("number", columns, "columns", "tri");
-  checkOptions(options, { k: true, dtype: true }, "tri");
-  const { k = 0, dtype = "float32" } = options;
+  const { k, dtype } = eyeOptions.read(options, "tri");
   return cast(ops.compare("ge", ...rowsAndColumns([rows, columns], k, "tri")), dtype);
 }
 
@@ -386,14 +369,12 @@ function triangle(value: TensorLike, k: number, keep: "ge" | "le", caller: strin
   return ops.select(expandTo(mask, x.shape), x, Tensor.scalar(0, x.dtype));
 }
 
+const meshgridOptions = schema({ indexing: optional(oneOf("xy", "ij"), "xy"), sparse: false });
+
 /** One tensor per input that repeats it along the dims of the others. */
-export function meshgrid(
-  xs: readonly TensorLike[],
-  options: { readonly indexing?: "xy" | "ij" | undefined; readonly sparse?: boolean | undefined } = {},
-): Tensor[] {
+export function meshgrid(xs: readonly TensorLike[], options?: OptionsOf<typeof meshgridOptions>): Tensor[] {
   need("list", xs, "xs", "meshgrid");
-  checkOptions(options, { indexing: true, sparse: true }, "meshgrid");
-  const { indexing = "xy", sparse = false } = options;
+  const { indexing, sparse } = meshgridOptions.read(options, "meshgrid");
   const vectors = [...xs].map((x) => asTensor(x, "meshgrid"));
   const wrong = vectors.find((x) => x.ndim > 1);
   if (wrong) throw new ShapeError(`[meshgrid] takes vectors, got ${formatType(wrong.type)}`);

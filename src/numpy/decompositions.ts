@@ -1,9 +1,11 @@
 /** Decompositions of matrices, and what follows from their singular values. */
 
+import { oneOf } from "../ir/arguments.js";
 import { limits } from "../ir/dtype.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
+import { choleskyOptions as laxCholeskyOptions } from "../lax/linalg/cholesky.js";
 import { adjoint } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -16,30 +18,33 @@ import { asInexact, like } from "./operands.js";
 import { sum } from "./reductions.js";
 import { matrixTranspose } from "./shaping.js";
 
-/** Options of {@link cholesky}. */
-export interface CholeskyOptions extends lax.linalg.CholeskyOptions {
+const choleskyOptions = schema({
+  ...laxCholeskyOptions.fields,
   /** Whether the result is the upper triangle U with `Uᴴ U = x`. */
-  readonly upper?: boolean | undefined;
-}
+  upper: false,
+});
+
+/** Options of {@link cholesky}. */
+export interface CholeskyOptions extends OptionsOf<typeof choleskyOptions> {}
 
 /** The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite. */
-export function cholesky(value: TensorLike, given: CholeskyOptions = {}): Tensor {
-  checkOptions<CholeskyOptions>(given, { upper: true, symmetrizeInput: true }, "linalg.cholesky");
-  const { upper = false, ...options } = given;
+export function cholesky(value: TensorLike, given?: CholeskyOptions): Tensor {
+  const { upper, ...options } = choleskyOptions.read(given, "linalg.cholesky");
   const l = lax.linalg.cholesky(asInexact(value, "linalg.cholesky"), options);
   return upper ? adjoint(l) : l;
 }
 
-/** Options of {@link qr}. */
-export interface QrOptions {
+const qrOptions = schema({
   /** Whether Q is square (`"complete"`) or has only as many columns as are needed (`"reduced"`, the default). */
-  readonly mode?: "reduced" | "complete" | undefined;
-}
+  mode: optional(oneOf("reduced", "complete"), "reduced"),
+});
+
+/** Options of {@link qr}. */
+export interface QrOptions extends OptionsOf<typeof qrOptions> {}
 
 /** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
-export function qr(value: TensorLike, options: QrOptions = {}): [q: Tensor, r: Tensor] {
-  checkOptions<QrOptions>(options, { mode: true }, "linalg.qr");
-  const { mode = "reduced" } = options;
+export function qr(value: TensorLike, options?: QrOptions): [q: Tensor, r: Tensor] {
+  const { mode } = qrOptions.read(options, "linalg.qr");
   return lax.linalg.qr(asInexact(value, "linalg.qr"), { fullMatrices: mode === "complete" });
 }
 
@@ -70,18 +75,19 @@ export function eigvals(value: TensorLike): Tensor {
   return lax.linalg.eigenvalues(asInexact(value, "linalg.eigvals"));
 }
 
-/** Options of {@link eigh}. */
-export interface EighOptions {
+const eighOptions = schema({
   /** The triangle that is read where `symmetrizeInput` is false; `"L"` unless it says otherwise. */
-  readonly uplo?: "L" | "U" | undefined;
+  uplo: optional(oneOf("L", "U"), "L"),
   /** Whether both triangles are read, as their mean; true by default. */
-  readonly symmetrizeInput?: boolean | undefined;
-}
+  symmetrizeInput: optional("flag"),
+});
+
+/** Options of {@link eigh}. */
+export interface EighOptions extends OptionsOf<typeof eighOptions> {}
 
 /** The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first, and the eigenvectors as columns. */
-export function eigh(value: TensorLike, options: EighOptions = {}): [values: Tensor, vectors: Tensor] {
-  checkOptions<EighOptions>(options, { uplo: true, symmetrizeInput: true }, "linalg.eigh");
-  const { uplo = "L", symmetrizeInput } = options;
+export function eigh(value: TensorLike, options?: EighOptions): [values: Tensor, vectors: Tensor] {
+  const { uplo, symmetrizeInput } = eighOptions.read(options, "linalg.eigh");
   const x = asInexact(value, "linalg.eigh");
   const [vectors, values] = lax.linalg.eigh(x, { lower: uplo === "L", symmetrizeInput });
   return [values, vectors];

@@ -1,8 +1,9 @@
 /** Diagonals of matrices. */
+
 import { needIfGiven } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -10,18 +11,19 @@ import { Tensor } from "../trace/tensor.js";
 import { asTensor, expandTo, requireRank } from "./operands.js";
 import { sum } from "./reductions.js";
 
-/** Options of {@link diagonal} and {@link trace}: which diagonal of which two dims. */
-export interface DiagonalOptions {
+const diagonalOptions = schema({
   /** How far above the main diagonal; negative ones lie below. */
-  readonly offset?: number | undefined;
-  readonly dim1?: number | undefined;
-  readonly dim2?: number | undefined;
-}
+  offset: optional("integer", 0),
+  dim1: 0,
+  dim2: 1,
+});
+
+/** Options of {@link diagonal} and {@link trace}: which diagonal of which two dims. */
+export interface DiagonalOptions extends OptionsOf<typeof diagonalOptions> {}
 
 /** The diagonal of two dims, which becomes the last dim. */
-export function diagonal(value: TensorLike, options: DiagonalOptions = {}): Tensor {
-  checkOptions<DiagonalOptions>(options, { offset: "integer", dim1: true, dim2: true }, "diagonal");
-  const { offset = 0, dim1 = 0, dim2 = 1 } = options;
+export function diagonal(value: TensorLike, options?: DiagonalOptions): Tensor {
+  const { offset, dim1, dim2 } = diagonalOptions.read(options, "diagonal");
   const x = asTensor(value, "diagonal");
   requireRank(x, 2, "diagonal");
   const [a, b] = [normalizeDim(dim1, x.ndim, "diagonal"), normalizeDim(dim2, x.ndim, "diagonal")];
@@ -40,16 +42,18 @@ export function diagonal(value: TensorLike, options: DiagonalOptions = {}): Tens
   return ops.sliceDim(flat, batch.length, start, start + (count - 1) * (columns + 1) + 1, columns + 1);
 }
 
-/** Options of {@link trace}. */
-export interface TraceOptions extends DiagonalOptions {
+const traceOptions = schema({
+  ...diagonalOptions.fields,
   /** The data type of the sum. */
-  readonly dtype?: DType | undefined;
-}
+  dtype: optional(dtypeKind),
+});
+
+/** Options of {@link trace}. */
+export interface TraceOptions extends OptionsOf<typeof traceOptions> {}
 
 /** The sum of a diagonal. */
-export function trace(x: TensorLike, options: TraceOptions = {}): Tensor {
-  checkOptions<TraceOptions>(options, { offset: true, dim1: true, dim2: true, dtype: true }, "trace");
-  const { dtype, ...which } = options;
+export function trace(x: TensorLike, options?: TraceOptions): Tensor {
+  const { dtype, ...which } = traceOptions.read(options, "trace");
   return sum(diagonal(x, which), -1, { dtype });
 }
 

@@ -3,7 +3,7 @@
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { besselI0e, besselI1e } from "../lax/bessel.js";
 import * as lax from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
@@ -227,17 +227,18 @@ export function signbit(value: TensorLike): Tensor {
   return ops.compare("lt", ops.select(isZero, ops.div(like(x, 1), x), x), 0);
 }
 
+const nanToNumOptions = schema({
+  nan: optional<number>("any", 0),
+  posinf: optional<number>("any"),
+  neginf: optional<number>("any"),
+});
+
 /** What {@link nanToNum} puts in; `posinf` and `neginf` default to the largest and smallest finite number. */
-export interface NanToNumOptions {
-  readonly nan?: number | undefined;
-  readonly posinf?: number | undefined;
-  readonly neginf?: number | undefined;
-}
+export interface NanToNumOptions extends OptionsOf<typeof nanToNumOptions> {}
 
 /** Replaces NaN by 0 and infinities by the largest finite numbers. */
 export function nanToNum(value: TensorLike, options: NanToNumOptions = {}): Tensor {
-  checkOptions<NanToNumOptions>(options, { nan: true, posinf: true, neginf: true }, "nanToNum");
-  const { nan = 0, posinf, neginf } = options;
+  const { nan, posinf, neginf } = nanToNumOptions.read(options, "nanToNum");
   const x = asTensor(value, "nanToNum");
   if (x.parts) return onParts(x, (part) => nanToNum(part, options));
   if (!isFloat(x.dtype)) return x;

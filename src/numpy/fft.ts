@@ -7,7 +7,7 @@ import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { complexType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -21,23 +21,27 @@ import { roll } from "./shaping.js";
 /** Which direction is divided by the number of elements: the way back, the way forth, or both by its root. */
 export type FftNorm = "backward" | "ortho" | "forward";
 
-/** Options of transforms along one dim. */
-export interface FftOptions {
+const fftOptions = schema({
   /** The number of elements; the dim is cut, or filled with zeros. */
-  readonly n?: number | undefined;
+  n: optional("number"),
   /** The last dim unless it says otherwise. */
-  readonly dim?: number | undefined;
-  readonly norm?: FftNorm | undefined;
-}
+  dim: -1,
+  norm: optional<FftNorm>("any"),
+});
+
+/** Options of transforms along one dim. */
+export interface FftOptions extends OptionsOf<typeof fftOptions> {}
+
+const fftnOptions = schema({
+  /** The number of elements along each of the dims. */
+  s: optional<Shape>("integers"),
+  /** All dims unless it says otherwise; of `…2` functions the last two. */
+  dims: optional<readonly number[]>("any"),
+  norm: optional<FftNorm>("any"),
+});
 
 /** Options of transforms along several dims. */
-export interface FftnOptions {
-  /** The number of elements along each of the dims. */
-  readonly s?: Shape | undefined;
-  /** All dims unless it says otherwise; of `…2` functions the last two. */
-  readonly dims?: readonly number[] | undefined;
-  readonly norm?: FftNorm | undefined;
-}
+export interface FftnOptions extends OptionsOf<typeof fftnOptions> {}
 
 const both = ([re, im]: Parts, fn: (x: Tensor) => Tensor): Parts => [fn(re), im && fn(im)];
 
@@ -77,8 +81,7 @@ function prepare(
   options: FftOptions,
   caller: string,
 ): { parts: Parts; dim: number; n: number | undefined } {
-  checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, caller);
-  const { n, dim = -1 } = options;
+  const { n, dim } = fftOptions.read(options, caller);
   const [re, im] = partsOf(value, caller);
   if (re.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
   if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
@@ -152,15 +155,15 @@ function spreadAlong(x: Tensor, dim: number, values: readonly number[]): Tensor 
 }
 
 /** The real transform of a signal whose conjugate is mirrored. */
-export function hfft(value: TensorLike, options: FftOptions = {}): Tensor {
-  checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, "fft.hfft");
-  return irfft(conj(value), { ...options, norm: swapped(options.norm) });
+export function hfft(value: TensorLike, options?: FftOptions): Tensor {
+  const given = fftOptions.read(options, "fft.hfft");
+  return irfft(conj(value), { ...given, norm: swapped(given.norm) });
 }
 
 /** The inverse of {@link hfft}. */
-export function ihfft(x: TensorLike, options: FftOptions = {}): Tensor {
-  checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, "ihfft");
-  return conj(rfft(x, { ...options, norm: swapped(options.norm) }));
+export function ihfft(x: TensorLike, options?: FftOptions): Tensor {
+  const given = fftOptions.read(options, "ihfft");
+  return conj(rfft(x, { ...given, norm: swapped(given.norm) }));
 }
 
 function swapped(norm: FftNorm = "backward"): FftNorm {
@@ -170,9 +173,7 @@ function swapped(norm: FftNorm = "backward"): FftNorm {
 
 /** The dims and sizes of a transform along several dims. */
 function several(x: Tensor, options: FftnOptions, caller: string): { dim: number; n: number | undefined }[] {
-  checkOptions<FftnOptions>(options, { s: true, dims: true, norm: true }, caller);
-  const { s, dims } = options;
-  needIfGiven("integers", s, "s", caller);
+  const { s, dims } = fftnOptions.read(options, caller);
   const chosen = dims ?? (s ? range(s.length).map((i) => i - s.length) : range(x.ndim));
   const list = normalizeDims(chosen, x.ndim, caller);
   if (s && s.length !== list.length) {
@@ -221,8 +222,8 @@ export function irfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
 
 /** Options are looked at before they are spread: nothing is spread of what are none. */
 function lastTwo(options: FftnOptions, caller: string): FftnOptions {
-  checkOptions<FftnOptions>(options, { s: true, dims: true, norm: true }, caller);
-  return { ...options, dims: options.dims ?? [-2, -1] };
+  const given = fftnOptions.read(options, caller);
+  return { ...given, dims: given.dims ?? [-2, -1] };
 }
 
 /** {@link fftn} along the last two dims. */

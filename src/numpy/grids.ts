@@ -1,8 +1,8 @@
 /** Indices of parts of matrices and grids. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { needOptions } from "../ir/options.js";
 import { at, formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -12,7 +12,7 @@ import { Slice } from "./indexing.js";
 import { stack } from "./joining.js";
 import { where } from "./logic.js";
 import { asTensor, toType } from "./operands.js";
-import { nonzero, type SizedOptions } from "./sets.js";
+import { nonzero, type SizedOptions, sizedOptions } from "./sets.js";
 
 function requireCount(n: number, caller: string): number {
   if (Number.isInteger(n) && n >= 0) return n;
@@ -109,9 +109,8 @@ export function maskIndices(
   options: SizedOptions,
 ): [rows: Tensor, columns: Tensor] {
   need("function", mask, "mask", "maskIndices");
-  needOptions<SizedOptions>(options, { size: true, fillValue: true }, "maskIndices");
   const whole = ops.full([requireCount(n, "maskIndices"), n], 1, "int32");
-  const [rows, columns] = nonzero(mask(whole, k), options);
+  const [rows, columns] = nonzero(mask(whole, k), sizedOptions.read(options, "maskIndices"));
   return [rows ?? whole, columns ?? whole];
 }
 

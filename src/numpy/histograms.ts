@@ -1,8 +1,9 @@
 /** Counts of elements in bins. */
+
 import { need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
 import { at, formatType, sizeOf, range as upTo } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -24,36 +25,37 @@ export type Bins = number | Tensor;
 /** The lower bound of the first bin and the upper one of the last. */
 export type BinRange = readonly [low: number, high: number];
 
-/** How elements are counted. */
-export interface CountOptions {
+const countOptions = schema({
   /** What each element counts; 1 by default. */
-  readonly weights?: TensorLike | undefined;
+  weights: optional<TensorLike>("any"),
   /** Whether to divide by the total and by the sizes of the bins, so that the integral is 1. */
-  readonly density?: boolean | undefined;
-}
+  density: optional("flag"),
+});
+
+/** How elements are counted. */
+export interface CountOptions extends OptionsOf<typeof countOptions> {}
+
+const histogramOptions = schema({
+  ...countOptions.fields,
+  /** The number of bins, or their bounds; 10 by default. */
+  bins: optional<Bins>("any", 10),
+  /** The lower bound of the first bin and the upper one of the last; those of the data by default. */
+  range: optional<BinRange>("any"),
+});
 
 /** Options of {@link histogram}. */
-export interface HistogramOptions extends CountOptions {
-  /** The number of bins, or their bounds; 10 by default. */
-  readonly bins?: Bins;
-  /** The lower bound of the first bin and the upper one of the last; those of the data by default. */
-  readonly range?: BinRange | undefined;
-}
+export interface HistogramOptions extends OptionsOf<typeof histogramOptions> {}
+
+const histogramGridOptions = schema({
+  ...countOptions.fields,
+  /** The number of bins along every dim, or bins for each dim; 10 by default. */
+  bins: optional<number | readonly Bins[]>("any", 10),
+  /** The bounds of the bins for each dim; those of the data where there is `null`. */
+  range: optional<readonly (BinRange | null)[]>("list"),
+});
 
 /** Options of {@link histogram2d} and {@link histogramdd}. */
-export interface HistogramGridOptions extends CountOptions {
-  /** The number of bins along every dim, or bins for each dim; 10 by default. */
-  readonly bins?: number | readonly Bins[];
-  /** The bounds of the bins for each dim; those of the data where there is `null`. */
-  readonly range?: readonly (BinRange | null)[] | undefined;
-}
-
-const gridNames: OptionNames<HistogramGridOptions> = {
-  bins: true,
-  range: "list",
-  weights: true,
-  density: "flag",
-};
+export interface HistogramGridOptions extends OptionsOf<typeof histogramGridOptions> {}
 
 /**
  * How many elements fall into each bin, and the bounds of the bins.
@@ -66,12 +68,7 @@ export function histogram(
   value: TensorLike,
   options: HistogramOptions = {},
 ): [counts: Tensor, edges: Tensor] {
-  checkOptions<HistogramOptions>(
-    options,
-    { bins: true, range: true, weights: true, density: "flag" },
-    "histogram",
-  );
-  const { bins = 10, range, weights } = options;
+  const { bins, range, weights } = histogramOptions.read(options, "histogram");
   const x = asFloat(value, "histogram");
   const flat = ops.reshape(x, [x.size]);
   const edges = histogramBinEdges(flat, { bins, range });
@@ -83,17 +80,14 @@ export function histogram(
   return [options.density ? densityOf(counts, [edges]) : counts, edges];
 }
 
+const histogramBinEdgesSchema = schema(pick(histogramOptions.fields, "bins", "range"));
+
 /** The bounds of the bins of {@link histogram}. */
 export function histogramBinEdges(
   value: TensorLike,
-  options: Pick<HistogramOptions, "bins" | "range"> = {},
+  options?: Pick<HistogramOptions, "bins" | "range">,
 ): Tensor {
-  checkOptions<Pick<HistogramOptions, "bins" | "range">>(
-    options,
-    { bins: true, range: true },
-    "histogramBinEdges",
-  );
-  const { bins = 10, range: bounds } = options;
+  const { bins, range: bounds } = histogramBinEdgesSchema.read(options, "histogramBinEdges");
   if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
   if (!(Number.isInteger(bins) && bins >= 1)) {
     throw new ValueError(`[histogram] the number of bins must be an integer of at least 1, got ${bins}`);
@@ -150,20 +144,24 @@ function densityOf(counts: Tensor, edges: readonly Tensor[]): Tensor {
   return widths.reduce((shares, width) => divide(shares, width), divide(counts, sum(counts)));
 }
 
+const histogram2dOptions = schema({
+  ...histogramGridOptions.fields,
+  bins: optional<Bins | readonly Bins[]>("any", 10),
+});
+
 /** How many points (x, y) fall into each bin of a grid, and the bounds of the bins of x and of y. */
 export function histogram2d(
   x: TensorLike,
   y: TensorLike,
-  options: Omit<HistogramGridOptions, "bins"> & { readonly bins?: Bins | readonly Bins[] } = {},
+  options?: OptionsOf<typeof histogram2dOptions>,
 ): [counts: Tensor, xEdges: Tensor, yEdges: Tensor] {
-  checkOptions(options, gridNames, "histogram2d");
   const [a, b] = [asFloat(x, "histogram2d"), asFloat(y, "histogram2d")];
   if (a.ndim !== 1 || b.ndim !== 1 || a.size !== b.size) {
     throw new ShapeError(
       `[histogram2d] takes two vectors of one length, got ${formatType(a.type)} and ${formatType(b.type)}`,
     );
   }
-  const { bins = 10, ...rest } = options;
+  const { bins, ...rest } = histogram2dOptions.read(options, "histogram2d");
   const [counts, edges] = histogramdd(stack(pair(a, b, "histogram2d"), 1), {
     ...rest,
     bins: bins instanceof Tensor ? [bins, bins] : bins,
@@ -180,8 +178,7 @@ export function histogramdd(
   sample: TensorLike,
   options: HistogramGridOptions = {},
 ): [counts: Tensor, edges: Tensor[]] {
-  checkOptions<HistogramGridOptions>(options, gridNames, "histogramdd");
-  const { bins = 10, range, weights } = options;
+  const { bins, range, weights } = histogramGridOptions.read(options, "histogramdd");
   const points = asFloat(sample, "histogramdd");
   const [n, numDims] = points.shape;
   if (n === undefined || numDims === undefined || points.ndim !== 2) {

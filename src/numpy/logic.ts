@@ -4,7 +4,7 @@ import { need } from "../ir/arguments.js";
 import { isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { range, sameNumbers } from "../ir/shape.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -128,18 +128,19 @@ export function select(
   );
 }
 
-/** How far apart two numbers may be: `|x − y| ≤ atol + rtol · |y|`. */
-export interface ToleranceOptions {
-  readonly rtol?: number | undefined;
-  readonly atol?: number | undefined;
+const toleranceOptions = schema({
+  rtol: 1e-5,
+  atol: 1e-8,
   /** Whether NaN is close to NaN. */
-  readonly equalNan?: boolean | undefined;
-}
+  equalNan: false,
+});
+
+/** How far apart two numbers may be: `|x − y| ≤ atol + rtol · |y|`. */
+export interface ToleranceOptions extends OptionsOf<typeof toleranceOptions> {}
 
 /** Where two tensors are equal up to a tolerance. */
-export function isclose(x: TensorLike, y: TensorLike, options: ToleranceOptions = {}): Tensor {
-  checkOptions<ToleranceOptions>(options, { rtol: true, atol: true, equalNan: true }, "isclose");
-  const { rtol = 1e-5, atol = 1e-8, equalNan = false } = options;
+export function isclose(x: TensorLike, y: TensorLike, options?: ToleranceOptions): Tensor {
+  const { rtol, atol, equalNan } = toleranceOptions.read(options, "isclose");
   const [left, right] = pair(x, y, "isclose", inexactType);
   const [a, b] = [spelledOut(left, right), spelledOut(right, left)];
   const limit = ops.add(ops.mul(ops.abs(b), rtol), atol);
@@ -165,14 +166,15 @@ export function arrayEquiv(x: TensorLike, y: TensorLike): Tensor {
   return fits ? allTrue(equal(a, b)) : Tensor.scalar(false, "bool");
 }
 
+const arrayEqualOptions = schema({ equalNan: false });
+
 /** Whether two tensors have the same shape and elements, as a bool scalar. */
 export function arrayEqual(
   x: TensorLike,
   y: TensorLike,
-  options: { readonly equalNan?: boolean | undefined } = {},
+  options?: OptionsOf<typeof arrayEqualOptions>,
 ): Tensor {
-  checkOptions<{ readonly equalNan?: boolean | undefined }>(options, { equalNan: true }, "arrayEqual");
-  const { equalNan = false } = options;
+  const { equalNan } = arrayEqualOptions.read(options, "arrayEqual");
   const [a, b] = [asTensor(x, "arrayEqual"), asTensor(y, "arrayEqual")];
   if (!sameNumbers(a.shape, b.shape)) return Tensor.scalar(false, "bool");
   const same = equal(a, b);

@@ -1,6 +1,6 @@
 /** Reductions that leave NaN out. */
+
 import { isComplex, isFloat } from "../ir/dtype.js";
-import { checkOptions, type OptionNames } from "../ir/options.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -12,16 +12,19 @@ import {
   argmax,
   argmin,
   type ExtremeOptions,
+  extremeOptions,
   type KeepdimsOptions,
   type MeanOptions,
   max,
   mean,
+  meanOptions,
   min,
   prod,
   type SumOptions,
   sum,
   type VarianceOptions,
   variance,
+  varianceOptions,
 } from "./reductions.js";
 import { cumprod, cumsum, type RunningOptions } from "./statistics.js";
 
@@ -37,10 +40,10 @@ export function nansum(x: TensorLike, dim?: Dims, options: SumOptions = {}): Ten
 }
 
 /** The mean of the elements that are not NaN; NaN where there is none. */
-export function nanmean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): Tensor {
-  checkOptions<MeanOptions>(options, { dtype: true, where: true, keepdims: true }, "nanmean");
+export function nanmean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tensor {
+  const given = meanOptions.read(options, "nanmean");
   const x = asTensor(value, "nanmean");
-  return mean(x, dim, { ...options, where: present(x, options.where) });
+  return mean(x, dim, { ...given, where: present(x, given.where) });
 }
 
 /** The largest element that is not NaN; NaN where there is none. */
@@ -61,13 +64,13 @@ function withoutNan(
   reduce: typeof max,
   caller: string,
 ): Tensor {
-  checkOptions<ExtremeOptions>(options, { keepdims: true, where: true, initial: true }, caller);
+  const given = extremeOptions.read(options, caller);
   const x = asTensor(value, caller);
-  if (!isFloat(x.dtype) && !isComplex(x.dtype)) return reduce(x, dim, options);
+  if (!isFloat(x.dtype) && !isComplex(x.dtype)) return reduce(x, dim, given);
   const nan = isnan(x);
-  const result = reduce(where(nan, filler, x), dim, options);
-  if (options.initial !== undefined) return result;
-  return where(all(nan, dim, { keepdims: options.keepdims }), Number.NaN, result);
+  const result = reduce(where(nan, filler, x), dim, given);
+  if (given.initial !== undefined) return result;
+  return where(all(nan, dim, { keepdims: given.keepdims }), Number.NaN, result);
 }
 
 /** The product of the elements that are not NaN. */
@@ -78,24 +81,16 @@ export function nanprod(x: TensorLike, dim?: Dims, options: SumOptions = {}): Te
 /** Options of {@link nanvar} and {@link nanstd}. */
 export type NanVarianceOptions = VarianceOptions;
 
-const varianceNames: OptionNames<NanVarianceOptions> = {
-  ddof: "number",
-  dtype: true,
-  where: true,
-  keepdims: true,
-};
-
 /** The variance of the elements that are not NaN. */
-export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
-  checkOptions<NanVarianceOptions>(options, varianceNames, "nanvar");
+export function nanvar(value: TensorLike, dim?: Dims, options?: NanVarianceOptions): Tensor {
+  const given = varianceOptions.read(options, "nanvar");
   const x = asInexact(value, "nanvar");
-  return variance(x, dim, { ...options, where: present(x, options.where) });
+  return variance(x, dim, { ...given, where: present(x, given.where) });
 }
 
 /** The standard deviation of the elements that are not NaN. */
-export function nanstd(x: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
-  checkOptions<NanVarianceOptions>(options, varianceNames, "nanstd");
-  return sqrt(nanvar(x, dim, options));
+export function nanstd(x: TensorLike, dim?: Dims, options?: NanVarianceOptions): Tensor {
+  return sqrt(nanvar(x, dim, varianceOptions.read(options, "nanstd")));
 }
 
 /** The index of the largest element that is not NaN; −1 where there is none. */

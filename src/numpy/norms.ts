@@ -4,7 +4,6 @@ import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { partType } from "../ir/dtype.js";
 import { DimError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
 import { at, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as ops from "../trace/ops.js";
@@ -12,7 +11,7 @@ import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { squaredSize } from "./complex.js";
 import { asInexact, cast, type Dims, requireRank, wideType } from "./operands.js";
-import { type KeepdimsOptions, max, min, restoreDims, sum } from "./reductions.js";
+import { type KeepdimsOptions, keepdimsOptions, max, min, restoreDims, sum } from "./reductions.js";
 import { inv } from "./solving.js";
 
 /**
@@ -34,10 +33,9 @@ export function norm(
   value: TensorLike,
   order?: NormOrder | null,
   dim?: Dims,
-  options: KeepdimsOptions = {},
+  options?: KeepdimsOptions,
 ): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.norm");
-  const { keepdims } = options;
+  const { keepdims } = keepdimsOptions.read(options, "linalg.norm");
   const operand = asInexact(value, "linalg.norm");
   const dtype = partType(operand.dtype);
   const x = cast(operand, wideType(operand.dtype));
@@ -127,9 +125,8 @@ function normOfDims(
 }
 
 /** The norm of the last two dims as matrices, by default the root of the sum of squares. */
-export function matrixNorm(x: TensorLike, order: NormOrder = "fro", options: KeepdimsOptions = {}): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.matrixNorm");
-  const { keepdims } = options;
+export function matrixNorm(x: TensorLike, order: NormOrder = "fro", options?: KeepdimsOptions): Tensor {
+  const { keepdims } = keepdimsOptions.read(options, "linalg.matrixNorm");
   const matrices = asInexact(x, "linalg.matrixNorm");
   requireRank(matrices, 2, "linalg.matrixNorm");
   return norm(matrices, order, [-2, -1], { keepdims });
@@ -140,10 +137,9 @@ export function vectorNorm(
   value: TensorLike,
   order: number = 2,
   dim?: Dims,
-  options: KeepdimsOptions = {},
+  options?: KeepdimsOptions,
 ): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.vectorNorm");
-  const { keepdims } = options;
+  const { keepdims } = keepdimsOptions.read(options, "linalg.vectorNorm");
   const x = asInexact(value, "linalg.vectorNorm");
   const dims = normalizeDims(dim, x.ndim, "linalg.vectorNorm");
   const kept = range(x.ndim).filter((d) => !dims.includes(d));

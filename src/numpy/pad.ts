@@ -1,9 +1,10 @@
 /** Padding with constants, with the tensor's own elements, or with what is computed of them. */
 
+import { oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { isInteger } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, range } from "../ir/shape.js";
 import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
@@ -48,27 +49,21 @@ export type PadFunction = (
   dim: number,
 ) => Tensor;
 
-/** Options of {@link pad}. */
-export interface PadOptions {
+const padOptions = schema({
   /** Where the added elements come from; `constant` by default. */
-  readonly mode?: PadMode | PadFunction | undefined;
+  mode: optional<PadMode | PadFunction>("any", "constant"),
   /** The values of mode `constant`; 0 by default. */
-  readonly constantValues?: PadPairs<TensorLike> | undefined;
+  constantValues: optional<PadPairs<TensorLike>>("any", 0),
   /** Where the ramps of mode `linear_ramp` end, at the outside; 0 by default. */
-  readonly endValues?: PadPairs<TensorLike> | undefined;
+  endValues: optional<PadPairs<TensorLike>>("any"),
   /** Of how many elements at each end `maximum`, `mean`, `median` and `minimum` are; all by default. */
-  readonly statLength?: PadWidth | undefined;
+  statLength: optional<PadWidth>("any"),
   /** Whether the images of `reflect` and `symmetric` are turned about the edge: `odd` is 2 · edge − image. */
-  readonly reflectType?: "even" | "odd" | undefined;
-}
+  reflectType: optional(oneOf("even", "odd")),
+});
 
-const padNames: OptionNames<PadOptions> = {
-  mode: true,
-  constantValues: true,
-  endValues: true,
-  statLength: true,
-  reflectType: true,
-};
+/** Options of {@link pad}. */
+export interface PadOptions extends OptionsOf<typeof padOptions> {}
 
 /**
  * Adds elements before and after each dim, one dim after the other. Modes: `constant`, `edge` (repeats the outermost
@@ -82,8 +77,7 @@ const padNames: OptionNames<PadOptions> = {
  * ```
  */
 export function pad(value: TensorLike, width: PadWidth, options: PadOptions = {}): Tensor {
-  checkOptions<PadOptions>(options, padNames, "pad");
-  const { mode = "constant", constantValues = 0 } = options;
+  const { mode, constantValues } = padOptions.read(options, "pad");
   const x = asTensor(value, "pad");
   const widths = toPairs(width, x, isWidth, { what: "widths", says: "a width is a pair of integers from 0" });
   if (mode === "constant") return padConstant(x, widths, constantValues);

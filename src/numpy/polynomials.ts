@@ -1,9 +1,10 @@
 /** Polynomials as vectors of coefficients, the highest power first. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { complexType, limits, partType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -143,18 +144,19 @@ export function roots(coefficients: TensorLike): Tensor {
   return where(missing, Tensor.complex(unknown, unknown), take(found, order, 0, { mode: "clip" }));
 }
 
-/** Options of {@link vander}. */
-export interface VanderOptions {
+const vanderOptions = schema({
   /** The number of columns; that of the elements by default. */
-  readonly n?: number;
+  n: optional("number"),
   /** Whether powers rise from left to right. */
-  readonly increasing?: boolean;
-}
+  increasing: false,
+});
+
+/** Options of {@link vander}. */
+export interface VanderOptions extends OptionsOf<typeof vanderOptions> {}
 
 /** The matrix whose columns are the powers of a vector, the highest first. */
-export function vander(value: TensorLike, options: VanderOptions = {}): Tensor {
-  checkOptions<VanderOptions>(options, { n: true, increasing: true }, "vander");
-  const { n, increasing = false } = options;
+export function vander(value: TensorLike, options?: VanderOptions): Tensor {
+  const { n, increasing } = vanderOptions.read(options, "vander");
   const x = vector(value, "vander");
   const columns = checkTimes(n ?? x.size, "vander");
   let power = ops.broadcastInDim(like(x, 1), x.shape, []);

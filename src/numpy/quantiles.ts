@@ -1,8 +1,9 @@
 /** Values below which a part of the elements lies. */
+
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDims, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -12,7 +13,7 @@ import { ceil, floor, isnan } from "./elementwise.js";
 import { stack } from "./joining.js";
 import { equal, greaterEqual, less, lessEqual, logicalAnd, where } from "./logic.js";
 import { asFloat, cast, type Dims } from "./operands.js";
-import { any, type KeepdimsOptions, restoreDims, sum } from "./reductions.js";
+import { any, type KeepdimsOptions, keepdimsOptions, restoreDims, sum } from "./reductions.js";
 import { cumsum } from "./statistics.js";
 import { takeAlongAxis } from "./take.js";
 
@@ -71,16 +72,19 @@ const methods = {
 /** How {@link quantile} chooses between two elements. */
 export type QuantileMethod = keyof typeof methods;
 
-/** Options of {@link quantile} and its relatives. */
-export interface QuantileOptions extends KeepdimsOptions {
+const quantileOptions = schema({
+  ...keepdimsOptions.fields,
   /** What stands for a part that lies between two elements; `linear` by default. */
-  readonly method?: QuantileMethod | undefined;
+  method: optional<QuantileMethod>("any", "linear"),
   /**
    * How much each element counts, from 0: of the shape of the elements, or of the dims that they are taken along. It
    * needs the method `inverted_cdf`.
    */
-  readonly weights?: TensorLike | undefined;
-}
+  weights: optional<TensorLike>("any"),
+});
+
+/** Options of {@link quantile} and its relatives. */
+export interface QuantileOptions extends OptionsOf<typeof quantileOptions> {}
 
 /** A function of quantiles. */
 interface QuantileKind {
@@ -99,8 +103,7 @@ function quantilesOf(
   dim: Dims | undefined,
   options: QuantileOptions,
 ): Tensor {
-  checkOptions<QuantileOptions>(options, { keepdims: true, method: true, weights: true }, caller);
-  const { method = "linear", weights } = options;
+  const { method, weights } = quantileOptions.read(options, caller);
   if (!Object.hasOwn(methods, method)) {
     throw new ValueError(
       `[${caller}] unknown method ${describe(method)}: use ${Object.keys(methods).join(", ")}`,
@@ -174,9 +177,8 @@ function byWeight({ shape, n, sorted }: Sorted, weights: Tensor): (part: number)
 }
 
 /** The middle of the sorted elements, or the mean of the middle two. */
-export function median(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "median");
-  return quantile(x, 0.5, dim, options);
+export function median(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
+  return quantile(x, 0.5, dim, keepdimsOptions.read(options, "median"));
 }
 
 /** {@link quantile} of the elements that are not NaN. */
@@ -216,7 +218,6 @@ function inNumbers(along: Sorted, method: QuantileMethod): (part: number) => Ten
 }
 
 /** The middle of the sorted elements that are not NaN. */
-export function nanmedian(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "nanmedian");
-  return nanquantile(x, 0.5, dim, options);
+export function nanmedian(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
+  return nanquantile(x, 0.5, dim, keepdimsOptions.read(options, "nanmedian"));
 }

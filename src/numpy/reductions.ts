@@ -1,8 +1,8 @@
 /** Reductions over dims, which disappear from the result unless `keepdims` is set. */
 
-import { type DType, partType } from "../ir/dtype.js";
+import { dtypeKind, partType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import { reduceProd } from "../lax/contraction.js";
 import { tracedAsOneCall } from "../trace/builder.js";
@@ -18,7 +18,6 @@ import {
   broadcastShape,
   cast,
   type Dims,
-  dtypeOf,
   expandTo,
   floatType,
   inexactType,
@@ -28,44 +27,63 @@ import {
   wideType,
 } from "./operands.js";
 
-/** How a reduction treats the dims it reduces. */
-export interface KeepdimsOptions {
+/** The schema of {@link KeepdimsOptions}. */
+export const keepdimsOptions = schema({
   /** Keeps the reduced dims with size 1, so that the result broadcasts against the operand. */
-  readonly keepdims?: boolean | undefined;
-}
+  keepdims: optional("flag"),
+});
+
+/** How a reduction treats the dims it reduces. */
+export interface KeepdimsOptions extends OptionsOf<typeof keepdimsOptions> {}
+
+const maskedOptions = schema({
+  ...keepdimsOptions.fields,
+  /** Which elements take part; it broadcasts against the operand. */
+  where: optional<TensorLike>("any"),
+});
 
 /** Options of reductions that can leave elements out. */
-export interface MaskedOptions extends KeepdimsOptions {
-  /** Which elements take part; it broadcasts against the operand. */
-  readonly where?: TensorLike | undefined;
-}
+export interface MaskedOptions extends OptionsOf<typeof maskedOptions> {}
+
+const sumOptions = schema({
+  ...maskedOptions.fields,
+  /** The data type of the result. */
+  dtype: optional(dtypeKind),
+  /** What the reduction starts from. */
+  initial: optional<TensorLike>("any"),
+});
 
 /** Options of `sum` and `prod`. */
-export interface SumOptions extends MaskedOptions {
-  /** The data type of the result. */
-  readonly dtype?: DType | undefined;
-  /** What the reduction starts from. */
-  readonly initial?: TensorLike | undefined;
-}
+export interface SumOptions extends OptionsOf<typeof sumOptions> {}
 
-const sumNames: OptionNames<SumOptions> = { dtype: true, initial: true, where: true, keepdims: true };
+/** The schema of {@link ExtremeOptions}. */
+export const extremeOptions = schema({
+  ...maskedOptions.fields,
+  /** A value that takes part besides the elements; needed with `where` and for empty tensors. */
+  initial: optional<TensorLike>("any"),
+});
 
 /** Options of `max` and `min`. */
-export interface ExtremeOptions extends MaskedOptions {
-  /** A value that takes part besides the elements; needed with `where` and for empty tensors. */
-  readonly initial?: TensorLike | undefined;
-}
+export interface ExtremeOptions extends OptionsOf<typeof extremeOptions> {}
+
+/** The schema of {@link MeanOptions}. */
+export const meanOptions = schema({
+  ...maskedOptions.fields,
+  dtype: optional(dtypeKind),
+});
 
 /** Options of `mean`. */
-export interface MeanOptions extends MaskedOptions {
-  readonly dtype?: DType | undefined;
-}
+export interface MeanOptions extends OptionsOf<typeof meanOptions> {}
+
+/** The schema of {@link VarianceOptions}. */
+export const varianceOptions = schema({
+  ...meanOptions.fields,
+  /** What is subtracted from the count in the divisor: 1 gives the unbiased estimate. */
+  ddof: 0,
+});
 
 /** Options of `var` and `std`. */
-export interface VarianceOptions extends MeanOptions {
-  /** What is subtracted from the count in the divisor: 1 gives the unbiased estimate. */
-  readonly ddof?: number | undefined;
-}
+export interface VarianceOptions extends OptionsOf<typeof varianceOptions> {}
 
 /** Puts reduced dims back with size 1. */
 export function restoreDims(
@@ -89,28 +107,28 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
 }
 
 /** The sum; bool and narrow integers are counted in 32 bits, half-width floats are accumulated in float32. */
-export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
-  checkOptions<SumOptions>(options, sumNames, "sum");
+export function sum(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor {
+  const given = sumOptions.read(options, "sum");
   const operand = asTensor(value, "sum");
-  const dtype = dtypeOf(options, "sum") ?? totalType(operand.dtype);
+  const dtype = given.dtype ?? totalType(operand.dtype);
   return tracedAsOneCall(() => {
-    const x = masked(cast(operand, wideType(dtype)), options.where, 0, "sum");
+    const x = masked(cast(operand, wideType(dtype)), given.where, 0, "sum");
     const dims = normalizeDims(dim, x.ndim, "sum");
-    const total = restoreDims(ops.reduceSum(x, dims), x, dims, options.keepdims);
-    const { initial } = options;
+    const total = restoreDims(ops.reduceSum(x, dims), x, dims, given.keepdims);
+    const { initial } = given;
     return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, "sum")), dtype);
   });
 }
 
 /** The product; bool and narrow integers become 32 bits wide, half-width floats are accumulated in float32. */
-export function prod(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
-  checkOptions<SumOptions>(options, sumNames, "prod");
+export function prod(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor {
+  const given = sumOptions.read(options, "prod");
   const operand = asTensor(value, "prod");
-  const dtype = dtypeOf(options, "prod") ?? totalType(operand.dtype);
-  const x = masked(cast(operand, wideType(dtype)), options.where, 1, "prod");
+  const dtype = given.dtype ?? totalType(operand.dtype);
+  const x = masked(cast(operand, wideType(dtype)), given.where, 1, "prod");
   const dims = normalizeDims(dim, x.ndim, "prod");
-  const product = restoreDims(reduceProd(x, dims), x, dims, options.keepdims);
-  const { initial } = options;
+  const product = restoreDims(reduceProd(x, dims), x, dims, given.keepdims);
+  const { initial } = given;
   return cast(initial === undefined ? product : ops.mul(product, toScalar(initial, product, "prod")), dtype);
 }
 
@@ -129,8 +147,7 @@ function extreme(
   combine: (x: TensorLike, y: TensorLike) => Tensor,
 ): (value: TensorLike, dim?: Dims, options?: ExtremeOptions) => Tensor {
   return (value, dim, options = {}) => {
-    checkOptions<ExtremeOptions>(options, { keepdims: true, where: true, initial: true }, name);
-    const { keepdims, where: mask, initial } = options;
+    const { keepdims, where: mask, initial } = extremeOptions.read(options, name);
     const operand = asTensor(value, name);
     const dims = normalizeDims(dim, operand.ndim, name);
     if (initial === undefined) {
@@ -162,27 +179,25 @@ export const max = extreme("max", ops.reduceMax, maximum);
 export const min = extreme("min", ops.reduceMin, minimum);
 
 /** The difference of the largest and the smallest element. */
-export function ptp(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "ptp");
+export function ptp(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
+  const given = keepdimsOptions.read(options, "ptp");
   if (asTensor(x, "ptp").dtype === "bool") {
     throw new DTypeError(`[ptp] works on numbers, not on bool: convert with astype("int32")`);
   }
-  return ops.sub(max(x, dim, options), min(x, dim, options));
+  return ops.sub(max(x, dim, given), min(x, dim, given));
 }
 
 /** Whether all elements are not 0. */
-export function all(value: TensorLike, dim?: Dims, options: MaskedOptions = {}): Tensor {
-  checkOptions<MaskedOptions>(options, { where: true, keepdims: true }, "all");
-  const { keepdims, where: mask } = options;
+export function all(value: TensorLike, dim?: Dims, options?: MaskedOptions): Tensor {
+  const { keepdims, where: mask } = maskedOptions.read(options, "all");
   const x = masked(toBool(value, "all"), mask, 1, "all");
   const dims = normalizeDims(dim, x.ndim, "all");
   return restoreDims(ops.reduceMin(x, dims), x, dims, keepdims);
 }
 
 /** Whether one of the elements is not 0. */
-export function any(value: TensorLike, dim?: Dims, options: MaskedOptions = {}): Tensor {
-  checkOptions<MaskedOptions>(options, { keepdims: true, where: true }, "any");
-  const { keepdims, where: mask } = options;
+export function any(value: TensorLike, dim?: Dims, options?: MaskedOptions): Tensor {
+  const { keepdims, where: mask } = maskedOptions.read(options, "any");
   const x = masked(toBool(value, "any"), mask, 0, "any");
   const dims = normalizeDims(dim, x.ndim, "any");
   return restoreDims(ops.reduceMax(x, dims), x, dims, keepdims);
@@ -201,32 +216,24 @@ function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined,
 }
 
 /** The mean; integers give float32, half-width floats are accumulated in float32. */
-export function mean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): Tensor {
-  checkOptions<MeanOptions>(options, { dtype: true, where: true, keepdims: true }, "mean");
+export function mean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tensor {
+  const given = meanOptions.read(options, "mean");
   const operand = asTensor(value, "mean");
-  const dtype = dtypeOf(options, "mean") ?? inexactType(operand.dtype);
+  const dtype = given.dtype ?? inexactType(operand.dtype);
   return tracedAsOneCall(() => {
-    const x = masked(cast(operand, wideType(dtype)), options.where, 0, "mean");
+    const x = masked(cast(operand, wideType(dtype)), given.where, 0, "mean");
     const dims = normalizeDims(dim, x.ndim, "mean");
-    const divisor = toType(count(x, dims, options.where, "mean"), x.dtype, "mean");
+    const divisor = toType(count(x, dims, given.where, "mean"), x.dtype, "mean");
     const result = ops.div(ops.reduceSum(x, dims), divisor);
-    return cast(restoreDims(result, x, dims, options.keepdims), dtype);
+    return cast(restoreDims(result, x, dims, given.keepdims), dtype);
   });
 }
 
-const varianceNames: OptionNames<VarianceOptions> = {
-  ddof: "number",
-  dtype: true,
-  where: true,
-  keepdims: true,
-};
-
 /** The mean squared distance from the mean, which is real for complex numbers too. */
-export function variance(value: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
-  checkOptions<VarianceOptions>(options, varianceNames, "var");
+export function variance(value: TensorLike, dim?: Dims, options?: VarianceOptions): Tensor {
   const operand = asTensor(value, "var");
-  const dtype = partType(dtypeOf(options, "var") ?? inexactType(operand.dtype));
-  const { where: mask, ddof = 0, keepdims } = options;
+  const { where: mask, ddof, keepdims, ...given } = varianceOptions.read(options, "var");
+  const dtype = partType(given.dtype ?? inexactType(operand.dtype));
   const x = cast(operand, wideType(operand.parts ? operand.dtype : floatType(dtype)));
   const dims = normalizeDims(dim, x.ndim, "var");
   const center = mean(x, dims, { keepdims: true, where: mask });
@@ -248,9 +255,8 @@ function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
 }
 
 /** The square root of the variance. */
-export function std(x: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
-  checkOptions<VarianceOptions>(options, varianceNames, "std");
-  return ops.sqrt(variance(x, dim, options));
+export function std(x: TensorLike, dim?: Dims, options?: VarianceOptions): Tensor {
+  return ops.sqrt(variance(x, dim, varianceOptions.read(options, "std")));
 }
 
 function indexOf(
@@ -258,8 +264,7 @@ function indexOf(
   op: (x: Tensor, dim: number) => Tensor,
 ): (value: TensorLike, dim?: number | null, options?: KeepdimsOptions) => Tensor {
   return (value, dim, options = {}) => {
-    checkOptions<KeepdimsOptions>(options, { keepdims: true }, name);
-    const { keepdims } = options;
+    const { keepdims } = keepdimsOptions.read(options, name);
     const x = asTensor(value, name);
     if (dim === undefined || dim === null) {
       return restoreDims(op(ops.reshape(x, [x.size]), 0), x, range(x.ndim), keepdims);
@@ -274,26 +279,27 @@ export const argmax = indexOf("argmax", ops.argmax);
 /** The int32 index of the first smallest element, of the flattened tensor when no dim is given. */
 export const argmin = indexOf("argmin", ops.argmin);
 
-/** Options of {@link logsumexp}. */
-export interface LogsumexpOptions extends MaskedOptions {
+const logsumexpOptions = schema({
+  ...maskedOptions.fields,
   /** Factors of the exponentials. */
-  readonly b?: TensorLike | undefined;
-}
+  b: optional<TensorLike>("any"),
+});
+
+/** Options of {@link logsumexp}. */
+export interface LogsumexpOptions extends OptionsOf<typeof logsumexpOptions> {}
 
 /** log(Σ b·exp(x)) without overflow. */
-export function logsumexp(value: TensorLike, dim?: Dims, options: LogsumexpOptions = {}): Tensor {
-  checkOptions<LogsumexpOptions>(options, { where: true, keepdims: true, b: true }, "logsumexp");
-  const x = masked(asFloat(value, "logsumexp"), options.where, Number.NEGATIVE_INFINITY, "logsumexp");
+export function logsumexp(value: TensorLike, dim?: Dims, options?: LogsumexpOptions): Tensor {
+  const given = logsumexpOptions.read(options, "logsumexp");
+  const x = masked(asFloat(value, "logsumexp"), given.where, Number.NEGATIVE_INFINITY, "logsumexp");
   const dims = normalizeDims(dim, x.ndim, "logsumexp");
   const initial = x.size === 0 ? Number.NEGATIVE_INFINITY : undefined;
   const peak = ops.stopGradient(max(x, dims, { keepdims: true, initial }));
   const shift = ops.select(ops.finite(peak), peak, like(peak, 0));
   const exps = ops.exp(ops.sub(x, expandTo(shift, x.shape)));
   const weighted =
-    options.b === undefined
-      ? exps
-      : ops.mul(exps, expandTo(toType(options.b, x.dtype, "logsumexp"), x.shape));
+    given.b === undefined ? exps : ops.mul(exps, expandTo(toType(given.b, x.dtype, "logsumexp"), x.shape));
   const logs = ops.add(ops.log(sum(weighted, dims, { keepdims: true })), shift);
   const kept = x.shape.filter((_, d) => !dims.includes(d));
-  return options.keepdims ? logs : ops.reshape(logs, kept);
+  return given.keepdims ? logs : ops.reshape(logs, kept);
 }

@@ -1,7 +1,9 @@
 /** Elements that a mask or indices choose, of the flattened tensor or along a dim. */
+
+import { oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions, needOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -9,12 +11,10 @@ import type { Tensor } from "../trace/tensor.js";
 import { clip, mod } from "./arithmetic.js";
 import { toBool, where } from "./logic.js";
 import { asTensor, cast, toType } from "./operands.js";
-import { flatnonzero, type SizedOptions } from "./sets.js";
+import { flatnonzero, type SizedOptions, sizedOptions } from "./sets.js";
 import { resize } from "./shaping.js";
 import { cumsum } from "./statistics.js";
 import { take } from "./take.js";
-
-const sizedNames: OptionNames<SizedOptions> = { size: "integer", fillValue: true };
 
 /**
  * The slices along a dim for which a vector of conditions holds, filled up with `fillValue`, 0 by default.
@@ -31,7 +31,7 @@ export function compress(
   dim: number | null,
   options: SizedOptions,
 ): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "compress");
+  sizedOptions.read(options, "compress");
   const conditions = toBool(condition, "compress");
   if (conditions.ndim !== 1) {
     throw new ShapeError(`[compress] takes a vector of conditions, got ${formatType(conditions.type)}`);
@@ -49,9 +49,13 @@ export function compress(
 
 /** The elements of the flattened tensor for which conditions hold, filled up with `fillValue`, 0 by default. */
 export function extract(condition: TensorLike, value: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "extract");
   const conditions = toBool(condition, "extract");
-  return compress(ops.reshape(conditions, [conditions.size]), value, null, options);
+  return compress(
+    ops.reshape(conditions, [conditions.size]),
+    value,
+    null,
+    sizedOptions.read(options, "extract"),
+  );
 }
 
 /** The tensor with values, one after the other and again from the first, where a mask holds. */
@@ -68,21 +72,22 @@ export function place(value: TensorLike, mask: TensorLike, values: TensorLike): 
   return where(ops.reshape(chosen, x.shape), ops.reshape(cycled, x.shape), x);
 }
 
-/** Options of {@link put}. */
-export interface PutOptions {
+const putOptions = schema({
   /** What becomes of indices outside: they are dropped by default, go to the nearest end, or round. */
-  readonly mode?: "clip" | "wrap" | undefined;
-}
+  mode: optional(oneOf("clip", "wrap")),
+});
+
+/** Options of {@link put}. */
+export interface PutOptions extends OptionsOf<typeof putOptions> {}
 
 /** The tensor with values at indices of the flattened tensor; few values are used again from the first. */
 export function put(
   value: TensorLike,
   indices: TensorLike,
   values: TensorLike,
-  options: PutOptions = {},
+  options?: PutOptions,
 ): Tensor {
-  checkOptions<PutOptions>(options, { mode: "string" }, "put");
-  const { mode } = options;
+  const { mode } = putOptions.read(options, "put");
   if (mode !== undefined && mode !== "clip" && mode !== "wrap") {
     throw new ValueError(`[put] unknown mode ${describe(mode)}: use "clip", "wrap", or none to drop`);
   }

@@ -2,10 +2,10 @@
  * Positions and values whose number depends on the data. A traced program has fixed shapes, so these take the
  * `size` of their results; what is missing is filled up, what is too much is cut off.
  */
-import { need } from "../ir/arguments.js";
-import { describe } from "../ir/describe.js";
+
+import { integerFrom, type Kind, need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import { checkOptions, needOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { at, range } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -20,35 +20,34 @@ import { searchsorted, sort } from "./sorting.js";
 import { cumsum } from "./statistics.js";
 import { take } from "./take.js";
 
-/** How many results are wanted, and what stands for those that there are not. */
-export interface SizedOptions {
+const sizeKind: Kind<number> = {
+  says: "an integer from 0, since the number of results depends on the data, but shapes are fixed: pass { size }",
+  is: integerFrom(0).is,
+};
+
+/** The schema of {@link SizedOptions}. */
+export const sizedOptions = schema({
   /** The number of results. */
-  readonly size: number;
+  size: required(sizeKind),
   /** What the results are filled up with. */
-  readonly fillValue?: TensorLike | undefined;
-}
+  fillValue: optional<TensorLike>("any"),
+});
 
-const sizedNames: OptionNames<SizedOptions> = { size: true, fillValue: true };
-
-function checkSize({ size }: SizedOptions, caller: string): number {
-  if (Number.isInteger(size) && size >= 0) return size;
-  throw new ValueError(
-    `[${caller}] how many results there are depends on the data, but shapes are fixed: pass { size } as an integer from 0, got ${describe(size)}`,
-  );
-}
+/** How many results are wanted, and what stands for those that there are not. */
+export interface SizedOptions extends OptionsOf<typeof sizedOptions> {}
 
 /** The positions of the elements that are not zero in the flattened tensor, as int32; filled up with 0. */
 export function flatnonzero(value: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "flatnonzero");
-  const size = checkSize(options, "flatnonzero");
+  const given = sizedOptions.read(options, "flatnonzero");
+  const { size } = given;
   const x = toBool(value, "flatnonzero");
   const flat = ops.reshape(x, [x.size]);
-  if (x.size === 0) return toFill(options, size);
+  if (x.size === 0) return toFill(given, size);
   const counts = cumsum(cast(flat, "int32"));
   // The i-th result is the first place at which i + 1 elements have been counted.
   const places = searchsorted(counts, ops.iota("int32", [size], 0).add(1));
   const found = ops.compare("lt", places, x.size);
-  return where(found, places, toFill(options, size));
+  return where(found, places, toFill(given, size));
 }
 
 function toFill({ fillValue = 0 }: SizedOptions, size: number): Tensor {
@@ -58,20 +57,20 @@ function toFill({ fillValue = 0 }: SizedOptions, size: number): Tensor {
 
 /** The positions of the elements that are not zero, a tensor of indices for each dim. */
 export function nonzero(value: TensorLike, options: SizedOptions): Tensor[] {
-  needOptions<SizedOptions>(options, sizedNames, "nonzero");
+  const given = sizedOptions.read(options, "nonzero");
   const x = asTensor(value, "nonzero");
-  const size = checkSize(options, "nonzero");
+  const { size } = given;
   const flat = flatnonzero(x, { size, fillValue: x.size });
   const found = ops.compare("lt", flat, x.size);
-  return unravelIndex(flat, x.shape).map((index) => where(found, index, toFill(options, size)));
+  return unravelIndex(flat, x.shape).map((index) => where(found, index, toFill(given, size)));
 }
 
 /** The positions of the elements that are not zero, one row each. */
 export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "argwhere");
+  const given = sizedOptions.read(options, "argwhere");
   const x = asTensor(value, "argwhere");
-  if (x.ndim === 0) return ops.full([checkSize(options, "argwhere"), 0], 0, "int32");
-  return stack(nonzero(x, options), -1);
+  if (x.ndim === 0) return ops.full([given.size, 0], 0, "int32");
+  return stack(nonzero(x, given), -1);
 }
 
 /**
@@ -126,8 +125,8 @@ export interface UniqueResult {
 
 /** The different elements of a tensor with their places and numbers; filled up with the smallest element. */
 export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResult {
-  needOptions<SizedOptions>(options, sizedNames, "uniqueAll");
-  const size = checkSize(options, "unique");
+  const given = sizedOptions.read(options, "uniqueAll");
+  const { size } = given;
   const x = asTensor(value, "unique");
   const n = x.size;
   if (n === 0) throw new ValueError("[unique] the tensor has no elements to choose from");
@@ -145,7 +144,7 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
   const bounds = flatnonzero(isFirst, { size: size + 1, fillValue: n });
   const [starts, ends] = [ops.sliceDim(bounds, 0, 0, size), ops.sliceDim(bounds, 0, 1, size + 1)];
   const found = ops.compare("lt", starts, n);
-  const fill = options.fillValue === undefined ? ops.sliceDim(sorted, 0, 0, 1) : options.fillValue;
+  const fill = given.fillValue === undefined ? ops.sliceDim(sorted, 0, 0, 1) : given.fillValue;
   const counts = ops.sub(ends, starts);
   const inverse = ops.scatter(ops.full([n], 0, "int32"), order, rank, {
     dim: 0,
@@ -162,20 +161,20 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
 
 /** The different elements of a tensor, sorted; filled up with the smallest. */
 export function unique(value: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "unique");
-  return uniqueAll(value, options).values;
+  return uniqueAll(value, sizedOptions.read(options, "unique")).values;
 }
+
+const isinOptions = schema({
+  /** Says which elements are not among the others. */
+  invert: false,
+});
 
 /** Options of {@link isin}. */
-export interface IsinOptions {
-  /** Says which elements are not among the others. */
-  readonly invert?: boolean;
-}
+export interface IsinOptions extends OptionsOf<typeof isinOptions> {}
 
 /** Which elements of a tensor are among those of another. */
-export function isin(value: TensorLike, others: TensorLike, options: IsinOptions = {}): Tensor {
-  checkOptions<IsinOptions>(options, { invert: true }, "isin");
-  const { invert = false } = options;
+export function isin(value: TensorLike, others: TensorLike, options?: IsinOptions): Tensor {
+  const { invert } = isinOptions.read(options, "isin");
   const [x, y] = [asTensor(value, "isin"), asTensor(others, "isin")];
   const sorted = sort(ops.reshape(y, [y.size]));
   if (y.size === 0) return ops.full(x.shape, invert ? 1 : 0, "bool");
@@ -187,8 +186,7 @@ export function isin(value: TensorLike, others: TensorLike, options: IsinOptions
 
 /** The elements that are in one tensor or the other, each once, sorted. */
 export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "union1d");
-  return unique(concatenate([x, y], null), options);
+  return unique(concatenate([x, y], null), sizedOptions.read(options, "union1d"));
 }
 
 /**
@@ -196,34 +194,31 @@ export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Te
  * with 0 if there is none.
  */
 export function intersect1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "intersect1d");
   return uniqueWhere(
     x,
     (values) => isin(values, y),
-    options,
+    sizedOptions.read(options, "intersect1d"),
     (first, isFound) => where(isFound, first, 0),
   );
 }
 
 /** The elements of the first tensor that are not in the second, each once, sorted; filled up with 0. */
 export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "setdiff1d");
   return uniqueWhere(
     x,
     (values) => isin(values, y, { invert: true }),
-    options,
+    sizedOptions.read(options, "setdiff1d"),
     () => 0,
   );
 }
 
 /** The elements that are in one tensor but not in the other, each once, sorted; filled up as in {@link intersect1d}. */
 export function setxor1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
-  needOptions<SizedOptions>(options, sizedNames, "setxor1d");
   const isInBoth = (values: Tensor) => ops.and(isin(values, x), isin(values, y));
   return uniqueWhere(
     concatenate([x, y], null),
     (values) => ops.not(isInBoth(values)),
-    options,
+    sizedOptions.read(options, "setxor1d"),
     (first, isFound) => where(isFound, first, 0),
   );
 }
@@ -233,8 +228,7 @@ export function uniqueCounts(
   value: TensorLike,
   options: SizedOptions,
 ): Pick<UniqueResult, "values" | "counts"> {
-  needOptions<SizedOptions>(options, sizedNames, "uniqueCounts");
-  const { values, counts } = uniqueAll(value, options);
+  const { values, counts } = uniqueAll(value, sizedOptions.read(options, "uniqueCounts"));
   return { values, counts };
 }
 
@@ -243,8 +237,7 @@ export function uniqueInverse(
   value: TensorLike,
   options: SizedOptions,
 ): Pick<UniqueResult, "values" | "inverse"> {
-  needOptions<SizedOptions>(options, sizedNames, "uniqueInverse");
-  const { values, inverse } = uniqueAll(value, options);
+  const { values, inverse } = uniqueAll(value, sizedOptions.read(options, "uniqueInverse"));
   return { values, inverse };
 }
 
@@ -256,7 +249,7 @@ function uniqueWhere(
   fillFor: (first: Tensor, isFound: Tensor) => TensorLike,
 ): Tensor {
   const x = asTensor(value, "sets");
-  const size = checkSize(options, "sets");
+  const { size } = options;
   const { values, counts } = uniqueAll(x, { size: x.size });
   const keep = ops.and(chosen(values), ops.compare("gt", counts, 0));
   const places = flatnonzero(keep, { size, fillValue: x.size });

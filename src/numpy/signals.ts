@@ -2,7 +2,7 @@
 
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -70,15 +70,17 @@ function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: strin
   return matmul(windows, filter);
 }
 
-/** Options of {@link interp}. */
-export interface InterpOptions {
+const interpOptions = schema({
   /** The value left of all points, or `extrapolate` for that of the first line; that of the first point by default. */
-  readonly left?: TensorLike | "extrapolate" | undefined;
+  left: optional<TensorLike | "extrapolate">("any"),
   /** The value right of all points, or `extrapolate` for that of the last line; that of the last point by default. */
-  readonly right?: TensorLike | "extrapolate" | undefined;
+  right: optional<TensorLike | "extrapolate">("any"),
   /** After what distance the points come again; they may then lie in any order, and there is no left and right. */
-  readonly period?: TensorLike | undefined;
-}
+  period: optional<TensorLike>("any"),
+});
+
+/** Options of {@link interp}. */
+export interface InterpOptions extends OptionsOf<typeof interpOptions> {}
 
 /**
  * The value at `x` of the line through points with rising `xp` and values `fp`.
@@ -87,9 +89,8 @@ export interface InterpOptions {
  * np.interp(angles, np.array([0, 120, 240]), values, { period: 360 })
  * ```
  */
-export function interp(x: TensorLike, xp: TensorLike, fp: TensorLike, options: InterpOptions = {}): Tensor {
-  checkOptions<InterpOptions>(options, { left: true, right: true, period: true }, "interp");
-  const { left, right, period } = options;
+export function interp(x: TensorLike, xp: TensorLike, fp: TensorLike, options?: InterpOptions): Tensor {
+  const { left, right, period } = interpOptions.read(options, "interp");
   const given = requireVector(asFloat(xp, "interp"), "interp");
   const heights = requireVector(asFloat(fp, "interp"), "interp");
   if (given.size !== heights.size) {
@@ -155,20 +156,21 @@ export function gradient(value: TensorLike, spacing = 1, dim = -1): Tensor {
   return concatenate(n === 2 ? [at(parts, 0), at(parts, 2)] : parts, d);
 }
 
-/** Options of {@link trapezoid}. */
-export interface TrapezoidOptions {
+const trapezoidOptions = schema({
   /** Where the values lie, a vector along the dim; `dx` apart by default. */
-  readonly x?: TensorLike | undefined;
+  x: optional<TensorLike>("any"),
   /** The distance of neighbours; 1 by default. */
-  readonly dx?: number;
+  dx: 1,
   /** The dim along which the area is taken; the last by default. */
-  readonly dim?: number;
-}
+  dim: -1,
+});
+
+/** Options of {@link trapezoid}. */
+export interface TrapezoidOptions extends OptionsOf<typeof trapezoidOptions> {}
 
 /** The area under values, by the trapezoidal rule. */
-export function trapezoid(value: TensorLike, options: TrapezoidOptions = {}): Tensor {
-  checkOptions<TrapezoidOptions>(options, { x: true, dx: true, dim: true }, "trapezoid");
-  const { x, dx = 1, dim = -1 } = options;
+export function trapezoid(value: TensorLike, options?: TrapezoidOptions): Tensor {
+  const { x, dx, dim } = trapezoidOptions.read(options, "trapezoid");
   const y = asFloat(value, "trapezoid");
   const d = normalizeDim(dim, y.ndim, "trapezoid");
   const n = at(y.shape, d);

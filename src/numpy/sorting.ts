@@ -1,8 +1,9 @@
 /** Sorting and searching. */
-import { need, needIfGiven } from "../ir/arguments.js";
+
+import { needIfGiven, oneOf } from "../ir/arguments.js";
 import { complexType, isComplex, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions, needOptions } from "../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { toInt32 } from "../lax/operands.js";
 import { sortWithIndices } from "../lax/sorting.js";
@@ -12,11 +13,13 @@ import type { Tensor } from "../trace/tensor.js";
 import { isnan } from "./elementwise.js";
 import { asTensor, cast, pair } from "./operands.js";
 
-/** Options of {@link sort} and {@link argsort}. */
-export interface SortOptions {
+const sortOptions = schema({
   /** Sorts from the largest to the smallest; NaN comes first then. */
-  readonly descending?: boolean | undefined;
-}
+  descending: false,
+});
+
+/** Options of {@link sort} and {@link argsort}. */
+export interface SortOptions extends OptionsOf<typeof sortOptions> {}
 
 /** The dim to sort along; `null` flattens. */
 function sortable(value: TensorLike, dim: number | null, caller: string): [Tensor, number] {
@@ -26,10 +29,9 @@ function sortable(value: TensorLike, dim: number | null, caller: string): [Tenso
 }
 
 /** Sorts along a dim, from the smallest to the largest; NaN comes last. `null` sorts the flattened tensor. */
-export function sort(value: TensorLike, dim: number | null = -1, options: SortOptions = {}): Tensor {
+export function sort(value: TensorLike, dim: number | null = -1, options?: SortOptions): Tensor {
   needIfGiven("number", dim ?? undefined, "dim", "sort");
-  checkOptions<SortOptions>(options, { descending: true }, "sort");
-  const { descending = false } = options;
+  const { descending } = sortOptions.read(options, "sort");
   const [x, d] = sortable(value, dim, "sort");
   const sorted = at(ops.sort([x], d), 0);
   return descending ? ops.reverse(sorted, [d]) : sorted;
@@ -42,24 +44,24 @@ export function sortComplex(value: TensorLike): Tensor {
 }
 
 /** The int32 indices that sort along a dim; equal elements keep their order. */
-export function argsort(value: TensorLike, dim: number | null = -1, options: SortOptions = {}): Tensor {
+export function argsort(value: TensorLike, dim: number | null = -1, options?: SortOptions): Tensor {
   needIfGiven("number", dim ?? undefined, "dim", "argsort");
-  checkOptions<SortOptions>(options, { descending: true }, "argsort");
-  const { descending = false } = options;
+  const { descending } = sortOptions.read(options, "argsort");
   const [x, d] = sortable(value, dim, "argsort");
   return sortWithIndices(x, d, descending)[1];
 }
 
-/** Options of {@link searchsorted}. */
-export interface SearchOptions {
+const searchOptions = schema({
   /** Whether the place before (`left`) or after (`right`) equal elements is wanted. */
-  readonly side?: "left" | "right" | undefined;
-}
+  side: optional(oneOf("left", "right"), "left"),
+});
+
+/** Options of {@link searchsorted}. */
+export interface SearchOptions extends OptionsOf<typeof searchOptions> {}
 
 /** Where values must be inserted into a sorted vector to keep it sorted, as int32. NaN counts as largest. */
-export function searchsorted(sorted: TensorLike, values: TensorLike, options: SearchOptions = {}): Tensor {
-  checkOptions<SearchOptions>(options, { side: true }, "searchsorted");
-  const { side = "left" } = options;
+export function searchsorted(sorted: TensorLike, values: TensorLike, options?: SearchOptions): Tensor {
+  const { side } = searchOptions.read(options, "searchsorted");
   const vector = asTensor(sorted, "searchsorted");
   if (vector.ndim !== 1) {
     throw new ShapeError(
@@ -96,14 +98,15 @@ function isLess(x: Tensor, y: Tensor): Tensor {
   return isFloat(x.dtype) || isComplex(x.dtype) ? ops.or(less, ops.and(isnan(y), ops.not(isnan(x)))) : less;
 }
 
+const digitizeOptions = schema({ right: false });
+
 /** The indices of the bins that values fall into, between rising or falling bounds; as NumPy's `digitize`. */
 export function digitize(
   x: TensorLike,
   bins: TensorLike,
-  options: { readonly right?: boolean | undefined } = {},
+  options?: OptionsOf<typeof digitizeOptions>,
 ): Tensor {
-  checkOptions<{ readonly right?: boolean | undefined }>(options, { right: true }, "digitize");
-  const { right = false } = options;
+  const { right } = digitizeOptions.read(options, "digitize");
   const side = right ? "left" : "right";
   const bounds = asTensor(bins, "digitize");
   const n = bounds.size;
@@ -115,17 +118,17 @@ export function digitize(
   return choose(place, ops.sub(ops.full(place.shape, n, "int32"), place));
 }
 
+const bincountOptions = schema({
+  length: required("integer"),
+  weights: optional<TensorLike>("any"),
+});
+
 /**
  * How often each of the numbers 0 … length − 1 occurs in a tensor of integers, or the sum of its weights. As in JAX
  * negative numbers count as 0, and larger ones not at all.
  */
-export function bincount(
-  x: TensorLike,
-  options: { readonly length: number; readonly weights?: TensorLike | undefined },
-): Tensor {
-  needOptions(options, { length: true, weights: true }, "bincount");
-  need("integer", options.length, "length", "bincount");
-  const { length, weights } = options;
+export function bincount(x: TensorLike, options: OptionsOf<typeof bincountOptions>): Tensor {
+  const { length, weights } = bincountOptions.read(options, "bincount");
   const values = asTensor(x, "bincount");
   const flat = ops.reshape(values, [values.size]);
   const ones = weights === undefined ? ops.full([values.size], 1, "int32") : asTensor(weights, "bincount");

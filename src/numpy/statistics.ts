@@ -1,8 +1,10 @@
 /** Running reductions, weighted means, quantiles, and reductions that leave NaN out. */
+
 import { needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { DimError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { runningReduce } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -26,12 +28,14 @@ import {
   refuseComplex,
   totalType,
 } from "./operands.js";
-import { type KeepdimsOptions, mean, sum } from "./reductions.js";
+import { keepdimsOptions, mean, sum } from "./reductions.js";
+
+const runningOptions = schema({
+  dtype: optional(dtypeKind),
+});
 
 /** Options of {@link cumsum} and {@link cumprod}. */
-export interface RunningOptions {
-  readonly dtype?: DType | undefined;
-}
+export interface RunningOptions extends OptionsOf<typeof runningOptions> {}
 
 function running(
   name: string,
@@ -50,11 +54,14 @@ export const cumsum = running("cumsum", (x, dim) => ops.cumsum(x, dim));
 /** Running products along a dim, of the flattened tensor when no dim is given. */
 export const cumprod = running("cumprod", (x, dim) => runningReduce(x, dim, ops.mul, 1));
 
-/** Options of {@link cumulativeSum} and {@link cumulativeProd}. */
-export interface CumulativeOptions extends RunningOptions {
+const cumulativeOptions = schema({
+  ...runningOptions.fields,
   /** Whether the sum or product of no element stands before the others; it does not by default. */
-  readonly includeInitial?: boolean | undefined;
-}
+  includeInitial: optional("flag"),
+});
+
+/** Options of {@link cumulativeSum} and {@link cumulativeProd}. */
+export interface CumulativeOptions extends OptionsOf<typeof cumulativeOptions> {}
 
 function cumulative(
   name: string,
@@ -63,14 +70,14 @@ function cumulative(
   typeOf: (dtype: DType) => DType,
 ): (value: TensorLike, dim?: number | null, options?: CumulativeOptions) => Tensor {
   return (value, dim, options = {}) => {
-    checkOptions<CumulativeOptions>(options, { dtype: true, includeInitial: "flag" }, name);
+    const given = cumulativeOptions.read(options, name);
     const x = asTensor(value, name);
     if (x.ndim !== 1 && (dim === undefined || dim === null)) {
       throw new DimError(`[${name}] a tensor of ${x.ndim} dims needs a dim to go along`);
     }
     const d = normalizeDim(dim ?? 0, x.ndim, name);
-    const totals = run(x, d, { dtype: dtypeOf(options, name) ?? typeOf(x.dtype) });
-    if (!options.includeInitial) return totals;
+    const totals = run(x, d, { dtype: given.dtype ?? typeOf(x.dtype) });
+    if (!given.includeInitial) return totals;
     const first = ops.full(
       x.shape.map((size, i) => (i === d ? 1 : size)),
       initial,
@@ -102,18 +109,11 @@ export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
   return x;
 }
 
+const averageOptions = schema({ ...keepdimsOptions.fields, weights: optional<TensorLike>("any") });
+
 /** The mean with weights: a tensor like x, or a vector along one dim. */
-export function average(
-  value: TensorLike,
-  dim?: Dims,
-  options: KeepdimsOptions & { readonly weights?: TensorLike | undefined } = {},
-): Tensor {
-  checkOptions<KeepdimsOptions & { readonly weights?: TensorLike | undefined }>(
-    options,
-    { weights: true, keepdims: true },
-    "average",
-  );
-  const { weights, keepdims } = options;
+export function average(value: TensorLike, dim?: Dims, options?: OptionsOf<typeof averageOptions>): Tensor {
+  const { weights, keepdims } = averageOptions.read(options, "average");
   if (weights === undefined) return mean(value, dim, { keepdims });
   const x = asFloat(value, "average");
   let w = asTensor(weights, "average");
@@ -134,18 +134,19 @@ export function average(
   return divide(sum(weighted, dim, { keepdims }), total);
 }
 
-/** Options of {@link cov}. */
-export interface CovOptions {
+const covOptions = schema({
   /** Whether variables are rows (true, by default) or columns. */
-  readonly rowvar?: boolean;
+  rowvar: true,
   /** What is taken from the number of observations in the divisor; 1 by default. */
-  readonly ddof?: number;
-}
+  ddof: 1,
+});
+
+/** Options of {@link cov}. */
+export interface CovOptions extends OptionsOf<typeof covOptions> {}
 
 /** The covariances of variables, each with its observations along a row; a scalar of one variable. */
-export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
-  checkOptions<CovOptions>(options, { rowvar: true, ddof: "number" }, "cov");
-  const { rowvar = true, ddof = 1 } = options;
+export function cov(value: TensorLike, options?: CovOptions): Tensor {
+  const { rowvar, ddof } = covOptions.read(options, "cov");
   const x = asInexact(value, "cov");
   if (x.ndim > 2) throw new ShapeError(`[cov] takes a vector or a matrix, got ${formatType(x.type)}`);
   const rows = x.ndim < 2 ? ops.reshape(x, [1, x.size]) : rowvar ? x : ops.transpose(x, [1, 0]);
@@ -155,10 +156,11 @@ export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
   return rows.shape[0] === 1 ? ops.reshape(result, []) : result;
 }
 
+const corrcoefSchema = schema(pick(covOptions.fields, "rowvar"));
+
 /** The correlations of variables, each with its observations along a row; a scalar of one variable. */
-export function corrcoef(value: TensorLike, options: Pick<CovOptions, "rowvar"> = {}): Tensor {
-  checkOptions<Pick<CovOptions, "rowvar">>(options, { rowvar: true }, "corrcoef");
-  const { rowvar = true } = options;
+export function corrcoef(value: TensorLike, options?: Pick<CovOptions, "rowvar">): Tensor {
+  const { rowvar } = corrcoefSchema.read(options, "corrcoef");
   refuseComplex(value, "corrcoef");
   const c = cov(value, { rowvar });
   if (c.ndim === 0) return divide(c, c);

@@ -4,7 +4,7 @@ import { needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import { toInt32 } from "../lax/operands.js";
 import { tracedAsOneCall } from "../trace/builder.js";
@@ -21,12 +21,14 @@ import { asTensor, broadcastShape, cast, expandTo, toType } from "./operands.js"
  */
 export type TakeMode = "fill" | "clip" | "wrap";
 
-/** Options of {@link take} and {@link takeAlongAxis}. */
-export interface TakeOptions {
-  readonly mode?: TakeMode | undefined;
+const takeOptions = schema({
+  mode: optional<TakeMode>("any", "fill"),
   /** The value of mode `fill`. */
-  readonly fillValue?: number | undefined;
-}
+  fillValue: optional<number>("any"),
+});
+
+/** Options of {@link take} and {@link takeAlongAxis}. */
+export interface TakeOptions extends OptionsOf<typeof takeOptions> {}
 
 /** Indices as a tensor; a JavaScript array of numbers becomes one. */
 function toIndices(indices: TensorLike | readonly number[], caller: string): Tensor {
@@ -91,11 +93,10 @@ export function take(
   value: TensorLike,
   indices: TensorLike | readonly number[],
   dim?: number | null,
-  options: TakeOptions = {},
+  options?: TakeOptions,
 ): Tensor {
   needIfGiven("number", dim ?? undefined, "dim", "take");
-  checkOptions<TakeOptions>(options, { mode: true, fillValue: true }, "take");
-  const { mode = "fill", fillValue } = options;
+  const { mode, fillValue } = takeOptions.read(options, "take");
   const tensor = asTensor(value, "take");
   const x = dim === undefined || dim === null ? ops.reshape(tensor, [tensor.size]) : tensor;
   const d = normalizeDim(dim ?? 0, x.ndim, "take");
@@ -122,11 +123,10 @@ export function takeAlongAxis(
   value: TensorLike,
   indices: TensorLike,
   dim: number | null,
-  options: TakeOptions = {},
+  options?: TakeOptions,
 ): Tensor {
   needIfGiven("number", dim ?? undefined, "dim", "takeAlongAxis");
-  checkOptions<TakeOptions>(options, { mode: true, fillValue: true }, "takeAlongAxis");
-  const { mode = "fill", fillValue } = options;
+  const { mode, fillValue } = takeOptions.read(options, "takeAlongAxis");
   const tensor = asTensor(value, "takeAlongAxis");
   const places = toIndices(indices, "takeAlongAxis");
   const x = dim === null ? ops.reshape(tensor, [tensor.size]) : tensor;

@@ -1,6 +1,6 @@
 import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { needOptions } from "../ir/options.js";
+import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
@@ -22,13 +22,15 @@ export type MinibatchLoss<P, B, M, V = null> = (
   rng: Tensor,
 ) => [loss: Tensor, metrics: M] | [loss: Tensor, metrics: M, variables: V];
 
-/** Options of {@link accumulateGradients}. */
-export interface AccumulateOptions {
+const accumulateOptions = schema({
   /** The number of minibatches into which the batch is split along dim 0. */
-  readonly numMinibatches: number;
+  numMinibatches: required("number"),
   /** Whether the minibatches run in a `scan` (one body in the program) or one after the other (the default). */
-  readonly useScan?: boolean;
-}
+  useScan: false,
+});
+
+/** Options of {@link accumulateGradients}. */
+export interface AccumulateOptions extends OptionsOf<typeof accumulateOptions> {}
 
 /**
  * Gradients of a batch in the memory of a minibatch: the gradients of minibatches are averaged, their metrics summed,
@@ -47,8 +49,7 @@ export function accumulateGradients<P, B, M, V = null>(
 ): [grads: P, metrics: M, variables: V | null] {
   need("function", lossFn, "lossFn", "accumulateGradients");
   needTensor(rng, "rng", "accumulateGradients");
-  needOptions<AccumulateOptions>(options, { numMinibatches: true, useScan: true }, "accumulateGradients");
-  const { numMinibatches, useScan = false } = options;
+  const { numMinibatches, useScan } = accumulateOptions.read(options, "accumulateGradients");
   const minibatches = splitBatch(batch, numMinibatches);
   const keys = split(rng, numMinibatches);
   const loss = (own: P, minibatch: B, key: Tensor): [Tensor, [M, V | null]] => {

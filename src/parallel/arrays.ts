@@ -1,7 +1,7 @@
 import { need } from "../ir/arguments.js";
 import { ShapeError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, normalizeDim } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { type DimNames, Partitioned } from "../nn/index.js";
@@ -38,22 +38,23 @@ export function splitArrayOverMesh(x: Tensor, axisName: string, splitDim: number
   return lax.dynamicSliceInDim(x, np.multiply(lax.axisIndex(axisName), size), size, dim);
 }
 
-/** Options of {@link stackParams}. */
-export interface StackOptions {
+const stackOptions = schema({
   /** The position of the new dim; 0 by default. */
-  readonly dim?: number;
+  dim: 0,
   /** Makes the parameters zero on all devices but the one at this position along the axis. */
-  readonly maskExcept?: number | undefined;
-}
+  maskExcept: optional("number"),
+});
+
+/** Options of {@link stackParams}. */
+export interface StackOptions extends OptionsOf<typeof stackOptions> {}
 
 /**
  * Declares the parameters of each device along an axis to be slices of one: every parameter gets a dim of
  * size 1 that the axis splits. Undone by {@link unstackParams}.
  */
-export function stackParams<T>(params: T, axisName: string, options: StackOptions = {}): T {
+export function stackParams<T>(params: T, axisName: string, options?: StackOptions): T {
   need("string", axisName, "axisName", "stackParams");
-  checkOptions<StackOptions>(options, { dim: true, maskExcept: true }, "stackParams");
-  const { dim = 0, maskExcept } = options;
+  const { dim, maskExcept } = stackOptions.read(options, "stackParams");
   lookUpAxes(axisName, "stackParams");
   return mapParams(params, "stackParams", ({ value, names }) => {
     const place = normalizeDim(dim, value.ndim + 1, "stackParams");

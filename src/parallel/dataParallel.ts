@@ -1,8 +1,8 @@
 import { need, needIfGiven } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { ShardingError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, normalizeDim, range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import {
@@ -79,30 +79,30 @@ function withName(names: DimNames, dim: number, name: string | null): DimNames {
   return names.map((entry, d) => (d === dim ? name : entry));
 }
 
-/** The dtypes in which parameters and their gradients are communicated. */
-export interface GatherOptions {
+const gatherOptions = schema({
   /** The type parameters are gathered in; their own by default. */
-  readonly gatherDtype?: DType | undefined;
+  gatherDtype: optional(dtypeKind),
   /** The type gradients are summed in; that of the parameters by default. */
-  readonly gradScatterDtype?: DType | undefined;
-}
+  gradScatterDtype: optional(dtypeKind),
+});
+
+/** The dtypes in which parameters and their gradients are communicated. */
+export interface GatherOptions extends OptionsOf<typeof gatherOptions> {}
 
 /** The whole tensor from the parts of an axis. All-gather forward, mean-reduce-scatter backward. */
 export function gatherArrayWithMeanGrads(
   x: Tensor,
   dim: number,
   axisName: string,
-  options: GatherOptions = {},
+  options?: GatherOptions,
 ): Tensor {
   needTensor(x, "x", "gatherArrayWithMeanGrads");
   need("number", dim, "dim", "gatherArrayWithMeanGrads");
   need("string", axisName, "axisName", "gatherArrayWithMeanGrads");
-  checkOptions<GatherOptions>(
+  const { gatherDtype = x.dtype, gradScatterDtype = x.dtype } = gatherOptions.read(
     options,
-    { gatherDtype: true, gradScatterDtype: true },
     "gatherArrayWithMeanGrads",
   );
-  const { gatherDtype = x.dtype, gradScatterDtype = x.dtype } = options;
   const place = normalizeDim(dim, x.ndim, "gatherArrayWithMeanGrads");
   const axisSize = axesSize(lookUpAxes(axisName, "gatherArrayWithMeanGrads"));
   const gather = customGradient((part: Tensor) => {
@@ -144,11 +144,14 @@ export function gatherParams<T>(params: T, axisName: string, options: GatherOpti
   });
 }
 
-/** Options of {@link shardModuleParams}. */
-export interface ShardModuleOptions extends GatherOptions {
+const shardModuleOptions = schema({
+  ...gatherOptions.fields,
   /** Parameters with at most this many elements stay whole; 2^18 by default. */
-  readonly minWeightSize?: number;
-}
+  minWeightSize: optional("number", defaultMinWeightSize),
+});
+
+/** Options of {@link shardModuleParams}. */
+export interface ShardModuleOptions extends OptionsOf<typeof shardModuleOptions> {}
 
 /**
  * A module whose parameters are stored in parts, one on each device of an axis, and gathered when it runs:
@@ -173,15 +176,10 @@ export function shardModuleParams<A extends readonly unknown[], R>(
 export function shardModuleParams<A extends readonly unknown[], R>(
   target: (...args: A) => R,
   axisName: string,
-  options: ShardModuleOptions = {},
+  options?: ShardModuleOptions,
 ): (...args: A) => R {
   need("string", axisName, "axisName", "shardModuleParams");
-  checkOptions<ShardModuleOptions>(
-    options,
-    { minWeightSize: true, gatherDtype: true, gradScatterDtype: true },
-    "shardModuleParams",
-  );
-  const { minWeightSize = defaultMinWeightSize, ...gather } = options;
+  const { minWeightSize, ...gather } = shardModuleOptions.read(options, "shardModuleParams");
   return mapVariables(target, "params", {
     transInFn: (variables) => gatherParams(variables, axisName, gather),
     transOutFn: (variables) =>

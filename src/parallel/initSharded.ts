@@ -1,5 +1,5 @@
 import { need } from "../ir/arguments.js";
-import { needOptions } from "../ir/options.js";
+import { type FieldsOf, optional, required, schema } from "../ir/schema.js";
 import { getPartitionSpec } from "../nn/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import { needMesh } from "../spmd/mesh/mesh.js";
@@ -16,6 +16,11 @@ export interface InitShardedOptions<A = unknown> {
   readonly inSpecs?: Prefix<A, PartitionSpec | null | undefined>;
 }
 
+const initShardedOptions = schema<FieldsOf<InitShardedOptions>>({
+  mesh: required("any"),
+  inSpecs: optional("any"),
+});
+
 /**
  * Runs a function on all devices of a mesh whose result determines its own sharding, such as `module.init` or the
  * creation of a `TrainState`: parameters in `Partitioned` boxes are split by their names, and everything else is
@@ -31,7 +36,7 @@ export function initSharded<A extends readonly unknown[], R>(
   given: InitShardedOptions<A>,
 ): (...args: A) => R {
   need("function", fn, "fn", "initSharded");
-  needOptions<InitShardedOptions<A>>(given, { mesh: true, inSpecs: true }, "initSharded");
+  initShardedOptions.read(given, "initSharded");
   const { mesh, inSpecs = P() } = given;
   needMesh(mesh, "initSharded");
   const options = { mesh, inSpecs, checkReplication: false };

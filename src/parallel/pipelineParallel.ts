@@ -1,7 +1,7 @@
 import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
-import { needOptions } from "../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { formatType, sameType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { scopeOrNone } from "../nn/context.js";
@@ -18,11 +18,13 @@ import { scan } from "../transforms/control/scan.js";
 /** One stage of a pipeline: a module or a function whose result has the type of its first argument. */
 export type Stage<T, A extends readonly unknown[]> = (x: T, ...args: A) => T;
 
-/** Options of {@link executePipelineStep}. */
-export interface PipelineStepOptions {
+const pipelineStepOptions = schema({
   /** The mesh axis of the stages. */
-  readonly modelAxisName: string;
-}
+  modelAxisName: required("string"),
+});
+
+/** Options of {@link executePipelineStep}. */
+export interface PipelineStepOptions extends OptionsOf<typeof pipelineStepOptions> {}
 
 /**
  * One iteration of a pipeline on this device: the stage computes with the microbatch (first stage) or with what
@@ -42,8 +44,7 @@ export function executePipelineStep<T, A extends readonly unknown[]>(
   ...args: A
 ): [state: T, output: T] {
   need("function", stage, "stage", "executePipelineStep");
-  needOptions<PipelineStepOptions>(options, { modelAxisName: true }, "executePipelineStep");
-  const { modelAxisName } = options;
+  const { modelAxisName } = pipelineStepOptions.read(options, "executePipelineStep");
   const numStages = axesSize(lookUpAxes(modelAxisName, "executePipelineStep"));
   const index = lax.axisIndex(modelAxisName);
   const isFirst = np.equal(index, 0);
@@ -57,16 +58,19 @@ export function executePipelineStep<T, A extends readonly unknown[]>(
   return [lax.pshift(result, modelAxisName), output];
 }
 
-/** Options of {@link executePipeline}. */
-export interface PipelineOptions extends PipelineStepOptions {
+const pipelineOptions = schema({
+  ...pipelineStepOptions.fields,
   /** The number of microbatches into which the batch is split; a divisor of the batch size. */
-  readonly numMicrobatches: number;
+  numMicrobatches: required("number"),
   /**
    * The keys that stages get besides those of `params`: with `true` every iteration, and so every microbatch, has its
    * own keys; `{ dropout: true }` by default.
    */
-  readonly splitRngs?: Readonly<Record<string, boolean>>;
-}
+  splitRngs: optional<Readonly<Record<string, boolean>>>("object", { dropout: true }),
+});
+
+/** Options of {@link executePipeline}. */
+export interface PipelineOptions extends OptionsOf<typeof pipelineOptions> {}
 
 /**
  * Runs a batch through stages on the devices of an axis, as GPipe does: the batch is split into microbatches,
@@ -88,12 +92,7 @@ export function executePipeline<T, A extends readonly unknown[]>(
   ...args: A
 ): T {
   need("function", stage, "stage", "executePipeline");
-  needOptions<PipelineOptions>(
-    options,
-    { numMicrobatches: true, splitRngs: true, modelAxisName: true },
-    "executePipeline",
-  );
-  const { numMicrobatches, modelAxisName, splitRngs = { dropout: true } } = options;
+  const { numMicrobatches, modelAxisName, splitRngs } = pipelineOptions.read(options, "executePipeline");
   const numStages = axesSize(lookUpAxes(modelAxisName, "executePipeline"));
   const length = numMicrobatches + numStages - 1;
   const microbatches = tree.map(

@@ -2,10 +2,11 @@
  * Collectives decomposed into the hops of a ring, so that each hop can overlap with computing on the part that arrived
  * before it. All of them work on trees of tensors.
  */
+
 import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
@@ -15,20 +16,21 @@ import type { Tensor } from "../trace/tensor.js";
 import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 
-/** Which way a ring turns. */
-export interface RingOptions {
+const ringOptions = schema({
   /** Whether device 0 sends to device 1 (true, the default) or device 1 to device 0. */
-  readonly shiftUp?: boolean;
-}
+  shiftUp: true,
+});
+
+/** Which way a ring turns. */
+export interface RingOptions extends OptionsOf<typeof ringOptions> {}
 
 /**
  * Every device's block in `size − 1` hops: the list of a device starts with its own block, followed by those of the
  * devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
  */
-export function asyncGather<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
+export function asyncGather<T>(x: T, axisName: string, options?: RingOptions): T[] {
   need("string", axisName, "axisName", "asyncGather");
-  checkOptions<RingOptions>(options, { shiftUp: true }, "asyncGather");
-  const { shiftUp = true } = options;
+  const { shiftUp } = ringOptions.read(options, "asyncGather");
   const blocks = [x];
   for (let hop = 1; hop < ringSize(axisName, "asyncGather"); hop++) {
     blocks.push(lax.pshift(at(blocks, hop - 1), axisName, shiftUp ? 1 : -1));
@@ -40,10 +42,9 @@ export function asyncGather<T>(x: T, axisName: string, options: RingOptions = {}
  * {@link asyncGather} with both directions of the ring in use, in half as many hops one after the other; the
  * list has the same order.
  */
-export function asyncGatherBidirectional<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
+export function asyncGatherBidirectional<T>(x: T, axisName: string, options?: RingOptions): T[] {
   need("string", axisName, "axisName", "asyncGatherBidirectional");
-  checkOptions<RingOptions>(options, { shiftUp: true }, "asyncGatherBidirectional");
-  const { shiftUp = true } = options;
+  const { shiftUp } = ringOptions.read(options, "asyncGatherBidirectional");
   const size = ringSize(axisName, "asyncGatherBidirectional");
   const [up, down] = [[x], [x]];
   for (let hop = 1; hop < size; hop++) {
@@ -79,9 +80,8 @@ export type RingPart<T> = T | (() => T);
  *
  * @param xs as many parts as the axis has devices
  */
-export function asyncScatter<T>(xs: readonly RingPart<T>[], axisName: string, options: RingOptions = {}): T {
-  checkOptions<RingOptions>(options, { shiftUp: true }, "asyncScatter");
-  const { shiftUp = true } = options;
+export function asyncScatter<T>(xs: readonly RingPart<T>[], axisName: string, options?: RingOptions): T {
+  const { shiftUp } = ringOptions.read(options, "asyncScatter");
   need("string", axisName, "axisName", "asyncScatter");
   checkParts(xs, axisName, "asyncScatter");
   return ringSum(

@@ -1,8 +1,9 @@
 /** Further distributions of floats that follow from uniform, normal or exponential values. */
 
+import { oneOf } from "../ir/arguments.js";
 import { limits } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { matvec } from "../numpy/mapping.js";
@@ -134,13 +135,15 @@ export function triangular(
   });
 }
 
-/** Options of {@link multivariateNormal}. */
-export interface MultivariateNormalOptions {
+const multivariateNormalOptions = schema({
   /** The dims before the last; by default those that mean and covariance have together. */
-  readonly shape?: ShapeLike | undefined;
+  shape: optional<ShapeLike>("any"),
   /** By what the covariance is taken apart; `"cholesky"` unless it says otherwise. */
-  readonly method?: "cholesky" | "eigh" | "svd" | undefined;
-}
+  method: optional(oneOf("cholesky", "eigh", "svd"), "cholesky"),
+});
+
+/** Options of {@link multivariateNormal}. */
+export interface MultivariateNormalOptions extends OptionsOf<typeof multivariateNormalOptions> {}
 
 /**
  * Normally distributed vectors.
@@ -152,14 +155,9 @@ export function multivariateNormal(
   key: Tensor,
   mean: Tensor,
   covariance: Tensor,
-  options: MultivariateNormalOptions = {},
+  options?: MultivariateNormalOptions,
 ): Tensor {
-  checkOptions<MultivariateNormalOptions>(
-    options,
-    { shape: true, method: true },
-    "random.multivariateNormal",
-  );
-  const { shape, method = "cholesky" } = options;
+  const { shape, method } = multivariateNormalOptions.read(options, "random.multivariateNormal");
   const caller = "random.multivariateNormal";
   checkKey(key, caller);
   needTensor(mean, "mean", caller);

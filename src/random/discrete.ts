@@ -1,6 +1,6 @@
-import { type DType, isInteger, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
+import { type DType, dtypeKind, isInteger, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import type { ShapeLike } from "../numpy/operands.js";
 import { searchsorted } from "../numpy/sorting.js";
@@ -9,6 +9,8 @@ import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { checkBroadcast, type GumbelMode, gumbel, spread, uniform } from "./floats.js";
 import { atOnce, checkKey, drawnShape, randomWords, split } from "./keys.js";
+
+const randintOptions = schema({ dtype: optional(dtypeKind, "int32") });
 
 /**
  * Integers from `minval` up to but not including `maxval`; where the range is empty, `minval`.
@@ -20,10 +22,9 @@ export function randint(
   shape: ShapeLike,
   minval: number | Tensor,
   maxval: number | Tensor,
-  options: { readonly dtype?: DType | undefined } = {},
+  options?: OptionsOf<typeof randintOptions>,
 ): Tensor {
-  checkOptions(options, { dtype: true }, "random.randint");
-  const { dtype = "int32" } = options;
+  const { dtype } = randintOptions.read(options, "random.randint");
   const caller = "random.randint";
   checkKey(key, caller);
   const sizes = drawnShape(shape, caller);
@@ -90,32 +91,29 @@ function saturate(x: Tensor, dtype: "int32" | "uint32"): Tensor {
   return ops.bitcast(dtype === "uint32" ? ops.max(x, 0) : ops.min(x, limits("int32").max), dtype);
 }
 
-/** Options of {@link categorical}. */
-export interface CategoricalOptions {
+const categoricalOptions = schema({
   /** The dim of `logits` along which the categories lie; the last one unless it says otherwise. */
-  readonly dim?: number | undefined;
+  dim: -1,
   /** The shape of the result, which ends in the other dims of `logits`; by default just those. */
-  readonly shape?: ShapeLike | undefined;
+  shape: optional<ShapeLike>("any"),
   /** Whether a category may be drawn more than once; true unless it says otherwise. */
-  readonly replace?: boolean | undefined;
-  readonly mode?: GumbelMode | undefined;
-}
+  replace: true,
+  mode: optional<GumbelMode>("any", "low"),
+});
+
+/** Options of {@link categorical}. */
+export interface CategoricalOptions extends OptionsOf<typeof categoricalOptions> {}
 
 /** Numbers of categories, drawn with probabilities `softmax(logits)`. @returns int32 */
-export function categorical(key: Tensor, logits: Tensor, options: CategoricalOptions = {}): Tensor {
+export function categorical(key: Tensor, logits: Tensor, options?: CategoricalOptions): Tensor {
   needTensor(key, "key", "random.categorical");
   needTensor(logits, "logits", "random.categorical");
-  checkOptions<CategoricalOptions>(
-    options,
-    { dim: true, shape: true, replace: true, mode: true },
-    "random.categorical",
-  );
   const caller = "random.categorical";
-  const { replace = true, mode = "low" } = options;
+  const { replace, mode, ...given } = categoricalOptions.read(options, caller);
   checkKey(key, caller);
-  const dim = normalizeDim(options.dim ?? -1, logits.ndim, caller);
+  const dim = normalizeDim(given.dim, logits.ndim, caller);
   const batch = logits.shape.filter((_, d) => d !== dim);
-  const shape = drawnShape(options.shape ?? batch, caller);
+  const shape = drawnShape(given.shape ?? batch, caller);
   const prefix = shape.slice(0, shape.length - batch.length);
   const suffix = shape.slice(prefix.length);
   if (shape.length < batch.length || batch.some((n, d) => n !== 1 && n !== suffix[d])) {
@@ -148,18 +146,20 @@ function largest(x: Tensor, count: number): Tensor {
   return ops.sliceDim(order ?? x, 0, 0, count);
 }
 
-/** Options of {@link permutation}. */
-export interface PermutationOptions {
+const permutationOptions = schema({
   /** The dim that is shuffled; the first one unless it says otherwise. */
-  readonly dim?: number | undefined;
+  dim: 0,
   /** Whether every line along the dim gets an order of its own; false unless it says otherwise. */
-  readonly independent?: boolean | undefined;
-}
+  independent: false,
+});
+
+/** Options of {@link permutation}. */
+export interface PermutationOptions extends OptionsOf<typeof permutationOptions> {}
 
 /** The numbers 0 … x − 1, or the slices of a tensor, in random order. */
-export function permutation(key: Tensor, x: number | Tensor, options: PermutationOptions = {}): Tensor {
+export function permutation(key: Tensor, x: number | Tensor, options?: PermutationOptions): Tensor {
   needTensor(key, "key", "random.permutation");
-  checkOptions<PermutationOptions>(options, { dim: true, independent: true }, "random.permutation");
+  const given = permutationOptions.read(options, "random.permutation");
   const caller = "random.permutation";
   checkKey(key, caller);
   if (typeof x === "number") {
@@ -167,9 +167,9 @@ export function permutation(key: Tensor, x: number | Tensor, options: Permutatio
     return atOnce([key], (words) => shuffle(words, ops.iota("int32", shape, 0), 0));
   }
   needTensor(x, "x", caller);
-  const dim = normalizeDim(options.dim ?? 0, x.ndim, caller);
+  const dim = normalizeDim(given.dim, x.ndim, caller);
   return atOnce([key, x], (words, items) => {
-    if (items.ndim === 1 || options.independent) return shuffle(words, items, dim);
+    if (items.ndim === 1 || given.independent) return shuffle(words, items, dim);
     const order = shuffle(words, ops.iota("int32", [at(items.shape, dim)], 0), 0);
     return ops.gather(items, order, { dim, batchDims: 0 });
   });
@@ -195,16 +195,18 @@ function keyAt(keys: Tensor, index: number): Tensor {
   return ops.reshape(ops.sliceDim(keys, 0, index, index + 1), [2]);
 }
 
-/** Options of {@link choice}. */
-export interface ChoiceOptions {
+const choiceOptions = schema({
   /** Whether an element may be drawn more than once; true unless it says otherwise. */
-  readonly replace?: boolean | undefined;
+  replace: true,
   /** The probability of each element; all the same by default. */
-  readonly p?: Tensor | undefined;
+  p: optional<Tensor>("any"),
   /** The dim of `a` from which slices are drawn; the first one unless it says otherwise. */
-  readonly dim?: number | undefined;
-  readonly mode?: GumbelMode | undefined;
-}
+  dim: 0,
+  mode: optional<GumbelMode>("any", "low"),
+});
+
+/** Options of {@link choice}. */
+export interface ChoiceOptions extends OptionsOf<typeof choiceOptions> {}
 
 /**
  * Random elements of 0 … a − 1, or random slices of a tensor.
@@ -215,17 +217,16 @@ export function choice(
   key: Tensor,
   a: number | Tensor,
   shape: ShapeLike = [],
-  options: ChoiceOptions = {},
+  options?: ChoiceOptions,
 ): Tensor {
   const caller = "random.choice";
+  const { replace, p, mode, ...given } = choiceOptions.read(options, caller);
   checkKey(key, caller);
   if (typeof a !== "number") needTensor(a, "a", caller);
-  checkOptions<ChoiceOptions>(options, { replace: true, p: true, dim: true, mode: true }, caller);
   const sizes = drawnShape(shape, caller);
-  const dim = typeof a === "number" ? 0 : normalizeDim(options.dim ?? 0, a.ndim, caller);
+  const dim = typeof a === "number" ? 0 : normalizeDim(given.dim, a.ndim, caller);
   const count = typeof a === "number" ? a : at(a.shape, dim);
   const numDraws = sizeOf(sizes);
-  const { replace = true, p, mode = "low" } = options;
   drawnShape(count, caller);
   if (count === 0 && numDraws > 0) throw new ValueError(`[${caller}] there is nothing to choose from`);
   if (!replace && numDraws > count) {

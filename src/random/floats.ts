@@ -1,6 +1,7 @@
-import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
+import { oneOf } from "../ir/arguments.js";
+import { type DType, dtypeKind, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, type Shape } from "../ir/shape.js";
 import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
@@ -8,15 +9,17 @@ import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.js";
 
-/** Options of {@link uniform}. */
-export interface UniformOptions {
+const uniformOptions = schema({
   /** float32 unless it says otherwise. */
-  readonly dtype?: DType | undefined;
+  dtype: optional(dtypeKind),
   /** The smallest value, 0 unless it says otherwise; a tensor is broadcast to the shape. */
-  readonly minval?: number | Tensor | undefined;
+  minval: optional<number | Tensor>("any", 0),
   /** The end of the range, which is not reached; 1 unless it says otherwise. */
-  readonly maxval?: number | Tensor | undefined;
-}
+  maxval: optional<number | Tensor>("any", 1),
+});
+
+/** Options of {@link uniform}. */
+export interface UniformOptions extends OptionsOf<typeof uniformOptions> {}
 
 /** Options of {@link gumbel}. */
 export interface GumbelOptions {
@@ -25,11 +28,13 @@ export interface GumbelOptions {
   readonly mode?: GumbelMode | undefined;
 }
 
-/** Options of {@link bernoulli}. */
-export interface BernoulliOptions {
+const bernoulliOptions = schema({
   /** `high` draws twice the bits, for probabilities below 10⁻⁷. */
-  readonly mode?: "low" | "high" | undefined;
-}
+  mode: optional(oneOf("low", "high"), "low"),
+});
+
+/** Options of {@link bernoulli}. */
+export interface BernoulliOptions extends OptionsOf<typeof bernoulliOptions> {}
 
 /** How many bits the Gumbel sampler uses: `high` reaches twice as far into the tail, at twice the cost. */
 export type GumbelMode = "low" | "high";
@@ -88,11 +93,10 @@ function sampler(
  * random.uniform(key, [2, 3], { minval: -1, dtype: "bfloat16" })
  * ```
  */
-export function uniform(key: Tensor, shape: ShapeLike = [], options: UniformOptions = {}): Tensor {
+export function uniform(key: Tensor, shape: ShapeLike = [], options?: UniformOptions): Tensor {
   needTensor(key, "key", "random.uniform");
-  checkOptions<UniformOptions>(options, { dtype: true, minval: true, maxval: true }, "random.uniform");
-  const { minval = 0, maxval = 1 } = options;
-  const [sizes, dtype] = check(key, shape, options, "random.uniform");
+  const { minval, maxval, ...given } = uniformOptions.read(options, "random.uniform");
+  const [sizes, dtype] = check(key, shape, given.dtype, "random.uniform");
   const [low, high] = [bound(minval, dtype), bound(maxval, dtype)];
   checkBroadcast([low, high], sizes, "random.uniform");
   const draw = (words: Tensor, from: Tensor, to: Tensor) => uniformIn(words, sizes, dtype, from, to);
@@ -182,10 +186,9 @@ export function bernoulli(
   key: Tensor,
   p: number | Tensor = 0.5,
   shape?: ShapeLike,
-  options: BernoulliOptions = {},
+  options?: BernoulliOptions,
 ): Tensor {
-  checkOptions<BernoulliOptions>(options, { mode: true }, "random.bernoulli");
-  const { mode = "low" } = options;
+  const { mode } = bernoulliOptions.read(options, "random.bernoulli");
   const isTensor = p instanceof Tensor;
   const given = isTensor ? p.dtype : "float32";
   const [full, dtype] = check(key, shape ?? (isTensor ? p.shape : []), given, "random.bernoulli");

@@ -1,7 +1,7 @@
 import { need } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
@@ -10,14 +10,16 @@ import { scan } from "../transforms/control/scan.js";
 import { normal } from "./floats.js";
 import { atOnce, checkKey, drawnShape } from "./keys.js";
 
-/** Options of {@link orthogonal}. */
-export interface OrthogonalOptions {
+const orthogonalOptions = schema({
   /** The number of columns; as many as rows unless it says otherwise. */
-  readonly m?: number | undefined;
+  m: optional("number"),
   /** How many matrices, as dims in front of the rows. */
-  readonly shape?: Shape | undefined;
-  readonly dtype?: DType | undefined;
-}
+  shape: optional<Shape>("any", []),
+  dtype: optional(dtypeKind, "float32"),
+});
+
+/** Options of {@link orthogonal}. */
+export interface OrthogonalOptions extends OptionsOf<typeof orthogonalOptions> {}
 
 /**
  * Uniformly distributed orthogonal matrices. Where rows and columns differ in number, the fewer of them are
@@ -25,11 +27,10 @@ export interface OrthogonalOptions {
  *
  * @param n the number of rows
  */
-export function orthogonal(key: Tensor, n: number, options: OrthogonalOptions = {}): Tensor {
+export function orthogonal(key: Tensor, n: number, options?: OrthogonalOptions): Tensor {
   needTensor(key, "key", "random.orthogonal");
   need("number", n, "n", "random.orthogonal");
-  checkOptions<OrthogonalOptions>(options, { m: true, shape: true, dtype: true }, "random.orthogonal");
-  const { m = n, shape = [], dtype = "float32" } = options;
+  const { m = n, shape, dtype } = orthogonalOptions.read(options, "random.orthogonal");
   checkKey(key, "random.orthogonal");
   drawnShape([...shape, n, m], "random.orthogonal");
   if (n === 0 || m === 0) throw new ShapeError(`[random.orthogonal] a matrix of ${n} × ${m} is empty`);

@@ -1,5 +1,5 @@
 /** The Cholesky decomposition. */
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
@@ -24,17 +24,19 @@ import {
 } from "./matrices.js";
 import { solveTriangle } from "./triangular.js";
 
-/** Options of {@link cholesky}. */
-export interface CholeskyOptions {
+/** The schema of {@link CholeskyOptions}. */
+export const choleskyOptions = schema({
   /** Whether both triangles are read, as their mean; otherwise the lower one alone. */
-  readonly symmetrizeInput?: boolean | undefined;
-}
+  symmetrizeInput: true,
+});
+
+/** Options of {@link cholesky}. */
+export interface CholeskyOptions extends OptionsOf<typeof choleskyOptions> {}
 
 /** The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite. */
-export function cholesky(x: Tensor, options: CholeskyOptions = {}): Tensor {
+export function cholesky(x: Tensor, options?: CholeskyOptions): Tensor {
   needTensor(x, "x", "lax.linalg.cholesky");
-  checkOptions<CholeskyOptions>(options, { symmetrizeInput: true }, "lax.linalg.cholesky");
-  const { symmetrizeInput = true } = options;
+  const { symmetrizeInput } = choleskyOptions.read(options, "lax.linalg.cholesky");
   checkSquare(x, "lax.linalg.cholesky", "floats or complex numbers");
   const flat = flatBatch(x);
   const symmetric = symmetrizeInput ? ops.mul(ops.add(flat, adjoint(flat)), 0.5) : mirroredLower(flat);

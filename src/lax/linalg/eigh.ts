@@ -1,7 +1,7 @@
 /** Eigenvalues and eigenvectors of symmetric matrices, of complex ones those that are their own adjoints. */
 
 import { limits } from "../../ir/dtype.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
@@ -36,27 +36,28 @@ import {
   transposed,
 } from "./matrices.js";
 
-/** Options of {@link eigh}. */
-export interface EighOptions {
+const eighOptions = schema({
   /** Whether the lower triangle is read where the input is not made symmetric; true by default. */
-  readonly lower?: boolean | undefined;
+  lower: true,
   /** Whether both triangles are read, as their mean; true by default. */
-  readonly symmetrizeInput?: boolean | undefined;
-}
+  symmetrizeInput: true,
+});
+
+/** Options of {@link eigh}. */
+export interface EighOptions extends OptionsOf<typeof eighOptions> {}
 
 /**
  * The eigenvectors, as columns, and eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first.
  * The sign (the direction) of an eigenvector is not determined.
  */
-export function eigh(x: Tensor, options: EighOptions = {}): [vectors: Tensor, values: Tensor] {
+export function eigh(x: Tensor, options?: EighOptions): [vectors: Tensor, values: Tensor] {
   needTensor(x, "x", "lax.linalg.eigh");
-  checkOptions<EighOptions>(options, { lower: true, symmetrizeInput: true }, "lax.linalg.eigh");
   checkSquare(x, "lax.linalg.eigh", "floats or complex numbers");
-  const { symmetrizeInput = true } = options;
+  const { lower, symmetrizeInput } = eighOptions.read(options, "lax.linalg.eigh");
   const flat = flatBatch(x);
   const symmetric = symmetrizeInput
     ? ops.mul(ops.add(flat, adjoint(flat)), 0.5)
-    : mirroredLower(options.lower === false ? adjoint(flat) : flat);
+    : mirroredLower(lower ? flat : adjoint(flat));
   const [vectors, values] = (symmetric.parts ? decomposeComplex : decompose)(symmetric);
   return [likeBatch(vectors, x), likeBatch(values, x)];
 }

@@ -1,5 +1,5 @@
 /** The QR decomposition by reflections. */
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -26,16 +26,17 @@ import {
 } from "./matrices.js";
 import { solveTriangle } from "./triangular.js";
 
-/** Options of {@link qr}. */
-export interface QrOptions {
+const qrOptions = schema({
   /** Whether Q is square; otherwise it has as many columns as rows and columns allow. True by default. */
-  readonly fullMatrices?: boolean | undefined;
-}
+  fullMatrices: true,
+});
+
+/** Options of {@link qr}. */
+export interface QrOptions extends OptionsOf<typeof qrOptions> {}
 
 /** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
-export function qr(x: Tensor, options: QrOptions = {}): [q: Tensor, r: Tensor] {
-  checkOptions<QrOptions>(options, { fullMatrices: true }, "lax.linalg.qr");
-  const { fullMatrices = true } = options;
+export function qr(x: Tensor, options?: QrOptions): [q: Tensor, r: Tensor] {
+  const { fullMatrices } = qrOptions.read(options, "lax.linalg.qr");
   checkMatrices(x, "lax.linalg.qr", "floats or complex numbers");
   const flat = flatBatch(x);
   const [, m = 0, n = 0] = flat.shape;

@@ -1,7 +1,7 @@
 /** The singular value decomposition. */
 
 import { limits } from "../../ir/dtype.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
@@ -38,11 +38,13 @@ import {
 } from "./matrices.js";
 import { qr, thinQr } from "./qr.js";
 
-/** Options of {@link svd}. */
-export interface SvdOptions {
+const svdOptions = schema({
   /** Whether U and V are square; true unless it says otherwise. */
-  readonly fullMatrices?: boolean | undefined;
-}
+  fullMatrices: true,
+});
+
+/** Options of {@link svd}. */
+export interface SvdOptions extends OptionsOf<typeof svdOptions> {}
 
 /**
  * The decomposition `x = U diag(s) Vᴴ` with orthonormal columns in U and V, the largest singular value first. The
@@ -50,9 +52,8 @@ export interface SvdOptions {
  *
  * @returns U, s and Vᴴ
  */
-export function svd(x: Tensor, options: SvdOptions = {}): [u: Tensor, s: Tensor, vh: Tensor] {
-  checkOptions<SvdOptions>(options, { fullMatrices: true }, "lax.linalg.svd");
-  const { fullMatrices = true } = options;
+export function svd(x: Tensor, options?: SvdOptions): [u: Tensor, s: Tensor, vh: Tensor] {
+  const { fullMatrices } = svdOptions.read(options, "lax.linalg.svd");
   checkMatrices(x, "lax.linalg.svd", "floats or complex numbers");
   const flat = flatBatch(x);
   const [, m = 0, n = 0] = flat.shape;

@@ -1,6 +1,7 @@
 /** Systems of equations whose matrix is a triangle. */
+
 import { ShapeError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, schema } from "../../ir/schema.js";
 import { at, formatType, sameNumbers } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -20,27 +21,24 @@ import {
   transposed,
 } from "./matrices.js";
 
-/** Options of {@link triangularSolve}. */
-export interface TriangularSolveOptions {
+const triangularSolveOptions = schema({
   /** Whether the triangle stands left of the unknowns; false unless it says otherwise. */
-  readonly leftSide?: boolean | undefined;
+  leftSide: false,
   /** Whether the triangle is the lower one; false unless it says otherwise. */
-  readonly lower?: boolean | undefined;
+  lower: false,
   /** Whether the triangle is transposed before. */
-  readonly transposeA?: boolean | undefined;
+  transposeA: false,
   /** Whether the diagonal is taken for ones. */
-  readonly unitDiagonal?: boolean | undefined;
-}
+  unitDiagonal: false,
+});
+
+/** Options of {@link triangularSolve}. */
+export interface TriangularSolveOptions extends OptionsOf<typeof triangularSolveOptions> {}
 
 /** Solves `x a = b`, or `a x = b` with `leftSide`, where of each matrix of `a` one triangle is read. */
-export function triangularSolve(a: Tensor, b: Tensor, options: TriangularSolveOptions = {}): Tensor {
+export function triangularSolve(a: Tensor, b: Tensor, options?: TriangularSolveOptions): Tensor {
   const caller = "lax.linalg.triangularSolve";
-  checkOptions<TriangularSolveOptions>(
-    options,
-    { leftSide: true, lower: true, transposeA: true, unitDiagonal: true },
-    caller,
-  );
-  const { leftSide = false, transposeA = false, unitDiagonal = false } = options;
+  const { leftSide, lower, transposeA, unitDiagonal } = triangularSolveOptions.read(options, caller);
   checkSquare(a, caller, "floats or complex numbers");
   checkMatrices(b, caller, "floats or complex numbers");
   const side = leftSide ? -2 : -1;
@@ -58,7 +56,7 @@ export function triangularSolve(a: Tensor, b: Tensor, options: TriangularSolveOp
   // x a = b is aᵀ xᵀ = bᵀ.
   const turned = leftSide === transposeA;
   const matrix = turned ? transposed(triangle) : triangle;
-  const isLower = (options.lower ?? false) !== turned;
+  const isLower = lower !== turned;
   const x = solveTriangle(matrix, leftSide ? right : transposed(right), isLower, unitDiagonal);
   return likeBatch(leftSide ? x : transposed(x), b);
 }

@@ -1,6 +1,6 @@
 /** Pictures of schedules: text for terminals, SVG for pages. */
 
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import type { ActionKind, PipelineAction, PipelineSchedule } from "./schedule.js";
 import { needSchedule } from "./schedule.js";
 import { type ActionCosts, type TimedAction, timeline, unitCosts } from "./timeline.js";
@@ -51,21 +51,22 @@ const meanings: { readonly [K in ActionKind]: string } = {
 
 const [left, top, rowHeight, rowGap] = [64, 34, 24, 4];
 
-/** Options of {@link scheduleSvg}. */
-export interface ScheduleSvgOptions {
+const scheduleSvgOptions = schema({
   /** How long actions take; a unit each by default, a whole backward pass two. */
-  readonly costs?: ActionCosts;
+  costs: optional<ActionCosts>("any", unitCosts),
   /** How many pixels the picture is wide; by default 22 for a unit of time. */
-  readonly width?: number;
-}
+  width: optional("number"),
+});
+
+/** Options of {@link scheduleSvg}. */
+export interface ScheduleSvgOptions extends OptionsOf<typeof scheduleSvgOptions> {}
 
 /** A schedule as an SVG picture: a row for every stage, boxes as long as their actions take, later chunks hatched lighter. */
-export function scheduleSvg(schedule: PipelineSchedule, options: ScheduleSvgOptions = {}): string {
+export function scheduleSvg(schedule: PipelineSchedule, options?: ScheduleSvgOptions): string {
   needSchedule(schedule, "scheduleSvg");
-  checkOptions<ScheduleSvgOptions>(options, { costs: true, width: true }, "scheduleSvg");
-  const { costs = unitCosts } = options;
-  const { stages, length } = timeline(schedule, costs);
-  const width = options.width ?? Math.ceil(left + 22 * length + 8);
+  const given = scheduleSvgOptions.read(options, "scheduleSvg");
+  const { stages, length } = timeline(schedule, given.costs);
+  const { width = Math.ceil(left + 22 * length + 8) } = given;
   const scale = (width - left - 8) / (length || 1);
   const height = top + stages.length * (rowHeight + rowGap) + 4;
   const boxes = stages.flatMap((actions, stage) => {

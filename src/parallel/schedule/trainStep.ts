@@ -3,7 +3,7 @@
 import { need } from "../../ir/arguments.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axisSizeIn, formatMesh } from "../../ir/mesh.js";
-import { needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import * as np from "../../numpy/index.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { P } from "../../spmd/mesh/partitionSpec.js";
@@ -27,21 +27,23 @@ export interface PipelineFunctions<A, S, C, X, H, Y, L> {
   readonly last: (weights: C, stream: H, targets: Y) => L;
 }
 
-/** Options of {@link pipelineTrainStep}. */
-export interface PipelineTrainStepOptions {
-  readonly mesh: Mesh;
+const pipelineTrainStepOptions = schema({
+  mesh: required<Mesh>("any"),
   /** The mesh axis of the stages; `pipe` by default. */
-  readonly axisName?: string;
+  axisName: optional("string", "pipe"),
   /** The mesh axes that split the rows of inputs and targets; gradients are averaged over them once, at the end. */
-  readonly batchAxes?: readonly string[];
+  batchAxes: optional<readonly string[]>("any", []),
   /**
    * Whether messages travel while the next action is computed. They arrive one slot later, so the bubble is larger:
    * for stages that are far apart.
    */
-  readonly overlapSends?: boolean;
+  overlapSends: false,
   /** Whether `last` returns `[loss, aux]`; `aux` is averaged over the microbatches. */
-  readonly hasAux?: boolean;
-}
+  hasAux: false,
+});
+
+/** Options of {@link pipelineTrainStep}. */
+export interface PipelineTrainStepOptions extends OptionsOf<typeof pipelineTrainStepOptions> {}
 
 /** The weights of a pipelined model. */
 export interface PipelineWeights<A, S, C> {
@@ -77,12 +79,10 @@ export function pipelineTrainStep<A, S, C, X, H, Y, L>(
 ): (weights: PipelineWeights<A, S, C>, inputs: X, targets: Y) => PipelineGradients<A, S, C, L> {
   needSchedule(schedule, "pipelineTrainStep");
   need("object", functions, "functions", "pipelineTrainStep");
-  needOptions<PipelineTrainStepOptions>(
+  const { mesh, axisName, batchAxes, overlapSends, hasAux } = pipelineTrainStepOptions.read(
     options,
-    { mesh: true, axisName: true, batchAxes: true, overlapSends: true, hasAux: true },
     "pipelineTrainStep",
   );
-  const { mesh, axisName = "pipe", batchAxes = [], overlapSends = false, hasAux = false } = options;
   checkSchedule(schedule);
   checkMesh(schedule, mesh, axisName, batchAxes);
   const settings: LocalStep = {

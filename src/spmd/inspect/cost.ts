@@ -9,11 +9,10 @@ import {
   opFacts,
 } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
-import { checkOptions } from "../../ir/options.js";
 import { type Eqn, type EqnParts, innerPrograms, type Program } from "../../ir/program.js";
 import { at, bytesOf, formatBytes } from "../../ir/shape.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
-import { type JitOptions, jitNames, partitionCall } from "../run/call.js";
+import { type JitOptions, jitOptions, partitionCall } from "../run/call.js";
 
 /** What the collectives of one kind over the same axes cost. */
 export interface CollectiveCost {
@@ -81,7 +80,7 @@ export function costAnalysis<A extends readonly unknown[], R, S extends number =
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => CostReport {
   need("function", fn, "fn", "costAnalysis");
-  checkOptions<JitOptions<A, R, S>>(options, jitNames, "costAnalysis");
+  jitOptions.read(options, "costAnalysis");
   return (...args) => {
     const { program, donated } = partitionCall(fn, args, options);
     return new CostReport(simplify(program), donated);

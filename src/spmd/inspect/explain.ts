@@ -1,11 +1,10 @@
 import { need } from "../../ir/arguments.js";
 import { formatMesh } from "../../ir/mesh.js";
-import { checkOptions } from "../../ir/options.js";
 import { at, formatBytes, formatType, type TensorType } from "../../ir/shape.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import { type PartitionSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
 import type { GatherNote } from "../partition/blocks/resharding.js";
-import { type JitOptions, jitNames, type PartitionedCall, partitionCall } from "../run/call.js";
+import { type JitOptions, jitOptions, type PartitionedCall, partitionCall } from "../run/call.js";
 import { type CollectiveCost, CostReport, formatCollectives } from "./cost.js";
 
 /** How one argument or result is split. */
@@ -91,6 +90,6 @@ export function explainSharding<A extends readonly unknown[], R, S extends numbe
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => ShardingReport {
   need("function", fn, "fn", "explainSharding");
-  checkOptions<JitOptions<A, R, S>>(options, jitNames, "explainSharding");
+  jitOptions.read(options, "explainSharding");
   return (...args) => new ShardingReport(partitionCall(fn, args, options));
 }

@@ -1,8 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import type { OpName } from "../../ir/ops.js";
-import { checkOptions } from "../../ir/options.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { type JitOptions, jitNames, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
+import { type JitOptions, jitOptions, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
 import { checkInputs, run } from "../run/execute.js";
 import { type Culprit, findCulprit, type RunFrame } from "./culprit.js";
 import { status, watch } from "./watch.js";
@@ -85,7 +84,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => Promise<NonFinite | undefined> {
   need("function", fn, "fn", "findNonFinite");
-  checkOptions<JitOptions<A, R, S>>(options, jitNames, "findNonFinite");
+  jitOptions.read(options, "findNonFinite");
   return async (...args) => {
     const parts = partitionCall(fn, args, options);
     const { inputs, held, target } = parts;

@@ -1,9 +1,9 @@
-import { need, needIfGiven } from "../../ir/arguments.js";
+import { need, needIfGiven, oneOf } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { isFloat } from "../../ir/dtype.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
-import { checkOptions, needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { at, normalizeDim } from "../../ir/shape.js";
 import { checkedAxes, lookUpAxes } from "../../trace/axes.js";
 import { tracedAsOneCall } from "../../trace/builder.js";
@@ -21,11 +21,13 @@ import {
   rowsOf,
 } from "./groups.js";
 
-/** Options of collectives that can work in groups. */
-export interface GroupOptions {
+const groupOptions = schema({
   /** The devices along the axes in groups of one size, by their positions: each group works independently. */
-  readonly axisIndexGroups?: AxisIndexGroups | undefined;
-}
+  axisIndexGroups: optional<AxisIndexGroups>("any"),
+});
+
+/** Options of collectives that can work in groups. */
+export interface GroupOptions extends OptionsOf<typeof groupOptions> {}
 
 /** The groups that options name, if they name any. */
 function groupsOf(
@@ -54,10 +56,9 @@ function onLeaves<T>(values: T, axes: readonly MeshAxis[], caller: string, fn: (
  * `psum(1, "data")` is the axis size as a number; of bools it counts those that are true. Backward, the cotangent
  * of the sum goes to all devices; without the replication check every device has one, and they add up.
  */
-export function psum<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
-  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "psum");
+export function psum<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "psum");
-  const groups = groupsOf(options, found, "psum");
+  const groups = groupsOf(groupOptions.read(options, "psum"), found, "psum");
   if (typeof values === "number") return (values * (groups?.size ?? axesSize(found))) as T;
   return onLeaves(values, found, "psum", (x) => {
     const terms = x.dtype === "bool" ? ops.convert(x, "int32") : x;
@@ -66,10 +67,9 @@ export function psum<T>(values: T, axes: AxisNames, options: GroupOptions = {}):
 }
 
 /** The mean over the devices along axes, on all of them. */
-export function pmean<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
-  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "pmean");
+export function pmean<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "pmean");
-  const groups = groupsOf(options, found, "pmean");
+  const groups = groupsOf(groupOptions.read(options, "pmean"), found, "pmean");
   if (typeof values === "number") return values;
   return onLeaves(values, found, "pmean", (x) => {
     const float = isFloat(x.dtype) ? x : ops.convert(x, "float32");
@@ -87,16 +87,17 @@ export function pvary<T>(values: T, axes: AxisNames): T {
   return onLeaves(values, lookUpAxes(axes, "pvary"), "pvary", (x) => x);
 }
 
-/** Options of {@link pcast}. */
-export interface PcastOptions {
+const pcastOptions = schema({
   /** What the values become. */
-  readonly to: "varying";
-}
+  to: required(oneOf("varying")),
+});
+
+/** Options of {@link pcast}. */
+export interface PcastOptions extends OptionsOf<typeof pcastOptions> {}
 
 /** JAX's newer name of {@link pvary}. */
 export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
-  needOptions<PcastOptions>(options, { to: true }, "pcast");
-  const { to } = options;
+  const { to } = pcastOptions.read(options, "pcast");
   if (to !== "varying") {
     throw new ValueError(
       `[pcast] to must be "varying", got ${describe(to)}: use lax.psum, pmean or pmax to make values equal`,
@@ -106,39 +107,39 @@ export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
 }
 
 /** The largest value over the devices along axes, on all of them. */
-export function pmax<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
-  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "pmax");
+export function pmax<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "pmax");
-  const groups = groupsOf(options, found, "pmax");
+  const groups = groupsOf(groupOptions.read(options, "pmax"), found, "pmax");
   return onLeaves(values, found, "pmax", (x) =>
     groups ? ops.reduceMax(gatherGroup(x, groups), [0]) : ops.pmax(x, found),
   );
 }
 
 /** The smallest value over the devices along axes, on all of them. */
-export function pmin<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
-  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "pmin");
+export function pmin<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "pmin");
-  const groups = groupsOf(options, found, "pmin");
+  const groups = groupsOf(groupOptions.read(options, "pmin"), found, "pmin");
   return onLeaves(values, found, "pmin", (x) =>
     groups ? ops.reduceMin(gatherGroup(x, groups), [0]) : ops.pmin(x, found),
   );
 }
 
-/** Options of {@link allGather}. */
-export interface AllGatherOptions extends GroupOptions {
+const allGatherOptions = schema({
+  ...groupOptions.fields,
   /** The dim along which the blocks are concatenated; the first by default. */
-  readonly dim?: number;
+  dim: 0,
   /** Whether blocks are concatenated along `dim` (true) or stacked along a new one (false, the default). */
-  readonly tiled?: boolean;
-}
+  tiled: false,
+});
+
+/** Options of {@link allGather}. */
+export interface AllGatherOptions extends OptionsOf<typeof allGatherOptions> {}
 
 /** Every device's block on all devices. All-gather forward, reduce-scatter backward. */
-export function allGather<T>(values: T, axes: AxisNames, options: AllGatherOptions = {}): T {
-  checkOptions<AllGatherOptions>(options, { dim: true, tiled: true, axisIndexGroups: true }, "allGather");
-  const { dim = 0, tiled = false } = options;
+export function allGather<T>(values: T, axes: AxisNames, options?: AllGatherOptions): T {
+  const { dim, tiled, ...group } = allGatherOptions.read(options, "allGather");
   const found = lookUpAxes(axes, "allGather");
-  const groups = groupsOf(options, found, "allGather");
+  const groups = groupsOf(group, found, "allGather");
   return onLeaves(values, found, "allGather", (x) => {
     if (groups) {
       const place = normalizeDim(dim, tiled ? x.ndim : x.ndim + 1, "allGather");
@@ -155,20 +156,22 @@ export function allGather<T>(values: T, axes: AxisNames, options: AllGatherOptio
   });
 }
 
-/** Options of {@link psumScatter}. */
-export interface PsumScatterOptions extends GroupOptions {
+const psumScatterOptions = schema({
+  ...groupOptions.fields,
   /** The dim of which each device keeps its block; the first by default. */
-  readonly dim?: number;
+  dim: 0,
   /** Whether `dim` stays with the size of a block (true) or is removed, having the axis's size (false, the default). */
-  readonly tiled?: boolean;
-}
+  tiled: false,
+});
+
+/** Options of {@link psumScatter}. */
+export interface PsumScatterOptions extends OptionsOf<typeof psumScatterOptions> {}
 
 /** The sum over the devices, of which each keeps its block. Reduce-scatter forward, all-gather backward. */
-export function psumScatter<T>(values: T, axes: AxisNames, options: PsumScatterOptions = {}): T {
-  checkOptions<PsumScatterOptions>(options, { dim: true, tiled: true, axisIndexGroups: true }, "psumScatter");
-  const { dim = 0, tiled = false } = options;
+export function psumScatter<T>(values: T, axes: AxisNames, options?: PsumScatterOptions): T {
+  const { dim, tiled, ...group } = psumScatterOptions.read(options, "psumScatter");
   const found = lookUpAxes(axes, "psumScatter");
-  const groups = groupsOf(options, found, "psumScatter");
+  const groups = groupsOf(group, found, "psumScatter");
   return onLeaves(values, found, "psumScatter", (x) => {
     const d = normalizeDim(dim, x.ndim, "psumScatter");
     if (!tiled) checkAxisSized(x, d, found, "psumScatter", groups);
@@ -223,11 +226,14 @@ export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
   );
 }
 
-/** Options of {@link allToAll}. */
-export interface AllToAllOptions extends GroupOptions {
+const allToAllOptions = schema({
+  ...groupOptions.fields,
   /** Whether dims are split and concatenated (true) or one of the axis's size is moved (false, the default). */
-  readonly tiled?: boolean;
-}
+  tiled: false,
+});
+
+/** Options of {@link allToAll}. */
+export interface AllToAllOptions extends OptionsOf<typeof allToAllOptions> {}
 
 /** Splits a dim among the devices and joins what they send along another. The same with dims swapped backward. */
 export function allToAll<T>(
@@ -235,14 +241,13 @@ export function allToAll<T>(
   axes: AxisNames,
   splitDim: number,
   concatDim: number,
-  options: AllToAllOptions = {},
+  options?: AllToAllOptions,
 ): T {
   need("number", splitDim, "splitDim", "allToAll");
   need("number", concatDim, "concatDim", "allToAll");
-  checkOptions<AllToAllOptions>(options, { tiled: true, axisIndexGroups: true }, "allToAll");
-  const { tiled = false } = options;
+  const { tiled, ...group } = allToAllOptions.read(options, "allToAll");
   const found = lookUpAxes(axes, "allToAll");
-  const groups = groupsOf(options, found, "allToAll");
+  const groups = groupsOf(group, found, "allToAll");
   return onLeaves(values, found, "allToAll", (x) => {
     const from = normalizeDim(splitDim, x.ndim, "allToAll");
     const to = normalizeDim(concatDim, x.ndim, "allToAll");

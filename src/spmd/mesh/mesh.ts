@@ -5,7 +5,7 @@ import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { identityOf } from "../../ir/identity.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import { addressablePositions, type ExecutionTarget } from "../../trace/executionTarget.js";
 import { arrange, type Link, linkOver, nearbyDevices, placesOfDevices } from "./topology.js";
@@ -16,18 +16,20 @@ export interface Device {
   readonly coordinates: Readonly<Record<string, number>>;
 }
 
-/** Options of {@link Mesh.create}. */
-export interface MeshOptions {
+const meshOptions = schema({
   /** What runs the programs; by default the process's shared engine. */
-  readonly engine?: Engine;
+  engine: optional<Engine>("any"),
   /** The engine's devices in row-major order; by default 0, 1, 2 …, those of a host side by side. */
-  readonly devices?: readonly number[];
+  devices: optional<readonly number[]>("any"),
   /**
    * All axes, those whose devices may be farthest apart first: what is named last stays inside a process and a host as
    * far as it fits. By default the order of the axes.
    */
-  readonly layout?: readonly string[];
-}
+  layout: optional<readonly string[]>("any"),
+});
+
+/** Options of {@link Mesh.create}. */
+export interface MeshOptions extends OptionsOf<typeof meshOptions> {}
 
 /** What runs programs where no engine is given. */
 interface Provider {
@@ -110,9 +112,9 @@ export class Mesh<Axes extends string = any> implements MeshShape {
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
   static create<const S extends Readonly<Record<string, number>>>(
     sizes: S,
-    options: MeshOptions = {},
+    options?: MeshOptions,
   ): Mesh<AxesOf<S>> {
-    checkOptions<MeshOptions>(options, { engine: true, devices: true, layout: true }, "Mesh.create");
+    const given = meshOptions.read(options, "Mesh.create");
     need("object", sizes, "the sizes of the axes", "Mesh.create");
     const axes = Object.entries(sizes).map(([name, size]) => ({ name, size }));
     const wrong = axes.filter(({ size }) => !Number.isInteger(size) || size < 1);
@@ -126,9 +128,8 @@ export class Mesh<Axes extends string = any> implements MeshShape {
         `[Mesh.create] ${formatMesh({ axes })} is a mesh of ${size} devices, more than ${maxDevices}: use smaller axes`,
       );
     }
-    const engine = options.engine ?? defaultEngine(size);
-    const { layout } = options;
-    const nearby = options.devices ?? nearbyDevices(engine, size);
+    const { layout, engine = defaultEngine(size) } = given;
+    const nearby = given.devices ?? nearbyDevices(engine, size);
     const devices = layout === undefined || nearby.length !== size ? nearby : arrange(axes, nearby, layout);
     need("integers", devices, "devices", "Mesh.create");
     need("object", engine, "engine", "Mesh.create");

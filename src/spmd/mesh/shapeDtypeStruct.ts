@@ -3,7 +3,7 @@ import { describe } from "../../ir/describe.js";
 import { type DType, isComplex, partType } from "../../ir/dtype.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { ShardingError, ValueError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { formatType, type Shape } from "../../ir/shape.js";
 import { currentRuntime } from "../../trace/runtime.js";
 import { onDevice, Storage } from "../../trace/storage.js";
@@ -28,11 +28,13 @@ class NoStorage extends Storage {
   override release(): void {}
 }
 
-/** Options of {@link ShapeDtypeStruct}. */
-export interface ShapeDtypeStructOptions {
+const shapeDtypeStructOptions = schema({
   /** How the tensor would be split over a mesh. */
-  readonly sharding?: NamedSharding;
-}
+  sharding: optional<NamedSharding>("any"),
+});
+
+/** Options of {@link ShapeDtypeStruct}. */
+export interface ShapeDtypeStructOptions extends OptionsOf<typeof shapeDtypeStructOptions> {}
 
 /**
  * A tensor that has a shape, a data type, on request a sharding, and no values: for asking what a function would
@@ -42,10 +44,9 @@ export interface ShapeDtypeStructOptions {
  * const { shape } = evalShape(model)(ShapeDtypeStruct([1024, 4096], "bfloat16"));
  * ```
  */
-export function ShapeDtypeStruct(shape: Shape, dtype: DType, options: ShapeDtypeStructOptions = {}): Tensor {
+export function ShapeDtypeStruct(shape: Shape, dtype: DType, options?: ShapeDtypeStructOptions): Tensor {
   need("integers", shape, "shape", "ShapeDtypeStruct");
-  checkOptions<ShapeDtypeStructOptions>(options, { sharding: true }, "ShapeDtypeStruct");
-  const { sharding } = options;
+  const { sharding } = shapeDtypeStructOptions.read(options, "ShapeDtypeStruct");
   if (sharding !== undefined && !(sharding instanceof NamedSharding))
     throw new ShardingError(
       `[ShapeDtypeStruct] sharding must be a NamedSharding, got ${describe(sharding)}: make one with mesh and spec`,

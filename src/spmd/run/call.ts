@@ -1,8 +1,8 @@
 import { readsOnce } from "../../ir/ambient.js";
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
-import type { OptionNames } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
+import { type FieldsOf, optional, schema } from "../../ir/schema.js";
 import { at, range } from "../../ir/shape.js";
 import { commonTarget, type ExecutionTarget } from "../../trace/executionTarget.js";
 import type { Prefix } from "../../trace/prefix.js";
@@ -60,16 +60,16 @@ export interface JitOptions<
   readonly overlap?: readonly NoInfer<Axes>[];
 }
 
-/** The names of {@link JitOptions}. */
-export const jitNames: OptionNames<JitOptions> = {
-  staticArgnums: true,
-  donate: true,
-  mesh: true,
-  inShardings: true,
-  outShardings: true,
-  overlap: true,
-  name: true,
-};
+/** The schema of {@link JitOptions}. */
+export const jitOptions = schema<FieldsOf<JitOptions>>({
+  staticArgnums: optional("any"),
+  donate: optional("any"),
+  mesh: optional("any"),
+  inShardings: optional("any"),
+  outShardings: optional("any"),
+  overlap: optional("any"),
+  name: optional("any"),
+});
 
 /** What says how a tensor is split, or that nothing is said. */
 // biome-ignore lint/suspicious/noExplicitAny: as in Mesh

@@ -1,11 +1,12 @@
 /** Host callbacks that programs call while they run. */
+
 import { need } from "../../ir/arguments.js";
 import { HostFunction } from "../../ir/callbacks.js";
 import { isComplex } from "../../ir/dtype.js";
 import { DTypeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { CallbackBatching, CallbackKind } from "../../ir/ops.js";
-import { checkOptions } from "../../ir/options.js";
 import { Recent } from "../../ir/recent.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, isTyped } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import { elementsOf, type FromHost, HostArray, type OnHost } from "../../trace/hostArray.js";
@@ -111,14 +112,16 @@ export function callFromProgram<R>(called: Called, results: R, args: readonly un
   return tree.unflatten<R>(structure, outs);
 }
 
-/** Options of {@link pureCallback}. */
-export interface PureCallbackOptions {
+const pureCallbackOptions = schema({
   /**
    * What `vmap` does: `"sequential"` calls for one element after the other; `"expandDims"` and `"broadcastAll"` call once
    * with whole batches as dim 0, where arguments without a batch have size 1 there or are repeated. Refused by default.
    */
-  readonly vmapMethod?: Exclude<CallbackBatching, "never">;
-}
+  vmapMethod: optional<Exclude<CallbackBatching, "never">>("any"),
+});
+
+/** Options of {@link pureCallback}. */
+export interface PureCallbackOptions extends OptionsOf<typeof pureCallbackOptions> {}
 
 /**
  * Calls a function of JavaScript from a program and gives what it returns. It must always return the same for the same
@@ -135,10 +138,9 @@ export function pureCallback<const A extends readonly unknown[], R>(
   fn: (...args: OnHost<A>) => FromHost<R>,
   results: R,
   args: A,
-  options: PureCallbackOptions = {},
+  options?: PureCallbackOptions,
 ): R {
-  checkOptions<PureCallbackOptions>(options, { vmapMethod: true }, "pureCallback");
-  const { vmapMethod: batching = "never" } = options;
+  const { vmapMethod: batching = "never" } = pureCallbackOptions.read(options, "pureCallback");
   return callFromProgram({ fn, caller: "pureCallback", kind: "pure", batching }, results, args);
 }
 

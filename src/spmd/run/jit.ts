@@ -1,7 +1,6 @@
 import { Ambient, traceKey } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
 import { formatSpec, meshShape } from "../../ir/mesh.js";
-import { checkOptions } from "../../ir/options.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
@@ -21,7 +20,7 @@ import {
   callArgs,
   inputPaths,
   type JitOptions,
-  jitNames,
+  jitOptions,
   meshOfOptions,
   nameOf,
   partitionTraced,
@@ -105,7 +104,7 @@ export function jit<
   const Axes extends string = any,
 >(fn: ((...args: A) => R) & Synchronous<R>, options: JitOptions<A, R, S, Axes> = {}): Jitted<A, R> {
   need("function", fn, "fn", "jit");
-  checkOptions<JitOptions<A, R, S>>(options, jitNames, "jit");
+  jitOptions.read(options, "jit");
   const name = nameOf(fn, options);
   const entries = new Map<string, Entry>();
   const knownCalls = new KnownCalls();

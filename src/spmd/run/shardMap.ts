@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
-import { needOptions, type OptionNames } from "../../ir/options.js";
+import { type FieldsOf, optional, required, schema } from "../../ir/schema.js";
 import { at, formatType, withShape } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
@@ -31,14 +31,14 @@ export interface ShardMapOptions<A = unknown, R = unknown, Axes extends string =
   readonly staticArgnums?: Argnums;
 }
 
-const shardMapNames: OptionNames<ShardMapOptions> = {
-  mesh: true,
-  inSpecs: true,
-  outSpecs: true,
+const shardMapOptions = schema<FieldsOf<ShardMapOptions>>({
+  mesh: required("any"),
+  inSpecs: optional("any"),
+  outSpecs: optional("any"),
   checkReplication: true,
-  axisNames: true,
-  staticArgnums: true,
-};
+  axisNames: optional("any"),
+  staticArgnums: optional("any"),
+});
 
 const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
@@ -55,7 +55,7 @@ export function shardMap<A extends readonly unknown[], R, const Axes extends str
   options: ShardMapOptions<A, R, Axes>,
 ): (...args: A) => R {
   need("function", fn, "fn", "shardMap");
-  needOptions<ShardMapOptions>(options, shardMapNames, "shardMap");
+  shardMapOptions.read(options, "shardMap");
   const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
   needMesh(mesh, "shardMap");
   const manual: readonly string[] = axisNames ?? mesh.axisNames;

@@ -2,8 +2,8 @@ import { need } from "../../ir/arguments.js";
 import { DimError, InternalError, ShapeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { DimAxes } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import { checkOptions, type OptionNames } from "../../ir/options.js";
 import type { Atom, Program } from "../../ir/program.js";
+import { type FieldsOf, optional, schema } from "../../ir/schema.js";
 import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
 import { withMappedAxis } from "../../trace/axes.js";
 import { atSource, bind, callProgram, isTracing, traceFlat } from "../../trace/builder.js";
@@ -50,14 +50,14 @@ export interface VmapOptions<A = unknown, R = unknown> {
   readonly staticArgnums?: Argnums;
 }
 
-const vmapNames: OptionNames<VmapOptions> = {
-  inAxes: true,
-  outAxes: true,
-  axisName: true,
-  axisSize: true,
-  spmdAxisName: true,
-  staticArgnums: true,
-};
+const vmapOptions = schema<FieldsOf<VmapOptions>>({
+  inAxes: optional("any"),
+  outAxes: optional("any"),
+  axisName: optional("any"),
+  axisSize: optional("any"),
+  spmdAxisName: optional("any"),
+  staticArgnums: optional("any"),
+});
 
 /** What {@link vmapProgram} needs to know about the batch. */
 export interface VmapProgramOptions {
@@ -82,7 +82,7 @@ export function vmap<A extends readonly unknown[], R>(
   options: VmapOptions<A, R> = {},
 ): (...args: A) => R {
   need("function", fn, "fn", "vmap");
-  checkOptions<VmapOptions<A, R>>(options, vmapNames, "vmap");
+  vmapOptions.read(options, "vmap");
   const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName, staticArgnums } = options;
   return (...args) => {
     const flat = flattenCall(args, staticArgnums, "vmap");

@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { ShapeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { ControlRole } from "../../ir/ops.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema, type Values } from "../../ir/schema.js";
 import { at, formatType, normalizeDim, range, sameType, type TensorType, withShape } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
@@ -11,15 +11,17 @@ import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { markOutputs, settleCarry } from "./varyingTypes.js";
 
-/** Options of {@link scan}. */
-export interface ScanOptions {
+const scanOptions = schema({
   /** The number of iterations; needed only when there is nothing to scan over. */
-  readonly length?: number;
+  length: optional("number"),
   /** Whether to go from the last slice to the first. */
-  readonly reverse?: boolean;
+  reverse: false,
   /** How many iterations to unroll into one run of the body; 1 by default, `true` for all of them. */
-  readonly unroll?: number | boolean;
-}
+  unroll: optional<number | boolean>("any", 1),
+});
+
+/** Options of {@link scan}. */
+export interface ScanOptions extends OptionsOf<typeof scanOptions> {}
 
 /**
  * A loop with a carried value over the slices of a tree along dim 0.
@@ -49,11 +51,10 @@ export function scan<C, X, Y>(
   fn: (carry: C, x: X) => readonly [C, Y],
   init: C,
   xs: X,
-  options: ScanOptions = {},
+  options?: ScanOptions,
 ): [C, Y] {
   need("function", fn, "fn", "scan");
-  checkOptions<ScanOptions>(options, { length: true, reverse: true, unroll: true }, "scan");
-  return traceScan(fn, init, xs, options);
+  return traceScan(fn, init, xs, scanOptions.read(options, "scan"));
 }
 
 /** {@link scan} with a role for those who read the compiled steps. */
@@ -63,14 +64,14 @@ export function scanWithRole<C, X, Y>(
   init: C,
   xs: X,
 ): [C, Y] {
-  return traceScan(fn, init, xs, {}, role);
+  return traceScan(fn, init, xs, scanOptions.read(undefined, "scan"), role);
 }
 
 function traceScan<C, X, Y>(
   fn: (carry: C, x: X) => readonly [C, Y],
   init: C,
   xs: X,
-  { length, reverse = false, unroll = 1 }: ScanOptions,
+  { length, reverse, unroll }: Values<typeof scanOptions.fields>,
   role?: ControlRole,
 ): [C, Y] {
   const carry = flattenArgs(init, "scan");
@@ -235,13 +236,15 @@ export function map<X, Y>(fn: (x: X) => Y, xs: X): Y {
   return ys;
 }
 
-/** Options of {@link associativeScan}. */
-export interface AssociativeScanOptions {
+const associativeScanOptions = schema({
   /** Whether to go from the last slice to the first. */
-  readonly reverse?: boolean;
+  reverse: false,
   /** The dim along which slices are combined; the first one by default. */
-  readonly dim?: number;
-}
+  dim: 0,
+});
+
+/** Options of {@link associativeScan}. */
+export interface AssociativeScanOptions extends OptionsOf<typeof associativeScanOptions> {}
 
 /**
  * Prefix results of an associative function along a dim, in a logarithmic number of steps.
@@ -249,14 +252,9 @@ export interface AssociativeScanOptions {
  * @param fn combines two trees of slices elementwise: the result so far, and the next slice; in reverse the next slice
  *   is the one before
  */
-export function associativeScan<T>(
-  fn: (a: T, b: T) => T,
-  elements: T,
-  options: AssociativeScanOptions = {},
-): T {
+export function associativeScan<T>(fn: (a: T, b: T) => T, elements: T, options?: AssociativeScanOptions): T {
   need("function", fn, "fn", "associativeScan");
-  checkOptions<AssociativeScanOptions>(options, { reverse: true, dim: true }, "associativeScan");
-  const { reverse = false, dim: given = 0 } = options;
+  const { reverse, dim: given } = associativeScanOptions.read(options, "associativeScan");
   const { tensors, structure } = flattenArgs(elements, "associativeScan");
   const dim = normalizeDim(given, tensors[0]?.ndim ?? 0, "associativeScan");
   const flip = (list: readonly Tensor[]) => (reverse ? list.map((x) => ops.reverse(x, [dim])) : list);

@@ -1,7 +1,7 @@
 import { complexType, isFloat } from "../../ir/dtype.js";
 import { GradientError, TreeError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
+import { type FieldsOf, type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, formatType } from "../../ir/shape.js";
 import { callOnce, callProgram, isTracing, type Traced, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -36,6 +36,13 @@ export interface GradOptions<N extends number | readonly number[] = number | rea
   /** Whether the function is holomorphic: arguments and result are complex, and so is the derivative. */
   readonly holomorphic?: boolean;
 }
+
+const gradOptions = schema({
+  argnums: optional<Argnums>("any", 0),
+  hasAux: false,
+  staticArgnums: optional<Argnums>("any"),
+  holomorphic: false,
+} satisfies FieldsOf<GradOptions>);
 
 /** The gradients by the chosen arguments: a tree like the argument, or a list of such trees. */
 export type GradsOf<A extends readonly unknown[], N> = N extends number
@@ -92,9 +99,7 @@ function differentiate<A extends readonly unknown[]>(
   options: GradOptions,
   caller: string,
 ): { value: unknown; grads: unknown } {
-  const known = { argnums: true, hasAux: true, staticArgnums: true, holomorphic: true } as const;
-  checkOptions<GradOptions>(options, known, caller);
-  const { argnums = 0, hasAux = false, staticArgnums, holomorphic = false } = options;
+  const { argnums, hasAux, staticArgnums, holomorphic } = gradOptions.read(options, caller);
   const chosen = argumentPositions(argnums, args.length, caller, "argnums");
   const flat = flattenCall(args, staticArgnums, caller);
   const counts = flat.structure.children.map(tree.numLeaves);
@@ -216,13 +221,15 @@ function checkScalar(
   }
 }
 
-/** Options of {@link vjp}. */
-export interface VjpOptions {
+const vjpOptions = schema({
   /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
-  readonly staticArgnums?: Argnums;
+  staticArgnums: optional<Argnums>("any"),
   /** Whether the function returns `[outs, aux]`, of which only the first is differentiated. */
-  readonly hasAux?: boolean;
-}
+  hasAux: false,
+});
+
+/** Options of {@link vjp}. */
+export interface VjpOptions extends OptionsOf<typeof vjpOptions> {}
 
 /** Maps a tree of cotangents like the results, with `null` for zeros, to trees like the arguments. */
 export type Pullback<A extends readonly unknown[], R> = (cotangents: R) => { -readonly [I in keyof A]: A[I] };
@@ -267,8 +274,7 @@ function pullThrough<A extends readonly unknown[]>(
   primals: readonly [...A],
   options: VjpOptions,
 ): [unknown, (cotangents: unknown) => unknown, unknown?] {
-  checkOptions<VjpOptions>(options, { hasAux: true, staticArgnums: true }, "vjp");
-  const { hasAux = false, staticArgnums } = options;
+  const { hasAux, staticArgnums } = vjpOptions.read(options, "vjp");
   const flat = flattenCall(primals, staticArgnums, "vjp");
   const types = flat.tensors.map(({ type }) => type);
   const traced = toDifferentiate(() => traceTree(fn, flat.structure, types, "vjp"));

@@ -2,7 +2,7 @@
 import { need } from "../../ir/arguments.js";
 import { isComplex } from "../../ir/dtype.js";
 import { GradientError, TreeError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
+import { type FieldsOf, optional, schema } from "../../ir/schema.js";
 import { formatType, range, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -19,6 +19,8 @@ export interface JacobianOptions<N extends number = number> {
   /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
   readonly holomorphic?: boolean;
 }
+
+const jacobianOptions = schema<FieldsOf<JacobianOptions>>({ argnums: optional("any"), holomorphic: false });
 
 /** The derivatives of results `R` by one argument: every tensor is replaced by a tree like the argument. */
 export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = tree.MapTree<
@@ -92,7 +94,7 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
   options: JacobianOptions<N> = {},
 ): (...args: A) => JacobianOf<R, A, N> {
   need("function", fn, "fn", "jacrev");
-  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacrev");
+  jacobianOptions.read(options, "jacrev");
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacrev");
     const value = f(x);
@@ -115,7 +117,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
   options: JacobianOptions<N> = {},
 ): (...args: A) => JacobianOf<R, A, N> {
   need("function", fn, "fn", "jacfwd");
-  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacfwd");
+  jacobianOptions.read(options, "jacfwd");
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacfwd");
     const ins = tensorsOf(x, "jacfwd");
@@ -157,6 +159,6 @@ export function hessian<A extends readonly unknown[], R, const N extends number 
   options: JacobianOptions<N> = {},
 ): (...args: A) => JacobianOf<JacobianOf<R, A, N>, A, N> {
   need("function", fn, "fn", "hessian");
-  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "hessian");
+  jacobianOptions.read(options, "hessian");
   return jacfwd(jacrev(fn, options), options);
 }

@@ -2,8 +2,8 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import type { RematPolicy } from "../../ir/ops.js";
-import { checkOptions } from "../../ir/options.js";
 import { type Eqn, makeEqn, mapInnerPrograms, newVar, type Program } from "../../ir/program.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, type TensorType } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -37,13 +37,15 @@ export type RematPolicyFunction = (
   params: Readonly<Record<string, unknown>>,
 ) => boolean;
 
-/** Options of {@link remat}. */
-export interface RematOptions {
+const rematOptions = schema({
   /** What to keep: a policy, or a function of ops; nothing but the arguments by default. */
-  readonly policy?: RematPolicy | RematPolicyFunction;
+  policy: optional<RematPolicy | RematPolicyFunction>("any", checkpointPolicies.nothingSaveable),
   /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
-  readonly staticArgnums?: Argnums;
-}
+  staticArgnums: optional<Argnums>("any"),
+});
+
+/** Options of {@link remat}. */
+export interface RematOptions extends OptionsOf<typeof rematOptions> {}
 
 const policyKinds: { readonly [K in RematPolicy["kind"]]: true } = {
   nothing: true,
@@ -74,10 +76,9 @@ function checkPolicy(policy: RematPolicy, level = 0): void {
  */
 export function remat<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  options: RematOptions = {},
+  options?: RematOptions,
 ): (...args: A) => R {
-  checkOptions<RematOptions>(options, { policy: true, staticArgnums: true }, "remat");
-  const { policy = checkpointPolicies.nothingSaveable, staticArgnums } = options;
+  const { policy, staticArgnums } = rematOptions.read(options, "remat");
   need("function", fn, "fn", "remat");
   if (typeof policy !== "function") checkPolicy(policy);
   return (...args) => {
