@@ -1,4 +1,5 @@
 /** The page `docs/jax.md`: a table of other libraries' names and ours, made of the lists and of what is exported. */
+import { DIFFERENCES } from "./differences.js";
 import { type Library, versions } from "./libraries.js";
 
 /** What became of one name: what it is called here, or why it is not here. */
@@ -51,7 +52,7 @@ export function coveragePage(libraries: readonly Library[], exists: Exists): str
       `| [${title}](#${title.replaceAll(".", "")}) | \`${module}\` | ${countPresent(rows)} of ${rows.length} | ${percent(rows).toFixed(0)} % |`,
   );
   const sections = all.map(({ library, rows }) => section(library, rows));
-  return `${[INTRODUCTION, ["| library | entry point | names | |", "| --- | --- | --- | --- |", ...summary].join("\n"), ...sections].join("\n\n")}\n`;
+  return `${[INTRODUCTION, ["| library | entry point | names | |", "| --- | --- | --- | --- |", ...summary].join("\n"), DIFFERENCES, ...sections].join("\n\n")}\n`;
 }
 
 const INTRODUCTION = `# JAX, Flax and optax → shardwise

@@ -8,6 +8,7 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.js";
+import * as xla from "./xlaFunctions.js";
 
 const uniformOptions = schema({
   /** float32 unless it says otherwise. */
@@ -107,7 +108,7 @@ const realNormal = sampler("normal", (words, shape, dtype) => {
   // The smallest value above −1: −1 itself would become −infinity.
   const low = Tensor.scalar(-1 + limits(dtype).epsilon / 2, dtype);
   const u = uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
-  return ops.mul(ops.erfInv(u), Math.SQRT2);
+  return ops.mul(in32Bits(u, xla.erfInv, ops.erfInv), Math.SQRT2);
 });
 
 /** Normally distributed values with mean 0 and variance 1; complex ones have it in both parts together. */
@@ -118,6 +119,11 @@ export function normal(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption):
   const [first, second] = halves(split(key));
   const drawn = (words: Tensor) => realNormal(words, shape, part);
   return ops.div(Tensor.complex(drawn(first), drawn(second)), Math.SQRT2);
+}
+
+/** A function of float32 applied to floats of up to 32 bits; float64 has one of its own. */
+function in32Bits(x: Tensor, narrow: (x: Tensor) => Tensor, wide: (x: Tensor) => Tensor): Tensor {
+  return x.dtype === "float64" ? wide(x) : ops.convert(narrow(ops.convert(x, "float32")), x.dtype);
 }
 
 /**
@@ -139,9 +145,9 @@ export function truncatedNormal(
   const [low, high] = [bound(lower, type), bound(upper, type)];
   checkBroadcast([low, high], full, caller);
   return atOnce([key, low, high], (words, from, to) => {
-    const probability = (x: Tensor) => ops.erf(ops.div(x, Math.SQRT2));
+    const probability = (x: Tensor) => in32Bits(ops.mul(x, Math.SQRT1_2), xla.erf, ops.erf);
     const u = uniformIn(words, full, type, probability(from), probability(to));
-    const value = ops.mul(ops.erfInv(u), Math.SQRT2);
+    const value = ops.mul(in32Bits(u, xla.erfInv, ops.erfInv), Math.SQRT2);
     const inside = (x: Tensor, direction: 1 | -1) => spread(neighbour(ops.stopGradient(x), direction), full);
     return ops.min(ops.max(value, inside(from, 1)), inside(to, -1));
   });
@@ -149,7 +155,7 @@ export function truncatedNormal(
 
 /** Exponentially distributed values with rate 1. */
 export const exponential = sampler("exponential", (words, shape, dtype) =>
-  ops.neg(ops.log1p(ops.neg(fraction(words, shape, dtype)))),
+  in32Bits(fraction(words, shape, dtype), xla.negativeLog1pOfNegative, (u) => ops.neg(ops.log1p(ops.neg(u)))),
 );
 
 /** Laplace-distributed values with mean 0 and scale 1. */
@@ -228,8 +234,9 @@ function uniformIn(words: Tensor, shape: Shape, dtype: FloatType, low: Tensor, h
   if (isNumber(low, 0) && isNumber(high, 1)) return u;
   const from = spread(low, shape);
   const span = spread(ops.sub(spread(high, shape), from), shape);
-  // XLA multiplies and adds float16 with one rounding.
-  const inner = dtype === "float16" ? "float32" : dtype;
+  // XLA multiplies and adds float16 and float32 with one rounding; a multiple of a power of two is exact anyway.
+  const isExact = Number.isInteger(Math.log2(Math.fround(numberOf(high) - numberOf(low))));
+  const inner = dtype === "float16" ? "float32" : dtype === "float32" && !isExact ? "float64" : dtype;
   const [scaled, shift] = [
     ops.mul(ops.convert(u, inner), ops.convert(span, inner)),
     ops.convert(from, inner),
@@ -238,7 +245,12 @@ function uniformIn(words: Tensor, shape: Shape, dtype: FloatType, low: Tensor, h
 }
 
 function isNumber(x: Tensor, value: number): boolean {
-  return x.node.kind === "literal" && x.node.literal.value === value;
+  return numberOf(x) === value;
+}
+
+/** The value of a scalar constant, NaN of other tensors. */
+function numberOf({ node }: Tensor): number {
+  return node.kind === "literal" ? node.literal.value : Number.NaN;
 }
 
 /** The slices 0 and 1 along the first dim. */

@@ -298,3 +298,82 @@ describe("a decision that differs from device to device", () => {
     await expectClose(split(np.array([1, 2])), [2, 4]);
   });
 });
+
+describe("programs that JAX rejects until values are marked", () => {
+  const mark = (v: Tensor) => lax.pvary(v, "i");
+  const plain = (v: Tensor) => v;
+  type Make = (mark: (v: Tensor) => Tensor) => (v: Tensor, u: Tensor) => Tensor;
+  const programs: readonly (readonly [string, Make])[] = [
+    [
+      "a carry that starts to vary",
+      (marked) => (v, u) =>
+        lax.scan(
+          (c: Tensor, row: Tensor) => [np.sin(c.add(row.mul(u.get(0)))), null],
+          marked(u.get(1)),
+          v,
+        )[0],
+    ],
+    [
+      "a carry that stops to vary",
+      (marked) => (v, u) =>
+        lax.scan((c: Tensor) => [marked(lax.psum(np.sin(c.mul(u)), "i")), null], v, null, { length: 2 })[0],
+    ],
+    [
+      "a carry of foriLoop that starts to vary",
+      (marked) => (v, u) => lax.foriLoop(0, 3, (_, c: Tensor) => np.sin(c.add(v)).mul(u), marked(u)),
+    ],
+    [
+      "branches that differ in how they vary",
+      (marked) => (v, u) =>
+        lax
+          .cond(
+            np.sum(u).gt(0),
+            () => np.sin(v.mul(u)),
+            () => marked(u),
+          )
+          .add(
+            lax.cond(
+              np.sum(u).gt(0),
+              () => marked(np.sin(u)),
+              () => v,
+            ),
+          ),
+    ],
+  ];
+
+  test.each(programs)("%s: values and gradients are those of the marked program", async (_, make) => {
+    const results = [make(mark), make(plain)].map((fn) => {
+      const mapped = shardMap((v: Tensor, u: Tensor) => fn(v, u), {
+        mesh: line,
+        inSpecs: [P("i"), P()],
+        outSpecs: P("i"),
+      });
+      const loss = (v: Tensor, u: Tensor) => np.sum(np.sin(mapped(v, u).mul(1.5)));
+      return [mapped(x, w), ...grad(loss, { argnums: [0, 1] })(x, w)];
+    });
+    const [marked = [], unmarked = []] = await Promise.all(
+      results.map((list) => Promise.all(list.map(async (tensor) => Array.from(await tensor.data())))),
+    );
+    expect(unmarked).toEqual(marked);
+    expect(unmarked.flat().some((value) => Number(value) !== 0)).toBe(true);
+  });
+
+  test("allGather as a replicated result is the identity, and so is its gradient", async () => {
+    const whole = shardMap((v: Tensor) => lax.allGather(v, "i", { tiled: true }), {
+      mesh: line,
+      inSpecs: P("i"),
+      outSpecs: P(),
+    });
+    expect(await whole(x).js()).toEqual(await x.js());
+    const weights = np.cos(x);
+    expect(await grad((v: Tensor) => np.sum(whole(v).mul(weights)))(x).js()).toEqual(await weights.js());
+  });
+
+  test("a carry that stopped to vary cannot be returned as replicated", () => {
+    const summed = (v: Tensor) =>
+      lax.scan((c: Tensor) => [lax.psum(c, "i"), null], v, null, { length: 2 })[0];
+    expect(() => shardMap(summed, { mesh: line, inSpecs: P("i"), outSpecs: P() })(x)).toThrow(
+      /must be equal along it/,
+    );
+  });
+});

@@ -1,0 +1,29 @@
+/** The section of `docs/jax.md` on what has the same name and is not quite the same. */
+export const DIFFERENCES = `## Differences
+
+What has the same name gives the same values, up to the last digits ([Numbers](limits.md#numbers)) and to what [Limits](limits.md#data-types) says. \`npm run test:jax\` compares every function of \`np\`, \`lax\`, \`nn\`, \`random\` and \`optim\` with JAX and optax on random arguments. These are different on purpose:
+
+| here | in JAX or optax |
+| --- | --- |
+| \`lax.gather(x, indices, { dim, batchDims })\` takes slices along one dim, and clamps indices | \`lax.gather\` takes \`GatherDimensionNumbers\`, slice sizes and a mode; \`x.at(i, j)\`, \`np.take\` and \`np.takeAlongAxis\` cover the rest |
+| \`lax.scatter(x, indices, updates, { dim, batchDims, combine })\` adds or writes slices along one dim, and drops those out of range | \`lax.scatter\`, \`scatter_add\` and others take \`ScatterDimensionNumbers\`; \`x.at(i).add(…)\`, \`.set\`, \`.multiply\`, \`.min\`, \`.max\` cover the rest |
+| \`optim.applyIfFinite(finite, next, before)\` selects one of two trees, for a step that scales its loss itself | \`optax.apply_if_finite(inner, max_consecutive_errors)\` wraps an optimiser and counts its failures |
+| \`random.multivariateNormal\` with \`method: "eigh"\` or \`"svd"\` multiplies by eigenvectors with signs of our own: the distribution is the same, a draw may differ. \`"cholesky"\`, the default, gives the same draws | the signs are LAPACK's |
+| numbers are \`float32\`, also integers; see [Limits](limits.md#data-types) on weak types | Python integers are \`int32\` |
+
+### Random numbers
+
+Keys, bits, integers, permutations and uniform values have JAX's bits on every engine. So have \`normal\`, \`truncatedNormal\` and \`exponential\` of float32, bfloat16 and float16: they follow XLA's polynomials step by step, including the products that LLVM fuses with sums, as JAX 0.10 computes them on CPUs with fused multiply-add (all of ARM, x86 since 2013). A test compares 10,000 draws of each for several seeds; none differs. JAX itself gives other last digits on GPUs. The other distributions start from the same bits and differ in the last digits as their functions do.
+
+### Replication in shard maps
+
+A shard map with the replication check (JAX's \`check_vma\`) accepts four kinds of programs that JAX rejects until a value is marked with \`lax.pcast(x, axis, to="varying")\`. Each is harmless, because the mark is the identity, tracing can only put it in one place, and it puts it there:
+
+| accepted | why it is safe |
+| --- | --- |
+| the carry of a loop starts to vary along an axis | the loop is traced again with the initial value marked, until nothing changes; the result varies |
+| the carry stops to vary, as by a sum in the body | what the body returns is marked; the result counts as varying, and to return it as replicated is an error |
+| branches of \`lax.cond\` differ in how they vary | the result varies along the axes of all branches and of the predicate |
+| the result of \`lax.allGather\` is returned as replicated | every device joins the same blocks in the same order |
+
+A mark transposes to a sum over the axis, so that gradients are those of the marked program; a test compares both. Results whose replication cannot be inferred are an error, as in JAX, and so are a \`preferredElementType\` of integers narrower than the operands and \`np.kron\` of booleans. \`lax.psum\` over an axis along which the value is the same multiplies it by the size of the axis, in JAX too.`;
