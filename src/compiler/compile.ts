@@ -26,15 +26,18 @@ export interface CompileProgramOptions {
   readonly features?: WasmFeatures | undefined;
   /** How many threads of a device share large kernels; 1 by default. */
   readonly threads?: number | undefined;
-  /** The type of the addresses of the memory that it runs in; i32 by default. */
+  /** Address type of the memory in which the program runs; i32 by default. */
   readonly addressType?: AddressType | undefined;
-  /** Whether who multiplies takes bfloat16 as they are; without it they are products of float32. */
+  /** Whether matrix products take bfloat16 operands; otherwise these are converted to float32. */
   readonly bfloat16Products?: boolean | undefined;
-  /** The widest vectors of machine code for kernels (AVX2: 256, AVX-512: 512); without it all are WebAssembly. */
+  /**
+   * Vector width in bits of machine code for kernels (AVX2: 256, AVX-512: 512); if undefined, all kernels are
+   * WebAssembly.
+   */
   readonly vectorBits?: KernelTarget["bits"] | undefined;
 }
 
-/** A program as steps over buffers, in the order of the program, before anything is scheduled or has a place. */
+/** A program as steps over buffers, in program order, before scheduling and memory planning. */
 export interface LoweredProgram {
   readonly compilation: Compilation;
   readonly steps: readonly PlannedStep[];

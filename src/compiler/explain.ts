@@ -101,7 +101,7 @@ function kernelArgs(program: CompiledProgram, step: KernelStep): string {
     .join(" ");
 }
 
-/** The arguments of a kernel lie in the constants. */
+/** The arguments of a kernel, which are in the constants. */
 function kernelAddresses(program: CompiledProgram, { args, numArgs }: KernelStep): SlotAddress[] {
   const { buffer, byteOffset } = program.constants;
   const view = new DataView(buffer, byteOffset + args, 8 * numArgs);

@@ -3,9 +3,9 @@ import type { OpName } from "../ir/ops.js";
 import type { Eqn } from "../ir/program.js";
 
 /**
- * What the compiler makes of an op: it is `fused` with others into a kernel, only another `view` of memory, a
- * `step` of its own, `control` around the steps of programs, a `collective` that starts and ends, or `gone`, since
- * other ops say the same.
+ * How the compiler treats an op: it is `fused` with others into a kernel, only a `view` of memory, a `step` of its own,
+ * `control` around the steps of programs, a `collective` that starts and ends, or `gone`, because normalisation
+ * expresses it by other ops.
  */
 export type Lowering = "fused" | "view" | "step" | "control" | "collective" | "gone";
 
@@ -64,7 +64,7 @@ export type LoweredAs<L extends Lowering> = {
 
 /** Ops that run in a kernel with others. */
 export type FusedOp = LoweredAs<"fused">;
-/** Ops that are only another way to look at their operand. */
+/** Ops that are only views of their operand. */
 export type ViewOp = LoweredAs<"view">;
 /** Ops that become steps of their own. */
 export type StepOp = LoweredAs<"step" | "control" | "collective">;
@@ -74,12 +74,12 @@ export function isFused(eqn: Eqn): eqn is Eqn<FusedOp> {
   return lowerings[eqn.op] === "fused";
 }
 
-/** Whether the equation is only another way to look at its operand. */
+/** Whether the equation is only a view of its operand. */
 export function isView(eqn: Eqn): eqn is Eqn<ViewOp> {
   return lowerings[eqn.op] === "view";
 }
 
-/** Whether the equation must be gone before steps are made. */
+/** Whether normalisation must have removed the equation. */
 export function isGone(eqn: Eqn): eqn is Eqn<LoweredAs<"gone">> {
   return lowerings[eqn.op] === "gone";
 }

@@ -43,7 +43,7 @@ export function forEachStep<S extends StepLike<S>>(steps: readonly S[], visit: (
   }
 }
 
-/** Whether one of these steps, or one of the steps inside them, is such a one. */
-export function someStep<S extends StepLike<S>>(steps: readonly S[], isSuch: (step: S) => boolean): boolean {
-  return steps.some((step) => isSuch(step) || innerSteps(step).some((inner) => someStep(inner, isSuch)));
+/** Whether any of these steps, or of the steps inside them, satisfies a condition. */
+export function someStep<S extends StepLike<S>>(steps: readonly S[], matches: (step: S) => boolean): boolean {
+  return steps.some((step) => matches(step) || innerSteps(step).some((inner) => someStep(inner, matches)));
 }

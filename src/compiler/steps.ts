@@ -11,8 +11,8 @@ import type { TensorType } from "../ir/shape.js";
  *
  * Every step names memory by {@link SlotAddress}: a *slot* plus a constant byte offset. A slot is an index into the
  * **address table**, `program.slots.length` unsigned byte addresses that lie *inside the WebAssembly memory*: uint32,
- * or float64 where the memory's addresses have 64 bits (`viewAddresses`). There is one address table per device and loaded program. Whoever runs
- * the program fills it:
+ * or float64 if the memory's addresses have 64 bits (`viewAddresses`). There is one address table per device and loaded
+ * program. The engine that runs the program fills it:
  *
  * * when the program is loaded on a device: `arena` slots with `arenaBase + offset`, `constant` slots with
  *   `constantsBase + offset`;
@@ -129,7 +129,7 @@ export interface KernelStep {
   readonly numArgs: number;
   /**
    * When the program was compiled for devices of several threads and the kernel can be shared among them: how many
-   * rows there are. It then takes three more arguments, the first row of a part, the row behind its last, and the
+   * rows there are. It then takes three more arguments, the first row of a part, the row after its last, and the
    * number of the part; parts with other numbers can run at the same time.
    */
   readonly rows?: number | undefined;

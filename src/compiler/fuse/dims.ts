@@ -1,8 +1,8 @@
 import { sizeOf } from "../../ir/shape.js";
 
 /**
- * One loop of a fusion group. Groups find out step by step how the dims of their tensors hang together, so a
- * loop can be split in two (a tensor is reshaped) or turn out to be the same as another one (groups merge).
+ * One loop of a fusion group. Groups learn step by step how the dims of their tensors are related, so a loop can be
+ * split in two (a tensor is reshaped) or unified with another one (groups merge).
  */
 export class Dim {
   private parts: readonly [Dim, Dim] | undefined;
@@ -10,13 +10,13 @@ export class Dim {
 
   constructor(readonly size: number) {}
 
-  /** The loop that this one turned out to be. */
+  /** The loop that this one was unified with. */
   private current(): Dim {
     if (this.same?.same) this.same = this.same.current();
     return this.same ?? this;
   }
 
-  /** Adds the loops that this one consists of today, outermost first. */
+  /** Appends the loops that this one currently consists of, outermost first. */
   addTo(loops: Dim[]): void {
     const dim = this.current();
     if (dim.parts) for (const part of dim.parts) part.addTo(loops);
@@ -29,7 +29,7 @@ export class Dim {
     return this.parts;
   }
 
-  /** Makes this loop the same as another one of its size. */
+  /** Unifies this loop with another one of the same size. */
   become(other: Dim): void {
     this.same = other;
   }
@@ -41,7 +41,7 @@ export type DimList = readonly Dim[];
 /** For every dim of a tensor its loops; undefined where any loops of the right size would do. */
 export type IndexMap = readonly (DimList | undefined)[];
 
-/** The loops of a list as they are today. */
+/** The current loops of a list. */
 export function expand(list: DimList): Dim[] {
   const loops: Dim[] = [];
   for (const dim of list) dim.addTo(loops);

@@ -25,7 +25,7 @@ import {
 } from "./group.js";
 import { Reachability } from "./reachability.js";
 
-/** Something that becomes one or a few steps: a fused kernel, or an equation of its own. */
+/** A fused kernel or a single equation; each becomes one or a few steps. */
 export type Unit =
   | { readonly kind: "group"; readonly group: FusionGroup }
   | { readonly kind: "eqn"; readonly eqn: Eqn<StepOp> };
@@ -35,9 +35,9 @@ export interface FusedProgram {
   readonly program: Program;
   readonly units: readonly Unit[];
   readonly definitions: ReadonlyMap<number, Eqn>;
-  /** Values that every kernel computes for itself where it needs them: constants, iotas and masks made of them. */
+  /** Values that each kernel recomputes where it needs them: constants, iotas and masks made of them. */
   readonly free: ReadonlySet<number>;
-  /** Free values that are written to memory all the same. */
+  /** Free values that are nevertheless written to memory. */
   readonly materialised: ReadonlySet<number>;
 }
 
@@ -46,19 +46,21 @@ export function fuse(program: Program): FusedProgram {
   return new Fuser(program).run();
 }
 
-/** Operands of so many elements are worth reading once instead of twice. */
+/** Minimum number of elements of an operand for which reading it once instead of twice pays. */
 const LARGE_OPERAND = 4096;
 
-/** Larger kernels run out of registers. */
+/**
+ * Maximum number of equations of groups that are merged to read an operand once; larger kernels run out of registers.
+ */
 const MAX_SIBLINGS = 32;
 
-/** Larger kernels take longer to write than a further one takes to run. */
+/** Maximum number of equations in a group; writing a larger kernel takes longer than running a second one. */
 const MAX_MEMBERS = 512;
 
-/** So many operands fit comfortably into one kernel. */
+/** Maximum number of operands that fit comfortably into one kernel. */
 const MAX_READS = 24;
 
-/** So many ops are computed again at most to save a read. */
+/** Maximum number of ops that are recomputed to save a read. */
 const MAX_INLINED = 4;
 
 /** Whether an equation reads its operands from memory, since they cannot be in the registers of its kernel. */
@@ -66,7 +68,7 @@ function readsMemory(eqn: Eqn): boolean {
   return !isView(eqn) && (!isFused(eqn) || eqn.op === "gather");
 }
 
-/** Whether a value takes less time than reading it from memory. */
+/** Whether computing a value takes less time than reading it from memory. */
 function isCheap(eqn: Eqn): boolean {
   return isElementwiseEqn(eqn) && opFacts[eqn.op].price === "trivial";
 }
@@ -78,9 +80,9 @@ class Fuser {
   private readonly unitOf = new Map<number, number>();
   private readonly units: (Unit | undefined)[] = [];
   private readonly reach: Reachability;
-  /** The last unit that does something besides computing: the next one comes after it. */
+  /** The last unit with a side effect; the next one must come after it. */
   private lastEffect: number | undefined;
-  /** Values that must lie in memory because something else than a kernel reads them. */
+  /** Values that must be in memory because something other than a kernel reads them. */
   private readonly pinned = new Set<number>();
 
   constructor(private readonly program: Program) {
@@ -128,12 +130,12 @@ class Fuser {
     else if (eqn.op !== "iota") this.elementwise(eqn);
   }
 
-  /** A view needs memory to look at: free operands that no view of the free kind covers are written. */
+  /** A view refers to memory, so free operands of views that are not free themselves are written. */
   private view(eqn: Eqn): void {
     for (const atom of eqn.ins) this.demand(atom);
   }
 
-  /** Makes sure that a value lies in memory before whoever reads it. */
+  /** Makes sure that a value is in memory before the unit that reads it. */
   private demand(atom: Atom): void {
     if (atom.kind === "var" && this.free.has(atom.id)) this.materialise(atom);
   }
@@ -155,7 +157,7 @@ class Fuser {
     return this.reach.add();
   }
 
-  /** The unit whose result a value looks at; none for inputs and free values. */
+  /** The unit that computes the memory of a value, through views; undefined for inputs and free values. */
   private producer(atom: Atom): number | undefined {
     if (atom.kind === "literal") return undefined;
     const unit = this.unitOf.get(atom.id);
@@ -280,8 +282,8 @@ class Fuser {
   }
 
   /**
-   * Computes a cheap value of another group again where that reads no more than reading it would: one operand as
-   * large as itself, and small ones. What only such values needed then never goes to memory.
+   * Recomputes a cheap value of another group where that reads no more memory than reading the value: one operand of
+   * the same size, and small ones. Values that only recomputed values need are then never written to memory.
    */
   private inline(
     value: Var,
@@ -315,8 +317,8 @@ class Fuser {
     if (this.isExpanded(value)) return 0;
     const eqn = this.definitions.get(value.id);
     const source = eqn && isView(eqn) ? at(eqn.ins, 0) : undefined;
-    const own = sizeOf(value.type.shape);
-    return source?.kind === "var" ? Math.min(own, this.weight(source)) : own;
+    const size = sizeOf(value.type.shape);
+    return source?.kind === "var" ? Math.min(size, this.weight(source)) : size;
   }
 
   /** Checks that a free value can be computed along the loops; parts of it that cannot are written to memory. */
@@ -342,7 +344,7 @@ class Fuser {
     }
   }
 
-  /** Other groups that compute operands of the equation become part of its group where their loops are the same. */
+  /** Merges other groups that compute operands of the equation into its group where their loops are the same. */
   private mergeOthers(unit: number, group: FusionGroup, eqn: Eqn, map: readonly DimList[]): void {
     for (const other of this.candidates(eqn)) {
       const found = this.groupAt(other);
@@ -351,8 +353,8 @@ class Fuser {
       if (!known || known.length === 0 || !this.reach.areIndependent(unit, other)) continue;
       if (this.waitsFor(eqn, other)) continue;
       if (new Set([...group.reads.keys(), ...found.reads.keys()]).size > MAX_READS) continue;
-      const own = found.unify(known, at(eqn.outs, 0).type.shape);
-      if (own) this.merge(unit, group, other, found, pairLoops(own, map));
+      const unified = found.unify(known, at(eqn.outs, 0).type.shape);
+      if (unified) this.merge(unit, group, other, found, pairLoops(unified, map));
     }
   }
 
@@ -370,7 +372,7 @@ class Fuser {
     return true;
   }
 
-  /** Groups that run along the same large operand in the same way become one, so that it is read once. */
+  /** Merges groups that walk the same large operand in the same way, so that it is read once. */
   private mergeSiblings(): void {
     const readers = new Map<number, number[]>();
     this.units.forEach((unit, u) => {
@@ -406,11 +408,12 @@ class Fuser {
 
   private tryMerge(group: FusionGroup, other: FusionGroup, pairs: ReadonlyMap<Dim, Dim>): boolean {
     if (group.members.length + other.members.length > MAX_MEMBERS) return false;
-    const [loops, own] = [other.loops(), group.loops()];
+    const [loops, groupLoops] = [other.loops(), group.loops()];
     const targets = loops.map((dim) => pairs.get(dim));
     if (targets.some((dim) => dim === undefined) || new Set(targets).size !== targets.length) return false;
     // Sums over rows count every row of the group once, so they only move to a group with the same rows.
-    if (other.late.size > 0 && (loops.length !== own.length || targets.at(-1) !== own.at(-1))) return false;
+    if (other.late.size > 0 && (loops.length !== groupLoops.length || targets.at(-1) !== groupLoops.at(-1)))
+      return false;
     const mine = group.inner && expand(group.inner);
     const theirs = other.inner && expand(other.inner).flatMap((dim) => pairs.get(dim) ?? []);
     if (mine && theirs && !(mine.length === theirs.length && mine.every((dim) => theirs.includes(dim))))
@@ -452,8 +455,8 @@ class Fuser {
   private reduceIn(unit: number, group: FusionGroup, eqn: Eqn<ReduceOp>, map: readonly DimList[]): boolean {
     const { dims } = eqn.params;
     const reduced = expand(dims.flatMap((d) => at(map, d)));
-    const own = map.flatMap((list) => expand(list));
-    const place = reductionPlace(group, own, reduced);
+    const valueLoops = map.flatMap((list) => expand(list));
+    const place = reductionPlace(group, valueLoops, reduced);
     if (place === undefined) return false;
     if (place === "rows") group.inner = reduced;
     group.operandMaps.set(eqn, map);
@@ -476,16 +479,16 @@ function lateDims(group: FusionGroup): Dim[][] {
  * Where a group can reduce a value: `rows` makes the reduced loops the inner ones, `row` reduces over the inner
  * loops that there are already, `late` adds up over all rows, so that the result is ready when the kernel ends.
  *
- * @param own the loops of the value
+ * @param valueLoops the loops of the value
  */
 function reductionPlace(
   group: FusionGroup,
-  own: readonly Dim[],
+  valueLoops: readonly Dim[],
   reduced: readonly Dim[],
 ): "rows" | "row" | "late" | undefined {
   const loops = group.loops();
   const inner = group.inner && expand(group.inner);
-  const isWhole = loops.every((dim) => own.includes(dim));
+  const isWhole = loops.every((dim) => valueLoops.includes(dim));
   const last = loops.at(-1);
   if (!inner) {
     if (!isWhole) return undefined;
@@ -502,8 +505,8 @@ function reductionPlace(
     return isWhole ? "late" : undefined;
   }
   if (touched.length > 0) return undefined;
-  const hasRows = loops.every((dim) => inner.includes(dim) || own.includes(dim));
-  const isRowValue = !own.some((dim) => inner.includes(dim));
+  const hasRows = loops.every((dim) => inner.includes(dim) || valueLoops.includes(dim));
+  const isRowValue = !valueLoops.some((dim) => inner.includes(dim));
   return isWhole || (hasRows && isRowValue) ? "late" : undefined;
 }
 

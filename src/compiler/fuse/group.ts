@@ -35,9 +35,9 @@ export class FusionGroup {
   readonly reads = new Map<number, Var>();
   /** How the group runs along values from outside that it reads element by element. */
   readonly readMaps = new Map<number, readonly DimList[]>();
-  /** Cheap values of other groups that this one computes again instead of reading them. */
+  /** Cheap values of other groups that this one recomputes instead of reading. */
   readonly inlined = new Set<number>();
-  /** Free values that the group is there to write. */
+  /** Free values that the group exists to write. */
   readonly materialised: Var[] = [];
 
   constructor(public dims: DimList) {}
@@ -45,8 +45,8 @@ export class FusionGroup {
   /** What the group knows of a value, looking through views of its own values. */
   knows(atom: Atom, definitions: ReadonlyMap<number, Eqn>): Knowledge {
     if (atom.kind === "literal") return undefined;
-    const own = this.maps.get(atom.id);
-    if (own) return own;
+    const known = this.maps.get(atom.id);
+    if (known) return known;
     if (this.late.has(atom.id)) return AFTER_GROUP;
     const eqn = definitions.get(atom.id);
     if (!eqn || !isView(eqn)) return undefined;
@@ -83,7 +83,7 @@ export class FusionGroup {
     return complete(result);
   }
 
-  /** All loops as they are today. */
+  /** All current loops. */
   loops(): Dim[] {
     return expand(this.dims);
   }
@@ -107,13 +107,13 @@ function complete(lists: readonly (DimList | undefined)[]): DimList[] | undefine
   return lists.map((list) => list ?? []);
 }
 
-/** How the loops of a view's result and of its operand tell each other. */
+/** How the loops of a view's result follow from those of its operand, and the reverse. */
 interface LoopRule<K extends ViewOp> {
   readonly forward: (eqn: Eqn<K>, source: IndexMap) => IndexMap | undefined;
   readonly backward: (eqn: Eqn<K>, result: readonly DimList[]) => DimList[] | undefined;
 }
 
-/** The views that can be looked through in registers; the others leave elements out or turn them around. */
+/** Views that a kernel can read through in registers; the others omit or reverse elements. */
 const loopRules: { readonly [K in ViewOp]: LoopRule<K> | undefined } = {
   transpose: {
     forward: ({ params }, source) => params.permutation.map((p) => source[p]),

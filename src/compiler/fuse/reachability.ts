@@ -7,7 +7,7 @@
 
 import { at } from "../../ir/shape.js";
 
-/** Which units of a program wait for which, kept complete while units are joined. */
+/** Which units of a program wait for which, kept complete while units are merged. */
 export class Reachability {
   private readonly sets: Uint32Array[] = [];
   private readonly merged: number[] = [];
@@ -45,11 +45,11 @@ export class Reachability {
   /** Records that `unit` reads results of `other`, which does not depend on `unit`. */
   depend(unit: number, other: number): void {
     if (unit === other) return;
-    const own = at(this.sets, unit);
-    if (hasBit(own, other)) return;
+    const dependencies = at(this.sets, unit);
+    if (hasBit(dependencies, other)) return;
     const added = at(this.sets, other).slice();
     setBit(added, other);
-    unite(own, added);
+    unite(dependencies, added);
     for (const set of this.sets) if (hasBit(set, unit)) unite(set, added);
   }
 
@@ -60,14 +60,14 @@ export class Reachability {
 
   /** Makes `other` part of `unit`. */
   merge(unit: number, other: number): void {
-    const own = at(this.sets, unit);
-    unite(own, at(this.sets, other));
-    clearBit(own, unit);
-    clearBit(own, other);
+    const dependencies = at(this.sets, unit);
+    unite(dependencies, at(this.sets, other));
+    clearBit(dependencies, unit);
+    clearBit(dependencies, other);
     this.merged[other] = unit;
     this.sets.forEach((set, u) => {
       if (u !== unit && u !== other && (hasBit(set, unit) || hasBit(set, other))) {
-        unite(set, own);
+        unite(set, dependencies);
         setBit(set, unit);
         clearBit(set, other);
       }
@@ -78,9 +78,9 @@ export class Reachability {
   order(units: readonly number[]): number[] {
     const done = new Set<number>();
     const result: number[] = [];
-    const wanted = new Set(units);
+    const requested = new Set(units);
     const visit = (unit: number): void => {
-      if (done.has(unit) || !wanted.has(unit)) return;
+      if (done.has(unit) || !requested.has(unit)) return;
       done.add(unit);
       const set = at(this.sets, unit);
       for (let w = 0; w < set.length; w++) {

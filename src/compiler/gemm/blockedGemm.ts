@@ -17,7 +17,7 @@ export const GEMM_SCRATCH_BYTES = STRIPE_BYTES + PACKED_A_BYTES + PACKED_B_BYTES
 const PACK_B_ROWS = 32;
 const PACK_A_COLUMNS = 64;
 
-/** What `Gemm` takes, by name. */
+/** The arguments of `Gemm`, by name. */
 export interface Product {
   readonly transA: boolean;
   readonly transB: boolean;
@@ -52,12 +52,12 @@ interface RowsOfA {
 
 /** Float32 products in blocks that fit the caches, packed where enough of the product shares a block. */
 export class BlockedGemm {
-  /** Results of a panel that is not full, on their way to C. */
+  /** Results of a panel that is not full, before they are copied to C. */
   private readonly stripe: number;
   private readonly packedA: number;
   private readonly packedB: number;
 
-  /** @param scratch address of `GEMM_SCRATCH_BYTES` bytes that nobody else uses, 16-byte aligned */
+  /** @param scratch address of `GEMM_SCRATCH_BYTES` bytes for exclusive use, 16-byte aligned */
   constructor(
     private readonly functions: GemmFunctions,
     private readonly tile: GemmTile,
@@ -86,7 +86,7 @@ export class BlockedGemm {
     return n >= PACK_A_COLUMNS && m >= this.tile.heights[0];
   }
 
-  /** Whether a panel of so many columns is read from packed memory: always when it is not full. */
+  /** Whether a panel of this width is read from packed memory: always when it is not full. */
   private packsB({ transB, m }: Product, width: number): boolean {
     return transB || m >= PACK_B_ROWS || width < PANEL_WIDTH;
   }

@@ -30,7 +30,7 @@ interface MicroKernel {
   readonly rows: readonly (readonly [Local, Local])[];
   /** The two vectors of B for one k. */
   readonly columns: readonly [Local, Local];
-  /** The element of A at hand, in all lanes. */
+  /** The current element of A, in all lanes. */
   readonly element: Local;
 }
 
@@ -128,7 +128,7 @@ function sumRows(kernel: MicroKernel): void {
   });
 }
 
-/** Loads the two vectors of B and goes on to the next k. */
+/** Loads the two vectors of B and advances to the next k. */
 function loadColumns({ code, b, bStep, columns }: MicroKernel): void {
   columns.forEach((column, index) => {
     code
@@ -149,7 +149,7 @@ function accumulate({ code, features, element, columns }: MicroKernel, row: read
   });
 }
 
-/** Pushes a vector with one lane of another in all of its own. */
+/** Pushes a vector with one lane of another in all lanes. */
 function repeatLane(code: FunctionBody, vector: Local, lane: number): void {
   code.get(vector).get(vector).shuffle([lane, lane, lane, lane]);
 }
@@ -186,7 +186,7 @@ function writeBack(code: FunctionBody, rows: readonly (readonly [Local, Local])[
   );
 }
 
-/** While at least `step` are left in a counter: the body, then counting down by `step`. */
+/** Runs the body while a counter is at least `step`, and decrements it by `step` each time. */
 export function countDown(code: FunctionBody, left: Local, step: number, body: () => void): void {
   code
     .get(left)

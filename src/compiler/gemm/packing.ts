@@ -11,7 +11,7 @@ export const PACK_SIGNATURE: Signature = {
 /**
  * Writes the function that interleaves `rows` rows of k elements: destination[k][row] = source[row][k].
  *
- * Four rows at a time are transposed in registers; the rest goes element by element.
+ * Four rows at a time are transposed in registers, the rest element by element.
  */
 export function writeInterleave(code: FunctionBody): void {
   const [rows, k, source, sourceStep, destination, width] = params(code);
@@ -72,7 +72,7 @@ export function writeInterleave(code: FunctionBody): void {
 
 type FourLocals = readonly [Local, Local, Local, Local];
 
-/** Stores the columns of a 4×4 block whose rows are vectors, `stride` bytes apart, and moves `to` behind them. */
+/** Stores the columns of a 4×4 block whose rows are vectors, `stride` bytes apart, and advances `to` past them. */
 function storeTransposed(
   code: FunctionBody,
   [x0, x1, x2, x3]: FourLocals,

@@ -3,8 +3,8 @@ export interface GemmTile {
   /** Heights of the micro-kernels, falling to 1; the first is the one that does nearly all the work. */
   readonly heights: readonly [number, ...number[]];
   /**
-   * How an element of A reaches all lanes: by its own load (`load`), or by four elements at once whose lanes
-   * are then repeated (`lane`), which is better where every load pays for a bounds check.
+   * How an element of A reaches all lanes: by its own load (`load`), or by loading four elements at once and repeating
+   * their lanes (`lane`), which is better where every load pays for a bounds check.
    */
   readonly broadcast: "load" | "lane";
 }

@@ -34,7 +34,7 @@ export interface WasmGemm {
 /**
  * Matrix products on a memory by the module of `buildGemmModule`.
  *
- * @param scratch address of `GEMM_SCRATCH_BYTES` bytes that nobody else uses, 16-byte aligned
+ * @param scratch address of `GEMM_SCRATCH_BYTES` bytes for exclusive use, 16-byte aligned
  */
 export function createWasmGemm(
   module: WebAssembly.Module,

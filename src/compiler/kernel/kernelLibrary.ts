@@ -21,11 +21,11 @@ export interface LibraryKernel {
   readonly plan: KernelPlan;
   /** Scratch that the kernel takes as further arguments, for all threads that may run parts of it. */
   readonly spillBytes: readonly number[];
-  /** How many iterations of the outermost loop threads can share among them; undefined when they cannot. */
+  /** Number of iterations of the outermost loop that threads can share; undefined if they cannot. */
   readonly rows: number | undefined;
 }
 
-/** The machine code of a kernel that threads may share; nothing when it has to be WebAssembly. */
+/** Writes the machine code of a kernel; undefined if it has to be WebAssembly. */
 export type WriteKernel = (plan: KernelPlan, isDivided: boolean) => Uint8Array<ArrayBuffer> | undefined;
 
 /** Collects the kernels of a program; equal ones are compiled once. */
@@ -40,7 +40,7 @@ export class KernelLibrary {
     private readonly parts = 1,
   ) {}
 
-  /** The kernel that does what the spec says. */
+  /** The kernel of a spec. */
   add(spec: KernelSpec): LibraryKernel {
     const kernel = this.bySpec.get(spec) ?? this.find(spec);
     this.bySpec.set(spec, kernel);
@@ -71,7 +71,7 @@ export class KernelLibrary {
   }
 
   /**
-   * All kernels, for a memory with addresses of this type: machine code where `write` gives some, else WebAssembly.
+   * All kernels, for a memory with addresses of this type: machine code where `write` returns some, else WebAssembly.
    */
   module(addressType: AddressType = "i32", write: WriteKernel = () => undefined): KernelModule {
     const builder = new ModuleBuilder();
@@ -90,7 +90,7 @@ export class KernelLibrary {
   }
 }
 
-/** What programs of this process needed last: a step that is compiled for other sizes of some tensors, or again, needs most of it. */
+/** Recently used plans: a program that is compiled again, perhaps for other shapes, needs most of them. */
 const plans = new Recent<Omit<LibraryKernel, "index">>(256);
 
 function planFor(spec: KernelSpec, features: WasmFeatures, parts: number): Omit<LibraryKernel, "index"> {
@@ -105,7 +105,7 @@ function planFor(spec: KernelSpec, features: WasmFeatures, parts: number): Omit<
 
 /** The addresses of the address table and of the argument list. */
 const KERNEL_PARAMS = ["address", "address"] as const;
-/** The first row of a part, the row behind its last, and the part's number, which has scratch of its own. */
+/** The first row of a part, the row after its last, and the part's number, which selects its scratch memory. */
 const PART_PARAMS = ["i32", "i32", "i32"] as const;
 
 /** What a kernel module is instantiated with. */

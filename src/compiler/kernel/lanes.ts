@@ -7,13 +7,13 @@ import type { VectorOp } from "../wasm/opcodes.js";
 import type { Vec, VecBuilder } from "../wasm/vectorProgram.js";
 
 /**
- * How elements live in vector registers: float32, bfloat16 and float16 as float32 lanes (16-bit floats already
- * rounded), integers as 32-bit lanes (narrower ones extended by their sign or by zeros), bool as masks, float64 as two lanes. A kernel that touches float64 works
- * on two elements at a time, and its 32-bit values use lanes 0 and 1.
+ * How elements are held in vector registers: float32, bfloat16 and float16 as float32 lanes (16-bit floats already
+ * rounded), integers as 32-bit lanes (narrower ones sign-extended or zero-extended), bool as masks, float64 as two
+ * lanes. A kernel that touches float64 works on two elements at a time, and its 32-bit values use lanes 0 and 1.
  */
 export type Lane = "float" | "double" | "signed" | "unsigned" | "mask";
 
-/** The lanes of every data type; complex numbers are there as their parts only. */
+/** The lanes of every data type; complex numbers appear only as their parts. */
 export const lanes: { readonly [D in DType]: Lane } = {
   float32: "float",
   bfloat16: "float",
@@ -39,7 +39,7 @@ export type LanesOf<D extends Domain> = {
   readonly any: Lane;
 }[D];
 
-/** The one instruction that combines two registers. */
+/** The instruction that combines two registers. */
 export const combinations: { readonly [C in Combine]: { readonly [L in Lane]: VectorOp } } = {
   sum: {
     float: "f32x4.add",
@@ -64,7 +64,7 @@ export const combinations: { readonly [C in Combine]: { readonly [L in Lane]: Ve
   },
 };
 
-/** The one instruction that combines two registers of a data type; reductions are made of these. */
+/** The instruction that combines two registers of a data type; reductions consist of these. */
 export function combineInstruction(how: Combine, dtype: DType): VectorOp {
   return combinations[how][lanes[dtype]];
 }
@@ -134,14 +134,14 @@ export function convert(b: VecBuilder, x: Vec, from: Lane, to: Lane): Vec {
   }
 }
 
-/** Takes a register of integers modulo the width of their type. */
+/** Reduces integers modulo the width of their type. */
 export function wrap(b: VecBuilder, x: Vec, dtype: DType): Vec {
   if (!isNarrowInteger(dtype)) return x;
   const bits = 8 * byteSize(dtype);
   return isUnsigned(dtype) ? b.and(x, b.i32(2 ** bits - 1)) : b.isar(b.ishl(x, 32 - bits), 32 - bits);
 }
 
-/** Brings the integers of a register into the range of a type: what a conversion of floats to it does. */
+/** Clamps integers to the range of a type, as a conversion from floats does. */
 export function saturate(b: VecBuilder, x: Vec, dtype: DType): Vec {
   if (!isNarrowInteger(dtype)) return x;
   const { min, max } = limits(dtype);
@@ -149,7 +149,7 @@ export function saturate(b: VecBuilder, x: Vec, dtype: DType): Vec {
   return b.op("i32x4.max_s", b.op("i32x4.min_s", x, b.i32(max)), b.i32(min));
 }
 
-/** Reads the bits of one type as another; in registers 16-bit floats are wider than their bits. */
+/** Reinterprets the bits of one type as another; 16-bit floats are wider in registers than in memory. */
 export function bitcast(b: VecBuilder, x: Vec, from: DType, to: DType): Vec {
   if (from === to || byteSize(from) > 2) return x;
   return fromBits(b, wrap(b, toBits(b, x, from), unsignedOf(from)), to);

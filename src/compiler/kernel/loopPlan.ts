@@ -17,7 +17,7 @@ import { type KernelPlan, kernelArgs, spillBytes } from "./phases.js";
 import type { Section } from "./section.js";
 import type { Access, Indirection, KernelSpec } from "./spec.js";
 
-/** A kernel as loops and what happens in them; a `LoopRenderer` writes them in a language of its own. */
+/** A kernel as loops and what happens in them; a `LoopRenderer` writes them as code. */
 export interface LoopPlan {
   readonly dims: readonly number[];
   /** The data type of every argument; rows of scratch memory come last. */
@@ -36,7 +36,7 @@ export interface LoopPlan {
 export interface Loop {
   readonly dim: number;
   readonly count: number;
-  /** Whether threads share the iterations, so that the kernel is told the first and the last when it is called. */
+  /** Whether threads share the iterations; the first and the last are then arguments of the kernel. */
   readonly isDivided: boolean;
 }
 
@@ -53,13 +53,13 @@ export interface SectionPlan {
   /** The loops around the vectorised dim, the first outermost. */
   readonly loops: readonly Loop[];
   /** The vectorised dim, from the first element to the last. */
-  readonly stages: readonly Stage[];
+  readonly stages: readonly LoopStage[];
   /** How many vectors of partial results every reduction has. */
   readonly numPartials: number;
 }
 
 /** A part of the vectorised dim that is walked in equal turns. */
-export interface Stage {
+export interface LoopStage {
   /** The number of turns. */
   readonly count: number;
   /** Vectors that a turn computes side by side, and elements in each; a single element fills all lanes. */
@@ -73,17 +73,17 @@ export interface Stage {
 }
 
 /** `factor` for every iteration of a dim's loop. */
-export interface Term {
+export interface LoopTerm {
   readonly dim: number;
   readonly factor: number;
 }
 
-/** Elements of an argument: the first is at the sum of the terms, the next ones of the vectorised dim `step` behind. */
+/** Elements of an argument: the first is at the sum of the terms, and those of the vectorised dim are `step` apart. */
 export interface Stream {
   readonly kind: "stream";
   readonly arg: number;
   readonly dtype: DType;
-  readonly terms: readonly Term[];
+  readonly terms: readonly LoopTerm[];
   readonly step: number;
   readonly index: StreamIndex | undefined;
 }
@@ -101,14 +101,14 @@ export interface StreamIndex {
 /** The integers that begin with the sum of the terms and increase by `step`. */
 export interface Iota {
   readonly kind: "iota";
-  readonly terms: readonly Term[];
+  readonly terms: readonly LoopTerm[];
   readonly step: number;
 }
 
 /** What an input of a program reads. */
 export type InputPlan = Stream | Iota;
 
-/** A value that memory receives, combined with what is there if there is an instruction for it. */
+/** A value that is stored, combined with the old one if there is an instruction for it. */
 export interface Store {
   readonly kind: "store";
   readonly stream: Stream;
@@ -121,7 +121,7 @@ export interface Reduction {
   readonly node: number;
   readonly dtype: DType;
   readonly combine: VectorOp;
-  /** Whether an element may be counted only once: those that fill a vector are not neutral. */
+  /** Whether elements must be counted exactly once, so that a single element may not fill all lanes. */
   readonly isSum: boolean;
   readonly identity: Words;
   /** The orders in which the lanes of the result are combined with themselves, until all are equal. */
@@ -142,7 +142,7 @@ export interface VectorTarget {
 /** Decides on the loops of a kernel. */
 export function planLoops(plan: KernelPlan, isDivided: boolean, target: VectorTarget): LoopPlan {
   const { dims, numRows, fills } = plan.spec;
-  const planner = new Planner(plan, target);
+  const planner = new LoopPlanner(plan, target);
   const sections = plan.phases.flatMap(({ row, inner }) => [planner.row(row), planner.inner(inner)]);
   return {
     ...{ dims, fills, args: kernelArgs(plan), scratch: spillBytes(plan) },
@@ -157,7 +157,7 @@ function loopsOver(dims: readonly number[], from: number, to: number): Loop[] {
     .map((dim) => ({ dim, count: at(dims, dim), isDivided: false }));
 }
 
-class Planner {
+class LoopPlanner {
   private readonly last: number;
 
   constructor(
@@ -218,7 +218,7 @@ class Planner {
     };
   }
 
-  private walk(factors: readonly number[], isRow: boolean): { terms: Term[]; step: number } {
+  private walk(factors: readonly number[], isRow: boolean): { terms: LoopTerm[]; step: number } {
     const { dims, numRows } = this.plan.spec;
     const terms = factors.slice(0, isRow ? numRows : this.last).map((factor, dim) => ({ dim, factor }));
     return {
@@ -276,8 +276,8 @@ function planStages(
   size: number,
   { widths, copies: copiesOf }: VectorTarget,
   { reduces, isOneByOne }: { readonly reduces: boolean; readonly isOneByOne: boolean },
-): readonly Stage[] {
-  const stages: Stage[] = [];
+): readonly LoopStage[] {
+  const stages: LoopStage[] = [];
   const narrowest = at(widths, widths.length - 1);
   const add = (lanes: number, copies: number, isSingle = false): void => {
     const elements = isSingle ? 1 : copies * lanes;

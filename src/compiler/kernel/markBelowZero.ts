@@ -6,7 +6,7 @@
 
 import type { KernelNode, KernelSpec } from "./spec.js";
 
-/** Marks `exp(x − max(x))`, the heart of every softmax: its argument is never above 0, which makes it cheaper. */
+/** Marks `exp(x − max(x))`, the core of every softmax: its argument is never above 0, which makes it cheaper. */
 export function markBelowZero(spec: KernelSpec): KernelSpec {
   const isBelowZero = (index: number | undefined): boolean => {
     const node = index === undefined ? undefined : spec.nodes[index];

@@ -31,7 +31,7 @@ const storages: { readonly [D in DType]: VectorStorage | "double" } = {
   complex128: "double",
 };
 
-/** The bits of an element in memory, and the lane of so many bits that holds element `k` of a register. */
+/** The width of an element in memory, and the lane of that width that holds element `k` of a register. */
 function laneOf(dtype: DType, k: number): { readonly bits: 8 | 16 | 32 | 64; readonly lane: number } {
   const storage = storages[dtype];
   if (storage === "double") return { bits: 64, lane: k };

@@ -25,9 +25,9 @@ export interface KernelPlan {
   readonly spec: KernelSpec;
   readonly features: WasmFeatures;
   readonly phases: readonly Phase[];
-  /** The code after the last run, for what the last reductions give. */
+  /** The code after the last run, which uses the results of the last reductions. */
   readonly last: Section;
-  /** Inner values that are kept in memory from one phase to the next; each takes one row of scratch. */
+  /** Inner values that are kept in memory from one phase to the next; each takes one row of scratch memory. */
   readonly spills: readonly number[];
 }
 
@@ -50,12 +50,12 @@ function spillType(plan: KernelPlan, node: number): "float64" | "float32" {
 /** Roughly how many instructions an op takes. */
 const instructions: { readonly [P in Price]: number } = { trivial: 1, short: 1, long: 6, heavy: 6 };
 
-/** Finds out which values belong to a row and which to its elements, and in which phase each is known. */
+/** Determines which values belong to a row and which to its elements, and in which phase each is known. */
 export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan {
   const analysis: Analysis = { spec, features, inner: innerNodes(spec), phaseOf: phases(spec.nodes) };
   const roots = rootsOf(analysis);
   const spills = findSpills(analysis, roots);
-  const inner = roots.map((own, p) => innerSection(analysis, p, own, spills));
+  const inner = roots.map((phaseRoots, p) => innerSection(analysis, p, phaseRoots, spills));
   const rows = range(roots.length + 1).map((p) => rowSection(analysis, p, inner.slice(p)));
   return {
     spec,
@@ -66,13 +66,13 @@ export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan
   };
 }
 
-/** What one run through the inner dims is for. */
+/** What one run through the inner dims computes. */
 interface Roots {
   readonly stores: readonly KernelStore[];
   readonly reduces: readonly ReduceRoot[];
 }
 
-/** A reduction, and the value that it takes in. */
+/** A reduction and its operand. */
 interface ReduceRoot {
   readonly node: number;
   readonly arg: number;
@@ -101,7 +101,7 @@ function rootsOf(analysis: Analysis): Roots[] {
   }));
 }
 
-/** The dear inner values of earlier phases that a later one needs again. */
+/** The expensive inner values of earlier phases that a later one needs again. */
 function findSpills({ spec, inner, phaseOf }: Analysis, roots: readonly Roots[]): Set<number> {
   const spills = new Set<number>();
   roots.forEach(({ stores, reduces }, p) => {
@@ -164,7 +164,7 @@ function rowSection(analysis: Analysis, p: number, later: readonly Section[]): S
   return body.finish();
 }
 
-/** An inner value that takes so many instructions is kept. */
+/** Minimum number of instructions of an inner value that is kept instead of recomputed. */
 const SPILL_COST = 6;
 
 function strided(strides: readonly number[], spec: KernelSpec): boolean {
@@ -209,7 +209,7 @@ function phases(nodes: readonly KernelNode[]): number[] {
   return phase;
 }
 
-/** Roughly how many instructions it takes to compute an inner value again. */
+/** Roughly how many instructions it takes to recompute an inner value. */
 function costOf(spec: KernelSpec, inner: readonly boolean[], i: number): number {
   const seen = new Set<number>();
   const visit = (k: number): number => {
@@ -217,8 +217,8 @@ function costOf(spec: KernelSpec, inner: readonly boolean[], i: number): number 
     seen.add(k);
     const node = at(spec.nodes, k);
     if (node.kind !== "op") return node.kind === "load" && node.index ? 4 : 1;
-    const own = instructions[opFacts[node.call.op].price];
-    return own + node.args.reduce((sum, arg) => sum + visit(arg), 0);
+    const instructionCount = instructions[opFacts[node.call.op].price];
+    return instructionCount + node.args.reduce((sum, arg) => sum + visit(arg), 0);
   };
   return at(spec.nodes, i).kind === "op" ? visit(i) : 0;
 }

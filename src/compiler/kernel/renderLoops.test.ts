@@ -10,13 +10,13 @@ import { canonical } from "./canonical.js";
 import {
   type Iota,
   type Loop,
+  type LoopStage,
+  type LoopTerm,
   planLoops,
   type Reduction,
   type SectionPlan,
-  type Stage,
   type Store,
   type Stream,
-  type Term,
 } from "./loopPlan.js";
 import { planKernel } from "./phases.js";
 import { type LoopRenderer, type Ports, type Position, renderLoops } from "./renderLoops.js";
@@ -51,7 +51,7 @@ class JavaScriptRenderer implements LoopRenderer<string> {
     return name;
   }
 
-  private sum(terms: readonly Term[], step: number, first: number): string {
+  private sum(terms: readonly LoopTerm[], step: number, first: number): string {
     return [...terms.map(({ dim, factor }) => `i${dim} * ${factor}`), `(i + ${first}) * ${step}`].join(" + ");
   }
 
@@ -97,7 +97,7 @@ class JavaScriptRenderer implements LoopRenderer<string> {
     this.lines.push("}");
   }
 
-  stage(section: SectionPlan, stage: Stage, ports: Ports<string>): void {
+  stage(section: SectionPlan, stage: LoopStage, ports: Ports<string>): void {
     this.lines.push(`for (let turn = 0; turn < ${stage.count}; turn++) {`);
     for (const copy of range(stage.copies)) {
       const values = new Map<Vec, string>();

@@ -1,9 +1,11 @@
 import { at, range } from "../../ir/shape.js";
-import type { Iota, Loop, LoopPlan, Reduction, SectionPlan, Stage, Store, Stream } from "./loopPlan.js";
+import type { Iota, Loop, LoopPlan, LoopStage, Reduction, SectionPlan, Store, Stream } from "./loopPlan.js";
 
-/** A vector of the running turn: its stage, its number in the turn, and the elements of the turn before it. */
+/**
+ * A vector of the current turn: its stage, its number in the turn, and the number of elements of the turn before it.
+ */
 export interface Position {
-  readonly stage: Stage;
+  readonly stage: LoopStage;
   readonly copy: number;
   readonly first: number;
 }
@@ -17,9 +19,9 @@ export interface Ports<Value> {
 }
 
 /**
- * Writes loops in some language. `renderLoops` calls the methods in the order in which the code runs.
+ * Writes loops as code. `renderLoops` calls the methods in the order in which the code runs.
  *
- * Sections that are not of a row are opened first; streams then keep their places until the next section is opened.
+ * Sections other than those of a row are opened first; their streams stay valid until the next section is opened.
  *
  * @typeParam Value a vector that the code computes
  */
@@ -33,12 +35,12 @@ export interface LoopRenderer<Value> {
   /** Moves a stream by its index, which is the same along the vectorised dim, and runs `body` if that is in range. */
   whereInRange(stream: Stream, body: () => void): void;
   /** Writes all turns of a stage, each running the program of the section on `stage.copies` vectors. */
-  stage(section: SectionPlan, stage: Stage, ports: Ports<Value>): void;
+  stage(section: SectionPlan, stage: LoopStage, ports: Ports<Value>): void;
   /** Loads a vector of a stream. */
   load(to: Value, stream: Stream, position: Position): void;
   /** Computes a vector of integers. */
   iota(to: Value, iota: Iota, position: Position): void;
-  /** Stores a vector, combined with what is there if the plan says so. */
+  /** Stores a vector, combined with the old elements if the plan says so. */
   store(value: Value, store: Store, position: Position): void;
   /** Combines a vector with the partial results of its copy. */
   accumulate(value: Value, reduction: Reduction, position: Position): void;
@@ -95,7 +97,7 @@ function inRange<Value>(renderer: LoopRenderer<Value>, streams: readonly Stream[
   else renderer.whereInRange(first, () => inRange(renderer, rest, body));
 }
 
-function portsOf<Value>(section: SectionPlan, stage: Stage, renderer: LoopRenderer<Value>): Ports<Value> {
+function portsOf<Value>(section: SectionPlan, stage: LoopStage, renderer: LoopRenderer<Value>): Ports<Value> {
   const position = (copy: number): Position => ({ stage, copy, first: copy * stage.lanes });
   return {
     input: (slot, copy, to) => {

@@ -30,7 +30,7 @@ export type SectionOutput =
   | { readonly kind: "spill"; readonly node: number }
   | { readonly kind: "keep"; readonly node: number };
 
-/** What is known of a kernel's nodes before its sections are written. */
+/** What is known about a kernel's nodes before its sections are written. */
 export interface Analysis {
   readonly spec: KernelSpec;
   readonly features: WasmFeatures;
@@ -56,7 +56,7 @@ export class SectionBuilder {
     private readonly analysis: Analysis,
     /** The phase to which the section belongs. */
     private readonly phase: number,
-    /** Whether a row value is at hand already. */
+    /** Whether a row value is already computed. */
     private readonly isKnown: (node: number) => boolean,
     /** Inner values that are kept in memory from the phase that knows them. */
     private readonly spills: ReadonlySet<number>,

@@ -21,7 +21,7 @@ export interface KernelSpec {
   readonly fills: readonly { readonly arg: number; readonly count: number; readonly value: number }[];
 }
 
-/** Which element of an argument a point of the loop nest means: Σ index[d] · strides[d], in elements. */
+/** The element of an argument that a point of the loop nest refers to: Σ index[d] · strides[d], in elements. */
 export interface Access {
   readonly arg: number;
   readonly strides: readonly number[];
@@ -34,7 +34,7 @@ export interface Indirection {
   readonly limit: number;
 }
 
-/** One value at a point of the loop nest; the dims it does not depend on are the ones it is constant along. */
+/** One value at a point of the loop nest; it is constant along the dims that it does not depend on. */
 export type KernelNode =
   | { readonly kind: "literal"; readonly dtype: DType; readonly value: number }
   | {
@@ -56,7 +56,9 @@ export type KernelNode =
   /** The combination over all inner dims: one value per row. */
   | { readonly kind: "reduce"; readonly dtype: DType; readonly combine: Combine; readonly arg: number };
 
-/** Where a value goes; with `combine` it is combined with what is there, with `index` it goes where that says. */
+/**
+ * Where a value is stored; with `combine` it is combined with the old value, with `index` an index selects the place.
+ */
 export interface KernelStore {
   readonly node: number;
   readonly access: Access;

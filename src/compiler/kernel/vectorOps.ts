@@ -26,7 +26,7 @@ import {
 /** The elementwise ops that kernels compute: those that normalisation leaves. */
 export type KernelOp = Extract<ElementwiseOp, FusedOp>;
 
-/** Those whose operands and results have types of their own. */
+/** Elementwise ops whose operands and results have different types. */
 type OtherOp = Extract<OpsOf<"elementwise">, FusedOp>;
 
 /** An elementwise op as the kernels see it: its name, and the parameters that matter. */
@@ -43,12 +43,13 @@ export interface VectorOpCall {
 /** Emits an elementwise op on registers; gives one register per result. */
 export function emitVectorOp(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): readonly Vec[] {
   const results = emitUnrounded(b, call, args);
-  if (isNarrowInteger(call.to)) return stays.has(call.op) ? results : results.map((x) => wrap(b, x, call.to));
+  if (isNarrowInteger(call.to))
+    return keepRange.has(call.op) ? results : results.map((x) => wrap(b, x, call.to));
   return opFacts[call.op].exact ? results : results.map((x) => roundTo(b, x, call.to));
 }
 
 /** The ops whose results are in the range of a narrow integer whenever the operands are. */
-const stays: ReadonlySet<KernelOp> = new Set(["select", "max", "min", "sign", "bitcast", "rem"]);
+const keepRange: ReadonlySet<KernelOp> = new Set(["select", "max", "min", "sign", "bitcast", "rem"]);
 
 function roundTo(b: VecBuilder, x: Vec, to: DType): Vec {
   if (to === "bfloat16") return math.fromBfloat16(b, math.toBfloat16(b, x));
@@ -90,7 +91,7 @@ const bitwise = (op: "and" | "or" | "xor") => {
   return { ...both(emit), mask: emit };
 };
 
-/** What comes in from the left is zeros or the sign of the type's own bits, not of the lane's. */
+/** Bits that are shifted in are zeros or the sign bit of the type, not of the 32-bit lane. */
 const shift = (op: "shl" | "shrLogical" | "shrArithmetic") => {
   const emit =
     (bits: (dtype: DType) => DType): Emit =>
@@ -190,7 +191,7 @@ const uniformOps: {
 
 type Expand = (b: VecBuilder, args: readonly Vec[], call: VectorOpCall) => readonly Vec[];
 
-/** The other elementwise ops, whose operands and results have types of their own. */
+/** The other elementwise ops, whose operands and results have different types. */
 const otherOps: { readonly [K in OtherOp]: Expand } = {
   isFinite: (b, args, { from }) => {
     const x = at(args, 0);

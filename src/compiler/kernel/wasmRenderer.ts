@@ -14,14 +14,14 @@ import {
   type Iota,
   type Loop,
   type LoopPlan,
+  type LoopStage,
+  type LoopTerm,
   planLoops,
   type Reduction,
   type SectionPlan,
-  type Stage,
   type Store,
   type Stream,
   type StreamIndex,
-  type Term,
 } from "./loopPlan.js";
 import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";
 import type { KernelPlan } from "./phases.js";
@@ -29,7 +29,7 @@ import { type LoopRenderer, type Ports, type Position, renderLoops } from "./ren
 
 /**
  * Writes the function body of a kernel. Parameters are the address table and the argument list; a kernel that is
- * divided among threads also takes the first row of a part, the row behind its last, and the part's number.
+ * divided among threads also takes the first row of a part, the row after its last, and the part's number.
  */
 export function emitKernel(
   code: FunctionBody,
@@ -52,7 +52,7 @@ class WasmRenderer implements LoopRenderer<Local> {
   private readonly rowValues = new Map<number, Local>();
   private readonly temporaries = new Map<string, Local>();
   private readonly programs: ReadonlyMap<SectionPlan, PreparedProgram>;
-  /** Those of the open section: where the running element of each stream is, and each iota at it. */
+  /** State of the open section: a pointer to the current element of each stream, and the current value of each iota. */
   private readonly pointers = new Map<Stream, Local>();
   private readonly iotas = new Map<Iota, Local>();
   private readonly partials = new Map<Reduction, readonly Local[]>();
@@ -222,7 +222,7 @@ class WasmRenderer implements LoopRenderer<Local> {
     }
   }
 
-  private pushSum(terms: readonly Term[]): void {
+  private pushSum(terms: readonly LoopTerm[]): void {
     const { code } = this;
     code.i32(0);
     for (const { dim, factor } of terms) {
@@ -267,7 +267,7 @@ class WasmRenderer implements LoopRenderer<Local> {
     });
   }
 
-  stage(section: SectionPlan, stage: Stage, ports: Ports<Local>): void {
+  stage(section: SectionPlan, stage: LoopStage, ports: Ports<Local>): void {
     const program = this.programs.get(section);
     if (program === undefined) throw new InternalError("[WasmRenderer] a section of another kernel");
     const turn = () => emitInterleaved(this.code, program, stage.copies, ports);
@@ -316,7 +316,7 @@ class WasmRenderer implements LoopRenderer<Local> {
     code.op("address.add");
   }
 
-  /** A pointer and an offset for the vector that begins `first` elements behind the running one. */
+  /** A pointer and an offset for the vector that begins `first` elements after the current one. */
   private vectorAt(stream: Stream, first: number): readonly [pointer: Local, offset: number] {
     const { code } = this;
     const pointer = this.pointer(stream);
@@ -329,7 +329,7 @@ class WasmRenderer implements LoopRenderer<Local> {
   }
 
   /** Pushes a vector of which every element has an index of its own. */
-  private gather(stream: Stream, index: StreamIndex, { isSingle }: Stage, first: number): void {
+  private gather(stream: Stream, index: StreamIndex, { isSingle }: LoopStage, first: number): void {
     const { code } = this;
     const bytes = byteSize(stream.dtype);
     const push = (k: number) => {

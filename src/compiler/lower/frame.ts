@@ -19,9 +19,9 @@ import type { PlannedKernel, PlannedStep } from "../plan/plannedSteps.js";
 import { beginUpdate, lowerEqn } from "./lowerEqn.js";
 import { lowerGroup } from "./lowerGroup.js";
 
-/** An update of a block that begins wherever numbers say that are known when the program runs. */
+/** An update of a block whose start is known only when the program runs. */
 export interface DynamicUpdate {
-  /** The memory of the result, which holds what is updated. */
+  /** The memory of the result, which already holds the tensor that is updated. */
   readonly whole: View;
   /** The block in it. */
   readonly block: View;
@@ -48,7 +48,7 @@ export class LoweringFrame {
   private readonly joins = new Map<number, View>();
   private readonly updates = new Map<Eqn, DynamicUpdate>();
   private readonly outputIds: ReadonlySet<number>;
-  /** Equations that are the only ones of their kernel. */
+  /** Equations that have a kernel to themselves. */
   private readonly alone: ReadonlySet<Eqn>;
   private readonly skipped = new Set<Eqn>();
   /** Memory whose contents are never read. */
@@ -88,7 +88,7 @@ export class LoweringFrame {
     this.program.outputs.forEach(markEscaping);
   }
 
-  /** The value whose memory a view looks at. */
+  /** The value whose memory a view refers to. */
   private base(value: Var): Var {
     const eqn = this.fused.definitions.get(value.id);
     if (!eqn || !isView(eqn) || this.isExpanded(value)) return value;
@@ -100,7 +100,7 @@ export class LoweringFrame {
     return this.fused.free.has(value.id);
   }
 
-  /** Where an equation stands in the program. */
+  /** Position of an equation in the program. */
   positionOf(eqn: Eqn): number {
     return this.positions.get(eqn) ?? 0;
   }
@@ -121,7 +121,7 @@ export class LoweringFrame {
     }
   }
 
-  /** The equation that reads a value, when there is one only and the value is no output. */
+  /** The only equation that reads a value; undefined if there are several or the value is an output. */
   onlyReader(value: Var): Eqn | undefined {
     const [reader, ...others] = this.readers.get(value.id) ?? [];
     return others.length === 0 && !this.outputIds.has(value.id) ? reader : undefined;
@@ -132,12 +132,12 @@ export class LoweringFrame {
     return this.alone.has(eqn);
   }
 
-  /** Whether steps so far have computed a value. */
+  /** Whether the steps emitted so far compute a value. */
   isComputed(value: Var): boolean {
     return this.views.has(value.id);
   }
 
-  /** Leaves a kernel of its own out, because something else has computed its equation. */
+  /** Skips a singleton kernel whose equation something else has computed. */
   skip(eqn: Eqn): void {
     this.skipped.add(eqn);
   }
@@ -173,18 +173,18 @@ export class LoweringFrame {
       if (reader.op === "dynamicUpdateSlice") {
         block = isUpdateWith(reader, value) ? this.updates.get(reader)?.block : undefined;
       } else if (reader.op === "reshape") {
-        const wanted = this.updatedBlock(at(reader.outs, 0));
-        block = wanted && reshapeView(wanted, value.type.shape);
+        const target = this.updatedBlock(at(reader.outs, 0));
+        block = target && reshapeView(target, value.type.shape);
       }
-      // Others who read the value read it there.
+      // Other readers of the value read it there.
       if (block && isDense(block)) return block;
     }
     return undefined;
   }
 
   /**
-   * Whether an update can begin before what it is updated with is there: everything else is known, and nobody else
-   * reads what is updated, which would keep the update from being made where that lies.
+   * Whether an update can begin before its update value is computed: everything else is known, and nothing else reads
+   * the tensor that is updated, which would prevent updating in place.
    */
   private canBegin(eqn: Eqn<"dynamicUpdateSlice">, update: Var): boolean {
     const [whole, , ...starts] = eqn.ins;
@@ -193,7 +193,7 @@ export class LoweringFrame {
     return isAlone && [whole, ...starts].every((atom) => atom.kind === "literal" || this.views.has(atom.id));
   }
 
-  /** The memory of a concatenation's result, made when its first operand is computed. */
+  /** The memory of a concatenation's result, allocated when its first operand is computed. */
   joined(eqn: Eqn<"concatenate">): View {
     const out = at(eqn.outs, 0);
     let view = this.joins.get(out.id);
@@ -214,27 +214,27 @@ export class LoweringFrame {
         return undefined;
       return joinedBlock(this.joined(reader), reader, place);
     }
-    // Through views that only rename the elements, what is wanted of the view is wanted of the value.
+    // A view that only renames elements passes its target on to the value behind it.
     if (reader.op !== "reshape" && reader.op !== "transpose") return undefined;
-    const wanted = this.blockOf(at(reader.outs, 0));
-    if (!wanted) return undefined;
-    if (reader.op === "reshape") return reshapeView(wanted, value.type.shape);
-    const strides = inversePermutation(reader.params.permutation).map((p) => at(wanted.strides, p));
-    return { ...wanted, shape: value.type.shape, strides };
+    const target = this.blockOf(at(reader.outs, 0));
+    if (!target) return undefined;
+    if (reader.op === "reshape") return reshapeView(target, value.type.shape);
+    const strides = inversePermutation(reader.params.permutation).map((p) => at(target.strides, p));
+    return { ...target, shape: value.type.shape, strides };
   }
 
-  /** Says where a value lies. */
+  /** Records where a value lies. */
   define(value: Var, view: View): void {
     this.views.set(value.id, view);
   }
 
-  /** Whether the elements of a value are promised to be written before they are read. */
+  /** Whether every element of a value is guaranteed to be written before it is read. */
   isUnset(value: Var): boolean {
     const eqn = this.fused.definitions.get(value.id);
     return eqn?.op === "broadcastInDim" && eqn.params.unset === true;
   }
 
-  /** Gives a value memory and leaves it as it is. */
+  /** Allocates memory for a value without initialising it. */
   defineUnset(value: Var): void {
     const view = this.temporary(value);
     this.unset.add(view.buffer);
@@ -352,15 +352,16 @@ export class LoweringFrame {
   }
 
   /**
-   * Brings a result to where it is wanted: the buffer it is computed in becomes the target where possible, else
-   * its elements are copied.
+   * Moves a result to its target: the buffer it is computed in becomes the target where possible, otherwise its
+   * elements are copied.
    */
   place(atom: Atom, target: View): void {
     const view = this.locate(atom);
     const { buffer } = view;
-    const isOwn = buffer.kind.kind === "temporary" && !buffer.sharedWith && buffer.depth === this.depth;
+    const isRedirectable =
+      buffer.kind.kind === "temporary" && !buffer.sharedWith && buffer.depth === this.depth;
     const isWhole = view.offset === 0 && isDense(view) && buffer.bytes === bytesOf(view);
-    if (isOwn && isWhole && target.offset === 0 && isDense(target) && !this.retargeted.has(buffer)) {
+    if (isRedirectable && isWhole && target.offset === 0 && isDense(target) && !this.retargeted.has(buffer)) {
       this.retargeted.add(buffer);
       buffer.sharedWith = target.buffer;
       return;

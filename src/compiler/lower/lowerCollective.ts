@@ -40,7 +40,7 @@ export function lowerCollective(frame: LoweringFrame, eqn: Eqn<CollectiveOp>): v
   frame.steps.push({ op: "start", collective, info }, { op: "done", collective, info });
 }
 
-/** What a collective moves: how it combines, and how often and how much of the operand lies in one piece. */
+/** How a collective combines elements, and the number and size of the contiguous pieces of its operand. */
 type Layout = Pick<PlannedCollective, "kind" | "combine" | "outer" | "inner">;
 type LayoutRule<K extends CollectiveOp> = (params: OpParams[K], shape: Shape) => Layout;
 

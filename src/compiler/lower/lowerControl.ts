@@ -13,7 +13,7 @@ interface Carry {
   readonly current: View;
   /** What the body writes; undefined when the body leaves the value as it is. */
   readonly next: View | undefined;
-  /** The memory behind the two at the start. */
+  /** The memory of both at the start. */
   readonly first: View;
   readonly second: View | undefined;
   /** The slot that stays where it is, when the body updates the value in place. */
@@ -41,7 +41,7 @@ function makeCarries(
   });
 }
 
-/** Whether a buffer is `wanted` or looks at its memory. */
+/** Whether a buffer is `wanted` or a view of its memory. */
 function leadsTo(buffer: Buffer, wanted: Buffer): boolean {
   const root = buffer.root();
   if (root === wanted) return true;
@@ -54,9 +54,9 @@ function touches(step: PlannedStep, buffer: Buffer, kind: "reads" | "writes"): b
 }
 
 /**
- * Whether steps that make one buffer of another can work in its memory: from the first that writes the new value on,
- * nobody reads the old one, but a step that reads every element before it writes it. A choice can where all its
- * branches can.
+ * Whether steps that compute one buffer from another can work in place: after the first write of the new value nothing
+ * reads the old one, except steps that read every element before they write it. A choice can if all of its branches
+ * can.
  */
 function canUpdate(steps: readonly PlannedStep[], current: Buffer, next: Buffer): boolean {
   const written = steps.findIndex((step) => touches(step, next, "writes"));
@@ -71,27 +71,27 @@ function canUpdate(steps: readonly PlannedStep[], current: Buffer, next: Buffer)
 }
 
 /**
- * Lets the result of a choice take the place of a carried value that some of its branches hand on as it is: what the
- * others change they change where it lies, and what nobody changes is not copied.
+ * Lets the result of a choice reuse the memory of a carried value that some of its branches return unchanged: the other
+ * branches update it in place, and a value that no branch changes is not copied.
  */
 function chooseInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): void {
   body.forEach((step, i) => {
     if (step.op !== "cond") return;
     for (const handed of step.handedOn) {
       const { result } = handed;
-      // The result of an earlier choice may have taken the place of the carried value already.
+      // The result of an earlier choice may already have taken over the memory of the carried value.
       const operand = handed.operand.root();
       const carry = carries.find(({ current, next }) => next && current.buffer === operand);
       const isFree = !body.slice(i + 1).some((later) => touches(later, operand, "reads"));
-      const isOwn = result.root() === result && result.bytes === carry?.first.buffer.bytes;
-      if (isFree && isOwn && canUpdate([step], operand, result)) result.sharedWith = operand;
+      const hasOwnMemory = result.root() === result && result.bytes === carry?.first.buffer.bytes;
+      if (isFree && hasOwnMemory && canUpdate([step], operand, result)) result.sharedWith = operand;
     }
   });
 }
 
 /**
- * Lets the next value of a carry take the place of the current one where the body does not read the current one
- * any more when it writes the next: a buffer that a loop updates piece by piece is then never copied.
+ * Lets the next value of a carry reuse the memory of the current one if the body no longer reads the current one when
+ * it writes the next: a buffer that a loop updates piece by piece is then never copied.
  */
 function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): Carry[] {
   chooseInPlace(carries, body);
@@ -120,7 +120,7 @@ function swapsOf(carries: readonly Carry[]): (readonly [Buffer, Buffer])[] {
   return carries.flatMap(({ current, next }) => (next ? [[current.buffer, next.buffer] as const] : []));
 }
 
-/** A scan becomes a loop: slices of xs and ys are slots that move along, carried values alternate. */
+/** Lowers a scan to a loop: slices of xs and ys are slots that advance, carried values alternate between two slots. */
 export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
   const { body, length, reverse, numConsts, numCarry } = eqn.params;
   const { compilation, depth } = frame;

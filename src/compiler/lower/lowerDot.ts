@@ -31,8 +31,8 @@ interface MatrixLayout {
 }
 
 /**
- * Emits a matrix product; operands are taken as they lie wherever the GEMM can. A product that is only added to
- * something that nobody else needs, as the gradient of a weight is in a loop, is added where that lies.
+ * Emits a matrix product; operands are read in their own layout wherever the GEMM can. A product that is only added to
+ * a value that nothing else needs, such as the gradient of a weight in a loop, is accumulated in place.
  */
 export function lowerDot(frame: LoweringFrame, eqn: Eqn<"dotGeneral">): void {
   const [x, y, out] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.outs, 0)];
@@ -42,7 +42,7 @@ export function lowerDot(frame: LoweringFrame, eqn: Eqn<"dotGeneral">): void {
   let b = frame.view(y);
   let plan = planGemm(contraction(eqn, a, b, target));
   if (!plan) {
-    // Whichever operand lies badly is copied to the layout the product likes best.
+    // An operand with an unsuitable layout is copied to the one that suits the product best.
     a = packed(frame, x, [...eqn.params.lhsBatch], eqn.params.lhsContract, a);
     plan = planGemm(contraction(eqn, a, b, target));
   }
@@ -80,7 +80,7 @@ export function lowerDot(frame: LoweringFrame, eqn: Eqn<"dotGeneral">): void {
   frame.define(sum?.result ?? out, target);
 }
 
-/** A sum that is made by adding a product to what is there already. */
+/** A sum that a product accumulates into the memory of the other summand. */
 interface Accumulation {
   readonly result: Var;
   /** Where the other summand is, and the sum will be. */
@@ -92,10 +92,10 @@ function accumulation(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): A
   const reader = frame.onlyReader(out);
   if (reader?.op !== "add" || !frame.isSingletonKernel(reader)) return undefined;
   const [other] = reader.ins.filter((atom) => atom.kind === "var" && atom.id !== out.id);
-  // What somebody needs afterwards would have to be copied, which takes as long as adding.
+  // A summand that is needed afterwards would have to be copied, which takes as long as adding.
   if (other?.kind !== "var" || !frame.isComputed(other) || frame.onlyReader(other) !== reader)
     return undefined;
-  // What other devices send can travel while the product runs, as long as that does not need it.
+  // A summand from other devices can arrive while the product runs, as long as the product does not need it.
   if (arrives(frame, other)) return undefined;
   const view = frame.view(other);
   const { kind, bytes } = view.buffer;
@@ -105,13 +105,13 @@ function accumulation(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): A
   const target = frame.target(result);
   const [x, y] = [at(eqn.ins, 0), at(eqn.ins, 1)];
   if (!planGemm(contraction(eqn, frame.view(x), frame.view(y), target))) return undefined;
-  // Where the summand dies the memory plan gives both one place, and nothing is copied.
+  // If the summand is not used again, the memory plan gives both one place, and nothing is copied.
   frame.copy(view, target, "add", reader.source);
   frame.skip(reader);
   return { result, target };
 }
 
-/** Whether a value is what a collective gives, or a view of it. */
+/** Whether a value is the result of a collective, or a view of one. */
 function arrives(frame: LoweringFrame, value: Var): boolean {
   const eqn = frame.fused.definitions.get(value.id);
   const source = eqn && isView(eqn) ? at(eqn.ins, 0) : undefined;
@@ -128,13 +128,13 @@ function productType(dtype: DType): GemmStep["dtype"] {
   throw new InternalError(`[lowerDot] there are no products of ${dtype}`);
 }
 
-/** Where the result lies: transposed at once when the only one to read it is a transpose that allows it. */
+/** Where the result lies: already transposed if its only reader is a transpose that allows it. */
 function resultView(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): View {
   frame.beginUpdates(out);
-  const wantedPlace = frame.target(out);
-  if (planGemm(contraction(eqn, frame.view(at(eqn.ins, 0)), frame.view(at(eqn.ins, 1)), wantedPlace))) {
-    const isBlock = !isDense(wantedPlace) || wantedPlace.buffer.bytes !== bytesOf(out.type);
-    if (isBlock) return wantedPlace;
+  const target = frame.target(out);
+  if (planGemm(contraction(eqn, frame.view(at(eqn.ins, 0)), frame.view(at(eqn.ins, 1)), target))) {
+    const isBlock = !isDense(target) || target.buffer.bytes !== bytesOf(out.type);
+    if (isBlock) return target;
   }
   const dense = frame.temporary(out);
   const readers = frame.readers.get(out.id) ?? [];
@@ -150,9 +150,9 @@ function resultView(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): Vie
   const turned = { ...dense, strides };
   const [x, y] = [frame.view(at(eqn.ins, 0)), frame.view(at(eqn.ins, 1))];
   const plain = planGemm(contraction(eqn, x, y, dense));
-  const wanted = planGemm(contraction(eqn, x, y, turned));
+  const transposed = planGemm(contraction(eqn, x, y, turned));
   const count = (batch: readonly GemmBatch[]) => batch.reduce((product, dim) => product * dim.count, 1);
-  return plain && wanted && count(wanted.batch) <= count(plain.batch) ? turned : dense;
+  return plain && transposed && count(transposed.batch) <= count(plain.batch) ? turned : dense;
 }
 
 /** The operand copied to dense `[batch…, free…, contracted…]`, seen with its dims in their own order. */
@@ -240,7 +240,7 @@ interface GemmPlan {
   readonly b: MatrixLayout;
   readonly ldc: number;
   readonly batch: readonly GemmBatch[];
-  /** Whether the operands change places because the result lies transposed. */
+  /** Whether the operands are swapped because the result is transposed. */
   readonly isSwapped: boolean;
 }
 

@@ -78,7 +78,7 @@ function pad(frame: LoweringFrame, eqn: Eqn<"pad">): void {
   frame.define(out, target);
 }
 
-/** A view of a dynamic block of `x`: a slot of its own is set to where the block begins. */
+/** A view of a dynamic block of `x`: a new slot is set to the start of the block. */
 function dynamicBlock(
   frame: LoweringFrame,
   x: View,
@@ -104,7 +104,7 @@ function dynamicSlice(frame: LoweringFrame, eqn: Eqn<"dynamicSlice">): void {
   frame.define(at(eqn.outs, 0), dynamicBlock(frame, x, eqn.params.sizes, eqn, 1));
 }
 
-/** Brings what an update leaves as it is to the memory of its result, and finds the block that it changes. */
+/** Copies what an update leaves unchanged to the memory of its result, and finds the block that it changes. */
 export function beginUpdate(frame: LoweringFrame, eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
   const whole = frame.temporary(at(eqn.outs, 0));
   frame.copy(frame.view(at(eqn.ins, 0)), whole, eqn.op, eqn.source);

@@ -151,10 +151,10 @@ class GroupLowering {
     return this.load(atom, map);
   }
 
-  /** The node of a value that the group computes, or looks at through views. */
+  /** The node of a value that the group computes, perhaps through views. */
   private memberOf(value: Var): number | undefined {
-    const own = this.members.get(value.id);
-    if (own !== undefined && !this.group.late.has(value.id)) return own;
+    const computed = this.members.get(value.id);
+    if (computed !== undefined && !this.group.late.has(value.id)) return computed;
     const eqn = this.frame.fused.definitions.get(value.id);
     if (!eqn || !isView(eqn)) return undefined;
     const source = at(eqn.ins, 0);
@@ -243,7 +243,7 @@ class GroupLowering {
     return result;
   }
 
-  /** Which results may take the place of which operands. */
+  /** Which results may reuse the memory of which operands. */
   private aliases(spec: KernelSpec): (readonly [number, number])[] {
     const pairs: (readonly [number, number])[] = [];
     const kernel = this.frame.compilation.library.add(spec);

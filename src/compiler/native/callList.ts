@@ -1,11 +1,11 @@
-/** Calls of several native functions in one, for where each call from JavaScript would cost more than what it begins. */
+/** Makes several native calls in one, where a call from JavaScript would cost more than the function itself. */
 import { A64 } from "./a64/assembler.js";
 import { sp, x } from "./a64/operands.js";
 import { RESULT } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
 import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
 
-/** How many arguments every call of a list has. */
+/** Number of arguments of every call of a list. */
 export const LISTED_ARGUMENTS = 7;
 
 /** The 64-bit words of a call in a list: the address of the function, and its arguments. */
@@ -14,12 +14,11 @@ export const CALL_WORDS = 1 + LISTED_ARGUMENTS;
 const CALL_BYTES = 8 * CALL_WORDS;
 
 /**
- * The code of `(list, count, flag)`: makes `count` calls that are described one after the other, until one gives
- * something else than 0. What the last one gave is stored behind the flag as `writeLookLoop` does, where the 32 bits
- * below it are 0.
+ * The code of `(list, count, flag)`: makes the `count` calls that a list describes, until one returns a value other
+ * than 0. The last result is stored after the flag, where `writeLookLoop` stores it; the 32 bits before it are 0.
  *
  * @param arch the processor's architecture as Node names it
- * @returns undefined where there is no assembler for it
+ * @returns undefined if there is no assembler for it
  */
 export function writeCallList(arch: string): Uint8Array<ArrayBuffer> | undefined {
   if (arch === "x64") return x64Calls(new X64());
@@ -31,7 +30,7 @@ export function x64Calls(code: X64): Uint8Array<ArrayBuffer> {
   const [list, count, flag] = [rbx, rbp, r12];
   const kept = [list, count, flag];
   for (const register of kept) code.push(register);
-  // Room for the last argument, which is the only one that has no register, and for alignment.
+  // Space for the last argument, the only one that is not passed in a register, and for alignment.
   code.sub(rsp, 16).mov(list, rdi).mov(count, rsi).mov(flag, rdx);
   const [loop, end] = [code.here(), code.label()];
   [rdi, rsi, rdx, rcx, r8, r9, rax].forEach((register, i) => {
@@ -57,7 +56,7 @@ export function a64Calls(code: A64): Uint8Array<ArrayBuffer> {
   const [loop, end, next] = [code.here(), code.label(), code.label()];
   for (let i = 0; i < LISTED_ARGUMENTS; i++) code.ldr(x(i), list, 8 * (i + 1));
   code.ldr(seen, list).blr(seen).str(x(0), flag, RESULT);
-  // Only 32 bits are what it gave: they are read again together with the 0 below them.
+  // Only 32 bits of the result count: they are read again together with the 0 before them.
   code
     .add(seen, flag, RESULT - 4)
     .ldr(seen, seen)

@@ -1,6 +1,6 @@
 import { InternalError } from "../../ir/errors.js";
 
-/** A place in code that jumps and loads can name before it is known. */
+/** A place in code that jumps and loads can refer to before it is known. */
 export type Label = number & { readonly __label: never };
 
 /** Changes a written instruction once the distance from its field to the label is known. */
@@ -29,7 +29,7 @@ export class CodeWriter {
     return (this.places.length - 1) as Label;
   }
 
-  /** Says that a label means the next instruction. */
+  /** Makes a label refer to the next instruction. */
   place(label: Label): this {
     this.places[label] = this.offset;
     this.list(() => `${labelName(label)}:`);
@@ -70,7 +70,7 @@ export class CodeWriter {
   }
 }
 
-/** Makes a method of every instruction of a table; it writes the form that accepts its operands. */
+/** Defines a method for every instruction of a table; it writes the form that accepts its operands. */
 export function defineInstructions<Form>(
   prototype: CodeWriter,
   table: ReadonlyMap<string, readonly Form[]>,
@@ -87,7 +87,7 @@ export function defineInstructions<Form>(
   }
 }
 
-/** What a label is called in listings. */
+/** The name of a label in listings. */
 export function labelName(label: Label): string {
   return `L${label}`;
 }

@@ -1,28 +1,28 @@
-/** A loop that looks whether something has happened, for where each call from JavaScript would cost more than a look. */
+/** A loop that polls for an event, where a call from JavaScript would cost more than a poll. */
 import { A64 } from "./a64/assembler.js";
 import { sp, x } from "./a64/operands.js";
 import { X64 } from "./x64/assembler.js";
 import { mem, r8, r9, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
 
 /**
- * The code of `(count, requests, flag, statuses, look, times)`: calls `look(count, requests, flag, statuses)` at most so
- * many times, until it gives something else than 0 or the number at `flag` is something else than 0. The 32 bits after
- * the flag are 0, and what `look` gave last is stored in the 32 bits after those.
+ * The code of `(count, requests, flag, statuses, look, times)`: calls `look(count, requests, flag, statuses)` up to
+ * `times` times, until it returns a value other than 0 or the number at `flag` is not 0. The 32 bits after the flag are
+ * 0, and the last result of `look` is stored in the 32 bits after those.
  *
  * @param arch the processor's architecture as Node names it
- * @returns undefined where there is no assembler for it
+ * @returns undefined if there is no assembler for it
  */
 export function writeLookLoop(arch: string): Uint8Array<ArrayBuffer> | undefined {
   if (arch === "x64") return x64Loop(new X64());
   return arch === "arm64" ? a64Loop(new A64()) : undefined;
 }
 
-/** How far behind the flag the result of the last call is stored, in bytes. */
+/** Bytes from the flag to the result of the last call. */
 export const RESULT = 8;
 
 /** The loop for x86-64, written with an assembler. */
 export function x64Loop(code: X64): Uint8Array<ArrayBuffer> {
-  // An odd number of words, with which calls find the stack where they expect it.
+  // An odd number of words, which together with the return address keeps the stack aligned for calls.
   const kept = [rbx, rbp, r12, r13, r14, r15];
   for (const register of kept) code.push(register);
   code.sub(rsp, 8);
@@ -49,7 +49,7 @@ export function a64Loop(code: A64): Uint8Array<ArrayBuffer> {
   const [loop, end, again] = [code.here(), code.label(), code.label()];
   for (let id = 0; id < 4; id++) code.mov(x(id), x(19 + id));
   code.blr(look).str(x(0), flag, RESULT);
-  // Only 32 bits are what it gave: they are read again together with the 0 below them.
+  // Only 32 bits of the result count: they are read again together with the 0 before them.
   code
     .add(seen, flag, RESULT - 4)
     .ldr(seen, seen)

@@ -1,16 +1,16 @@
-/** A loop of nothing but multiply-adds, as many a cycle as the core can do: what products are measured against. */
+/** A loop of multiply-adds alone, as many per cycle as a core can do: the peak that products are compared with. */
 import { A64 } from "./a64/assembler.js";
 import { q, x } from "./a64/operands.js";
 import { X64 } from "./x64/assembler.js";
 import { rdi, vec } from "./x64/operands.js";
 
-/** The code of `(turns)`, and how many floating-point operations a turn is. */
+/** The code of `(turns)`, and the number of floating-point operations in a turn. */
 export interface PeakLoop {
   readonly code: Uint8Array<ArrayBuffer>;
   readonly flops: number;
 }
 
-/** Sums that do not wait for each other: more than any core has multiply-adds under way. */
+/** Number of independent sums: more than any core has multiply-adds in flight. */
 const NUM_SUMS = 12;
 
 /** The loop with vectors of these instructions. */
@@ -31,7 +31,7 @@ function x64Loop(bits: 256 | 512): Uint8Array<ArrayBuffer> {
 
 function neonLoop(): Uint8Array<ArrayBuffer> {
   const code = new A64();
-  // The first registers after the eight that callees keep.
+  // The first registers after the eight that callees preserve.
   const [turns, factor, first] = [x(0), q(0), 16];
   code.movi0(factor);
   for (let id = 0; id < NUM_SUMS; id++) code.movi0(q(first + id));

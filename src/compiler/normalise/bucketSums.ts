@@ -9,10 +9,10 @@
 import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../../ir/program.js";
 import { at, bytesOf, sizeOf, tensorType } from "../../ir/shape.js";
 
-/** Sums up to this size cost waiting and not work, so that copying them side by side pays. */
+/** Maximum bytes of a sum that costs latency rather than work, so that concatenating it with others pays. */
 const SMALL_BYTES = 32 * 1024;
 
-/** What travels together at most. */
+/** Maximum bytes of a bucket. */
 const BUCKET_BYTES = 256 * 1024;
 
 type Sum = Eqn<"psum">;
@@ -23,7 +23,7 @@ interface Bucket {
   bytes: number;
 }
 
-/** Lets small sums over the same devices, such as gradients of biases and scales, travel together. */
+/** Combines small sums over the same devices, such as gradients of biases and scales, into one. */
 export function bucketSums(program: Program): Program {
   const buckets = findBuckets(program).filter(({ members }) => members.length > 1);
   if (buckets.length === 0) return program;
@@ -33,8 +33,8 @@ export function bucketSums(program: Program): Program {
   const eqns = program.eqns.flatMap((eqn): readonly Eqn[] => {
     const bucket = bucketOf.get(eqn);
     if (!bucket) return [eqn];
-    // By then all of them are there, and nobody has read one yet.
-    return bucket.members.at(-1) === eqn ? together(bucket) : [];
+    // By then all of them are computed, and none has been read.
+    return bucket.members.at(-1) === eqn ? bucketSum(bucket) : [];
   });
   return { ...program, eqns };
 }
@@ -64,8 +64,8 @@ function findBuckets(program: Program): Bucket[] {
   return found;
 }
 
-/** One sum in the place of all, the last one's. */
-function together({ members }: Bucket): Eqn[] {
+/** The sum of all members, in place of the last one. */
+function bucketSum({ members }: Bucket): Eqn[] {
   const first = at(members, 0);
   const { dtype } = at(first.ins, 0).type;
   const { source } = first;
@@ -98,7 +98,7 @@ function flattened(x: Atom): { readonly atom: Atom; readonly size: number; reado
   const size = sizeOf(shape);
   if (shape.length === 1) return { atom: x, size, eqns: [] };
   const flat = newVar(tensorType(dtype, [size]));
-  // A constant has no elements of its own that could be looked at in another shape.
+  // A constant has no memory that could be viewed in another shape.
   const eqn =
     x.kind === "literal"
       ? makeEqn("broadcastInDim", [x], [flat], { shape: [size], dims: [] })

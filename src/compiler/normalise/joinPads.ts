@@ -24,7 +24,7 @@ export function joinPads(program: Program): Program {
     eqn.ins.forEach(use);
   }
   program.outputs.forEach(use);
-  /** The summands of a sum, looking through sums that nobody else reads; none unless all of them are pads. */
+  /** The summands of a sum, including those of sums that nothing else reads; empty unless all of them are pads. */
   const padsOf = (root: Eqn): Eqn<"pad">[] => {
     const pads: Eqn<"pad">[] = [];
     const sums = [root];

@@ -3,15 +3,15 @@ import { at, range, sizeOf, tensorType } from "../../ir/shape.js";
 import type { Rewriter } from "./rewriter.js";
 
 /**
- * The most terms of float32 that are added in one sum. A kernel may add all of them one after the other, and beyond
- * 2^24 equal terms such a sum grows no more: 33 million ones would be 16,777,216.
+ * Maximum number of float32 terms in one sum. A kernel may add all of them one after the other, and such a sum of equal
+ * terms stops growing at 2^24 of them: 33 million ones would be 16,777,216.
  */
 const maxTerms = 2 ** 22;
 
-/** The sizes of parts into which a dim is cut that is too long alone. */
+/** Sizes of the parts of a dim that is too long by itself. */
 const [minPart, maxPart] = [2 ** 8, 2 ** 16];
 
-/** A sum over some dims as one of sums over fewer elements, where there are too many for one. */
+/** A sum over some dims, divided into sums over fewer elements where there are too many for one. */
 export function sumInParts(r: Rewriter, x: Atom, dims: readonly number[], out: Var): void {
   const { dtype, shape } = x.type;
   const sizes = (list: readonly number[]) => list.map((d) => at(shape, d));
@@ -33,7 +33,7 @@ export function sumInParts(r: Rewriter, x: Atom, dims: readonly number[], out: V
   sumInParts(r, sums, rest, out);
 }
 
-/** A sum over dims of which one is cut into parts that are summed first. */
+/** A sum over dims, one of which is divided into parts that are summed first. */
 function cutDim(r: Rewriter, x: Atom, dims: readonly number[], dim: number, out: Var): void {
   const { dtype, shape } = x.type;
   const n = at(shape, dim);
@@ -44,7 +44,7 @@ function cutDim(r: Rewriter, x: Atom, dims: readonly number[], dim: number, out:
     sumInParts(r, r.reshape(x, cut), places, out);
     return;
   }
-  // What is left after as many whole parts as there are is summed by itself.
+  // The remainder after the whole parts is summed separately.
   const whole = n - (n % maxPart);
   const [head, tail] = [
     [0, whole],

@@ -41,9 +41,9 @@ import { type RewriteOptions, Rewriter } from "./rewriter.js";
  * Brings a per-device program into the small language that the later passes understand:
  *
  * * `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
- * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32; only where who multiplies
- *   takes bfloat16 do products keep such operands, and are float32 themselves;
- * * sums of very many float32 are sums of sums, for one after the other would get lost;
+ * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32; products keep bfloat16
+ *   operands only if the engine can multiply them, and are float32 themselves;
+ * * very long sums of float32 are sums of sums, since a single accumulator would lose terms;
  * * integer matrix products are products and sums, attention is products and a softmax;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * small sums over the same devices are one;

@@ -13,13 +13,13 @@ import {
 } from "../../ir/program.js";
 import { at, type Shape, type TensorType, tensorType } from "../../ir/shape.js";
 
-/** What the language that a program is rewritten into may hold. */
+/** What a rewritten program may contain. */
 export interface RewriteOptions {
-  /** Whether matrix products take bfloat16 as they are. */
+  /** Whether matrix products take bfloat16 operands. */
   readonly bfloat16Products?: boolean | undefined;
 }
 
-/** Writes a program anew: every equation is handed to a rule, which emits others or replaces its results. */
+/** Rewrites a program: every equation is passed to a rule, which emits others or replaces its results. */
 export class Rewriter {
   private readonly eqns: Eqn[] = [];
   private values = new Map<number, Atom>();
@@ -66,13 +66,13 @@ export class Rewriter {
     return out;
   }
 
-  /** Lets a value that is there already stand for a result; a literal is spread to the result's shape. */
+  /** Replaces a result by an existing value; a literal is broadcast to the result's shape. */
   replace(out: Var, by: Atom): void {
     if (by.kind === "literal" && out.type.shape.length > 0) this.splat(by, out);
     else this.values.set(out.id, by);
   }
 
-  /** Lets a program stand for an equation; its own equations are rewritten too. */
+  /** Replaces an equation by a program, whose equations are rewritten too. */
   inline(program: Program, { ins, outs }: Eqn): void {
     program.inputs.forEach((input, i) => {
       this.replace(input, at(ins, i));
@@ -83,7 +83,7 @@ export class Rewriter {
     });
   }
 
-  /** Makes all elements of a result the same. */
+  /** Replaces a result by a constant. */
   splat(literal: Literal, out: Var): void {
     this.emit("broadcastInDim", [literal], [out], { shape: out.type.shape, dims: [] });
   }

@@ -11,7 +11,7 @@ export type BufferKind =
   | { readonly kind: "input"; readonly index: number }
   | { readonly kind: "output"; readonly index: number }
   | { readonly kind: "constant"; readonly offset: number }
-  /** Wherever a dynamic slot points; it looks at the parents' memory. */
+  /** Wherever a dynamic slot points, in the memory of the parents. */
   | { readonly kind: "dynamic"; readonly slot: number; readonly parents: readonly Buffer[] };
 
 /** A block of memory that steps read and write. */
@@ -27,7 +27,7 @@ export class Buffer {
     readonly depth: number,
   ) {}
 
-  /** The buffer whose memory this one really uses. */
+  /** The buffer that owns the memory of this one. */
   root(): Buffer {
     return this.sharedWith ? this.sharedWith.root() : this;
   }

@@ -25,7 +25,7 @@ export class Compilation {
     threads: number,
     /** The type of the addresses of the memory that the program runs in. */
     readonly addressType: AddressType = "i32",
-    /** The widest vectors of machine code for kernels; without it all are WebAssembly. */
+    /** Vector width in bits of machine code for kernels; if undefined, all kernels are WebAssembly. */
     readonly vectorBits?: KernelTarget["bits"],
   ) {
     this.library = new KernelLibrary(features, threads);
@@ -43,7 +43,7 @@ export class Compilation {
     return denseView(this.buffer(bytesOf(type), { kind: "temporary" }, depth), type);
   }
 
-  /** A buffer that a slot of its own points to, looking at the memory of `parents`. */
+  /** A buffer behind a new dynamic slot, which points into the memory of `parents`. */
   dynamic(parents: readonly Buffer[], depth: number): Buffer {
     return this.buffer(0, { kind: "dynamic", slot: this.numSlots++, parents }, depth);
   }
@@ -75,7 +75,7 @@ export class Compilation {
     return Uint8Array.from(this.constantBytes);
   }
 
-  /** Notes what a step does; gives the index of the note. */
+  /** Records what a step does; returns the index of the record. */
   info(
     ops: readonly string[],
     source: SourceLocation | undefined,

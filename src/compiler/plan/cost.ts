@@ -32,7 +32,7 @@ export function costOf(
   return { ...total, peakBytes: arenaBytes + sum(inputs) + sum(fresh) };
 }
 
-/** What one device sends, as the facts of an op of the same kind say. */
+/** Bytes that one device sends, by the facts of an op of the same kind. */
 const sends: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, n: number) => number } = {
   allReduce: opFacts.psum.sends,
   allGather: opFacts.allGather.sends,

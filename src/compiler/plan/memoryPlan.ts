@@ -27,9 +27,9 @@ interface Interval {
 }
 
 /**
- * Finds a place in the arena for every temporary buffer, such that buffers that are alive together do not
- * overlap. Results take the memory of operands that die with the step that computes them, and outputs that of
- * donated inputs.
+ * Finds a place in the arena for every temporary buffer, such that buffers that are alive at the same time do not
+ * overlap. Results reuse the memory of operands that die with the step that computes them, and outputs that of donated
+ * inputs.
  */
 export function planMemory(
   steps: readonly PlannedStep[],
@@ -165,7 +165,7 @@ function shareMemory(timeline: Timeline, takeOver: (output: Buffer, input: Buffe
   });
 }
 
-/** An all-reduce works in place when nobody reads its operand any more. */
+/** An all-reduce works in place if nothing reads its operand afterwards. */
 function shareCollective(timeline: Timeline, collective: PlannedCollective, start: number): void {
   const { kind, source, target } = collective;
   const [from, to] = [source.buffer.root(), target.buffer.root()];

@@ -47,7 +47,7 @@ export type PlannedStep =
 export interface PlannedKernel {
   readonly op: "kernel";
   readonly kernel: number;
-  /** The rows that threads can share among them, where they can. */
+  /** Number of rows that threads can share; undefined if they cannot. */
   readonly rows: number | undefined;
   readonly args: readonly Ref[];
   /** Indices into `args`. */
@@ -101,7 +101,7 @@ export interface PlannedCond {
   readonly op: "cond";
   readonly index: Ref;
   readonly branches: readonly (readonly PlannedStep[])[];
-  /** The results that some branch hands on as it got them, and what it got. */
+  /** Results that some branch returns unchanged, each with the operand it is. */
   readonly handedOn: readonly { readonly result: Buffer; readonly operand: Buffer }[];
   readonly info: number;
 }

@@ -18,13 +18,13 @@ const FLOPS_PER_SECOND = 20e9;
 const BYTES_PER_SECOND = 8e9;
 const LATENCY_SECONDS = 5e-6;
 
-/** How many times a collective's own duration of other work is put between its start and its end. */
-const COVER = 2;
+/** Amount of other work that is put between the start and the end of a collective, as a multiple of its duration. */
+const OVERLAP_FACTOR = 2;
 
 /**
- * Orders steps so that other devices are waited for while there is something else to do: what a collective needs
- * comes first, it starts at once, and it ends when enough other work has been done to hide it, or when nothing
- * else is left. Apart from that the order stays. All devices compile the same program, so they agree on it.
+ * Orders steps so that waiting for other devices overlaps with other work: what a collective needs comes first, it
+ * starts at once, and it ends when enough other work has been done to hide it, or when nothing else is left. Otherwise
+ * the order stays. All devices compile the same program, so they agree on the order.
  */
 export function scheduleCollectives(
   steps: readonly PlannedStep[],
@@ -49,7 +49,7 @@ export function scheduleCollectives(
     const step = at(list, chosen);
     ready.delete(chosen);
     order.push(step);
-    if (step.op === "start") uncovered.set(chosen, COVER * duration(step, infos));
+    if (step.op === "start") uncovered.set(chosen, OVERLAP_FACTOR * duration(step, infos));
     else if (step.op === "done") uncovered.delete(startOf.get(step.collective) ?? -1);
     else for (const [start, rest] of uncovered) uncovered.set(start, rest - duration(step, infos));
     for (const later of at(next, chosen)) {
@@ -61,7 +61,7 @@ export function scheduleCollectives(
   return order;
 }
 
-/** Starts first; then the most urgent of the others, where ends count last as long as they are not covered. */
+/** Starts first; then the most urgent of the others, where ends come last until they are covered by other work. */
 function choose(
   list: readonly PlannedStep[],
   ready: ReadonlySet<number>,
@@ -89,8 +89,8 @@ function comesBefore(a: readonly number[], b: readonly number[]): boolean {
 function urgencies(list: readonly PlannedStep[], next: readonly ReadonlySet<number>[]): number[] {
   const urgency = list.map(() => list.length);
   for (let i = list.length - 1; i >= 0; i--) {
-    const own = at(list, i).op === "start" ? i : list.length;
-    urgency[i] = Math.min(own, ...[...at(next, i)].map((later) => at(urgency, later)));
+    const start = at(list, i).op === "start" ? i : list.length;
+    urgency[i] = Math.min(start, ...[...at(next, i)].map((later) => at(urgency, later)));
   }
   return urgency;
 }
@@ -144,7 +144,7 @@ interface Footprint {
   readonly writes: Set<Buffer>;
 }
 
-/** Stands for what host callbacks do: whoever calls one reads and writes it. */
+/** Represents the effects of host callbacks: every step that calls one reads and writes it. */
 const theHost = new Buffer(-1, 0, { kind: "temporary" }, 0);
 
 function footprint(step: PlannedStep): Footprint {
@@ -153,9 +153,9 @@ function footprint(step: PlannedStep): Footprint {
     const { reads, writes } = accesses(s);
     for (const buffer of reads) resources(buffer, result.reads);
     for (const buffer of writes) resources(buffer, result.writes);
-    // Calls of the host keep their order.
+    // Host callbacks keep their order.
     if (s.op === "callback") result.writes.add(theHost);
-    // Whoever sets a slot must not pass those who read through it.
+    // A step that sets a slot must not move past steps that read through it.
     if (s.op === "address") result.writes.add(s.target.root());
     if (s.op === "loop" || s.op === "while")
       for (const { target } of s.sets) result.writes.add(target.root());
@@ -173,12 +173,12 @@ function resources(buffer: Buffer, into: Set<Buffer>): void {
 
 function duration(step: PlannedStep, infos: readonly StepInfo[]): number {
   const info = infos[step.info];
-  const own = (info?.flops ?? 0) / FLOPS_PER_SECOND + (info?.bytes ?? 0) / BYTES_PER_SECOND;
+  const seconds = (info?.flops ?? 0) / FLOPS_PER_SECOND + (info?.bytes ?? 0) / BYTES_PER_SECOND;
   const isCollective = step.op === "start" || step.op === "done";
   const times = step.op === "loop" ? step.count : 1;
   const inside = innerSteps(step).reduce(
     (sum, list) => sum + list.reduce((n, s) => n + duration(s, infos), 0),
     0,
   );
-  return own + times * inside + (isCollective ? LATENCY_SECONDS : 0);
+  return seconds + times * inside + (isCollective ? LATENCY_SECONDS : 0);
 }

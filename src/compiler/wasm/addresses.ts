@@ -1,10 +1,10 @@
-/** Addresses of memories, as kernels and JavaScript know them. */
+/** Addresses of memories, as kernels and JavaScript represent them. */
 
 /**
- * The type of a memory's addresses: 32 bits reach 4 GiB, 64 bits further where the host has such memories.
+ * The type of a memory's addresses: 32 bits reach 4 GiB, 64 bits further where the host supports such memories.
  *
- * JavaScript knows addresses as numbers: where they have 64 bits, parameters of exported functions and addresses
- * that it writes into the memory are float64.
+ * JavaScript represents addresses as numbers: if they have 64 bits, parameters of exported functions and addresses that
+ * it writes into the memory are float64.
  */
 export type AddressType = "i32" | "i64";
 

@@ -54,7 +54,7 @@ export class ModuleBuilder {
     this.memory = memory;
   }
 
-  /** Imports a function; all imports come before the first function of the module's own. */
+  /** Imports a function; all imports must precede the module's own functions. */
   importFunction(module: string, name: string, signature: ResolvedSignature): FunctionIndex {
     if (this.functions.length > 0) {
       throw new Error(`[ModuleBuilder] import ${module}.${name} must precede the module's own functions`);

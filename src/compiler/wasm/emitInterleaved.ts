@@ -5,10 +5,10 @@ import type { FunctionBody, FunctionIndex, Label, Local } from "./functionBody.j
 import type { LaneOp } from "./opcodes.js";
 import { argsOf, type LaneType, type Vec, type VecInstruction, type VecProgram } from "./vectorProgram.js";
 
-/** Indices of the imported functions of float64 numbers in the module under construction. */
+/** Indices of the imported host functions in the module under construction. */
 export type HostImports = { readonly [K in ScalarFunction]: FunctionIndex };
 
-/** Imports all functions of float64 numbers, under module name `math`. */
+/** Imports all host functions of float64 numbers, under module name `math`. */
 export function importHostFunctions(builder: ModuleBuilder): HostImports {
   const imports = Object.entries(scalarFunctions).map(([name, { length }]) => {
     const params = range(length).map(() => "f64" as const);
@@ -36,7 +36,7 @@ export interface PreparedProgram {
 /**
  * Loads a program's constants into locals; to be emitted before the loop.
  *
- * @param host the host callbacks that the module imports
+ * @param host the host functions that the module imports
  * @param uniform the local that holds the vector of each uniform slot
  */
 export function prepareProgram(
@@ -60,12 +60,12 @@ export function prepareProgram(
 }
 
 /**
- * Emits `unroll` independent copies of a program, interleaved instruction by instruction, so that the
- * processor always has independent work while a long chain of one copy waits for its latencies.
+ * Emits `unroll` independent copies of a program, interleaved instruction by instruction, so that the processor always
+ * has independent work while a dependency chain of one copy waits.
  *
- * May be called several times after one `prepareProgram` (a main loop and its remainder). Programs with
- * patches get a second, slow version behind the fast one: a call inside the fast code would cost it its
- * registers, so a mask that is set leaves it and starts the copies over, before any output has left.
+ * May be called several times after one `prepareProgram` (a main loop and its remainder). Programs with patches get a
+ * second, slow version after the fast one: a call inside the fast code would cost it its registers, so a set mask
+ * leaves the fast code and restarts the copies, before any output is stored.
  */
 export function emitInterleaved(
   code: FunctionBody,
@@ -87,7 +87,7 @@ export function emitInterleaved(
   });
 }
 
-/** Emits some copies interleaved; patches leave for `slow` when there is such a label, else call. */
+/** Emits some copies interleaved; patches branch to `slow` if it is given, otherwise they call. */
 function emitCopies(
   code: FunctionBody,
   prepared: PreparedProgram,
@@ -141,7 +141,7 @@ class CopyRegisters {
     this.copies = new Map(copies.map((copy) => [copy, new Map()]));
   }
 
-  /** A local for a vector of a copy, one whose vector is dead where there is such. */
+  /** A local for a vector of a copy, reusing one whose vector is dead if possible. */
   define(vec: Vec, copy: number): Local {
     const local = this.free.pop() ?? this.added();
     this.copies.get(copy)?.set(vec, local);
@@ -161,7 +161,7 @@ class CopyRegisters {
     return local;
   }
 
-  /** Gives the locals of a vector back, in all copies. */
+  /** Releases the locals of a vector, in all copies. */
   release(vec: Vec): void {
     for (const locals of this.copies.values()) {
       const local = locals.get(vec);
@@ -189,11 +189,11 @@ export function maxLive(program: VecProgram): number {
 }
 
 /**
- * The unroll factor that measured best: 8, less when so many values are alive that registers run out or so
- * many arrays are streamed that memory sets the pace.
+ * The unroll factor that measured best: 8, less if so many values are alive that registers run out, or if so many
+ * arrays are streamed that memory is the bottleneck.
  *
- * With 16 registers 8 copies of nearly anything are spilled. Only what is added up keeps them there, so that as many
- * sums go on side by side everywhere and results do not depend on the processor.
+ * With 16 registers nearly any program spills with 8 copies. Reductions do not take that into account: they have the
+ * same number of partial sums everywhere, so that results do not depend on the processor.
  */
 export function chooseUnroll(program: VecProgram, fewRegisters = false): 2 | 4 | 8 {
   const live = maxLive(program);
@@ -204,8 +204,8 @@ export function chooseUnroll(program: VecProgram, fewRegisters = false): 2 | 4 |
 }
 
 /**
- * The instruction after which each output leaves: when it is defined, but not before the last input is
- * read, so that a kernel may write over its own inputs, and not before the last patch, which may start over.
+ * The instruction after which each output is stored: when it is defined, but not before the last input is read, so that
+ * a kernel may overwrite its own inputs, and not before the last patch, which may restart the copies.
  */
 export function outputSchedule(program: VecProgram): Map<number, { output: number; value: Vec }[]> {
   const earliest = program.instructions.findLastIndex(({ kind }) => kind === "input" || kind === "patch");
@@ -217,7 +217,7 @@ export function outputSchedule(program: VecProgram): Map<number, { output: numbe
   return schedule;
 }
 
-/** The registers that nobody reads after each instruction. */
+/** For each instruction, the registers that no later one reads. */
 export function lastUses(program: VecProgram): Map<number, Vec[]> {
   const last = new Map<Vec, number>();
   program.instructions.forEach((instruction, index) => {

@@ -3,7 +3,7 @@ import { ModuleBuilder } from "./assembler.js";
 
 /** What the host's WebAssembly can do beyond fixed-width SIMD, which is required. */
 export interface WasmFeatures {
-  /** Whether relaxed SIMD is there *and* its multiply-add rounds once. */
+  /** Whether relaxed SIMD is supported *and* its multiply-add rounds once. */
   readonly fma: boolean;
   /** Whether the processor has 16 registers for vectors, as x86 has, instead of 32. */
   readonly fewRegisters?: boolean;
@@ -13,9 +13,9 @@ export interface WasmFeatures {
 export const BASELINE_FEATURES: WasmFeatures = { fma: false };
 
 /**
- * Finds out what the host supports by compiling and running small modules.
+ * Detects what the host supports by compiling and running small modules.
  *
- * Relaxed SIMD may be left unfused by the specification, so the answer rests on a computed value.
+ * The specification allows relaxed SIMD not to fuse, so the answer rests on a computed value.
  */
 export function detectFeatures(): WasmFeatures {
   const fewRegisters = ["x64", "ia32"].includes(architecture);

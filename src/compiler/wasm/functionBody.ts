@@ -57,7 +57,7 @@ const EMPTY_BLOCK = 0x40;
 const SIMD_PREFIX = 0xfd;
 const NUMERIC_PREFIX = 0xfc;
 
-/** Writes one function body; instructions have the names of the text format. */
+/** Writes one function body; methods have the names of the text format. */
 export class FunctionBody {
   private readonly writer = new ByteWriter();
   private readonly locals: ValueType[] = [];
@@ -100,7 +100,7 @@ export class FunctionBody {
     return this.addressType === "i32" ? this.i32(value) : this.i64(BigInt(value));
   }
 
-  /** Makes the i32 on the stack, which is not negative, one of the type of addresses. */
+  /** Converts the i32 on the stack, which is not negative, to the type of addresses. */
   toAddress(): this {
     return this.addressType === "i32" ? this : this.op("i64.extend_i32_u");
   }

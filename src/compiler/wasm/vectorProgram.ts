@@ -55,8 +55,8 @@ export function float32Bits(value: number): number {
 /**
  * Builds a `VecProgram`; equal instructions are shared and unused ones dropped.
  *
- * Float helpers have plain names, integer helpers start with `i`, float64 ones with `d`. Comparisons give
- * masks (all bits of a lane set or clear), which is also how booleans live in registers.
+ * Float helpers have plain names, integer helpers start with `i`, float64 ones with `d`. Comparisons give masks (all
+ * bits of a lane set or clear), which also represent booleans in registers.
  */
 export class VecBuilder {
   private readonly instructions: VecInstruction[] = [];
@@ -153,7 +153,7 @@ export class VecBuilder {
     return this.op("f32x4.mul", a, b);
   }
 
-  /** a / b, correctly rounded; by a power of two it is a product, which is the same to the last bit and quicker. */
+  /** a / b, correctly rounded; division by a power of two becomes a product, which has the same bits and is faster. */
   div(a: Vec, b: Vec): Vec {
     const divisor = this.at(b);
     const inverse = divisor.kind === "constant" ? inversePowersOfTwo(divisor.words) : undefined;
@@ -162,12 +162,12 @@ export class VecBuilder {
       : this.op("f32x4.div", a, b);
   }
 
-  /** a · b + c, rounded once where the host can. */
+  /** a · b + c, rounded once if the host can. */
   madd(a: Vec, b: Vec, c: Vec): Vec {
     return this.features.fma ? this.op("f32x4.relaxed_madd", a, b, c) : this.add(this.mul(a, b), c);
   }
 
-  /** c − a · b, rounded once where the host can. */
+  /** c − a · b, rounded once if the host can. */
   nmadd(a: Vec, b: Vec, c: Vec): Vec {
     return this.features.fma ? this.op("f32x4.relaxed_nmadd", a, b, c) : this.sub(c, this.mul(a, b));
   }
@@ -307,7 +307,10 @@ export class VecBuilder {
   }
 }
 
-/** The reciprocals of float32 that are powers of two, of either sign, and whose reciprocals are normal; else nothing. */
+/**
+ * The reciprocals of float32 that are powers of two, of either sign, and whose reciprocals are normal; otherwise
+ * undefined.
+ */
 function inversePowersOfTwo(words: Words): Words | undefined {
   const isInvertible = (word: number) => {
     const exponent = (word >>> 23) & 0xff;

@@ -10,7 +10,7 @@
 import type { Label } from "../code.js";
 import type { Condition, FloatLanes, IntegerLanes, Register } from "./operands.js";
 
-/** What operands are. */
+/** The kinds of operands. */
 export interface OperandKinds {
   /** A general register; 128, 64, 32, 16 bits of a vector register; a vector register and its lanes; a lane of one. */
   readonly x: Register;
@@ -25,7 +25,7 @@ export interface OperandKinds {
   /** The lanes of all vectors, of floating-point numbers and of any type. */
   readonly f: FloatLanes;
   readonly i: IntegerLanes;
-  /** Numbers of so many bits; signed ones; offsets, which are 0 if they are not given. */
+  /** Unsigned numbers of this many bits; signed ones; offsets, which default to 0. */
   readonly u12: number;
   readonly u16: number;
   readonly s7: number;
@@ -70,7 +70,7 @@ const INSTRUCTIONS = {
   ld1Lane2: "ld1 {<v:0>.s}[2], [<x:5>]: 4d408000",
   ld1HalfLane2: "ld1 {<v:0>.h}[2], [<x:5>]: 0d405000",
   st1Lane2: "st1 {<v:0>.s}[2], [<x:5>]: 4d008000",
-  // Asks for memory that will be written soon.
+  // Prefetches memory that will be written soon.
   prfmStore: "prfm pstl1keep, [<x:5>]: f9800010",
   // Vectors. fmla is to += a · b.
   fmla: "<f:22> fmla <v:0>, <v:5>, <v:16>: 4e20cc00",
@@ -143,7 +143,7 @@ export const FORMS: ReadonlyMap<InstructionName, readonly Form[]> = new Map(
 
 function parse(form: string): Form {
   const [, text = "", word = ""] = /^(.*): (\w+)$/.exec(form) ?? [];
-  // Text and the parts of fields take turns.
+  // Text alternates with the parts of fields.
   const pieces = text.replace(/^(<[fi]:\d+>) /, "$1").split(/<(\w+):(\d+)(?:\*(\d+))?>/);
   return {
     fields: pieces.flatMap((kind, i) =>

@@ -1,4 +1,4 @@
-/** What instructions of AArch64 work on. */
+/** The operands of AArch64 instructions. */
 
 /** A register: general (`x`, or the stack pointer), or 128 (`q`), 64 (`d`), 32 (`s`) or 16 bits (`h`) of a vector. */
 export interface Register {

@@ -23,12 +23,12 @@ export function a64Gemm(type: ProductType): GemmTarget {
     perLane: packing.perLane,
     lanes: VECTOR / packing.laneBytes,
     depthUnit: packing.perLane,
-    // 24 vectors of sums, which leave eight for factors.
+    // 24 vectors of sums leave eight registers for factors.
     rows: 8,
     columns: 3 * (VECTOR / size),
     fullStrips: false,
     block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
-    // Both instructions want a step of A in neighbouring elements, so everything is packed.
+    // Both instructions need a step of A in adjacent elements, so everything is packed.
     direct: { a: 0, transposedA: 0, b: 0, passedB: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const code = new A64(listing);
@@ -56,7 +56,9 @@ function writeKernel(code: A64, elements: Elements, kernel: GemmKernel): void {
   }
 }
 
-/** Kernels get their arguments in x0 to x6 and may change all but x18 and what the runner keeps, x19 to x24. */
+/**
+ * Kernels receive their arguments in x0 to x6 and may change all registers but x18 and those of the runner, x19 to x24.
+ */
 function writeRunner(code: A64): A64 {
   const [record, program, left, address] = [x(19), x(23), x(24), x(16)];
   const { a, b, c } = MATRIX;

@@ -6,16 +6,16 @@ import { FIRST_SUM, type Tile, tileOf } from "./a64Tile.js";
 import type { Elements, MultiplyKernel } from "./target.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [x(0), x(1), x(2), x(3), x(4), x(5), x(6)];
-/** Where the running step and tile are, what is left to do, and two registers for addresses. */
+/** The current step and tile, what is left to do, and two registers for addresses. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, ROW, SCRATCH] = [
   ...[x(7), x(8), x(9)],
   ...[x(10), x(11), x(12), x(13)],
 ] as const;
 
-/** Steps along k that one turn of the innermost loop does. */
+/** Steps along k in one iteration of the innermost loop. */
 const UNROLL = 4;
 
-/** Writes the code of `multiply` for packed factors: a strip of A stays near while all panels of B pass. */
+/** Writes the code of `multiply` for packed factors: a strip of A stays in the cache for all panels of B. */
 export function writeMultiply(code: A64, elements: Elements, kernel: MultiplyKernel): void {
   const { size } = elements;
   const { height, width } = kernel;
@@ -41,7 +41,7 @@ export function writeMultiply(code: A64, elements: Elements, kernel: MultiplyKer
   placeVector(code, size, labels.beta, kernel.beta);
 }
 
-/** Asks for the first line of every row of the tile of C, which is needed when its sums are done. */
+/** Prefetches the first line of every row of the tile of C, which is needed when its sums are done. */
 function prefetchTile(code: A64, height: number): void {
   code.mov(ROW, C_AT);
   for (let i = 0; i < height; i++) {
@@ -63,7 +63,7 @@ function sumSteps(code: A64, tile: Tile): void {
   code.place(done);
 }
 
-/** C = alpha · sums + beta · C for a tile; whatever else should happen to finished sums belongs here. */
+/** C = alpha · sums + beta · C for a tile; anything else to be done with finished sums belongs here. */
 function writeTile(
   code: A64,
   { width, height, alpha, beta }: MultiplyKernel,
@@ -94,7 +94,7 @@ function writeTile(
   }
 }
 
-/** Writes a number behind the code, in every lane of a vector. */
+/** Writes a number after the code, in every lane of a vector. */
 function placeVector(code: A64, size: 4 | 8, label: Label, value: number): void {
   const vector =
     size === 4 ? new Float32Array(VECTOR / 4).fill(value) : new Float64Array(VECTOR / 8).fill(value);

@@ -12,13 +12,13 @@ export const MATRIX: { readonly [K in "a" | "b" | "c"]: Register } = { a: x(20),
 /** Bytes of a vector. */
 export const VECTOR = 16;
 
-/** What a lane of a packed factor is: its bytes, and how many neighbours along k share it. */
+/** A lane of a packed factor: its bytes, and how many adjacent elements along k share it. */
 export interface Packing {
   readonly laneBytes: 4 | 8;
   readonly perLane: 1 | 4;
 }
 
-/** Four neighbours of bfloat16 share a lane, of which a vector holds two: what one instruction multiplies. */
+/** Four adjacent bfloat16 share a lane, of which a vector holds two: what one instruction multiplies. */
 export function packingOf({ size, factorBytes }: Elements): Packing {
   return factorBytes === 2 ? { laneBytes: 8, perLane: 4 } : { laneBytes: size, perLane: 1 };
 }
@@ -44,7 +44,7 @@ const [TO, LEFT, PANEL_BYTES, BEHIND] = [x(6), x(7), x(8), x(9)];
 /** Where the rows of a step are: one, or up to four whose elements share lanes. */
 const ROWS = [x(5), x(10), x(11), x(12)];
 
-/** One step of every panel, of as many rows of the source. */
+/** One step of every panel, from up to four rows of the source. */
 function packStep(code: A64, { laneBytes, perLane }: Packing, width: number, numRows: number): void {
   const rows = ROWS.slice(0, numRows);
   pointAtRows(code, rows);
@@ -85,7 +85,7 @@ function loadFours(code: A64, rows: readonly Register[], width: number): void {
   }
 }
 
-/** Loads one to four elements of 16 bits, none behind them; the rest of the register becomes zero. */
+/** Loads one to four elements of 16 bits, and nothing after them; the rest of the register becomes zero. */
 function loadHalves(
   code: A64,
   { id }: Register,
@@ -98,7 +98,7 @@ function loadHalves(
   if (count === 3) code.add(behind, base, offset + 4).ld1HalfLane2(q(id), behind);
 }
 
-/** Points at rows of the source, the next ones. */
+/** Points at the next rows of the source. */
 function pointAtRows(code: A64, rows: readonly Register[]): void {
   rows.forEach((row, i) => {
     if (i === 0) code.mov(row, SOURCE);
@@ -106,7 +106,7 @@ function pointAtRows(code: A64, rows: readonly Register[]): void {
   });
 }
 
-/** Loads the first `rest` elements of a vector, none behind them. */
+/** Loads the first `rest` elements of a vector, and nothing after them. */
 export function loadPart(
   code: A64,
   size: 4 | 8,
@@ -183,7 +183,7 @@ export function repeat(code: A64, left: Register, steps: number, done: Label, bo
   code.place(fewer).adds(left, left, steps).bCond("eq", done);
 }
 
-/** Transposes 16 bytes of each row; lanes of rows that are not there hold anything. */
+/** Transposes 16 bytes of each row; lanes of missing rows hold arbitrary values. */
 function transposeBlock(
   code: A64,
   size: 4 | 8,

@@ -4,11 +4,11 @@ import { type FloatLanes, q, type Register } from "../a64/operands.js";
 import { VECTOR } from "./a64Packing.js";
 import type { Elements } from "./target.js";
 
-/** The sums take registers from here on; those before hold a step of A and of B, or what is done with a finished sum. */
+/** The first register of sums; those before hold a step of A and of B, or temporaries of finished sums. */
 export const FIRST_SUM = 8;
 
-/** Where a step of a packed factor begins: bytes behind a register. */
-export type Place = readonly [base: Register, byte: number];
+/** Where a step of a packed factor begins: a register plus bytes. */
+export type FactorPlace = readonly [base: Register, byte: number];
 
 /** A tile of C in registers. */
 export interface Tile {
@@ -19,8 +19,10 @@ export interface Tile {
   /** Bytes of one step along k of the packed factors. */
   readonly stepBytes: { readonly a: number; readonly b: number };
   /** Writes the code of one step along k. */
-  sumStep(code: A64, a: Place, b: Place): void;
-  /** The register with the sums of a vector of a row of C, once all steps are done; may take the fourth one for it. */
+  sumStep(code: A64, a: FactorPlace, b: FactorPlace): void;
+  /**
+   * The register with the sums of a vector of a row of C, once all steps are done; may use the fourth register for it.
+   */
   finished(code: A64, row: number, vector: number): Register;
 }
 
@@ -49,7 +51,7 @@ class LaneTile implements Tile {
     this.stepBytes = { a: this.vectorsA * VECTOR, b: this.vectorsB * VECTOR };
   }
 
-  sumStep(code: A64, [a, aByte]: Place, [b, bByte]: Place): void {
+  sumStep(code: A64, [a, aByte]: FactorPlace, [b, bByte]: FactorPlace): void {
     const { vectorsA, vectorsB, height } = this;
     const numLanes = VECTOR / this.size;
     for (let i = 0; i < vectorsA; i++) code.ldr(q(i), a, aByte + i * VECTOR);
@@ -87,18 +89,18 @@ class SquareTile implements Tile {
     this.stepBytes = { a: this.pairsA * VECTOR, b: this.pairsB * VECTOR };
   }
 
-  sumStep(code: A64, [a, aByte]: Place, [b, bByte]: Place): void {
+  sumStep(code: A64, [a, aByte]: FactorPlace, [b, bByte]: FactorPlace): void {
     const { pairsA, pairsB } = this;
     for (let i = 0; i < pairsA; i++) code.ldr(q(i), a, aByte + i * VECTOR);
     for (let j = 0; j < pairsB; j++) {
-      // Pairs of columns take turns in the registers that are left.
+      // Pairs of columns alternate in the remaining registers.
       const columns = q(pairsA + (j % (FIRST_SUM - pairsA)));
       code.ldr(columns, b, bByte + j * VECTOR);
       for (let i = 0; i < pairsA; i++) code.bfmmla(this.sum(i, j), q(i), columns);
     }
   }
 
-  /** Four neighbours of a row are in two squares: in their lower halves, or in the upper ones of an odd row. */
+  /** Four adjacent elements of a row are in two squares: in their lower halves, or in the upper ones for an odd row. */
   finished(code: A64, row: number, vector: number): Register {
     const [rows, columns, to] = [Math.floor(row / 2), 2 * vector, q(3)];
     const [left, right] = [this.sum(rows, columns), this.sum(rows, Math.min(columns + 1, this.pairsB - 1))];

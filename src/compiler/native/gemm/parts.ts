@@ -2,7 +2,7 @@ import type { GemmBatch } from "../../steps.js";
 import type { Product } from "./plan.js";
 import type { GemmTarget } from "./target.js";
 
-/** A part of a batch of products that can run beside the others: it writes elements of C that are its own. */
+/** A part of a batch of products that can run concurrently with the others: no other part writes its elements of C. */
 export interface ProductPart {
   readonly product: Product;
   readonly batch: GemmBatch;
@@ -12,22 +12,22 @@ export interface ProductPart {
   readonly c: number;
 }
 
-/** Into how many pieces products, rows and columns are cut. */
-interface Grid {
+/** Number of pieces into which products, rows and columns are divided. */
+interface PartGrid {
   readonly products: number;
   readonly rows: number;
   readonly columns: number;
 }
 
-/** Products of fewer operations are not worth telling another thread of. */
-const FEWEST_FLOPS = 1e6;
+/** Minimum number of operations of a part that another thread runs. */
+const MIN_FLOPS = 1e6;
 
-/** What packing an element costs, in multiplications and additions of an element of a tile. */
-const PACKING = 8;
+/** Cost of packing an element, in multiply-adds of an element of a tile. */
+const PACKING_COST = 8;
 
 /**
- * Cuts a batch of products into at most `count` parts of about the same work. Every element of C is the same sum in
- * the same order whatever the parts are, since none of them cuts the sums.
+ * Divides a batch of products into at most `count` parts of about the same work. Every element of C is the same sum in
+ * the same order for any division, since sums are never divided.
  */
 export function divideProduct(
   target: GemmTarget,
@@ -36,7 +36,7 @@ export function divideProduct(
   count: number,
 ): readonly ProductPart[] {
   const { m, n, k } = product;
-  const most = Math.min(count, Math.max(1, Math.floor((2 * m * n * k * batch.count) / FEWEST_FLOPS)));
+  const most = Math.min(count, Math.max(1, Math.floor((2 * m * n * k * batch.count) / MIN_FLOPS)));
   const { products, rows, columns } = bestGrid(target, product, batch.count, most);
   const parts: ProductPart[] = [];
   for (const some of cuts(batch.count, products, 1)) {
@@ -68,16 +68,16 @@ function part(
   };
 }
 
-/** The grid whose largest part takes least. */
-function bestGrid(target: GemmTarget, { m, n, k }: Product, numProducts: number, most: number): Grid {
-  let best: Grid = { products: 1, rows: 1, columns: 1 };
+/** The grid whose largest part costs least. */
+function bestGrid(target: GemmTarget, { m, n, k }: Product, numProducts: number, most: number): PartGrid {
+  let best: PartGrid = { products: 1, rows: 1, columns: 1 };
   let least = Number.POSITIVE_INFINITY;
   for (let products = 1; products <= Math.min(most, numProducts); products++) {
     for (let rows = 1; rows * products <= most && rows <= m; rows++) {
       const columns = Math.min(Math.floor(most / products / rows), Math.ceil(n / target.columns));
       const [height, width] = [m / rows, Math.ceil(n / columns / target.columns) * target.columns];
       const strips = Math.ceil(height / target.rows);
-      const work = k * (strips * target.rows * width + PACKING * (height + width));
+      const work = k * (strips * target.rows * width + PACKING_COST * (height + width));
       const time = Math.ceil(numProducts / products) * work;
       if (time < least) [best, least] = [{ products, rows, columns }, time];
     }
@@ -85,13 +85,13 @@ function bestGrid(target: GemmTarget, { m, n, k }: Product, numProducts: number,
   return best;
 }
 
-/** Neighbours in a matrix or a batch. */
+/** Consecutive rows, columns or products. */
 interface Cut {
   readonly from: number;
   readonly length: number;
 }
 
-/** Cuts an extent into at most `count` pieces as equal as multiples of `unit` allow. */
+/** Divides an extent into at most `count` pieces, as equal as multiples of `unit` allow. */
 function cuts(extent: number, count: number, unit: number): readonly Cut[] {
   const units = Math.ceil(extent / unit);
   const at = (i: number) => Math.min(extent, Math.floor((i * units) / count) * unit);

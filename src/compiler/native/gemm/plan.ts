@@ -24,11 +24,11 @@ export interface Product {
   readonly beta: number;
 }
 
-/** Where packed strips of A and panels of B go; `packingBytes` says how much room they take. */
+/** Addresses for packed strips of A and panels of B; `packingBytes` says how much space they take. */
 export type PackingSpace = { readonly [F in Factor]: number };
 
 /** `count` strips or panels of one extent, one after the other. */
-interface Group {
+interface TileGroup {
   readonly extent: number;
   readonly count: number;
   /** The first row or column of the group in its block. */
@@ -53,7 +53,7 @@ interface Piece {
 export function planProduct(target: GemmTarget, product: Product, space: PackingSpace): readonly GemmTask[] {
   const { m, n, k } = product;
   const { block } = target;
-  const planner = new Planner(target, product, space);
+  const planner = new ProductPlanner(target, product, space);
   for (const rows of pieces(m, block.rows, planner.tile.rows)) {
     for (const depth of pieces(k, block.depth, target.lanes * target.perLane)) {
       planner.packA({ rows, depth });
@@ -66,7 +66,7 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
   return planner.tasks;
 }
 
-/** The most bytes that the packed blocks of a product take. */
+/** Maximum bytes of the packed blocks of a product. */
 export function packingBytes(target: GemmTarget): { readonly [F in Factor]: number } {
   const { rows, columns, block } = target;
   const steps = stepsOf(target, block.depth);
@@ -76,12 +76,12 @@ export function packingBytes(target: GemmTarget): { readonly [F in Factor]: numb
   };
 }
 
-/** The steps that multiply so many elements along k. */
+/** The number of steps for this many elements along k. */
 function stepsOf({ perLane, depthUnit }: GemmTarget, depth: number): number {
   return (Math.ceil(depth / depthUnit) * depthUnit) / perLane;
 }
 
-/** The bytes from the first element of a matrix to behind its last. */
+/** The bytes from the first element of a matrix to the end of its last. */
 export function extentBytes(size: number, rows: number, columns: number, stride: number): number {
   return ((rows - 1) * stride + columns) * size;
 }
@@ -89,19 +89,19 @@ export function extentBytes(size: number, rows: number, columns: number, stride:
 /** The rows and columns of C that stay in registers. */
 type Tile = Pick<GemmTarget, "rows" | "columns">;
 
-/** The bytes from row to row of A whose multiples for all rows of a flat tile instructions can name, in 32 bits. */
-const FARTHEST = 2 ** 28;
+/** Maximum distance between rows of A, in bytes, at which 32-bit displacements reach all rows of a flat tile. */
+const MAX_ROW_DISTANCE = 2 ** 28;
 
-/** The tile for a product: a flat one where C is no larger than it in a direction, or where it spares packing A. */
+/** The tile for a product: a flat one if C has no more rows or columns than it, or if it saves packing A. */
 function tileOf(target: GemmTarget, { transposeA, lda, m, n }: Product, isNearA: boolean): Tile {
   const { flat, columns, factorBytes } = target;
-  if (flat === undefined || lda * factorBytes > FARTHEST) return target;
+  if (flat === undefined || lda * factorBytes > MAX_ROW_DISTANCE) return target;
   if (m <= flat.rows) return flat;
   const isFlat = isNearA ? n > columns && n <= flat.columns : !transposeA && n <= flat.mostColumns;
   return isFlat ? flat : target;
 }
 
-class Planner {
+class ProductPlanner {
   readonly tasks: GemmTask[] = [];
   readonly tile: Tile;
   private readonly stride: { readonly [F in "a" | "b" | "c"]: number };
@@ -119,7 +119,7 @@ class Planner {
     this.tile = tileOf(target, product, isNearA);
     const isNearB = this.stride.b < direct.b && k * bytes <= direct.b;
     const passedB = Math.ceil(m / this.tile.rows) * k * this.stride.b;
-    // Only packing fills up with zeros.
+    // Only packing pads with zeros.
     const isWhole = k % depthUnit === 0;
     this.isDirect = {
       a: isWhole && (isNearA || (!transposeA && this.tile === target.flat)),
@@ -168,7 +168,7 @@ class Planner {
     }
   }
 
-  private pack(from: Factor, transposed: boolean, group: Group, source: number, depth: number): void {
+  private pack(from: Factor, transposed: boolean, group: TileGroup, source: number, depth: number): void {
     const { extent, count, packed } = group;
     const { perLane } = this.target;
     const [k, leftOver] = [Math.floor(depth / perLane), depth % perLane];
@@ -179,8 +179,8 @@ class Planner {
     this.tasks.push({ kind: "pack", kernel, args: [source, this.stride[from], packed, k, count] });
   }
 
-  /** Panels whose last vector is not whole are packed, so that only C is ever touched in part. */
-  private isDirectPanel({ extent }: Group): boolean {
+  /** Panels whose last vector is not full are packed, so that only C is ever accessed in part. */
+  private isDirectPanel({ extent }: TileGroup): boolean {
     return this.isDirect.b && extent % this.target.lanes === 0;
   }
 
@@ -196,8 +196,8 @@ class Planner {
       : step * this.stride.b + column * bytes;
   }
 
-  /** As few strips as there can be, of two heights that differ by one, so that none is left with a row or two. */
-  private strips({ size }: Piece, depth: Piece): readonly Group[] {
+  /** As few strips as possible, of two heights that differ by one, so that no strip is left with only a row or two. */
+  private strips({ size }: Piece, depth: Piece): readonly TileGroup[] {
     if (this.target.fullStrips) return this.wholeGroups("a", size, this.tile.rows, depth);
     const count = Math.ceil(size / this.tile.rows);
     const low = Math.floor(size / count);
@@ -208,20 +208,20 @@ class Planner {
     ]);
   }
 
-  /** Panels of a tile's width, and one with what is left. */
-  private panels({ size }: Piece, depth: Piece): readonly Group[] {
+  /** Panels of a tile's width, and one with the rest. */
+  private panels({ size }: Piece, depth: Piece): readonly TileGroup[] {
     return this.wholeGroups("b", size, this.tile.columns, depth);
   }
 
-  private wholeGroups(factor: Factor, size: number, extent: number, depth: Piece): readonly Group[] {
+  private wholeGroups(factor: Factor, size: number, extent: number, depth: Piece): readonly TileGroup[] {
     return this.groups(factor, depth, [
       [extent, Math.floor(size / extent)],
       [size % extent, 1],
     ]);
   }
 
-  private groups(factor: Factor, depth: Piece, kinds: readonly (readonly [number, number])[]): Group[] {
-    const groups: Group[] = [];
+  private groups(factor: Factor, depth: Piece, kinds: readonly (readonly [number, number])[]): TileGroup[] {
+    const groups: TileGroup[] = [];
     let [first, packed] = [0, this.space[factor]];
     for (const [extent, count] of kinds) {
       if (extent === 0 || count === 0) continue;
@@ -233,7 +233,7 @@ class Planner {
   }
 }
 
-/** Cuts an extent into the fewest pieces of at most `most`, as equal as multiples of `unit` allow. */
+/** Divides an extent into as few pieces of at most `most` as possible, as equal as multiples of `unit` allow. */
 function pieces(extent: number, most: number, unit: number): readonly Piece[] {
   const count = Math.ceil(extent / most);
   const size = Math.min(most, Math.ceil(extent / count / unit) * unit);
@@ -242,7 +242,7 @@ function pieces(extent: number, most: number, unit: number): readonly Piece[] {
   return cut;
 }
 
-/** The bytes that a task touches of a matrix or of packing space: from the first to behind the last. */
+/** The bytes of a matrix or of packing space that a task touches: from the first to the end of the last. */
 export interface Touched {
   readonly what: "a" | "b" | "c" | "packedA" | "packedB";
   readonly from: number;
@@ -288,7 +288,7 @@ export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[
   ];
 }
 
-/** Throws when a task would leave its matrices or the packing space: in machine code nothing else would notice. */
+/** Throws if a task would leave its matrices or the packing space, which machine code would not notice. */
 export function assertInBounds(
   target: GemmTarget,
   product: Product,

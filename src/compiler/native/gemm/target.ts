@@ -1,43 +1,43 @@
 import type { GemmStep } from "../../steps.js";
 
-/** The type of the factors of a product; the result has the same one, but products of bfloat16 are float32. */
+/** The type of the factors of a product; the result has the same type, except that products of bfloat16 are float32. */
 export type ProductType = GemmStep["dtype"];
 
 /** One of the factors of a product. */
 export type Factor = "a" | "b";
 
 /**
- * How a kernel finds the elements of a factor: packed by another kernel before, or where they lie, with these
- * distances in bytes from row to row of A (columns of B are neighbours) and from step to step along k.
+ * How a kernel finds the elements of a factor: packed by another kernel, or in place, with the distances in bytes
+ * between rows of A (columns of B are adjacent) and between steps along k.
  */
 export type FactorLayout = "packed" | { readonly row: number; readonly step: number };
 
 /**
- * Copies panels that lie side by side: `target[k][pitch(width)] = source[k][width]` for each. Where a lane holds
- * several neighbours along k they come from as many rows of the source.
+ * Copies adjacent panels: `target[k][pitch(width)] = source[k][width]` for each. If a lane holds several adjacent
+ * elements along k, they come from as many rows of the source.
  */
 export interface PackRowsKernel {
   readonly kind: "packRows";
   readonly from: Factor;
   readonly width: number;
-  /** How many neighbours are left over in the end, and share their lane with zeros. */
+  /** Number of elements along k that do not fill a lane, and share it with zeros. */
   readonly leftOver: number;
-  /** How many steps of nothing but zeros follow, so that the kernel that multiplies has whole blocks. */
+  /** Number of steps of zeros that follow, so that the kernel that multiplies has whole blocks. */
   readonly zeros: number;
 }
 
-/** Transposes strips that lie below each other: `target[k][pitch(height)] = source[height][k]` for each. */
+/** Transposes adjacent strips: `target[k][pitch(height)] = source[height][k]` for each. */
 export interface PackColumnsKernel {
   readonly kind: "packColumns";
   readonly from: Factor;
   readonly height: number;
-  /** How many neighbours are left over in the end, and share their lane with zeros. */
+  /** Number of elements along k that do not fill a lane, and share it with zeros. */
   readonly leftOver: number;
-  /** How many steps of nothing but zeros follow, so that the kernel that multiplies has whole blocks. */
+  /** Number of steps of zeros that follow, so that the kernel that multiplies has whole blocks. */
   readonly zeros: number;
 }
 
-/** The steps that a kernel packs behind the full ones: one of what is left over, and those of zeros. */
+/** The steps that a kernel packs after the full ones: one with the remaining elements, and those of zeros. */
 export function stepsBehind({ leftOver, zeros }: PackRowsKernel | PackColumnsKernel): number {
   return (leftOver > 0 ? 1 : 0) + zeros;
 }
@@ -53,7 +53,7 @@ export interface MultiplyKernel {
   readonly beta: number;
 }
 
-/** A function of machine code. */
+/** A machine-code function. */
 export type GemmKernel = PackRowsKernel | PackColumnsKernel | MultiplyKernel;
 
 /** A call of a kernel that packs `k` full steps; the source is an offset into its factor, the target an address. */
@@ -79,18 +79,20 @@ export type GemmTask = PackTask | MultiplyTask;
 /** Bytes of a task record: the address of a function and up to seven arguments. */
 export const RECORD_BYTES = 64;
 
-/** The kernels of an instruction set for one type of element, and the sizes they like. */
+/** The kernels of an instruction set for one type of element, and their preferred sizes. */
 export interface GemmTarget {
   /** The instruction set as users know it, for example `AVX-512`. */
   readonly name: string;
   readonly type: ProductType;
   /** Bytes of an element of C. */
   readonly size: 4 | 8;
-  /** Bytes of an element of A and B as they lie. */
+  /** Bytes of an element of A and B before packing. */
   readonly factorBytes: 2 | 4 | 8;
-  /** Neighbours along k that share a lane of what is packed, and that one step multiplies: several of bfloat16. */
+  /**
+   * Adjacent elements along k that share a lane of a packed factor and that one step multiplies: several for bfloat16.
+   */
   readonly perLane: 1 | 2 | 4;
-  /** Elements along k come in multiples of this: packed factors are filled up with zeros. */
+  /** Elements along k come in multiples of this: packed factors are padded with zeros. */
   readonly depthUnit: number;
   /** Lanes of a vector of a packed factor; packed rows are padded to whole vectors. */
   readonly lanes: number;
@@ -98,27 +100,27 @@ export interface GemmTarget {
   readonly rows: number;
   readonly columns: number;
   /**
-   * A wider tile of so few rows that those of A find room in the L1 cache however far apart they are, and the most
-   * columns of C at which such tiles take less time than packing A; none where those are not worth it.
+   * A wider tile of so few rows that those of A fit the L1 cache whatever their distance, and the maximum number of
+   * columns of C at which such tiles take less time than packing A; undefined if they never pay.
    */
   readonly flat?:
     | { readonly rows: number; readonly columns: number; readonly mostColumns: number }
     | undefined;
-  /** Whether all strips but the last have all rows; else their heights differ by one at most. */
+  /** Whether all strips but the last have all rows; otherwise their heights differ by at most one. */
   readonly fullStrips: boolean;
   /** How much is packed at a time: a strip of A stays in the L1 cache, a block of B in L2, one of A in L3. */
   readonly block: { readonly rows: number; readonly columns: number; readonly depth: number };
-  /** Up to where factors are multiplied where they lie. */
+  /** Limits up to which factors are multiplied in place. */
   readonly direct: {
-    /** The longest rows, in bytes, of A and of one that is transposed. */
+    /** Maximum distance between rows in bytes, of A and of a transposed A. */
     readonly a: number;
     readonly transposedA: number;
-    /** Rows of B are shorter than this, in bytes, and its columns no longer. */
+    /** Rows of B are closer than this, in bytes, and its columns no longer. */
     readonly b: number;
-    /** Or else all strips together pass at most so many bytes of B, with all that lies between its rows. */
+    /** Otherwise, the maximum bytes of B that all strips together walk, including the gaps between its rows. */
     readonly passedB: number;
   };
-  /** The code of a kernel; a listing gets what GNU `as` makes the same bytes of. */
+  /** The code of a kernel; a listing receives lines from which GNU `as` makes the same bytes. */
   kernel(kernel: GemmKernel, listing?: string[]): Uint8Array<ArrayBuffer>;
   /**
    * The code of `(program, a, b, c)`: runs the task records of a program on the matrices at these addresses.
@@ -129,10 +131,10 @@ export interface GemmTarget {
   runner(listing?: string[]): Uint8Array<ArrayBuffer>;
 }
 
-/** The elements of a product, whoever computes it. */
+/** The element types of a product. */
 export type Elements = Pick<GemmTarget, "type" | "size" | "factorBytes">;
 
-/** How the factors and the result of a product lie. */
+/** The sizes of elements of factors and result. */
 export function elementsOf(type: ProductType): Elements {
   const size = type === "float64" ? 8 : 4;
   return { type, size, factorBytes: type === "bfloat16" ? 2 : size };

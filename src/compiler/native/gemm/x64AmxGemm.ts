@@ -32,23 +32,23 @@ import { writeRunner } from "./x64Gemm.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { MATRIX, Vectors } from "./x64Vectors.js";
 
-/** Factors as they are packed, and C as it lies. */
+/** Packed factors, and C. */
 const [PAIRS, SUMS] = [new Vectors(512, "bfloat16"), new Vectors(512, "float32")];
 
-/** The kernels for x86-64 with AMX-BF16, beside AVX-512. */
+/** The kernels for x86-64 with AMX-BF16 in addition to AVX-512. */
 export function x64AmxGemm(TileClass = Tiles): GemmTarget {
   return {
     name: "AMX",
     ...elementsOf("bfloat16"),
     perLane: PAIRS.perLane,
     lanes: TILE.rows,
-    // A tile of a factor holds 32 neighbours along k.
+    // A tile of a factor holds 32 adjacent elements along k.
     depthUnit: 2 * TILE.rows,
     rows: 2 * TILE.rows,
     columns: 2 * TILE.rows,
     fullStrips: true,
     block: { rows: 2048, columns: 512, depth: 512 },
-    // Rows of A are lines of tiles as they lie; where they are farther apart they push each other out of the cache.
+    // Rows of A in place are lines of tiles; if they are farther apart they evict each other from the cache.
     direct: { a: 1024, transposedA: 0, b: 0, passedB: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const x = new X64(listing);
@@ -77,13 +77,13 @@ function writeKernel(x: X64, kernel: GemmKernel, TileClass: typeof Tiles): void 
 }
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
-/** Where the running step and tiles are, what is left to do, the lower half of the tiles of C, and the number 64. */
+/** The current step and tiles, what is left to do, the lower half of the tiles of C, and the number 64. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, LOWER, LINE] = [rbx, r12, r11, r13, r14, rbp, rax];
-/** The bytes from row to row of A where it lies; the runner's register, which is put aside. */
+/** The distance in bytes between rows of A in place; this is a register of the runner, which is saved. */
 const A_STRIDE = r15;
 
 /** The tiles of a product: which parts of C, A and B they hold. */
-class Grid {
+class TileGrid {
   readonly heights: readonly number[];
   readonly widths: readonly number[];
 
@@ -104,7 +104,7 @@ class Grid {
     return 6 + j;
   }
 
-  /** The shapes of the eight tiles; what is not used is as small as may be. */
+  /** The shapes of the eight tiles; unused ones are as small as possible. */
   shapes(): TileShape[] {
     const shapes: TileShape[] = Array.from({ length: 8 }, () => ({ rows: 1, bytes: 4 }));
     this.heights.forEach((rows, i) => {
@@ -134,14 +134,14 @@ function halves(extent: number): readonly number[] {
   return extent <= TILE.rows ? [extent] : [TILE.rows, extent - TILE.rows];
 }
 
-/** Writes the code of `multiply`: a strip of A stays near while all panels of B pass. */
+/** Writes the code of `multiply`: a strip of A stays in the cache for all panels of B. */
 function writeMultiply(x: X64, kernel: MultiplyKernel, TileClass: typeof Tiles): void {
   const { height, width, alpha, beta } = kernel;
-  const grid = new Grid(kernel);
+  const grid = new TileGrid(kernel);
   const tiles = new TileClass(x, grid.shapes());
   const labels = { alpha: x.label(), beta: x.label() };
   const a = layoutOfA(kernel, grid);
-  // Tiles can begin with C and end in it; only other scales need vectors, and a place in between.
+  // Tiles can start from C and be stored to it; only other scales need vectors and space for the sums.
   const isPlain = alpha === 1 && (beta === 0 || beta === 1);
   x.add(C, MATRIX.c);
   if (kernel.a !== "packed") x.add(A, MATRIX.a).push(A_STRIDE).mov(low32(A_STRIDE), a.row);
@@ -177,26 +177,29 @@ function writeMultiply(x: X64, kernel: MultiplyKernel, TileClass: typeof Tiles):
   SUMS.placeNumber(x, labels.beta, beta);
 }
 
-/** Points at the lower tiles of C, where there are some. */
-function pointBelow(x: X64, { heights }: Grid): void {
+/** Points at the lower tiles of C, if there are any. */
+function pointBelow(x: X64, { heights }: TileGrid): void {
   if (heights.length === 2) x.imul(LOWER, C_STRIDE, TILE.rows).add(LOWER, C_AT);
 }
 
-/** Where tiles of A are: the bytes from row to row, with the register that holds them, and from block to block. */
+/**
+ * Where tiles of A are: the distance in bytes between rows, the register that holds it, and the distance between
+ * blocks.
+ */
 interface LayoutOfA {
   readonly row: number;
   readonly stride: Gpr;
   readonly block: number;
 }
 
-function layoutOfA({ a }: MultiplyKernel, { heights }: Grid): LayoutOfA {
+function layoutOfA({ a }: MultiplyKernel, { heights }: TileGrid): LayoutOfA {
   return a === "packed"
     ? { row: TILE.bytes, stride: LINE, block: heights.length * TILE.rows * TILE.bytes }
     : { row: a.row, stride: A_STRIDE, block: TILE.bytes };
 }
 
 /** The sums of all tiles over the blocks along k, of as many steps as a tile of B has rows. */
-function sumBlocks(x: X64, tiles: Tiles, grid: Grid, a: LayoutOfA): void {
+function sumBlocks(x: X64, tiles: Tiles, grid: TileGrid, a: LayoutOfA): void {
   const pitch = grid.widths.length * TILE.bytes;
   x.align(32);
   const block = x.here();
@@ -217,7 +220,7 @@ function sumBlocks(x: X64, tiles: Tiles, grid: Grid, a: LayoutOfA): void {
 function scaleTiles(
   x: X64,
   tiles: Tiles,
-  grid: Grid,
+  grid: TileGrid,
   { beta }: MultiplyKernel,
   labels: { readonly alpha: Label; readonly beta: Label },
 ): void {

@@ -1,6 +1,6 @@
 /**
- * How A is packed for AMX: for every 32 neighbours along k the rows of a strip, 64 bytes each, one below the other; so
- * 16 of them are a tile. What is missing of the last 32 is zeros.
+ * How A is packed for AMX: for every 32 adjacent elements along k the rows of a strip, 64 bytes each, one after the
+ * other, so that 16 of them are a tile. The last 32 are padded with zeros.
  */
 
 import type { X64 } from "../x64/assembler.js";
@@ -30,18 +30,18 @@ export const TILE = { rows: 16, bytes: 64 } as const;
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 const [FROM, TO, PLACE, LEFT, ROWS] = [r9, r10, r11, r12, rbx];
 
-/** The pairs of the last block that are there, when it is not whole. */
+/** Number of pairs in the last block; undefined if it is full. */
 function lastPairs(kernel: PackRowsKernel | PackColumnsKernel): number | undefined {
   const more = stepsBehind(kernel);
   return more > 0 ? TILE.rows - more : undefined;
 }
 
-/** Bytes of a step of a strip, of which those of 16 steps are its part of a block. */
+/** Bytes of a step of a strip; 16 steps are its part of a block. */
 function pitchOf(extent: number): number {
   return Math.ceil(extent / TILE.rows) * TILE.bytes;
 }
 
-/** Writes the code of `packColumns` for A, whose rows lie as tiles want them: line by line. */
+/** Writes the code of `packColumns` for A, whose rows are lines of tiles already. */
 export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
   const { height, leftOver } = kernel;
   const pitch = pitchOf(height);
@@ -72,7 +72,7 @@ export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
   x.dec(COUNT).j("ne", strip).ret();
 }
 
-/** Writes the code of `packRows` for A, whose columns lie as tiles want rows: squares of pairs are transposed. */
+/** Writes the code of `packRows` for A, whose columns are lines of tiles: squares of pairs are transposed. */
 export function packTurned(x: X64, v: Vectors, kernel: PackRowsKernel): void {
   const { width, leftOver } = kernel;
   const pitch = pitchOf(width);
@@ -112,7 +112,7 @@ function turnBlock(x: X64, v: Vectors, width: number, pairs: number, leftOver: n
   }
 }
 
-/** Loads elements of one row, or those of two as pairs, and points behind them. */
+/** Loads elements of one row, or those of two as pairs, and advances past them. */
 function loadNext(x: X64, v: Vectors, to: number, at: Gpr, numRows: 1 | 2, isPart: boolean): void {
   const partner = numRows === 2 ? mem(at, 0, STRIDE) : undefined;
   loadPair(x, v, v.vec(to), mem(at), partner, isPart);

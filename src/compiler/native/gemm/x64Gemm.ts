@@ -38,20 +38,20 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     perLane: v.perLane,
     lanes: v.lanes,
     depthUnit: v.perLane,
-    // Of 32 or 16 registers four are left for two vectors of B and two elements of A.
+    // Four of the 32 or 16 registers are left for two vectors of B and two elements of A.
     rows: isWide ? 14 : 6,
     columns: 2 * v.lanes,
-    // A set of the L1 cache has eight lines or more, of which six rows of A leave some to B.
+    // A set of the L1 cache has at least eight lines, of which six rows of A leave some to B.
     flat: isPaired ? undefined : { rows: 6, columns: (isWide ? 4 : 2) * v.lanes, mostColumns: 16 * v.lanes },
     fullStrips: false,
-    // Blocks of A are whole strips, and a little more than 2048 rows, so that B is packed once for so many.
+    // Blocks of A are whole strips of slightly more than 2048 rows, so that B is packed once for all of them.
     block: isWide
       ? { rows: 2058, columns: 480, depth: (1536 / v.size) * v.perLane }
       : { rows: 2052, columns: 192, depth: 1280 / v.size },
-    // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit; a panel
-    // of B, which has more of them, does not fit at 1 KiB either, nor a strip of a transposed A at 512 bytes. Packing
-    // B takes as long as many strips lose by reading it where it lies, so that few of them do not repay it.
-    // Pairs are neighbours along k, which only rows of A are as they lie.
+    // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit; a
+    // panel of B, which has more rows, does not fit at 1 KiB either, nor a strip of a transposed A at 512 bytes.
+    // Packing B takes as long as many strips lose by reading it in place, so that it does not pay for few strips.
+    // Pairs are adjacent along k, which only rows of A are before packing.
     direct: isPaired
       ? { a: 1024, transposedA: 0, b: 0, passedB: 0 }
       : { a: 1024, transposedA: 448, b: 1024, passedB: 12e6 },
@@ -78,7 +78,7 @@ function writeKernel(x: X64, v: Vectors, kernel: GemmKernel): void {
   }
 }
 
-/** Kernels get their arguments in these registers and may change all but r15 and rsp. */
+/** Kernels receive their arguments in these registers and may change all but r15 and rsp. */
 const ARGUMENTS = [rdi, rsi, rdx, rcx, r8, r9, r10];
 
 /** Writes the code that runs the task records of programs. */
@@ -86,7 +86,7 @@ export function writeRunner(x: X64): X64 {
   const [program, a, b, c, record] = [rdi, rsi, rdx, rcx, r15];
   const saved = [rbx, rbp, r12, r13, r14, r15];
   for (const register of saved) x.push(register);
-  // The frame: where A, B and C of the running product are, how many products are left, the program.
+  // The frame: the addresses of A, B and C of the current product, the number of products left, the program.
   const frameBytes = 40;
   const [left, start] = [mem(rsp, 24), mem(rsp, 32)];
   x.sub(rsp, frameBytes).mov(mem(rsp, 0), a).mov(mem(rsp, 8), b).mov(mem(rsp, 16), c);

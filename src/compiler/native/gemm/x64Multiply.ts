@@ -25,24 +25,24 @@ import { repeat } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
-/** Where the running step and tile are, what is left to do, and where the panel of B began. */
+/** The current step and tile, what is left to do, and the start of the panel of B. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, PANEL, ROW] = [rbx, r12, r11, r13, r14, rax, rbp];
-/** The bytes of a packed strip of A, while sums are made: no row of C is looked at then. */
+/** The bytes of a packed strip of A while sums are computed; no row of C is accessed then. */
 const STRIP = ROW;
 
-/** Steps along k that one turn of the innermost loop does. */
+/** Steps along k in one iteration of the innermost loop. */
 const UNROLL = 4;
 
-/** How many bytes ahead of the running step a packed panel of B, which lies in the L2 cache, is asked for. */
-const AHEAD = 512;
+/** Prefetch distance in bytes for a packed panel of B, which is in the L2 cache. */
+const PREFETCH_BYTES = 512;
 
-/** How many steps ahead B is asked for where it lies: rows that share a set of the L1 cache, of eight lines or more, fit. */
-const STEPS_AHEAD = 6;
+/** Prefetch distance in steps for B in place: rows that share a set of the L1 cache, of at least eight lines, fit. */
+const PREFETCH_STEPS = 6;
 
-/** Rows of B that are not this far apart, in bytes, come in time without being asked for. */
-const FAR = 512;
+/** Minimum distance between rows of B, in bytes, at which prefetching pays. */
+const MIN_PREFETCH_DISTANCE = 512;
 
-/** Writes the code of `multiply`: a strip of A stays in the L1 cache while all panels of B pass. */
+/** Writes the code of `multiply`: a strip of A stays in the L1 cache for all panels of B. */
 export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void {
   const { height, width, a, b } = kernel;
   const tile = new Tile(v, height, Math.ceil(width / v.lanes));
@@ -55,7 +55,7 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   x.mov(B_AT, B).mov(C_AT, C).mov(PANELS_LEFT, PANELS);
   const panel = x.here();
   x.mov(A_AT, A).mov(STEPS_LEFT, K).mov(PANEL, B_AT);
-  // A tile that is only stored waits in the store buffer: asking for it would delay the first steps.
+  // A tile that is only stored waits in the store buffer: prefetching it would delay the first steps.
   if (kernel.beta !== 0) prefetchTile(x, v, kernel);
   if (a === "packed") x.imul(STRIP, K, stepBytes(v, a, height));
   tile.clear(x);
@@ -86,7 +86,7 @@ class Tile {
     return this.v.vec(row * this.vectors + vector);
   }
 
-  /** A register beside the sums; tiles leave at least four. */
+  /** A register besides the sums; tiles leave at least four. */
   free(index: number): Vector {
     return this.v.vec(this.height * this.vectors + index);
   }
@@ -101,7 +101,7 @@ function stepBytes(v: Vectors, layout: FactorLayout, extent: number): number {
   return layout === "packed" ? Math.ceil(extent / v.lanes) * v.bytes : layout.step;
 }
 
-/** Asks for the tile of C, which is added to when its sums are done. */
+/** Prefetches the tile of C, which is added to its sums when they are done. */
 function prefetchTile(x: X64, v: Vectors, { height, width }: MultiplyKernel): void {
   x.mov(ROW, C_AT);
   for (let i = 0; i < height; i++) {
@@ -130,20 +130,21 @@ function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: 
   const rowBytes = kernel.a === "packed" ? v.size : kernel.a.row;
   for (let j = 0; j < vectors; j++) v.move(x, tile.free(j), mem(B_AT, bByte + j * v.bytes));
   prefetchStep(x, v, kernel, bByte, vectors);
-  // The same step of the next strip, which comes from L3 or memory: it takes long, and has all panels of B to come.
+  // The same step of the next strip, which comes from L3 or memory: it takes long, and all panels of B are still to
+  // come.
   if (kernel.a === "packed") x.prefetcht1(mem(A_AT, aByte, STRIP));
   for (let i = 0; i < tile.height; i++) {
-    // Two registers in turn, so that the next element can arrive while this one is used.
+    // Two registers alternate, so that the next element can be loaded while this one is used.
     const element = tile.free(vectors + (i % 2));
     v.broadcast(x, element, mem(A_AT, aByte + i * rowBytes));
     for (let j = 0; j < vectors; j++) v.sumProducts(x, tile.sum(i, j), element, tile.free(j));
   }
 }
 
-/** Asks for a later step of B. */
+/** Prefetches a later step of B. */
 function prefetchStep(x: X64, v: Vectors, { b }: MultiplyKernel, bByte: number, vectors: number): void {
-  if (b !== "packed" && b.step < FAR) return;
-  const ahead = b === "packed" ? AHEAD : STEPS_AHEAD * b.step;
+  if (b !== "packed" && b.step < MIN_PREFETCH_DISTANCE) return;
+  const ahead = b === "packed" ? PREFETCH_BYTES : PREFETCH_STEPS * b.step;
   for (let byte = bByte; byte < bByte + vectors * v.bytes; byte += v.bytes) {
     if (byte % 64 === 0) x.prefetcht0(mem(B_AT, byte + ahead));
   }
@@ -155,7 +156,7 @@ interface Labels {
   readonly beta: Label;
 }
 
-/** C = alpha · sums + beta · C for a tile; whatever else should happen to finished sums belongs here. */
+/** C = alpha · sums + beta · C for a tile; anything else to be done with finished sums belongs here. */
 function writeTile(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, labels: Labels): void {
   const { width, height, alpha, beta } = kernel;
   const rest = width % v.lanes;

@@ -98,7 +98,7 @@ export function loadPair(
   x.vpor(to, to, upper);
 }
 
-/** Makes the next bytes of every panel zero. */
+/** Clears the next bytes of every panel. */
 function clearRows(x: X64, v: Vectors, bytes: number): void {
   v.clear(x, 0);
   x.mov(LEFT, COUNT);
@@ -140,7 +140,7 @@ export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel):
   x.ret();
 }
 
-/** Points behind a packed strip. */
+/** Advances past a packed strip. */
 export function nextStrip(x: X64, kernel: PackRowsKernel | PackColumnsKernel, pitch: number): void {
   x.imul(rax, K, pitch).add(TARGET, rax);
   const more = stepsBehind(kernel);
@@ -184,8 +184,8 @@ function advance(x: X64, rows: number, bytes: number, to: Gpr, written: number):
 }
 
 /**
- * Transposes a square of whole vectors of 512 bits: within quarters first, then the quarters. Every line of
- * memory is read once, which matters where rows are so far apart that a cache cannot hold the lines of all.
+ * Transposes a square of whole vectors of 512 bits: within quarters first, then the quarters. Every cache line is read
+ * once, which matters if rows are so far apart that the cache cannot hold the lines of all.
  */
 function transposeLines(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number): void {
   for (let row = 0; row < v.lanes; row++) {
@@ -196,7 +196,7 @@ function transposeLines(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number
   advance(x, rows, v.bytes, to, v.lanes * pitch);
 }
 
-/** Transposes the first registers of 512 bits, as many as a vector has lanes; what each becomes is stored at once. */
+/** Transposes the first registers of 512 bits, as many as a vector has lanes; each result is stored at once. */
 export function transposeSquare(x: X64, v: Vectors, store: (step: number, vector: Vector) => void): void {
   const perQuarter = 16 / v.size;
   for (let q = 0; q < 4; q++) transposeQuarters(x, v, perQuarter * q);
@@ -245,7 +245,7 @@ function transposeStep(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number)
   advance(x, rows, v.size, to, pitch);
 }
 
-/** The element of every row that is left over, each beside a zero. */
+/** The remaining element of every row, each paired with a zero. */
 function transposeLast(x: X64, v: Vectors, rows: number, to: Gpr): void {
   const element = low32(rax);
   for (let row = 0; row < rows; row++) {

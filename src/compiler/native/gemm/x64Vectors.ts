@@ -10,16 +10,16 @@ export const MATRIX: { readonly [K in "a" | "b" | "c"]: Mem } = {
   c: mem(rsp, 24),
 };
 
-/** Vectors of one type of factors in 256 or 512 bits: the instructions that go by another name for each. */
+/** Vectors of one type of factors in 256 or 512 bits, for which instructions have different names. */
 export class Vectors {
   /** Bytes of a lane. */
   readonly size: 4 | 8;
-  /** Neighbours along k that share a lane of a factor. */
+  /** Adjacent elements along k that share a lane of a factor. */
   readonly perLane: 1 | 2;
   /** Bytes of a vector. */
   readonly bytes: number;
   readonly lanes: number;
-  /** How mnemonics end. */
+  /** The last letter of mnemonics. */
   private readonly type: "s" | "d";
 
   constructor(
@@ -49,7 +49,7 @@ export class Vectors {
     x[`vbroadcasts${this.type}` as const](to, from);
   }
 
-  /** sum += a · b for lanes of factors, over the neighbours that share one. */
+  /** sum += a · b for lanes of factors, over all elements that share a lane. */
   sumProducts(x: X64, sum: Vector, a: Vector, b: Vector): void {
     if (this.perLane === 2) x.vdpbf16ps(sum, a, b);
     else this.multiplyAdd(x, sum, a, b);
@@ -70,9 +70,9 @@ export class Vectors {
     x[`vaddp${this.type}` as const](to, a, b);
   }
 
-  /** Makes a register zero. */
+  /** Clears a register. */
   clear(x: X64, id: number): void {
-    // Clearing 128 bits of the first sixteen clears all their bits, in fewer bytes.
+    // Clearing 128 bits of one of the first sixteen clears all of its bits, in fewer bytes.
     if (id < 16) x.vxorps(vec(128, id), vec(128, id), vec(128, id));
     else x.vpxor(this.vec(id), this.vec(id), this.vec(id));
   }
@@ -87,20 +87,20 @@ export class Vectors {
     if (lanes > 0 && this.bits === 256) x.vmovups(to, ripTo(label));
   }
 
-  /** Writes the mask of the first `lanes` lanes behind the code, where masks are vectors. */
+  /** Writes the mask of the first `lanes` lanes after the code, where masks are vectors. */
   placeMask(x: X64, lanes: number, label: Label): void {
     if (lanes === 0 || this.bits === 512) return;
     const bytes = Array.from({ length: this.bytes }, (_, byte) => (byte < lanes * this.size ? 255 : 0));
     x.place(label).data(bytes);
   }
 
-  /** Writes a number behind the code. */
+  /** Writes a number after the code. */
   placeNumber(x: X64, label: Label, value: number): void {
     const number = this.size === 4 ? Float32Array.of(value) : Float64Array.of(value);
     x.place(label).data(new Uint8Array(number.buffer));
   }
 
-  /** Loads the lanes of the mask and makes the others zero; memory behind them is not touched. */
+  /** Loads the lanes of the mask and clears the others; memory after them is not accessed. */
   loadPart(x: X64, to: Vector, from: Mem, mask: Vector): void {
     if (this.bits === 512) x[`vmovup${this.type}` as const](to, from, { mask: 1, zero: true });
     else x[`vmaskmovp${this.type}` as const](to, mask, from);

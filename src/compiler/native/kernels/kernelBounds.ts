@@ -4,13 +4,13 @@ import type { KernelPlan } from "../../kernel/phases.js";
 import { kernelArgs, spillBytes } from "../../kernel/phases.js";
 import type { Access, Indirection } from "../../kernel/spec.js";
 
-/** The bytes that a kernel touches of an argument, counted from its address: from the first to behind the last. */
+/** The bytes of an argument that a kernel touches, relative to its address: from the first to the end of the last. */
 export interface Extent {
   readonly from: number;
   readonly to: number;
 }
 
-/** What a kernel touches of each argument, scratch rows of one thread included. */
+/** What a kernel touches of each argument, including scratch rows of one thread. */
 export function kernelExtents(plan: KernelPlan): readonly Extent[] {
   const { spec } = plan;
   const extents: (Extent | undefined)[] = kernelArgs(plan).map(() => undefined);

@@ -4,7 +4,7 @@ import type { Vector } from "../x64/operands.js";
 import { isLaneInstruction, laneInstructions, type Operands } from "./x64Lanes.js";
 import type { StorageTools } from "./x64Storage.js";
 
-/** `to = op(a, b)` on registers that are given, where `to` may be one of the operands. */
+/** `to = op(a, b)` on given registers, where `to` may be one of the operands. */
 export function combineVectors(tools: StorageTools, op: VectorOp, to: Vector, a: Vector, b: Vector): void {
   if (!isLaneInstruction(op)) throw new InternalError(`[combineVectors] there is no machine code for ${op}`);
   const given = [a, b];

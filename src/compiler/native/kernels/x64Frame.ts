@@ -2,14 +2,14 @@ import type { Label } from "../code.js";
 import type { X64 } from "../x64/assembler.js";
 import { type Mem, mem, ripTo, rsp } from "../x64/operands.js";
 
-/** Bytes that a vector takes on the stack, whatever its width. */
+/** Bytes of a vector on the stack, whatever its width. */
 export const SLOT_BYTES = 64;
 
-/** What a function keeps on the stack, from where the stack pointer stays; `bytes` is known when all is written. */
-export class Frame {
+/** The stack frame of a function, relative to the stack pointer; `bytes` is known once all code is written. */
+export class StackFrame {
   private end = 0;
 
-  /** The bytes given out, a multiple of those of a vector. */
+  /** The bytes allocated so far, a multiple of those of a vector. */
   get bytes(): number {
     return Math.ceil(this.end / SLOT_BYTES) * SLOT_BYTES;
   }
@@ -33,13 +33,13 @@ export class Frame {
   }
 }
 
-/** The constants of a function, each as wide as its vectors, behind the code. */
+/** The constants of a function, each as wide as its vectors, after the code. */
 export class ConstantPool {
   private readonly labels = new Map<string, { readonly label: Label; readonly bytes: Uint8Array }>();
 
   constructor(private readonly x: X64) {}
 
-  /** Where some bytes stand. */
+  /** Where a constant of these bytes is. */
   place(bytes: Uint8Array): Mem {
     const key = bytes.join();
     const known = this.labels.get(key) ?? { label: this.x.label(), bytes };
@@ -47,7 +47,7 @@ export class ConstantPool {
     return ripTo(known.label);
   }
 
-  /** Writes all constants, from a multiple of 64 on. */
+  /** Writes all constants, aligned to 64 bytes. */
   write(): void {
     this.x.align(64);
     for (const { label, bytes } of this.labels.values()) this.x.place(label).data(bytes);

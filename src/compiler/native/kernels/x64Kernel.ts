@@ -1,6 +1,6 @@
 /**
- * Fused kernels as machine code: the loops, rows, phases and sums of the WebAssembly kernels with wider vectors, and
- * every result with the same bits. What needs more than lanes of 32 bits that lie side by side stays WebAssembly.
+ * Fused kernels as machine code: the plans of the WebAssembly kernels with wider vectors, and every result with the
+ * same bits. Kernels that need lanes other than 32 bits, or elements that are not adjacent, stay WebAssembly.
  */
 
 import { byteSize, type DType, isNarrowInteger } from "../../../ir/dtype.js";
@@ -37,27 +37,27 @@ import { SLOT_BYTES } from "./x64Frame.js";
 import { hasCode } from "./x64Line.js";
 import { vectorTarget, X64Renderer } from "./x64Renderer.js";
 
-/** What machine code of kernels is made for. */
+/** The target of machine code for kernels. */
 export interface KernelTarget {
-  /** The widest vectors. */
+  /** Width of the widest vectors. */
   readonly bits: 256 | 512;
-  /** How addresses are kept in the address table and in lists of arguments. */
+  /** Type of the addresses in the address table and in argument lists. */
   readonly addressType: AddressType;
 }
 
 /**
  * The record that a kernel's first argument points to: the address of the memory, its bytes, and a number that a kernel
- * sets to one more than the argument that would have left the memory; it has done nothing then.
+ * sets to 1 plus the index of an argument that leaves the memory; it does nothing else then.
  */
 export const CONTEXT = { base: 0, end: 8, failed: 16, bytes: 24 };
 
-/** Numbers that fit the immediate operands of instructions. */
+/** Largest number that fits the immediate operands of instructions. */
 const LARGEST = 2 ** 31 - 1;
 
 /**
- * The code of `(context, table, args, from, to, part)`, or nothing for kernels that stay WebAssembly: addresses of the
- * context, the address table and the argument list; for a kernel that threads share also the first row of a part, the
- * row behind its last, and the part's number.
+ * The code of `(context, table, args, from, to, part)`, or undefined for kernels that stay WebAssembly: addresses of
+ * the context, the address table and the argument list; for a kernel that threads share also the first row of a part,
+ * the row after its last, and the part's number.
  */
 export function writeKernel(
   plan: KernelPlan,
@@ -112,7 +112,7 @@ class KernelWriter {
     this.renderer = new X64Renderer(plan, target.bits, listing);
   }
 
-  /** Writes the function; the stack that it takes is known at its end, so that is where its beginning stands. */
+  /** Writes the function; its stack space is known at the end, so that is where the prologue is. */
   write(): Uint8Array<ArrayBuffer> {
     const { x, frame, pool } = this.renderer;
     const [begin, body, done] = [x.label(), x.label(), x.label()];
@@ -146,7 +146,7 @@ class KernelWriter {
     renderLoops(this.plan, this.renderer);
   }
 
-  /** Finds the address of an argument, and leaves when something of it is outside of the memory. */
+  /** Finds the address of an argument, and returns if any of it is outside the memory. */
   private resolve(arg: number, done: Label): void {
     const { x, bases, part } = this.renderer;
     const [context, table, args] = [rdi, rsi, rdx];

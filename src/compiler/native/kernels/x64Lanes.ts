@@ -1,6 +1,6 @@
 /**
- * Every vector instruction of kernels as machine code. What comes out are the bits that WebAssembly defines, at any
- * width: lanes do not see each other. Only which NaN a NaN is may differ, as it may there.
+ * Every vector instruction of kernels as machine code. Results have the bits that WebAssembly defines, at any width,
+ * since lanes are independent. Only the payload of a NaN may differ, as WebAssembly allows.
  */
 
 import type { VectorOp, VectorShiftOp } from "../../wasm/opcodes.js";

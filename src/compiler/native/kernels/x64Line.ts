@@ -19,7 +19,7 @@ export interface LineTools {
   invariant(program: VecProgram, vec: Vec): Mem;
 }
 
-/** A vector that goes in or out of a line; one that comes out must not be changed. */
+/** A vector that enters or leaves a line; one that leaves must not be changed. */
 export interface LineValue {
   readonly vector: Vector;
   /** A further register until the value is loaded or stored. */
@@ -33,7 +33,7 @@ export interface Line {
   readonly copies: number;
   /** The registers that the line may use. */
   readonly registers: readonly number[];
-  /** Constants and uniforms that are in registers of their own. */
+  /** Constants and uniforms that have registers of their own. */
   readonly pinned: ReadonlyMap<Vec, number>;
 }
 
@@ -60,7 +60,7 @@ export function hasCode({ instructions }: VecProgram): boolean {
   });
 }
 
-/** Instructions want so many registers beside their operands. */
+/** Registers that instructions need besides their operands. */
 const SPARE = 3;
 
 /**
@@ -93,7 +93,7 @@ export function planLine(
   };
 }
 
-/** Loads what the line expects in registers of its own; to be written before its loop. */
+/** Loads the pinned constants and uniforms of a line; to be written before its loop. */
 export function loadPinned(tools: LineTools, { program, bits, pinned }: Line): void {
   for (const [vec, id] of pinned) {
     tools.x.vmovups({ kind: "vector", bits, id }, tools.invariant(program, vec));
@@ -176,8 +176,8 @@ class LineWriter {
   }
 
   private held(vec: Vec, copy: number): Held {
-    const own = this.copies[copy]?.get(vec) ?? this.invariants.get(vec);
-    if (own !== undefined) return own;
+    const known = this.copies[copy]?.get(vec) ?? this.invariants.get(vec);
+    if (known !== undefined) return known;
     const { program, pinned } = this.line;
     const { kind } = at(program.instructions, vec);
     if (kind !== "constant" && kind !== "uniform")
@@ -202,7 +202,7 @@ class LineWriter {
       registers.own(id, target);
       return registers.vec(id);
     };
-    /** Hands the register of an operand that nobody reads any more to the result. */
+    /** Reuses the register of an operand that is not read again for the result. */
     const inherit = (arg: number): Vector => {
       const from = at(values, arg);
       const id = from.register ?? registers.take();

@@ -5,13 +5,13 @@ import type {
   Iota,
   Loop,
   LoopPlan,
+  LoopStage,
+  LoopTerm,
   Reduction,
   SectionPlan,
-  Stage,
   Store,
   Stream,
   StreamIndex,
-  Term,
   VectorTarget,
 } from "../../kernel/loopPlan.js";
 import type { LoopRenderer, Ports, Position } from "../../kernel/renderLoops.js";
@@ -42,7 +42,7 @@ import {
   vec,
 } from "../x64/operands.js";
 import { combineVectors } from "./x64Combine.js";
-import { ConstantPool, Frame, SLOT_BYTES } from "./x64Frame.js";
+import { ConstantPool, SLOT_BYTES, StackFrame } from "./x64Frame.js";
 import { repeatWords } from "./x64Lanes.js";
 import { type LineTools, type LineValue, loadPinned, numRegisters, planLine, writeLine } from "./x64Line.js";
 import { loadSplat, loadVector, type StorageTools, splat, storeOne, storeVector } from "./x64Storage.js";
@@ -58,7 +58,7 @@ const MOST_PARTIALS = (8 * 16) / SLOT_BYTES;
 /** Registers that constants and intermediate results should have besides the values that are alive. */
 const SPARE_REGISTERS = 6;
 
-/** What a plan has to know about vectors of up to so many bits. */
+/** What a plan has to know about vectors of up to this width. */
 export function vectorTarget(bits: 256 | 512): VectorTarget {
   return {
     widths: [512, 256, 128].filter((width) => width <= bits).map((width) => width / 32),
@@ -80,7 +80,7 @@ function bitsOf(lanes: number): VectorBits {
  */
 export class X64Renderer implements LoopRenderer<LineValue> {
   readonly x: X64;
-  readonly frame = new Frame();
+  readonly frame = new StackFrame();
   readonly pool: ConstantPool;
   /** Where the address of every argument is. */
   readonly bases: readonly Mem[];
@@ -161,12 +161,12 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   /** Puts the sum of some terms into rax. */
-  private sum(terms: readonly Term[]): void {
+  private sum(terms: readonly LoopTerm[]): void {
     this.x.xor(low32(rax), low32(rax));
     this.addTerms(terms, 1);
   }
 
-  private addTerms(terms: readonly Term[], unit: number): void {
+  private addTerms(terms: readonly LoopTerm[], unit: number): void {
     const { x } = this;
     for (const { dim, factor } of terms) {
       x.mov(rdx, at(this.counters, dim));
@@ -188,7 +188,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     throw new InternalError("[X64Renderer] stores through an index stay WebAssembly");
   }
 
-  stage(section: SectionPlan, stage: Stage, ports: Ports<LineValue>): void {
+  stage(section: SectionPlan, stage: LoopStage, ports: Ports<LineValue>): void {
     const { x } = this;
     const { copies, count } = stage;
     const bits = bitsOf(stage.lanes);
@@ -245,7 +245,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     };
   }
 
-  /** Where 32 bits stand in every lane. */
+  /** A constant with the same 32 bits in every lane. */
   private constant(word: number): Mem {
     return this.pool.place(repeatWords([word, word, word, word], this.bits / 8));
   }
@@ -260,7 +260,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     return { x: this.x, constant: (word) => this.constant(word), temporary };
   }
 
-  /** The place of an element some elements behind the running one. */
+  /** The place of the element that many elements after the current one. */
   private place(stream: Stream, behind: number): Mem {
     const pointer = this.starts.get(stream);
     const bytes = byteSize(stream.dtype);

@@ -2,10 +2,10 @@ import { byteSize, type DType } from "../../../ir/dtype.js";
 import type { X64 } from "../x64/assembler.js";
 import { low32, type Mem, rax, type Vector, vec } from "../x64/operands.js";
 
-/** What loads and stores need beside their operands. */
+/** What loads and stores need besides their operands. */
 export interface StorageTools {
   readonly x: X64;
-  /** Where 32 bits stand in every lane. */
+  /** A constant with the same 32 bits in every lane. */
   constant(word: number): Mem;
   /** A register until the end of the instruction. */
   temporary(): Vector;
@@ -38,7 +38,7 @@ export function loadSplat({ x, constant }: StorageTools, dtype: DType, to: Vecto
   if (bytes === 1) toMask(x, constant, to);
 }
 
-/** Puts eax into every lane. */
+/** Copies eax to every lane. */
 export function splat(x: X64, to: Vector): void {
   if (to.bits === 512) x.vpbroadcastd(to, low32(rax));
   else x.vmovd(vec(128, to.id), low32(rax)).vpbroadcastd(to, vec(128, to.id));
@@ -79,7 +79,7 @@ export function storeVector(tools: StorageTools, dtype: DType, to: Mem, from: Ve
   else x.vmovq(to, low);
 }
 
-/** Stores the lowest of 128 bits' lanes. */
+/** Stores the lowest lane of 128 bits. */
 export function storeOne(tools: StorageTools, dtype: DType, to: Mem, from: Vector): void {
   const { x } = tools;
   const bytes = byteSize(dtype);

@@ -13,7 +13,7 @@ import { CONDITIONS, type Masking, type Mem, maskText, memText, rsp, vectorText 
 type Kind = keyof OperandKinds;
 type Operand = OperandKinds[Kind] | Masking | undefined;
 
-/** What the operands of an instruction say about its bytes. */
+/** The fields of an instruction's bytes that its operands determine. */
 interface Fields {
   /** Numbers of registers. */
   reg: number;
@@ -31,8 +31,8 @@ interface Fields {
 }
 
 /**
- * Writes the bytes of the instructions in the table. Those on vectors are encoded with VEX where that reaches, else with
- * EVEX, as GNU `as` does.
+ * Writes the bytes of the instructions in the table. Vector instructions are encoded with VEX if possible, otherwise
+ * with EVEX, as by GNU `as`.
  */
 class X64Encoder extends CodeWriter {
   protected emit(forms: readonly Form[], operands: readonly Operand[]): this {
@@ -51,14 +51,14 @@ class X64Encoder extends CodeWriter {
     return this;
   }
 
-  /** Fills up with instructions that do nothing until the offset is a multiple of `bytes`. */
+  /** Pads with instructions that do nothing until the offset is a multiple of `bytes`. */
   align(bytes: number): this {
     const missing = (bytes - (this.offset % bytes)) % bytes;
     const nops = Array.from({ length: Math.floor(missing / 4) }, () => [0x0f, 0x1f, 0x40, 0x00]).flat();
     return missing === 0 ? this : this.data([...nops, ...Array.from({ length: missing % 4 }, () => 0x90)]);
   }
 
-  /** Instructions on general registers: a prefix, REX where it is needed, the opcode, and where the operands are. */
+  /** Instructions on general registers: a prefix, REX if needed, the opcode, and the operands. */
   private legacy({ kinds, opcode, isAlways64 }: Form, fields: Fields): void {
     if (kinds.length === 0) {
       this.bytes.push(...opcode);
@@ -92,7 +92,7 @@ class X64Encoder extends CodeWriter {
   private evex({ opcode }: Form, vex: Vex, fields: Fields, masking: Masking | undefined): void {
     const { reg, second, rm, bits, immediate } = fields;
     const [index, base] = highBits(rm);
-    // The fifth bit of a register in the place of memory travels in X.
+    // The fifth bit of a register in ModRM.rm is in X.
     const x = typeof rm === "number" ? rm >> 4 : index >> 3;
     const length = bits === 512 ? 2 : bits === 256 ? 1 : 0;
     this.bytes.push(
@@ -136,7 +136,7 @@ class X64Encoder extends CodeWriter {
     if (mode === 2) this.bytes.push(...littleEndian32(disp));
   }
 
-  /** The distance to a label, which is counted from the end of the instruction. */
+  /** The distance to a label, relative to the end of the instruction. */
   private distance(label: Label, trailing: number): void {
     this.refer(label, (bytes, at, distance) => {
       bytes.splice(at, 4, ...littleEndian32(distance - 4 - trailing));
@@ -158,7 +158,7 @@ defineInstructions(X64Encoder.prototype, FORMS);
 /** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
 export const X64 = X64Encoder as unknown as new (listing?: string[]) => X64;
 
-/** What an operand is, as bits of which a rule may have several. */
+/** The kinds of operands as bits, of which a rule may have several. */
 const TAKES = { gpr: 1, mem: 2, rip: 2, vector: 4, number: 8, string: 16 } as const;
 
 /** Which field of an instruction an operand goes to, what it is, and what else must hold for it. */
@@ -240,7 +240,7 @@ function needsEvex({ bits, reg, second, rm }: Fields, masking: Masking | undefin
   return bits === 512 || masking !== undefined || Math.max(reg, second, typeof rm === "number" ? rm : 0) > 15;
 }
 
-/** What the index and the base, or a register in their place, have in the bits that prefixes hold. */
+/** The registers of index and base, or the one in their place, whose high bits are in prefixes. */
 function highBits(rm: number | Mem): readonly [index: number, base: number] {
   if (typeof rm === "number") return [0, rm];
   return rm.kind === "rip" ? [0, 0] : [rm.index?.id ?? 0, rm.base.id];
@@ -251,7 +251,7 @@ function fitsByte(value: number): boolean {
   return value >= -128 && value <= 127;
 }
 
-/** How GNU `as` is told the bytes of memory, and the files of registers that have numbers. */
+/** Prefixes of operands for GNU `as`: the size of memory, and the names of register files. */
 const BEFORE: { readonly [K in Kind]?: string } = {
   ...{ Mb: "byte ptr ", Mw: "word ptr ", Md: "dword ptr ", Mq: "qword ptr " },
   ...{ K: "k", T: "tmm", TW: "tmm", TH: "tmm" },

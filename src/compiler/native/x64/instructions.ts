@@ -15,7 +15,7 @@
 import type { Label } from "../code.js";
 import type { Condition, Gpr, Masking, Mem, Vector } from "./operands.js";
 
-/** What operands are, and which field of an instruction they go to. */
+/** The kinds of operands, and the field of an instruction that each goes to. */
 export interface OperandKinds {
   /** A general register in ModRM.reg; one in ModRM.rm; one in the opcode, of 32 bits for `Zd`; the first one. */
   readonly G: Gpr;
@@ -23,7 +23,7 @@ export interface OperandKinds {
   readonly Z: Gpr;
   readonly Zd: Gpr;
   readonly A: Gpr;
-  /** Memory; with letters that say how many bytes: 1, 2, 4, 8. */
+  /** Memory; a second letter is its size: 1, 2, 4, 8 bytes. */
   readonly M: Mem;
   readonly Mb: Mem;
   readonly Mw: Mem;
@@ -86,11 +86,11 @@ const INSTRUCTIONS = {
   movzx16: "G Mw: 0f b7 'movzx'",
   movsxd: "G Md: 63",
   cvttsd2si: "G Mq: f2 0f 2c",
-  // Writes what eax holds ecx times, from where rdi points on.
+  // Stores eax ecx times, starting at the address in rdi.
   repStosb: ": f3 aa 'rep stosb'",
   repStosw: ": 66 f3 ab 'rep stosw'",
   repStosd: ": f3 ab 'rep stosd'",
-  // Control, and questions to the processor.
+  // Control, and queries of the processor.
   call: "R: ff /2 d64",
   ret: ": c3",
   jmp: "J: e9 '{disp32} jmp'",
@@ -100,7 +100,7 @@ const INSTRUCTIONS = {
   prefetcht0: "M: 0f 18 /1",
   prefetcht1: "M: 0f 18 /2",
   vzeroupper: ": c5 f8 77",
-  // Vectors: moves. Between two registers both opcodes do, and the one of stores is shorter where only the source is high.
+  // Vectors: moves. Both opcodes work between two registers; that of stores is shorter if only the source is high.
   vmovups: ["Ulow Vhigh: VEX.0F 11", "V W: VEX.0F 10", "M V: VEX.0F 11"],
   vmovupd: ["Ulow Vhigh: VEX.66.0F.EW1 11", "V W: VEX.66.0F.EW1 10", "M V: VEX.66.0F.EW1 11"],
   vmaskmovps: ["V H M: VEX.66.0F38 2c", "M H V: VEX.66.0F38 2e"],
@@ -155,7 +155,7 @@ const INSTRUCTIONS = {
   vpandn: "V H W: VEX.66.0F df vpandnd",
   vpor: "V H W: VEX.66.0F eb vpord",
   vpxor: "V H W: VEX.66.0F ef vpxord",
-  // Every bit is that of the last operand which three bits choose, those of the vectors.
+  // Every bit of the result is the bit of the immediate that the corresponding bits of the three vectors select.
   vpternlogd: "V H W Ib: VEX.66.0F3A 25",
   vpsubd: "V H W: VEX.66.0F fa",
   vpaddd: "V H W: VEX.66.0F fe",
@@ -168,13 +168,13 @@ const INSTRUCTIONS = {
   vpsrld: "H U Ib: VEX.66.0F 72 /2",
   vpsrad: "H U Ib: VEX.66.0F 72 /4",
   vpslld: "H U Ib: VEX.66.0F 72 /6",
-  // Comparisons set all bits of lanes; of 512 bits they set mask registers.
+  // Comparisons set all bits of a lane; those of 512 bits set mask registers.
   vcmpps: ["V H W Ib: VEX.0F c2", "K H W Ib: VEX.0F c2"],
   vpcmpgtd: "V H W: VEX.66.0F 66",
   vpcmpeqd: "V H W: VEX.66.0F 76",
   vpcmpud: "K H W Ib: VEX.66.0F3A 1e",
   vpcmpd: "K H W Ib: VEX.66.0F3A 1f",
-  // Tiles of AMX, whose places in memory have an index: the bytes from row to row.
+  // Tiles of AMX; the index of their memory operands is the distance between rows, in bytes.
   ldtilecfg: "M: VEX.0F38 49",
   tilerelease: ": VEX.0F38 49",
   tilezero: "T: VEX.F2.0F38 49",
@@ -204,7 +204,7 @@ type FormOperands<Form> = Form extends `${infer Operands}: ${infer Encoding}`
   ? [...KindsOf<Operands>, ...(Encoding extends `VEX${string}` ? [masking?: Masking] : [])]
   : never;
 
-/** Every operand is what one of the forms accepts; whether one accepts them all is seen when code is written. */
+/** Each operand is accepted by some form; whether one form accepts them all is checked when code is written. */
 type AnyForm<First extends readonly unknown[], Forms extends readonly unknown[]> = {
   [I in keyof First]: Forms[I & keyof Forms];
 };
@@ -220,10 +220,10 @@ export interface Form {
   /** Its names for GNU `as`, without and with EVEX. */
   readonly mnemonic: string;
   readonly evexMnemonic: string;
-  /** What instructions on vectors have before the opcode. */
+  /** What precedes the opcode of vector instructions. */
   readonly vex: Vex | undefined;
   readonly opcode: readonly number[];
-  /** What stands in ModRM.reg when no operand does. */
+  /** The value of ModRM.reg if no operand is there. */
   readonly digit: number;
   /** Whether the operands have 64 bits without a prefix that says so. */
   readonly isAlways64: boolean;
@@ -235,7 +235,7 @@ export interface Vex {
   readonly map: number;
   readonly w: 0 | 1;
   readonly evexW: 0 | 1;
-  /** Bytes that a one-byte displacement counts in with EVEX: a number, or a part of the vector's. */
+  /** The unit of one-byte displacements with EVEX: a number of bytes, or a fraction of the vector. */
   readonly unit: number | undefined;
   readonly share: number;
 }

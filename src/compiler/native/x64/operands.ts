@@ -1,4 +1,4 @@
-/** What instructions of x86-64 work on: registers, and places in memory. */
+/** The operands of x86-64 instructions: registers and memory. */
 import { type Label, labelName } from "../code.js";
 
 /** A general register, whole or its lower half. */
@@ -19,7 +19,7 @@ export interface Vector {
 /** The widths of vector registers. */
 export type VectorBits = 128 | 256 | 512;
 
-/** A place in memory: base + index · scale + displacement, or a label of the same code. */
+/** Memory: base + index · scale + displacement, or a label of the same code. */
 export type Mem =
   | {
       readonly kind: "mem";
@@ -61,29 +61,29 @@ export function vec(bits: VectorBits, id: number): Vector {
   return { kind: "vector", id, bits };
 }
 
-/** The place `base + index · scale + disp`. */
+/** The memory at `base + index · scale + disp`. */
 export function mem(base: Gpr, disp = 0, index?: Gpr, scale: 1 | 2 | 4 | 8 = 1): Mem {
   return { kind: "mem", base, disp, index, scale };
 }
 
-/** The place of a label in the same code. */
+/** The memory at a label of the same code. */
 export function ripTo(label: Label): Mem {
   return { kind: "rip", label };
 }
 
-/** Which lanes an AVX-512 instruction touches: mask register k1 to k7, the others kept or made zero. */
+/** The lanes that an AVX-512 instruction writes: mask register k1 to k7; the others are kept or cleared. */
 export interface Masking {
   readonly mask: number;
   readonly zero?: boolean;
 }
 
-/** When jumps and moves happen after a comparison of signed numbers, and of unsigned ones: `ae`. */
+/** The conditions of jumps and moves after a comparison, signed except for `ae`. */
 export const CONDITIONS = { ae: 3, e: 4, ne: 5, l: 12, ge: 13, le: 14, g: 15 } as const;
 
-/** When a jump or a move happens. */
+/** A condition of a jump or a move. */
 export type Condition = keyof typeof CONDITIONS;
 
-/** A place as GNU `as` reads it. */
+/** A memory operand as GNU `as` reads it. */
 export function memText(at: Mem): string {
   if (at.kind === "rip") return `[rip + ${labelName(at.label)}]`;
   const index = at.index === undefined ? "" : ` + ${at.index.name} * ${at.scale}`;

@@ -2,13 +2,13 @@ import { type Label, littleEndian32 } from "../code.js";
 import type { X64 } from "./assembler.js";
 import { type Mem, ripTo } from "./operands.js";
 
-/** How many rows a tile has, and how many bytes are in each. */
+/** The rows of a tile, and the bytes of each. */
 export interface TileShape {
   readonly rows: number;
   readonly bytes: number;
 }
 
-/** The tiles of a kernel, each of the shape that its number says. */
+/** The tiles of a kernel, with the shape of each. */
 export class Tiles {
   private readonly config: Label;
 
@@ -19,22 +19,22 @@ export class Tiles {
     this.config = x.label();
   }
 
-  /** Begins to use tiles. */
+  /** Configures tiles. */
   configure(): void {
     this.x.ldtilecfg(ripTo(this.config));
   }
 
-  /** Ends the use of tiles. */
+  /** Releases tiles. */
   release(): void {
     this.x.tilerelease();
   }
 
-  /** Makes a tile zero. */
+  /** Clears a tile. */
   clear(tile: number): void {
     this.x.tilezero(tile);
   }
 
-  /** Loads a tile; the index of the place is what lies between its rows. */
+  /** Loads a tile; the index of the memory operand is the distance between rows. */
   load(tile: number, from: Mem): void {
     this.x.tileloadd(tile, from);
   }
@@ -49,7 +49,7 @@ export class Tiles {
     this.x.tdpbf16ps(sum, a, b);
   }
 
-  /** Writes the shapes behind the code. */
+  /** Writes the shapes after the code. */
   placeShapes(): void {
     const bytes = new Uint8Array(64);
     bytes[0] = 1;

@@ -1,6 +1,6 @@
 import type { Vec, VecBuilder } from "../vectorProgram.js";
 
-/** How the bits of an integer lane are read. */
+/** Whether the bits of an integer lane have a sign. */
 export type Signedness = "signed" | "unsigned";
 
 /** Integer division towards zero; x / 0 is all ones and the most negative number over −1 is itself. */
