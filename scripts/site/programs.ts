@@ -61,8 +61,14 @@ export const allPages: readonly string[] = [
   ...chapters.flatMap((chapter) => chapter.pages.map((page) => `docs/${page}`)),
 ];
 
+/** Pages that quote parts of files instead of programs; their tests compare them with those files. */
+const quoting = new Set(["docs/architecture.md", "docs/compiler.md", "docs/engines.md"]);
+
+/** The pages whose blocks make up complete programs, as a reader pastes them. */
+export const completePages: readonly string[] = allPages.filter((page) => !quoting.has(page));
+
 /**
- * The pages whose code is run as it is extracted. That of the others stands in a test of its own, which compares it
+ * The pages whose code is run as it is extracted. That of most others stands in a test of its own, which compares it
  * with the page word by word and looks at its results.
  */
 export function runnablePages(): string[] {
@@ -74,8 +80,9 @@ export function runnablePages(): string[] {
       page.replace(/^(?!\.\.\/)/, "docs/"),
     ),
   );
-  const elsewhere = new Set([...described.map((page) => page.replace("../", "")), "docs/architecture.md"]);
-  return allPages.filter((page) => !elsewhere.has(page));
+  // Readers paste the blocks of the guide one by one, so that each of them is also run as a file of its own.
+  const elsewhere = new Set(described.map((page) => page.replace("../", "")));
+  return completePages.filter((page) => page === "docs/guide.md" || !elsewhere.has(page));
 }
 
 /** Writes the programs of pages as files, which the checker of types and the tests read; returns their paths. */
@@ -85,17 +92,22 @@ export function writePrograms(pages: readonly string[]): Map<PageProgram, string
   for (const program of pages.flatMap(programsOf)) {
     const name = `${program.page.replace(/\.md$/, "").replaceAll("/", "-")}-${program.line}.ts`;
     const path = fileURLToPath(new URL(name, folder));
-    writeFileSync(path, `// ${program.page}, line ${program.line}\n${program.code}${used(program.code)}`);
+    // Lines are counted as on the page, because errors name them.
+    writeFileSync(path, `${program.code}${used(program.code)}// ${program.page}, line ${program.line}\n`);
     paths.set(program, path);
   }
   return paths;
 }
 
-/** Names that a page only shows how to import, so that the checker does not call them unused. */
+/** Exports what a program declares, or imports if that is all it does, so that the checker does not call it unused. */
 function used(code: string): string {
-  if (/^(?!import |$)/m.test(code)) return "";
-  const names = [...code.matchAll(/\* as (\w+)|\{([^}]*)\}/g)].map(([, all, some]) => all ?? some?.trim());
-  return `export { ${names.join(", ")} };\n`;
+  const isImportsAlone = !/^(?!import |$)/m.test(code);
+  const declared = isImportsAlone
+    ? code.matchAll(/\* as (\w+)|\{([^}]*)\}/g)
+    : code.matchAll(/^(?:const|let|function|class) (?:(\w+)|[[{]([^\]}]*)[\]}] =)/gm);
+  const names = [...declared].flatMap(([, one, several = ""]) => (one ? [one] : several.split(",")));
+  const list = names.map((name) => name.replace(/^.*:/, "").trim()).filter((name) => name !== "");
+  return `export { ${[...new Set(list)].join(", ")} };\n`;
 }
 
 /** Removes what earlier versions of the pages left behind. */

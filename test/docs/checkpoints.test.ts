@@ -12,7 +12,6 @@ import {
   tokensInMemory,
 } from "shardwise/train";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { describePage } from "../support/pages.js";
 
 let folder = "";
 let file = "";
@@ -96,5 +95,3 @@ test("tensors are exchanged under the names and in the order of PyTorch", async 
   expect(await back.Dense_0.kernel.js()).toEqual(kernelOf(5));
   expect(await back.Dense_0.bias.js()).toEqual([5, 5]);
 });
-
-describePage("checkpoints.md", import.meta.url, {});

@@ -2,20 +2,17 @@ import { grad, jit, Mesh, np, random, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
 import { CircularPipeline } from "shardwise/parallel";
 import { describe, expect, test } from "vitest";
-import { hostEngine } from "../../src/engines/default.js";
 import { range } from "../../src/ir/shape.js";
 import { costAnalysis } from "../../src/spmd/inspect/cost.js";
 import { explainSharding } from "../../src/spmd/inspect/explain.js";
 import { describePage } from "../support/pages.js";
-
-const engine = hostEngine;
 
 const Layer = nn.module("Layer", () => (x: Tensor): Tensor => {
   const h = nn.gelu(nn.Dense({ features: 32, name: "up" })(x));
   return x.add(nn.Dense({ features: 8, name: "down" })(h));
 });
 
-const mesh = Mesh.create({ data: 2, stage: 2 }, { engine });
+const mesh = Mesh.create({ data: 2, stage: 2 });
 
 const pipeline = CircularPipeline({
   layers: Layer({ parent: null }),

@@ -9,10 +9,11 @@ const engine = createThreadsEngine({ numDevices: 1 });
 const mesh = Mesh.create({ data: 1 }, { engine });
 afterAll(() => engine.close());
 
-const loss = (w: Tensor, x: Tensor) => np.mean(np.square(np.matmul(x, w).sub(1)));
 const x = jit((y: Tensor) => y.add(0.5), { mesh })(np.zeros([16, 256]));
 
 test("a loop without care trains", async () => {
+  const loss = (w: Tensor, x: Tensor) => np.mean(np.square(np.matmul(x, w).sub(1)));
+  const x = np.full([16, 256], 0.5);
   const step = jit((w: Tensor, x: Tensor) => w.sub(grad(loss)(w, x).mul(0.1)));
   let w = np.zeros([256, 64]);
   for (let i = 0; i < 1000; i++) w = step(w, x); // every w but the last is given back on the way
@@ -41,7 +42,7 @@ test("a tree is disposed of but for what is kept", async () => {
 
 test("devices tell how much they use", () => {
   const [first] = deviceMemoryStats();
-  console.log(first); // { device: 0, bytesInUse: 65664, bytesReserved: 1088, bytesLimit: 2146435072 }
+  console.log(first); // such as { device: 0, bytesInUse: 65664, bytesReserved: 1088, bytesLimit: 2146435072 }
   const [before] = deviceMemoryStats(mesh);
   const y = np.exp(x);
   const [after] = deviceMemoryStats(mesh);

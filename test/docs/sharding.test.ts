@@ -16,12 +16,9 @@ import {
   withShardingConstraint,
 } from "shardwise";
 import { describe, expect, test } from "vitest";
-import { hostEngine } from "../../src/engines/default.js";
 import { describePage } from "../support/pages.js";
 
-const engine = hostEngine;
-
-const mesh = Mesh.create({ data: 2, model: 2 }, { engine });
+const mesh = Mesh.create({ data: 2, model: 2 });
 
 const mlp = ({ up, down }: { up: Tensor; down: Tensor }, x: Tensor) =>
   np.matmul(np.tanh(np.matmul(x, up)), down);
