@@ -11,10 +11,9 @@ import { removeDeadCode } from "../../transforms/rewrite/deadCode.js";
 import { DeviceSums } from "./blocks/deviceSums.js";
 import { emitLocal, isLocal, type LocalOp } from "./blocks/localOps.js";
 import { type GatherNote, Resharding } from "./blocks/resharding.js";
-import { isSparse, specOfMoves, unmoved } from "./moves/moves.js";
+import { isChain, isSparse, specOfMoves, unmoved, zeroRows } from "./moves/moves.js";
 import { Origins } from "./moves/origins.js";
-import { placeMoves } from "./moves/placeMoves.js";
-import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./moves/segments.js";
+import { type PlaceContext, placeMoves } from "./moves/placeMoves.js";
 import { deferSums } from "./passes/deferSums.js";
 import { hoistGathers, loopBytes } from "./passes/hoistGathers.js";
 import { inlineCalls } from "./passes/inlineCalls.js";
@@ -33,7 +32,7 @@ import {
   wishesOf,
 } from "./placement/propagate.js";
 import { busyMesh, specOn } from "./placement/reshard.js";
-import type { Blocks, Moves, Segments, Value } from "./placement/rowValues.js";
+import type { Blocks, Moves, Value } from "./placement/rowValues.js";
 import { setAside } from "./placement/setAside.js";
 
 /** A per-device program and how its inputs and outputs are split. */
@@ -117,7 +116,7 @@ function isZeros({ op, ins }: Eqn): boolean {
 class Partitioner {
   readonly resharding: Resharding;
   /** Rows that neighbours sent, to use them again. */
-  private readonly received: Received = new WeakMap();
+  private readonly received: PlaceContext["received"] = new WeakMap();
   /** What blocks were made of, row by row. */
   private readonly origins = new Origins();
   private readonly sums: DeviceSums;
@@ -192,9 +191,8 @@ class Partitioner {
       if (eqn.op !== "concatenate") return eqn.ins.map(read);
       const { dim } = eqn.params;
       const rows = eqn.ins.map((atom) => {
-        if (atom.kind === "var" && zeros.has(atom.id)) return zeroRows(atom.type, dim);
-        const value = read(atom);
-        return value.kind === "moves" ? settled(atom, eqn) : value;
+        if (atom.kind === "var" && zeros.has(atom.id)) return zeroRows(atom.type);
+        return isChain(read(atom), dim) ? read(atom) : settled(atom, eqn);
       });
       return this.alikeRows(rows, eqn);
     };
@@ -218,49 +216,40 @@ class Partitioner {
   }
 
   /** Operands of which every device has all, cut to its share of the dims along which others are split. */
-  private alikeRows(values: readonly (Blocks | Segments)[], eqn: Eqn<"concatenate">): Value[] {
+  private alikeRows(values: readonly Value[], eqn: Eqn<"concatenate">): Value[] {
     const { dim } = eqn.params;
-    const specs = values.map((value) => (value.kind === "segments" ? sourceSpec(value) : value.spec));
+    const specs = values.map((value) => (value.kind === "moves" ? specOfMoves(value) : value.spec));
     const split = specs.find((spec) => (spec[dim] ?? []).length > 0);
     const spec = split?.map((axes, d) => (d === dim ? [] : axes));
     return values.map((value, i) => {
-      if (!spec || value.kind === "segments" || value.spec.flat().length > 0) return value;
+      if (!spec || value.kind === "moves" || value.spec.flat().length > 0) return value;
       return { kind: "blocks", block: this.resharding.move(value, spec, eqn, at(eqn.ins, i).type), spec };
     });
   }
 
-  /** Carries out a chain of row movements. */
-  private settle(value: Segments | Moves, eqn: Eqn | undefined): Blocks {
-    return value.kind === "moves" ? this.settleMoves(value, eqn) : this.settleSegments(value, eqn);
-  }
-
-  private settleSegments(segments: Segments, eqn: Eqn | undefined): Blocks {
-    const exchanged = exchange(segments, this.mesh, this.received);
-    if (exchanged) return exchanged;
-    const { dim, base, type } = segments;
-    const whole = sourceSpec(segments).map((axes, d) => (d === dim ? [] : axes));
-    const moved = gatherSegments(segments, (source) => this.resharding.move(source, whole, eqn, type));
-    const block = base ? ops.add(this.resharding.move(base, whole, eqn, type), moved) : moved;
-    return { kind: "blocks", block, spec: whole };
-  }
-
-  private settleMoves(moves: Moves, eqn: Eqn | undefined): Blocks {
-    const context = { mesh: this.mesh, originOf: this.origins.of };
+  /** Carries out moves: by exchange with neighbours, else after gathering what they take rows of. */
+  private settle(moves: Moves, eqn: Eqn | undefined): Blocks {
+    const context = { mesh: this.mesh, originOf: this.origins.of, received: this.received };
     const placed = placeMoves(moves, context);
     if (placed) return placed;
     const dims = new Set(moves.terms.flatMap(({ rows }) => [...rows.keys()]));
     const spec = specOfMoves(moves).map((axes, d) => (dims.has(d) ? [] : axes));
-    const whole = (value: Blocks): Blocks => ({
-      kind: "blocks",
-      block: this.resharding.move(value, spec, eqn, moves.type),
-      spec,
-    });
-    const gathered: Moves = {
-      ...moves,
-      terms: moves.terms.map((term) => ({ ...term, source: whole(term.source) })),
-      ...(moves.base ? { base: whole(moves.base) } : {}),
+    const gathered = new Map<Blocks, Blocks>();
+    const whole = (value: Blocks): Blocks => {
+      const known = gathered.get(value);
+      if (known) return known;
+      const block = this.resharding.move(value, spec, eqn, moves.type);
+      gathered.set(value, { kind: "blocks", block, spec });
+      return whole(value);
     };
-    const result = placeMoves(gathered, context);
+    const result = placeMoves(
+      {
+        ...moves,
+        terms: moves.terms.map((term) => ({ ...term, source: whole(term.source) })),
+        ...(moves.base ? { base: whole(moves.base) } : {}),
+      },
+      context,
+    );
     if (!result) throw new InternalError(`[partition] rows of ${formatType(moves.type)} have no place`);
     return result;
   }

@@ -3,15 +3,14 @@ import { type MeshShape, type Spec, sameSpec, splitCount } from "../../../ir/mes
 import type { Eqn } from "../../../ir/program.js";
 import { at, range, type TensorType } from "../../../ir/shape.js";
 import {
+  type Blocks,
   besides,
   type Moves,
   movedDims,
   type RowIndex,
-  type Segments,
   type Term,
   type Value,
 } from "../placement/rowValues.js";
-import { segment } from "./segments.js";
 
 /** The result of an equation as rows that are not yet moved, if it moves rows of a split dim or adds such. */
 export function unmoved(
@@ -19,34 +18,75 @@ export function unmoved(
   ins: readonly Value[],
   type: TensorType,
   mesh: MeshShape,
-): Segments | Moves | undefined {
-  const rows = ins.filter((value) => value.kind !== "moves");
-  const simple = rows.length === ins.length ? segment(eqn, rows, type) : undefined;
-  if (simple) return simple;
+): Moves | undefined {
   if (eqn.op === "add") return addMoves(ins, type);
+  if (eqn.op === "concatenate") return joinRows(eqn, ins, type);
   return eqn.op === "slice" || eqn.op === "pad" ? moveRows(eqn, at(ins, 0), type, mesh) : undefined;
 }
 
-/** A value as rows to be moved, if all of them come from values that are split alike. */
-function asMoves(value: Value): Moves | undefined {
-  if (value.kind === "moves") return value;
-  if (value.kind === "blocks") return undefined;
-  const { pieces, dim, type, after, base } = value;
-  const sources = new Set(pieces.flatMap(({ source }) => source ?? []));
-  const [first] = sources;
-  if (!first || [...sources].some(({ spec }) => !sameSpec(spec, first.spec))) return undefined;
-  const terms = [...sources].map((source): Term => {
-    const index = pieces.flatMap((piece) =>
-      range(piece.length).map((i) => (piece.source === source ? piece.start + i : -1)),
-    );
-    return { source, rows: new Map([[dim, index]]), ...(after ? { after } : {}) };
-  });
-  return { kind: "moves", type, terms, ...(base ? { base } : {}) };
+/** How the values are split whose rows move; some may have all rows of a dim on every device. */
+export function specOfMoves({ terms, type }: Moves): Spec {
+  const numAxes = ({ source }: Term) => source.spec.flat().length;
+  const [first, ...others] = terms;
+  const finest = others.reduce((best, term) => (best && numAxes(term) > numAxes(best) ? term : best), first);
+  return finest?.source.spec ?? type.shape.map(() => []);
 }
 
-/** How the values are split whose rows move. */
-export function specOfMoves({ terms }: Moves): Spec {
-  return at(terms, 0).source.spec;
+/** Rows of zeros, which need not be sent. */
+export function zeroRows(type: TensorType): Moves {
+  return { kind: "moves", type, terms: [] };
+}
+
+/** Whether a value can be concatenated along a dim before its rows move. */
+export function isChain(value: Value, dim: number): boolean {
+  if (value.kind === "blocks" || value.terms.length === 0) return true;
+  const isPlain = ({ rows, after }: Term) => !after && rows.size === 1 && rows.has(dim);
+  return !value.base && value.terms.every(isPlain) && at(mostAndLeast(value), 0) <= 1;
+}
+
+/** The largest and the smallest number of terms that bring the same row of moves along one dim. */
+export function mostAndLeast({ terms }: Moves): readonly [most: number, least: number] {
+  const lists = terms.flatMap(({ rows }) => [...rows.values()]);
+  const counts = at(lists, 0).map((_, row) => lists.filter((index) => at(index, row) >= 0).length);
+  return [Math.max(0, ...counts), Math.min(...counts)];
+}
+
+/** A concatenation along a split dim. */
+function joinRows(
+  { ins: atoms, params: { dim } }: Eqn<"concatenate">,
+  ins: readonly Value[],
+  type: TensorType,
+): Moves | undefined {
+  if (!ins.every((value) => isChain(value, dim))) return undefined;
+  const joined = new Map<Blocks, number[]>();
+  let offset = 0;
+  ins.forEach((value, i) => {
+    const length = at(at(atoms, i).type.shape, dim);
+    const terms =
+      value.kind === "moves" ? value.terms : [{ source: value, rows: new Map<number, RowIndex>() }];
+    for (const { source, rows } of terms) {
+      const index = joined.get(source) ?? range(at(type.shape, dim)).map(() => -1);
+      (rows.get(dim) ?? range(length)).forEach((row, r) => {
+        if (row >= 0) index[offset + r] = row;
+      });
+      joined.set(source, index);
+    }
+    offset += length;
+  });
+  const terms = [...joined].map(([source, index]): Term => ({ source, rows: new Map([[dim, index]]) }));
+  const moves: Moves = { kind: "moves", type, terms };
+  const spec = specOfMoves(moves);
+  const isAlike = ({ source }: Term) =>
+    type.shape.every((_, d) => {
+      const axes = source.spec[d] ?? [];
+      return (d === dim && axes.length === 0) || axes.join() === (spec[d] ?? []).join();
+    });
+  return (spec[dim] ?? []).length > 0 && terms.every(isAlike) ? moves : undefined;
+}
+
+/** Whether an equation takes rows out of between others, or puts zeros between them. */
+function isSpaced({ op, params }: Eqn<"slice"> | Eqn<"pad">, dim: number): boolean {
+  return op === "slice" ? params.strides[dim] !== 1 : params.interior[dim] !== 0;
 }
 
 /** The result of a slice or pad as moves, if it moves rows of a split dim. */
@@ -59,21 +99,30 @@ function moveRows(
   const dims = movedDims(eqn);
   if (value.kind === "blocks") {
     const split = dims.filter((d) => (value.spec[d] ?? []).length > 0);
-    // Zeros may be cut off again; what remains of a window and does not split evenly is taken from the whole.
+    const [first] = split;
+    if (first === undefined) return undefined;
+    // Rows of one dim may be put together again; what remains of another window and does not split evenly is taken from
+    // the whole. Zeros may be cut off again.
+    const isRow = split.length === 1 && !isSpaced(eqn, first);
     const isEven = (d: number) => at(type.shape, d) % splitCount(mesh, value.spec[d] ?? []) === 0;
-    if (split.length === 0 || (eqn.op === "slice" && !split.every(isEven))) return undefined;
+    if (eqn.op === "slice" && !isRow && !split.every(isEven)) return undefined;
   }
-  const moves: Moves | undefined =
-    value.kind === "blocks"
-      ? { kind: "moves", type: at(eqn.ins, 0).type, terms: [{ source: value, rows: new Map() }] }
-      : asMoves(value);
-  if (!moves || moves.base || dims.length === 0) return undefined;
-  const before = at(eqn.ins, 0).type.shape;
-  const terms = moves.terms.map((term): Term => {
-    const along = dims.filter((d) => term.rows.has(d) || (term.source.spec[d] ?? []).length > 0);
-    const rows = new Map(term.rows);
-    for (const d of along) rows.set(d, movedIndex(eqn, d, rows.get(d) ?? range(at(before, d))));
-    return { source: term.source, rows, ...besides(eqn, along, term.after) };
+  const before = at(eqn.ins, 0).type;
+  const moves: Moves =
+    value.kind === "moves"
+      ? value
+      : { kind: "moves", type: before, terms: [{ source: value, rows: new Map() }] };
+  if (moves.base || dims.length === 0) return undefined;
+  // Terms to which the same happens share one function, so that it can happen to all of them together.
+  const shared = new Map<Term["after"], Map<string, Pick<Term, "after">>>();
+  const terms = moves.terms.map(({ source, rows: given, after }): Term => {
+    const along = dims.filter((d) => given.has(d) || (source.spec[d] ?? []).length > 0);
+    const rows = new Map(given);
+    for (const d of along) rows.set(d, movedIndex(eqn, d, rows.get(d) ?? range(at(before.shape, d))));
+    const known = shared.get(after) ?? new Map<string, Pick<Term, "after">>();
+    const next = known.get(`${along}`) ?? besides(eqn, along, after);
+    shared.set(after, known.set(`${along}`, next));
+    return { source, rows, ...next };
   });
   return { kind: "moves", type, terms };
 }
@@ -93,24 +142,41 @@ function movedIndex({ op, params }: Eqn<"slice"> | Eqn<"pad">, dim: number, inde
 /** The sum of values of which at least one is rows to be moved, to be moved together. */
 function addMoves(values: readonly Value[], type: TensorType): Moves | undefined {
   if (!isFloat(type.dtype)) return undefined;
-  const moves = values.flatMap((value) => (value.kind === "blocks" ? [] : [asMoves(value)]));
+  const moves = values.filter((value) => value.kind === "moves");
   const bases = values.filter((value) => value.kind === "blocks");
-  const known = moves.filter((value) => value !== undefined);
-  const [first] = known;
-  if (!first || known.length !== moves.length) return undefined;
-  const all = [...bases, ...known.flatMap(({ base }) => base ?? [])];
-  const specs = [
-    ...known.flatMap(({ terms }) => terms.map(({ source }) => source.spec)),
-    ...all.map(({ spec }) => spec),
-  ];
-  if (all.length > 1 || specs.some((spec) => !sameSpec(spec, specOfMoves(first)))) return undefined;
+  const all = [...bases, ...moves.flatMap(({ base }) => base ?? [])];
+  const terms = moves.flatMap((value) => value.terms);
+  const specs = [...terms.map(({ source }) => source.spec), ...all.map(({ spec }) => spec)];
+  const [first] = specs;
+  if (moves.length === 0 || !first || all.length > 1 || specs.some((spec) => !sameSpec(spec, first)))
+    return undefined;
   const [base] = all;
-  return { kind: "moves", type, terms: known.flatMap(({ terms }) => terms), ...(base ? { base } : {}) };
+  return { kind: "moves", type, terms: terms.reduce(withTerm, []), ...(base ? { base } : {}) };
 }
 
-/** Whether a value is rows between zeros, as gradients of windows are: such values are added before they move. */
-export function isSparse(value: Value): value is Segments | Moves {
+/**
+ * The terms with another one. Rows of the same value for different places, as the gradient of a roll adds, become one
+ * term, so that they travel together.
+ */
+function withTerm(terms: readonly Term[], next: Term): readonly Term[] {
+  const [[dim, index] = []] = next.rows;
+  if (dim === undefined || index === undefined || next.rows.size > 1) return [...terms, next];
+  const place = terms.findIndex(({ source, rows, after }) => {
+    const known = rows.size === 1 ? rows.get(dim) : undefined;
+    const isFree = known?.every((row, i) => row < 0 || at(index, i) < 0);
+    return isFree && source === next.source && after === next.after;
+  });
+  const rows = terms[place]?.rows.get(dim)?.map((row, i) => Math.max(row, at(index, i)));
+  return rows ? terms.with(place, { ...next, rows: new Map([[dim, rows]]) }) : [...terms, next];
+}
+
+/** Whether a value is a sum, or rows between zeros, as gradients of windows are: such are added before they move. */
+export function isSparse(value: Value): value is Moves {
   if (value.kind === "blocks") return false;
-  if (value.kind === "segments") return value.pieces.some(({ source }) => source === null);
+  const dims = new Set(value.terms.flatMap(({ rows }) => [...rows.keys()]));
+  if (value.terms.length > 1 && dims.size === 1) {
+    const [most, least] = mostAndLeast(value);
+    return most > 1 || least === 0;
+  }
   return value.terms.some(({ rows }) => [...rows.values()].some((index) => index.includes(-1)));
 }

@@ -4,15 +4,16 @@ import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import { namedAxes } from "../placement/reshard.js";
 import type { Blocks, Moves, RowIndex, Term } from "../placement/rowValues.js";
-import { specOfMoves } from "./moves.js";
+import { mostAndLeast, specOfMoves } from "./moves.js";
 import type { Origin } from "./origins.js";
-import { isAmong, overlay } from "./segments.js";
 import {
   type Box,
   cut,
   endOf,
   hull,
+  isAmong,
   isDense,
+  overlay,
   type Strip,
   spread,
   stripOf,
@@ -32,6 +33,8 @@ interface TermBox {
 export interface PlaceContext {
   readonly mesh: MeshShape;
   readonly originOf: (block: Tensor) => Origin | undefined;
+  /** Rows that were received already, by the tensor that they come from: overlapping windows ask for the same ones. */
+  readonly received: WeakMap<Tensor, Map<string, Tensor>>;
 }
 
 /**
@@ -47,15 +50,23 @@ export function placeMoves(moves: Moves, context: PlaceContext): Blocks | undefi
   if (![...counts].every(isEven)) return undefined;
   const place = new Placing(dims, counts, spec, context);
   const parts = moves.terms.flatMap((term) => place.partsOf(term));
-  const [only] = moves.terms;
-  const isPlain = moves.terms.length === 1 && parts.every(({ box }) => [...box.values()].every(isDense));
+  const isPlain = isDisjoint(moves, dims) && parts.every(({ box }) => [...box.values()].every(isDense));
   const { sent, gathered } = place.cost(parts, moves.terms, isPlain);
   if (sent > gathered) return undefined;
-  const moved = isPlain && only ? place.window(only) : place.sum(moves, parts);
+  const moved = isPlain ? place.window(moves.terms) : place.sum(moves, parts);
   return { kind: "blocks", block: moves.base ? ops.add(moves.base.block, moved) : moved, spec };
 }
 
-/** What each device does to put the rows of one value in their place. */
+/** Whether no two terms bring the same rows, and the same happens to all of them afterwards. */
+function isDisjoint(moves: Moves, dims: readonly number[]): boolean {
+  const [first, ...others] = moves.terms;
+  if (!first || others.length === 0) return first !== undefined;
+  return (
+    dims.length === 1 && others.every(({ after }) => after === first.after) && mostAndLeast(moves)[0] <= 1
+  );
+}
+
+/** What each device does to put the rows of values in their place. */
 class Placing {
   constructor(
     private readonly dims: readonly number[],
@@ -87,30 +98,49 @@ class Placing {
       ? travelling.reduce((sum, { term, box }) => sum + volume(term.source.block, box), 0)
       : this.groups(travelling).reduce((sum, group) => sum + this.plan(group).elements, 0);
     const devices = [...this.counts.values()].reduce((a, b) => a * b, 1);
-    const sources = new Set(terms.map(({ source }) => source.block));
+    const split = terms.filter(({ source }) => this.dims.some((d) => (source.spec[d] ?? []).length > 0));
+    const sources = new Set(split.map(({ source }) => source.block));
     const gathered = [...sources].reduce((sum, block) => sum + sizeOf(block.shape) * (devices - 1), 0);
     return { sent, gathered };
   }
 
-  /** The rows of a single value: pieces of it side by side. */
-  window(term: Term): Tensor {
-    const { block } = term.source;
-    const build = (depth: number, box: Box): Tensor => {
+  /** Rows of which no two are in the same place: pieces of values side by side. */
+  window(terms: readonly Term[]): Tensor {
+    const first = at(terms, 0);
+    const build = (own: readonly Term[], depth: number, box: Box): Tensor => {
       const d = this.dims[depth];
-      if (d === undefined) return this.masked(this.sent(cut(block, box), box), box);
-      const strips = this.strips(term, d);
-      const bounds = [0, this.sizeOf(term, d), ...strips.flatMap((strip) => [strip.to, endOf(strip)])];
-      const sorted = [...new Set(bounds)].sort((a, b) => a - b);
-      const pieces = sorted.slice(1).map((end, i) => {
-        const start = at(sorted, i);
-        const here = strips.filter((strip) => strip.to <= start && endOf(strip) >= end);
-        const values = here.map((strip) => build(depth + 1, new Map([...box, [d, trim(strip, start, end)]])));
-        return values.length > 0 ? values.reduce(overlay) : this.zeros(term, box, d, end - start);
+      if (d === undefined) return this.received(at(own, 0).source.block, box);
+      const strips = own.flatMap((term) => this.strips(term, d).map((strip) => ({ term, strip })));
+      const ends = strips.flatMap(({ strip }) => [strip.to, endOf(strip)]);
+      const bounds = [...new Set([0, this.sizeOf(first, d), ...ends])].sort((a, b) => a - b);
+      const pieces = bounds.slice(1).map((end, i) => {
+        const start = at(bounds, i);
+        const here = strips.filter(({ strip }) => strip.to <= start && endOf(strip) >= end);
+        const ownLast = here.toSorted((a, b) => b.strip.shift - a.strip.shift);
+        const parts = ownLast.map(({ term, strip }) => {
+          const own = new Map([...box, [d, trim(strip, start, end)]]);
+          return { value: build([term], depth + 1, own), strip };
+        });
+        return this.overlaid(parts, d) ?? this.zeros(first, box, d, end - start);
       });
       return ops.concatenate(pieces, d);
     };
-    const rows = build(0, new Map());
-    return term.after?.(rows) ?? rows;
+    const rows = build(terms, 0, new Map());
+    return first.after?.(rows) ?? rows;
+  }
+
+  /** What devices get of several values, their own last: each gets at most one, and zeros of the others. */
+  private overlaid(
+    parts: readonly { readonly value: Tensor; readonly strip: Strip }[],
+    dim: number,
+  ): Tensor | undefined {
+    return parts.reduce<Tensor | undefined>((rows, { value, strip: { shift, receivers } }) => {
+      // Devices without a sender have zeros already.
+      if (shift !== 0) return rows ? overlay(rows, value) : value;
+      if (receivers.length === this.counts.get(dim)) return value;
+      const position = ops.axisIndex(namedAxes(this.context.mesh, this.spec[dim] ?? []));
+      return ops.select(isAmong(position, receivers, value.shape), value, rows ?? ops.zeros(value.type));
+    }, undefined);
   }
 
   /** The sum of all parts: those for the same neighbour are added before they are sent. */
@@ -239,6 +269,16 @@ class Placing {
     return ops.ppermute(value, namedAxes(this.context.mesh, axes), pairs);
   }
 
+  /** The rows of a box that a neighbour sends of a block, which it sends once. */
+  private received(block: Tensor, box: Box): Tensor {
+    if (!this.travels(box)) return cut(block, box);
+    const rows = this.context.received.get(block) ?? new Map<string, Tensor>();
+    const key = JSON.stringify([[...box], this.spec]);
+    const received = rows.get(key) ?? this.sent(cut(block, box), box);
+    this.context.received.set(block, rows.set(key, received));
+    return received;
+  }
+
   /** Zeros on the devices that get nothing; devices without a sender have zeros already. */
   private masked(value: Tensor, box: Box): Tensor {
     return this.dims.reduce((x, d) => {
@@ -269,7 +309,10 @@ class Placing {
   }
 
   private strips(term: Term, dim: number): Strip[] {
-    return stripsOf(this.indexOf(term, dim), this.counts.get(dim) ?? 1, at(term.source.block.shape, dim));
+    const { block, spec } = term.source;
+    const isEverywhere = (spec[dim] ?? []).length === 0;
+    const n = this.counts.get(dim) ?? 1;
+    return stripsOf(this.indexOf(term, dim), n, at(block.shape, dim), isEverywhere);
   }
 }
 

@@ -1,4 +1,4 @@
-import { at, sizeOf } from "../../../ir/shape.js";
+import { at, type Shape, sizeOf } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import type { RowIndex } from "../placement/rowValues.js";
@@ -35,8 +35,14 @@ export function stripOf(box: Box, dim: number): Strip {
   );
 }
 
-/** For every local row where each device finds it; rows in even steps that travel together are one strip. */
-export function stripsOf(index: RowIndex, n: number, size: number): Strip[] {
+/**
+ * For every local row where each device finds it; rows in even steps that travel together are one strip.
+ *
+ * @param n over how many devices the rows are split
+ * @param size how many rows of the source a device has
+ * @param isEverywhere whether every device has all rows of the source
+ */
+export function stripsOf(index: RowIndex, n: number, size: number, isEverywhere: boolean): Strip[] {
   const strips: Strip[] = [];
   const rows = index.length / n;
   for (let row = 0; row < rows; row++) {
@@ -44,7 +50,8 @@ export function stripsOf(index: RowIndex, n: number, size: number): Strip[] {
     for (let p = 0; p < n; p++) {
       const i = at(index, p * rows + row);
       if (i < 0) continue;
-      const [shift, from] = [(((Math.floor(i / size) - p) % n) + n) % n, i % size];
+      const sender = isEverywhere ? p : Math.floor(i / size);
+      const [shift, from] = [(sender - p + n) % n, isEverywhere ? i : i % size];
       const known = found.get(`${shift} ${from}`);
       if (known) known.receivers.push(p);
       else found.set(`${shift} ${from}`, { shift, from, receivers: [p] });
@@ -140,4 +147,21 @@ export function within(x: Tensor, box: Box, around: Box): Tensor {
 export function spread(x: Tensor, box: Box, shape: readonly number[]): Tensor {
   const whole = new Map([...box].map(([d, s]) => [d, { ...s, to: 0, toStep: 1, length: at(shape, d) }]));
   return within(x, box, whole);
+}
+
+/** Two tensors of which one is zero where the other is not. */
+export function overlay(a: Tensor, b: Tensor): Tensor {
+  return a.dtype === "bool" ? ops.or(a, b) : ops.add(a, b);
+}
+
+/** Whether a device's position is in an ascending list, as a tensor of the given shape. */
+export function isAmong(position: Tensor, list: readonly number[], shape: Shape): Tensor {
+  const starts = list.filter((p) => !list.includes(p - 1));
+  const ends = list.filter((p) => !list.includes(p + 1));
+  const ranges = starts.map((start, i) =>
+    start === ends[i]
+      ? ops.compare("eq", position, start)
+      : ops.and(ops.compare("ge", position, start), ops.compare("le", position, at(ends, i))),
+  );
+  return ops.broadcastInDim(ranges.reduce(ops.or), shape, []);
 }

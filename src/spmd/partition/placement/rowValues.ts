@@ -11,28 +11,6 @@ export interface Blocks {
   readonly spec: Spec;
 }
 
-/** Part of a row of rows: a range along a dim of some tensor, split or on every device, or zeros. */
-export interface Piece {
-  readonly source: Blocks | null;
-  readonly start: number;
-  readonly length: number;
-}
-
-/**
- * The result of slices, pads and concatenations along a split dim, not yet moved: a chain of them (a roll, a
- * shift) is put together first and then becomes a single exchange with neighbours.
- */
-export interface Segments {
-  readonly kind: "segments";
-  readonly type: TensorType;
-  readonly dim: number;
-  readonly pieces: readonly Piece[];
-  /** Something to add once the pieces are in their place. */
-  readonly base?: Blocks;
-  /** What happens along other dims once the pieces are in their place: so all windows of rows share one exchange. */
-  readonly after?: (rows: Tensor) => Tensor;
-}
-
 /** For every row of a result along a dim the row of the source that it is; -1 where it is zeros. */
 export type RowIndex = readonly number[];
 
@@ -45,8 +23,10 @@ export interface Term {
 }
 
 /**
- * A sum of rows that are not yet moved: windows of several split dims or with strides, and what gradients of
- * windows add up. Put together first, they become one exchange with each neighbour.
+ * A sum of rows that are not yet moved: slices, pads and concatenations along split dims, and what gradients of windows
+ * add up. A chain of them (a roll, a shift, a window with strides) is put together first and then becomes one exchange
+ * with each neighbour. All sources are split alike, apart from those that have all rows on every device; without terms
+ * the rows are zeros.
  */
 export interface Moves {
   readonly kind: "moves";
@@ -57,7 +37,7 @@ export interface Moves {
 }
 
 /** A value under partitioning. */
-export type Value = Blocks | Segments | Moves;
+export type Value = Blocks | Moves;
 
 /** The dims along which an equation moves rows. */
 export function movedDims(eqn: Eqn): readonly number[] {
@@ -81,8 +61,8 @@ export function movedDims(eqn: Eqn): readonly number[] {
 export function besides(
   eqn: Eqn<"slice"> | Eqn<"pad">,
   rows: readonly number[],
-  first: Segments["after"],
-): Pick<Segments, "after"> {
+  first: Term["after"],
+): Pick<Term, "after"> {
   const others = movedDims(eqn).filter((d) => !rows.includes(d));
   if (others.length === 0) return first ? { after: first } : {};
   const along = (list: readonly number[], rest: (d: number) => number) =>
