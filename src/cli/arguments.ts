@@ -4,6 +4,7 @@ import type { Setting } from "../train/config/schema.js";
 
 /** Wrong use of the command line; the process ends with code 2. */
 export class UsageError extends ShardwiseError {
+  static override readonly name: string = "UsageError";
   constructor(message: string) {
     super("config", message);
   }

@@ -31,6 +31,7 @@ export function formatPlace(place: FailurePlace): string {
  * The engine that it belonged to cannot run programs any more: close it and open another one.
  */
 export class DeviceFailedError extends ShardwiseError {
+  static override readonly name: string = "DeviceFailedError";
   readonly place: FailurePlace;
   /** What happened to the device. */
   readonly reason: string;
@@ -48,6 +49,7 @@ export class DeviceFailedError extends ShardwiseError {
 
 /** A device has no room for what was asked; nothing was overwritten. */
 export class OutOfMemoryError extends ShardwiseError {
+  static override readonly name: string = "OutOfMemoryError";
   constructor(message: string) {
     super("out-of-memory", message);
   }
@@ -55,6 +57,7 @@ export class OutOfMemoryError extends ShardwiseError {
 
 /** There is no engine of a name, or what was found under it is none. */
 export class EngineLoadError extends ShardwiseError {
+  static override readonly name: string = "EngineLoadError";
   constructor(message: string, options?: ErrorOptions) {
     super("config", message, options);
   }
@@ -97,6 +100,7 @@ const ADVICE =
  * devices; what was exchanged before it is right.
  */
 export class DesyncError extends ShardwiseError {
+  static override readonly name: string = "DesyncError";
   readonly program: string;
   readonly positions: readonly DevicePosition[];
 
@@ -117,6 +121,7 @@ export const PROCESS_RULE = "what depends on processIndex() may print and write 
 
 /** Processes that share devices run different programs where all must run the same one. */
 export class ProgramsDifferError extends ShardwiseError {
+  static override readonly name: string = "ProgramsDifferError";
   /** What each process has, a sentence each. */
   readonly values: readonly string[];
 

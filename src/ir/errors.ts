@@ -34,6 +34,8 @@ export type ErrorCode =
  * ```
  */
 export class ShardwiseError extends Error {
+  /** The name in messages, which minifiers must not change. */
+  static override readonly name: string = "ShardwiseError";
   readonly code: ErrorCode;
 
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
@@ -53,6 +55,7 @@ const showsAllFrames = environment.SHARDWISE_STACKS === "all";
 
 /** Operand shapes do not fit the operation. */
 export class ShapeError extends ShardwiseError {
+  static override readonly name: string = "ShapeError";
   constructor(message: string) {
     super("shape", message);
   }
@@ -60,6 +63,7 @@ export class ShapeError extends ShardwiseError {
 
 /** Operand data types do not fit the operation. */
 export class DTypeError extends ShardwiseError {
+  static override readonly name: string = "DTypeError";
   constructor(message: string) {
     super("dtype", message);
   }
@@ -67,6 +71,7 @@ export class DTypeError extends ShardwiseError {
 
 /** A tensor dimension is out of range or named twice. */
 export class DimError extends ShardwiseError {
+  static override readonly name: string = "DimError";
   constructor(message: string) {
     super("dim", message);
   }
@@ -74,6 +79,7 @@ export class DimError extends ShardwiseError {
 
 /** A mesh axis or a mapped axis is unknown, used twice or of the wrong size. */
 export class AxisError extends ShardwiseError {
+  static override readonly name: string = "AxisError";
   constructor(message: string) {
     super("axis", message);
   }
@@ -81,6 +87,7 @@ export class AxisError extends ShardwiseError {
 
 /** Two trees that must agree do not, or a tree holds something that is not a leaf. */
 export class TreeError extends ShardwiseError {
+  static override readonly name: string = "TreeError";
   constructor(message: string) {
     super("tree", message);
   }
@@ -88,6 +95,7 @@ export class TreeError extends ShardwiseError {
 
 /** An argument has a value outside what the function accepts. */
 export class ValueError extends ShardwiseError {
+  static override readonly name: string = "ValueError";
   constructor(message: string) {
     super("value", message);
   }
@@ -95,6 +103,7 @@ export class ValueError extends ShardwiseError {
 
 /** A traced value was used where a concrete one is needed, or outside the function that made it. */
 export class TracerError extends ShardwiseError {
+  static override readonly name: string = "TracerError";
   constructor(code: "traced-value" | "leaked-tracer", message: string) {
     super(code, message);
   }
@@ -102,6 +111,7 @@ export class TracerError extends ShardwiseError {
 
 /** A value whose memory was released or donated was used again. */
 export class DisposedError extends ShardwiseError {
+  static override readonly name: string = "DisposedError";
   constructor(message: string) {
     super("disposed", message);
   }
@@ -109,6 +119,7 @@ export class DisposedError extends ShardwiseError {
 
 /** A value was read although other processes hold parts of it. */
 export class NotAddressableError extends ShardwiseError {
+  static override readonly name: string = "NotAddressableError";
   constructor(message: string) {
     super("not-addressable", message);
   }
@@ -116,6 +127,7 @@ export class NotAddressableError extends ShardwiseError {
 
 /** Something that has no derivative was differentiated. */
 export class GradientError extends ShardwiseError {
+  static override readonly name: string = "GradientError";
   constructor(message: string) {
     super("no-gradient", message);
   }
@@ -123,6 +135,7 @@ export class GradientError extends ShardwiseError {
 
 /** A check in a program failed. */
 export class CheckError extends ShardwiseError {
+  static override readonly name: string = "CheckError";
   constructor(message: string) {
     super("check", message);
   }
@@ -130,6 +143,7 @@ export class CheckError extends ShardwiseError {
 
 /** A sharding does not fit the tensor, the mesh, or what the program computes. */
 export class ShardingError extends ShardwiseError {
+  static override readonly name: string = "ShardingError";
   constructor(message: string, code: "sharding" | "replication" = "sharding") {
     super(code, message);
   }
@@ -137,6 +151,7 @@ export class ShardingError extends ShardwiseError {
 
 /** A text does not follow its grammar, or describes something invalid. */
 export class ParseError extends ShardwiseError {
+  static override readonly name: string = "ParseError";
   /** The line of the text, counted from 1. */
   readonly line: number;
   /** The column, counted from 1. */
@@ -151,6 +166,7 @@ export class ParseError extends ShardwiseError {
 
 /** An invariant of the library was violated: a bug in shardwise, not in the user's program. */
 export class InternalError extends ShardwiseError {
+  static override readonly name: string = "InternalError";
   constructor(message: string) {
     super("internal", message);
   }

@@ -20,6 +20,7 @@ export type ModuleErrorReason =
 
 /** A module was defined or used wrongly; `reason` is stable, the message names the path in the module tree. */
 export class ModuleError extends ShardwiseError {
+  static override readonly name: string = "ModuleError";
   readonly reason: ModuleErrorReason;
 
   constructor(reason: ModuleErrorReason, message: string) {

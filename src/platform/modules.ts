@@ -1,7 +1,10 @@
-/** Modules that users name at run time. */
-import { createRequire } from "node:module";
-import { isAbsolute, resolve } from "node:path";
+/** Modules and packages that are found when the program runs, also where a bundler packed this library. */
+import { existsSync } from "node:fs";
+import { dirname, isAbsolute, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+
+/** Node's function of this name, reached in a way that bundlers do not follow: they cannot pack native code. */
+const createRequire = (from: string) => process.getBuiltinModule("node:module").createRequire(from);
 
 const fromHere = () => createRequire(resolve("module.js"));
 
@@ -23,19 +26,37 @@ export function requireModule(file: string): unknown {
 
 /** Loads the module of a file. */
 export async function importModule(file: string): Promise<unknown> {
-  return import(pathToFileURL(file).href);
+  return import(/* @vite-ignore */ /* webpackIgnore: true */ pathToFileURL(file).href);
 }
 
+/** Where the program is: its file, or its executable where it was compiled into one. */
+const programFile = () => [process.execPath, process.argv[1] ?? ""].findLast((path) => existsSync(path));
+
 /**
- * The file or URL from which a package is found: this module or, where a bundler packed it into another file, the
- * program or the working directory.
+ * The first place from which a module is found: this file (in a bundle, that of the bundle, or none), the program, the
+ * working directory.
  */
 export function packagesFrom(name: string): string | undefined {
-  return [import.meta.url, process.argv[1], resolve("index.js")].find((from) => {
+  for (const place of [() => import.meta.url, programFile, () => resolve("index.js")]) {
     try {
-      return from && createRequire(from).resolve(name);
+      const from = place();
+      if (from !== undefined && createRequire(from).resolve(name)) return from;
     } catch {
-      return false;
+      // Nothing is there, or Deno does not permit looking.
     }
-  });
+  }
+  return undefined;
+}
+
+/** Loads a package, from the place where it is found. */
+export function requirePackage(name: string): unknown {
+  const from = packagesFrom(name);
+  return from && createRequire(from)(name);
+}
+
+/** The folder of an installed package that exports its `package.json`. */
+export function packageFolder(name: string): string | undefined {
+  const file = `${name}/package.json`;
+  const from = packagesFrom(file);
+  return from && dirname(createRequire(from).resolve(file));
 }

@@ -18,6 +18,7 @@ export const PHASE = { sources: 0, results: 1 } as const;
 
 /** A message between processes was lost, cut short or of another length than the receiver's. */
 export class TransportError extends ShardwiseError {
+  static override readonly name: string = "TransportError";
   constructor(message: string) {
     super("desync", message);
   }

@@ -1,6 +1,5 @@
-import { createRequire } from "node:module";
 import { isMainThread } from "node:worker_threads";
-import { packagesFrom } from "#platform/modules";
+import { requirePackage } from "#platform/modules";
 import { lazily } from "../../ir/identity.js";
 
 /** The package that calls native functions. */
@@ -12,13 +11,11 @@ export type Koffi = typeof import("koffi");
  */
 const stacks = { sync_stack_size: 16 << 20, async_stack_size: 16 << 20, resident_async_pools: 2 };
 
-const name = "koffi";
-
-/** The FFI, or nothing on platforms it has no binary for. */
+/** The FFI, or nothing where it is not installed and on platforms it has no binary for. */
 export const loadKoffi = lazily((): Koffi | undefined => {
   try {
-    const koffi = createRequire(packagesFrom(name) ?? "/")(name) as Koffi;
-    if (isMainThread) koffi.config(stacks);
+    const koffi = requirePackage("koffi") as Koffi | undefined;
+    if (isMainThread) koffi?.config(stacks);
     return koffi;
   } catch {
     return undefined;

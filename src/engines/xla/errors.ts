@@ -8,6 +8,7 @@ const RESOURCE_EXHAUSTED = 8;
 
 /** An operation that XLA or its plug-in rejected or failed to perform. */
 export class XlaError extends ShardwiseError {
+  static override readonly name: string = "XlaError";
   /** XLA's error code. */
   readonly status: number;
   /** XLA's message. */
@@ -21,7 +22,9 @@ export class XlaError extends ShardwiseError {
 }
 
 /** No usable plug-in for XLA's devices was found. */
-export class XlaPluginError extends EngineLoadError {}
+export class XlaPluginError extends EngineLoadError {
+  static override readonly name: string = "XlaPluginError";
+}
 
 /** The error for a plug-in's report; running out of memory has its own class. */
 export function errorOf(doing: string, status: number, message: string): ShardwiseError {

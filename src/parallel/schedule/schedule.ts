@@ -114,6 +114,7 @@ export interface ScheduleViolation {
 
 /** A schedule that cannot run; `violations` says where and why. */
 export class ScheduleError extends ShardwiseError {
+  static override readonly name: string = "ScheduleError";
   readonly violations: readonly ScheduleViolation[];
 
   constructor(name: string, violations: readonly ScheduleViolation[]) {

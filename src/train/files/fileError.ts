@@ -3,6 +3,7 @@ import { ShardwiseError } from "../../ir/errors.js";
 
 /** A file that breaks a rule of its format, is missing or damaged, or could not be written. */
 export class FileError extends ShardwiseError {
+  static override readonly name: string = "FileError";
   /** The file or folder, as the caller named it. */
   readonly file: string;
   /** The byte of the file at which the rule is broken. */

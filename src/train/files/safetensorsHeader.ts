@@ -3,6 +3,7 @@ import { FileError } from "./fileError.js";
 
 /** A safetensors file that breaks a rule of the format, or holds what this library cannot represent. */
 export class SafetensorsError extends FileError {
+  static override readonly name: string = "SafetensorsError";
   constructor(file: string, offset: number, rule: string, options?: ErrorOptions) {
     super("safetensors", file, offset, rule, options);
   }

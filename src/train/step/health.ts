@@ -9,6 +9,7 @@ import type { Training } from "./training.js";
 
 /** A loss that is not finite or has exploded; the process exits with code 1. */
 export class DivergedError extends ShardwiseError {
+  static override readonly name: string = "DivergedError";
   readonly step: number;
 
   constructor(step: number, message: string) {
