@@ -83,6 +83,8 @@ export const purposes: readonly Purpose[] = [
     scripts: {
       "lint:package": "Check the built package with publint and are-the-types-wrong",
       "test:package": "Try the packed package: its types, then examples; `-- types` or `-- cnn gpt` chooses",
+      "test:bundlers":
+        "Bundle the package with every tool of docs/bundlers.md and run the result; `-- bun` chooses",
     },
   },
 ];

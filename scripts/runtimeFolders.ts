@@ -1,5 +1,6 @@
 /** Where other runtimes than the one at hand are kept, and which npm packages they come from. */
-import { existsSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -47,11 +48,33 @@ function libc(): string {
 }
 
 /** The folder of a runtime. */
-export function folderOf({ name }: Runtime): string {
+function folderOf({ name }: Runtime): string {
   return join(cache, name);
 }
 
 /** Whether a runtime is there. */
 export function isFetched({ program }: Runtime): boolean {
   return existsSync(program);
+}
+
+/** Unpacks a runtime's package into its folder, which appears whole or not at all. */
+export function fetchRuntime(runtime: Runtime): boolean {
+  const folder = folderOf(runtime);
+  const partial = `${folder}.${process.pid}`;
+  console.log(`fetching ${runtime.source}`);
+  mkdirSync(partial, { recursive: true });
+  try {
+    const quiet = { stdio: "ignore", timeout: 300_000 } as const;
+    const pack = ["pack", runtime.source, "--silent", "--pack-destination", partial];
+    if (spawnSync("npm", pack, { ...quiet, shell: process.platform === "win32" }).status !== 0) return false;
+    const file = readdirSync(partial).find((name) => name.endsWith(".tgz"));
+    if (file === undefined) return false;
+    if (spawnSync("tar", ["-xzf", join(partial, file), "-C", partial], quiet).status !== 0) return false;
+    rmSync(join(partial, file));
+    rmSync(folder, { recursive: true, force: true });
+    renameSync(partial, folder);
+    return isFetched(runtime);
+  } finally {
+    rmSync(partial, { recursive: true, force: true });
+  }
 }

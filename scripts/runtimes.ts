@@ -9,9 +9,8 @@
  * Ends with 0 when all passed, with 1 when something failed, and with 3 when a runtime could not be fetched.
  */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
-import { folderOf, isFetched, type Runtime, runtimes } from "./runtimeFolders.js";
+import { fetchRuntime, isFetched, type Runtime, runtimes } from "./runtimeFolders.js";
 
 const shortFiles = [
   "test/runtimes.test.ts",
@@ -64,28 +63,6 @@ function run(what: string, program: string, args: readonly string[]): boolean {
   const { status } = spawnSync(program, args, { stdio: "inherit", env: { ...process.env, PATH } });
   if (status !== 0) console.log(`-- failed: ${what}`);
   return status === 0;
-}
-
-/** Unpacks a runtime's package into its folder, which appears whole or not at all. */
-function fetchRuntime(runtime: Runtime): boolean {
-  const folder = folderOf(runtime);
-  const partial = `${folder}.${process.pid}`;
-  console.log(`fetching ${runtime.source}`);
-  mkdirSync(partial, { recursive: true });
-  try {
-    const quiet = { stdio: "ignore", timeout: 300_000 } as const;
-    const pack = ["pack", runtime.source, "--silent", "--pack-destination", partial];
-    if (spawnSync("npm", pack, { ...quiet, shell: process.platform === "win32" }).status !== 0) return false;
-    const file = readdirSync(partial).find((name) => name.endsWith(".tgz"));
-    if (file === undefined) return false;
-    if (spawnSync("tar", ["-xzf", join(partial, file), "-C", partial], quiet).status !== 0) return false;
-    rmSync(join(partial, file));
-    rmSync(folder, { recursive: true, force: true });
-    renameSync(partial, folder);
-    return isFetched(runtime);
-  } finally {
-    rmSync(partial, { recursive: true, force: true });
-  }
 }
 
 process.exitCode = main(process.argv.slice(2));

@@ -48,6 +48,7 @@ export const chapters: readonly Chapter[] = [
       "add-an-op.md",
       "glossary.md",
       "platforms.md",
+      "bundlers.md",
     ],
   },
 ];

@@ -50,7 +50,18 @@ function check(command: string): void {
   if (program === "shardwise") checkShardwise(args);
   else if (program === "npm" && args[0] === "run") expect(Object.keys(scripts)).toContain(args[1]);
   else if (program === "npm") expect(["ci", "test", "start", "install", "init", "pkg"]).toContain(args[0]);
-  else expect(["node", "pip", "npx", "mpirun", "srun", "examples/elastic.sh"]).toContain(program);
+  else
+    expect([
+      "node",
+      "pip",
+      "npx",
+      "mpirun",
+      "srun",
+      "bun",
+      "deno",
+      "dist/main",
+      "examples/elastic.sh",
+    ]).toContain(program);
   for (const word of args) {
     if (/^(test|examples|scripts|bench)\/\S+\.ts$/.test(word))
       expect(existsSync(root + word), word).toBe(true);
