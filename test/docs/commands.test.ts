@@ -44,7 +44,7 @@ function checkShardwise([name = "", ...rest]: readonly string[]): void {
 function check(command: string): void {
   const words = wordsOf(command).filter((word) => !/^[A-Z_]+=/.test(word));
   const start = words.findIndex(
-    (word) => /^(shardwise|npm|node|pip|npx|dist\/)/.test(word) && !isLauncher.test(word),
+    (word) => /^(shardwise|npm|node|pip|npx|bun|deno|dist\/)/.test(word) && !isLauncher.test(word),
   );
   const [program, ...args] = words.slice(Math.max(start, 0));
   if (program === "shardwise") checkShardwise(args);
