@@ -3,8 +3,8 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { beforeAll, describe, expect, test } from "vitest";
-import { nodeVersions, runtimes } from "../scripts/runtimeFolders.js";
-import { runtime as fetched, testWith } from "./support/optional.js";
+import { nodeVersions, type Runtime, runtimes } from "../scripts/runtimeFolders.js";
+import { describeWith, runtime as fetched, testWith } from "./support/optional.js";
 import { workerPlugin } from "./support/workerPlugin.js";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
@@ -45,26 +45,63 @@ function gradient(): number {
   return sum;
 }
 
+interface Printed {
+  readonly carelessLoop: number;
+  readonly gemm: string;
+  readonly [gradient: string]: number | string;
+}
+
+/** Runs the program and returns what it printed, of which the numbers are checked. */
+function runProgram(runtime: Runtime, args: readonly string[] = runtime.arguments): Printed {
+  const { stdout, stderr, status } = start(runtime, args);
+  expect({ stderr, status }).toEqual({ stderr: "", status: 0 });
+  const printed: Printed = JSON.parse(stdout);
+  const { carelessLoop, gemm: _, ...gradients } = printed;
+  // What is left of 2^18 ones after 61 halvings.
+  expect(carelessLoop).toBe(2 ** -43);
+  for (const [what, value] of Object.entries(gradients)) {
+    expect(value, what).toBeCloseTo(gradient(), 3);
+  }
+  return printed;
+}
+
+function start(runtime: Runtime, args: readonly string[]) {
+  const { NODE_OPTIONS: _, SHARDWISE_ENGINE: __, SHARDWISE_VERIFY: ___, ...env } = process.env;
+  const options = { encoding: "utf8", env: { ...env, NO_COLOR: "1" }, cwd: folder } as const;
+  return spawnSync(runtime.program, [...args, program], options);
+}
+
 describe("the program of all runtimes", () => {
   const here = { name: "this one", program: process.execPath, arguments: [], source: "" };
   for (const runtime of [here, ...runtimes]) {
     testWith(fetched(runtime), `runs on ${runtime.name} without a word on stderr`, {}, () => {
-      const { NODE_OPTIONS: _, SHARDWISE_ENGINE: __, SHARDWISE_VERIFY: ___, ...env } = process.env;
-      const args = [...runtime.arguments, program];
-      const { stdout, stderr, status } = spawnSync(runtime.program, args, {
-        encoding: "utf8",
-        env,
-        cwd: folder,
-      });
-      expect({ stderr, status }).toEqual({ stderr: "", status: 0 });
-      const { carelessLoop, ...gradients }: Record<string, number> = JSON.parse(stdout);
-      // What is left of 2^18 ones after 61 halvings.
-      expect(carelessLoop).toBe(2 ** -43);
-      for (const [what, value] of Object.entries(gradients)) {
-        expect(value, what).toBeCloseTo(gradient(), 3);
-      }
+      runProgram(runtime);
     });
   }
+});
+
+const [deno] = runtimes.filter(({ name }) => name === "deno");
+if (deno === undefined) throw new Error("Deno is no runtime");
+
+describeWith(fetched(deno), "Deno's permissions", () => {
+  const few = ["run", "--no-prompt", "--allow-sys=systemMemoryInfo"];
+
+  test("need not be more than to know how much memory there is", () => {
+    expect(runProgram(deno, few).gemm).toMatch(/WebAssembly/);
+  });
+
+  test("of files and native code are those for fast products", () => {
+    const native = [`--allow-read=${root}node_modules`, "--allow-ffi"];
+    expect(runProgram(deno, [...few, ...native]).gemm).toBe(runProgram(deno).gemm);
+  });
+
+  test("that are missing are named, with what they are for", () => {
+    const { stderr, status } = start(deno, ["run", "--no-prompt"]);
+    expect(status).toBe(1);
+    expect(stderr).toContain(
+      "Deno does not permit asking how much memory the machine has, which limits that of devices: run with --allow-sys=systemMemoryInfo, or set memoryBytes",
+    );
+  });
 });
 
 describe("the supported versions of Node", () => {

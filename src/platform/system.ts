@@ -1,8 +1,17 @@
 /** What the library asks of the system it runs on: this file for Node, Deno and Bun, `system.browser.ts` for browsers. */
 import { availableParallelism, hostname } from "node:os";
 
-/** The environment variables. */
-export const environment: Readonly<Record<string, string | undefined>> = process.env;
+/** The environment variables. Those that Deno does not permit this program to read count as not set. */
+export const environment: Readonly<Record<string, string | undefined>> =
+  process.versions.deno === undefined ? process.env : new Proxy({}, { get: readPermitted });
+
+function readPermitted(_: object, name: string): string | undefined {
+  try {
+    return process.env[name];
+  } catch {
+    return undefined;
+  }
+}
 
 /** The architecture of the processor as Node names it: `x64`, `arm64` … */
 export const architecture: string = process.arch;

@@ -1,3 +1,4 @@
+import { environment } from "#platform/system";
 import { ShardwiseError } from "../../ir/errors.js";
 import { finder } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
@@ -31,7 +32,7 @@ const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "no
  * wider vectors than WebAssembly and passes its test; nothing stands for WebAssembly. Call it on the main thread.
  */
 export function chooseKernels(): KernelChoice | undefined {
-  const setting = process.env.SHARDWISE_KERNELS;
+  const setting = environment.SHARDWISE_KERNELS;
   const wanted = setting ? settingOf("SHARDWISE_KERNELS", setting, SETTINGS) : "best";
   if (wanted === "none") return undefined;
   const found = nativeKernelsHere(wanted === "best" ? undefined : wanted);

@@ -1,4 +1,5 @@
 import { isMainThread } from "node:worker_threads";
+import { environment } from "#platform/system";
 import type { Gemm } from "../../compiler/gemm/wasmGemm.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { type Koffi, loadKoffi } from "../system/koffi.js";
@@ -105,7 +106,7 @@ function candidates(platform: NodeJS.Platform): readonly Candidate[] {
  *
  * @returns nothing when there is no BLAS, or no FFI to call it with
  */
-export function findBlas(choice: string | undefined = process.env.SHARDWISE_BLAS): Blas | undefined {
+export function findBlas(choice: string | undefined = environment.SHARDWISE_BLAS): Blas | undefined {
   if (choice === "none") return undefined;
   const koffi = loadKoffi();
   if (koffi === undefined) {

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { join } from "node:path";
+import { ShardwiseError } from "../../ir/errors.js";
 import { formatBytes } from "../../ir/shape.js";
 
 /** How much memory this process may still take, and what sets the limit. */
@@ -24,12 +25,20 @@ const SHARE_OF_TOTAL = 0.75;
  * @param root where the files of the system are
  */
 export function availableMemory(root = "/"): AvailableMemory {
-  const whole = {
-    bytes: SHARE_OF_TOTAL * totalmem(),
-    limit: `three quarters of the machine's ${formatBytes(totalmem())}`,
-  };
   const limits = [...controlGroups(root), addressSpace(root) ?? []].flat();
-  return limits.reduce((least, one) => (one.bytes < least.bytes ? one : least), freeOfMachine(root) ?? whole);
+  const machine = freeOfMachine(root) ?? shareOfMachine();
+  return limits.reduce((least, one) => (one.bytes < least.bytes ? one : least), machine);
+}
+
+function shareOfMachine(): AvailableMemory {
+  try {
+    const total = totalmem();
+    return { bytes: SHARE_OF_TOTAL * total, limit: `three quarters of the machine's ${formatBytes(total)}` };
+  } catch (cause) {
+    const rule =
+      "Deno does not permit asking how much memory the machine has, which limits that of devices: run with --allow-sys=systemMemoryInfo, or set memoryBytes";
+    throw new ShardwiseError("config", rule, { cause });
+  }
 }
 
 /** What is left of a process's address space by `ulimit -v`, where it is limited. */
