@@ -26,8 +26,19 @@ const checksTexts = checked === "texts" || checked === "all-texts";
 /** Whether the results of passes are checked: then no program is trusted because of where it came from. */
 export const checksPasses = checksTexts || checked === "passes";
 
+/** Called with the name and the result of a pass, and with the stage that the program has reached. */
+export type PassListener = (pass: string, program: Program, stage: Stage) => void;
+
+const listeners = new Set<PassListener>();
+
+/** Calls a function with the result of every pass from now on; what it returns ends that. */
+export function onPass(listener: PassListener): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
 /**
- * Wraps the result of a pass. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well formed is
+ * Wraps the result of a pass, and shows it to listeners. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well formed is
  * reported here, under the name of the pass that made it; with `SHARDWISE_VERIFY=texts` also one whose printed form
  * does not parse back to it, tested on a few equations of every kind, and with `SHARDWISE_VERIFY=all-texts` on all;
  * otherwise nothing is done.
@@ -35,6 +46,7 @@ export const checksPasses = checksTexts || checked === "passes";
 export function afterPass(pass: string, program: Program, stage: Stage): Program {
   if (checksTexts) checkPass(pass, program, stage);
   else if (checked === "passes") named(pass, () => verify(program, stage));
+  for (const listener of listeners) listener(pass, program, stage);
   return program;
 }
 

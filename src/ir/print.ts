@@ -2,7 +2,16 @@ import { needProgram } from "./checkProgram.js";
 import { isInteger } from "./dtype.js";
 import { opForm } from "./forms.js";
 import { formatMesh } from "./mesh.js";
-import { type Atom, type Eqn, innerPrograms, type Literal, type Program, type Var } from "./program.js";
+import { checkOptions } from "./options.js";
+import {
+  type Atom,
+  type Eqn,
+  innerPrograms,
+  type Literal,
+  type Program,
+  type SourceLocation,
+  type Var,
+} from "./program.js";
 import { formatType } from "./shape.js";
 
 /**
@@ -17,16 +26,35 @@ import { formatType } from "./shape.js";
  *
  * A type such as `f32[4]~{data: 2}` is that of a value that may differ along axes of a shard map.
  *
- * The text holds everything except the source lines of the equations; `parseProgram` reads it back.
+ * The text holds everything except the source lines of the equations; `parseProgram` reads it back. With `sources` each
+ * equation is followed by the line of the user's program that it comes from, for people to read:
+ * `%2:f32[4] = tanh %1  // model.ts:10:3`.
  */
-export function printProgram(program: Program): string {
+export function printProgram(program: Program, options: PrintOptions = {}): string {
   needProgram(program, "printProgram");
-  return lines(program, { next: 0 }, "").join("\n");
+  checkOptions<PrintOptions>(options, { sources: "flag" }, "printProgram");
+  const numbered = lines(program, { next: 0 }, "");
+  if (!options.sources) return numbered.map(({ text }) => text).join("\n");
+  return numbered.map(({ text, source }) => (source ? `${text}  // ${source.text}` : text)).join("\n");
+}
+
+/** Options of {@link printProgram}. */
+export interface PrintOptions {
+  /** Whether equations are followed by their places in the user's program; such a text cannot be read back. */
+  readonly sources?: boolean;
+}
+
+/** A line of a printed program, and where the equation that begins on it comes from. */
+interface Line {
+  text: string;
+  readonly source?: SourceLocation | undefined;
 }
 
 /** One equation as a line of {@link printProgram}, for messages. */
 export function printEqn(eqn: Eqn): string {
-  return eqnLines(eqn, new Names({ next: 0 }), "").join("\n");
+  return eqnLines(eqn, new Names({ next: 0 }), "")
+    .map(({ text }) => text)
+    .join("\n");
 }
 
 /** The names of one program's values; numbering continues through the programs inside it. */
@@ -66,26 +94,29 @@ function formatLiteral({ value, type: { dtype } }: Literal): string {
   return dtype === "float32" ? float : `${float}:${dtype}`;
 }
 
-function lines(program: Program, counter: { next: number }, indent: string): string[] {
+function lines(program: Program, counter: { next: number }, indent: string): Line[] {
   const names = new Names(counter);
   const inner = `${indent}  `;
   const inputs = program.inputs.map((v) => names.typed(v)).join(", ");
   const body = program.eqns.flatMap((eqn) => eqnLines(eqn, names, inner));
   const outputs = program.outputs.map((a) => names.atom(a)).join(", ");
-  return [`(${inputs}) {`, ...body, `${inner}return ${outputs}`.trimEnd(), `${indent}}`];
+  const plain = (text: string): Line => ({ text });
+  return [plain(`(${inputs}) {`), ...body, plain(`${inner}return ${outputs}`.trimEnd()), plain(`${indent}}`)];
 }
 
-function eqnLines(eqn: Eqn, names: Names, indent: string): string[] {
+function eqnLines(eqn: Eqn, names: Names, indent: string): Line[] {
   const ins = eqn.ins.map((a) => ` ${names.atom(a)}`).join("");
   const params = opForm<Eqn["op"]>(eqn.op).print(eqn.params, eqn.ins).join(", ");
   const bodies = innerPrograms(eqn);
   const outs = eqn.outs.map((v) => names.typed(v)).join(", ");
   const head = `${indent}${outs}${outs ? " = " : ""}${eqn.op}${ins}${params ? ` {${params}}` : ""}`;
-  const text = [head];
+  let last: Line = { text: head, source: eqn.source };
+  const text = [last];
   for (const [name, program] of bodies) {
     const [first, ...rest] = lines(program, names.counter, indent);
-    text[text.length - 1] += bodies.length === 1 ? ` ${first}` : ` ${name} ${first}`;
+    last.text += bodies.length === 1 ? ` ${first?.text}` : ` ${name} ${first?.text}`;
     text.push(...rest);
+    last = text.at(-1) ?? last;
   }
   return text;
 }

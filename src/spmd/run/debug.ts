@@ -1,6 +1,7 @@
 /** Looking into programs while they run. */
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
+import { onPass as listenToPasses, type PassListener } from "../../ir/passes.js";
 import { Recent } from "../../ir/recent.js";
 import type { OnHost } from "../../trace/hostArray.js";
 import { isFields, parseTemplate } from "../../trace/placeholders.js";
@@ -64,4 +65,21 @@ export function print(format: string, ...values: unknown[]): void {
     );
   }
   callFromProgram({ fn: printer, caller: "debug.print", kind: "debug", batching: "sequential" }, [], values);
+}
+
+/**
+ * Calls a function with the program that every pass makes from now on: what tracing, transforms, the partitioner and the
+ * compiler do to a function, in order. `printProgram` shows a program.
+ *
+ * ```ts
+ * const stop = debug.onPass((pass, program) => console.log(pass, printProgram(program, { sources: true })));
+ * jit(f)(x);
+ * stop();
+ * ```
+ *
+ * @returns a function that ends it
+ */
+export function onPass(listener: PassListener): () => void {
+  need("function", listener, "listener", "debug.onPass");
+  return listenToPasses(listener);
 }
