@@ -31,6 +31,7 @@ export const purposes: readonly Purpose[] = [
       "test:mpi": "Run programs in 2, 4 and 8 processes with every installed MPI",
       "test:hosts": "Train across three network namespaces (root, Open MPI)",
       "test:browser": "Open a training report in Chromium and save screenshots",
+      "test:playground": "Open the playground in Chromium: every example, mistakes, all pages, access",
       "test:nodes": "Run the suite on Node 20 to 26 and a program on Bun and Deno, fetched from npm",
       "test:encodings": "Compare generated machine code with GNU `as`, and run NEON code in an emulator",
       "test:jax": "Compare hundreds of random programs and gradients with JAX (Python)",
@@ -74,6 +75,7 @@ export const purposes: readonly Purpose[] = [
   {
     title: "Documentation",
     scripts: {
+      playground: "Build the playground in site/playground and serve it on this machine",
       docs: "Build the documentation site with search and API reference in site/",
       coverage: "Compare the API with JAX, Flax and optax and write docs/jax.md",
     },

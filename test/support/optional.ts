@@ -3,8 +3,7 @@
  * with the reason where it is not. No test skips in another way (`test/optional`), none needs Python or `/dev/shm`.
  */
 import { spawnSync } from "node:child_process";
-import { accessSync, constants, existsSync } from "node:fs";
-import { delimiter, join } from "node:path";
+import { existsSync } from "node:fs";
 import { describe, type TestOptions, test } from "vitest";
 import { isFetched, type Runtime } from "../../scripts/runtimeFolders.js";
 import { detectFeatures } from "../../src/compiler/wasm/features.js";
@@ -17,6 +16,7 @@ import { detectX64Features } from "../../src/engines/system/cpu.js";
 import { loadKoffi } from "../../src/engines/system/koffi.js";
 import { allowedCores } from "../../src/engines/system/pinning.js";
 import { findLaunchers, type Launcher } from "./launchers.js";
+import { findChromium } from "./programs.js";
 
 /** Something that a machine may lack. */
 export interface Optional<T = unknown> {
@@ -50,21 +50,6 @@ export function bothOf<A, B>(first: Optional<A>, second: Optional<B>): Optional<
   };
 }
 
-/** The program of one of these names, as a shell would find it. */
-function onPath(...names: readonly string[]): string | undefined {
-  const folders = (process.env.PATH ?? "").split(delimiter).filter((folder) => folder !== "");
-  return names.flatMap((name) => folders.map((folder) => join(folder, name))).find(isExecutable);
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 /** Whether all of these programs start. */
 const start = (...programs: readonly string[]): true | undefined =>
   programs.every((program) => spawnSync(program, ["--version"], { stdio: "ignore" }).status === 0) ||
@@ -80,7 +65,7 @@ export const mpi: Optional<readonly Launcher[]> = optional(
 
 export const browser: Optional<string> = optional(
   "a browser (Debian: chromium; CHROMIUM names another one)",
-  () => process.env.CHROMIUM ?? onPath("chromium", "chromium-browser", "google-chrome"),
+  findChromium,
 );
 
 export const koffi = optional("koffi, which has no binary for this system", loadKoffi);

@@ -1,0 +1,200 @@
+/** The page on which a small language model is trained on a mesh that the user chooses. */
+import type { FromTraining, Span } from "../workers/training.js";
+import { Curve } from "./curve.js";
+import { deviceColour, facts, formatMs, h, svg } from "./dom.js";
+import type { Page } from "./main.js";
+
+const sizes = [1, 2, 4] as const;
+const axes = {
+  data: "data: each device has the whole model and a part of the batch",
+  pipe: "pipe: each device has some of the layers",
+  model: "model: each device has a part of every matrix",
+} as const;
+type Axis = keyof typeof axes;
+
+/** What every device did during one step: products dark, messages light. */
+function timelinePicture(spans: readonly Span[], ms: number): SVGSVGElement {
+  const devices = [...new Set(spans.map(({ device }) => device))].sort((a, b) => a - b);
+  const length = Math.max(...spans.map(({ end }) => end), 0.001);
+  const rows = devices.map((device, row) => {
+    const y = 6 + row * 26;
+    const boxes = spans
+      .filter((span) => span.device === device)
+      .map(({ begin, end, kind }) =>
+        svg(
+          "rect",
+          {
+            x: 70 + (560 * begin) / length,
+            y,
+            width: Math.max(0.4, (560 * (end - begin)) / length),
+            height: 20,
+            fill: deviceColour(device),
+            "fill-opacity": kind === "gemm" ? 1 : kind === "kernel" ? 0.7 : 0.3,
+          },
+          svg("title", {}, `${kind}, ${((end - begin) * 1000).toFixed(0)} µs`),
+        ),
+      );
+    return svg(
+      "g",
+      {},
+      svg("text", { x: 62, y: y + 14, "text-anchor": "end", "font-size": 12 }, `device ${device}`),
+      ...boxes,
+    );
+  });
+  return svg(
+    "svg",
+    {
+      viewBox: `0 0 640 ${14 + devices.length * 26}`,
+      role: "img",
+      "aria-label": `What ${devices.length} devices did in a step of ${formatMs(ms)}`,
+    },
+    ...rows,
+  );
+}
+
+export const page: Page = (root) => {
+  const mesh: Record<Axis, number> = {
+    data: Math.min(2, navigator.hardwareConcurrency || 1),
+    pipe: 1,
+    model: 1,
+  };
+  let worker: Worker | undefined;
+  const status = h("div", { class: "status", role: "status" });
+  const figures = h("div", {});
+  const curves = h("div", { class: "cards" });
+  const timeline = h("div", {});
+  const sample = h("pre", { class: "output" });
+  const size = () => mesh.data * mesh.pipe * mesh.model;
+  const cores = navigator.hardwareConcurrency || 1;
+
+  const say = () => {
+    const more =
+      size() > cores ? ` That is more than the ${cores} processors of this machine: they take turns.` : "";
+    const alone = crossOriginIsolated
+      ? ""
+      : " This page is not cross-origin isolated, so that all devices take turns in one thread.";
+    status.textContent = `${size()} ${size() === 1 ? "device" : "devices"}, each a worker of this tab.${more}${alone}`;
+  };
+  const choose = (axis: Axis) =>
+    h(
+      "fieldset",
+      {},
+      h("legend", {}, axes[axis]),
+      ...sizes.map((count) =>
+        h(
+          "label",
+          {},
+          h("input", {
+            type: "radio",
+            name: axis,
+            checked: mesh[axis] === count,
+            onchange: () => {
+              mesh[axis] = count;
+              say();
+            },
+          }),
+          String(count),
+        ),
+      ),
+    );
+
+  function stop(): void {
+    worker?.terminate();
+    worker = undefined;
+    start.disabled = false;
+    end.disabled = true;
+  }
+
+  function begin(): void {
+    stop();
+    const loss = new Curve("Loss");
+    const speeds: number[] = [];
+    curves.replaceChildren(
+      h("div", { class: "card" }, h("h3", {}, "Loss"), loss.element),
+      h("div", { class: "card" }, h("h3", {}, "What the devices do"), timeline),
+      h("div", { class: "card" }, h("h3", {}, "What it writes"), sample),
+    );
+    timeline.replaceChildren(h("p", {}, "Shown after a few steps."));
+    sample.textContent = "Shown after 50 steps.";
+    figures.replaceChildren();
+    status.textContent = "Compiling the step …";
+    start.disabled = true;
+    end.disabled = false;
+    let model = "";
+    worker = new Worker("training.js", { type: "module" });
+    worker.onmessage = ({ data }: MessageEvent<FromTraining>) => {
+      switch (data.kind) {
+        case "ready":
+          model = data.parameters.toLocaleString("en");
+          status.textContent = `Training on ${data.tokens.toLocaleString("en")} bytes of a novel, engine ${data.engine}.`;
+          break;
+        case "step": {
+          loss.add(data.loss);
+          speeds.push(data.tokensPerSecond);
+          const middle =
+            speeds.slice(-20).sort((a, b) => a - b)[Math.floor(Math.min(20, speeds.length) / 2)] ?? 0;
+          figures.replaceChildren(
+            facts([
+              ["step", String(data.step)],
+              ["loss", data.loss.toFixed(3)],
+              ["tokens a second", Math.round(middle).toLocaleString("en")],
+              ["parameters", model],
+            ]),
+          );
+          break;
+        }
+        case "timeline":
+          timeline.replaceChildren(
+            data.spans.length > 0
+              ? timelinePicture(data.spans, data.ms)
+              : h("p", {}, "Devices that take turns in one thread have no timeline."),
+          );
+          break;
+        case "sample":
+          sample.textContent = data.text;
+          break;
+        case "ended":
+          status.textContent = "Finished.";
+          stop();
+          break;
+        case "failed":
+          status.textContent = data.message;
+          stop();
+          break;
+      }
+    };
+    worker.onerror = ({ message }) => {
+      status.textContent = message || "The worker did not start.";
+      stop();
+    };
+    worker.postMessage({ ...mesh, steps: 600 });
+  }
+
+  const start = h("button", { class: "main", onclick: begin }, "Train");
+  const end = h(
+    "button",
+    {
+      disabled: true,
+      onclick: () => {
+        stop();
+        status.textContent = "Stopped.";
+      },
+    },
+    "Stop",
+  );
+  root.append(
+    h("h2", {}, "Training"),
+    h(
+      "p",
+      {},
+      "A small Llama learns to write like the novel that comes with the package. Choose how it is spread over devices; the losses agree whatever you choose.",
+    ),
+    h("div", { class: "mesh" }, choose("data"), choose("pipe"), choose("model")),
+    h("div", { class: "bar" }, start, end),
+    status,
+    figures,
+    curves,
+  );
+  say();
+  return stop;
+};

@@ -1,0 +1,279 @@
+/**
+ * Runs one program of the user. It is a worker inside of a frame of no origin, so that a program can neither read what
+ * this site stores nor freeze the page. The library's functions that compile are wrapped to report what they do.
+ */
+import * as main from "shardwise";
+import * as nn from "shardwise/nn";
+import * as optim from "shardwise/optim";
+import * as parallel from "shardwise/parallel";
+import * as random from "shardwise/random";
+import * as train from "shardwise/train";
+import type { CallReport, FromProgram, PassReport, PlacementReport } from "./messages.js";
+import { PROGRAM_FILE } from "./messages.js";
+
+type AnyFunction = (...args: unknown[]) => unknown;
+type MeshOf = main.NamedSharding["mesh"];
+
+/** More text than this is not sent to the page. */
+const MAX_PASS_CHARACTERS = 400_000;
+const MAX_LOG_CHARACTERS = 200_000;
+
+const tell = (message: FromProgram): void => postMessage(message);
+
+let logged = 0;
+function log(level: "log" | "warn" | "error", values: readonly unknown[]): void {
+  if (logged > MAX_LOG_CHARACTERS) return;
+  const text = values.map(shown).join(" ");
+  logged += text.length;
+  tell({ kind: "log", level, text });
+  if (logged > MAX_LOG_CHARACTERS)
+    tell({ kind: "log", level: "warn", text: "… further output is not shown" });
+}
+
+function shown(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (value instanceof main.Tensor || value instanceof Error) return String(value);
+  try {
+    return (
+      JSON.stringify(
+        value,
+        (_, one) => (typeof one === "bigint" || typeof one === "function" ? String(one) : one),
+        1,
+      )?.replace(/\s*\n\s*/g, " ") ?? String(value)
+    );
+  } catch {
+    return String(value);
+  }
+}
+
+/** The devices that hold each block of a tensor. */
+function blocksOf(mesh: MeshOf, spec: main.PartitionSpec): number[][][] {
+  const { axes, devices } = mesh.toJSON();
+  const alongOf = (position: number, names: readonly string[]) => {
+    let [index, rest] = [0, position];
+    const coordinates = new Map<string, number>();
+    for (const { name, size } of [...axes].reverse()) {
+      coordinates.set(name, rest % size);
+      rest = Math.floor(rest / size);
+    }
+    for (const name of names) {
+      index = index * (axes.find((axis) => axis.name === name)?.size ?? 1) + (coordinates.get(name) ?? 0);
+    }
+    return index;
+  };
+  const [first = [], second = []] = spec.dims(2).map((names) => (names === "unconstrained" ? [] : names));
+  const count = (names: readonly string[]) =>
+    names.reduce((n, name) => n * (axes.find((axis) => axis.name === name)?.size ?? 1), 1);
+  const blocks = Array.from({ length: count(first) }, () =>
+    Array.from({ length: count(second) }, (): number[] => []),
+  );
+  devices.forEach((device, position) => {
+    blocks[alongOf(position, first)]?.[alongOf(position, second)]?.push(device);
+  });
+  return blocks;
+}
+
+/** The groups of devices along some axes. */
+function groupsOf(mesh: MeshOf, over: readonly string[]): number[][] {
+  const { axes, devices } = mesh.toJSON();
+  const groups = new Map<string, number[]>();
+  devices.forEach((device, position) => {
+    let rest = position;
+    const outside: number[] = [];
+    for (const { name, size } of [...axes].reverse()) {
+      if (!over.includes(name)) outside.push(rest % size);
+      rest = Math.floor(rest / size);
+    }
+    const key = outside.join();
+    groups.set(key, [...(groups.get(key) ?? []), device]);
+  });
+  return [...groups.values()];
+}
+
+function meshOf(options: unknown, args: readonly unknown[]): MeshOf | undefined {
+  const named = (options as { readonly mesh?: MeshOf } | undefined)?.mesh;
+  if (named) return named;
+  for (const leaf of main.tree.leaves(args)) {
+    if (leaf instanceof main.Tensor && leaf.sharding) return leaf.sharding.mesh;
+  }
+  return undefined;
+}
+
+/** What the partitioner does to a call, without running it. */
+function explain(
+  name: string,
+  fn: AnyFunction,
+  options: never,
+  args: never[],
+  passes: PassReport[],
+): CallReport {
+  const mesh = meshOf(options, args);
+  const report = main.explainSharding(fn as never, options)(...args);
+  const cost = main.costAnalysis(fn as never, options)(...args);
+  const placement = ({ path, type, spec }: main.ValueSharding): PlacementReport => ({
+    name: path,
+    text: `${type.dtype}[${type.shape.join()}] ${spec}`,
+    blocks: mesh ? blocksOf(mesh, spec) : [[[0]]],
+  });
+  return {
+    name,
+    devices: mesh?.size ?? 1,
+    placements: [...report.inputs, ...report.outputs].map(placement),
+    collectives: report.collectives.map(({ op, axes, count, bytes }) => ({
+      op,
+      axes,
+      count,
+      bytes,
+      groups: mesh ? groupsOf(mesh, axes) : [],
+    })),
+    passes,
+    flops: cost.flops,
+    peakBytes: cost.peakBytes,
+  };
+}
+
+/** How many compiled calls are under way: those inside of another are part of it. */
+let depth = 0;
+let calls = 0;
+
+/** Wraps a function that compiles what it is given, so that its first call is reported and all are timed. */
+function reported(compile: AnyFunction, kind: string): AnyFunction {
+  return (fn, options, ...more) => {
+    const compiled = compile(fn, options, ...more) as AnyFunction;
+    const id = calls++;
+    const name = `${kind} ${(fn as AnyFunction).name || `at call ${id + 1}`}`;
+    let isFirst = true;
+    const wrapped: AnyFunction = (...args) => {
+      if (depth > 0) return compiled(...args);
+      depth++;
+      const passes: PassReport[] = [];
+      const stop = isFirst ? listen(passes) : () => {};
+      const report = isFirst
+        ? attempt(() => explained(name, fn, kind === "jit" ? fn : compiled, options, args))
+        : undefined;
+      const begin = performance.now();
+      try {
+        return compiled(...args);
+      } finally {
+        tell({ kind: "timed", id, ms: performance.now() - begin, isFirst });
+        stop();
+        if (report) tell({ kind: "call", id, report: { ...report, passes } });
+        isFirst = false;
+        depth--;
+      }
+    };
+    return Object.assign(wrapped, compiled);
+  };
+}
+
+const explained = (name: string, fn: unknown, target: unknown, options: unknown, args: readonly unknown[]) =>
+  quietly(() =>
+    explain(name, target as AnyFunction, (target === fn ? options : undefined) as never, args as never[], []),
+  );
+
+function attempt<T>(work: () => T): T | undefined {
+  try {
+    return work();
+  } catch {
+    // The call itself fails with the same error, where the user sees it.
+    return undefined;
+  }
+}
+
+/** Runs the user's function once more without what it prints. */
+function quietly<T>(work: () => T): T {
+  const { console: own } = globalThis;
+  const silent = Object.fromEntries(
+    ["log", "info", "debug", "warn", "error", "table"].map((name) => [name, () => {}]),
+  );
+  globalThis.console = silent as unknown as Console;
+  try {
+    return work();
+  } finally {
+    globalThis.console = own;
+  }
+}
+
+/** Collects the program of every pass that changes it. */
+function listen(passes: PassReport[]): () => void {
+  let length = 0;
+  return main.debug.onPass((pass, program, stage) => {
+    if (length > MAX_PASS_CHARACTERS) return;
+    const text = main.printProgram(program, { sources: true });
+    if (passes.at(-1)?.text === text) return;
+    length += text.length;
+    passes.push({ pass, stage, text });
+  });
+}
+
+const library: Readonly<Record<string, object>> = {
+  shardwise: {
+    ...main,
+    jit: reported(main.jit as AnyFunction, "jit"),
+    shardMap: reported(main.shardMap as AnyFunction, "shardMap"),
+    visualizeSharding: (tensor: main.Tensor) => {
+      const { sharding } = tensor;
+      const text = `${tensor.dtype}[${tensor.shape.join()}] ${sharding?.spec ?? "on one device"}`;
+      const blocks = sharding ? blocksOf(sharding.mesh, sharding.spec) : [[[0]]];
+      tell({ kind: "placement", placement: { name: "visualizeSharding", text, blocks } });
+      return main.visualizeSharding(tensor);
+    },
+  },
+  "shardwise/nn": nn,
+  "shardwise/optim": optim,
+  "shardwise/parallel": parallel,
+  "shardwise/random": random,
+  "shardwise/train": train,
+};
+
+/** What the compiled program calls in the place of its import declarations. */
+Object.assign(globalThis, {
+  importShardwise: (name: string): object => {
+    const found = library[name];
+    if (found) return found;
+    throw new Error(`this page has no module "${name}": use ${Object.keys(library).join(", ")}`);
+  },
+});
+
+for (const [name, level] of [
+  ["log", "log"],
+  ["info", "log"],
+  ["debug", "log"],
+  ["table", "log"],
+  ["warn", "warn"],
+  ["error", "error"],
+] as const) {
+  console[name] = (...values: unknown[]) => log(level, values);
+}
+
+function fail(error: unknown): void {
+  const message =
+    error instanceof Error ? `${error.name}: ${error.message}` : `The program threw ${shown(error)}`;
+  const stack = error instanceof Error ? (error.stack ?? "") : "";
+  const [, line, column] = new RegExp(`${PROGRAM_FILE}:(\\d+):(\\d+)`).exec(stack) ?? [];
+  tell({
+    kind: "failed",
+    message,
+    ...(line && column ? { line: Number(line), column: Number(column) } : {}),
+  });
+}
+
+addEventListener("unhandledrejection", (event) => {
+  event.preventDefault();
+  fail(event.reason);
+});
+
+addEventListener("message", async ({ data }: MessageEvent<{ readonly code: string }>) => {
+  const code = `${data.code}\n//# sourceURL=${PROGRAM_FILE}\n`;
+  const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+  const begin = performance.now();
+  try {
+    await import(/* @vite-ignore */ url);
+    await main.effectsBarrier();
+    tell({ kind: "ended", ms: performance.now() - begin });
+  } catch (error) {
+    fail(error);
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+});

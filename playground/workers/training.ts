@@ -1,0 +1,137 @@
+/** Trains a small Llama on the workers of this tab. */
+import { devicePut, engineInfo, Mesh, np } from "shardwise";
+import { adamw, chain, clipByGlobalNorm, warmupCosine } from "shardwise/optim";
+import { byteTokenizer, createTraining, generate, openBatches, tokensInMemory } from "shardwise/train";
+
+/** What the page asks for. */
+export interface ToTraining {
+  readonly data: number;
+  readonly pipe: number;
+  readonly model: number;
+  readonly steps: number;
+}
+
+/** What a device did, in milliseconds from the beginning of a step. */
+export interface Span {
+  readonly device: number;
+  readonly begin: number;
+  readonly end: number;
+  readonly kind: string;
+}
+
+/** What the page is told. */
+export type FromTraining =
+  | { readonly kind: "ready"; readonly parameters: number; readonly engine: string; readonly tokens: number }
+  | { readonly kind: "step"; readonly step: number; readonly loss: number; readonly tokensPerSecond: number }
+  | { readonly kind: "timeline"; readonly spans: readonly Span[]; readonly ms: number }
+  | { readonly kind: "sample"; readonly step: number; readonly text: string }
+  | { readonly kind: "ended" }
+  | { readonly kind: "failed"; readonly message: string };
+
+const tell = (message: FromTraining): void => postMessage(message);
+const [sequence, batch, window] = [64, 16, 64];
+
+async function train(asked: ToTraining): Promise<void> {
+  const response = await fetch("text.txt");
+  if (!response.ok) throw new Error(`the text could not be loaded: ${response.status}`);
+  const tokenizer = byteTokenizer();
+  const tokens = tokenizer.encode(await response.text());
+  const { data, pipe, model, steps } = asked;
+  const mesh = Mesh.create({ data, fsdp: 1, pipe, model });
+  const learningRate = warmupCosine({ peak: 4e-3, warmupSteps: 20, steps: Math.max(steps, 21) });
+  const training = createTraining({
+    mesh,
+    model: {
+      kind: "llama",
+      vocabSize: tokenizer.vocabSize,
+      width: 64,
+      numLayers: 4,
+      numHeads: 4,
+      numKvHeads: 4,
+      mlpWidth: 192,
+      tieEmbeddings: true,
+      ropeBase: 10_000,
+      normEpsilon: 1e-6,
+      dtype: "float32",
+      remat: "none",
+    },
+    optimizer: chain(clipByGlobalNorm(1), adamw({ learningRate })),
+    ...(pipe > 1 ? { pipeline: { microbatches: 4, repeats: 1, schedule: "circular" } } : {}),
+  });
+  const batches = openBatches(tokensInMemory(tokens, tokenizer.vocabSize), {
+    sequenceLength: sequence,
+    batchSize: batch,
+  });
+  const next = async () => {
+    const { inputs, targets } = await batches.next();
+    const rows = new Int32Array(batch * (sequence + 1));
+    for (let row = 0; row < batch; row++) {
+      rows.set(inputs.subarray(row * sequence, (row + 1) * sequence), row * (sequence + 1));
+      rows[row * (sequence + 1) + sequence] = targets[(row + 1) * sequence - 1] ?? 0;
+    }
+    return devicePut(np.array(rows).reshape([batch, sequence + 1]), training.batchSharding);
+  };
+  let state = training.init(0);
+  const parameters =
+    Object.values(training.shardings).length > 0 ? countParameters(training.types.params) : 0;
+  tell({ kind: "ready", parameters, engine: engineInfo().engine, tokens: tokens.length });
+  let last = performance.now();
+  for (let step = 1; step <= steps; step++) {
+    const tracer = step % 50 === 5 ? mesh.engine.tracer : undefined;
+    tracer?.start();
+    const rows = await next();
+    const [changed, metrics] = training.step(state, rows);
+    state = changed;
+    const loss = await metrics.loss.item();
+    const now = performance.now();
+    tell({ kind: "step", step, loss, tokensPerSecond: (1000 * batch * sequence) / (now - last) });
+    if (tracer) {
+      const events = (await tracer.stop()).filter(({ kind }) => kind !== "iteration" && kind !== "loop");
+      const from = Math.min(...events.map(({ begin }) => begin));
+      const spans = events.map(({ device, begin, end, kind }) => ({
+        device,
+        begin: begin - from,
+        end: end - from,
+        kind,
+      }));
+      tell({ kind: "timeline", spans, ms: now - last });
+    }
+    if (step % 50 === 0 || step === steps)
+      tell({ kind: "sample", step, text: await sample(training, state, step) });
+    last = performance.now();
+  }
+  tell({ kind: "ended" });
+}
+
+/** Continues a text; the model always reads a window of the same length, so that it is compiled once. */
+async function sample(
+  training: ReturnType<typeof createTraining>,
+  state: ReturnType<typeof training.init>,
+  seed: number,
+): Promise<string> {
+  const tokenizer = byteTokenizer();
+  const nextLogits = async (tokens: readonly number[]) => {
+    const rows = new Int32Array(window);
+    rows.set(tokens.slice(-window));
+    const logits = training.logits(state, np.array(rows).reshape([1, window]));
+    return (await logits
+      .get(0)
+      .get(Math.min(tokens.length, window) - 1)
+      .data()) as ArrayLike<number>;
+  };
+  return generate(nextLogits, tokenizer, window, { prompt: "The ", length: 120, temperature: 0.7, seed });
+}
+
+function countParameters(types: unknown): number {
+  if (typeof types !== "object" || types === null) return 0;
+  if ("shape" in types) return (types.shape as readonly number[]).reduce((n, size) => n * size, 1);
+  return Object.values(types).reduce((sum: number, one) => sum + countParameters(one), 0);
+}
+
+addEventListener("message", async ({ data }: MessageEvent<ToTraining>) => {
+  try {
+    await train(data);
+  } catch (error) {
+    tell({ kind: "failed", message: error instanceof Error ? error.message : String(error) });
+  }
+});

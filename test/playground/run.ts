@@ -1,0 +1,311 @@
+/**
+ * Opens the playground in a browser and tries all of it:
+ *
+ *   npm run test:playground [-- --part programs|mistakes|pages|access] [--screenshots FOLDER]
+ *
+ * Needs chromium; without it the exit code is 3.
+ */
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { type Browser, chromium, type Page } from "playwright-core";
+import { buildPlayground } from "../../scripts/playground/build.js";
+import { serve } from "../../scripts/playground/serve.js";
+import { findChromium } from "../support/programs.js";
+import { accessProblems } from "./access.js";
+
+const { values } = parseArgs({ options: { part: { type: "string" }, screenshots: { type: "string" } } });
+const executablePath = findChromium();
+if (executablePath === undefined) {
+  console.log("skipped: there is no chromium (CHROMIUM names one)");
+  process.exit(3);
+}
+
+const folder = mkdtempSync(join(tmpdir(), "playground-"));
+await buildPlayground(folder);
+const server = await serve(`${folder}/`, 0);
+const plain = await serve(`${folder}/`, 0, false);
+const address = (of: typeof server) => `http://127.0.0.1:${(of.address() as AddressInfo).port}/`;
+const browser: Browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+let [passed, failed] = [0, 0];
+
+/** A page of its own, on which nothing may be written to the console. */
+async function withPage(
+  options: Parameters<Browser["newContext"]>[0],
+  work: (page: Page) => Promise<void>,
+): Promise<void> {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const written: string[] = [];
+  page.on("console", (message) => written.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => written.push(`error: ${error.message}`));
+  try {
+    await work(page);
+    if (written.length > 0) throw new Error(`written to the console: ${written.join("; ")}`);
+  } finally {
+    await context.close();
+  }
+}
+
+/** Runs a check and counts it. */
+async function check(name: string, work: () => Promise<void>): Promise<void> {
+  const begin = performance.now();
+  try {
+    await work();
+    passed++;
+    console.log(`ok ${name} (${((performance.now() - begin) / 1000).toFixed(1)} s)`);
+  } catch (error) {
+    failed++;
+    console.log(`FAILED ${name}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+function same(actual: unknown, expected: unknown, what: string): void {
+  if (actual !== expected)
+    throw new Error(`${what}: ${JSON.stringify(actual)} instead of ${JSON.stringify(expected)}`);
+}
+
+function matches(text: string | null, pattern: RegExp): void {
+  if (!pattern.test(text ?? "")) throw new Error(`${JSON.stringify(text)} does not match ${pattern}`);
+}
+
+const open = async (page: Page, hash: string, base = address(server)) => {
+  await page.goto(`${base}#/${hash}`);
+  await page.waitForSelector("main h2, main .panes");
+};
+const openEditor = async (page: Page, hash = "program") => {
+  await open(page, hash);
+  await page.waitForSelector('[data-editor="ready"]', { timeout: 60_000 });
+};
+const write = async (page: Page, code: string) => {
+  await page.click(".cm-content");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.insertText(code);
+};
+const run = async (page: Page, limit = 120_000): Promise<string> => {
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.waitForFunction(
+    () => !/^(Compiling|Running|Ready)/.test(document.querySelector(".status")?.textContent ?? "Running"),
+    undefined,
+    { timeout: limit },
+  );
+  return (await page.textContent(".status")) ?? "";
+};
+
+async function programs(): Promise<void> {
+  await withPage({}, async (page) => {
+    await openEditor(page);
+    const options = await page.$$eval("main select option", (all) =>
+      all.map((one) => ({ value: (one as HTMLOptionElement).value, title: one.textContent ?? "" })),
+    );
+    if (options.length < 20) throw new Error(`there are only ${options.length} examples`);
+    for (const { value, title } of options) {
+      await check(`program: ${title}`, async () => {
+        await page.selectOption("main select", value);
+        matches(await run(page), /^Finished/);
+      });
+    }
+  });
+  await check("views of a program", async () => {
+    await withPage({}, async (page) => {
+      await openEditor(page, "program?example=tensorParallel");
+      matches(await run(page), /^Finished/);
+      await page.getByRole("tab", { name: "Programs" }).click();
+      matches(await page.textContent(".body"), /partitioned: what every device runs/);
+      await page.locator(".program td.source button").first().click();
+      matches(await page.evaluate(() => document.activeElement?.className ?? ""), /cm-content/);
+      await page.getByRole("tab", { name: "Devices" }).click();
+      if ((await page.locator(".placement").count()) < 2) throw new Error("no placements are drawn");
+      await page.getByRole("tab", { name: "Messages" }).click();
+      matches(await page.textContent(".body"), /over model/);
+      await page.getByRole("tab", { name: "Times" }).click();
+      matches(await page.textContent(".body"), /shardMap/);
+    });
+  });
+}
+
+async function mistakes(): Promise<void> {
+  const cases: readonly (readonly [name: string, code: string, status: RegExp])[] = [
+    ["a syntax error", "const a = 1;\nconst b = ;\n", /^Line 2: Expression expected/],
+    [
+      "an error that is thrown",
+      'const a: number = 1;\n\nthrow new Error("no " + a);\n',
+      /^Line 3: Error: no 1/,
+    ],
+    [
+      "a rejected promise",
+      'void Promise.reject(new Error("late"));\nawait new Promise((done) => setTimeout(done, 50));\n',
+      /Error: late/,
+    ],
+    ["an unknown module", 'import { readFile } from "fs";\nreadFile;\n', /^Line 1: .*no module "fs"/],
+    [
+      "shapes that do not fit",
+      'import { np } from "shardwise";\n\nnp.matmul(np.ones([2, 3]), np.ones([2, 3]));\n',
+      /^Line 3: \w*Error: /,
+    ],
+    [
+      "100 GB",
+      'import { np } from "shardwise";\nconsole.log(String(np.sum(np.ones([160_000, 160_000]))));\n',
+      /^Line 2: \w*Error: /,
+    ],
+    [
+      "storage of this site",
+      'await new Promise((done, refused) => {\n  const asked = indexedDB.open("x");\n  asked.onsuccess = done;\n  asked.onerror = () => refused(asked.error);\n});\n',
+      /SecurityError|not allowed|denied/i,
+    ],
+  ];
+  for (const [name, code, status] of cases) {
+    await check(`mistake: ${name}`, () =>
+      withPage({}, async (page) => {
+        await openEditor(page);
+        await write(page, code);
+        matches(await run(page), status);
+        await write(page, 'console.log("well");\n');
+        matches(await run(page), /^Finished/);
+      }),
+    );
+  }
+  await check("mistake: a program that never ends", () =>
+    withPage({}, async (page) => {
+      await openEditor(page);
+      await write(page, "for (;;) {}\n");
+      await page.getByRole("button", { name: "Run" }).click();
+      await page.waitForFunction(() => document.querySelector(".status")?.textContent?.startsWith("Running"));
+      await page.getByRole("button", { name: "Stop" }).click();
+      same(await page.textContent(".status"), "Stopped.", "status");
+      await write(page, 'console.log("well");\n');
+      matches(await run(page), /^Finished/);
+    }),
+  );
+  await check("a program in a link waits for a click", () =>
+    withPage({ permissions: ["clipboard-read", "clipboard-write"] }, async (page) => {
+      await openEditor(page);
+      await write(page, 'console.log("from a link");\n');
+      await page.getByRole("button", { name: "Share" }).click();
+      await page.waitForFunction(() => location.hash.includes("code="));
+      const url = page.url();
+      await page.goto("about:blank");
+      await page.goto(url);
+      await page.waitForSelector('[data-editor="ready"]');
+      await page.waitForTimeout(500);
+      matches(await page.textContent(".banner"), /came with the link/);
+      same(await page.textContent("pre.output"), "", "output before the click");
+      matches(await run(page), /^Finished/);
+      matches(await page.textContent("pre.output"), /from a link/);
+    }),
+  );
+  await check("a broken link", () =>
+    withPage({}, async (page) => {
+      await openEditor(page, "program?code=AAAA");
+      matches(await page.textContent(".cm-content"), /This link holds no program/);
+    }),
+  );
+}
+
+async function pages(): Promise<void> {
+  await check("functions: every moment of every picture", () =>
+    withPage({}, async (page) => {
+      await open(page, "functions");
+      const cards = page.locator(".card");
+      for (let i = 0; i < (await cards.count()); i++) {
+        const card = cards.nth(i);
+        const [, count = "1"] =
+          /of (\d+):/.exec((await card.locator("p[aria-live]").textContent()) ?? "") ?? [];
+        for (let k = 1; k < Number(count); k++)
+          await card.getByRole("button", { name: "Next moment" }).click();
+        matches(await card.locator("p[aria-live]").textContent(), new RegExp(`^${count} of ${count}`));
+      }
+    }),
+  );
+  await check("pipelines: every schedule is drawn, one is measured", () =>
+    withPage({}, async (page) => {
+      await open(page, "pipelines");
+      const names = await page.$$eval("main select option", (all) => all.map((one) => one.textContent ?? ""));
+      for (const name of names) {
+        await page.selectOption("main select", name);
+        matches(await page.textContent("main"), /bubble/);
+        same(await page.locator("main .error").count(), 0, `errors of ${name}`);
+      }
+      await page.selectOption("main select", "1f1b");
+      await page.getByLabel("Stages").fill("2");
+      await page.getByRole("button", { name: "Measure" }).click();
+      await page.getByText("Measured in this tab").waitFor({ timeout: 120_000 });
+    }),
+  );
+  for (const [name, base] of [
+    ["workers", address(server)],
+    ["one thread", address(plain)],
+  ] as const) {
+    await check(`training: the loss falls on ${name}`, () =>
+      withPage({ serviceWorkers: "block" }, async (page) => {
+        await open(page, "training", base);
+        await page.getByRole("button", { name: "Train" }).click();
+        await page.waitForFunction(
+          () => Number(document.querySelector(".facts dd")?.textContent) >= 12,
+          undefined,
+          { timeout: 240_000 },
+        );
+        const label = await page.locator('svg[aria-label^="Loss"]').getAttribute("aria-label");
+        const [, loss] = /Loss: ([\d.]+)/.exec(label ?? "") ?? [];
+        if (!(Number(loss) < 5)) throw new Error(`the loss is ${loss}`);
+        await page.getByRole("button", { name: "Stop" }).click();
+      }),
+    );
+  }
+  await check("digits: it learns", () =>
+    withPage({}, async (page) => {
+      await open(page, "digits");
+      await page.getByText(/names \d+ %/).waitFor({ timeout: 240_000 });
+    }),
+  );
+}
+
+async function access(): Promise<void> {
+  if (values.screenshots) mkdirSync(values.screenshots, { recursive: true });
+  const views = { wide: { width: 1280, height: 800 }, phone: { width: 360, height: 740 } };
+  for (const hash of ["program", "functions", "pipelines", "training", "digits"]) {
+    for (const colorScheme of ["light", "dark"] as const) {
+      for (const [size, viewport] of Object.entries(views)) {
+        await check(`access: ${hash}, ${colorScheme}, ${size}`, () =>
+          withPage({ viewport, colorScheme }, async (page) => {
+            await (hash === "program" ? openEditor(page) : open(page, hash));
+            await page.waitForTimeout(300);
+            const problems = await page.evaluate(accessProblems);
+            if (values.screenshots) {
+              await page.screenshot({
+                path: join(values.screenshots, `${hash}-${colorScheme}-${size}.png`),
+                fullPage: true,
+              });
+            }
+            if (problems.length > 0) throw new Error(problems.join("; "));
+          }),
+        );
+      }
+    }
+  }
+  await check("the first load is below 1 MB before the editor", () =>
+    withPage({ serviceWorkers: "block" }, async (page) => {
+      let bytes = 0;
+      await page.route(/editor|types\.json|language\.js/, (route) => route.abort());
+      page.on("response", async (response) => {
+        bytes += Number(response.headers()["content-length"] ?? 0);
+      });
+      await open(page, "functions");
+      await page.waitForTimeout(500);
+      if (!(bytes > 10_000 && bytes < 1e6)) throw new Error(`${bytes} bytes were loaded`);
+    }),
+  );
+}
+
+const parts = { programs, mistakes, pages, access };
+for (const [name, part] of Object.entries(parts)) {
+  if (values.part === undefined || values.part === name) await part();
+}
+await browser.close();
+server.close();
+plain.close();
+rmSync(folder, { recursive: true, force: true });
+console.log(`${passed} passed, ${failed} failed`);
+process.exit(failed > 0 ? 1 : 0);
