@@ -20,6 +20,7 @@ import { adamw, chain, clipByGlobalNorm } from "shardwise/optim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { foldersOf, foldStack, pathInLibrary } from "../src/ir/frames.js";
 import { forEachEqn } from "../src/ir/program.js";
+import { workerPlugin } from "./support/workerPlugin.js";
 
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "shardwise-sources-"));
@@ -61,13 +62,14 @@ beforeAll(async () => {
   symlinkSync(join(repository, "node_modules", "koffi"), join(folder, "node_modules", "koffi"));
   const sources = readdirSync(join(installed, "src"), { recursive: true, encoding: "utf8" });
   await build({
-    absWorkingDir: installed,
+    absWorkingDir: repository,
     entryPoints: sources.filter((path) => path.endsWith(".ts")).map((path) => join("src", path)),
     outbase: "src",
-    outdir: "dist",
+    outdir: join(installed, "dist"),
     format: "esm",
     platform: "node",
     sourcemap: true,
+    plugins: [workerPlugin],
   });
   writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module" }));
   writeFileSync(join(folder, "program.js"), program);

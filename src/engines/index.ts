@@ -41,6 +41,7 @@ export type {
   CallbackKind,
   Collective,
   CompareDirection,
+  ControlRole,
   None,
   OpName,
   OpParams,
@@ -94,6 +95,7 @@ export { simulateDevices } from "./simulateDevices.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";
 export type { ThreadsEngineInfo, ThreadsEngineOptions } from "./threads/engineOptions.js";
+export type { WorkersEngine, WorkersInfo } from "./workers/workersEngine.js";
 export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";
 export type { XlaEngineOptions } from "./xla/open.js";
