@@ -66,7 +66,7 @@ export class CostReport {
 }
 
 /**
- * What a call would cost each device, read off the partitioned program without running it.
+ * What a call would cost each device, computed from the partitioned program without running it.
  *
  * ```ts
  * const cost = costAnalysis(trainStep, { mesh })(params, batch);
@@ -152,7 +152,7 @@ class Tally {
   }
 }
 
-/** What running a control op so many times adds. */
+/** The cost of running a control op `times` times. */
 const controls: { readonly [K in ControlOp]: (tally: Tally, params: OpParams[K], times: number) => void } = {
   scan: (tally, { body, length }, times) => tally.add(body, times * length),
   while: (tally, { condition, body }, times) => {

@@ -5,11 +5,11 @@ import { defaultEngine, type Mesh, needMesh } from "../mesh/mesh.js";
 export interface DeviceMemoryStats {
   /** The engine's number of the device. */
   readonly device: number;
-  /** What tensors and loaded programs take, those included that were dropped and not looked for yet. */
+  /** What tensors and loaded programs use, including unreachable tensors that are not collected yet. */
   readonly bytesInUse: number;
-  /** What is set aside for the intermediate values of programs. */
+  /** What is reserved for intermediate values of programs. */
   readonly bytesReserved: number;
-  /** How much there is for both. */
+  /** The total for both. */
   readonly bytesLimit: number;
 }
 

@@ -11,14 +11,14 @@ import { extrasOf, Threading } from "../../transforms/rewrite/threadBodies.js";
 export const status = { finite: 0, infinite: 1, nan: 2 } as const;
 
 /**
- * Where the statuses of a program's values stand in the vector that the watched program makes. A loop's body has
- * a part of it for every iteration, one after the other.
+ * Where the statuses of a program's values are in the vector that the watched program returns. A loop's body has one
+ * part of it per iteration.
  */
 export interface Layout {
   readonly program: Program;
   /** The length of the vector, or of one iteration's part. */
   readonly size: number;
-  /** Values by id; those without an entry are finite always, or stand for a value outside of the body. */
+  /** Values by id; those without an entry are always finite, or the same as a value outside of the body. */
   readonly slots: ReadonlyMap<number, Slot>;
   /** The parts of equations that carry programs. */
   readonly inner: ReadonlyMap<Eqn<ControlOp>, Inner>;

@@ -76,7 +76,7 @@ function send(x: Tensor, { axes, groups, size }: Groups, distance: number): Tens
   return ops.ppermute(x, axes, hops);
 }
 
-/** Places 0 … size − 1, and this device's own beside each of them. */
+/** Places 0 … size − 1, each with this device's own place. */
 function places(groups: Groups): { readonly all: Tensor; readonly own: Tensor } {
   const all = ops.iota("int32", [groups.size], 0);
   return { all, own: ops.broadcastInDim(ownPlace(groups), [groups.size], []) };

@@ -40,16 +40,16 @@ export interface PartitionedProgram {
   readonly program: Program;
   readonly inSpecs: readonly Spec[];
   readonly outSpecs: readonly Spec[];
-  /** Where values had to be put together that were split. */
+  /** Where split values had to be gathered. */
   readonly gathers: readonly GatherNote[];
 }
 
-/** What is fixed from outside. */
+/** What the caller fixes. */
 export interface PartitionRequest {
   /** How inputs are split; those that are undefined are chosen. */
   readonly inSpecs?: readonly (Spec | undefined)[];
   readonly outSpecs?: readonly (Spec | undefined)[];
-  /** The axes along which gathers and scatters beside matrix products travel in rings; see {@link ringProducts}. */
+  /** The axes along which gathers and scatters next to matrix products travel in rings; see {@link ringProducts}. */
   readonly overlap?: readonly string[];
 }
 
@@ -101,7 +101,7 @@ export function partition(
   };
 }
 
-/** How an output must be split, or a split that is wanted unless the output comes with a finer one. */
+/** How an output must be split, or a split that is used unless the output is already split further. */
 type Wanted = Spec | { readonly atLeast: Spec };
 
 function choose(wanted: Wanted, actual: Spec): Spec {
@@ -115,12 +115,12 @@ function isZeros({ op, ins }: Eqn): boolean {
 
 class Partitioner {
   readonly resharding: Resharding;
-  /** Rows that neighbours sent, to use them again. */
+  /** Rows that neighbours sent, for reuse. */
   private readonly received: PlaceContext["received"] = new WeakMap();
-  /** What blocks were made of, row by row. */
+  /** What blocks were computed from, row by row. */
   private readonly origins = new Origins();
   private readonly sums: DeviceSums;
-  /** The values of programs that became part of the result as they were. */
+  /** The values of programs that became part of the result unchanged. */
   private readonly takenValues = new Set<number>();
   /** The axes of the surrounding shard maps, along which any value may differ. */
   private manual: readonly string[] = [];
@@ -215,7 +215,7 @@ class Partitioner {
     return program.outputs.map((atom) => settled(atom));
   }
 
-  /** Operands of which every device has all, cut to its share of the dims along which others are split. */
+  /** Slices operands that are whole on every device to the blocks of the dims along which other operands are split. */
   private alikeRows(values: readonly Value[], eqn: Eqn<"concatenate">): Value[] {
     const { dim } = eqn.params;
     const specs = values.map((value) => (value.kind === "moves" ? specOfMoves(value) : value.spec));
@@ -227,7 +227,7 @@ class Partitioner {
     });
   }
 
-  /** Carries out moves: by exchange with neighbours, else after gathering what they take rows of. */
+  /** Makes moves by exchanging rows with neighbours, or else after gathering their sources. */
   private settle(moves: Moves, eqn: Eqn | undefined): Blocks {
     const context = { mesh: this.mesh, originOf: this.origins.of, received: this.received };
     const placed = placeMoves(moves, context);
@@ -271,7 +271,7 @@ class Partitioner {
         return [{ kind: "blocks", block: this.resharding.move(at(ins, 0), spec, eqn, out.type), spec }];
       }
       case "pvary":
-        // What it says matters to differentiation alone.
+        // Only differentiation needs this mark.
         return [at(ins, 0)];
       case "optimizationBarrier": {
         const blocks = ops.optimizationBarrier(ins.map(({ block }) => block));
@@ -285,12 +285,12 @@ class Partitioner {
     }
   }
 
-  /** Whether there is no axis over which values could be split, or shard maps have taken all of them. */
+  /** Whether no axis can split values: the mesh has none, or surrounding shard maps use all of them. */
   private get isUnsplit(): boolean {
     return this.mesh.axes.every(({ name }) => this.manual.includes(name));
   }
 
-  /** Whether no equation of an unsplit program has to be looked at, and none of its values is in the result already. */
+  /** Whether a program without splits can be copied as a whole, and none of its values is in the result already. */
   private staysAsItIs({ eqns }: Program, ins: readonly Blocks[]): boolean {
     const isNew = ({ id, type }: Var) => type.varying === undefined && !this.takenValues.has(id);
     return (
@@ -305,7 +305,7 @@ class Partitioner {
     return inlineOnce(program, operands).map((block) => ({ kind: "blocks", block, spec: [] }));
   }
 
-  /** An op whose blocks are what it is written for. */
+  /** An op whose operands are not split. */
   private unsplit(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
     const operands = ins.map(({ block }) => block);
     const outs = repeat<OpName>(eqn, operands);
@@ -313,7 +313,7 @@ class Partitioner {
     return outs.map((block) => ({ kind: "blocks", block, spec: [] }));
   }
 
-  /** Throws when a constraint in a shard map's body splits over the axes of which that has a block already. */
+  /** Throws if a constraint in a shard map's body splits over axes that the shard map already splits. */
   private requireFree({ params, source }: Eqn<"shardingConstraint">): void {
     const named = params.spec.flatMap((axes) => (axes === "unconstrained" ? [] : axes));
     const taken = named.find((axis) => this.manual.includes(axis));

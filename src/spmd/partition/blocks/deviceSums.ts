@@ -15,14 +15,14 @@ import type { Blocks } from "../placement/rowValues.js";
 
 /** A sum over devices. */
 interface Sum {
-  /** What this device added to it. */
+  /** This device's contribution. */
   readonly partial: Tensor;
   readonly axes: readonly string[];
-  /** The parts of it that were needed, by the specs of the sum and of the part. */
+  /** Its shares that were computed, by the specs of the sum and of the share. */
   readonly shares: Map<string, Blocks>;
 }
 
-/** The values of a per-device program that are sums over devices: where a share of one is enough, only that is summed. */
+/** The values of a per-device program that are sums over devices: if a share of one is enough, only that is summed. */
 export class DeviceSums {
   private readonly known = new WeakMap<Tensor, Sum>();
 
@@ -33,7 +33,7 @@ export class DeviceSums {
     return this.known.has(value);
   }
 
-  /** What is added of two sums over the same devices is such a sum, too. */
+  /** The sum of two sums over the same devices is such a sum, too. */
   add(operands: readonly Tensor[], result: Tensor): void {
     const [a, b] = operands.map((x) => this.known.get(x));
     if (!a || !b || a.axes.join() !== b.axes.join()) return;
@@ -74,7 +74,7 @@ export class DeviceSums {
     return { ...sum, block: ops.pmin(largest, namedAxes(this.mesh, partial("min"))) };
   }
 
-  /** The sum of partial results over axes; where the wanted spec splits a dim over them, only the own share. */
+  /** The sum of partial results over axes; if the wanted spec splits a dim over them, only this device's share. */
   private sum(block: Tensor, spec: Spec, axes: readonly string[], wanted: Spec): Blocks {
     let share = block;
     let now = spec;

@@ -36,10 +36,10 @@ type Rule<K extends OpName> = (
   context: LocalContext,
 ) => readonly Tensor[];
 
-/** The ops that the partitioner asks for blocks of: it opens those with programs inside itself. */
+/** The ops that run on blocks; the partitioner handles ops with bodies itself. */
 export type LocalOp = FactoredOp;
 
-/** Nothing in the parameters is a size or a position of a dim that is split. */
+/** For ops whose parameters contain neither sizes nor positions of split dims. */
 function same<K extends OpName>(eqn: Eqn<K>, ins: readonly Tensor[]): Tensor[] {
   return repeat(eqn, ins);
 }
@@ -79,7 +79,7 @@ const rules: { readonly [K in LocalOp]: Rule<K> } = {
   shardingConstraint: same,
 };
 
-/** Whether an equation is one of those that work on blocks, and not one that only says how to differentiate or to split. */
+/** Whether an equation runs on blocks, unlike those that only control differentiation or sharding. */
 export function isLocal(eqn: Eqn): eqn is Eqn<LocalOp> {
   return !hasPrograms(eqn) && eqn.op !== "pvary" && eqn.op !== "shardingConstraint";
 }
@@ -112,7 +112,7 @@ function iota(eqn: Eqn<"iota">, shape: readonly number[], { mesh, resultSpecs }:
   return ops.add(own, spread(ops.convert(offsetOf(axes, at(shape, dim), mesh), dtype), own));
 }
 
-/** Looking up in a split table: every device answers for its rows and gives zeros for the others. */
+/** Lookup in a split table: every device returns its own rows, and zeros for the others. */
 function gather(eqn: Eqn<"gather">, ins: readonly Tensor[], { mesh, operandSpecs }: LocalContext): Tensor {
   const [x, indices] = [at(ins, 0), at(ins, 1)];
   const { dim, batchDims } = eqn.params;
@@ -130,7 +130,7 @@ function gather(eqn: Eqn<"gather">, ins: readonly Tensor[], { mesh, operandSpecs
 }
 
 /**
- * Writing into a split table: every device drops what is outside of its rows. When the updates are split,
+ * Writing into a split table: every device drops updates outside of its rows. When the updates are split,
  * only the first device keeps the old values, because the results are summed.
  */
 function scatter(eqn: Eqn<"scatter">, ins: readonly Tensor[], context: LocalContext): Tensor {
@@ -146,8 +146,8 @@ function scatter(eqn: Eqn<"scatter">, ins: readonly Tensor[], context: LocalCont
 }
 
 /**
- * All devices have the whole operands. What only computes they call themselves; else the first of them calls and hands
- * its results to the others.
+ * All devices have the whole operands. They all call pure functions; others are called by the first device, which sends
+ * its results to the rest.
  */
 function callback(
   { params }: Eqn<"callback">,

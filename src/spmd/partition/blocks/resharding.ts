@@ -25,9 +25,9 @@ export class Resharding {
   readonly gathers: GatherNote[] = [];
   /** The index of a gather's record, by the value that it makes. */
   private readonly noteOf = new Map<number, number>();
-  /** Values that were brought to another spec, to use them again. */
+  /** Values that were resharded, for reuse. */
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
-  /** How often the equations that are rewritten now run. */
+  /** How often the equations being rewritten run. */
   private times = 1;
 
   constructor(
@@ -44,7 +44,7 @@ export class Resharding {
     return result;
   }
 
-  /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
+  /** Reshards a value for an equation, and records the gathers of split values. */
   move(value: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
     const { block, spec } = this.sums.share(value, to);
     const key = `${formatSpec(spec)} ${formatSpec(to)}`;

@@ -41,7 +41,7 @@ export function reverseBlocks({ params }: Eqn<"reverse">, x: Tensor, { mesh, ope
   );
 }
 
-/** Running sums along a split dim: those of the own rows, and the totals of the devices before. */
+/** Running sums along a split dim: those of this device's rows, plus the totals of the devices before it. */
 export function runningSums({ params }: Eqn<"cumsum">, x: Tensor, { mesh, operandSpecs }: Split): Tensor {
   const { dim, reverse } = params;
   const axes = at(at(operandSpecs, 0), dim);
@@ -58,8 +58,8 @@ export function runningSums({ params }: Eqn<"cumsum">, x: Tensor, { mesh, operan
 }
 
 /**
- * The index of the extreme along a split dim: every device finds its own, the extreme of those is found over the
- * devices, and of the devices that have it (or a NaN, which beats all) the first one's index is taken.
+ * The index of the extreme along a split dim: every device finds its own, the extreme of these is found over the
+ * devices, and the first device that has it (or a NaN, which beats all) determines the index.
  */
 export function extremeIndex(
   { op, params: { dim } }: Eqn<"argmax" | "argmin">,
@@ -110,14 +110,14 @@ function shifted(x: Tensor, dim: number, by: Tensor, count: number): { rows: Ten
   return { rows, exist: ops.and(ops.compare("ge", index, 0), ops.compare("lt", index, n)) };
 }
 
-/** The dims along which a window of other size than the tensor meets blocks of it. */
+/** The split dims along which a window is smaller than the tensor. */
 function windowDims(shape: readonly number[], window: readonly number[], spec: Spec, mesh: MeshShape) {
   return range(shape.length).filter(
     (d) => at(window, d) !== at(shape, d) && splitCount(mesh, at(spec, d)) > 1,
   );
 }
 
-/** Reading a window of a split dim: every device gives the rows that it has, and zeros for the others. */
+/** Reading a window of a split dim: every device contributes the rows that it has, and zeros for the others. */
 export function readWindow(
   eqn: Eqn<"dynamicSlice">,
   ins: readonly Tensor[],
@@ -144,7 +144,7 @@ export function readWindow(
   );
 }
 
-/** Writing a window of a split dim: every device writes the rows that are its own. */
+/** Writing a window of a split dim: every device writes the rows of its block. */
 export function writeWindow(
   eqn: Eqn<"dynamicUpdateSlice">,
   ins: readonly Tensor[],

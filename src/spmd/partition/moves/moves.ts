@@ -12,7 +12,7 @@ import {
   type Value,
 } from "../placement/rowValues.js";
 
-/** The result of an equation as rows that are not yet moved, if it moves rows of a split dim or adds such. */
+/** The result of an equation as moves that are still to be made, if it moves rows of a split dim or adds moved rows. */
 export function unmoved(
   eqn: Eqn,
   ins: readonly Value[],
@@ -24,7 +24,7 @@ export function unmoved(
   return eqn.op === "slice" || eqn.op === "pad" ? moveRows(eqn, at(ins, 0), type, mesh) : undefined;
 }
 
-/** How the values are split whose rows move; some may have all rows of a dim on every device. */
+/** The spec of the values whose rows move; some of them may have all rows of a dim on every device. */
 export function specOfMoves({ terms, type }: Moves): Spec {
   const numAxes = ({ source }: Term) => source.spec.flat().length;
   const [first, ...others] = terms;
@@ -84,7 +84,7 @@ function joinRows(
   return (spec[dim] ?? []).length > 0 && terms.every(isAlike) ? moves : undefined;
 }
 
-/** Whether an equation takes rows out of between others, or puts zeros between them. */
+/** Whether an equation skips rows, or puts zeros between them. */
 function isSpaced({ op, params }: Eqn<"slice"> | Eqn<"pad">, dim: number): boolean {
   return op === "slice" ? params.strides[dim] !== 1 : params.interior[dim] !== 0;
 }
@@ -139,7 +139,7 @@ function movedIndex({ op, params }: Eqn<"slice"> | Eqn<"pad">, dim: number, inde
   return [...zeros(low), ...cut, ...zeros(high)];
 }
 
-/** The sum of values of which at least one is rows to be moved, to be moved together. */
+/** A sum with at least one operand whose rows are still to be moved; all of them move together. */
 function addMoves(values: readonly Value[], type: TensorType): Moves | undefined {
   if (!isFloat(type.dtype)) return undefined;
   const moves = values.filter((value) => value.kind === "moves");

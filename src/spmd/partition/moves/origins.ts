@@ -5,22 +5,22 @@ import type { Tensor } from "../../../trace/tensor.js";
 import { emitLocal, type LocalContext } from "../blocks/localOps.js";
 import { besides, movedDims } from "../placement/rowValues.js";
 
-/** A value of which others were made row by row: sending its rows may be less than sending theirs. */
+/** A value from which another is computed row by row: its rows may be smaller to send. */
 export interface Origin {
   readonly operand: Tensor;
-  /** For every dim of the value that of the operand which it is, if any. */
+  /** For every dim of the value, the corresponding dim of the operand, if any. */
   readonly dims: readonly (number | undefined)[];
   readonly apply: (rows: Tensor) => Tensor;
 }
 
-/** What each device's blocks were made of, row by row: products, and what is cut out of them or has another shape. */
+/** What each device's blocks were computed from, row by row: products, and slices and reshapes of products. */
 export class Origins {
   private readonly known = new WeakMap<Tensor, Origin>();
 
-  /** What a block was made of, if that is known. */
+  /** What a block was computed from, if known. */
   readonly of = (block: Tensor): Origin | undefined => this.known.get(block);
 
-  /** Remembers what the result of an equation was made of. */
+  /** Records what the result of an equation was computed from. */
   note(eqn: Eqn, operands: readonly Tensor[], result: Tensor, context: LocalContext): void {
     const origin = this.find(eqn, operands, result, context);
     if (origin) this.known.set(result, origin);
@@ -41,7 +41,7 @@ export class Origins {
   }
 }
 
-/** The rows of a product are made of those of its first operand. */
+/** The rows of a product are computed from those of its first operand. */
 function ofProduct(eqn: Eqn<"dotGeneral">, operands: readonly Tensor[], context: LocalContext): Origin {
   const { lhsBatch, lhsContract } = eqn.params;
   const operand = at(operands, 0);
@@ -79,7 +79,7 @@ function afterReshape(eqn: Eqn<"reshape">, { operand, dims, apply }: Origin, { s
   };
 }
 
-/** For every dim of a reshaped tensor the dim from which its elements come one by one, if there is such. */
+/** For every dim of a reshaped tensor, the original dim with the same elements, if there is one. */
 function sameDims(from: Shape, to: Shape): (number | undefined)[] {
   const before = (shape: Shape, d: number) => sizeOf(shape.slice(0, d));
   return to.map((n, d) => {

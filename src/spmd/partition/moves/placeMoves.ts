@@ -38,8 +38,8 @@ export interface PlaceContext {
 }
 
 /**
- * Carries out moves by exchange with neighbours; `undefined` when the result does not split evenly or more would have
- * to be sent than by gathers.
+ * Makes moves by exchanging rows with neighbours; `undefined` if the result does not split evenly, or if gathers would
+ * send less.
  */
 export function placeMoves(moves: Moves, context: PlaceContext): Blocks | undefined {
   const { mesh } = context;
@@ -76,7 +76,7 @@ class Placing {
     private readonly context: PlaceContext,
   ) {}
 
-  /** Everything that a term brings, by where it comes from. */
+  /** All boxes of a term, by their origin. */
   partsOf(term: Term): TermBox[] {
     return this.dims
       .reduce<ReadonlyMap<number, Strip>[]>(
@@ -168,7 +168,7 @@ class Placing {
     return [...groups.values()];
   }
 
-  /** How the parts of a group are sent: added up, each by itself, or as the rows that they are made of. */
+  /** How the parts of a group are sent: added up, separately, or as the rows that they are computed from. */
   private plan(group: readonly TermBox[]): Plan {
     const { box } = at(group, 0);
     if (!this.travels(box)) return { elements: 0, emit: () => group.map((part) => this.own(part)) };
@@ -196,7 +196,7 @@ class Placing {
     };
   }
 
-  /** Every part by itself, after those for the same rows were added. */
+  /** Every part separately, after adding those for the same rows. */
   private apart(group: readonly TermBox[]): Plan {
     const targets = new Map<string, TermBox[]>();
     for (const part of group) {
@@ -217,7 +217,7 @@ class Placing {
     };
   }
 
-  /** The rows that the parts are made of, where each device can make the parts itself. */
+  /** The rows that the parts are computed from, if every receiver can compute the parts. */
   private byOrigin(group: readonly TermBox[]): Plan | undefined {
     const origins = group.map(({ term, box }) => {
       const origin = this.context.originOf(term.source.block);
@@ -316,7 +316,7 @@ class Placing {
   }
 }
 
-/** What a plan puts where. */
+/** A value and its place in the result. */
 interface Placed {
   readonly value: Tensor;
   readonly box: Box;

@@ -12,7 +12,7 @@ export interface Strip {
   readonly from: number;
   readonly step: number;
   readonly length: number;
-  /** How many positions further the sender is. */
+  /** The position of the sender relative to the receiver. */
   readonly shift: number;
   /** The positions that get the rows. */
   readonly receivers: readonly number[];
@@ -36,7 +36,7 @@ export function stripOf(box: Box, dim: number): Strip {
 }
 
 /**
- * For every local row where each device finds it; rows in even steps that travel together are one strip.
+ * Where each device finds each of its rows; rows at even steps that travel together are one strip.
  *
  * @param n over how many devices the rows are split
  * @param size how many rows of the source a device has
@@ -149,7 +149,7 @@ export function spread(x: Tensor, box: Box, shape: readonly number[]): Tensor {
   return within(x, box, whole);
 }
 
-/** Two tensors of which one is zero where the other is not. */
+/** The sum of two tensors of which one is zero where the other is not. */
 export function overlay(a: Tensor, b: Tensor): Tensor {
   return a.dtype === "bool" ? ops.or(a, b) : ops.add(a, b);
 }

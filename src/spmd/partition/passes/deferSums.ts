@@ -7,28 +7,27 @@ import { at, bytesOf } from "../../../ir/shape.js";
 import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
 
-/** The body of a loop without sums over devices that can wait until the loop has ended. */
+/** The body of a loop without the sums over devices that can wait until the loop has ended. */
 export interface Deferred {
   readonly body: Program;
-  /** For every carry whose additions are now partial how to sum it after the loop. */
+  /** How to sum carries that are now partial sums after the loop, by carry. */
   readonly sums: ReadonlyMap<number, LateSum>;
 }
 
-/** A sum over devices, of which each keeps its share of a dim, or all. */
+/** A sum over devices; with a dim, each device keeps its block of it. */
 export interface LateSum {
   readonly axes: readonly MeshAxis[];
   readonly dim?: number;
 }
 
 /**
- * A carry that only collects sums over devices, as that of a weight's gradient does, can collect what each device
- * has: then the devices are summed over once, not in every iteration. What a loop inside of the body stacks, the
- * gradients of layers, is collected in the same way. Sums that are scattered wait, too, where there is room to
- * collect them whole.
+ * A carry that only accumulates sums over devices, such as the gradient of a weight, can accumulate each device's
+ * partial sums: the devices are then summed over once instead of in every iteration. The same applies to gradients of
+ * layers, which an inner loop stacks. Scattered sums wait too if there is memory to accumulate them whole.
  *
  * @param carries the positions of the carries among the body's inputs; they are its first outputs
  * @param varying the axes along which each input may differ from device to device
- * @param room the bytes that whole instead of scattered sums may take
+ * @param room the bytes available for keeping sums whole instead of scattered
  */
 export function deferSums(
   body: Program,
@@ -67,7 +66,7 @@ export function deferSums(
   return { body: afterPass("deferSums", whole, "partitioned"), sums: new Map([...sums, ...scattered]) };
 }
 
-/** Lets carries to which scattered sums are added collect the whole ones, as long as there is room for them. */
+/** Lets carries accumulate whole sums instead of scattered ones, as long as there is memory. */
 function deferScatters(body: Program, carries: readonly number[], room: number): Deferred {
   const level = levelOf(body, undefined, () => false);
   const sums = new Map<number, LateSum>();
@@ -97,9 +96,9 @@ function deferScatters(body: Program, carries: readonly number[], room: number):
   return { body: { inputs, outputs, eqns: body.eqns.flatMap((eqn) => replaced.get(eqn) ?? [eqn]) }, sums };
 }
 
-/** The body of a loop while sums are looked for in it. */
+/** The body of a loop during the search for sums. */
 interface Level {
-  /** The loop inside of the body that is looked at; undefined for that body itself. */
+  /** The inner loop that is searched; undefined for the body itself. */
   readonly loop: Eqn | undefined;
   readonly definitionOf: (atom: Atom) => Eqn | undefined;
   readonly isOnlyUsedOnce: (atom: Atom) => boolean;
@@ -140,7 +139,7 @@ function findSums(level: Level, atom: Atom): Found | undefined {
   return a && b && names(a) === names(b) ? { axes: a.axes, sums: [...a.sums, ...b.sums] } : undefined;
 }
 
-/** The sums of which every iteration of a loop gives one: a loop over layers stacks their gradients so. */
+/** Sums that a loop stacks, one per iteration, as a loop over layers does with their gradients. */
 function findStackedSums(eqn: Eqn<"scan">, atom: Atom): Found | undefined {
   const { body, numCarry } = eqn.params;
   const index = eqn.outs.findIndex((out) => atom.kind === "var" && out.id === atom.id);
@@ -149,7 +148,7 @@ function findStackedSums(eqn: Eqn<"scan">, atom: Atom): Found | undefined {
   return findSums(level, at(body.outputs, index));
 }
 
-/** What stands for the results of sums that are left out, by the loop that they are in. */
+/** What replaces the results of removed sums, by the loop that contains them. */
 type Dropped = Map<Eqn | undefined, Map<number, Atom>>;
 
 function withoutSums(body: Program, loop: Eqn | undefined, dropped: Dropped): Program {

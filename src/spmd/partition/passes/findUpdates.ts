@@ -6,7 +6,7 @@ import { at, bytesOf } from "../../../ir/shape.js";
 import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
 
-/** How a value is split that was whole on every device: each device along the axes has its block of a dim. */
+/** How a value that was whole on every device is split: each device along the axes gets its block of a dim. */
 export interface Share {
   readonly axes: readonly MeshAxis[];
   readonly dim: number;
@@ -18,14 +18,14 @@ export interface Updates {
   readonly shares: ReadonlyMap<number, Share>;
   /** Those that are gathered, because they leave the program whole. */
   readonly gathered: ReadonlySet<number>;
-  /** The inputs of which only the own block is read. */
+  /** The inputs of which a device reads only its block. */
   readonly blocks: ReadonlyMap<number, Share>;
 }
 
 /** Below this size latency, not work, dominates a sum over devices. */
 const LEAST_BYTES = 64 * 1024;
 
-/** Sums over devices that have the same share, and the elementwise work that hangs together with them. */
+/** Sums over devices with the same share, and the elementwise work connected with them. */
 interface Update {
   readonly share: Share;
   readonly values: Var[];
@@ -35,10 +35,10 @@ interface Update {
 /**
  * Finds the updates of a training step: elementwise work that begins with sums over devices and ends in outputs, so
  * that all devices along the axes of the sums repeat it. An update is worth splitting when what has to be gathered
- * afterwards is no more than what was summed: then as much travels as before, and each device does a part of the work.
+ * afterwards is no more than what was summed: then as much is sent as before, and each device does a part of the work.
  *
  * State that only updates read and write (the moments of Adam) stays split from step to step and is not gathered: an
- * output is taken for the next value of that input from which it is made and of which no other output was.
+ * output is considered the next value of an input if it is the only output computed from that input.
  *
  * @param inSpecs how the inputs are split
  */
@@ -65,7 +65,7 @@ function sharedDim({ params, outs }: Eqn<"psum">): number | undefined {
   return dim < 0 ? undefined : dim;
 }
 
-/** Whether an equation makes one number of all elements of its operand. */
+/** Whether an equation reduces all elements of its operand to one number. */
 export function reducesAll(eqn: Eqn): boolean {
   const { shape } = eqn.ins[0]?.type ?? { shape: [] };
   return isReduction(eqn) && shape.length > 0 && eqn.params.dims.length === shape.length;
@@ -144,7 +144,7 @@ class Finder {
     for (const { id } of from.values) this.updateOf.set(id, into);
   }
 
-  /** What becomes of the program's values when some updates are split. */
+  /** The splits of the program's values if some updates are split. */
   decide(updates: readonly Update[]): Decision {
     const decision: Decision = {
       shares: new Map(updates.flatMap(({ share, values }) => values.map(({ id }) => [id, share] as const))),
@@ -194,7 +194,7 @@ class Finder {
     }
   }
 
-  /** Notes of which inputs the value of an update is made. */
+  /** Records which inputs a value of an update is computed from. */
   private noteOrigin({ op, ins, outs }: Eqn, { shares, madeOf }: Decision): void {
     const [out] = outs;
     if (!out || !shares.has(out.id) || op === "psum") return;
@@ -221,7 +221,7 @@ class Finder {
     }
   }
 
-  /** Whether an update does something, only leaves by outputs, and needs no more gathered than was summed. */
+  /** Whether an update does any work, only leaves through outputs, and gathers no more than was summed. */
   isWorth({ values, sumBytes }: Update, { gathered, reads, madeOf }: Decision): boolean {
     const bytes = values.reduce((sum, { id, type }) => sum + (gathered.has(id) ? bytesOf(type) : 0), 0);
     const isReadElsewhere = values.some(({ id }) => {
@@ -232,13 +232,13 @@ class Finder {
   }
 }
 
-/** What is known of values when some updates are split. */
+/** What is known about values if some updates are split. */
 interface Decision extends Updates {
   readonly shares: Map<number, Share>;
   readonly gathered: Set<number>;
   readonly blocks: Map<number, Share>;
   /** How often updates read a value. */
   readonly reads: Map<number, number>;
-  /** The inputs that a value of an update is made of. */
+  /** The inputs that a value of an update is computed from. */
   readonly madeOf: Map<number, ReadonlySet<number>>;
 }

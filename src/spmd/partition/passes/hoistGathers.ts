@@ -10,11 +10,11 @@ import {
 import { at, bytesOf, type TensorType } from "../../../ir/shape.js";
 
 /**
- * Gathers before a loop what the loop would gather anew in every iteration: weights that it does not change. What is
- * gathered then stays for the whole loop, so no more is than the loop's own operands and results take on a device: its
- * memory at most doubles. Weights of which every iteration takes other ones, as loops over layers do, stay split.
+ * Gathers before a loop what the loop would gather in every iteration: weights that it does not change. Gathered values
+ * stay alive for the whole loop, so their size is limited to that of the loop's operands and results on a device: its
+ * memory at most doubles. Weights that differ between iterations, as in loops over layers, stay split.
  *
- * @param kept axes along which gathers stay where they are, because they are to run beside products
+ * @param kept axes along which gathers stay in loops, because they overlap with products
  * @param onHoist called for every gather that leaves a loop
  */
 export function hoistGathers(
@@ -30,7 +30,7 @@ export function hoistGathers(
   return { ...program, eqns };
 }
 
-/** Told what a gather made in a loop, what it makes before it, and how often the loop ran it. */
+/** Called with the result of a gather inside a loop, its result before the loop, and the number of iterations. */
 type OnHoist = (inside: Var, before: Var, length: number) => void;
 
 /** The bytes of a loop's operands and results. */

@@ -22,8 +22,8 @@ interface Joined extends Range {
 }
 
 /**
- * Sends rows once that several exchanges of a value with the same neighbours ask for, as overlapping windows do:
- * what the first of them needs and what the others need travel together, where that is no more than before.
+ * Sends rows once if several exchanges of a value with the same neighbours need them, as overlapping windows do: the
+ * first exchange sends what all of them need, unless that is more than before.
  */
 export function joinPermutes(program: Program): Program {
   const partOf = findParts(program);
@@ -81,7 +81,7 @@ function findParts({ eqns }: Program): (atom: Atom | undefined) => StridedSlice 
   };
 }
 
-/** The exchanges of parts of the same value with the same neighbours, as far as joining them sends no more. */
+/** Exchanges of parts of the same value with the same neighbours for which joining sends no more. */
 function findJoined(
   { eqns }: Program,
   partOf: (atom: Atom | undefined) => StridedSlice | undefined,

@@ -6,8 +6,8 @@ import { at } from "../../../ir/shape.js";
 type Sum = Eqn<"psum" | "psumScatter">;
 
 /**
- * Adds before it sums over devices: psum(a) + psum(b) becomes psum(a + b), one collective instead of two, where
- * nobody else reads the parts; scattered sums likewise.
+ * Adds before summing over devices: psum(a) + psum(b) becomes psum(a + b), one collective instead of two, if nothing
+ * else reads the parts. Scattered sums likewise.
  */
 export function joinSums(program: Program): Program {
   const uses = countUses(program);

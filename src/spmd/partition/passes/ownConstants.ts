@@ -8,8 +8,8 @@ import {
 } from "../../../ir/program.js";
 
 /**
- * The program with a copy of every constant (zeros, counters) for each place that reads it: values that only
- * happen to be equal must not have to be split alike.
+ * The program with a separate copy of every constant (zeros, counters) for each reader, so that values that only happen
+ * to be equal can be split differently.
  */
 export function ownConstants(program: Program): Program {
   const constants = new Map<number, Eqn>();

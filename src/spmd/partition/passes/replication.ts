@@ -13,12 +13,12 @@ const named = (axes: readonly MeshAxis[]): Varying => new Set(axes.map(({ name }
 const without = (set: Varying, axes: readonly MeshAxis[]): Varying =>
   new Set([...set].filter((name) => !axes.some((axis) => axis.name === name)));
 
-/** Told of every equation along which axes its operands may vary; in a loop again as they turn out to vary more. */
+/** Called for every equation with the axes along which its operands may vary; in a loop again when these grow. */
 type Visit = (eqn: Eqn, ins: readonly Varying[]) => void;
 
 /**
- * The axes along which each output of a per-device program may vary: those of the inputs it depends on, less
- * what reductions and gathers make equal again.
+ * The axes along which each output of a per-device program may vary: those of the inputs it depends on, minus
+ * those that reductions and gathers make equal.
  */
 export function varyingOutputs(
   program: Program,
@@ -44,13 +44,13 @@ export function varyingOutputs(
 /** Along which axes the results of an equation may vary, given those of its operands. */
 type Rule<K extends OpName> = (eqn: Eqn<K>, ins: readonly Varying[], visit: Visit) => readonly Varying[];
 
-/** All devices along the axes end up with the same. */
+/** All devices along the axes have the same result. */
 const equal = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [without(union(...ins), params.axes)];
 
-/** Every device along the axes has a share of its own. */
+/** Every device along the axes has its own result. */
 const own = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [union(...ins, named(params.axes))];
 
-/** What the bodies make of the operands; devices that decide differently have different results. */
+/** The results of bodies; devices that decide differently have different results. */
 function throughBodies(eqn: Eqn<ProgramOp>, ins: readonly Varying[], visit: Visit): readonly Varying[] {
   const run = (body: Program, varying: readonly Varying[]) => varyingOutputs(body, varying, visit);
   return flow<ProgramOp, Varying>(eqn, ins, run, union, (a, b) => a.size === b.size).outs;

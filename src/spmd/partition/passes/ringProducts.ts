@@ -17,12 +17,12 @@ import { type Varying, varyingOutputs } from "./replication.js";
  * - a product with a gathered operand becomes one product for each block, as the blocks arrive;
  * - a product whose sum is scattered is computed block by block, each added to the sum that passes by.
  *
- * Blocks that are summed are so in another order on every device. Products that all devices of a ring compute alike
- * stay as they are, because their results must be equal bit for bit.
+ * Every device sums blocks in a different order. Products that are equal on all devices of a ring stay unchanged,
+ * because their results must agree bit for bit.
  *
  * @param program what every device runs
  * @param inSpecs how its inputs are split
- * @param names the axes along which to do so
+ * @param names the axes of the rings
  */
 export function ringProducts(program: Program, inSpecs: readonly Spec[], names: readonly string[]): Program {
   if (names.length === 0) return program;
@@ -76,7 +76,7 @@ function rewrite(program: Program, names: ReadonlySet<string>, varies: Varies): 
   return result;
 }
 
-/** What is known of a program while it is rewritten. */
+/** What is known about a program during the rewrite. */
 interface Rewriting {
   readonly program: Program;
   readonly names: ReadonlySet<string>;
@@ -86,7 +86,7 @@ interface Rewriting {
   readonly tensorOf: (atom: Atom) => Tensor;
 }
 
-/** What becomes of an equation, in the order of the program; undefined for one that stays as it is. */
+/** Rewrites an equation; called in program order. Undefined for an equation that stays unchanged. */
 function ringRules({ program, names, varies, productsOf, tensorOf }: Rewriting) {
   const axisOf = (axes: readonly MeshAxis[]) => {
     const [axis] = axes;
@@ -134,7 +134,7 @@ function ringRules({ program, names, varies, productsOf, tensorOf }: Rewriting) 
   };
 }
 
-/** Finds the products whose sum a value is, if it has no other readers. */
+/** Finds the products that a value is the sum of, if they have no other readers. */
 function sumsOfProducts(program: Program): (atom: Atom) => readonly Dot[] {
   const uses = countUses(program);
   const found = new Map<number, readonly Dot[]>();
@@ -205,7 +205,7 @@ function joined(ring: Ring, parts: readonly Tensor[], dim: number): Tensor {
   );
 }
 
-/** Where a dim of a product's operand is found again: in the other operand, in the result, or in both. */
+/** Where else a dim of a product's operand occurs: in the other operand, in the result, or in both. */
 function partners({ ins, params }: Dot, side: Side, dim: number): { other?: number; result?: number } {
   const { lhsBatch, rhsBatch, lhsContract, rhsContract } = params;
   const isLeft = side === "lhs";
@@ -238,7 +238,7 @@ function multiplyBlocks(eqn: Dot, side: Side, ring: Ring, other: Tensor): Tensor
   );
 }
 
-/** A sum of products over the devices of which each keeps a block: the sum passes by and takes one on. */
+/** A scattered sum of products: the partial sum travels around the ring, and every device adds its product. */
 function scatterInRing(
   terms: readonly { readonly dot: Dot; readonly ins: readonly Tensor[] }[],
   axis: MeshAxis,

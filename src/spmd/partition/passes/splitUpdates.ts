@@ -22,15 +22,15 @@ interface Split {
 }
 
 /**
- * Splits the updates of a training step (see {@link findUpdates}) over the devices that would all do the same: instead
+ * Splits the updates of a training step (see {@link findUpdates}) over the devices that would all repeat them: instead
  * of summing gradients on every device and updating everything there, each device sums its block, updates it, and
- * weights are gathered. As much travels as before, and neither the work nor the optimiser's state is repeated.
+ * weights are gathered. This sends as much as before, and repeats neither the work nor the optimiser's state.
  *
  * Elements have the same bits as before: a scattered sum adds in the order of a whole one, and elementwise work does
- * not know of other elements. A sum over all elements, as in the norm of gradients, becomes a sum of the devices' sums
+ * not depend on other elements. A sum over all elements, as in the norm of gradients, becomes a sum of the devices' sums
  * and may differ in rounding.
  *
- * @returns the program, and how its inputs and outputs then lie: those whose spec changed are split further
+ * @returns the program and the new specs of its inputs and outputs: those that changed are split further
  */
 export function splitUpdates({ program, inSpecs, outSpecs }: Split): Split {
   const updates = findUpdates(program, inSpecs);
@@ -61,7 +61,7 @@ function blockType({ dtype, shape }: TensorType, { axes, dim }: Share): TensorTy
   );
 }
 
-/** How the devices' results of a reduction become one. */
+/** How results of a reduction are combined over devices. */
 const together = { reduceSum: "psum", reduceMax: "pmax", reduceMin: "pmin" } as const satisfies {
   readonly [K in ReduceOp]: "psum" | "pmax" | "pmin";
 };
@@ -98,7 +98,7 @@ class Splitter {
     for (const made of eqn.outs) this.definitions.set(made.id, eqn);
   }
 
-  /** The own block of a sum over devices, or of elementwise work. */
+  /** This device's block of a sum over devices, or of elementwise work. */
   private work(eqn: Eqn, out: Var, share: Share): void {
     const { axes, dim } = share;
     const ins = eqn.op === "psum" ? eqn.ins : eqn.ins.map((atom) => this.block(atom, share));
@@ -129,7 +129,7 @@ class Splitter {
     return block;
   }
 
-  /** The own block of a value; scalars are for all elements. */
+  /** This device's block of a value; scalars stay whole. */
   private block(atom: Atom, share: Share): Atom {
     if (atom.kind === "literal" || atom.type.shape.length === 0) return atom;
     const known = this.blocks.get(atom.id);
@@ -147,7 +147,7 @@ class Splitter {
     return block;
   }
 
-  /** Where the own block of so many rows begins. */
+  /** The first row of this device's block. */
   private start({ axes }: Share, rows: number): Var {
     const key = `${axes.map(({ name }) => name).join()} ${rows}`;
     const known = this.starts.get(key);

@@ -99,8 +99,8 @@ const sameDims = (_params: object, ins: readonly TensorType[]): FactorRule => {
 };
 
 /**
- * Every device gives the rows of the window that it has, and zeros for the others; a window of half of the rows or
- * more is taken from the gathered whole, which sends less.
+ * Every device contributes the rows of the window that it has, and zeros for the others; a window of at least half of
+ * the rows is taken from the gathered tensor, which sends less.
  */
 function windowRule({ sizes }: OpParams["dynamicSlice"], ins: readonly TensorType[]): FactorRule {
   const b = new RuleBuilder();
@@ -118,7 +118,7 @@ function windowRule({ sizes }: OpParams["dynamicSlice"], ins: readonly TensorTyp
   return b.rule([operand, ...ins.slice(1).map(() => [])], [result]);
 }
 
-/** Every device writes the rows of the update that fall into its own. */
+/** Every device writes the rows of the update that belong to its block. */
 function updateRule(ins: readonly TensorType[]): FactorRule {
   const b = new RuleBuilder();
   const shape = shapeOf(ins, 0);
@@ -191,7 +191,7 @@ const collective = (
   outs: readonly TensorType[],
 ): FactorRule => along(at(ins, 0), at(outs, 0), (d) => dims.includes(d));
 
-/** The ops that have factors: those with programs inside are opened. */
+/** The ops that have factors; ops with bodies are partitioned by their bodies. */
 export type FactoredOp = Exclude<OpName, ProgramOp>;
 
 const rules: { readonly [K in FactoredOp]: Rule<K> } = {

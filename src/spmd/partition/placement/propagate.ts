@@ -10,14 +10,14 @@ import { movedDims } from "./rowValues.js";
 interface Relation {
   readonly factors: readonly Factor[];
   readonly members: readonly RelatedValue[];
-  /** Whether the result repeats an operand along dims that this does not have. */
+  /** Whether the result repeats an operand along dims that the operand does not have. */
   readonly grows?: boolean;
 }
 
 interface RelatedValue {
   readonly dims: DimFactors;
   readonly type: TensorType;
-  /** The value, or a spec that some equation asks for. */
+  /** The value, or a spec that an equation requires. */
   readonly value: Atom | { readonly kind: "pin"; readonly spec: Spec };
   /** Axes that must not split the value, because devices along them run a shard map's body on blocks of their own. */
   readonly barred?: readonly string[];
@@ -29,7 +29,7 @@ export class Shardings {
   private readonly shapes = new Map<number, Shape>();
   private readonly fixedDims = new Map<number, boolean[]>();
 
-  /** The spec of a value; nothing known means whole. */
+  /** The spec of a value; whole if nothing is known. */
   get(atom: Atom): Spec {
     return (atom.kind === "var" ? this.specs.get(atom.id) : undefined) ?? atom.type.shape.map(() => []);
   }
@@ -56,7 +56,7 @@ export class Shardings {
     this.shapes.set(atom.id, atom.type.shape);
   }
 
-  /** Takes away axes that do not divide their dim: they only told others how to be split. */
+  /** Removes axes that do not divide their dim; they only served to split other values. */
   trim(mesh: MeshShape): void {
     for (const [id, spec] of this.specs) {
       const shape = this.shapes.get(id) ?? [];
@@ -70,15 +70,15 @@ export class Shardings {
 
 /**
  * Spreads known shardings over a program, forwards and backwards: first through ops that need no
- * communication, then through reductions and contractions, and at last through broadcasts, whose small operand
- * must not decide how the large tensors beside it are split. What the user fixed stays.
+ * communication, then through reductions and contractions, and finally through broadcasts, whose small operand
+ * must not decide how the large tensors next to it are split. What the user fixed stays.
  */
 export function propagate(program: Program, mesh: MeshShape, shardings: Shardings): void {
   if (mesh.axes.length === 0) return;
   const all = relations(program, mesh);
   const isLocal = ({ factors }: Relation) => factors.every(({ kind }) => kind === "parallel");
   const even = all.filter((relation) => !relation.grows || !isLocal(relation));
-  // Where a list has no more relations than the one before, nothing is left to be spread.
+  // A list without additional relations has nothing left to spread.
   let numBefore = 0;
   for (const list of [even.filter(isLocal), even, all]) {
     if (list.length > numBefore) spreadAll(list, mesh, shardings);
@@ -111,7 +111,7 @@ function spreadAll(list: readonly Relation[], mesh: MeshShape, shardings: Shardi
   }
 }
 
-/** Fixes what the sharding constraints of a program say. */
+/** Fixes the specs of a program's sharding constraints. */
 export function fixConstraints(program: Program, mesh: MeshShape, shardings: Shardings): void {
   forEachEqn(program, (eqn) => {
     if (eqn.op !== "shardingConstraint") return;
@@ -256,7 +256,7 @@ function relationOf(eqn: Eqn<FactoredOp>): Relation {
   };
 }
 
-/** Spreads along one relation; gives the values that have changed. */
+/** Spreads along one relation; returns the values that changed. */
 function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): ReadonlySet<number> {
   const wishes = relation.members.flatMap(({ value, dims, type }) => {
     const spec = value.kind === "pin" ? value.spec : shardings.get(value);
@@ -289,7 +289,7 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): Read
   return changed;
 }
 
-/** What one dim of one tensor asks of a factor. */
+/** The axes that one dim of one tensor requests for a factor. */
 export interface Wish {
   readonly factor: number;
   readonly axes: DimAxes;
@@ -332,7 +332,7 @@ export function wishesOf(
   return wishes;
 }
 
-/** Gives every axis to at most one factor: what is fixed first, then what would move most bytes otherwise. */
+/** Gives every axis to at most one factor: fixed requests first, then those that would move most bytes. */
 export function assignAxes(wishes: readonly Wish[], factors: readonly Factor[]): DimAxes[] {
   const totals = new Map<string, Wish>();
   for (const wish of wishes) {
@@ -361,8 +361,8 @@ export function assignAxes(wishes: readonly Wish[], factors: readonly Factor[]):
 }
 
 /**
- * The axes that factors can really have: where a dim has an outer factor that is not used up, inner ones have
- * none. Their axes go to the outer factor if it divides by them, so that they only have to change places.
+ * The axes that factors can use: if an outer factor of a dim is not fully split, the inner ones cannot be split. Their
+ * axes go to the outer factor if it is divisible by them, so that blocks only have to change places.
  */
 export function usableAxes(
   assigned: readonly DimAxes[],
@@ -391,7 +391,7 @@ export function usableAxes(
   return usable;
 }
 
-/** The axes of a dim, given those of its factors; an inner factor counts only when the outer one is used up. */
+/** The axes of a dim, given those of its factors; an inner factor counts only if the outer one is fully split. */
 export function dimAxes(
   dimFactors: readonly number[],
   assigned: readonly DimAxes[],

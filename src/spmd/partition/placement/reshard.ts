@@ -20,8 +20,8 @@ export function specOn(mesh: MeshShape, spec: Spec): Spec {
 
 /**
  * Inside a per-device program: turns the blocks of one spec into the blocks of another, with as little communication as
- * the change needs. New axes are cut out locally, axes that change their order or stand in for each other move by a
- * permutation of devices, an axis that only changes its dim by an all-to-all, and what remains is gathered.
+ * the change needs. New axes are cut out locally, axes that change their order or replace each other need a
+ * permutation of devices, an axis that only changes its dim needs an all-to-all, and the rest is gathered.
  *
  * @param onGather called for every gather
  */
@@ -135,7 +135,7 @@ function reorder(block: Tensor, from: DimAxes, to: DimAxes, mesh: MeshShape): Te
   });
 }
 
-/** Sends every device the block of the device whose coordinates `source` tells from its own. */
+/** Sends every device the block of another one, whose coordinates `source` computes from its own. */
 function permuteDevices(
   block: Tensor,
   axes: readonly MeshAxis[],

@@ -4,21 +4,21 @@ import { at, range, type TensorType } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 
-/** A value as its blocks on the devices. */
+/** A value as blocks on devices. */
 export interface Blocks {
   readonly kind: "blocks";
   readonly block: Tensor;
   readonly spec: Spec;
 }
 
-/** For every row of a result along a dim the row of the source that it is; -1 where it is zeros. */
+/** For every row of a result along a dim, the row of the source that it copies; -1 for zeros. */
 export type RowIndex = readonly number[];
 
 /** Rows of one value, along any of its dims. */
 export interface Term {
   readonly source: Blocks;
   readonly rows: ReadonlyMap<number, RowIndex>;
-  /** What happens along dims that no axis splits, where rows need not travel. */
+  /** What is done along dims that no axis splits, whose rows need not travel. */
   readonly after?: (x: Tensor) => Tensor;
 }
 
@@ -36,7 +36,7 @@ export interface Moves {
   readonly base?: Blocks;
 }
 
-/** A value under partitioning. */
+/** A value during partitioning. */
 export type Value = Blocks | Moves;
 
 /** The dims along which an equation moves rows. */
@@ -57,7 +57,7 @@ export function movedDims(eqn: Eqn): readonly number[] {
   return [];
 }
 
-/** What a slice or pad does along dims that `rows` does not name, once `first` has happened. */
+/** What a slice or pad does along the dims that are not in `rows`, after `first`. */
 export function besides(
   eqn: Eqn<"slice"> | Eqn<"pad">,
   rows: readonly number[],

@@ -5,7 +5,7 @@ import type { FactorRule } from "./factors.js";
 import type { Shardings } from "./propagate.js";
 import type { Blocks } from "./rowValues.js";
 
-/** The mesh, and how values are to be split over it. */
+/** The mesh, and how values should be split over it. */
 interface Target {
   readonly mesh: MeshShape;
   readonly shardings: Shardings;
