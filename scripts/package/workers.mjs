@@ -1,7 +1,14 @@
 // Puts the code of worker threads into the package as strings, each in the module that makes it from the sources
-// otherwise. Needs what `tsc` made of the sources.
+// otherwise, and makes the file for pages without a bundler. Needs what `tsc` made of the sources.
 import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { bundleWorker } from "../../dist/engines/system/bundleWorker.js";
+import { version } from "../../dist/ir/version.js";
+import { bundleForBrowser, workerModule } from "./browserBundle.mjs";
+
+/** The exports of the one file: those of `shardwise`, and the other entry points by their names. */
+const everything = `export * from "shardwise";
+${["nn", "optim", "parallel", "train", "engines"].map((name) => `export * as ${name} from "shardwise/${name}";`).join("\n")}`;
 
 const root = new URL("../../", import.meta.url);
 const dist = new URL("dist/", root);
@@ -16,3 +23,15 @@ for (const path of paths) {
   }
   if (path.includes("bundleWorker.")) rmSync(new URL(path, dist));
 }
+
+// Pages have workers of their own, and one file with everything for those without a bundler.
+writeFileSync(
+  new URL("engines/threads/workerCode.browser.js", dist),
+  await workerModule(fileURLToPath(new URL("src/engines/threads/worker.ts", root))),
+);
+rmSync(new URL("engines/threads/workerCode.browser.js.map", dist));
+const { outputFiles } = await bundleForBrowser({
+  stdin: { contents: everything, resolveDir: fileURLToPath(root) },
+  banner: { js: `/*! shardwise ${version}, MIT licence */` },
+});
+writeFileSync(new URL("shardwise.browser.js", dist), outputFiles[0].contents);

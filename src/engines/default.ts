@@ -1,5 +1,5 @@
 import { findProcesses } from "#engines/processEngines";
-import { environment, numCores } from "#platform/system";
+import { environment, howToShare, numCores, sharesMemory, warn } from "#platform/system";
 import { Ambient } from "../ir/ambient.js";
 import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
@@ -22,6 +22,14 @@ export const hostEngine: Engine =
 const referenceEngine = lazily(() =>
   hostEngine.name === "reference" ? hostEngine : createReferenceEngine(),
 );
+
+/** Stands for worker threads where they cannot share memory. */
+const oneThreadEngine = lazily(() => {
+  warn(
+    `[shardwise] this page is not cross-origin isolated, so all devices compute on its own thread: to give each a worker, ${howToShare}`,
+  );
+  return hostEngine;
+});
 
 const chosen = new Ambient<string | undefined>({
   name: "engine's name",
@@ -70,6 +78,7 @@ function sharedName(): string {
 export function sharedEngine(numDevices: number, settings?: EngineSettings): Engine {
   const name = sharedName();
   if (name === "reference") return referenceEngine();
+  if (name === "threads" && !sharesMemory()) return oneThreadEngine();
   if (name === "threads" && numDevices > maxThreads) {
     throw new ShardwiseError(
       "config",

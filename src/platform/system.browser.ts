@@ -7,10 +7,12 @@ declare global {
 
 export const environment: typeof node.environment = globalThis.shardwiseEnvironment ?? {};
 
-/** Browsers name the processor in their user agent at best; what counts is how many vector registers it has. */
-export const architecture: typeof node.architecture = /x86|x64|win64|wow64|amd64/i.test(navigator.userAgent)
-  ? "x64"
-  : "arm64";
+/** Browsers do not tell the processor, but the NaN that x86 makes itself has its sign set, and that of ARM has not. */
+export const architecture: typeof node.architecture = (() => {
+  const number = new Float32Array([Number.POSITIVE_INFINITY]);
+  number[0] = (number[0] ?? 0) - (number[0] ?? 0);
+  return (new Int32Array(number.buffer)[0] ?? 0) < 0 ? "x64" : "arm64";
+})();
 
 export const describeRuntime: typeof node.describeRuntime = () => "this browser";
 
@@ -21,6 +23,11 @@ export const numCores: typeof node.numCores = () => navigator.hardwareConcurrenc
 export const whoAmI: typeof node.whoAmI = () => ({ host: globalThis.location?.host || "browser", pid: 0 });
 
 export const mapsStacks: typeof node.mapsStacks = () => false;
+
+export const sharesMemory: typeof node.sharesMemory = () => globalThis.crossOriginIsolated === true;
+
+export const howToShare: typeof node.howToShare =
+  "serve the page with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp";
 
 /** The thread of a page may never block; workers may where memory can be shared. */
 export const mayBlock: typeof node.mayBlock = () =>

@@ -39,6 +39,13 @@ export function mapsStacks(): boolean {
   return process.sourceMapsEnabled;
 }
 
+/** Whether threads can share memory. */
+export const sharesMemory = (): boolean => typeof SharedArrayBuffer !== "undefined";
+
+/** What to do where they cannot. */
+export const howToShare: string =
+  "use Node 20.19 or newer, or SHARDWISE_ENGINE=reference, which needs neither";
+
 /** Whether this thread may block (`Atomics.wait`). */
 export const mayBlock = (): boolean => true;
 

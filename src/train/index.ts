@@ -8,15 +8,10 @@ export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/b
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
 export { bundledText, type TextName } from "./data/corpus.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
-export { formatTokenizer, parseTokenizer, readTokenizer } from "./data/tokenizerJson.js";
-export {
-  openTokenShards,
-  type TokenShards,
-  type TokenSource,
-  tokenRange,
-  tokensInMemory,
-  writeTokenShard,
-} from "./data/tokenShards.js";
+export { readTokenizer } from "./data/tokenizerFile.js";
+export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
+export { openTokenShards, type TokenShards, writeTokenShard } from "./data/tokenShards.js";
+export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
 export {
   Checkpoint,
   type CheckpointEntry,
@@ -33,16 +28,15 @@ export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./fi
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
 export type { ProcessGroup } from "./files/processGroup.js";
+export { readSafetensors, readSafetensorsHeader, writeSafetensors } from "./files/safetensors.js";
 export {
+  encodeSafetensors,
   parseSafetensors,
-  readSafetensors,
-  readSafetensorsHeader,
   type SafetensorsContents,
   SafetensorsError,
   type StoredArray,
   type StoredDType,
-  writeSafetensors,
-} from "./files/safetensors.js";
+} from "./files/safetensorsBytes.js";
 export type { ForeignType, SafetensorsHeader, StoredTensor, StoredType } from "./files/safetensorsHeader.js";
 export type { RestoreOptions } from "./files/treeFiles.js";
 export type { LayerLayout } from "./models/canonical.js";

@@ -3,7 +3,7 @@ import { type HostTensor, hostTensor } from "../../src/engines/reference/tensor.
 import { decode, isFloat, limits, partType } from "../../src/ir/dtype.js";
 import { range, type Shape, sizeOf } from "../../src/ir/shape.js";
 import { traceFlat } from "../../src/trace/builder.js";
-import type { StoredArray } from "../../src/train/files/safetensors.js";
+import type { StoredArray } from "../../src/train/files/safetensorsBytes.js";
 import { type Oracle, oracleFor } from "../support/agreement.js";
 import { evaluate, type Input, type JaxProgram, lossOf, weightOf } from "./programs.js";
 

@@ -20,7 +20,7 @@ import {
   isStoredDType,
   parseSafetensors,
   type StoredArray,
-} from "../../src/train/files/safetensors.js";
+} from "../../src/train/files/safetensorsBytes.js";
 import { differenceFromJax } from "./compare.js";
 import {
   evaluate,

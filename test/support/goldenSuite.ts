@@ -4,7 +4,7 @@ import "../../src/index.js";
 import type { CompileOptions, Engine } from "../../src/ir/engine.js";
 import type { Program } from "../../src/ir/program.js";
 import { areas } from "../conformance/goldens/areas.js";
-import { runCase } from "../conformance/goldens/run.js";
+import { runCase } from "../conformance/goldens/runCase.js";
 import { type GoldenArea, goldenFolder, goldens } from "./goldens.js";
 
 /** An engine that counts the runs of its programs. */

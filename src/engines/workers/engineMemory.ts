@@ -71,7 +71,9 @@ export class EngineMemory implements MemoryOwner {
     if (memoryBytes === undefined) {
       const { bytes, limit } = availableMemory();
       this.limit = limit;
-      this.budget = new MemoryBudget(Math.max(SHARE_OF_FREE * bytes * share, numDevices * LEAST_BYTES));
+      this.budget = new MemoryBudget(
+        Math.floor(Math.max(SHARE_OF_FREE * bytes * share, numDevices * LEAST_BYTES)),
+      );
     } else {
       this.limit = "";
       this.budget = new MemoryBudget(Number.POSITIVE_INFINITY);

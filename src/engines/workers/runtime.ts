@@ -1,4 +1,4 @@
-import { describeRuntime } from "#platform/system";
+import { describeRuntime, howToShare } from "#platform/system";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { EngineLoadError } from "../errors.js";
 
@@ -19,7 +19,7 @@ export function checkRuntime(globals: RuntimeGlobals = globalThis): void {
   const missing = Object.keys(needed).filter((name) => !needed[name]);
   if (missing.length === 0) return;
   throw new EngineLoadError(
-    `[createThreadsEngine] ${describeRuntime()} has no ${missing.join(" and no ")}: use Node 20.19 or newer, or SHARDWISE_ENGINE=reference, which needs neither`,
+    `[createThreadsEngine] ${describeRuntime()} has no ${missing.join(" and no ")}: ${howToShare}`,
   );
 }
 

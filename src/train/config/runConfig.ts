@@ -1,4 +1,4 @@
-import { availableParallelism } from "node:os";
+import * as system from "#platform/system";
 import { bytesAccepted, type EngineSettings, parseBytes } from "../../engines/settings.js";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
@@ -28,7 +28,7 @@ export function defaultBatch(numDevices: number): number {
   return Math.ceil(16 / multiple) * multiple;
 }
 
-const numCores = availableParallelism();
+const numCores = system.numCores();
 
 const floatTypes = ["float32", "bfloat16", "float16"] as const;
 

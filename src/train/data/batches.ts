@@ -4,7 +4,7 @@ import { ValueError } from "../../ir/errors.js";
 import { needOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import type { Json } from "../files/checkpointManifest.js";
-import type { TokenSource } from "./tokenShards.js";
+import type { TokenSource } from "./tokens.js";
 
 /** Larger batches would not fit in memory. */
 const maxElements = 2 ** 31;

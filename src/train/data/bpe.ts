@@ -1,3 +1,4 @@
+import { within } from "#train/data/stoppable";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
@@ -9,7 +10,6 @@ import {
   gpt2Pattern,
   translatePattern,
 } from "./byteLevel.js";
-import { within } from "./stoppable.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
 
 /** A token that is matched in the text before any other. */
@@ -43,6 +43,8 @@ export interface BpeModel {
 /** Maximum number of pieces whose tokens are cached. */
 const maxCached = 100_000;
 const longestRemembered = 64;
+
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Throws unless the parts of a model have the right types; models read from files are checked in full. */
 export function checkModel(model: BpeModel, caller = "BpeTokenizer"): void {
@@ -126,7 +128,12 @@ export class BpeTokenizer implements Tokenizer {
       tokens,
       (token) => this.bytes[checkToken(token, this.vocabSize)] ?? new Uint8Array(),
     );
-    return Buffer.concat(parts).toString("utf8");
+    const bytes = new Uint8Array(parts.reduce((length, part) => length + part.length, 0));
+    parts.reduce((at, part) => {
+      bytes.set(part, at);
+      return at + part.length;
+    }, 0);
+    return decoder.decode(bytes);
   }
 
   private normalize(text: string): string {

@@ -5,7 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { crc32c, maskedCrc32c } from "../files/crc32c.js";
 import { openBatches, permute } from "./batches.js";
 import { bundledText } from "./corpus.js";
-import { openTokenShards, tokenRange, tokensInMemory, writeTokenShard } from "./tokenShards.js";
+import { openTokenShards, writeTokenShard } from "./tokenShards.js";
+import { tokenRange, tokensInMemory } from "./tokens.js";
 
 let folder: string;
 beforeAll(async () => {

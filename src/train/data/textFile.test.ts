@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { tinyConfig } from "../../../test/support/runs.js";
-import { encodeSafetensors } from "../files/safetensors.js";
+import { encodeSafetensors } from "../files/safetensorsBytes.js";
 import { openRunData } from "../run/runData.js";
 import { checkText } from "./textFile.js";
 import { writeTokenShard } from "./tokenShards.js";

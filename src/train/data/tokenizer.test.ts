@@ -7,7 +7,8 @@ import { FileError } from "../files/fileError.js";
 import { trainBpe } from "./bpeTrainer.js";
 import { translatePattern } from "./byteLevel.js";
 import { byteTokenizer } from "./tokenizer.js";
-import { formatTokenizer, parseTokenizer, readTokenizer } from "./tokenizerJson.js";
+import { readTokenizer } from "./tokenizerFile.js";
+import { formatTokenizer, parseTokenizer } from "./tokenizerJson.js";
 
 const corpus =
   "the cat sat on the mat; the cats sat. aaaa aaaa aaab naïve naïve café\n\n  the end, don't they're 123 123 1234\n".repeat(

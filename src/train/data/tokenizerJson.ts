@@ -1,14 +1,11 @@
 /** The `tokenizer.json` format of Hugging Face's tokenizers, limited to byte-level BPE. */
 
-import { readFile, stat } from "node:fs/promises";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { isObject, type JsonObject } from "../files/json.js";
 import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel, escapePattern } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 
-/** Larger files are not read. */
-const maxBytes = 2 ** 28;
 const maxVocabSize = 2 ** 22;
 
 /** Real tokenizers split in a few steps by short patterns; these limits bound the time of hostile files. */
@@ -16,24 +13,12 @@ const maxSteps = 64;
 const maxPattern = 10_000;
 
 /**
- * Reads a tokeniser from a `tokenizer.json`. Settings that would give other tokens than the reference does are errors.
+ * Reads a tokeniser from the text of a `tokenizer.json`. Settings that would give other tokens than the reference does are errors.
  * Settings for whole examples are ignored: `encode` gives the tokens of the text alone, without the special tokens of
  * `post_processor`, without `truncation` and `padding`.
+ *
+ * @param file the name used in error messages
  */
-export async function readTokenizer(path: string): Promise<BpeTokenizer> {
-  need("path", path, "path", "readTokenizer");
-  try {
-    const { size } = await stat(path);
-    if (size > maxBytes)
-      throw new FileError("tokenizer", path, 0, `the ${size} bytes are over the limit ${maxBytes}`);
-    return parseTokenizer(await readFile(path, "utf8"), path);
-  } catch (cause) {
-    if (cause instanceof FileError) throw cause;
-    throw new FileError("tokenizer", path, 0, `the file cannot be read (${reasonOf(cause)})`, { cause });
-  }
-}
-
-/** Reads a tokeniser from the text of a `tokenizer.json`. @param file the name used in error messages */
 export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
   need("string", text, "text", "parseTokenizer");
   needIfGiven("string", file, "file", "parseTokenizer");

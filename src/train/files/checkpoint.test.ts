@@ -22,7 +22,7 @@ import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { parseManifest } from "./checkpointManifest.js";
 import { FileError } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
-import { encodeSafetensors } from "./safetensors.js";
+import { encodeSafetensors } from "./safetensorsBytes.js";
 import { pieceBytes, seal } from "./seal.js";
 
 let root: string;

@@ -35,7 +35,8 @@ import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
 import { alone, type ProcessGroup } from "./processGroup.js";
 import { checkMatch } from "./restoreMatch.js";
-import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
+import { readSafetensors, readSafetensorsHeader } from "./safetensors.js";
+import { type StoredArray, storedTypes } from "./safetensorsBytes.js";
 import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
 import { download, namedLeaves, ownPlacement, type RestoreOptions, rebuild } from "./treeFiles.js";
 

@@ -6,7 +6,7 @@ import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as tree from "../../trace/tree.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { isObject, type JsonObject } from "./json.js";
-import { isStoredDType, type StoredDType } from "./safetensors.js";
+import { isStoredDType, type StoredDType } from "./safetensorsBytes.js";
 import { checkSeal, seal } from "./seal.js";
 
 /** A JSON value. */

@@ -8,7 +8,7 @@ import { formatManifest, type Manifest, type ManifestFile, manifestName } from "
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import type { FileSystem } from "./files.js";
 import { alone, type ProcessGroup, together } from "./processGroup.js";
-import { bytesOf, layOutSafetensors } from "./safetensors.js";
+import { bytesOf, layOutSafetensors } from "./safetensorsBytes.js";
 import { PieceHasher, piecesOf } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
 

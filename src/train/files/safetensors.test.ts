@@ -4,15 +4,13 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { byteSize } from "../../ir/dtype.js";
+import { readSafetensors, readSafetensorsHeader, writeSafetensors } from "./safetensors.js";
 import {
   encodeSafetensors,
   parseSafetensors,
-  readSafetensors,
-  readSafetensorsHeader,
   SafetensorsError,
   type StoredArray,
-  writeSafetensors,
-} from "./safetensors.js";
+} from "./safetensorsBytes.js";
 
 /** A file with the given header text, or header bytes, and data. */
 function fileWith(header: string | Uint8Array, dataBytes = 0, length?: bigint): Uint8Array {

@@ -306,7 +306,7 @@ class HeaderParser {
   }
 
   private error(rule: string): SafetensorsError {
-    const offset = lengthBytes + Buffer.byteLength(this.text.slice(0, this.position));
+    const offset = lengthBytes + new TextEncoder().encode(this.text.slice(0, this.position)).length;
     return new SafetensorsError(this.file, offset, rule);
   }
 }

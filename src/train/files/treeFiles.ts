@@ -11,7 +11,7 @@ import type { Prefix } from "../../trace/prefix.js";
 import { type Placement, place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { isStoredDType, type StoredDType } from "./safetensors.js";
+import { isStoredDType, type StoredDType } from "./safetensorsBytes.js";
 
 /** The type of a tensor that files can hold. */
 export interface StoredLeafType extends TensorType {

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { bytesOf } from "../files/safetensors.js";
+import { bytesOf } from "../files/safetensorsBytes.js";
 import { download, namedLeaves } from "../files/treeFiles.js";
 import { onHost } from "../folder/savedRun.js";
 import type { Training } from "../step/training.js";

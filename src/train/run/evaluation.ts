@@ -1,5 +1,5 @@
 import type { RunConfig } from "../config/runConfig.js";
-import type { TokenSource } from "../data/tokenShards.js";
+import type { TokenSource } from "../data/tokens.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { openRunBatches } from "./runBatches.js";

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { openProcesses } from "../../../test/support/processes.js";
 import { tinyConfig } from "../../../test/support/runs.js";
 import { range } from "../../ir/shape.js";
-import { type TokenSource, tokensInMemory } from "../data/tokenShards.js";
+import { type TokenSource, tokensInMemory } from "../data/tokens.js";
 import { batchPart, openRunBatches } from "./runBatches.js";
 
 const batchSpec = P(["data", "fsdp"]);

@@ -5,7 +5,7 @@ import { makeArrayFromProcessLocalData } from "../../spmd/run/processes.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches.js";
-import type { TokenSource } from "../data/tokenShards.js";
+import type { TokenSource } from "../data/tokens.js";
 import type { Json } from "../files/checkpointManifest.js";
 import type { Training } from "../step/training.js";
 

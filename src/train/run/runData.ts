@@ -8,8 +8,10 @@ import { trainBpe } from "../data/bpeTrainer.js";
 import { bundledText } from "../data/corpus.js";
 import { readTextFile } from "../data/textFile.js";
 import { byteTokenizer, type Tokenizer } from "../data/tokenizer.js";
-import { formatTokenizer, readTokenizer } from "../data/tokenizerJson.js";
-import { openTokenShards, type TokenSource, tokenRange, tokensInMemory } from "../data/tokenShards.js";
+import { readTokenizer } from "../data/tokenizerFile.js";
+import { formatTokenizer } from "../data/tokenizerJson.js";
+import { openTokenShards } from "../data/tokenShards.js";
+import { type TokenSource, tokenRange, tokensInMemory } from "../data/tokens.js";
 import { replaceFile } from "../files/files.js";
 
 /** The text of a run as tokens. */

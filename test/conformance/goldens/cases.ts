@@ -2,14 +2,12 @@
  * Reads folders of reference values: for every area `AREA.json` with the cases and `AREA.safetensors` with
  * the tensors that they name.
  */
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { type DType, decode, encode, type HostData, isDType } from "../../../src/ir/dtype.js";
 import { ValueError } from "../../../src/ir/errors.js";
 import { type Shape, sizeOf } from "../../../src/ir/shape.js";
 import { Tensor } from "../../../src/trace/tensor.js";
 import { isObject } from "../../../src/train/files/json.js";
-import { parseSafetensors, type StoredArray } from "../../../src/train/files/safetensors.js";
+import { parseSafetensors, type StoredArray } from "../../../src/train/files/safetensorsBytes.js";
 
 /** An array on the host. It is a leaf of trees; bfloat16 and float16 are kept as their bits. */
 export class HostArray {
@@ -138,15 +136,6 @@ export class GoldenCase {
   private error(keys: readonly string[], what: string): ValueError {
     return new ValueError(`golden ${this.area}/${this.name}: ${keys.join(" > ")} ${what}`);
   }
-}
-
-/** The cases of an area: `AREA.json` with the tensors of `AREA.safetensors` in place of their names. */
-export async function readCases(folder: string, area: string): Promise<GoldenCase[]> {
-  const [json, bytes] = await Promise.all([
-    readFile(join(folder, `${area}.json`), "utf8"),
-    readFile(join(folder, `${area}.safetensors`)),
-  ]);
-  return parseCases(area, json, bytes);
 }
 
 /** The cases of an area from the contents of its two files. */

@@ -1,10 +1,11 @@
-import { readdir } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Engine } from "../../../src/ir/engine.js";
 import { ValueError } from "../../../src/ir/errors.js";
 import { areas } from "./areas.js";
-import { type GoldenCase, readCases } from "./cases.js";
+import { type GoldenCase, parseCases } from "./cases.js";
 import { Mismatch } from "./compare.js";
-import { isElsewhere } from "./onMesh.js";
+import { numDevices, runCase } from "./runCase.js";
 
 /** What to check, and how to tell about it. */
 export interface ConformanceOptions {
@@ -63,17 +64,13 @@ export async function runConformance(options: ConformanceOptions): Promise<Confo
   return { passed, failed };
 }
 
-/** Computes one case and throws where it differs from its values. */
-export async function runCase(golden: GoldenCase, engine: Engine): Promise<void> {
-  const run = areas.get(golden.area);
-  if (!run)
-    throw new Mismatch(`there is no area "${golden.area}": there are ${[...areas.keys()].join(", ")}`);
-  if (!isElsewhere(golden, engine)) await run(golden, engine);
-}
-
-/** The number of devices that a case needs. */
-export function numDevices(golden: GoldenCase): number {
-  return golden.has("mesh") ? golden.mesh.reduce((size, [, n]) => size * n, 1) : 1;
+/** The cases of an area: `AREA.json` with the tensors of `AREA.safetensors` in place of their names. */
+async function readCases(folder: string, area: string): Promise<GoldenCase[]> {
+  const [json, bytes] = await Promise.all([
+    readFile(join(folder, `${area}.json`), "utf8"),
+    readFile(join(folder, `${area}.safetensors`)),
+  ]);
+  return parseCases(area, json, bytes);
 }
 
 /** The areas of a folder, those with a runner in their usual order first. */

@@ -1,0 +1,22 @@
+import { readFile, stat } from "node:fs/promises";
+import { need } from "../../ir/arguments.js";
+import { FileError, reasonOf } from "../files/fileError.js";
+import type { BpeTokenizer } from "./bpe.js";
+import { parseTokenizer } from "./tokenizerJson.js";
+
+/** Larger files are not read. */
+const maxBytes = 2 ** 28;
+
+/** Reads a tokeniser from a `tokenizer.json`; see {@link parseTokenizer}. */
+export async function readTokenizer(path: string): Promise<BpeTokenizer> {
+  need("path", path, "path", "readTokenizer");
+  try {
+    const { size } = await stat(path);
+    if (size > maxBytes)
+      throw new FileError("tokenizer", path, 0, `the ${size} bytes are over the limit ${maxBytes}`);
+    return parseTokenizer(await readFile(path, "utf8"), path);
+  } catch (cause) {
+    if (cause instanceof FileError) throw cause;
+    throw new FileError("tokenizer", path, 0, `the file cannot be read (${reasonOf(cause)})`, { cause });
+  }
+}

@@ -1,0 +1,36 @@
+/** What training needs in a page: models, data, tokenisers, steps and safetensors in memory; runs in folders need Node. */
+import "./install.js";
+
+export { type RunConfig, readRunConfig, runSchema } from "./config/runConfig.js";
+export type { Config, Field, ReadConfig, Schema, Setting } from "./config/schema.js";
+export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
+export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
+export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
+export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
+export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
+export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
+export { FileError } from "./files/fileError.js";
+export {
+  encodeSafetensors,
+  parseSafetensors,
+  type SafetensorsContents,
+  type StoredArray,
+  type StoredDType,
+} from "./files/safetensorsBytes.js";
+export {
+  type ForeignType,
+  SafetensorsError,
+  type SafetensorsHeader,
+  type StoredTensor,
+  type StoredType,
+} from "./files/safetensorsHeader.js";
+export type { LayerLayout } from "./models/canonical.js";
+export type { ModelConfig } from "./models/config.js";
+export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
+export type { TensorParallelism } from "./models/names.js";
+export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
+export { DivergedError } from "./step/health.js";
+export type { ParamDtype } from "./step/parameterUpdates.js";
+export type { LanguageModelState, StepMetrics } from "./step/state.js";
+export type { TrainingOptions } from "./step/stepFunctions.js";
+export { createTraining, type StepMemory, type Training } from "./step/training.js";

@@ -1,0 +1,97 @@
+/** The page of the everyday test: what a reader tries first, with every engine that the page can have. */
+import { devicePut, engineInfo, grad, jit, lax, Mesh, np, P, random, shardMap, type Tensor } from "shardwise";
+import { createThreadsEngine } from "shardwise/engines";
+import { adamw } from "shardwise/optim";
+import {
+  byteTokenizer,
+  createTraining,
+  encodeSafetensors,
+  parseSafetensors,
+  readRunConfig,
+  tokensInMemory,
+} from "shardwise/train";
+
+const loss = (w: Tensor) => np.sum(np.tanh(np.matmul(w, w)));
+
+/** Values that Node computes, too. */
+export async function values(): Promise<Record<string, unknown>> {
+  const w = random.normal(random.key(0), [128, 128]);
+  const mesh = Mesh.create({ data: 2 });
+  const total = shardMap((x: Tensor) => lax.psum(np.sum(x), "data"), {
+    mesh,
+    inSpecs: [P("data")],
+    outSpecs: P(),
+  });
+  return {
+    eager: await loss(w).js(),
+    gradient: await np.sum(grad(loss)(w)).js(),
+    jitted: await np.sum(jit(grad(loss))(w)).js(),
+    psum: await total(w).js(),
+    mesh: await jit((a: Tensor, b: Tensor) => np.sum(np.matmul(a, b)), {
+      inShardings: [P("data"), P()],
+      mesh,
+    })(w, w).js(),
+  };
+}
+
+/** The losses of a few steps of a small language model over a mesh. */
+export async function train(axes: Readonly<Record<string, number>>): Promise<number[]> {
+  const { model } = readRunConfig({
+    model: { width: 32, numLayers: 2, numHeads: 2, numKvHeads: 2, mlpWidth: 64 },
+  }).config;
+  const { vocabSize, encode } = byteTokenizer();
+  const training = createTraining({
+    model: { ...model, vocabSize },
+    optimizer: adamw({ learningRate: 1e-2 }),
+    mesh: Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes }),
+  });
+  const text = encode("the same program trains on a mesh of workers in a tab. ".repeat(8));
+  const source = tokensInMemory(text, vocabSize);
+  let state = training.init(0);
+  const losses: number[] = [];
+  for (let i = 0; i < 4; i++) {
+    const tokens = np.reshape(np.array(await source.read(33 * i, 4 * 33), "int32"), [4, 33]);
+    const [next, metrics] = training.step(state, await devicePut(tokens, training.batchSharding));
+    state = next;
+    losses.push(await metrics.loss.item());
+  }
+  return losses;
+}
+
+/** Whether a tree survives the safetensors format in memory. */
+function roundTrip(): boolean {
+  const data = Float32Array.from([1, 2, 3, 4]);
+  const bytes = encodeSafetensors([["w", { dtype: "float32", shape: [2, 2], data }]]);
+  return parseSafetensors(bytes).tensors.get("w")?.data.join() === data.join();
+}
+
+/** How often a timer of the page ran while workers computed for so long, and the engine's answer after its end. */
+async function whileBusy(): Promise<{
+  readonly ticks: number;
+  readonly ms: number;
+  readonly closed: string;
+}> {
+  const engine = createThreadsEngine({ numDevices: 1 });
+  const mesh = Mesh.create({ data: 1 }, { engine });
+  const busy = jit((x: Tensor) => lax.foriLoop(0, 60, (_, y: Tensor) => np.tanh(np.matmul(y, y)), x), {
+    mesh,
+  });
+  const x = random.normal(random.key(1), [256, 256]);
+  let ticks = 0;
+  const timer = setInterval(() => ticks++, 5);
+  const begin = performance.now();
+  const y = busy(x);
+  await y.data();
+  const ms = performance.now() - begin;
+  clearInterval(timer);
+  await engine.close();
+  const closed = await Promise.resolve()
+    .then(() => busy(x).data())
+    .then(
+      () => "ran",
+      (error: Error) => error.name,
+    );
+  return { ticks, ms, closed };
+}
+
+Object.assign(globalThis, { values, train, roundTrip, whileBusy, engineInfo });

@@ -1,0 +1,107 @@
+/** The library in a real browser: pages with and without cross-origin isolation; `npm run test:browsers` runs more. */
+import { readFileSync } from "node:fs";
+import type { Server } from "node:http";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
+import { bundlePage, launchBrowser, openPage, pageWith, serve } from "../support/browserPage.js";
+import { describeWith, browser as installedBrowser } from "../support/optional.js";
+import { train, values } from "./basics.js";
+
+/** Calls a function that the page made global. */
+const call = <T>(page: Page, name: string, ...args: unknown[]): Promise<T> =>
+  page.evaluate(
+    ([name, args]) =>
+      (globalThis as never as Record<string, (...args: unknown[]) => T>)[name as string]?.(
+        ...(args as unknown[]),
+      ),
+    [name, args] as const,
+  ) as Promise<T>;
+
+describeWith(installedBrowser, "a page", (executablePath) => {
+  let browser: Browser;
+  let served: { readonly url: string; readonly server: Server };
+
+  beforeAll(async () => {
+    const code = await bundlePage("test/browser/basics.ts");
+    const files = new Map<string, string | Uint8Array>([
+      ["/index.html", pageWith("page.js")],
+      ["/page.js", code],
+    ]);
+    served = await serve(files);
+    // The same code from a server of another origin.
+    const elsewhere = served.url.replace("127.0.0.1", "localhost");
+    files.set(
+      "/elsewhere.html",
+      pageWith(`${elsewhere}/page.js`).replace("<script ", "<script crossorigin "),
+    );
+    browser = await launchBrowser(executablePath);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    served?.server.close();
+  });
+
+  const near = (got: Record<string, number>, want: Record<string, unknown>) => {
+    expect(Object.keys(got)).toEqual(Object.keys(want));
+    for (const [name, value] of Object.entries(want)) {
+      expect(got[name], name).toBeCloseTo(Number(value), 1);
+    }
+  };
+
+  test.each(["isolated/index.html", "plain/index.html", "isolated/elsewhere.html"])(
+    "%s computes what Node computes",
+    async (path) => {
+      const { page, lines } = await openPage(browser, `${served.url}/${path}`);
+      const isIsolated = path.startsWith("isolated");
+      near(await call(page, "values"), await values());
+      const info = await call<{ engine: string; gemm?: string }>(page, "engineInfo");
+      expect(info.engine).toBe(isIsolated ? "threads" : "inline");
+      if (isIsolated) expect(info.gemm).toContain("WebAssembly");
+      expect(await call(page, "roundTrip")).toBe(true);
+      expect(page.workers().length).toBe(
+        isIsolated ? await page.evaluate(() => Math.max(2, navigator.hardwareConcurrency)) : 0,
+      );
+      // Without isolation, one line says why all devices are on one thread.
+      expect(lines).toHaveLength(isIsolated ? 0 : 1);
+      for (const line of lines)
+        expect(line).toMatch(
+          /^warning: .*not cross-origin isolated.*Cross-Origin-Opener-Policy: same-origin/,
+        );
+      await page.close();
+    },
+  );
+
+  test("trains a language model on a mesh of workers", async () => {
+    const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
+    const axes = { data: 2 };
+    const [got, want] = [await call<number[]>(page, "train", axes), await train(axes)];
+    expect(got).toHaveLength(want.length);
+    for (const [i, loss] of got.entries()) expect(loss).toBeCloseTo(want[i] ?? 0, 3);
+    expect(got.at(-1)).toBeLessThan(got[0] ?? 0);
+    await page.close();
+  });
+
+  test("goes on while workers compute, and ends them with their engine", async () => {
+    const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
+    const { ticks, ms, closed } = await call<{ ticks: number; ms: number; closed: string }>(
+      page,
+      "whileBusy",
+    );
+    expect(ticks).toBeGreaterThan(Math.min(10, ms / 50));
+    expect(closed).toBe("DisposedError");
+    await expect.poll(() => page.workers().length).toBe(0);
+    await page.close();
+  });
+});
+
+const { exports } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {
+  readonly exports: Readonly<Record<string, object | string>>;
+};
+const entries = Object.keys(exports).filter((entry) => typeof exports[entry] === "object");
+
+test.each(entries)("the entry point %s reaches no module of Node in a browser", async (entry) => {
+  const contents = `export * from "${entry.replace(".", "shardwise")}";`;
+  const { metafile } = await bundleForBrowser({ stdin: { contents, resolveDir: "." }, metafile: true });
+  expect(Object.values(metafile.outputs).flatMap(({ imports }) => imports)).toEqual([]);
+});

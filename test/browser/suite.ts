@@ -1,0 +1,51 @@
+/** The page of `npm run test:browsers`: the suite of every engine and the reference values, on an engine of this page. */
+import "../../src/index.js";
+import { createInlineEngine } from "../../src/engines/inline/engine.js";
+import { createReferenceEngine } from "../../src/engines/reference/engine.js";
+import { createThreadsEngine } from "../../src/engines/threads/engine.js";
+import type { Engine } from "../../src/ir/engine.js";
+import { runEngineSuite } from "../conformance/engine/suite.js";
+import { parseCases } from "../conformance/goldens/cases.js";
+import { numDevices, runCase } from "../conformance/goldens/runCase.js";
+import { runTests, type TestReport } from "./vitest.js";
+
+const engines: Readonly<Record<string, (numDevices: number) => Engine>> = {
+  threads: (numDevices) => createThreadsEngine({ numDevices, deadlineMs: 60_000 }),
+  inline: (numDevices) => createInlineEngine({ numDevices }),
+  reference: (numDevices) => createReferenceEngine({ numDevices }),
+};
+
+function open(name: string): (numDevices: number) => Engine {
+  const found = engines[name];
+  if (found === undefined) throw new Error(`there is no engine ${name}`);
+  return found;
+}
+
+/** Runs the suite that every engine passes. */
+async function conformance(name: string): Promise<TestReport> {
+  runEngineSuite({ name, newEngine: open(name) });
+  return runTests();
+}
+
+/** Computes the reference values of an area, which the page's server has; only every so manieth case where asked. */
+async function goldens(name: string, area: string, every = 1): Promise<TestReport> {
+  const [json, bytes] = await Promise.all([
+    fetch(`goldens/${area}.json`).then((response) => response.text()),
+    fetch(`goldens/${area}.safetensors`).then((response) => response.arrayBuffer()),
+  ]);
+  const cases = parseCases(area, json, new Uint8Array(bytes)).filter((_, i) => i % every === 0);
+  const engine = open(name)(Math.max(1, ...cases.map(numDevices)));
+  const report = { passed: 0, failures: [] as string[] };
+  for (const golden of cases) {
+    try {
+      await runCase(golden, engine);
+      report.passed++;
+    } catch (error) {
+      report.failures.push(`${area}/${golden.name}: ${String(error)}`);
+    }
+  }
+  await engine.close();
+  return report;
+}
+
+Object.assign(globalThis, { conformance, goldens });

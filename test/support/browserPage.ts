@@ -1,0 +1,82 @@
+/** Pages for tests: code of the library bundled for browsers, served with or without cross-origin isolation. */
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { type Browser, type BrowserType, type ConsoleMessage, chromium, type Page } from "playwright-core";
+import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
+
+const flags = [
+  "--no-sandbox",
+  "--disable-gpu",
+  // Containers have little of it, or none.
+  "--disable-dev-shm-usage",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** The headers that isolate a page, so that it may share memory with workers. */
+export const isolatingHeaders = {
+  "Cross-Origin-Opener-Policy": "same-origin",
+  "Cross-Origin-Embedder-Policy": "require-corp",
+} as const;
+
+/** Files that a test server gives out: their content by path. */
+export type ServedFiles = ReadonlyMap<string, string | Uint8Array>;
+
+const types: Readonly<Record<string, string>> = {
+  html: "text/html",
+  js: "text/javascript",
+  json: "application/json",
+};
+
+/** Serves files on this machine; below `/isolated/` with the headers that isolate pages. */
+export async function serve(files: ServedFiles): Promise<{ readonly url: string; readonly server: Server }> {
+  const server = createServer(({ url = "/" }, response) => {
+    const path = url.replace(/^\/(isolated|plain)\//, "/").replace(/\?.*$/, "");
+    const content = files.get(path);
+    if (content === undefined) {
+      response.writeHead(404).end();
+      return;
+    }
+    const type = types[path.split(".").at(-1) ?? ""] ?? "application/octet-stream";
+    // Other pages of this machine may load it as scripts, as from a server of packages.
+    const open = { "Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin" };
+    response.writeHead(200, {
+      "Content-Type": type,
+      ...open,
+      ...(url.startsWith("/isolated/") ? isolatingHeaders : {}),
+    });
+    response.end(content);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
+}
+
+/** Bundles a source of the repository for a page. @param alias other files in the place of packages */
+export async function bundlePage(source: string, alias: Record<string, string> = {}): Promise<Uint8Array> {
+  const { outputFiles } = await bundleForBrowser({ entryPoints: [source], alias });
+  return outputFiles[0]?.contents ?? new Uint8Array();
+}
+
+/** A page that loads one module. */
+export const pageWith = (script: string) =>
+  `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script type="module" src="${script}"></script>`;
+
+/** Starts a browser with a new, empty profile. */
+export function launchBrowser(executablePath: string, type: BrowserType = chromium): Promise<Browser> {
+  return type.launch({ executablePath, headless: true, args: type === chromium ? flags : [] });
+}
+
+/** Opens a page; what it writes to the console, and errors that nobody catches, are gathered. */
+export async function openPage(
+  browser: Browser,
+  url: string,
+): Promise<{ readonly page: Page; readonly lines: string[] }> {
+  const page = await browser.newPage();
+  const lines: string[] = [];
+  page.on("console", (message: ConsoleMessage) => lines.push(`${message.type()}: ${message.text()}`));
+  page.on("pageerror", (error) => lines.push(`uncaught: ${error.message}`));
+  await page.goto(url);
+  return { page, lines };
+}
