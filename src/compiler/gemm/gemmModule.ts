@@ -99,30 +99,18 @@ function writeBlend(code: FunctionBody): void {
 /** A function of the module: addresses, sizes and steps in bytes, as its signature says. */
 type Export = (...args: number[]) => void;
 
+const EXPORTS = ["interleave", "gather", "blend", "columnsPanel", "rowsPanel", "dgemm"] as const;
+
 /** What the module exports. */
-export interface GemmFunctions {
-  readonly interleave: Export;
-  readonly gather: Export;
-  readonly blend: Export;
-  readonly columnsPanel: Export;
-  readonly rowsPanel: Export;
-  readonly dgemm: Export;
-}
+export type GemmFunctions = { readonly [K in (typeof EXPORTS)[number]]: Export };
 
 /** Instantiates the module of {@link buildGemmModule} on a memory. */
 export function instantiateGemm(module: WebAssembly.Module, memory: WebAssembly.Memory): GemmFunctions {
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
-  const find = (name: keyof GemmFunctions): Export => {
-    const found = exports[name];
-    if (typeof found !== "function") throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
-    return found as Export;
-  };
-  return {
-    interleave: find("interleave"),
-    gather: find("gather"),
-    blend: find("blend"),
-    columnsPanel: find("columnsPanel"),
-    rowsPanel: find("rowsPanel"),
-    dgemm: find("dgemm"),
-  };
+  const found = EXPORTS.map((name) => {
+    if (typeof exports[name] !== "function")
+      throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
+    return [name, exports[name]];
+  });
+  return Object.fromEntries(found) as GemmFunctions;
 }

@@ -5,7 +5,7 @@ import type { DType } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
-import type { Vec, VecInstruction } from "../wasm/vectorProgram.js";
+import type { Ports, Vec, VecInstruction } from "../wasm/vectorProgram.js";
 import { canonical } from "./canonical.js";
 import {
   type Iota,
@@ -19,7 +19,7 @@ import {
   type Stream,
 } from "./loopPlan.js";
 import { planKernel } from "./phases.js";
-import { type LoopRenderer, type Ports, type Position, renderLoops } from "./renderLoops.js";
+import { type LoopRenderer, type Position, renderLoops } from "./renderLoops.js";
 import type { KernelNode, KernelSpec } from "./spec.js";
 
 const OPS: { readonly [op: string]: string } = {

@@ -1,4 +1,5 @@
 import { at, range } from "../../ir/shape.js";
+import type { Ports } from "../wasm/vectorProgram.js";
 import type { Iota, Loop, LoopPlan, LoopStage, Reduction, SectionPlan, Store, Stream } from "./loopPlan.js";
 
 /**
@@ -8,14 +9,6 @@ export interface Position {
   readonly stage: LoopStage;
   readonly copy: number;
   readonly first: number;
-}
-
-/** Where the program of a section takes vectors from and leaves them; each may be asked twice for the same copy. */
-export interface Ports<Value> {
-  /** Loads the vector of an input for one copy. */
-  input(slot: number, copy: number, to: Value): void;
-  /** Receives the finished vector of an output for one copy. */
-  output(index: number, copy: number, value: Value): void;
 }
 
 /**

@@ -10,6 +10,7 @@ import {
 } from "../wasm/emitInterleaved.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import type { VectorOp } from "../wasm/opcodes.js";
+import type { Ports } from "../wasm/vectorProgram.js";
 import {
   type Iota,
   type Loop,
@@ -25,7 +26,7 @@ import {
 } from "./loopPlan.js";
 import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";
 import type { KernelPlan } from "./phases.js";
-import { type LoopRenderer, type Ports, type Position, renderLoops } from "./renderLoops.js";
+import { type LoopRenderer, type Position, renderLoops } from "./renderLoops.js";
 
 /**
  * Writes the function body of a kernel. Parameters are the address table and the argument list; a kernel that is

@@ -1,6 +1,6 @@
 /** Makes several native calls in one, where a call from JavaScript would cost more than the function itself. */
-import { A64 } from "./a64/assembler.js";
-import { sp, x } from "./a64/operands.js";
+import { A64, saveRegisters } from "./a64/assembler.js";
+import { x } from "./a64/operands.js";
 import { RESULT } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
 import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
@@ -46,12 +46,8 @@ export function x64Calls(code: X64): Uint8Array<ArrayBuffer> {
 
 /** The calls for AArch64, written with an assembler. */
 export function a64Calls(code: A64): Uint8Array<ArrayBuffer> {
-  const pairs = [19, 21, 29].map((id) => [x(id), x(id + 1)] as const);
-  const [frame, list, count, flag, seen] = [16 * pairs.length, x(19), x(20), x(21), x(9)];
-  code.sub(sp, sp, frame);
-  pairs.forEach(([first, second], i) => {
-    code.stp(first, second, sp, 16 * i);
-  });
+  const [list, count, flag, seen] = [x(19), x(20), x(21), x(9)];
+  const restore = saveRegisters(code, [19, 20, 21, 22, 29, 30].map(x));
   code.mov(list, x(0)).mov(count, x(1)).mov(flag, x(2));
   const [loop, end, next] = [code.here(), code.label(), code.label()];
   for (let i = 0; i < LISTED_ARGUMENTS; i++) code.ldr(x(i), list, 8 * (i + 1));
@@ -64,8 +60,6 @@ export function a64Calls(code: A64): Uint8Array<ArrayBuffer> {
     .b(end);
   code.place(next).add(list, list, CALL_BYTES).subs(count, count, 1).bCond("ne", loop);
   code.place(end);
-  pairs.forEach(([first, second], i) => {
-    code.ldp(first, second, sp, 16 * i);
-  });
-  return code.add(sp, sp, frame).ret().finish();
+  restore();
+  return code.ret().finish();
 }

@@ -52,8 +52,8 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
     ...leftOvers.flatMap((leftOver) =>
       widths.flatMap((extent) => [
         ...factors.flatMap((from) => [
-          { kind: "packRows", from, width: extent, leftOver, zeros } as const,
-          { kind: "packColumns", from, height: extent, leftOver, zeros } as const,
+          { kind: "packRows", from, extent, leftOver, zeros } as const,
+          { kind: "packColumns", from, extent, leftOver, zeros } as const,
         ]),
       ]),
     ),

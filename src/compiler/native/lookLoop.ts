@@ -1,6 +1,6 @@
 /** A loop that polls for an event, where a call from JavaScript would cost more than a poll. */
-import { A64 } from "./a64/assembler.js";
-import { sp, x } from "./a64/operands.js";
+import { A64, saveRegisters } from "./a64/assembler.js";
+import { x } from "./a64/operands.js";
 import { X64 } from "./x64/assembler.js";
 import { mem, r8, r9, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
 
@@ -39,12 +39,8 @@ export function x64Loop(code: X64): Uint8Array<ArrayBuffer> {
 
 /** The loop for AArch64, written with an assembler. */
 export function a64Loop(code: A64): Uint8Array<ArrayBuffer> {
-  const pairs = [19, 21, 23, 29].map((id) => [x(id), x(id + 1)] as const);
-  const [frame, flag, look, times, seen] = [16 * pairs.length, x(21), x(23), x(24), x(9)];
-  code.sub(sp, sp, frame);
-  pairs.forEach(([first, second], i) => {
-    code.stp(first, second, sp, 16 * i);
-  });
+  const [flag, look, times, seen] = [x(21), x(23), x(24), x(9)];
+  const restore = saveRegisters(code, [19, 20, 21, 22, 23, 24, 29, 30].map(x));
   for (let id = 0; id < 6; id++) code.mov(x(19 + id), x(id));
   const [loop, end, again] = [code.here(), code.label(), code.label()];
   for (let id = 0; id < 4; id++) code.mov(x(id), x(19 + id));
@@ -59,8 +55,6 @@ export function a64Loop(code: A64): Uint8Array<ArrayBuffer> {
   code.place(again).ldr(seen, flag).cbz(seen, next).b(end);
   code.place(next).subs(times, times, 1).bCond("ne", loop);
   code.place(end);
-  pairs.forEach(([first, second], i) => {
-    code.ldp(first, second, sp, 16 * i);
-  });
-  return code.add(sp, sp, frame).ret().finish();
+  restore();
+  return code.ret().finish();
 }

@@ -2,8 +2,14 @@ import { type ScalarFunction, scalarFunctions } from "../../ir/scalarFunctions.j
 import { range } from "../../ir/shape.js";
 import type { ModuleBuilder } from "./assembler.js";
 import type { FunctionBody, FunctionIndex, Label, Local } from "./functionBody.js";
-import type { LaneOp } from "./opcodes.js";
-import { argsOf, type LaneType, type Vec, type VecInstruction, type VecProgram } from "./vectorProgram.js";
+import {
+  argsOf,
+  type LaneType,
+  type Ports,
+  type Vec,
+  type VecInstruction,
+  type VecProgram,
+} from "./vectorProgram.js";
 
 /** Indices of the imported host functions in the module under construction. */
 export type HostImports = { readonly [K in ScalarFunction]: FunctionIndex };
@@ -15,14 +21,6 @@ export function importHostFunctions(builder: ModuleBuilder): HostImports {
     return [name, builder.importFunction("math", name, { params, results: ["f64"] })];
   });
   return Object.fromEntries(imports) as HostImports;
-}
-
-/** Where a kernel's loop takes vectors from and leaves them; each may be asked twice for the same copy. */
-export interface VecPorts {
-  /** Sets a local to the vector of an input slot for one unrolled copy. */
-  input(slot: number, copy: number, to: Local): void;
-  /** Receives the finished vector of an output for one unrolled copy. */
-  output(index: number, copy: number, value: Local): void;
 }
 
 /** The locals that hold a program's loop-invariant vectors. */
@@ -71,7 +69,7 @@ export function emitInterleaved(
   code: FunctionBody,
   prepared: PreparedProgram,
   unroll: number,
-  ports: VecPorts,
+  ports: Ports<Local>,
 ): void {
   const copies = Array.from({ length: unroll }, (_, copy) => copy);
   if (!prepared.program.instructions.some((instruction) => instruction.kind === "patch")) {
@@ -92,7 +90,7 @@ function emitCopies(
   code: FunctionBody,
   prepared: PreparedProgram,
   copies: readonly number[],
-  ports: VecPorts,
+  ports: Ports<Local>,
   slow: Label | undefined,
 ): void {
   const { program, invariants } = prepared;
@@ -232,17 +230,7 @@ export function lastUses(program: VecProgram): Map<number, Vec[]> {
   return dead;
 }
 
-const LANE_COUNTS: { readonly [L in LaneType]: number } = { f32: 4, i32: 4, f64: 2 };
-const EXTRACT: { readonly [L in LaneType]: LaneOp } = {
-  f32: "f32x4.extract_lane",
-  i32: "i32x4.extract_lane",
-  f64: "f64x2.extract_lane",
-};
-const REPLACE: { readonly [L in LaneType]: LaneOp } = {
-  f32: "f32x4.replace_lane",
-  i32: "i32x4.replace_lane",
-  f64: "f64x2.replace_lane",
-};
+const SHAPES = { f32: "f32x4", i32: "i32x4", f64: "f64x2" } as const satisfies Record<LaneType, string>;
 
 function emitInstruction(
   code: FunctionBody,
@@ -285,12 +273,13 @@ function emitLanes(
   target: Local,
   apply: () => void,
 ): void {
-  for (let index = 0; index < LANE_COUNTS[lane]; index++) {
+  const shape = SHAPES[lane];
+  for (const index of range(lane === "f64" ? 2 : 4)) {
     if (index === 0) code.v128([0, 0, 0, 0]);
     else code.get(target);
-    for (const arg of args) code.get(arg).lane(EXTRACT[lane], index);
+    for (const arg of args) code.get(arg).lane(`${shape}.extract_lane`, index);
     apply();
-    code.lane(REPLACE[lane], index).set(target);
+    code.lane(`${shape}.replace_lane`, index).set(target);
   }
 }
 

@@ -39,6 +39,14 @@ export interface VecProgram {
   readonly outputs: readonly Vec[];
 }
 
+/** Where a program takes vectors from and leaves them; each may be asked twice for the same copy. */
+export interface Ports<Value> {
+  /** Loads the vector of an input for one copy of the program. */
+  input(slot: number, copy: number, to: Value): void;
+  /** Receives the finished vector of an output for one copy. */
+  output(index: number, copy: number, value: Value): void;
+}
+
 /** The registers an instruction reads. */
 export function argsOf(instruction: VecInstruction): readonly Vec[] {
   return "args" in instruction ? instruction.args : [];
@@ -63,6 +71,18 @@ export class VecBuilder {
   private readonly known = new Map<string, Vec>();
 
   constructor(readonly features: WasmFeatures) {}
+
+  private unary(op: VectorOp) {
+    return (x: Vec): Vec => this.op(op, x);
+  }
+
+  private binary(op: VectorOp) {
+    return (a: Vec, b: Vec): Vec => this.op(op, a, b);
+  }
+
+  private shiftBy(op: VectorShiftOp) {
+    return (x: Vec, amount: number): Vec => this.shift(op, x, amount);
+  }
 
   private push(instruction: VecInstruction): Vec {
     const key = JSON.stringify(instruction);
@@ -139,19 +159,11 @@ export class VecBuilder {
   }
 
   /** a + b. */
-  add(a: Vec, b: Vec): Vec {
-    return this.op("f32x4.add", a, b);
-  }
-
+  readonly add = this.binary("f32x4.add");
   /** a − b. */
-  sub(a: Vec, b: Vec): Vec {
-    return this.op("f32x4.sub", a, b);
-  }
-
+  readonly sub = this.binary("f32x4.sub");
   /** a · b. */
-  mul(a: Vec, b: Vec): Vec {
-    return this.op("f32x4.mul", a, b);
-  }
+  readonly mul = this.binary("f32x4.mul");
 
   /** a / b, correctly rounded; division by a power of two becomes a product, which has the same bits and is faster. */
   div(a: Vec, b: Vec): Vec {
@@ -187,24 +199,13 @@ export class VecBuilder {
   }
 
   /** −x. */
-  neg(x: Vec): Vec {
-    return this.op("f32x4.neg", x);
-  }
-
+  readonly neg = this.unary("f32x4.neg");
   /** |x|. */
-  abs(x: Vec): Vec {
-    return this.op("f32x4.abs", x);
-  }
-
+  readonly abs = this.unary("f32x4.abs");
   /** The smaller, NaN when either is NaN. */
-  min(a: Vec, b: Vec): Vec {
-    return this.op("f32x4.min", a, b);
-  }
-
+  readonly min = this.binary("f32x4.min");
   /** The larger, NaN when either is NaN. */
-  max(a: Vec, b: Vec): Vec {
-    return this.op("f32x4.max", a, b);
-  }
+  readonly max = this.binary("f32x4.max");
 
   /** The smaller of `x` and a bound that is not NaN; NaN where `x` is. One instruction on x86, where {@link min} takes eight. */
   atMost(x: Vec, bound: number): Vec {
@@ -222,44 +223,21 @@ export class VecBuilder {
   }
 
   /** Bitwise and. */
-  and(a: Vec, b: Vec): Vec {
-    return this.op("v128.and", a, b);
-  }
-
+  readonly and = this.binary("v128.and");
   /** Bitwise or. */
-  or(a: Vec, b: Vec): Vec {
-    return this.op("v128.or", a, b);
-  }
-
+  readonly or = this.binary("v128.or");
   /** Bitwise exclusive or. */
-  xor(a: Vec, b: Vec): Vec {
-    return this.op("v128.xor", a, b);
-  }
-
+  readonly xor = this.binary("v128.xor");
   /** Integer a + b, wrapping. */
-  iadd(a: Vec, b: Vec): Vec {
-    return this.op("i32x4.add", a, b);
-  }
-
+  readonly iadd = this.binary("i32x4.add");
   /** Integer a − b, wrapping. */
-  isub(a: Vec, b: Vec): Vec {
-    return this.op("i32x4.sub", a, b);
-  }
-
+  readonly isub = this.binary("i32x4.sub");
   /** Shifts every lane left by a constant. */
-  ishl(x: Vec, amount: number): Vec {
-    return this.shift("i32x4.shl", x, amount);
-  }
-
+  readonly ishl = this.shiftBy("i32x4.shl");
   /** Shifts every lane right by a constant, copying the sign. */
-  isar(x: Vec, amount: number): Vec {
-    return this.shift("i32x4.shr_s", x, amount);
-  }
-
+  readonly isar = this.shiftBy("i32x4.shr_s");
   /** Shifts every lane right by a constant, filling with zeros. */
-  ishr(x: Vec, amount: number): Vec {
-    return this.shift("i32x4.shr_u", x, amount);
-  }
+  readonly ishr = this.shiftBy("i32x4.shr_u");
 
   /** Widens four float32 (or runs any function of lanes 0 and 1) to two float64 vectors: lanes 0, 1 and 2, 3. */
   halves(op: VectorOp, x: Vec): readonly [Vec, Vec] {

@@ -1,4 +1,5 @@
 import { InternalError } from "../../../ir/errors.js";
+import { at, range } from "../../../ir/shape.js";
 import { CodeWriter, defineInstructions, type Label, labelName, littleEndian32 } from "../code.js";
 import {
   type Field,
@@ -8,7 +9,7 @@ import {
   type OperandKinds,
   type OperandsOf,
 } from "./instructions.js";
-import { CONDITIONS, FLOAT_LANES, INTEGER_LANES } from "./operands.js";
+import { CONDITIONS, FLOAT_LANES, INTEGER_LANES, type Register, sp } from "./operands.js";
 
 type Kind = keyof OperandKinds;
 type Operand = OperandKinds[Kind] | undefined;
@@ -52,6 +53,22 @@ defineInstructions(A64Encoder.prototype, FORMS);
 
 /** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
 export const A64 = A64Encoder as unknown as new (listing?: string[]) => A64;
+
+/** Saves an even number of registers on the stack; the returned function writes the code that restores them. */
+export function saveRegisters(code: A64, registers: readonly Register[]): () => void {
+  const bytes = 8 * registers.length;
+  const each = (op: "stp" | "ldp") => {
+    for (const i of range(registers.length / 2)) {
+      code[op](at(registers, 2 * i), at(registers, 2 * i + 1), sp, 16 * i);
+    }
+  };
+  code.sub(sp, sp, bytes);
+  each("stp");
+  return () => {
+    each("ldp");
+    code.add(sp, sp, bytes);
+  };
+}
 
 function accepts(kind: Kind, operand: Operand): boolean {
   if (kind === "o12") return operand === undefined || typeof operand === "number";

@@ -1,16 +1,9 @@
 import { InternalError } from "../../../ir/errors.js";
-import { A64 } from "../a64/assembler.js";
-import { d, sp, x } from "../a64/operands.js";
+import { A64, saveRegisters } from "../a64/assembler.js";
+import { d, x } from "../a64/operands.js";
 import { writeMultiply } from "./a64Multiply.js";
 import { MATRIX, packingOf, VECTOR, writePackColumns, writePackRows } from "./a64Packing.js";
-import {
-  type Elements,
-  elementsOf,
-  type GemmKernel,
-  type GemmTarget,
-  type ProductType,
-  RECORD_BYTES,
-} from "./target.js";
+import { elementsOf, type GemmTarget, kernelWith, type ProductType, RECORD_BYTES } from "./target.js";
 
 /** The kernels for AArch64 with NEON, and with BF16 for bfloat16. */
 export function a64Gemm(type: ProductType): GemmTarget {
@@ -30,30 +23,17 @@ export function a64Gemm(type: ProductType): GemmTarget {
     block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
     // Both instructions need a step of A in adjacent elements, so everything is packed.
     direct: { a: 0, transposedA: 0, b: 0, passedB: 0 },
-    kernel(kernel: GemmKernel, listing?: string[]) {
-      const code = new A64(listing);
-      writeKernel(code, elements, kernel);
-      return code.finish();
-    },
+    kernel: kernelWith(A64, {
+      packRows: (code, kernel) => writePackRows(code, packing, kernel),
+      packColumns: (code, kernel) => writePackColumns(code, packing, kernel),
+      multiply: (code, kernel) => {
+        if (kernel.a !== "packed" || kernel.b !== "packed")
+          throw new InternalError("[a64Gemm] kernels for NEON take packed factors");
+        writeMultiply(code, elements, kernel);
+      },
+    }),
     runner: (listing?: string[]) => writeRunner(new A64(listing)).finish(),
   };
-}
-
-function writeKernel(code: A64, elements: Elements, kernel: GemmKernel): void {
-  switch (kernel.kind) {
-    case "packRows":
-      writePackRows(code, packingOf(elements), kernel);
-      break;
-    case "packColumns":
-      writePackColumns(code, packingOf(elements), kernel);
-      break;
-    case "multiply":
-      if (kernel.a !== "packed" || kernel.b !== "packed") {
-        throw new InternalError("[a64Gemm] kernels for NEON take packed factors");
-      }
-      writeMultiply(code, elements, kernel);
-      break;
-  }
 }
 
 /**
@@ -62,16 +42,8 @@ function writeKernel(code: A64, elements: Elements, kernel: GemmKernel): void {
 function writeRunner(code: A64): A64 {
   const [record, program, left, address] = [x(19), x(23), x(24), x(16)];
   const { a, b, c } = MATRIX;
-  const saved = [x(29), x(30), x(19), x(20), x(21), x(22), x(23), x(24)];
-  const savedVectors = [8, 9, 10, 11, 12, 13, 14, 15].map(d);
-  const pairs = [saved, savedVectors].flatMap((list) =>
-    [0, 2, 4, 6].map((i) => [list[i] ?? sp, list[i + 1] ?? sp] as const),
-  );
-  const frameBytes = 16 * pairs.length;
-  code.sub(sp, sp, frameBytes);
-  pairs.forEach(([first, second], i) => {
-    code.stp(first, second, sp, 16 * i);
-  });
+  const saved = [29, 30, 19, 20, 21, 22, 23, 24].map(x);
+  const restore = saveRegisters(code, [...saved, ...[8, 9, 10, 11, 12, 13, 14, 15].map(d)]);
   code.mov(program, x(0)).mov(a, x(1)).mov(b, x(2)).mov(c, x(3)).ldr(left, program);
   const product = code.here();
   const done = code.label();
@@ -85,8 +57,6 @@ function writeRunner(code: A64): A64 {
     code.ldr(address, program, 8 + 8 * i).add(matrix, matrix, address);
   });
   code.subs(left, left, 1).bCond("ne", product);
-  pairs.forEach(([first, second], i) => {
-    code.ldp(first, second, sp, 16 * i);
-  });
-  return code.add(sp, sp, frameBytes).ret();
+  restore();
+  return code.ret();
 }

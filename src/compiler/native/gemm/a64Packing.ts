@@ -2,7 +2,7 @@ import { at } from "../../../ir/shape.js";
 import type { A64 } from "../a64/assembler.js";
 import { d, h, q, type Register, s, x } from "../a64/operands.js";
 import type { Label } from "../code.js";
-import type { Elements, PackColumnsKernel, PackRowsKernel } from "./target.js";
+import type { Elements, PackKernel } from "./target.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [x(0), x(1), x(2), x(3), x(4)];
 
@@ -24,8 +24,8 @@ export function packingOf({ size, factorBytes }: Elements): Packing {
 }
 
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
-export function writePackRows(code: A64, packing: Packing, kernel: PackRowsKernel): void {
-  const { from: factor, width, leftOver } = kernel;
+export function writePackRows(code: A64, packing: Packing, kernel: PackKernel): void {
+  const { from: factor, extent: width, leftOver } = kernel;
   const pitch = Math.ceil(width / (VECTOR / packing.laneBytes)) * VECTOR;
   code.add(SOURCE, SOURCE, MATRIX[factor]);
   code.movz(PANEL_BYTES, pitch).mul(PANEL_BYTES, PANEL_BYTES, K);
@@ -136,8 +136,8 @@ export function storePart(
 }
 
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
-export function writePackColumns(code: A64, { laneBytes }: Packing, kernel: PackColumnsKernel): void {
-  const { from: factor, height, leftOver } = kernel;
+export function writePackColumns(code: A64, { laneBytes }: Packing, kernel: PackKernel): void {
+  const { from: factor, extent: height, leftOver } = kernel;
   const lanes = VECTOR / laneBytes;
   const groups = Math.ceil(height / lanes);
   const pitch = groups * VECTOR;

@@ -4,8 +4,7 @@ import {
   type FactorLayout,
   type GemmTarget,
   type GemmTask,
-  type PackColumnsKernel,
-  type PackRowsKernel,
+  type PackKernel,
   pitchBytes,
   stepsBehind,
 } from "./target.js";
@@ -173,9 +172,8 @@ class ProductPlanner {
     const { perLane } = this.target;
     const [k, leftOver] = [Math.floor(depth / perLane), depth % perLane];
     const zeros = stepsOf(this.target, depth) - Math.ceil(depth / perLane);
-    const kernel: PackRowsKernel | PackColumnsKernel = transposed
-      ? { kind: "packColumns", from, height: extent, leftOver, zeros }
-      : { kind: "packRows", from, width: extent, leftOver, zeros };
+    const kind = transposed ? "packColumns" : "packRows";
+    const kernel: PackKernel = { kind, from, extent, leftOver, zeros };
     this.tasks.push({ kind: "pack", kernel, args: [source, this.stride[from], packed, k, count] });
   }
 
@@ -267,7 +265,7 @@ export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[
     const [source, stride, to, k, count] = task.args;
     const steps = k + stepsBehind(kernel);
     const depth = k * target.perLane + kernel.leftOver;
-    const extent = kernel.kind === "packRows" ? kernel.width : kernel.height;
+    const { extent } = kernel;
     const [rows, columns] = kernel.kind === "packRows" ? [depth, extent * count] : [extent * count, depth];
     const end = source + (rows - 1) * stride + columns * target.factorBytes;
     const place = kernel.from === "a" ? "packedA" : "packedB";

@@ -1,4 +1,5 @@
 import type { GemmStep } from "../../steps.js";
+import type { CodeWriter } from "../code.js";
 
 /** The type of the factors of a product; the result has the same type, except that products of bfloat16 are float32. */
 export type ProductType = GemmStep["dtype"];
@@ -13,24 +14,14 @@ export type Factor = "a" | "b";
 export type FactorLayout = "packed" | { readonly row: number; readonly step: number };
 
 /**
- * Copies adjacent panels: `target[k][pitch(width)] = source[k][width]` for each. If a lane holds several adjacent
- * elements along k, they come from as many rows of the source.
+ * Copies adjacent panels, `target[k][pitch(extent)] = source[k][extent]` for each (`packRows`), or transposes adjacent
+ * strips, `target[k][pitch(extent)] = source[extent][k]` for each (`packColumns`). If a lane holds several adjacent
+ * elements along k, they come from as many rows or columns of the source.
  */
-export interface PackRowsKernel {
-  readonly kind: "packRows";
+export interface PackKernel {
+  readonly kind: "packRows" | "packColumns";
   readonly from: Factor;
-  readonly width: number;
-  /** Number of elements along k that do not fill a lane, and share it with zeros. */
-  readonly leftOver: number;
-  /** Number of steps of zeros that follow, so that the kernel that multiplies has whole blocks. */
-  readonly zeros: number;
-}
-
-/** Transposes adjacent strips: `target[k][pitch(height)] = source[height][k]` for each. */
-export interface PackColumnsKernel {
-  readonly kind: "packColumns";
-  readonly from: Factor;
-  readonly height: number;
+  readonly extent: number;
   /** Number of elements along k that do not fill a lane, and share it with zeros. */
   readonly leftOver: number;
   /** Number of steps of zeros that follow, so that the kernel that multiplies has whole blocks. */
@@ -38,7 +29,7 @@ export interface PackColumnsKernel {
 }
 
 /** The steps that a kernel packs after the full ones: one with the remaining elements, and those of zeros. */
-export function stepsBehind({ leftOver, zeros }: PackRowsKernel | PackColumnsKernel): number {
+export function stepsBehind({ leftOver, zeros }: PackKernel): number {
   return (leftOver > 0 ? 1 : 0) + zeros;
 }
 
@@ -54,12 +45,12 @@ export interface MultiplyKernel {
 }
 
 /** A machine-code function. */
-export type GemmKernel = PackRowsKernel | PackColumnsKernel | MultiplyKernel;
+export type GemmKernel = PackKernel | MultiplyKernel;
 
 /** A call of a kernel that packs `k` full steps; the source is an offset into its factor, the target an address. */
 export interface PackTask {
   readonly kind: "pack";
-  readonly kernel: PackRowsKernel | PackColumnsKernel;
+  readonly kernel: PackKernel;
   readonly args: readonly [source: number, stride: number, target: number, k: number, count: number];
 }
 
@@ -129,6 +120,26 @@ export interface GemmTarget {
    * then the records of one product, then a record of zeros.
    */
   runner(listing?: string[]): Uint8Array<ArrayBuffer>;
+}
+
+/** What writes the code of each kind of kernel with an assembler. */
+export interface KernelWriters<Assembler> {
+  packRows(code: Assembler, kernel: PackKernel): void;
+  packColumns(code: Assembler, kernel: PackKernel): void;
+  multiply(code: Assembler, kernel: MultiplyKernel): void;
+}
+
+/** The `kernel` of a target. */
+export function kernelWith<Assembler extends CodeWriter>(
+  NewAssembler: new (listing?: string[]) => Assembler,
+  writers: KernelWriters<Assembler>,
+): GemmTarget["kernel"] {
+  return (kernel, listing) => {
+    const code = new NewAssembler(listing);
+    if (kernel.kind === "multiply") writers.multiply(code, kernel);
+    else writers[kernel.kind](code, kernel);
+    return code.finish();
+  };
 }
 
 /** The element types of a product. */

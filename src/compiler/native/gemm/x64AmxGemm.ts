@@ -26,7 +26,7 @@ import {
   rsp,
 } from "../x64/operands.js";
 import { type TileShape, Tiles } from "../x64/tiles.js";
-import { elementsOf, type GemmKernel, type GemmTarget, type MultiplyKernel } from "./target.js";
+import { elementsOf, type GemmTarget, kernelWith, type MultiplyKernel } from "./target.js";
 import { packLines, packTurned, TILE } from "./x64AmxPacking.js";
 import { writeRunner } from "./x64Gemm.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
@@ -50,30 +50,16 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
     block: { rows: 2048, columns: 512, depth: 512 },
     // Rows of A in place are lines of tiles; if they are farther apart they evict each other from the cache.
     direct: { a: 1024, transposedA: 0, b: 0, passedB: 0 },
-    kernel(kernel: GemmKernel, listing?: string[]) {
-      const x = new X64(listing);
-      writeKernel(x, kernel, TileClass);
-      return x.finish();
-    },
+    kernel: kernelWith(X64, {
+      packRows: (x, kernel) => (kernel.from === "a" ? packTurned : writePackRows)(x, PAIRS, kernel),
+      packColumns: (x, kernel) => (kernel.from === "a" ? packLines : writePackColumns)(x, PAIRS, kernel),
+      multiply: (x, kernel) => {
+        if (kernel.b !== "packed") throw new InternalError("[x64AmxGemm] tiles of B are loaded packed");
+        writeMultiply(x, kernel, TileClass);
+      },
+    }),
     runner: (listing?: string[]) => writeRunner(new X64(listing)).finish(),
   };
-}
-
-function writeKernel(x: X64, kernel: GemmKernel, TileClass: typeof Tiles): void {
-  switch (kernel.kind) {
-    case "packRows":
-      if (kernel.from === "a") packTurned(x, PAIRS, kernel);
-      else writePackRows(x, PAIRS, kernel);
-      break;
-    case "packColumns":
-      if (kernel.from === "a") packLines(x, PAIRS, kernel);
-      else writePackColumns(x, PAIRS, kernel);
-      break;
-    case "multiply":
-      if (kernel.b !== "packed") throw new InternalError("[x64AmxGemm] tiles of B are loaded packed");
-      writeMultiply(x, kernel, TileClass);
-      break;
-  }
 }
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];

@@ -20,7 +20,7 @@ import {
   rdx,
   rsi,
 } from "../x64/operands.js";
-import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
+import { type PackKernel, stepsBehind } from "./target.js";
 import { loadPair, nextStrip, repeat, transposeSquare } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
@@ -31,7 +31,7 @@ const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 const [FROM, TO, PLACE, LEFT, ROWS] = [r9, r10, r11, r12, rbx];
 
 /** Number of pairs in the last block; undefined if it is full. */
-function lastPairs(kernel: PackRowsKernel | PackColumnsKernel): number | undefined {
+function lastPairs(kernel: PackKernel): number | undefined {
   const more = stepsBehind(kernel);
   return more > 0 ? TILE.rows - more : undefined;
 }
@@ -42,8 +42,8 @@ function pitchOf(extent: number): number {
 }
 
 /** Writes the code of `packColumns` for A, whose rows are lines of tiles already. */
-export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
-  const { height, leftOver } = kernel;
+export function packLines(x: X64, v: Vectors, kernel: PackKernel): void {
+  const { extent: height, leftOver } = kernel;
   const pitch = pitchOf(height);
   const pairs = lastPairs(kernel);
   v.prepareMask(x, pairs ?? 0);
@@ -73,8 +73,8 @@ export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
 }
 
 /** Writes the code of `packRows` for A, whose columns are lines of tiles: squares of pairs are transposed. */
-export function packTurned(x: X64, v: Vectors, kernel: PackRowsKernel): void {
-  const { width, leftOver } = kernel;
+export function packTurned(x: X64, v: Vectors, kernel: PackKernel): void {
+  const { extent: width, leftOver } = kernel;
   const pitch = pitchOf(width);
   const pairs = lastPairs(kernel);
   v.prepareMask(x, width % v.lanes);

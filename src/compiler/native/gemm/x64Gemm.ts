@@ -18,7 +18,7 @@ import {
   rsi,
   rsp,
 } from "../x64/operands.js";
-import { elementsOf, type GemmKernel, type GemmTarget, type ProductType, RECORD_BYTES } from "./target.js";
+import { elementsOf, type GemmTarget, kernelWith, type ProductType, RECORD_BYTES } from "./target.js";
 import { writeMultiply } from "./x64Multiply.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { Vectors } from "./x64Vectors.js";
@@ -55,27 +55,13 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     direct: isPaired
       ? { a: 1024, transposedA: 0, b: 0, passedB: 0 }
       : { a: 1024, transposedA: 448, b: 1024, passedB: 12e6 },
-    kernel(kernel: GemmKernel, listing?: string[]) {
-      const x = new Assembler(listing);
-      writeKernel(x, v, kernel);
-      return x.finish();
-    },
+    kernel: kernelWith(Assembler, {
+      packRows: (x, kernel) => writePackRows(x, v, kernel),
+      packColumns: (x, kernel) => writePackColumns(x, v, kernel),
+      multiply: (x, kernel) => writeMultiply(x, v, kernel),
+    }),
     runner: (listing?: string[]) => writeRunner(new X64(listing)).finish(),
   };
-}
-
-function writeKernel(x: X64, v: Vectors, kernel: GemmKernel): void {
-  switch (kernel.kind) {
-    case "packRows":
-      writePackRows(x, v, kernel);
-      break;
-    case "packColumns":
-      writePackColumns(x, v, kernel);
-      break;
-    case "multiply":
-      writeMultiply(x, v, kernel);
-      break;
-  }
 }
 
 /** Kernels receive their arguments in these registers and may change all but r15 and rsp. */

@@ -21,14 +21,14 @@ import {
   type Vector,
   vec,
 } from "../x64/operands.js";
-import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
+import { type PackKernel, stepsBehind } from "./target.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
-export function writePackRows(x: X64, v: Vectors, kernel: PackRowsKernel): void {
-  const { from: factor, width, leftOver, zeros } = kernel;
+export function writePackRows(x: X64, v: Vectors, kernel: PackKernel): void {
+  const { from: factor, extent: width, leftOver, zeros } = kernel;
   const rest = width % v.lanes;
   const pitch = Math.ceil(width / v.lanes) * v.bytes;
   const maskData = x.label();
@@ -108,8 +108,8 @@ function clearRows(x: X64, v: Vectors, bytes: number): void {
 }
 
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
-export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
-  const { from: factor, height, leftOver, zeros } = kernel;
+export function writePackColumns(x: X64, v: Vectors, kernel: PackKernel): void {
+  const { from: factor, extent: height, leftOver, zeros } = kernel;
   const groups = Math.ceil(height / v.lanes);
   const pitch = groups * v.bytes;
   const [to, left] = [r9, r10];
@@ -141,7 +141,7 @@ export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel):
 }
 
 /** Advances past a packed strip. */
-export function nextStrip(x: X64, kernel: PackRowsKernel | PackColumnsKernel, pitch: number): void {
+export function nextStrip(x: X64, kernel: PackKernel, pitch: number): void {
   x.imul(rax, K, pitch).add(TARGET, rax);
   const more = stepsBehind(kernel);
   if (more > 0) x.add(TARGET, more * pitch);

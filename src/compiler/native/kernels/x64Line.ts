@@ -1,7 +1,7 @@
 import { InternalError } from "../../../ir/errors.js";
 import { at } from "../../../ir/shape.js";
-import type { Ports } from "../../kernel/renderLoops.js";
 import { lastUses, maxLive, outputSchedule } from "../../wasm/emitInterleaved.js";
+import type { Ports } from "../../wasm/vectorProgram.js";
 import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../../wasm/vectorProgram.js";
 import type { X64 } from "../x64/assembler.js";
 import type { Mem, Vector, VectorBits } from "../x64/operands.js";

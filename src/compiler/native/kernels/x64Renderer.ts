@@ -14,8 +14,9 @@ import type {
   StreamIndex,
   VectorTarget,
 } from "../../kernel/loopPlan.js";
-import type { LoopRenderer, Ports, Position } from "../../kernel/renderLoops.js";
+import type { LoopRenderer, Position } from "../../kernel/renderLoops.js";
 import { maxLive } from "../../wasm/emitInterleaved.js";
+import type { Ports } from "../../wasm/vectorProgram.js";
 import { X64 } from "../x64/assembler.js";
 import {
   type Gpr,
