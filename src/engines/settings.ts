@@ -1,17 +1,22 @@
 import { environment } from "#platform/system";
+import { oneOf } from "../ir/arguments.js";
 import { ShardwiseError } from "../ir/errors.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
+
+/** The schema of {@link EngineSettings}. */
+export const engineSettings = schema({
+  /** The most memory of each device in bytes. */
+  memoryBytes: optional("number"),
+  /** For how long a device may compute without beginning a new step before it counts as failed. */
+  deadlineMs: optional("number"),
+  /** How float32 is multiplied, on devices that can do it in fewer bits too. */
+  products: optional(oneOf("float32", "tf32")),
+  /** Whether sums over several processes have the bits that worker threads give, or are left to MPI. */
+  reduction: optional(oneOf("exact", "fast")),
+});
 
 /** What the shared engine is opened with besides its devices; what is left out is the engine's own choice. */
-export interface EngineSettings {
-  /** The most memory of each device in bytes. */
-  readonly memoryBytes?: number;
-  /** For how long a device may compute without beginning a new step before it counts as failed. */
-  readonly deadlineMs?: number;
-  /** How float32 is multiplied, on devices that can do it in fewer bits too. */
-  readonly products?: "float32" | "tf32";
-  /** Whether sums over several processes have the bits that worker threads give, or are left to MPI. */
-  readonly reduction?: "exact" | "fast";
-}
+export interface EngineSettings extends OptionsOf<typeof engineSettings> {}
 
 /** For how long a device may compute without a new step unless somebody says otherwise. */
 export const DEFAULT_DEADLINE_MS = 120_000;

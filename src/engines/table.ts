@@ -2,17 +2,20 @@ import { createMpiEngine, createXlaEngine } from "#engines/processEngines";
 import { importModule, locateModule, modulePath, requireModule } from "#platform/modules";
 import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
-import { needOptions } from "../ir/options.js";
+import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { EngineLoadError } from "./errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
-import type { EngineSettings } from "./settings.js";
+import { engineSettings } from "./settings.js";
 import { createThreadsEngine } from "./threads/engine.js";
 
-/** What an engine is asked for when it is opened by name; one that cannot follow a setting leaves it alone. */
-export interface EngineOptions extends EngineSettings {
+const engineOptions = schema({
+  ...engineSettings.fields,
   /** The least number of devices; an engine whose devices are given, such as those of a machine, has what it has. */
-  readonly numDevices: number;
-}
+  numDevices: required("number"),
+});
+
+/** What an engine is asked for when it is opened by name; one that cannot follow a setting leaves it alone. */
+export interface EngineOptions extends OptionsOf<typeof engineOptions> {}
 
 /** What the module of an engine outside of this package exports. */
 export interface EngineModule {
@@ -20,12 +23,13 @@ export interface EngineModule {
   createEngine(options: EngineOptions): Engine;
 }
 
-/** The engines of this package by name. */
+/** The engines of this package by name, with the settings that each can follow. */
 const engines = {
-  threads: createThreadsEngine,
-  reference: createReferenceEngine,
-  mpi: createMpiEngine,
-  xla: ({ products }: EngineOptions) => createXlaEngine(products === undefined ? {} : { products }),
+  threads: ({ numDevices, memoryBytes, deadlineMs }: EngineOptions) =>
+    createThreadsEngine({ numDevices, memoryBytes, deadlineMs }),
+  reference: ({ numDevices, deadlineMs }: EngineOptions) => createReferenceEngine({ numDevices, deadlineMs }),
+  mpi: ({ products: _, ...options }: EngineOptions) => createMpiEngine(options),
+  xla: ({ products }: EngineOptions) => createXlaEngine({ products }),
 } as const satisfies Readonly<Record<string, EngineModule["createEngine"]>>;
 
 /** The names of the engines of this package, the default first. */
@@ -46,11 +50,7 @@ const imported = new Map<string, EngineModule>();
  */
 export function openEngine(name: string, options: EngineOptions): Engine {
   need("string", name, "name", "openEngine");
-  needOptions<EngineOptions>(
-    options,
-    { numDevices: true, memoryBytes: true, deadlineMs: true, products: true, reduction: true },
-    "openEngine",
-  );
+  engineOptions.read(options, "openEngine");
   if (isOwn(name)) return engines[name](options);
   const { createEngine } = imported.get(name) ?? requireEngine(name);
   return checkEngine(createEngine(options), name);

@@ -52,10 +52,13 @@ export const integerFrom = (least: number): Kind<number> =>
   kind(`an integer of at least ${least}`, (value) => Number.isSafeInteger(value) && Number(value) >= least);
 
 /** Checks that a value is one of several words. */
-export const oneOf = <const T extends string>(...words: readonly T[]): Kind<T> =>
-  kind(words.map((word) => JSON.stringify(word)).join(" or "), (value) =>
-    words.some((word) => word === value),
-  );
+export const oneOf = <const T extends string>(...words: readonly T[]): Kind<T> => {
+  const quoted = words.map((word) => JSON.stringify(word));
+  const says = [quoted.slice(0, -1).join(", "), ...quoted.slice(-1)]
+    .filter((part) => part !== "")
+    .join(" or ");
+  return kind(says, (value) => words.some((word) => word === value));
+};
 
 const kinds: { readonly [K in ArgumentKind]: Kind<Kinds[K]> } = {
   any: kind("given", (value) => value !== undefined),

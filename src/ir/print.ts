@@ -2,7 +2,6 @@ import { needProgram } from "./checkProgram.js";
 import { isInteger } from "./dtype.js";
 import { opForm } from "./forms.js";
 import { formatMesh } from "./mesh.js";
-import { checkOptions } from "./options.js";
 import {
   type Atom,
   type Eqn,
@@ -12,7 +11,13 @@ import {
   type SourceLocation,
   type Var,
 } from "./program.js";
+import { type OptionsOf, schema } from "./schema.js";
 import { formatType } from "./shape.js";
+
+const printOptions = schema({
+  /** Whether equations are followed by their places in the user's program; such a text cannot be read back. */
+  sources: false,
+});
 
 /**
  * The program as text, one equation a line, values numbered in order of appearance:
@@ -30,19 +35,16 @@ import { formatType } from "./shape.js";
  * equation is followed by the line of the user's program that it comes from, for people to read:
  * `%2:f32[4] = tanh %1  // model.ts:10:3`.
  */
-export function printProgram(program: Program, options: PrintOptions = {}): string {
+export function printProgram(program: Program, options?: PrintOptions): string {
   needProgram(program, "printProgram");
-  checkOptions<PrintOptions>(options, { sources: "flag" }, "printProgram");
+  const { sources } = printOptions.read(options, "printProgram");
   const numbered = lines(program, { next: 0 }, "");
-  if (!options.sources) return numbered.map(({ text }) => text).join("\n");
+  if (!sources) return numbered.map(({ text }) => text).join("\n");
   return numbered.map(({ text, source }) => (source ? `${text}  // ${source.text}` : text)).join("\n");
 }
 
 /** Options of {@link printProgram}. */
-export interface PrintOptions {
-  /** Whether equations are followed by their places in the user's program; such a text cannot be read back. */
-  readonly sources?: boolean;
-}
+export interface PrintOptions extends OptionsOf<typeof printOptions> {}
 
 /** A line of a printed program, and where the equation that begins on it comes from. */
 interface Line {

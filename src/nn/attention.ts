@@ -2,7 +2,7 @@
 
 import { limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { tracedAsOneCall } from "../trace/builder.js";
@@ -10,23 +10,25 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
-/** Options of {@link dotProductAttention}; T is the query's length, S that of key and value, N the heads. */
-export interface AttentionOptions {
+const attentionOptions = schema({
   /** Added to the logits; broadcasts against [B, N, T, S]. */
-  readonly bias?: Tensor | undefined;
+  bias: optional<Tensor>("any"),
   /** Which keys a query may see (true); broadcasts against [B, N, T, S]. */
-  readonly mask?: Tensor | undefined;
+  mask: optional<Tensor>("any"),
   /** Whether position t sees only positions up to t. */
-  readonly isCausal?: boolean | undefined;
+  isCausal: optional("flag"),
   /** The factor of the logits; 1 / √H by default. */
-  readonly scale?: number | undefined;
+  scale: optional("number"),
   /** How many positions of each query are real, int32 [B]; the result of the others is 0. */
-  readonly querySeqLengths?: Tensor | undefined;
+  querySeqLengths: optional<Tensor>("any"),
   /** How many positions of each key and value are real, int32 [B]. */
-  readonly keyValueSeqLengths?: Tensor | undefined;
+  keyValueSeqLengths: optional<Tensor>("any"),
   /** How far a query sees to the left and to the right. */
-  readonly localWindowSize?: number | readonly [left: number, right: number] | undefined;
-}
+  localWindowSize: optional<number | readonly [left: number, right: number]>("any"),
+});
+
+/** Options of {@link dotProductAttention}; T is the query's length, S that of key and value, N the heads. */
+export interface AttentionOptions extends OptionsOf<typeof attentionOptions> {}
 
 /**
  * softmax(q·kᵀ · scale + bias) · v for every head. Shapes are query [B, T, N, H], key and value [B, S, K, H],
@@ -40,35 +42,23 @@ export function dotProductAttention(
   query: Tensor,
   key: Tensor,
   value: Tensor,
-  options: AttentionOptions = {},
+  options?: AttentionOptions,
 ): Tensor {
   needTensor(query, "query", "nn.dotProductAttention");
   needTensor(key, "key", "nn.dotProductAttention");
   needTensor(value, "value", "nn.dotProductAttention");
-  checkOptions<AttentionOptions>(
-    options,
-    {
-      bias: true,
-      mask: true,
-      isCausal: true,
-      scale: true,
-      querySeqLengths: true,
-      keyValueSeqLengths: true,
-      localWindowSize: true,
-    },
-    "nn.dotProductAttention",
-  );
+  const given = attentionOptions.read(options, "nn.dotProductAttention");
   if (query.ndim === 3 && key.ndim === 3 && value.ndim === 3) {
     const batched = [query, key, value].map((x) => np.expandDims(x, 0));
-    return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), options), 0);
+    return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), given), 0);
   }
   const sizes = checkShapes(query, key, value);
-  const scale = options.scale ?? 1 / Math.sqrt(sizes.H);
-  if (isOneOp([query, key, value], options)) {
-    const causal = options.isCausal ?? false;
+  const scale = given.scale ?? 1 / Math.sqrt(sizes.H);
+  if (isOneOp([query, key, value], given)) {
+    const causal = given.isCausal ?? false;
     return at(ops.attention([query, key, value], { scale, causal }), 0);
   }
-  return tracedAsOneCall(() => inOps([query, key, value], sizes, { ...options, scale }));
+  return tracedAsOneCall(() => inOps([query, key, value], sizes, { ...given, scale }));
 }
 
 /** Attention of several ops, its heads in groups that share keys and values. */

@@ -1,12 +1,11 @@
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import type { OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { at, formatType, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
-import { initializers } from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
-import { defaultKernelInit, type LinearConfig } from "./linear.js";
+import { linearConfig } from "./linear.js";
 import { module } from "./module.js";
 import { promote } from "./operands.js";
 import { param } from "./variables.js";
@@ -21,45 +20,33 @@ export type Padding =
   | number
   | readonly (number | readonly [before: number, after: number])[];
 
-/** Configuration of {@link Conv}. */
-export interface ConvConfig extends LinearConfig {
+/** The schema of {@link ConvConfig}. */
+export const convConfig = schema({
+  ...linearConfig.fields,
   /** The number of output features. */
-  readonly features: number;
+  features: required("number"),
   /** The size of the window along each spatial dim. */
-  readonly kernelSize: number | readonly number[];
+  kernelSize: required<number | readonly number[]>("any"),
   /** How far the window moves along each spatial dim; 1 by default. */
-  readonly strides?: number | readonly number[];
+  strides: optional<number | readonly number[]>("any"),
   /** `SAME` by default; `CAUSAL` pads only before a single spatial dim. */
-  readonly padding?: Padding;
+  padding: optional<Padding>("any", "SAME"),
   /** The distance between the elements of a window; 1 by default. */
-  readonly kernelDilation?: number | readonly number[];
+  kernelDilation: optional<number | readonly number[]>("any"),
   /** The number of groups of input features that do not mix; 1 by default. */
-  readonly featureGroupCount?: number;
+  featureGroupCount: 1,
   /** Factors of the kernel, of its shape: 0 where it shall not be used. */
-  readonly mask?: Tensor | undefined;
-}
+  mask: optional<Tensor>("any"),
+});
 
-const convNames: OptionNames<ConvConfig> = {
-  features: true,
-  kernelSize: true,
-  strides: true,
-  padding: true,
-  kernelDilation: true,
-  featureGroupCount: true,
-  mask: true,
-  useBias: true,
-  kernelInit: true,
-  biasInit: true,
-  dtype: true,
-  paramDtype: true,
-};
+/** Configuration of {@link Conv}. */
+export interface ConvConfig extends OptionsOf<typeof convConfig> {}
 
 /**
  * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
  */
-export const Conv = module({ name: "Conv", options: convNames }, (config: ConvConfig) => {
-  const { features, useBias = true, dtype, paramDtype = "float32", featureGroupCount = 1 } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+export const Conv = module({ name: "Conv", options: convConfig }, (config) => {
+  const { features, useBias, dtype, paramDtype, featureGroupCount, kernelInit, biasInit } = config;
   const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
   const strides = perDim(config.strides ?? 1, size, "strides", "Conv");
   const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "Conv");

@@ -1,15 +1,14 @@
 /** Convolutions that make images larger, and convolutions with a kernel for every place. */
 
 import { ShapeError, ValueError } from "../ir/errors.js";
-import type { OptionNames } from "../ir/options.js";
+import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
 import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
-import { initializers } from "../random/index.js";
 import type { Tensor } from "../trace/tensor.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import {
-  type ConvConfig,
+  convConfig,
   convLayout,
   maskedKernel,
   type Padding,
@@ -17,68 +16,57 @@ import {
   perDim,
   type WindowOf,
 } from "./conv.js";
-import { defaultKernelInit, type LinearConfig, linearNames } from "./linear.js";
+import { linearConfig } from "./linear.js";
 import { module } from "./module.js";
 import { promote } from "./operands.js";
 import { param } from "./variables.js";
 
-/** Configuration of {@link ConvTranspose}. */
-export interface ConvTransposeConfig extends LinearConfig {
+const convTransposeConfig = schema({
+  ...linearConfig.fields,
   /** The number of output features. */
-  readonly features: number;
+  features: required("number"),
   /** The size of the window along each spatial dim. */
-  readonly kernelSize: number | readonly number[];
+  kernelSize: required<number | readonly number[]>("any"),
   /** How many times larger each spatial dim becomes; 1 by default. */
-  readonly strides?: number | readonly number[];
+  strides: optional<number | readonly number[]>("any"),
   /** `SAME` by default: exactly `strides` times as large. */
-  readonly padding?: Exclude<Padding, "CAUSAL" | "REFLECT">;
+  padding: optional<Exclude<Padding, "CAUSAL" | "REFLECT">>("any", "SAME"),
   /** The distance between the elements of a window; 1 by default. */
-  readonly kernelDilation?: number | readonly number[];
+  kernelDilation: optional<number | readonly number[]>("any"),
   /** Whether the kernel is that of the convolution of which this is the gradient: [space…, features, inputs]. */
-  readonly transposeKernel?: boolean;
+  transposeKernel: false,
   /** Factors of the kernel, of its shape: 0 where it shall not be used. */
-  readonly mask?: Tensor | undefined;
-}
+  mask: optional<Tensor>("any"),
+});
 
-const layerNames: OptionNames<ConvLocalConfig> = {
-  ...linearNames,
-  features: true,
-  kernelSize: true,
-  strides: true,
-  padding: true,
-  kernelDilation: true,
-  mask: true,
-};
+/** Configuration of {@link ConvTranspose}. */
+export interface ConvTransposeConfig extends OptionsOf<typeof convTransposeConfig> {}
 
 /** The convolution that undoes the strides of another: inputs [batch…, space…, features] become larger. */
-export const ConvTranspose = module(
-  { name: "ConvTranspose", options: { ...layerNames, transposeKernel: true } },
-  (config: ConvTransposeConfig) => {
-    const { features, useBias = true, dtype, paramDtype = "float32", transposeKernel = false } = config;
-    const { kernelInit = defaultKernelInit, biasInit = initializers.zeros, padding = "SAME" } = config;
-    const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
-    const strides = perDim(config.strides ?? 1, size, "strides", "ConvTranspose");
-    const rhsDilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvTranspose");
-    return (inputs: Tensor): Tensor => {
-      const [flat, restore] = flatBatch(inputs, size, "ConvTranspose");
-      const numInputs = inputs.shape.at(-1) ?? 0;
-      const channels = transposeKernel ? [features, numInputs] : [numInputs, features];
-      const kernel = param("kernel", kernelInit, [...size, ...channels], paramDtype);
-      const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-      const [x, w, b] = promote(
-        [flat, maskedKernel(kernel, config.mask, "ConvTranspose"), bias],
-        dtype,
-        "ConvTranspose",
-      );
-      const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
-      const pads = pairsOf(padding, size);
-      const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
-      const period = strides.map((stride, i) => stride * at(x.shape, i + 1));
-      const whole = pads === "CIRCULAR" ? wrapped(y, period, transposeKernel) : y;
-      return restore(b ? np.add(whole, b) : whole);
-    };
-  },
-);
+export const ConvTranspose = module({ name: "ConvTranspose", options: convTransposeConfig }, (config) => {
+  const { features, useBias, dtype, paramDtype, transposeKernel, kernelInit, biasInit, padding } = config;
+  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
+  const strides = perDim(config.strides ?? 1, size, "strides", "ConvTranspose");
+  const rhsDilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvTranspose");
+  return (inputs: Tensor): Tensor => {
+    const [flat, restore] = flatBatch(inputs, size, "ConvTranspose");
+    const numInputs = inputs.shape.at(-1) ?? 0;
+    const channels = transposeKernel ? [features, numInputs] : [numInputs, features];
+    const kernel = param("kernel", kernelInit, [...size, ...channels], paramDtype);
+    const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
+    const [x, w, b] = promote(
+      [flat, maskedKernel(kernel, config.mask, "ConvTranspose"), bias],
+      dtype,
+      "ConvTranspose",
+    );
+    const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
+    const pads = pairsOf(padding, size);
+    const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
+    const period = strides.map((stride, i) => stride * at(x.shape, i + 1));
+    const whole = pads === "CIRCULAR" ? wrapped(y, period, transposeKernel) : y;
+    return restore(b ? np.add(whole, b) : whole);
+  };
+});
 
 function pairsOf(
   padding: Exclude<Padding, "CAUSAL" | "REFLECT">,
@@ -123,16 +111,17 @@ function flatBatch(inputs: Tensor, size: Shape, caller: string): [Tensor, (y: Te
   return [flat, (y) => np.reshape(y, [...batch, ...y.shape.slice(1)])];
 }
 
+const convLocalConfig = schema(omit(convConfig.fields, "featureGroupCount"));
+
 /** Configuration of {@link ConvLocal}. */
-export type ConvLocalConfig = Omit<ConvConfig, "featureGroupCount">;
+export interface ConvLocalConfig extends OptionsOf<typeof convLocalConfig> {}
 
 /**
  * A convolution with a kernel and a bias of its own for every place of the result:
  * `kernel` is [space…, window · inputs, features], `bias` [space…, features].
  */
-export const ConvLocal = module({ name: "ConvLocal", options: layerNames }, (config: ConvLocalConfig) => {
-  const { features, useBias = true, dtype, paramDtype = "float32", padding = "SAME" } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+export const ConvLocal = module({ name: "ConvLocal", options: convLocalConfig }, (config) => {
+  const { features, useBias, dtype, paramDtype, padding, kernelInit, biasInit } = config;
   const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
   const strides = perDim(config.strides ?? 1, size, "strides", "ConvLocal");
   const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvLocal");

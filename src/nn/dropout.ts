@@ -1,4 +1,5 @@
 import { ValueError } from "../ir/errors.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { normalizeDims } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { bernoulli } from "../random/index.js";
@@ -8,17 +9,19 @@ import { module } from "./module.js";
 import { givenOnce } from "./operands.js";
 import { makeRng } from "./variables.js";
 
-/** Configuration of {@link Dropout}. */
-export interface DropoutConfig {
+const dropoutConfig = schema({
   /** The probability with which an element becomes 0. */
-  readonly rate: number;
+  rate: required("number"),
   /** Dims along which all elements share their fate. */
-  readonly broadcastDims?: readonly number[];
+  broadcastDims: optional<readonly number[]>("any", []),
   /** Whether the input passes unchanged; given here or at the call. */
-  readonly deterministic?: boolean;
+  deterministic: optional("flag"),
   /** The name of the keys to draw from; `dropout` by default. */
-  readonly rngCollection?: string;
-}
+  rngCollection: optional("string", "dropout"),
+});
+
+/** Configuration of {@link Dropout}. */
+export interface DropoutConfig extends OptionsOf<typeof dropoutConfig> {}
 
 /** Options of a call of {@link Dropout}. */
 export interface DropoutCallOptions {
@@ -30,8 +33,8 @@ export interface DropoutCallOptions {
 
 /** Sets random elements to 0 and divides the others by the probability of staying. */
 export const Dropout = module(
-  { name: "Dropout", options: { rate: true, broadcastDims: true, deterministic: true, rngCollection: true } },
-  ({ rate, broadcastDims = [], deterministic, rngCollection = "dropout" }: DropoutConfig) => {
+  { name: "Dropout", options: dropoutConfig },
+  ({ rate, broadcastDims, deterministic, rngCollection }) => {
     if (!(rate >= 0 && rate <= 1)) {
       throw new ValueError(`[Dropout] rate ${rate} is not a probability: use a number from 0 to 1`);
     }

@@ -1,15 +1,19 @@
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import type { CollectionFilter } from "./filter.js";
-import { liftScopes, liftTarget, type MethodsOption } from "./lift.js";
+import { liftScopes, liftTarget, methodsOption } from "./lift.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 
-/** Options of {@link foldRngs}. */
-export interface FoldRngsOptions extends MethodsOption {
+/** The schema of {@link FoldRngsOptions}. */
+export const foldRngsOptions = schema({
+  ...methodsOption.fields,
   /** The collections that the module gets; all by default. */
-  readonly variables?: CollectionFilter;
+  variables: optional<CollectionFilter>("any", true),
   /** The keys that the module gets; all by default. */
-  readonly rngs?: CollectionFilter;
-}
+  rngs: optional<CollectionFilter>("any", true),
+});
+
+/** Options of {@link foldRngs}. */
+export interface FoldRngsOptions extends OptionsOf<typeof foldRngsOptions> {}
 
 /**
  * A module whose keys begin anew at its place: one is drawn of each there, and what the module draws depends on that
@@ -25,9 +29,8 @@ export function foldRngs<A extends readonly unknown[], R>(
   target: (...args: A) => R,
   options?: FoldRngsOptions,
 ): (...args: A) => R;
-export function foldRngs(target: unknown, options: FoldRngsOptions = {}): unknown {
-  checkOptions<FoldRngsOptions>(options, { methods: true, variables: true, rngs: true }, "nn.foldRngs");
-  const { methods, variables = true, rngs = true } = options;
+export function foldRngs(target: unknown, options?: FoldRngsOptions): unknown {
+  const { methods, variables, rngs } = foldRngsOptions.read(options, "nn.foldRngs");
   return liftTarget(target, {
     name: "Fold_rngs",
     caller: "nn.foldRngs",

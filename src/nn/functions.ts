@@ -1,9 +1,9 @@
 /** Activations and normalisations as plain functions; JAX's `nn` in camelCase. */
 
 import { need } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, omit, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import { erfc } from "../lax/functions.js";
 import * as np from "../numpy/index.js";
@@ -65,15 +65,16 @@ function exponentialUnit(x: Tensor, alpha: number, width: number): Tensor {
   return np.where(isPositive, x, np.multiply(np.expm1(width === 1 ? below : np.divide(below, width)), alpha));
 }
 
+const geluOptions = schema({ approximate: true });
+
 /**
  * x · Φ(x) with Φ the normal distribution function.
  *
  * @param options `approximate` says whether to use the tanh form (the default, as in JAX) or the error function, which
  * is precise in the tail too
  */
-export function gelu(x: TensorLike, options: { readonly approximate?: boolean | undefined } = {}): Tensor {
-  checkOptions(options, { approximate: true }, "nn.gelu");
-  const { approximate = true } = options;
+export function gelu(x: TensorLike, options?: OptionsOf<typeof geluOptions>): Tensor {
+  const { approximate } = geluOptions.read(options, "nn.gelu");
   const tensor = asFloat(x, "gelu");
   if (approximate) {
     const cubic = np.add(tensor, np.multiply(np.power(tensor, 3), 0.044715));
@@ -156,11 +157,13 @@ export function glu(x: TensorLike, dim = -1): Tensor {
   return np.multiply(values ?? tensor, sigmoid(gates ?? tensor));
 }
 
-/** Options of {@link softmax} and {@link logSoftmax}. */
-export interface SoftmaxOptions {
+const softmaxOptions = schema({
   /** Which elements take part; the others get probability 0. */
-  readonly where?: TensorLike | undefined;
-}
+  where: optional<TensorLike>("any"),
+});
+
+/** Options of {@link softmax} and {@link logSoftmax}. */
+export interface SoftmaxOptions extends OptionsOf<typeof softmaxOptions> {}
 
 /** −∞ in place of the elements that a mask leaves out. */
 function leftOut(x: Tensor, mask: TensorLike | undefined): Tensor {
@@ -175,9 +178,8 @@ function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefine
 }
 
 /** exp(x) / Σ exp(x) over a dim or several. */
-export function softmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOptions = {}): Tensor {
-  checkOptions<SoftmaxOptions>(options, { where: true }, "nn.softmax");
-  const { where: mask } = options;
+export function softmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptions): Tensor {
+  const { where: mask } = softmaxOptions.read(options, "nn.softmax");
   const tensor = asFloat(x, "softmax");
   const dims = normalizeDims(dim, tensor.ndim, "softmax");
   const exps = np.exp(shifted(tensor, dims, mask));
@@ -185,9 +187,8 @@ export function softmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOption
 }
 
 /** log(softmax(x)), precise for small probabilities. */
-export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOptions = {}): Tensor {
-  checkOptions<SoftmaxOptions>(options, { where: true }, "nn.logSoftmax");
-  const { where: mask } = options;
+export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptions): Tensor {
+  const { where: mask } = softmaxOptions.read(options, "nn.logSoftmax");
   const tensor = asFloat(x, "logSoftmax");
   const dims = normalizeDims(dim, tensor.ndim, "logSoftmax");
   const moved = shifted(tensor, dims, mask);
@@ -196,18 +197,19 @@ export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOpt
   return leftOut(logs, mask);
 }
 
-/** Options of {@link oneHot}. */
-export interface OneHotOptions {
-  readonly dtype?: DType | undefined;
+const oneHotOptions = schema({
+  dtype: optional(dtypeKind, "float32"),
   /** Where the new dim goes. */
-  readonly dim?: number | undefined;
-}
+  dim: -1,
+});
+
+/** Options of {@link oneHot}. */
+export interface OneHotOptions extends OptionsOf<typeof oneHotOptions> {}
 
 /** Vectors that are 1 at the given index and 0 elsewhere; an index out of range gives only zeros. */
-export function oneHot(x: TensorLike, numClasses: number, options: OneHotOptions = {}): Tensor {
-  checkOptions<OneHotOptions>(options, { dtype: true, dim: true }, "nn.oneHot");
+export function oneHot(x: TensorLike, numClasses: number, options?: OneHotOptions): Tensor {
   need("integer", numClasses, "numClasses", "nn.oneHot");
-  const { dtype = "float32", dim = -1 } = options;
+  const { dtype, dim } = oneHotOptions.read(options, "nn.oneHot");
   const indices = typeof x === "number" ? Tensor.scalar(x, "int32") : np.positive(x);
   if (!Number.isInteger(numClasses) || numClasses < 0) {
     throw new ValueError(`[oneHot] numClasses ${numClasses} must be an integer from 0`);
@@ -221,47 +223,45 @@ export function oneHot(x: TensorLike, numClasses: number, options: OneHotOptions
   return np.astype(ops.compare("eq", spread, classes), dtype);
 }
 
+const standardizeOptions = schema({
+  mean: optional<TensorLike>("any"),
+  variance: optional<TensorLike>("any"),
+  epsilon: 1e-5,
+  where: optional<TensorLike>("any"),
+});
+
 /** Options of {@link standardize}. */
-export interface StandardizeOptions {
-  readonly mean?: TensorLike | undefined;
-  readonly variance?: TensorLike | undefined;
-  readonly epsilon?: number | undefined;
-  readonly where?: TensorLike | undefined;
-}
+export interface StandardizeOptions extends OptionsOf<typeof standardizeOptions> {}
 
 /** (x − mean) / √(variance + epsilon) over dims. */
-export function standardize(x: TensorLike, dim: np.Dims = -1, options: StandardizeOptions = {}): Tensor {
-  checkOptions<StandardizeOptions>(
-    options,
-    { mean: true, variance: true, epsilon: true, where: true },
-    "nn.standardize",
-  );
-  const { epsilon = 1e-5, where: mask } = options;
+export function standardize(x: TensorLike, dim: np.Dims = -1, options?: StandardizeOptions): Tensor {
+  const { epsilon, where: mask, ...given } = standardizeOptions.read(options, "nn.standardize");
   const tensor = asFloat(x, "standardize");
   const over = { keepdims: true, where: mask };
-  const mean = options.mean ?? np.mean(tensor, dim, over);
-  const variance = options.variance ?? np.subtract(np.mean(np.square(tensor), dim, over), np.square(mean));
+  const mean = given.mean ?? np.mean(tensor, dim, over);
+  const variance = given.variance ?? np.subtract(np.mean(np.square(tensor), dim, over), np.square(mean));
   return np.multiply(np.subtract(tensor, mean), ops.rsqrt(asFloat(np.add(variance, epsilon), "standardize")));
 }
 
-/** Options of {@link layerNorm} and {@link rmsNorm}. */
-export interface NormOptions {
+const normOptions = schema({
   /** Factors of the normalised elements. */
-  readonly scale?: TensorLike | undefined;
+  scale: optional<TensorLike>("any"),
   /** What is added after scaling; {@link layerNorm} only. */
-  readonly bias?: TensorLike | undefined;
-  readonly epsilon?: number | undefined;
+  bias: optional<TensorLike>("any"),
+  epsilon: 1e-6,
   /** The dims to normalise over. */
-  readonly dim?: np.Dims | undefined;
-}
+  dim: optional<np.Dims>("any", -1),
+});
+
+/** Options of {@link layerNorm} and {@link rmsNorm}. */
+export interface NormOptions extends OptionsOf<typeof normOptions> {}
 
 /**
  * Normalises to mean 0 and variance 1 over dims, then scales and shifts. Mean and variance are computed in
  * float32 at least, as in Flax.
  */
-export function layerNorm(x: TensorLike, options: NormOptions = {}): Tensor {
-  checkOptions<NormOptions>(options, { scale: true, bias: true, epsilon: true, dim: true }, "nn.layerNorm");
-  const { scale, bias, epsilon = 1e-6, dim = -1 } = options;
+export function layerNorm(x: TensorLike, options?: NormOptions): Tensor {
+  const { scale, bias, epsilon, dim } = normOptions.read(options, "nn.layerNorm");
   const tensor = asFloat(x, "layerNorm");
   const wide = widen(tensor);
   const mean = np.mean(wide, dim, { keepdims: true });
@@ -271,10 +271,11 @@ export function layerNorm(x: TensorLike, options: NormOptions = {}): Tensor {
   return scaled(np.subtract(wide, mean), variance, epsilon, tensor, scale, bias);
 }
 
+const rmsNormSchema = schema(omit(normOptions.fields, "bias"));
+
 /** Divides by the root of the mean square over dims, then scales; computed in float32 at least, as in Flax. */
-export function rmsNorm(x: TensorLike, options: Omit<NormOptions, "bias"> = {}): Tensor {
-  checkOptions<Omit<NormOptions, "bias">>(options, { scale: true, epsilon: true, dim: true }, "nn.rmsNorm");
-  const { scale, epsilon = 1e-6, dim = -1 } = options;
+export function rmsNorm(x: TensorLike, options?: Omit<NormOptions, "bias">): Tensor {
+  const { scale, epsilon, dim } = rmsNormSchema.read(options, "nn.rmsNorm");
   const tensor = asFloat(x, "rmsNorm");
   const wide = widen(tensor);
   const squares = np.mean(np.square(wide), dim, { keepdims: true });

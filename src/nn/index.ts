@@ -3,8 +3,19 @@
  * functions of neural networks.
  */
 
-export type { ArgumentKind, Kinds } from "../ir/arguments.js";
-export type { OptionNames } from "../ir/options.js";
+export type { ArgumentKind, Kind, Kinds } from "../ir/arguments.js";
+export {
+  type Fields,
+  type Option,
+  type OptionsOfFields,
+  optional,
+  type Presence,
+  required,
+  type Schema,
+  schema,
+  type ValueOf,
+  type Values,
+} from "../ir/schema.js";
 export { initializers } from "../random/index.js";
 export {
   BatchNorm,

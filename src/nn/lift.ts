@@ -1,3 +1,4 @@
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import type { Tensor } from "../trace/tensor.js";
 import { currentScope, inModuleScope, scopeOrNone } from "./context.js";
 import { ModuleError } from "./errors.js";
@@ -16,11 +17,14 @@ import {
 import type { RngSequences } from "./rngs.js";
 import type { Scope, Variables } from "./scope.js";
 
-/** Which methods of a module class a lifted transform applies to. */
-export interface MethodsOption {
+/** The schema of {@link MethodsOption}. */
+export const methodsOption = schema({
   /** The methods to transform; only the main one by default. */
-  readonly methods?: readonly string[];
-}
+  methods: optional<readonly string[]>("any"),
+});
+
+/** Which methods of a module class a lifted transform applies to. */
+export interface MethodsOption extends OptionsOf<typeof methodsOption> {}
 
 /** What tells functions from module classes, which are functions of a configuration. */
 export interface NoModuleClass {

@@ -1,6 +1,7 @@
 /** Choices and loops of modules: what `lax` has of functions, with variables and keys passed along. */
+
 import { need } from "../ir/arguments.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { foldIn } from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -85,15 +86,17 @@ function liftBranches(operands: readonly unknown[], caller: string) {
   };
 }
 
-/** Options of {@link whileLoop}. */
-export interface ModuleWhileOptions {
+const moduleWhileOptions = schema({
   /** Collections that iterations change: every one finds what the one before left; none by default. */
-  readonly carryVariables?: CollectionFilter;
+  carryVariables: optional<CollectionFilter>("any", false),
   /** Collections that all iterations read; all others by default. */
-  readonly broadcastVariables?: CollectionFilter;
+  broadcastVariables: optional<CollectionFilter>("any", true),
   /** The keys that the functions get: with `true` every iteration has keys of its own. */
-  readonly splitRngs?: Readonly<Record<string, boolean>>;
-}
+  splitRngs: optional<Readonly<Record<string, boolean>>>("any", {}),
+});
+
+/** Options of {@link whileLoop}. */
+export interface ModuleWhileOptions extends OptionsOf<typeof moduleWhileOptions> {}
 
 /**
  * Repeats a function of a carried value while a condition on it holds; both use whatever belongs to the module
@@ -108,16 +111,11 @@ export function whileLoop<C>(
   condition: (carry: C) => Tensor,
   body: (carry: C) => C,
   init: C,
-  options: ModuleWhileOptions = {},
+  options?: ModuleWhileOptions,
 ): C {
   need("function", condition, "condition", "nn.whileLoop");
   need("function", body, "body", "nn.whileLoop");
-  checkOptions<ModuleWhileOptions>(
-    options,
-    { carryVariables: true, broadcastVariables: true, splitRngs: true },
-    "nn.whileLoop",
-  );
-  const { carryVariables = false, broadcastVariables = true, splitRngs = {} } = options;
+  const { carryVariables, broadcastVariables, splitRngs } = moduleWhileOptions.read(options, "nn.whileLoop");
   const isSplit = Object.values(splitRngs);
   const lifted = liftScopes(scopesOf([], "nn.whileLoop"), {
     ins: [carryVariables, broadcastVariables],

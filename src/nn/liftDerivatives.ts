@@ -1,7 +1,7 @@
 /** Derivatives of modules inside of modules, and compiled modules. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import * as np from "../numpy/index.js";
 import { jit as jitFunction } from "../spmd/run/jit.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -10,7 +10,7 @@ import { customVjp as customFunction } from "../transforms/derivatives/customVjp
 import { vjp as vjpFunction } from "../transforms/derivatives/grad.js";
 import { jvp as jvpFunction } from "../transforms/derivatives/jvp.js";
 import type { CollectionFilter } from "./filter.js";
-import type { FoldRngsOptions } from "./foldRngs.js";
+import { foldRngsOptions } from "./foldRngs.js";
 import { type KeyGroup, liftScopes, liftTarget, scopesOf, type VariableGroup } from "./lift.js";
 import { leadingModules, tensorArguments } from "./liftArguments.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
@@ -19,11 +19,13 @@ import type { Variables } from "./scope.js";
 /** A function whose types the callers' overloads know. */
 type Loose = (...args: readonly unknown[]) => unknown;
 
-/** Options of {@link vjp}. */
-export interface ModuleVjpOptions {
+const moduleVjpOptions = schema({
   /** The collections whose cotangents the pullback also gives; `params` by default. */
-  readonly vjpVariables?: CollectionFilter;
-}
+  vjpVariables: optional<CollectionFilter>("any", "params"),
+});
+
+/** Options of {@link vjp}. */
+export interface ModuleVjpOptions extends OptionsOf<typeof moduleVjpOptions> {}
 
 /** From the cotangents of the results to those of the variables, and of the arguments after the modules. */
 export type ModulePullback<A extends readonly unknown[], R> = (
@@ -44,13 +46,8 @@ export function vjp<A extends readonly unknown[], R>(
   primals: readonly [...A],
   options?: ModuleVjpOptions,
 ): [R, ModulePullback<A, R>];
-export function vjp(
-  fn: Loose,
-  primals: readonly unknown[],
-  options: ModuleVjpOptions = {},
-): [unknown, Loose] {
-  checkOptions<ModuleVjpOptions>(options, { vjpVariables: true }, "nn.vjp");
-  const { vjpVariables = "params" } = options;
+export function vjp(fn: Loose, primals: readonly unknown[], options?: ModuleVjpOptions): [unknown, Loose] {
+  const { vjpVariables } = moduleVjpOptions.read(options, "nn.vjp");
   const lifted = liftScopes(scopesOf([], "nn.vjp"), {
     ins: [vjpVariables, true],
     outs: [true],
@@ -183,11 +180,14 @@ export function customVjp<A extends readonly unknown[], R, S>(
   };
 }
 
-/** Options of {@link jit}. */
-export interface ModuleJitOptions extends FoldRngsOptions {
+const moduleJitOptions = schema({
+  ...foldRngsOptions.fields,
   /** Arguments that are passed as they are. Leaves that are not tensors always are. */
-  readonly staticArgnums?: number | readonly number[];
-}
+  staticArgnums: optional<number | readonly number[]>("any", []),
+});
+
+/** Options of {@link jit}. */
+export interface ModuleJitOptions extends OptionsOf<typeof moduleJitOptions> {}
 
 /**
  * A module that is compiled by itself where it runs outside of `jit`; inside, its equations are recorded there.
@@ -205,13 +205,8 @@ export function jit<A extends readonly unknown[], R>(
   target: (...args: A) => R,
   options?: ModuleJitOptions,
 ): (...args: A) => R;
-export function jit(target: unknown, options: ModuleJitOptions = {}): unknown {
-  checkOptions<ModuleJitOptions>(
-    options,
-    { methods: true, staticArgnums: true, variables: true, rngs: true },
-    "nn.jit",
-  );
-  const { methods, staticArgnums = [], variables = true, rngs = true } = options;
+export function jit(target: unknown, options?: ModuleJitOptions): unknown {
+  const { methods, staticArgnums, variables, rngs } = moduleJitOptions.read(options, "nn.jit");
   const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
   return liftTarget(target, {
     name: "Jit",

@@ -2,7 +2,7 @@ import { Ambient } from "../ir/ambient.js";
 import { need, needIfGiven } from "../ir/arguments.js";
 import { show } from "../ir/describe.js";
 import type { DType } from "../ir/dtype.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import { axesOf, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
@@ -118,15 +118,17 @@ function mapSpecs<T, R>(specs: T, fn: (spec: PartitionSpec) => unknown): R {
 /** What happens to a constraint when a name has no rule. */
 export type RulesFallback = "axisIsUnsharded" | "raiseError" | "noConstraint";
 
-/** Options of {@link withLogicalConstraint}. */
-export interface LogicalConstraintOptions {
+const logicalConstraintOptions = schema({
   /** The rules; those of the surrounding {@link logicalAxisRules} by default. */
-  readonly rules?: LogicalRules | undefined;
+  rules: optional<LogicalRules>("list"),
   /** The mesh; that of the surrounding `withMesh` by default. */
-  readonly mesh?: Mesh | undefined;
+  mesh: optional<Mesh>("any"),
   /** A name without a rule leaves its dim whole by default. */
-  readonly fallback?: RulesFallback;
-}
+  fallback: optional<RulesFallback>("any", "axisIsUnsharded"),
+});
+
+/** Options of {@link withLogicalConstraint}. */
+export interface LogicalConstraintOptions extends OptionsOf<typeof logicalConstraintOptions> {}
 
 /**
  * The same tensor, which the partitioner must split as the logical names of its dims say. Without rules or
@@ -135,16 +137,15 @@ export interface LogicalConstraintOptions {
 export function withLogicalConstraint(
   x: Tensor,
   names: DimNames,
-  options: LogicalConstraintOptions = {},
+  options?: LogicalConstraintOptions,
 ): Tensor {
   needTensor(x, "x", "nn.withLogicalConstraint");
   need("list", names, "names", "nn.withLogicalConstraint");
-  checkOptions<LogicalConstraintOptions>(
-    options,
-    { rules: "list", mesh: true, fallback: true },
-    "nn.withLogicalConstraint",
-  );
-  const { rules = getLogicalAxisRules(), mesh, fallback = "axisIsUnsharded" } = options;
+  const {
+    rules = getLogicalAxisRules(),
+    mesh,
+    fallback,
+  } = logicalConstraintOptions.read(options, "nn.withLogicalConstraint");
   if (rules.length === 0 || !(mesh ?? currentMesh())) return x;
   const assigned = assign(names, rules);
   const missing = names.filter((_, dim) => assigned[dim] === undefined);

@@ -1,34 +1,29 @@
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { type CollectionFilter, DenyList, subtractFilters } from "./filter.js";
-import { type LiftedCall, liftScopes, liftTarget, type MethodsOption, type VariableGroup } from "./lift.js";
+import { type LiftedCall, liftScopes, liftTarget, methodsOption, type VariableGroup } from "./lift.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 import type { Variables } from "./scope.js";
 
-/** Options of {@link mapVariables}. */
-export interface MapVariablesOptions extends MethodsOption {
-  /** Makes the variables that the module sees from those that are stored, both by collection. */
-  readonly transInFn?: (variables: Variables) => Variables;
-  /** Makes the variables to store from those of the module; used with `init` or `mutable`. */
-  readonly transOutFn?: (variables: Variables) => Variables;
-  /** Whether missing variables are made before they are mapped; the module then runs twice in `init`. */
-  readonly init?: boolean;
-  /** Whether the module can change the mapped collections. */
-  readonly mutable?: boolean;
-  /** The keys that the module gets; all by default. */
-  readonly rngs?: CollectionFilter;
-  /** The other collections that the module gets; all by default. */
-  readonly variables?: CollectionFilter;
-}
+const same = (variables: Variables) => variables;
 
-const mapNames: OptionNames<MapVariablesOptions> = {
-  methods: true,
-  transInFn: true,
-  transOutFn: true,
-  init: true,
-  mutable: true,
-  rngs: true,
-  variables: true,
-};
+const mapVariablesOptions = schema({
+  ...methodsOption.fields,
+  /** Makes the variables that the module sees from those that are stored, both by collection. */
+  transInFn: optional<typeof same>("function", same),
+  /** Makes the variables to store from those of the module; used with `init` or `mutable`. */
+  transOutFn: optional<typeof same>("function", same),
+  /** Whether missing variables are made before they are mapped; the module then runs twice in `init`. */
+  init: false,
+  /** Whether the module can change the mapped collections. */
+  mutable: false,
+  /** The keys that the module gets; all by default. */
+  rngs: optional<CollectionFilter>("any", true),
+  /** The other collections that the module gets; all by default. */
+  variables: optional<CollectionFilter>("any", true),
+});
+
+/** Options of {@link mapVariables}. */
+export interface MapVariablesOptions extends OptionsOf<typeof mapVariablesOptions> {}
 
 /**
  * A module that works on other variables than those that are stored: `transInFn` on the way in, `transOutFn`
@@ -55,31 +50,22 @@ export function mapVariables<A extends readonly unknown[], R>(
 export function mapVariables(
   target: unknown,
   collections: CollectionFilter,
-  options: MapVariablesOptions = {},
+  options?: MapVariablesOptions,
 ): unknown {
-  checkOptions<MapVariablesOptions>(options, mapNames, "nn.mapVariables");
-  const { methods } = options;
+  const { methods, ...given } = mapVariablesOptions.read(options, "nn.mapVariables");
   return liftTarget(target, {
     name: "Map_variables",
     caller: "nn.mapVariables",
-    call: mappedCall(collections, options),
-    ...(methods ? { methods } : {}),
+    call: mappedCall(collections, given),
+    methods,
   });
 }
 
-const same = (variables: Variables) => variables;
-
 function mappedCall(
   collections: CollectionFilter,
-  {
-    transInFn = same,
-    transOutFn = same,
-    init = false,
-    mutable = false,
-    rngs = true,
-    variables = true,
-  }: MapVariablesOptions,
+  options: Omit<Values<typeof mapVariablesOptions.fields>, "methods">,
 ): LiftedCall {
+  const { transInFn, transOutFn, init, mutable, rngs, variables } = options;
   const changes = mutable || init;
   const ins = [collections, variables];
   const outs = changes ? ins : [false, subtractFilters(variables, collections)];

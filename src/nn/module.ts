@@ -1,6 +1,14 @@
 import { Ambient } from "../ir/ambient.js";
-import { type ArgumentKind, need, needIfGiven } from "../ir/arguments.js";
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { need, needIfGiven } from "../ir/arguments.js";
+import {
+  type Fields,
+  type OptionsOf,
+  type OptionsOfFields,
+  optional,
+  type Schema,
+  schema,
+  type Values,
+} from "../ir/schema.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { adoptedScope, currentScope, inModuleScope, resolveScope, scopeOrNone } from "./context.js";
@@ -13,16 +21,19 @@ import { type CaptureFilter, isTree, Scope, type Variables } from "./scope.js";
 /** Any function of tensors. */
 export type AnyFunction = (...args: never[]) => unknown;
 
-/** What every configuration can have besides the module's own fields. */
-export interface ModuleOptions {
+/** The schema of {@link ModuleOptions}. */
+export const moduleOptions = schema({
   /** The name among the variables of the surrounding module; by default `Dense_0`, `Dense_1`, … */
-  readonly name?: string;
+  name: optional("string"),
   /**
    * `null` leaves a module that is created inside another one without a place, so that the module that gets it
    * in its configuration adopts it.
    */
-  readonly parent?: null;
-}
+  parent: optional<null>("any"),
+});
+
+/** What every configuration can have besides the module's own fields. */
+export interface ModuleOptions extends OptionsOf<typeof moduleOptions> {}
 
 /** How to call a module: see `with` of {@link ModuleInstance}. */
 export interface CallOptions {
@@ -110,8 +121,8 @@ export interface Definition {
   readonly members?: Readonly<Record<string, (config: never) => unknown>>;
   /** The names that modules in fields of the configuration get, where they are not those of the fields. */
   readonly fieldNames?: Readonly<Record<string, string>>;
-  /** The names of all options, where others are refused. */
-  readonly options?: Readonly<Record<string, true | ArgumentKind>> | undefined;
+  /** The options of the configuration; without a schema, any object is one. */
+  readonly options?: Schema | undefined;
 }
 
 /** The name of the main method, which is also that of its captured results. */
@@ -142,21 +153,41 @@ const instances = new WeakMap<object, InstanceState>();
  * const y = mlp.apply(variables, x);
  * ```
  *
- * @param name the module's name, from which automatic names are made: `MLP_0`; with `options`, the names of all
- * options of the configuration, others are refused
+ * With a schema, the configuration is checked, and defaults stand in for what is not given:
+ *
+ * ```ts
+ * const options = nn.schema({ hidden: nn.required("integer"), useBias: true });
+ * const Mlp = nn.module({ name: "MLP", options }, ({ hidden, useBias }) => (x: Tensor) => …);
+ * ```
+ *
+ * @param name the module's name, from which automatic names are made: `MLP_0`; or the name and the options
  * @param define the function of the configuration; it runs for every call
  * @param methods further functions of the configuration, which become methods of the module that share its
  * parameters: `{ attend: (config) => (query) => … }`
  */
 export function module<
+  S extends Fields,
+  F extends AnyFunction,
+  M extends Readonly<Record<string, (config: Values<S>) => AnyFunction>> = Record<never, never>,
+>(
+  name: { readonly name: string; readonly options: Schema<S> },
+  define: (config: Values<S>) => F,
+  methods?: M,
+): ModuleClass<OptionsOfFields<S>, F, { readonly [K in keyof M]: ReturnType<M[K]> }>;
+export function module<
   C extends object,
   F extends AnyFunction,
   M extends Readonly<Record<string, (config: C) => AnyFunction>> = Record<never, never>,
 >(
-  name: string | { readonly name: string; readonly options: OptionNames<NoInfer<C>> },
+  name: string,
   define: (config: C) => F,
   methods?: M,
-): ModuleClass<C, F, { readonly [K in keyof M]: ReturnType<M[K]> }> {
+): ModuleClass<C, F, { readonly [K in keyof M]: ReturnType<M[K]> }>;
+export function module(
+  name: string | { readonly name: string; readonly options: Schema },
+  define: Method,
+  methods?: Readonly<Record<string, Method>>,
+): { readonly moduleName: string } {
   const head = typeof name === "string" ? { name } : name;
   need("object", head, "name", "nn.module");
   need("string", head.name, "name", "nn.module");
@@ -178,21 +209,17 @@ export function module<
  * {@link ModuleClass}.
  */
 export function moduleClass<K extends { readonly moduleName: string }>(definition: Definition): K {
+  const { name, options } = definition;
+  const caller = `nn.${name}`;
+  const known = options && schema({ ...options.fields, ...moduleOptions.fields });
   const create = (config: object & ModuleOptions = {}) => {
-    checkConfig(definition, config);
-    return newInstance(definition, config);
+    need("object", config, "the configuration", caller);
+    needIfGiven("string", config.name, "name", caller);
+    return newInstance(definition, known ? known.read(config, caller) : config);
   };
   const made: { readonly moduleName: string } = Object.assign(create, { moduleName: definition.name });
   definitions.set(made, definition);
   return made as K;
-}
-
-/** Throws unless a configuration is an object of options that the module knows. */
-function checkConfig({ name, options }: Definition, config: object & ModuleOptions): void {
-  const caller = `nn.${name}`;
-  need("object", config, "the configuration", caller);
-  if (options) checkOptions(config, { ...options, name: true, parent: true }, caller);
-  needIfGiven("string", config.name, "name", caller);
 }
 
 /** The definition of a module class, or `undefined` for anything else. */

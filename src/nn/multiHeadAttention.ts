@@ -1,16 +1,15 @@
 import { need } from "../ir/arguments.js";
-import { type DType, limits } from "../ir/dtype.js";
+import { type DType, dtypeKind, limits } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import type { OptionNames } from "../ir/options.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, pick, required, schema, type Values } from "../ir/schema.js";
 import { formatType, range, sameNumbers } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
-import { bernoulli, initializers } from "../random/index.js";
+import { bernoulli } from "../random/index.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { softmax } from "./functions.js";
-import { DenseGeneral, defaultKernelInit, type LinearConfig } from "./linear.js";
+import { DenseGeneral, linearConfig } from "./linear.js";
 import { module } from "./module.js";
 import { LayerNorm } from "./normalization.js";
 import { givenOnce, promote } from "./operands.js";
@@ -40,32 +39,35 @@ export type AttentionFunction = (
   options: AttentionFunctionOptions,
 ) => Tensor;
 
-/** Configuration of {@link MultiHeadDotProductAttention}. */
-export interface MultiHeadAttentionConfig extends LinearConfig {
-  readonly numHeads: number;
+const multiHeadAttentionConfig = schema({
+  ...linearConfig.fields,
+  numHeads: required("number"),
   /** The features of all heads together; those of the query input by default. */
-  readonly qkvFeatures?: number;
+  qkvFeatures: optional("number"),
   /** The features of the result; those of the query input by default. */
-  readonly outFeatures?: number;
+  outFeatures: optional("number"),
   /** The probability with which an attention weight becomes 0. */
-  readonly dropoutRate?: number;
+  dropoutRate: 0,
   /** Whether all batch elements and heads drop the same weights; true by default. */
-  readonly broadcastDropout?: boolean;
+  broadcastDropout: true,
   /** Whether nothing is dropped; given here or at the call. */
-  readonly deterministic?: boolean;
+  deterministic: optional("flag"),
   /** Initialises the kernel of `out`; like the others by default. */
-  readonly outKernelInit?: ParamInitializer;
+  outKernelInit: optional<ParamInitializer>("any"),
   /** Initialises the bias of `out`; like the others by default. */
-  readonly outBiasInit?: ParamInitializer;
+  outBiasInit: optional<ParamInitializer>("any"),
   /** The function of query, key and value; softmax(q·kᵀ / √size)·v by default. */
-  readonly attentionFn?: AttentionFunction;
+  attentionFn: optional<AttentionFunction>("any"),
   /** Whether keys and values of earlier calls are kept in the collection `cache`, one position a call. */
-  readonly decode?: boolean;
+  decode: false,
   /** Whether query and key are normalised (`query_ln`, `key_ln`). */
-  readonly normalizeQk?: boolean;
+  normalizeQk: false,
   /** Whether the softmax is computed in float32 at least. */
-  readonly forceFloat32Softmax?: boolean;
-}
+  forceFloat32Softmax: false,
+});
+
+/** Configuration of {@link MultiHeadDotProductAttention}. */
+export interface MultiHeadAttentionConfig extends OptionsOf<typeof multiHeadAttentionConfig> {}
 
 /** Options of a call of {@link MultiHeadDotProductAttention}. */
 export interface MultiHeadAttentionOptions {
@@ -84,9 +86,8 @@ export type MultiHeadAttentionArgs =
   | readonly [inputsQ: Tensor, inputsK: Tensor, options?: MultiHeadAttentionOptions]
   | readonly [inputsQ: Tensor, inputsK: Tensor, inputsV: Tensor, options?: MultiHeadAttentionOptions];
 
-const attention = (config: MultiHeadAttentionConfig) => {
-  const { numHeads, useBias = true, dtype, paramDtype = "float32", dropoutRate = 0 } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+const attention = (config: Values<typeof multiHeadAttentionConfig.fields>) => {
+  const { numHeads, useBias, dtype, paramDtype, dropoutRate, kernelInit, biasInit } = config;
   const shared = { dtype, paramDtype, useBias };
   return (...args: MultiHeadAttentionArgs): Tensor => {
     const inputs = args.filter((arg) => arg instanceof Tensor);
@@ -119,10 +120,10 @@ const attention = (config: MultiHeadAttentionConfig) => {
       mask,
       dropoutRng: isOff ? undefined : (options.dropoutRng ?? makeRng("dropout")),
       dropoutRate,
-      broadcastDropout: config.broadcastDropout ?? true,
+      broadcastDropout: config.broadcastDropout,
       deterministic: isOff,
       dtype,
-      forceFloat32Softmax: config.forceFloat32Softmax ?? false,
+      forceFloat32Softmax: config.forceFloat32Softmax,
       sowWeights: options.sowWeights ?? false,
     });
     return DenseGeneral({
@@ -136,26 +137,6 @@ const attention = (config: MultiHeadAttentionConfig) => {
   };
 };
 
-const attentionNames: OptionNames<MultiHeadAttentionConfig> = {
-  numHeads: true,
-  qkvFeatures: true,
-  outFeatures: true,
-  dropoutRate: true,
-  broadcastDropout: true,
-  deterministic: true,
-  outKernelInit: true,
-  outBiasInit: true,
-  attentionFn: true,
-  decode: true,
-  normalizeQk: true,
-  forceFloat32Softmax: true,
-  useBias: true,
-  kernelInit: true,
-  biasInit: true,
-  dtype: true,
-  paramDtype: true,
-};
-
 /**
  * Attention with several heads: projections `query`, `key` and `value`, softmax(q·kᵀ / √size)·v for every
  * head, and the projection `out`. Inputs are [batch…, length, features].
@@ -165,17 +146,20 @@ const attentionNames: OptionNames<MultiHeadAttentionConfig> = {
  * ```
  */
 export const MultiHeadDotProductAttention = module(
-  { name: "MultiHeadDotProductAttention", options: attentionNames },
+  { name: "MultiHeadDotProductAttention", options: multiHeadAttentionConfig },
   attention,
 );
 
 /** {@link MultiHeadDotProductAttention} under a shorter name, which is also that of its variables. */
-export const MultiHeadAttention = module({ name: "MultiHeadAttention", options: attentionNames }, attention);
+export const MultiHeadAttention = module(
+  { name: "MultiHeadAttention", options: multiHeadAttentionConfig },
+  attention,
+);
 
 /** {@link MultiHeadDotProductAttention} of one input with itself. */
 export const SelfAttention = module(
-  { name: "SelfAttention", options: attentionNames },
-  (config: MultiHeadAttentionConfig) =>
+  { name: "SelfAttention", options: multiHeadAttentionConfig },
+  (config) =>
     (inputs: Tensor, options: MultiHeadAttentionOptions = {}) =>
       attention(config)(inputs, options),
 );
@@ -235,13 +219,20 @@ function withCache(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | und
   return { key: keys.value, value: values.value, mask: combineMasks([mask, seen]) };
 }
 
-/** Options of the functions that make masks. */
-export interface MaskOptions {
+const maskOptions = schema({
   /** The type of the mask; float32 by default. */
-  readonly dtype?: DType;
+  dtype: optional(dtypeKind, "float32"),
   /** How many dims of size 1 to put in front. */
-  readonly extraBatchDims?: number;
-}
+  extraBatchDims: optional("integer", 0),
+});
+
+/** Options of the functions that make masks. */
+export interface MaskOptions extends OptionsOf<typeof maskOptions> {}
+
+const attentionMaskOptions = schema({
+  ...maskOptions.fields,
+  pairwise: optional<(query: Tensor, key: Tensor) => Tensor>("function", np.multiply),
+});
 
 /**
  * A mask [batch…, 1, query length, key length] from a value for every position of query and key.
@@ -251,37 +242,35 @@ export interface MaskOptions {
 export function makeAttentionMask(
   queryInput: Tensor,
   keyInput: Tensor,
-  options: MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor } = {},
+  options?: OptionsOf<typeof attentionMaskOptions>,
 ): Tensor {
-  checkOptions<MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor }>(
-    options,
-    { pairwise: "function", extraBatchDims: "integer", dtype: true },
-    "nn.makeAttentionMask",
-  );
+  const { pairwise, extraBatchDims, dtype } = attentionMaskOptions.read(options, "nn.makeAttentionMask");
   needTensor(queryInput, "queryInput", "nn.makeAttentionMask");
   needTensor(keyInput, "keyInput", "nn.makeAttentionMask");
-  const { pairwise = np.multiply, extraBatchDims = 0, dtype = "float32" } = options;
   const pairs = pairwise(np.expandDims(queryInput, -1), np.expandDims(keyInput, -2));
   const mask = np.expandDims(np.expandDims(pairs, -3), range(extraBatchDims));
   return ops.convert(mask, dtype);
 }
 
 /** The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones. */
-export function makeCausalMask(x: Tensor, options: MaskOptions = {}): Tensor {
+export function makeCausalMask(x: Tensor, options?: MaskOptions): Tensor {
   needTensor(x, "x", "nn.makeCausalMask");
-  checkOptions<MaskOptions>(options, { dtype: true, extraBatchDims: "integer" }, "nn.makeCausalMask");
   const positions = ops.iota("int32", x.shape, x.ndim - 1);
-  return makeAttentionMask(positions, positions, { ...options, pairwise: np.greaterEqual });
+  return makeAttentionMask(positions, positions, {
+    ...maskOptions.read(options, "nn.makeCausalMask"),
+    pairwise: np.greaterEqual,
+  });
 }
+
+const combineMasksSchema = schema(pick(maskOptions.fields, "dtype"));
 
 /** The mask that hides what any of the masks hides; missing ones count for nothing. */
 export function combineMasks(
   masks: readonly (Tensor | null | undefined)[],
-  options: Pick<MaskOptions, "dtype"> = {},
+  options?: Pick<MaskOptions, "dtype">,
 ): Tensor | undefined {
   need("list", masks, "masks", "nn.combineMasks");
-  checkOptions<Pick<MaskOptions, "dtype">>(options, { dtype: true }, "nn.combineMasks");
-  const { dtype = "float32" } = options;
+  const { dtype } = combineMasksSchema.read(options, "nn.combineMasks");
   const given = masks.filter((mask) => mask instanceof Tensor);
   const [first, ...rest] = given;
   if (!first) return undefined;

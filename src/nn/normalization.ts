@@ -1,5 +1,5 @@
 import { ShapeError } from "../ir/errors.js";
-import type { OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
@@ -9,41 +9,53 @@ import * as ops from "../trace/ops.js";
 import { promoteTypes } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { module } from "./module.js";
-import { computeType, type LayerTypes } from "./operands.js";
+import { computeType, layerTypes } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
 import { param } from "./variables.js";
 
-/** What normalisation layers have in common. */
-export interface NormalizationConfig extends LayerTypes {
+/** The schema of {@link NormalizationConfig}. */
+export const normalizationConfig = schema({
+  ...layerTypes.fields,
   /** Added to the variance; 1e-6 by default. */
-  readonly epsilon?: number;
+  epsilon: 1e-6,
   /** Whether the result is multiplied by the parameter `scale`; true by default. */
-  readonly useScale?: boolean;
+  useScale: true,
   /** Initialises `scale`; ones by default. */
-  readonly scaleInit?: ParamInitializer;
+  scaleInit: optional<ParamInitializer>("any", initializers.ones),
   /** Mesh axes over which the dims to normalise are split in a shard map. */
-  readonly axisName?: AxisNames;
+  axisName: optional<AxisNames>("any"),
   /** Whether the variance is the mean of squares minus the square of the mean; true by default. */
-  readonly useFastVariance?: boolean;
+  useFastVariance: true,
   /** Whether mean and variance are computed in float32 at least; true by default. */
-  readonly forceFloat32Reductions?: boolean;
-}
+  forceFloat32Reductions: true,
+});
+
+/** What normalisation layers have in common. */
+export interface NormalizationConfig extends OptionsOf<typeof normalizationConfig> {}
+
+/** A configuration with its defaults. */
+type Normalization = Values<typeof normalizationConfig.fields>;
+
+/** The schema of {@link BiasConfig}. */
+export const biasConfig = schema({
+  /** Whether the parameter `bias` is added; true by default. */
+  useBias: true,
+  /** Initialises `bias`; zeros by default. */
+  biasInit: optional<ParamInitializer>("any", initializers.zeros),
+});
 
 /** What normalisation layers with a bias have in common. */
-export interface BiasConfig {
-  /** Whether the parameter `bias` is added; true by default. */
-  readonly useBias?: boolean;
-  /** Initialises `bias`; zeros by default. */
-  readonly biasInit?: ParamInitializer;
-}
+export interface BiasConfig extends OptionsOf<typeof biasConfig> {}
+
+const normalizedDims = schema({
+  /** The dims over which mean and variance are taken; the last by default. */
+  reductionAxes: optional<number | readonly number[]>("any", -1),
+  /** The dims that `scale` and `bias` have; the last by default. */
+  featureAxes: optional<number | readonly number[]>("any", -1),
+});
 
 /** Which dims are normalised and which have parameters. */
-export interface NormalizedDims {
-  /** The dims over which mean and variance are taken; the last by default. */
-  readonly reductionAxes?: number | readonly number[];
-  /** The dims that `scale` and `bias` have; the last by default. */
-  readonly featureAxes?: number | readonly number[];
-}
+export interface NormalizedDims extends OptionsOf<typeof normalizedDims> {}
 
 /** Options of a call of a normalisation layer. */
 export interface NormalizationCallOptions {
@@ -51,97 +63,85 @@ export interface NormalizationCallOptions {
   readonly mask?: Tensor;
 }
 
+const layerNormConfig = schema({
+  ...normalizationConfig.fields,
+  ...biasConfig.fields,
+  ...normalizedDims.fields,
+});
+
 /** Configuration of {@link LayerNorm}. */
-export interface LayerNormConfig extends NormalizationConfig, BiasConfig, NormalizedDims {}
+export interface LayerNormConfig extends OptionsOf<typeof layerNormConfig> {}
+
+const rmsNormConfig = schema({
+  ...normalizationConfig.fields,
+  ...normalizedDims.fields,
+});
 
 /** Configuration of {@link RMSNorm}. */
-export interface RMSNormConfig extends NormalizationConfig, NormalizedDims {}
+export interface RMSNormConfig extends OptionsOf<typeof rmsNormConfig> {}
+
+const groupNormConfig = schema({
+  ...normalizationConfig.fields,
+  ...biasConfig.fields,
+  /** The number of groups; 32 by default. `null` with `groupSize`. */
+  numGroups: optional<number | null>("any"),
+  /** The number of channels in a group, instead of `numGroups`. */
+  groupSize: optional("number"),
+  /** The dims over which mean and variance are taken, the last among them; all but the first by default. */
+  reductionAxes: optional<number | readonly number[]>("any"),
+});
 
 /** Configuration of {@link GroupNorm}. */
-export interface GroupNormConfig extends NormalizationConfig, BiasConfig {
-  /** The number of groups; 32 by default. `null` with `groupSize`. */
-  readonly numGroups?: number | null;
-  /** The number of channels in a group, instead of `numGroups`. */
-  readonly groupSize?: number;
-  /** The dims over which mean and variance are taken, the last among them; all but the first by default. */
-  readonly reductionAxes?: number | readonly number[];
-}
-
-/** The names of {@link NormalizationConfig}. */
-export const normNames: OptionNames<NormalizationConfig> = {
-  epsilon: true,
-  useScale: true,
-  scaleInit: true,
-  axisName: true,
-  useFastVariance: true,
-  forceFloat32Reductions: true,
-  dtype: true,
-  paramDtype: true,
-};
-
-/** The names of {@link BiasConfig}. */
-export const biasNames: OptionNames<BiasConfig> = { useBias: true, biasInit: true };
+export interface GroupNormConfig extends OptionsOf<typeof groupNormConfig> {}
 
 /** Brings every vector to mean 0 and variance 1, then scales it and adds a bias. */
-export const LayerNorm = module(
-  { name: "LayerNorm", options: { ...normNames, ...biasNames, reductionAxes: true, featureAxes: true } },
-  (config: LayerNormConfig) => {
-    const { reductionAxes = -1, featureAxes = -1, useBias = true } = config;
-    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-      const dims = normalizeDims(reductionAxes, x.ndim, "LayerNorm");
-      const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
-      return normalize(x, statistics, featureAxes, { ...config, useBias }, "LayerNorm");
-    };
-  },
-);
+export const LayerNorm = module({ name: "LayerNorm", options: layerNormConfig }, (config) => {
+  const { reductionAxes, featureAxes, useBias } = config;
+  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+    const dims = normalizeDims(reductionAxes, x.ndim, "LayerNorm");
+    const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
+    return normalize(x, statistics, featureAxes, { ...config, useBias }, "LayerNorm");
+  };
+});
 
 /** Brings every vector to a mean of squares of 1, then scales it. */
-export const RMSNorm = module(
-  { name: "RMSNorm", options: { ...normNames, reductionAxes: true, featureAxes: true } },
-  (config: RMSNormConfig) => {
-    const { reductionAxes = -1, featureAxes = -1 } = config;
-    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-      const dims = normalizeDims(reductionAxes, x.ndim, "RMSNorm");
-      const statistics = meanAndVariance(x, dims, config, { mask, useMean: false });
-      return normalize(x, statistics, featureAxes, { ...config, useBias: false }, "RMSNorm");
-    };
-  },
-);
+export const RMSNorm = module({ name: "RMSNorm", options: rmsNormConfig }, (config) => {
+  const { reductionAxes, featureAxes } = config;
+  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+    const dims = normalizeDims(reductionAxes, x.ndim, "RMSNorm");
+    const statistics = meanAndVariance(x, dims, config, { mask, useMean: false });
+    return normalize(x, statistics, featureAxes, { ...config, useBias: false }, "RMSNorm");
+  };
+});
 
 /** Brings groups of channels (the last dim), together with all dims but the first, to mean 0 and variance 1. */
-export const GroupNorm = module(
-  {
-    name: "GroupNorm",
-    options: { ...normNames, ...biasNames, numGroups: true, groupSize: true, reductionAxes: true },
-  },
-  (config: GroupNormConfig) => {
-    const { useBias = true, reductionAxes } = config;
-    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-      const channels = x.shape.at(-1) ?? 0;
-      const numGroups = countGroups(config, channels);
-      const last = x.ndim - 1;
-      const dims =
-        reductionAxes === undefined
-          ? range(x.ndim).slice(1)
-          : normalizeDims(reductionAxes, x.ndim, "GroupNorm");
-      if (!dims.includes(last)) {
-        throw new ShapeError(
-          `[GroupNorm] reductionAxes [${dims}] must have the last dim ${last}, the channels`,
-        );
-      }
-      const split = (value: Tensor) =>
-        np.reshape(value, [...value.shape.slice(0, -1), numGroups, channels / numGroups]);
-      const within = [...dims.filter((dim) => dim !== last), last + 1];
-      const grouped = meanAndVariance(split(x), within, config, { mask: mask && split(mask), useMean: true });
-      const spread = (value: Tensor) => {
-        const whole = np.broadcastTo(value, [...value.shape.slice(0, -1), channels / numGroups]);
-        return np.reshape(whole, [...whole.shape.slice(0, -2), channels]);
-      };
-      const statistics = { mean: grouped.mean && spread(grouped.mean), variance: spread(grouped.variance) };
-      return normalize(x, statistics, -1, { ...config, useBias }, "GroupNorm");
+export const GroupNorm = module({ name: "GroupNorm", options: groupNormConfig }, (config) => {
+  const { useBias, reductionAxes } = config;
+  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+    const channels = x.shape.at(-1) ?? 0;
+    const numGroups = countGroups(config, channels);
+    const last = x.ndim - 1;
+    const dims =
+      reductionAxes === undefined
+        ? range(x.ndim).slice(1)
+        : normalizeDims(reductionAxes, x.ndim, "GroupNorm");
+    if (!dims.includes(last)) {
+      throw new ShapeError(
+        `[GroupNorm] reductionAxes [${dims}] must have the last dim ${last}, the channels`,
+      );
+    }
+    const split = (value: Tensor) =>
+      np.reshape(value, [...value.shape.slice(0, -1), numGroups, channels / numGroups]);
+    const within = [...dims.filter((dim) => dim !== last), last + 1];
+    const grouped = meanAndVariance(split(x), within, config, { mask: mask && split(mask), useMean: true });
+    const spread = (value: Tensor) => {
+      const whole = np.broadcastTo(value, [...value.shape.slice(0, -1), channels / numGroups]);
+      return np.reshape(whole, [...whole.shape.slice(0, -2), channels]);
     };
-  },
-);
+    const statistics = { mean: grouped.mean && spread(grouped.mean), variance: spread(grouped.variance) };
+    return normalize(x, statistics, -1, { ...config, useBias }, "GroupNorm");
+  };
+});
 
 function countGroups({ numGroups, groupSize }: GroupNormConfig, channels: number): number {
   if (typeof numGroups === "number" && groupSize !== undefined) {
@@ -168,7 +168,7 @@ export interface Statistics {
 export function meanAndVariance(
   input: Tensor,
   dims: readonly number[],
-  { dtype, axisName, useFastVariance = true, forceFloat32Reductions = true }: NormalizationConfig,
+  { dtype, axisName, useFastVariance, forceFloat32Reductions }: Normalization,
   { mask, useMean }: { readonly mask: Tensor | undefined; readonly useMean: boolean },
 ): Statistics {
   return tracedAsOneCall(() => {
@@ -193,11 +193,11 @@ export function normalize(
   x: Tensor,
   { mean, variance }: Statistics,
   featureAxes: number | readonly number[],
-  config: NormalizationConfig & BiasConfig,
+  config: Normalization & Partial<Values<typeof biasConfig.fields>>,
   caller: string,
 ): Tensor {
-  const { epsilon = 1e-6, useScale = true, useBias = true, dtype, paramDtype = "float32" } = config;
-  const { scaleInit = initializers.ones, biasInit = initializers.zeros } = config;
+  const { epsilon, useScale, useBias = true, dtype, paramDtype, scaleInit } = config;
+  const { biasInit = initializers.zeros } = config;
   const dims = normalizeDims(featureAxes, x.ndim, caller);
   const shape = dims.map((dim) => at(x.shape, dim));
   const spread: Shape = x.shape.map((n, dim) => (dims.includes(dim) ? n : 1));

@@ -1,18 +1,23 @@
 /** What the layers share. */
-import { type DType, isFloat } from "../ir/dtype.js";
+
+import { type DType, dtypeKind, isFloat } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import * as ops from "../trace/ops.js";
 import { promoteTypes } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { ModuleError } from "./errors.js";
 
-/** The data types of a layer. */
-export interface LayerTypes {
+/** The schema of {@link LayerTypes}. */
+export const layerTypes = schema({
   /** The type of the computation and the result; by default that of input and parameters together. */
-  readonly dtype?: DType | undefined;
+  dtype: optional(dtypeKind),
   /** The type in which parameters are made; float32 by default. */
-  readonly paramDtype?: DType;
-}
+  paramDtype: optional(dtypeKind, "float32"),
+});
+
+/** The data types of a layer. */
+export interface LayerTypes extends OptionsOf<typeof layerTypes> {}
 
 /** The type to compute in: the given one, or the common float type of the operands. */
 export function computeType(

@@ -1,7 +1,8 @@
 /** Pooling: what windows see of inputs [batch…, space…, features], reduced to one number for each feature. */
+
 import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
@@ -9,19 +10,24 @@ import type { TensorLike } from "../trace/promote.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
-/** Options of {@link maxPool}, {@link minPool} and {@link pool}. */
-export interface PoolOptions {
+const poolOptions = schema({
   /** How far the window moves along each spatial dim; 1 by default, as in Flax. */
-  readonly strides?: Shape;
+  strides: optional<Shape>("any"),
   /** `VALID` by default: only windows that lie inside. */
-  readonly padding?: "SAME" | "VALID" | readonly (readonly [before: number, after: number])[];
-}
+  padding: optional<"SAME" | "VALID" | readonly (readonly [before: number, after: number])[]>("any"),
+});
+
+/** Options of {@link maxPool}, {@link minPool} and {@link pool}. */
+export interface PoolOptions extends OptionsOf<typeof poolOptions> {}
+
+const avgPoolOptions = schema({
+  ...poolOptions.fields,
+  /** Whether the padding counts in averages; true by default. */
+  countIncludePad: true,
+});
 
 /** Options of {@link avgPool}. */
-export interface AvgPoolOptions extends PoolOptions {
-  /** Whether the padding counts in averages; true by default. */
-  readonly countIncludePad?: boolean;
-}
+export interface AvgPoolOptions extends OptionsOf<typeof avgPoolOptions> {}
 
 /**
  * Reduces windows by any associative function.
@@ -33,41 +39,35 @@ export function pool(
   init: TensorLike,
   reduceFn: (a: Tensor, b: Tensor) => Tensor,
   windowShape: Shape,
-  options: PoolOptions = {},
+  options?: PoolOptions,
 ): Tensor {
   needTensor(inputs, "inputs", "nn.pool");
   need("function", reduceFn, "reduceFn", "nn.pool");
   need("integers", windowShape, "windowShape", "nn.pool");
-  checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.pool");
-  return pooled(inputs, init, reduceFn, windowShape, options, "pool");
+  return pooled(inputs, init, reduceFn, windowShape, poolOptions.read(options, "nn.pool"), "pool");
 }
 
 /** The largest element of each window. */
-export function maxPool(inputs: Tensor, windowShape: Shape, options: PoolOptions = {}): Tensor {
+export function maxPool(inputs: Tensor, windowShape: Shape, options?: PoolOptions): Tensor {
   needTensor(inputs, "inputs", "nn.maxPool");
   need("integers", windowShape, "windowShape", "nn.maxPool");
-  checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.maxPool");
-  return pooled(inputs, Number.NEGATIVE_INFINITY, lax.max, windowShape, options, "maxPool");
+  const given = poolOptions.read(options, "nn.maxPool");
+  return pooled(inputs, Number.NEGATIVE_INFINITY, lax.max, windowShape, given, "maxPool");
 }
 
 /** The smallest element of each window. */
-export function minPool(inputs: Tensor, windowShape: Shape, options: PoolOptions = {}): Tensor {
+export function minPool(inputs: Tensor, windowShape: Shape, options?: PoolOptions): Tensor {
   needTensor(inputs, "inputs", "nn.minPool");
   need("integers", windowShape, "windowShape", "nn.minPool");
-  checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.minPool");
-  return pooled(inputs, Number.POSITIVE_INFINITY, lax.min, windowShape, options, "minPool");
+  const given = poolOptions.read(options, "nn.minPool");
+  return pooled(inputs, Number.POSITIVE_INFINITY, lax.min, windowShape, given, "minPool");
 }
 
 /** The mean of each window. */
-export function avgPool(inputs: Tensor, windowShape: Shape, options: AvgPoolOptions = {}): Tensor {
+export function avgPool(inputs: Tensor, windowShape: Shape, options?: AvgPoolOptions): Tensor {
   needTensor(inputs, "inputs", "nn.avgPool");
   need("integers", windowShape, "windowShape", "nn.avgPool");
-  checkOptions<AvgPoolOptions>(
-    options,
-    { countIncludePad: true, strides: true, padding: true },
-    "nn.avgPool",
-  );
-  const { countIncludePad = true, ...others } = options;
+  const { countIncludePad, ...others } = avgPoolOptions.read(options, "nn.avgPool");
   const sums = pooled(inputs, 0, lax.add, windowShape, others, "avgPool");
   if (countIncludePad) return np.divide(sums, sizeOf(windowShape));
   const ones = np.ones([...inputs.shape.slice(-windowShape.length - 1, -1), 1], inputs.dtype);

@@ -1,5 +1,6 @@
 /** Recurrent networks: a cell repeated along time, in one direction or both. */
-import type { OptionNames } from "../ir/options.js";
+
+import { type FieldsOf, type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import { at, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { key as newKey, split } from "../random/index.js";
@@ -11,11 +12,13 @@ import { type ModuleInstance, type ModuleOptions, mainMethod, moduleClass } from
 import type { RNNCell } from "./recurrentCells.js";
 import { scan } from "./scan.js";
 
-/** What recurrent networks have in common. */
-export interface RecurrentOptions {
+const recurrentOptions = schema({
   /** Whether time is the first dim of the inputs, and not the one before the features; false by default. */
-  readonly timeMajor?: boolean;
-}
+  timeMajor: false,
+});
+
+/** What recurrent networks have in common. */
+export interface RecurrentOptions extends OptionsOf<typeof recurrentOptions> {}
 
 /** Configuration of {@link RNN}. */
 export interface RNNConfig<C, K extends boolean = boolean> extends RecurrentOptions {
@@ -80,17 +83,17 @@ export interface RNNClass {
   readonly moduleName: string;
 }
 
-const rnnNames: OptionNames<RNNConfig<unknown>> = {
-  cell: true,
-  returnCarry: true,
-  reverse: true,
-  keepOrder: true,
-  variableAxes: true,
-  variableBroadcast: true,
-  variableCarry: true,
-  splitRngs: true,
-  timeMajor: true,
-};
+const rnnConfig = schema({
+  ...recurrentOptions.fields,
+  cell: required<RNNCell<unknown>>("function"),
+  returnCarry: false,
+  reverse: false,
+  keepOrder: false,
+  variableAxes: optional<Readonly<Record<string, number>>>("object", {}),
+  variableBroadcast: optional<CollectionFilter>("any", "params"),
+  variableCarry: optional<CollectionFilter>("any", false),
+  splitRngs: optional<Readonly<Record<string, boolean>>>("object", { params: false }),
+} satisfies FieldsOf<RNNConfig<unknown>>);
 
 /**
  * Repeats a cell along time: inputs [batch…, time, features] to outputs of the same form, as one loop.
@@ -101,24 +104,24 @@ const rnnNames: OptionNames<RNNConfig<unknown>> = {
  */
 export const RNN = moduleClass<RNNClass>({
   name: "RNN",
-  options: rnnNames,
+  options: rnnConfig,
   methods: {
     [mainMethod]:
-      (config: RNNConfig<unknown>) =>
+      (config: Values<typeof rnnConfig.fields>) =>
       (inputs: Tensor, options: RNNCallOptions<unknown> & DirectionOptions = {}) =>
         runSteps(config, inputs, options),
   },
 });
 
 function runSteps(
-  config: RNNConfig<unknown>,
+  config: Values<typeof rnnConfig.fields>,
   given: Tensor,
   options: RNNCallOptions<unknown> & DirectionOptions,
 ): unknown {
-  const { cell } = config;
+  const { cell, variableAxes, variableBroadcast, variableCarry, splitRngs } = config;
   const { timeMajor, returnCarry } = outputForm(config, options);
-  const reverse = options.reverse ?? config.reverse ?? false;
-  const keepOrder = options.keepOrder ?? config.keepOrder ?? false;
+  const reverse = options.reverse ?? config.reverse;
+  const keepOrder = options.keepOrder ?? config.keepOrder;
   const { initKey = newKey(0), seqLengths } = options;
   const time = timeMajor ? 0 : given.ndim - cell.numFeatureAxes - 1;
   if (time < 0 || given.ndim < cell.numFeatureAxes + 1) {
@@ -140,10 +143,10 @@ function runSteps(
   const loop = scan(step, {
     inAxes: time,
     outAxes: [0, time],
-    variableAxes: config.variableAxes ?? {},
-    variableBroadcast: config.variableBroadcast ?? "params",
-    variableCarry: config.variableCarry ?? false,
-    splitRngs: config.splitRngs ?? { params: false },
+    variableAxes,
+    variableBroadcast,
+    variableCarry,
+    splitRngs,
   });
   const [last, [carries, stacked]] = loop(cell, first, inputs);
   const outputs = reverse && keepOrder ? flip(stacked) : stacked;
@@ -153,7 +156,7 @@ function runSteps(
 
 /** How inputs and results lie, by the call or by the configuration. */
 function outputForm(
-  config: RecurrentOptions & { readonly returnCarry?: boolean },
+  config: RecurrentOptions & { readonly returnCarry?: boolean | undefined },
   call: RNNCallOptions<unknown>,
 ): { timeMajor: boolean; returnCarry: boolean } {
   return {
@@ -214,7 +217,13 @@ export interface BidirectionalClass {
  */
 export const Bidirectional = moduleClass<BidirectionalClass>({
   name: "Bidirectional",
-  options: { forwardRnn: true, backwardRnn: true, mergeFn: true, returnCarry: true, timeMajor: true },
+  options: schema<FieldsOf<BidirectionalConfig<unknown, unknown>>>({
+    ...recurrentOptions.fields,
+    forwardRnn: required("function"),
+    backwardRnn: required("function"),
+    mergeFn: optional("function"),
+    returnCarry: false,
+  }),
   methods: {
     [mainMethod]: <F, B>(config: BidirectionalConfig<F, B>) => bothWays(config),
   },

@@ -1,15 +1,36 @@
 /** One step of recurrent networks: `(carry, input) => [carry, output]`. */
+
 import { need } from "../ir/arguments.js";
-import { needOptions, type OptionNames } from "../ir/options.js";
+import {
+  type Fields,
+  type FieldsOf,
+  type Option,
+  type OptionsOf,
+  type OptionsOfFields,
+  omit,
+  optional,
+  pick,
+  required,
+  type Schema,
+  schema,
+  type Values,
+} from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { type Initializer, initializers, split } from "../random/index.js";
 import type { Tensor } from "../trace/tensor.js";
-import { Conv, type ConvConfig, type Padding } from "./conv.js";
+import { Conv, convConfig } from "./conv.js";
 import { sigmoid } from "./functions.js";
 import { Dense, type DenseConfig, defaultKernelInit } from "./linear.js";
-import { type ModuleClass, type ModuleInstance, mainMethod, module, moduleClass } from "./module.js";
-import { type LayerTypes, promote } from "./operands.js";
+import {
+  type Method,
+  type ModuleClass,
+  type ModuleInstance,
+  mainMethod,
+  module,
+  moduleClass,
+} from "./module.js";
+import { layerTypes, promote } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
 import { param } from "./variables.js";
 
@@ -34,9 +55,13 @@ export type RNNCellClass<Config extends object, C> = ModuleClass<Config, CellFun
 export interface CellDefinition<Config extends object, C> {
   readonly initializeCarry: (config: Config) => (key: Tensor, inputShape: Shape) => C;
   readonly numFeatureAxes?: (config: Config) => number;
-  /** The names of all options of the configuration; with them, others are refused. */
-  readonly options?: OptionNames<NoInfer<Config>>;
 }
+
+const cellDefinition = schema<FieldsOf<CellDefinition<object, unknown>> & { readonly options: Option }>({
+  initializeCarry: required("function"),
+  numFeatureAxes: optional("function"),
+  options: optional("object"),
+});
 
 /**
  * Defines a cell of one's own for `nn.RNN`: a module, with the carry that it starts from.
@@ -49,19 +74,24 @@ export interface CellDefinition<Config extends object, C> {
  *
  * @param members `initializeCarry`, and `numFeatureAxes`: how many dims of an input belong to one example; 1 by default
  */
+export function rnnCell<S extends Fields, C>(
+  name: string,
+  define: (config: Values<S>) => CellFunction<C>,
+  members: CellDefinition<Values<S>, C> & { readonly options: Schema<S> },
+): RNNCellClass<OptionsOfFields<S>, C>;
 export function rnnCell<Config extends object, C>(
   name: string,
   define: (config: Config) => CellFunction<C>,
   members: CellDefinition<Config, C>,
-): RNNCellClass<Config, C> {
+): RNNCellClass<Config, C>;
+export function rnnCell(
+  name: string,
+  define: Method,
+  members: CellDefinition<never, unknown> & { readonly options?: Schema },
+): { readonly moduleName: string } {
   need("string", name, "name", "nn.rnnCell");
   need("function", define, "define", "nn.rnnCell");
-  needOptions<CellDefinition<Config, C>>(
-    members,
-    { initializeCarry: true, numFeatureAxes: true, options: true },
-    "nn.rnnCell",
-  );
-  need("function", members.initializeCarry, "initializeCarry", "nn.rnnCell");
+  cellDefinition.read(members, "nn.rnnCell");
   const { options, ...own } = members;
   return moduleClass({
     name,
@@ -71,58 +101,67 @@ export function rnnCell<Config extends object, C>(
   });
 }
 
-/** What cells have in common. */
-export interface CellConfig extends LayerTypes {
+const cellConfig = schema({
+  ...layerTypes.fields,
   /** The number of features of carry and output. */
-  readonly features: number;
+  features: required("number"),
   /** What makes gates of numbers; `nn.sigmoid` by default. */
-  readonly gateFn?: (x: Tensor) => Tensor;
+  gateFn: optional<(x: Tensor) => Tensor>("function", sigmoid),
   /** What makes outputs of numbers; `np.tanh` by default. */
-  readonly activationFn?: (x: Tensor) => Tensor;
+  activationFn: optional<(x: Tensor) => Tensor>("function", np.tanh),
   /** Initialises the kernels of the inputs; `lecunNormal` by default. */
-  readonly kernelInit?: ParamInitializer;
+  kernelInit: optional<ParamInitializer>("function", defaultKernelInit),
   /** Initialises the kernels of the carry; `orthogonal` by default. */
-  readonly recurrentKernelInit?: ParamInitializer;
+  recurrentKernelInit: optional<ParamInitializer>("function", initializers.orthogonal()),
   /** Initialises the biases; zeros by default. */
-  readonly biasInit?: ParamInitializer;
+  biasInit: optional<ParamInitializer>("function", initializers.zeros),
   /** Initialises the carry; zeros by default. */
-  readonly carryInit?: Initializer;
-}
+  carryInit: optional<Initializer>("function", initializers.zeros),
+});
+
+/** What cells have in common. */
+export interface CellConfig extends OptionsOf<typeof cellConfig> {}
+
+const simpleCellConfig = schema({
+  ...omit(cellConfig.fields, "gateFn"),
+  /** Whether the old carry is added before the activation; false by default. */
+  residual: false,
+});
 
 /** Configuration of {@link SimpleCell}. */
-export interface SimpleCellConfig extends Omit<CellConfig, "gateFn"> {
-  /** Whether the old carry is added before the activation; false by default. */
-  readonly residual?: boolean;
-}
+export interface SimpleCellConfig extends OptionsOf<typeof simpleCellConfig> {}
+
+const mguCellConfig = schema({
+  ...omit(cellConfig.fields, "biasInit"),
+  /** Initialises the bias of the forget gate; ones by default. */
+  forgetBiasInit: optional<ParamInitializer>("function", initializers.ones),
+  /** Initialises the other biases; zeros by default. */
+  activationBiasInit: optional<ParamInitializer>("function", initializers.zeros),
+  /** Whether the forget gate also acts on the old carry; true by default. */
+  resetGate: true,
+});
 
 /** Configuration of {@link MGUCell}. */
-export interface MGUCellConfig extends Omit<CellConfig, "biasInit"> {
-  /** Initialises the bias of the forget gate; ones by default. */
-  readonly forgetBiasInit?: ParamInitializer;
-  /** Initialises the other biases; zeros by default. */
-  readonly activationBiasInit?: ParamInitializer;
-  /** Whether the forget gate also acts on the old carry; true by default. */
-  readonly resetGate?: boolean;
-}
+export interface MGUCellConfig extends OptionsOf<typeof mguCellConfig> {}
 
 /** The carry of an LSTM: what it remembers and what it last gave. */
 export type LstmCarry = [memory: Tensor, hidden: Tensor];
 
+/** A configuration with its defaults. */
+type Cell = Values<typeof cellConfig.fields>;
+
 const carryOf =
-  ({
-    carryInit = initializers.zeros,
-    paramDtype = "float32",
-  }: Pick<CellConfig, "carryInit" | "paramDtype">) =>
+  ({ carryInit, paramDtype }: Pick<Cell, "carryInit" | "paramDtype">) =>
   (key: Tensor, shape: Shape): Tensor =>
     carryInit(key, shape, paramDtype);
 
 const single =
-  (config: CellConfig) =>
+  (config: Pick<Cell, "carryInit" | "paramDtype" | "features">) =>
   (key: Tensor, inputShape: Shape): Tensor =>
     carryOf(config)(key, [...inputShape.slice(0, -1), config.features]);
 
 const pair =
-  (config: CellConfig) =>
+  (config: Pick<Cell, "carryInit" | "paramDtype" | "features">) =>
   (key: Tensor, inputShape: Shape): LstmCarry => {
     const [first, second] = keyPair(key);
     const shape = [...inputShape.slice(0, -1), config.features];
@@ -135,9 +174,8 @@ function keyPair(key: Tensor): [Tensor, Tensor] {
 }
 
 /** The layers of a cell, from inputs and from the carry. */
-function layersOf(config: Omit<CellConfig, "features">, features: number) {
-  const { dtype, paramDtype = "float32", kernelInit = defaultKernelInit } = config;
-  const { recurrentKernelInit = initializers.orthogonal(), biasInit = initializers.zeros } = config;
+function layersOf(config: Omit<Cell, "features" | "gateFn">, features: number) {
+  const { dtype, paramDtype, kernelInit, recurrentKernelInit, biasInit } = config;
   const types = { features, dtype, paramDtype, biasInit };
   return {
     ofInput: (name: string, options: Partial<DenseConfig>) =>
@@ -149,23 +187,11 @@ function layersOf(config: Omit<CellConfig, "features">, features: number) {
 
 const widthOf = (x: Tensor): number => x.shape.at(-1) ?? 0;
 
-const cellNames: OptionNames<CellConfig> = {
-  features: true,
-  gateFn: true,
-  activationFn: true,
-  kernelInit: true,
-  recurrentKernelInit: true,
-  biasInit: true,
-  carryInit: true,
-  dtype: true,
-  paramDtype: true,
-};
-
 /** A long short-term memory: gates decide what it forgets, takes in and gives. */
 export const LSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
   "LSTMCell",
-  (config: CellConfig) => {
-    const { gateFn = sigmoid, activationFn = np.tanh } = config;
+  (config) => {
+    const { gateFn, activationFn } = config;
     return ([c, h]: LstmCarry, inputs: Tensor): [LstmCarry, Tensor] => {
       const { ofInput, ofCarry } = layersOf(config, widthOf(h));
       const sum = (gate: string) =>
@@ -173,7 +199,7 @@ export const LSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
       return lstmStep(c, { i: sum("i"), f: sum("f"), g: sum("g"), o: sum("o") }, gateFn, activationFn);
     };
   },
-  { options: cellNames, initializeCarry: pair },
+  { options: cellConfig, initializeCarry: pair },
 );
 
 interface Gates {
@@ -210,10 +236,8 @@ const gateNames = ["i", "f", "g", "o"] as const;
 /** {@link LSTMCell} with the same parameters and one product for all gates. */
 export const OptimizedLSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
   "OptimizedLSTMCell",
-  (config: CellConfig) => {
-    const { gateFn = sigmoid, activationFn = np.tanh, dtype, paramDtype = "float32" } = config;
-    const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
-    const { recurrentKernelInit = initializers.orthogonal() } = config;
+  (config) => {
+    const { gateFn, activationFn, dtype, paramDtype, kernelInit, biasInit, recurrentKernelInit } = config;
     return ([c, h]: LstmCarry, inputs: Tensor): [LstmCarry, Tensor] => {
       const features = widthOf(h);
       const common = { features, paramDtype, biasInit };
@@ -231,7 +255,7 @@ export const OptimizedLSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
       return lstmStep(c, gatesOf(sums, gateNames), gateFn, activationFn);
     };
   },
-  { options: cellNames, initializeCarry: pair },
+  { options: cellConfig, initializeCarry: pair },
 );
 
 /** The parts of four gates that lie side by side, in the given order. */
@@ -247,8 +271,8 @@ function gatesOf(sums: Tensor, order: readonly (keyof Gates)[]): Gates {
 /** `activation(input · kernel + carry · kernel)`. */
 export const SimpleCell: RNNCellClass<SimpleCellConfig, Tensor> = rnnCell(
   "SimpleCell",
-  (config: SimpleCellConfig) => {
-    const { activationFn = np.tanh, residual = false } = config;
+  (config) => {
+    const { activationFn, residual } = config;
     return (carry: Tensor, inputs: Tensor): [Tensor, Tensor] => {
       const { ofInput, ofCarry } = layersOf(config, widthOf(carry));
       const sum = np.add(ofInput("i", {})(inputs), ofCarry("h", { useBias: false })(carry));
@@ -256,27 +280,14 @@ export const SimpleCell: RNNCellClass<SimpleCellConfig, Tensor> = rnnCell(
       return [next, next];
     };
   },
-  {
-    options: {
-      residual: true,
-      paramDtype: true,
-      features: true,
-      activationFn: true,
-      kernelInit: true,
-      recurrentKernelInit: true,
-      biasInit: true,
-      carryInit: true,
-      dtype: true,
-    },
-    initializeCarry: single,
-  },
+  { options: simpleCellConfig, initializeCarry: single },
 );
 
 /** A gated recurrent unit: one gate for what it forgets and takes in, one for how much of the past is seen. */
 export const GRUCell: RNNCellClass<CellConfig, Tensor> = rnnCell(
   "GRUCell",
-  (config: CellConfig) => {
-    const { gateFn = sigmoid, activationFn = np.tanh } = config;
+  (config) => {
+    const { gateFn, activationFn } = config;
     return (h: Tensor, inputs: Tensor): [Tensor, Tensor] => {
       const { ofInput, ofCarry } = layersOf(config, widthOf(h));
       const gate = (name: string) =>
@@ -287,15 +298,14 @@ export const GRUCell: RNNCellClass<CellConfig, Tensor> = rnnCell(
       return [next, next];
     };
   },
-  { options: cellNames, initializeCarry: single },
+  { options: cellConfig, initializeCarry: single },
 );
 
 /** A minimal gated unit: a {@link GRUCell} with a single gate. */
 export const MGUCell: RNNCellClass<MGUCellConfig, Tensor> = rnnCell(
   "MGUCell",
-  (config: MGUCellConfig) => {
-    const { gateFn = sigmoid, activationFn = np.tanh, resetGate = true } = config;
-    const { forgetBiasInit = initializers.ones, activationBiasInit = initializers.zeros } = config;
+  (config) => {
+    const { gateFn, activationFn, resetGate, forgetBiasInit, activationBiasInit } = config;
     return (h: Tensor, inputs: Tensor): [Tensor, Tensor] => {
       const { ofInput, ofCarry } = layersOf({ ...config, biasInit: activationBiasInit }, widthOf(h));
       const f = gateFn(
@@ -307,38 +317,25 @@ export const MGUCell: RNNCellClass<MGUCellConfig, Tensor> = rnnCell(
       return [next, next];
     };
   },
-  {
-    options: {
-      forgetBiasInit: true,
-      activationBiasInit: true,
-      resetGate: true,
-      paramDtype: true,
-      gateFn: true,
-      features: true,
-      activationFn: true,
-      kernelInit: true,
-      recurrentKernelInit: true,
-      carryInit: true,
-      dtype: true,
-    },
-    initializeCarry: single,
-  },
+  { options: mguCellConfig, initializeCarry: single },
 );
 
-/** Configuration of {@link ConvLSTMCell}. */
-export interface ConvLSTMCellConfig extends LayerTypes, Pick<ConvConfig, "features" | "strides" | "useBias"> {
+const convLstmCellConfig = schema({
+  ...layerTypes.fields,
+  ...pick(convConfig.fields, "features", "strides", "useBias", "padding"),
   /** The size of the window along each spatial dim. */
-  readonly kernelSize: readonly number[];
-  /** `SAME` by default. */
-  readonly padding?: Padding;
+  kernelSize: required("integers"),
   /** Initialises the carry; zeros by default. */
-  readonly carryInit?: Initializer;
-}
+  carryInit: cellConfig.fields.carryInit,
+});
+
+/** Configuration of {@link ConvLSTMCell}. */
+export interface ConvLSTMCellConfig extends OptionsOf<typeof convLstmCellConfig> {}
 
 /** An LSTM of images: its products are convolutions, its carry has the inputs' spatial dims. */
 export const ConvLSTMCell: RNNCellClass<ConvLSTMCellConfig, LstmCarry> = rnnCell(
   "ConvLSTMCell",
-  ({ carryInit: _, ...config }: ConvLSTMCellConfig) => {
+  ({ carryInit: _, ...config }) => {
     const layer = (name: string) => Conv({ ...config, features: 4 * config.features, name });
     return ([c, h]: LstmCarry, inputs: Tensor): [LstmCarry, Tensor] => {
       const sums = np.add(layer("ih")(inputs), layer("hh")(h));
@@ -347,24 +344,8 @@ export const ConvLSTMCell: RNNCellClass<ConvLSTMCellConfig, LstmCarry> = rnnCell
     };
   },
   {
-    options: {
-      kernelSize: true,
-      padding: true,
-      carryInit: true,
-      dtype: true,
-      paramDtype: true,
-      features: true,
-      strides: true,
-      useBias: true,
-    },
-    initializeCarry: (config: ConvLSTMCellConfig) => (key: Tensor, inputShape: Shape) => {
-      const [first, second] = keyPair(key);
-      const shape = [...inputShape.slice(0, -1), config.features];
-      return [carryOf(config)(first, shape), carryOf(config)(second, shape)];
-    },
-    numFeatureAxes: ({ kernelSize }) => {
-      need("integers", kernelSize, "kernelSize", "nn.ConvLSTMCell");
-      return kernelSize.length + 1;
-    },
+    options: convLstmCellConfig,
+    initializeCarry: pair,
+    numFeatureAxes: ({ kernelSize }) => kernelSize.length + 1,
   },
 );

@@ -1,4 +1,4 @@
-import { checkOptions, type OptionNames } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { type RematOptions, remat as rematFunction } from "../transforms/derivatives/remat.js";
 import type { CollectionFilter } from "./filter.js";
 import {
@@ -6,31 +6,26 @@ import {
   type LiftedCall,
   liftScopes,
   liftTarget,
-  type MethodsOption,
+  methodsOption,
   type VariableGroup,
 } from "./lift.js";
 import { tensorArguments } from "./liftArguments.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 
-/** Options of {@link remat}. */
-export interface ModuleRematOptions extends MethodsOption {
+const moduleRematOptions = schema({
+  ...methodsOption.fields,
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
-  readonly policy?: RematOptions["policy"];
+  policy: optional<NonNullable<RematOptions["policy"]>>("any"),
   /** Arguments that are passed as they are. Whatever is no tensor is, anyway. */
-  readonly staticArgnums?: number | readonly number[];
+  staticArgnums: optional<number | readonly number[]>("any", []),
   /** The collections that the module gets; all by default. */
-  readonly variables?: CollectionFilter;
+  variables: optional<CollectionFilter>("any", true),
   /** The keys that the module gets; all by default. */
-  readonly rngs?: CollectionFilter;
-}
+  rngs: optional<CollectionFilter>("any", true),
+});
 
-const rematNames: OptionNames<ModuleRematOptions> = {
-  policy: true,
-  staticArgnums: true,
-  variables: true,
-  rngs: true,
-  methods: true,
-};
+/** Options of {@link remat}. */
+export interface ModuleRematOptions extends OptionsOf<typeof moduleRematOptions> {}
 
 /**
  * A module whose intermediate values are computed again in the backward pass instead of being kept.
@@ -50,36 +45,21 @@ export function remat<A extends readonly unknown[], R>(
   target: (...args: A) => R,
   options?: ModuleRematOptions,
 ): (...args: A) => R;
-export function remat(target: unknown, options: ModuleRematOptions = {}): unknown {
-  checkOptions<ModuleRematOptions>(options, rematNames, "nn.remat");
-  const { methods } = options;
-  const call = rematCall(options);
-  return liftTarget(target, {
-    name: "Checkpoint",
-    caller: "nn.remat",
-    call,
-    ...(methods ? { methods } : {}),
-  });
+export function remat(target: unknown, options?: ModuleRematOptions): unknown {
+  const { methods, ...given } = moduleRematOptions.read(options, "nn.remat");
+  return liftTarget(target, { name: "Checkpoint", caller: "nn.remat", call: rematCall(given), methods });
 }
 
 /** A call whose intermediate values are computed again in the backward pass. */
-export function rematCall({
-  policy,
-  staticArgnums = [],
-  variables = true,
-  rngs = true,
-}: ModuleRematOptions): LiftedCall {
+export function rematCall(options: ModuleRematOptions): LiftedCall {
+  const { policy, staticArgnums, variables, rngs } = moduleRematOptions.read(options, "nn.remat");
   const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
   return (scopes, fn, args) => {
     const lifted = liftScopes(scopes, { ins: [variables], outs: [variables], rngs: [rngs] });
     const { leaves, rebuild } = tensorArguments(args, statics);
     const run = (groups: readonly VariableGroup[], keys: readonly KeyGroup[], tensors: readonly unknown[]) =>
       lifted.run(groups, keys, () => fn(...rebuild(tensors)));
-    const [result, outs] = rematFunction(run, policy ? { policy } : {})(
-      lifted.variables,
-      lifted.keys,
-      leaves,
-    );
+    const [result, outs] = rematFunction(run, { policy })(lifted.variables, lifted.keys, leaves);
     lifted.publish(outs);
     return result;
   };

@@ -1,32 +1,34 @@
-import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import { needOptions } from "../ir/options.js";
+import { type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import type { RematOptions } from "../transforms/derivatives/remat.js";
 import { resolveScope } from "./context.js";
 import type { CollectionFilter } from "./filter.js";
-import { type LiftedCall, liftTarget, type MethodsOption } from "./lift.js";
+import { type LiftedCall, liftTarget, methodsOption } from "./lift.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 import { rematCall } from "./remat.js";
-import { scanLoop } from "./scan.js";
+import { loopDefaults, scanLoop } from "./scan.js";
 
-/** Options of {@link rematScan}. */
-export interface RematScanOptions extends MethodsOption {
+const rematScanOptions = schema({
+  ...methodsOption.fields,
   /**
    * The number of iterations of each of the nested loops, the outermost first: the module is repeated as often as their
    * product says.
    */
-  readonly lengths: readonly number[];
+  lengths: required("integers"),
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
-  readonly policy?: RematOptions["policy"];
+  policy: optional<NonNullable<RematOptions["policy"]>>("any"),
   /** Collections that all iterations share. */
-  readonly variableBroadcast?: CollectionFilter;
+  variableBroadcast: optional<CollectionFilter>("any", false),
   /** Collections that are carried from one iteration to the next. */
-  readonly variableCarry?: CollectionFilter;
+  variableCarry: optional<CollectionFilter>("any", false),
   /** The dim along which each collection is stacked; all along dim 0 by default. */
-  readonly variableAxes?: Readonly<Record<string, number>>;
+  variableAxes: optional<Readonly<Record<string, number>>>("any"),
   /** Whether every iteration has keys of its own; all have by default. */
-  readonly splitRngs?: Readonly<Record<string, boolean>>;
-}
+  splitRngs: optional<Readonly<Record<string, boolean>>>("any"),
+});
+
+/** Options of {@link rematScan}. */
+export interface RematScanOptions extends OptionsOf<typeof rematScanOptions> {}
 
 /**
  * A module repeated many times, by loops in loops each of which is computed again in the backward pass: the program does
@@ -45,44 +47,31 @@ export function rematScan<C extends object, F extends AnyFunction, M>(
 ): ModuleClass<C, F, M>;
 export function rematScan<T>(target: (carry: T) => T, options: RematScanOptions): (carry: T) => T;
 export function rematScan(target: unknown, options: RematScanOptions): unknown {
-  needOptions<RematScanOptions>(
-    options,
-    {
-      lengths: "integers",
-      policy: true,
-      variableBroadcast: true,
-      variableCarry: true,
-      variableAxes: true,
-      splitRngs: true,
-      methods: true,
-    },
-    "nn.rematScan",
-  );
-  need("integers", options.lengths, "lengths", "nn.rematScan");
-  if (options.lengths.length === 0 || options.lengths.some((length) => length < 1)) {
-    throw new ValueError(
-      `[nn.rematScan] lengths must be integers from 1, at least one, got [${options.lengths}]`,
-    );
+  const { methods, lengths, ...given } = rematScanOptions.read(options, "nn.rematScan");
+  if (lengths.length === 0 || lengths.some((length) => length < 1)) {
+    throw new ValueError(`[nn.rematScan] lengths must be integers from 1, at least one, got [${lengths}]`);
   }
-  const { methods } = options;
   return liftTarget(target, {
     name: "Remat_scan",
     caller: "nn.rematScan",
-    call: loopsOf(options.lengths, options),
-    ...(methods ? { methods } : {}),
+    call: loopsOf(lengths, given),
+    methods,
   });
 }
 
 /** The loop of the first length around those of the others. */
-function loopsOf(lengths: readonly number[], options: RematScanOptions): LiftedCall {
-  const { policy, variableBroadcast = false, variableCarry = false, variableAxes, splitRngs } = options;
+function loopsOf(
+  lengths: readonly number[],
+  options: Omit<Values<typeof rematScanOptions.fields>, "methods" | "lengths">,
+): LiftedCall {
+  const { policy, variableBroadcast, variableCarry, variableAxes, splitRngs } = options;
   const [length = 1, ...inner] = lengths;
   const loop = scanLoop(
     {
       variableAxes: variableAxes ? Object.entries(variableAxes) : [[true, 0]],
       splitRngs: splitRngs ? Object.entries(splitRngs) : [[true, true]],
     },
-    { variableBroadcast, variableCarry, length },
+    { ...loopDefaults, variableBroadcast, variableCarry, length },
   );
   return (scopes, fn, args) => {
     // Inside of a loop its scopes stand in for these.
@@ -91,7 +80,7 @@ function loopsOf(lengths: readonly number[], options: RematScanOptions): LiftedC
     const step =
       inner.length === 0
         ? (carry: unknown) => [fn(carry), null]
-        : (carry: unknown) => [rematCall(policy ? { policy } : {})(here(), repeat, [carry]), null];
+        : (carry: unknown) => [rematCall({ policy })(here(), repeat, [carry]), null];
     const [carry, ...rest] = args;
     if (rest.length > 0) {
       throw new ValueError(

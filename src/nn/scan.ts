@@ -1,6 +1,5 @@
-import { need } from "../ir/arguments.js";
-import { needOptions } from "../ir/options.js";
 import type { Atom, Program } from "../ir/program.js";
+import { type FieldsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, normalizeDim, withShape } from "../ir/shape.js";
 import { callProgram } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -19,6 +18,7 @@ import {
   liftScopes,
   liftTarget,
   type MethodsOption,
+  methodsOption,
   type NoModuleClass,
   type VariableGroup,
 } from "./lift.js";
@@ -62,6 +62,26 @@ export interface ModuleScanOptions<A = unknown, R = unknown> extends MethodsOpti
   readonly checkConstancyInvariants?: boolean;
 }
 
+const moduleScanOptions = schema({
+  ...methodsOption.fields,
+  variableAxes: optional<Readonly<Record<string, number>>>("object", {}),
+  variableBroadcast: optional<CollectionFilter>("any", false),
+  variableCarry: optional<CollectionFilter>("any", false),
+  splitRngs: optional<Readonly<Record<string, boolean>>>("object", {}),
+  inAxes: optional<unknown>("any", 0),
+  outAxes: optional<unknown>("any", 0),
+  length: optional("number"),
+  reverse: false,
+  metadataParams: optional<MetadataParams>("object", {}),
+  checkConstancyInvariants: true,
+} satisfies FieldsOf<ModuleScanOptions>);
+
+/** The options of a loop, with their defaults. */
+type LoopOptions = Omit<Values<typeof moduleScanOptions.fields>, "methods" | "variableAxes" | "splitRngs">;
+
+/** The defaults of a loop. */
+export const loopDefaults: LoopOptions = moduleScanOptions.read({}, "nn.scan");
+
 /** The arguments of a step after its carry. */
 type Slices<A> = A extends readonly [unknown, ...infer Rest] ? Rest : unknown;
 
@@ -89,26 +109,9 @@ export function scan<A extends readonly unknown[], R>(
   options: ModuleScanOptions<A, R>,
 ): (...args: A) => R;
 export function scan(target: unknown, options: ModuleScanOptions): unknown {
-  needOptions<ModuleScanOptions>(
-    options,
-    {
-      variableAxes: true,
-      variableBroadcast: true,
-      variableCarry: true,
-      splitRngs: true,
-      inAxes: true,
-      outAxes: true,
-      length: true,
-      reverse: true,
-      metadataParams: true,
-      checkConstancyInvariants: true,
-      methods: true,
-    },
-    "nn.scan",
-  );
-  const { methods } = options;
-  const call = scanCall(options);
-  return liftTarget(target, { name: "Scan", caller: "nn.scan", call, ...(methods ? { methods } : {}) });
+  const { methods, variableAxes, splitRngs, ...loop } = moduleScanOptions.read(options, "nn.scan");
+  const filters = { variableAxes: Object.entries(variableAxes), splitRngs: Object.entries(splitRngs) };
+  return liftTarget(target, { name: "Scan", caller: "nn.scan", call: scanLoop(filters, loop), methods });
 }
 
 /** What one iteration gets besides the carry: its variables, keys and slices of arguments. */
@@ -135,21 +138,9 @@ export interface LoopFilters {
   readonly splitRngs: readonly (readonly [rngs: CollectionFilter, isSplit: boolean])[];
 }
 
-function scanCall(options: ModuleScanOptions): LiftedCall {
-  const { variableAxes = {}, splitRngs = {} } = options;
-  need("object", variableAxes, "variableAxes", "nn.scan");
-  need("object", splitRngs, "splitRngs", "nn.scan");
-  const filters = { variableAxes: Object.entries(variableAxes), splitRngs: Object.entries(splitRngs) };
-  return scanLoop(filters, options);
-}
-
 /** A call that is a loop: its function takes the carry and slices, and returns the carry and results to stack. */
-export function scanLoop(
-  { variableAxes, splitRngs }: LoopFilters,
-  options: Omit<ModuleScanOptions, "variableAxes" | "splitRngs">,
-): LiftedCall {
-  const { variableBroadcast = false, variableCarry = false } = options;
-  const { inAxes = 0, outAxes = 0, reverse = false, metadataParams = {} } = options;
+export function scanLoop({ variableAxes, splitRngs }: LoopFilters, options: LoopOptions): LiftedCall {
+  const { variableBroadcast, variableCarry, inAxes, outAxes, reverse, metadataParams } = options;
   const axes = variableAxes.map(([, axis]) => axis);
   const isSplit = splitRngs.map(([, split]) => split);
   const filters = [variableBroadcast, variableCarry, ...variableAxes.map(([collections]) => collections)];
@@ -249,8 +240,8 @@ class ResultLayout {
 }
 
 /** Whether the body has to be run once before the loop: it can make shared variables or draw keys. */
-function needsConstants(options: ModuleScanOptions, lifted: Lifted): boolean {
-  const { variableBroadcast = false, outAxes = 0, checkConstancyInvariants = true } = options;
+function needsConstants(options: LoopOptions, lifted: Lifted): boolean {
+  const { variableBroadcast, outAxes, checkConstancyInvariants } = options;
   const hasConstantResults = tree.leaves(outAxes, (node) => node === null).includes(null);
   if (checkConstancyInvariants) {
     const hasKeys = lifted.keys.some((group) => group.some((keys) => Object.keys(keys).length > 0));

@@ -1,4 +1,5 @@
 import { need } from "../ir/arguments.js";
+import { type FieldsOf, required, schema } from "../ir/schema.js";
 import { ModuleError } from "./errors.js";
 import {
   type AnyFunction,
@@ -44,11 +45,10 @@ export interface SequentialClass {
 export const Sequential = moduleClass<SequentialClass>({
   name: "Sequential",
   methods: { [mainMethod]: callInOrder },
-  options: { layers: true },
+  options: schema<FieldsOf<SequentialConfig>>({ layers: required("list") }),
 });
 
 function callInOrder({ layers }: SequentialConfig): (...args: readonly unknown[]) => unknown {
-  need("list", layers, "layers", "nn.Sequential");
   for (const layer of layers) need("function", layer, "a layer", "nn.Sequential");
   if (layers.length === 0) throw new ModuleError("argument", "[Sequential] has no layers");
   return (...args) => {

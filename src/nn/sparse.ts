@@ -1,9 +1,9 @@
 /** Activations that are exactly zero or linear outside of −1 … 1, and logarithms of differences of probabilities. */
-import { checkOptions } from "../ir/options.js";
+
 import { withDerivative } from "../lax/functions.js";
 import * as np from "../numpy/index.js";
 import { asFloat, widened } from "../numpy/operands.js";
-import { logsumexp } from "../numpy/reductions.js";
+import { logsumexp, maskedOptions } from "../numpy/reductions.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -35,9 +35,9 @@ export function log1mexp(x: TensorLike): Tensor {
 }
 
 /** log of the mean of exp(x) over dims, without overflow. */
-export function logmeanexp(x: TensorLike, dim?: np.Dims, options: np.MaskedOptions = {}): Tensor {
-  checkOptions<np.MaskedOptions>(options, { where: true, keepdims: true }, "nn.logmeanexp");
+export function logmeanexp(x: TensorLike, dim?: np.Dims, options?: np.MaskedOptions): Tensor {
+  const given = maskedOptions.read(options, "nn.logmeanexp");
   const tensor = asFloat(x, "logmeanexp");
   const ones = np.onesLike(tensor);
-  return np.subtract(logsumexp(tensor, dim, options), np.log(np.sum(ones, dim, options)));
+  return np.subtract(logsumexp(tensor, dim, given), np.log(np.sum(ones, dim, given)));
 }

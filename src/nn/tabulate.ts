@@ -1,6 +1,7 @@
 /** A module as a table: what every part of it gets, gives and has. */
+
 import { byteSize } from "../ir/dtype.js";
-import { checkOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, sizeOf, type TensorType } from "../ir/shape.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -18,13 +19,15 @@ import {
 import type { Rngs } from "./rngs.js";
 import { isTree } from "./scope.js";
 
-/** Options of {@link tabulate}. */
-export interface TabulateOptions {
+const tabulateOptions = schema({
   /** How deep modules are shown, the module itself being 0; variables of those below count with them. All by default. */
-  readonly depth?: number;
+  depth: optional("number"),
   /** Whether calls of a module that was called before are shown; false by default. */
-  readonly showRepeated?: boolean;
-}
+  showRepeated: optional("flag"),
+});
+
+/** Options of {@link tabulate}. */
+export interface TabulateOptions extends OptionsOf<typeof tabulateOptions> {}
 
 /**
  * The table of a module's parts with inputs, outputs and variables, of which nothing is computed.
@@ -36,15 +39,15 @@ export interface TabulateOptions {
 export function tabulate<F extends AnyFunction, M>(
   module: ModuleInstance<F, M>,
   rngs: Rngs,
-  options: TabulateOptions = {},
+  options?: TabulateOptions,
 ): (...args: ArgsOf<F>) => string {
   nameOfModule(module);
-  checkOptions<TabulateOptions>(options, { depth: true, showRepeated: true }, "nn.tabulate");
+  const given = tabulateOptions.read(options, "nn.tabulate");
   return (...args) => {
     const init = (keys: Rngs, ...inner: ArgsOf<F>): unknown => unbox(module.init(keys, ...inner));
     const [types, calls] = observeCalls((): unknown => evalShape(init)(rngs, ...args));
     const variables = isTree(types) ? types : {};
-    return render(nameOfModule(module), rowsOf(calls, variables, options), Object.keys(variables));
+    return render(nameOfModule(module), rowsOf(calls, variables, given), Object.keys(variables));
   };
 }
 

@@ -1,4 +1,4 @@
-import { needOptions } from "../ir/options.js";
+import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { normalizeDim } from "../ir/shape.js";
 import type { Prefix } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
@@ -10,7 +10,7 @@ import {
   type LiftedCall,
   liftScopes,
   liftTarget,
-  type MethodsOption,
+  methodsOption,
   type NoModuleClass,
   type VariableGroup,
 } from "./lift.js";
@@ -24,26 +24,29 @@ import {
 import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
 import type { AnyFunction, ArgsOf, ModuleClass, ResultOf } from "./module.js";
 
-/** How a module is mapped, whatever its arguments and results are. */
-export interface LiftedVmapOptions extends MethodsOption {
+const liftedVmapOptions = schema({
+  ...methodsOption.fields,
   /**
    * The collections that the module gets: with a dim, every element of the batch has variables of its own,
    * which are stacked along it; with `null` all share them.
    */
-  readonly variableAxes?: Readonly<Record<string, number | null>>;
+  variableAxes: optional<Readonly<Record<string, number | null>>>("object", {}),
   /** The keys that the module gets: with `true` every element has keys of its own. */
-  readonly splitRngs?: Readonly<Record<string, boolean>>;
-  readonly inAxes?: unknown;
-  readonly outAxes?: unknown;
+  splitRngs: optional<Readonly<Record<string, boolean>>>("object", {}),
+  inAxes: optional<unknown>("any", 0),
+  outAxes: optional<unknown>("any", 0),
   /** The number of elements, needed only when neither arguments nor variables tell. */
-  readonly axisSize?: number;
+  axisSize: optional("number"),
   /** The name under which collectives inside speak of the mapped dim. */
-  readonly axisName?: string;
+  axisName: optional("string"),
   /** The mesh axes that the mapped dim is split over in sharding constraints and shard maps inside. */
-  readonly spmdAxisName?: string | readonly string[];
+  spmdAxisName: optional<string | readonly string[]>("any"),
   /** What boxes of variables are told about the mapped dim, such as its name. */
-  readonly metadataParams?: MetadataParams;
-}
+  metadataParams: optional<MetadataParams>("object", {}),
+});
+
+/** How a module is mapped, whatever its arguments and results are. */
+export interface LiftedVmapOptions extends OptionsOf<typeof liftedVmapOptions> {}
 
 /** Options of {@link vmap} for a module or function with the arguments `A` and the result `R`. */
 export interface ModuleVmapOptions<A = unknown, R = unknown> extends LiftedVmapOptions {
@@ -72,28 +75,12 @@ export function vmap<A extends readonly unknown[], R>(
   options: ModuleVmapOptions<A, R>,
 ): (...args: A) => R;
 export function vmap(target: unknown, options: LiftedVmapOptions): unknown {
-  needOptions<LiftedVmapOptions>(
-    options,
-    {
-      variableAxes: "object",
-      splitRngs: "object",
-      inAxes: true,
-      outAxes: true,
-      axisSize: true,
-      axisName: true,
-      spmdAxisName: true,
-      metadataParams: "object",
-      methods: true,
-    },
-    "nn.vmap",
-  );
-  const { methods } = options;
-  const call = vmapCall(options);
-  return liftTarget(target, { name: "Vmap", caller: "nn.vmap", call, ...(methods ? { methods } : {}) });
+  const { methods, ...given } = liftedVmapOptions.read(options, "nn.vmap");
+  return liftTarget(target, { name: "Vmap", caller: "nn.vmap", call: vmapCall(given), methods });
 }
 
-function vmapCall(options: LiftedVmapOptions): LiftedCall {
-  const { variableAxes = {}, splitRngs = {}, inAxes = 0, outAxes = 0, metadataParams = {} } = options;
+function vmapCall(options: Omit<Values<typeof liftedVmapOptions.fields>, "methods">): LiftedCall {
+  const { variableAxes, splitRngs, inAxes, outAxes, metadataParams } = options;
   const collections = Object.keys(variableAxes);
   const axes = Object.values(variableAxes);
   const isSplit = Object.values(splitRngs);

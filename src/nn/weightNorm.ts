@@ -1,5 +1,7 @@
 /** Layers around a layer, whose parameters they normalise at every call. */
+
 import { ValueError } from "../ir/errors.js";
+import { type FieldsOf, optional, required, schema } from "../ir/schema.js";
 import { at, normalizeDims, range } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers, normal } from "../random/index.js";
@@ -18,7 +20,7 @@ import {
   type ResultOf,
   scopeOf,
 } from "./module.js";
-import { computeType, type LayerTypes } from "./operands.js";
+import { computeType, type LayerTypes, layerTypes } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
 import type { Variables } from "./scope.js";
 import { hasVariable, isInitializing, makeRng, param, variable } from "./variables.js";
@@ -77,6 +79,12 @@ export interface SpectralNormClass {
 
 const fieldNames = { layerInstance: "layer_instance" };
 
+const wrapperFields: FieldsOf<LayerWrapperConfig> = {
+  ...layerTypes.fields,
+  layerInstance: required("function"),
+  epsilon: optional("number"),
+};
+
 /**
  * A layer whose weights are divided by their norm and multiplied by a learned one, which separates their length
  * from their direction.
@@ -87,16 +95,13 @@ const fieldNames = { layerInstance: "layer_instance" };
  */
 export const WeightNorm = moduleClass<WeightNormClass>({
   name: "WeightNorm",
-  options: {
+  options: schema<FieldsOf<WeightNormConfig>>({
+    ...wrapperFields,
     useScale: true,
-    scaleInit: true,
-    featureAxes: true,
-    variableFilter: true,
-    layerInstance: true,
-    epsilon: true,
-    dtype: true,
-    paramDtype: true,
-  },
+    scaleInit: optional("function"),
+    featureAxes: optional("any"),
+    variableFilter: optional("any"),
+  }),
   methods: {
     [mainMethod]:
       (config: WeightNormConfig) =>
@@ -115,15 +120,12 @@ export const WeightNorm = moduleClass<WeightNormClass>({
  */
 export const SpectralNorm = moduleClass<SpectralNormClass>({
   name: "SpectralNorm",
-  options: {
-    nSteps: true,
-    errorOnNonMatrix: true,
-    collectionName: true,
-    layerInstance: true,
-    epsilon: true,
-    dtype: true,
-    paramDtype: true,
-  },
+  options: schema<FieldsOf<SpectralNormConfig>>({
+    ...wrapperFields,
+    nSteps: optional("any"),
+    errorOnNonMatrix: optional("flag"),
+    collectionName: optional("any"),
+  }),
   methods: {
     [mainMethod]:
       (config: SpectralNormConfig) =>

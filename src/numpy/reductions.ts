@@ -36,7 +36,8 @@ export const keepdimsOptions = schema({
 /** How a reduction treats the dims it reduces. */
 export interface KeepdimsOptions extends OptionsOf<typeof keepdimsOptions> {}
 
-const maskedOptions = schema({
+/** The schema of {@link MaskedOptions}. */
+export const maskedOptions = schema({
   ...keepdimsOptions.fields,
   /** Which elements take part; it broadcasts against the operand. */
   where: optional<TensorLike>("any"),

@@ -1,7 +1,6 @@
 /** Elements that a mask or indices choose, of the flattened tensor or along a dim. */
 
 import { oneOf } from "../ir/arguments.js";
-import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
@@ -88,9 +87,6 @@ export function put(
   options?: PutOptions,
 ): Tensor {
   const { mode } = putOptions.read(options, "put");
-  if (mode !== undefined && mode !== "clip" && mode !== "wrap") {
-    throw new ValueError(`[put] unknown mode ${describe(mode)}: use "clip", "wrap", or none to drop`);
-  }
   const x = asTensor(value, "put");
   const places = asTensor(indices, "put");
   const given = asTensor(values, "put");

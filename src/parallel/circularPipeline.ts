@@ -1,5 +1,5 @@
 import type { RematPolicy } from "../ir/ops.js";
-import { needOptions } from "../ir/options.js";
+import { schema } from "../ir/schema.js";
 import { at } from "../ir/shape.js";
 import { currentScope } from "../nn/context.js";
 import {
@@ -15,6 +15,7 @@ import {
   type Variables,
   vmap as vmapModule,
 } from "../nn/index.js";
+import { moduleOptions } from "../nn/module.js";
 import * as np from "../numpy/index.js";
 import * as random from "../random/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
@@ -24,7 +25,7 @@ import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { checkCall, checkSpecs, checkStage, checkWeights, requireSpecs } from "./pipelineChecks.js";
-import type { CircularPipelineConfig, StageFunction } from "./pipelineConfig.js";
+import { type CircularPipelineConfig, circularPipelineConfig, type StageFunction } from "./pipelineConfig.js";
 import { runIterations } from "./pipelineIterations.js";
 import { type SpecTree, specsOfBoxes, weightsWithoutBoxes } from "./pipelineSpecs.js";
 import { CircularPipelineParts, defaultMode, firstOf, stacked } from "./pipelineStages.js";
@@ -191,6 +192,8 @@ export type CircularPipelineInstance = ModuleInstance<PipelineFunction> &
     getWeightSharding(...args: Parameters<PipelineFunction>): SpecTree;
   };
 
+const circularPipelineOptions = schema({ ...circularPipelineConfig.fields, ...moduleOptions.fields });
+
 /**
  * Layers that are spread over stages: the batch is split into microbatches, and in every iteration each stage works on
  * another one and sends the result to the next stage, and from the last stage to the first again, until every
@@ -207,32 +210,7 @@ export type CircularPipelineInstance = ModuleInstance<PipelineFunction> &
  * ```
  */
 export function CircularPipeline(config: CircularPipelineConfig & ModuleOptions): CircularPipelineInstance {
-  needOptions<CircularPipelineConfig & ModuleOptions>(
-    config,
-    {
-      layers: true,
-      mesh: true,
-      numStages: true,
-      numPipelineMicrobatches: true,
-      numPipelineRepeats: true,
-      numLayers: true,
-      numLayersPerStage: true,
-      pipelineDelayActivationForwarding: true,
-      scanPipelineIterations: true,
-      setRematPolicyOnPipelineIterations: true,
-      rematPolicy: true,
-      customRematPolicy: true,
-      pipelineFsdpAgOnce: true,
-      pipelineFsdpAgPerRepeat: true,
-      logicalAxisRules: true,
-      stageAxisName: true,
-      fsdpAxisNames: true,
-      activationNames: true,
-      name: true,
-      parent: true,
-    },
-    "CircularPipeline",
-  );
+  circularPipelineOptions.read(config, "CircularPipeline");
   const parts = new CircularPipelineParts(config);
   const pipeline = Pipeline(config);
   const getWeightSharding = (...args: Parameters<PipelineFunction>): SpecTree => {

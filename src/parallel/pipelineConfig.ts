@@ -1,8 +1,9 @@
-import { need, needIfGiven } from "../ir/arguments.js";
+import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { axisSizeIn } from "../ir/mesh.js";
 import type { RematPolicy } from "../ir/ops.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import {
   getLogicalAxisRules,
   type LogicalRules,
@@ -26,54 +27,57 @@ export type StageFunction = (
   modelMode: string,
 ) => Tensor | readonly [Tensor, ...unknown[]];
 
-/** Configuration of {@link CircularPipeline}. */
-export interface CircularPipelineConfig {
+/** The schema of {@link CircularPipelineConfig}. */
+export const circularPipelineConfig = schema({
   /** What each stage runs: one layer, or a module that runs several. Its variables are found under `layers`. */
-  readonly layers: ModuleInstance<StageFunction>;
+  layers: required<ModuleInstance<StageFunction>>("any"),
   /** The devices; without a mesh nothing is constrained, and everything runs on one device. */
-  readonly mesh?: Mesh;
+  mesh: optional<Mesh>("any"),
   /** The number of stages; that of the mesh's stage axis by default. It may be a multiple of it. */
-  readonly numStages?: number;
+  numStages: optional("number"),
   /**
    * Into how many microbatches a batch is split: a multiple of the number of stages. By default the fewest that keep
    * every stage busy: the number of stages, twice that with delayed forwarding.
    */
-  readonly numPipelineMicrobatches?: number;
+  numPipelineMicrobatches: optional("number"),
   /** How often every microbatch passes through all stages; by default what `numLayers` needs, else once. */
-  readonly numPipelineRepeats?: number;
+  numPipelineRepeats: optional("number"),
   /** The number of all layers, to check that stages and repeats cover them. */
-  readonly numLayers?: number;
+  numLayers: optional("number"),
   /** How many layers `layers` runs; 1 by default. */
-  readonly numLayersPerStage?: number;
+  numLayersPerStage: optional("number"),
   /**
    * Whether results wait one iteration before they move on, so that sending them and computing the next ones
    * may overlap: twice the bubble.
    */
-  readonly pipelineDelayActivationForwarding?: boolean;
+  pipelineDelayActivationForwarding: optional("flag"),
   /** Whether the iterations are a loop of the program (default) or are unrolled. */
-  readonly scanPipelineIterations?: boolean;
+  scanPipelineIterations: optional("flag"),
   /** Whether the backward pass recomputes iterations (default) instead of keeping their values. */
-  readonly setRematPolicyOnPipelineIterations?: boolean;
+  setRematPolicyOnPipelineIterations: optional("flag"),
   /** What to keep of an iteration besides its inputs; nothing by default. */
-  readonly rematPolicy?: RematPolicy;
+  rematPolicy: optional<RematPolicy>("any"),
   /** Whether to use only `rematPolicy`, without keeping the inputs of iterations and layers. */
-  readonly customRematPolicy?: boolean;
+  customRematPolicy: optional("flag"),
   /** Whether the weights are gathered over the fsdp axes once before the iterations, not again in each. */
-  readonly pipelineFsdpAgOnce?: boolean;
+  pipelineFsdpAgOnce: optional("flag"),
   /**
    * Whether the weights of a repeat are gathered over the fsdp axes once, before its iterations: fewer gathers than one
    * per iteration, and only the weights of two repeats are gathered at a time.
    */
-  readonly pipelineFsdpAgPerRepeat?: boolean;
+  pipelineFsdpAgPerRepeat: optional("flag"),
   /** Which mesh axes split which logical dims; those of `nn.logicalAxisRules` around the call by default. */
-  readonly logicalAxisRules?: LogicalRules;
+  logicalAxisRules: optional<LogicalRules>("any"),
   /** The mesh axis of the stages; `stage` by default. */
-  readonly stageAxisName?: string;
+  stageAxisName: optional("string"),
   /** The mesh axes over which weights are stored split and gathered for use; `fsdp` and `fsdp_transpose` by default. */
-  readonly fsdpAxisNames?: readonly string[];
+  fsdpAxisNames: optional<readonly string[]>("any"),
   /** The logical names of the dims of activations; `activation_batch`, `activation_length`, `activation_embed` by default. */
-  readonly activationNames?: readonly (string | null)[];
-}
+  activationNames: optional<readonly (string | null)[]>("any"),
+});
+
+/** Configuration of {@link CircularPipeline}. */
+export interface CircularPipelineConfig extends OptionsOf<typeof circularPipelineConfig> {}
 
 /** A {@link CircularPipelineConfig} with its defaults filled in. */
 export interface PipelineSettings {
@@ -92,10 +96,6 @@ export interface PipelineSettings {
 /** Fills in defaults; throws one error with everything that is wrong. */
 export function readConfig(config: CircularPipelineConfig): PipelineSettings {
   need("object", config, "the configuration", "CircularPipeline");
-  for (const name of ["numStages", "numPipelineMicrobatches", "numPipelineRepeats", "numLayers"] as const) {
-    needIfGiven("number", config[name], name, "CircularPipeline");
-  }
-  needIfGiven("number", config.numLayersPerStage, "numLayersPerStage", "CircularPipeline");
   if (config.mesh !== undefined) needMesh(config.mesh, "CircularPipeline");
   const { mesh, stageAxisName = "stage", numLayers, numLayersPerStage = 1 } = config;
   const numStages = config.numStages ?? (mesh && axisSizeIn(mesh, stageAxisName)) ?? 1;

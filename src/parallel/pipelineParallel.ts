@@ -1,7 +1,7 @@
 import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
-import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
+import { type FieldsOf, type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import { formatType, sameType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { scopeOrNone } from "../nn/context.js";
@@ -175,6 +175,11 @@ export interface PipelineConfig<T, A extends readonly unknown[]> extends Pipelin
   readonly moduleFn: () => ModuleInstance<Stage<T, A>>;
 }
 
+const pipelineConfig = schema({
+  ...pipelineOptions.fields,
+  moduleFn: required<() => ModuleInstance<Stage<unknown, readonly unknown[]>>>("function"),
+} satisfies FieldsOf<PipelineConfig<unknown, readonly unknown[]>>);
+
 /** A module class whose modules have the signature of the stages that they run. */
 export interface PipelineModuleClass {
   <T, A extends readonly unknown[]>(
@@ -198,19 +203,9 @@ export const PipelineModule = moduleClass<PipelineModuleClass>({
   name: "PipelineModule",
   methods: {
     [mainMethod]:
-      ({
-        moduleFn,
-        numMicrobatches,
-        modelAxisName,
-        splitRngs,
-      }: PipelineConfig<unknown, readonly unknown[]>) =>
+      ({ moduleFn, numMicrobatches, modelAxisName, splitRngs }: Values<typeof pipelineConfig.fields>) =>
       (x: unknown, ...args: readonly unknown[]): unknown =>
-        executePipeline(
-          moduleFn(),
-          x,
-          { numMicrobatches, modelAxisName, ...(splitRngs === undefined ? {} : { splitRngs }) },
-          ...args,
-        ),
+        executePipeline(moduleFn(), x, { numMicrobatches, modelAxisName, splitRngs }, ...args),
   },
-  options: { moduleFn: true, numMicrobatches: true, splitRngs: true, modelAxisName: true },
+  options: pipelineConfig,
 });

@@ -258,11 +258,8 @@ describe("misuse", () => {
   const mesh = Mesh.create({ tp: 4 }, { engine });
   const layer = (tpMode: string) =>
     TPDense({ denseFn: denseOf(4), modelAxisName: "tp", tpMode: tpMode as TPMode });
-  const asyncLayer = TPAsyncDense({
-    denseFn: denseOf(4),
-    modelAxisName: "tp",
-    tpMode: "ring" as TPMode,
-  });
+  const asyncLayer = (tpMode: string) =>
+    TPAsyncDense({ denseFn: denseOf(4), modelAxisName: "tp", tpMode: tpMode as TPMode });
   const x = np.ones([2, 3]);
   test.each<[string, () => unknown, string]>([
     [
@@ -283,12 +280,12 @@ describe("misuse", () => {
     [
       "an unknown mode",
       () => layer("column").init(random.key(0), x),
-      '[TPDense] unknown tpMode "column": use one of "gather", "scatter", "none"',
+      '[nn.TPDense] tpMode must be "gather", "scatter" or "none", got "column"',
     ],
     [
       "an unknown mode of the ring",
-      () => asyncLayer.init(random.key(0), x),
-      '[TPAsyncDense] unknown tpMode "ring"',
+      () => asyncLayer("ring").init(random.key(0), x),
+      '[nn.TPAsyncDense] tpMode must be "gather", "scatter" or "none", got "ring"',
     ],
     [
       "a missing axis",

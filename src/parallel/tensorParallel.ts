@@ -1,8 +1,7 @@
-import { need, needIfGiven } from "../ir/arguments.js";
-import { show } from "../ir/describe.js";
+import { need, needIfGiven, oneOf } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
-import type { OptionNames } from "../ir/options.js";
+import { type FieldsOf, type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import {
@@ -40,6 +39,14 @@ export interface ModelParallelismConfig<F extends AnyFunction, K extends object 
 
 type LooseFunction = (...args: readonly unknown[]) => unknown;
 
+const modelParallelismConfig = schema({
+  modelAxisName: required("string"),
+  moduleFn: required<(config: object) => ModuleInstance<LooseFunction>>("function"),
+  maskExceptModelIdx: optional("number"),
+  splitRngs: true,
+  moduleKwargs: optional("object", {}),
+} satisfies FieldsOf<ModelParallelismConfig<LooseFunction>>);
+
 /** A module class whose modules have the signature of the module that they wrap. */
 export interface ModelParallelismWrapperClass {
   <F extends AnyFunction, K extends object = Record<never, never>>(
@@ -62,17 +69,11 @@ export interface ModelParallelismWrapperClass {
 export const ModelParallelismWrapper = moduleClass<ModelParallelismWrapperClass>({
   name: "ModelParallelismWrapper",
   methods: { [mainMethod]: callSharded },
-  options: {
-    modelAxisName: true,
-    moduleFn: true,
-    maskExceptModelIdx: true,
-    splitRngs: true,
-    moduleKwargs: true,
-  },
+  options: modelParallelismConfig,
 });
 
-function callSharded(config: ModelParallelismConfig<LooseFunction, object>): LooseFunction {
-  const { modelAxisName, moduleFn, maskExceptModelIdx, splitRngs = true, moduleKwargs = {} } = config;
+function callSharded(config: Values<typeof modelParallelismConfig.fields>): LooseFunction {
+  const { modelAxisName, moduleFn, maskExceptModelIdx, splitRngs, moduleKwargs } = config;
   return (...args) => {
     const size = axesSize(lookUpAxes(modelAxisName, "ModelParallelismWrapper"));
     checkMask(maskExceptModelIdx, modelAxisName, size);
@@ -111,8 +112,6 @@ export function scaleInit(init: ParamInitializer, scaleFactor = 1): ParamInitial
 /** How a layer is split: its inputs are gathered, its outputs are summed and scattered, or not at all. */
 export type TPMode = "gather" | "scatter" | "none";
 
-const tpModes: readonly string[] = ["gather", "scatter", "none"] satisfies TPMode[];
-
 /** The fields that tensor-parallel layers give to the dense layers inside them. */
 export interface DenseOptions {
   readonly kernelInit: ParamInitializer;
@@ -120,39 +119,36 @@ export interface DenseOptions {
   readonly name?: string;
 }
 
-/** What the tensor-parallel dense layers have in common. */
-export interface TPDenseCommon {
+const denseCommon = schema({
   /** Makes the dense layer of one device, to whose configuration the given fields belong. */
-  readonly denseFn: (config: DenseOptions) => ModuleInstance<(x: Tensor) => Tensor>;
+  denseFn: required<(config: DenseOptions) => ModuleInstance<(x: Tensor) => Tensor>>("function"),
   /** The mesh axis that splits the layer. */
-  readonly modelAxisName: string;
+  modelAxisName: required("string"),
   /** `none` by default, which is the plain layer; so is every mode on an axis of size 1. */
-  readonly tpMode?: TPMode;
+  tpMode: optional(oneOf<TPMode>("gather", "scatter", "none"), "none"),
   /** Initialises the kernel; `lecunNormal` by default. */
-  readonly kernelInit?: ParamInitializer;
+  kernelInit: optional<ParamInitializer>("function", initializers.lecunNormal()),
   /** A factor for initial kernels of a split layer, whose devices see only a part of the whole; 1 by default. */
-  readonly kernelInitAdjustment?: number;
+  kernelInitAdjustment: 1,
   /** Whether there is a bias; true by default. */
-  readonly useBias?: boolean;
+  useBias: true,
   /** The name of the dense layer, `module` by default; the small layers of {@link TPAsyncDense} are `shard_0`, … */
-  readonly denseName?: string;
-}
+  denseName: optional("string", "module"),
+});
+
+/** What the tensor-parallel dense layers have in common. */
+export interface TPDenseCommon extends OptionsOf<typeof denseCommon> {}
+
+type Common = Values<typeof denseCommon.fields>;
+
+const denseConfig = schema({
+  ...denseCommon.fields,
+  /** Whether the enclosing layer gathers the inputs or sums the outputs; false by default. */
+  skipCommunication: false,
+});
 
 /** Configuration of {@link TPDense}. */
-export interface TPDenseConfig extends TPDenseCommon {
-  /** Whether the enclosing layer gathers the inputs or sums the outputs; false by default. */
-  readonly skipCommunication?: boolean;
-}
-
-const tensorNames: OptionNames<TPDenseCommon> = {
-  denseFn: true,
-  modelAxisName: true,
-  tpMode: true,
-  kernelInit: true,
-  kernelInitAdjustment: true,
-  useBias: true,
-  denseName: true,
-};
+export interface TPDenseConfig extends OptionsOf<typeof denseConfig> {}
 
 /**
  * A dense layer that is split over an axis.
@@ -170,36 +166,36 @@ const tensorNames: OptionNames<TPDenseCommon> = {
  * });
  * ```
  */
-export const TPDense = module(
-  { name: "TPDense", options: { ...tensorNames, skipCommunication: true } },
-  (config: TPDenseConfig) => {
-    const { modelAxisName, skipCommunication = false, denseName = "module" } = config;
-    const { kernelInit, useBias, mode } = readCommon(config, "TPDense");
-    const dense = () => shardedDense(config, denseName, useBias);
-    return (x: Tensor): Tensor => {
-      switch (mode) {
-        case "none":
-          return config.denseFn({ kernelInit, useBias })(x);
-        case "gather": {
-          const whole = skipCommunication ? x : lax.allGather(x, modelAxisName, { dim: -1, tiled: true });
-          return dense()(whole);
-        }
-        case "scatter": {
-          const y = dense()(x);
-          return skipCommunication ? y : lax.psumScatter(y, modelAxisName, { dim: -1, tiled: true });
-        }
+export const TPDense = module({ name: "TPDense", options: denseConfig }, (config) => {
+  const { modelAxisName, skipCommunication, denseName, kernelInit, useBias } = config;
+  const { mode } = modeOf(config, "TPDense");
+  const dense = () => shardedDense(config, denseName, useBias);
+  return (x: Tensor): Tensor => {
+    switch (mode) {
+      case "none":
+        return config.denseFn({ kernelInit, useBias })(x);
+      case "gather": {
+        const whole = skipCommunication ? x : lax.allGather(x, modelAxisName, { dim: -1, tiled: true });
+        return dense()(whole);
       }
-    };
-  },
-);
+      case "scatter": {
+        const y = dense()(x);
+        return skipCommunication ? y : lax.psumScatter(y, modelAxisName, { dim: -1, tiled: true });
+      }
+    }
+  };
+});
+
+const asyncDenseConfig = schema({
+  ...denseCommon.fields,
+  /** Whether inputs are gathered both ways around the ring; true by default. */
+  useBidirectionalGather: true,
+  /** Whether the halves of the outputs are summed in opposite directions around the ring; false by default. */
+  useBidirectionalScatter: false,
+});
 
 /** Configuration of {@link TPAsyncDense}. */
-export interface TPAsyncDenseConfig extends TPDenseCommon {
-  /** Whether inputs are gathered both ways around the ring; true by default. */
-  readonly useBidirectionalGather?: boolean;
-  /** Whether the halves of the outputs are summed in opposite directions around the ring; false by default. */
-  readonly useBidirectionalScatter?: boolean;
-}
+export interface TPAsyncDenseConfig extends OptionsOf<typeof asyncDenseConfig> {}
 
 /**
  * {@link TPDense} with rings in place of collectives, so that parts of the inputs (`gather`) or of the outputs
@@ -207,58 +203,40 @@ export interface TPAsyncDenseConfig extends TPDenseCommon {
  * each hop: on device d, `shard_i` takes the inputs of device d − i (`gather`), or computes outputs of device d + size
  * − 1 − i (`scatter`).
  */
-export const TPAsyncDense = module(
-  {
-    name: "TPAsyncDense",
-    options: { ...tensorNames, useBidirectionalGather: true, useBidirectionalScatter: true },
-  },
-  (config: TPAsyncDenseConfig) => {
-    const { modelAxisName, useBidirectionalGather = true, useBidirectionalScatter = false } = config;
-    const { kernelInit, useBias, mode, size } = readCommon(config, "TPAsyncDense");
-    // One bias for each output is enough, so only the first of the small layers has one.
-    const shard = (i: number) => shardedDense(config, `shard_${i}`, useBias && i === 0);
-    return (x: Tensor): Tensor => {
-      switch (mode) {
-        case "none":
-          return config.denseFn({ kernelInit, useBias, name: "shard_0" })(x);
-        case "gather": {
-          const gather = useBidirectionalGather ? asyncGatherBidirectional : asyncGather;
-          const outputs = gather(x, modelAxisName).map((part, i) => shard(i)(part));
-          return outputs.slice(1).reduce((sum, y) => np.add(sum, y), at(outputs, 0));
-        }
-        case "scatter": {
-          const scatter = useBidirectionalScatter ? asyncScatterSplit : asyncScatter;
-          return scatter<Tensor>(
-            Array.from({ length: size }, (_, i) => () => shard(i)(x)),
-            modelAxisName,
-          );
-        }
+export const TPAsyncDense = module({ name: "TPAsyncDense", options: asyncDenseConfig }, (config) => {
+  const { modelAxisName, useBidirectionalGather, useBidirectionalScatter, kernelInit, useBias } = config;
+  const { mode, size } = modeOf(config, "TPAsyncDense");
+  // One bias for each output is enough, so only the first of the small layers has one.
+  const shard = (i: number) => shardedDense(config, `shard_${i}`, useBias && i === 0);
+  return (x: Tensor): Tensor => {
+    switch (mode) {
+      case "none":
+        return config.denseFn({ kernelInit, useBias, name: "shard_0" })(x);
+      case "gather": {
+        const gather = useBidirectionalGather ? asyncGatherBidirectional : asyncGather;
+        const outputs = gather(x, modelAxisName).map((part, i) => shard(i)(part));
+        return outputs.slice(1).reduce((sum, y) => np.add(sum, y), at(outputs, 0));
       }
-    };
-  },
-);
+      case "scatter": {
+        const scatter = useBidirectionalScatter ? asyncScatterSplit : asyncScatter;
+        return scatter<Tensor>(
+          Array.from({ length: size }, (_, i) => () => shard(i)(x)),
+          modelAxisName,
+        );
+      }
+    }
+  };
+});
 
-function readCommon(
-  config: TPDenseCommon,
-  caller: string,
-): { kernelInit: ParamInitializer; useBias: boolean; mode: TPMode; size: number } {
-  const { modelAxisName, tpMode = "none", kernelInit = initializers.lecunNormal(), useBias = true } = config;
+/** The mode of a layer on its axis, and the size of the axis. */
+function modeOf({ modelAxisName, tpMode }: Common, caller: string): { mode: TPMode; size: number } {
   const size = axesSize(lookUpAxes(modelAxisName, caller));
-  if (!tpModes.includes(tpMode)) {
-    const known = tpModes.map((mode) => `"${mode}"`).join(", ");
-    throw new ValueError(`[${caller}] unknown tpMode ${show(tpMode)}: use one of ${known}`);
-  }
-  return { kernelInit, useBias, mode: size > 1 ? tpMode : "none", size };
+  return { mode: size > 1 ? tpMode : "none", size };
 }
 
 /** The dense layer of one device, in the wrapper that gives every device its own parameters. */
 function shardedDense(
-  {
-    denseFn,
-    modelAxisName,
-    kernelInit = initializers.lecunNormal(),
-    kernelInitAdjustment = 1,
-  }: TPDenseCommon,
+  { denseFn, modelAxisName, kernelInit, kernelInitAdjustment }: Common,
   name: string,
   useBias: boolean,
 ): ModuleInstance<(x: Tensor) => Tensor> {

@@ -1,19 +1,20 @@
 import { randomUUID } from "node:crypto";
 import { availableParallelism } from "node:os";
+import { oneOf } from "../../ir/arguments.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DevicePlace, Engine } from "../../ir/engine.js";
 import type { EngineInfo } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
+import { type OptionsOf, optional, pick, schema } from "../../ir/schema.js";
 import { at, range } from "../../ir/shape.js";
 import { version } from "../../ir/version.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import type { ThreadsBuffer } from "../memory/buffers.js";
-import type { GemmKind } from "../products/gemmChoice.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import type { LoadedProgram } from "../shell.js";
-import { type LocalDevices, WorkersEngine } from "../workers/workersEngine.js";
+import { type LocalDevices, WorkersEngine, workersOptions } from "../workers/workersEngine.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { shareCores } from "./cores.js";
@@ -25,22 +26,19 @@ import { MAX_LOCAL_DEVICES } from "./tags.js";
 import { workerCode } from "./workerCode.js";
 import { ownSite, type Site, World } from "./world.js";
 
-/** How an engine of several processes is made; all of them ask for the same. */
-export interface MpiEngineOptions {
+const mpiEngineOptions = schema({
+  ...pick(workersOptions.fields, "memoryBytes", "deadlineMs", "gemm"),
   /** The least number of devices of all processes together; each process has the same number, at least one. */
-  readonly numDevices?: number;
-  /** The most memory that each device may have, in bytes; by default processes share what the machine has. */
-  readonly memoryBytes?: number;
-  /** For how long a device may go without a new step before it counts as failed; 120 000 ms. */
-  readonly deadlineMs?: number;
-  /** Which implementation multiplies matrices; see the threads engine. */
-  readonly gemm?: GemmKind;
+  numDevices: optional("number"),
   /**
    * Who adds up tensors of several processes: the devices, in the order of the mesh, so that sums have the bits that
    * worker threads give (`exact`, the default), or MPI's own all-reduce, in an order of its own (`fast`).
    */
-  readonly reduction?: "exact" | "fast";
-}
+  reduction: optional(oneOf("exact", "fast"), "exact"),
+});
+
+/** How an engine of several processes is made; all of them ask for the same. */
+export interface MpiEngineOptions extends OptionsOf<typeof mpiEngineOptions> {}
 
 /** What an engine of several processes runs on. */
 export interface MpiEngineInfo extends EngineInfo {
@@ -82,12 +80,8 @@ const advice: Readonly<Record<string, string>> = {
  * Opens the engine of a job that `mpirun` or `srun` started: every process runs the same script and holds some of
  * the devices, which are worker threads. Inside a process they meet in shared memory, between processes by MPI.
  */
-export function createMpiEngine(options: MpiEngineOptions = {}): MpiEngine {
-  const { reduction = "exact" } = options;
-  if (reduction !== "exact" && reduction !== "fast") {
-    throw new ValueError(`[createMpiEngine] reduction must be "exact" or "fast", not ${String(reduction)}`);
-  }
-  return new MpiEngine(options);
+export function createMpiEngine(options?: MpiEngineOptions): MpiEngine {
+  return new MpiEngine(mpiEngineOptions.read(options, "createMpiEngine"));
 }
 
 /** What this process knows of the job that it is part of. */

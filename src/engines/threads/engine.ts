@@ -2,11 +2,10 @@ import { workerCode } from "#engines/threads/workerCode";
 import { mayBlock, numCores } from "#platform/system";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer } from "../../ir/engine.js";
-import { needOptions } from "../../ir/options.js";
 import { checkDeviceCount } from "../checks.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
 import { type TestOptions, WorkersEngine } from "../workers/workersEngine.js";
-import type { ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
+import { type ThreadsEngineInfo, type ThreadsEngineOptions, threadsEngineOptions } from "./engineOptions.js";
 
 /**
  * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
@@ -18,19 +17,7 @@ import type { ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js
  * ```
  */
 export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngine {
-  needOptions<ThreadsEngineOptions>(
-    options,
-    {
-      numDevices: true,
-      memoryBytes: true,
-      deadlineMs: true,
-      gemm: true,
-      threadsPerDevice: true,
-      pinned: true,
-    },
-    "createThreadsEngine",
-  );
-  return new ThreadsEngine(options);
+  return new ThreadsEngine(threadsEngineOptions.read(options, "createThreadsEngine"));
 }
 
 /** Every device is a thread; no machine supports more. */

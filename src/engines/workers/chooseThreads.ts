@@ -7,8 +7,8 @@ import { MAX_THREADS } from "../protocol/crew.js";
 /** What determines how many threads an engine has and where they run. */
 export interface ThreadChoices {
   readonly numDevices: number;
-  readonly threadsPerDevice?: number;
-  readonly pinned?: boolean;
+  readonly threadsPerDevice?: number | undefined;
+  readonly pinned?: boolean | undefined;
 }
 
 /** How many threads compute for a device, its own included. */

@@ -6,6 +6,7 @@ import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
+import { oneOf } from "../../ir/arguments.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
@@ -13,6 +14,7 @@ import { InternalError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { checkSizes } from "../checks.js";
 import { moveModuleFor } from "../collectives/moveModule.js";
@@ -75,14 +77,37 @@ export interface LocalDevices {
   readonly planStaging?: StagingPlanner;
 }
 
+/** The schema of {@link WorkersOptions}. */
+export const workersOptions = schema({
+  /**
+   * Maximum memory of each device in bytes; it is address space, committed when it is used. By default devices grow on
+   * demand, until together they have taken what was free when the engine was opened: of the machine, of its container,
+   * and of the address space that `ulimit -v` leaves.
+   */
+  memoryBytes: optional("number"),
+  /** How long a device may compute without beginning a new step before it counts as failed; 120 000 ms by default. */
+  deadlineMs: optional("number"),
+  /**
+   * Which implementation multiplies matrices: our machine code, a BLAS library of the system, or WebAssembly. By
+   * default `SHARDWISE_GEMM`, or else the first of them that is available.
+   */
+  gemm: optional(oneOf<GemmKind>("native", "blas", "wasm")),
+  /**
+   * How many threads compute for a device, its own included: they share its large matrix products and kernels, whose
+   * results do not depend on their number. By default as many as there are cores for if products are our machine code,
+   * else 1.
+   */
+  threadsPerDevice: optional("number"),
+  /**
+   * Whether each thread is pinned to its own processor, if there are enough and the system permits it (Linux). Useful
+   * for programs that have the machine to themselves; two that pin to the same processors take turns. Off by default,
+   * unless `SHARDWISE_PIN=1`.
+   */
+  pinned: optional("flag"),
+});
+
 /** What users choose for the devices of this process. */
-export interface WorkersOptions {
-  readonly memoryBytes?: number;
-  readonly deadlineMs?: number;
-  readonly gemm?: GemmKind;
-  readonly threadsPerDevice?: number;
-  readonly pinned?: boolean;
-}
+export interface WorkersOptions extends OptionsOf<typeof workersOptions> {}
 
 /** What worker threads run on. */
 export interface WorkersInfo extends EngineInfo {

@@ -1,6 +1,7 @@
+import { integerFrom, oneOf } from "../../ir/arguments.js";
 import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { loadKoffi } from "../system/koffi.js";
 import type { Lowering } from "./builder.js";
 import { XlaEngine } from "./engine.js";
@@ -13,37 +14,39 @@ import { Plugin } from "./pjrt/plugin.js";
 import { findProcesses, type XlaProcesses } from "./processes.js";
 import { Store } from "./store/open.js";
 
-/** Options of an XLA engine. */
-export interface XlaEngineOptions {
+const xlaEngineOptions = schema({
   /** The path of a PJRT plug-in; by default that of `SHARDWISE_PJRT_PLUGIN`, or the one installed for Python. */
-  readonly plugin?: string;
+  plugin: optional("path"),
   /**
    * The fraction of a GPU's memory to allocate up front, from 0 to 1. By default memory is allocated on demand, so that
    * other processes can use the device too.
    */
-  readonly memoryFraction?: number;
+  memoryFraction: optional("number"),
   /**
    * XLA settings for every compilation, such as `xla_gpu_autotune_level`, in addition to those of
    * `SHARDWISE_XLA_FLAGS`.
    */
-  readonly flags?: Readonly<Record<string, XlaFlag>>;
+  flags: optional<Readonly<Record<string, XlaFlag>>>("object"),
   /** `plain` computes attention by products and a softmax even if the devices have a kernel for it. */
-  readonly attention?: "fused" | "plain";
+  attention: optional(oneOf("fused", "plain")),
   /** Precision of float32 products that do not specify one; float32 by default. */
-  readonly products?: "float32" | "tf32";
+  products: optional(oneOf("float32", "tf32"), "float32"),
   /**
    * Pretends that this many processes with one device each exist, to check on one GPU whether programs for them
    * compile; the results of collectives are meaningless then.
    */
-  readonly pretendDevices?: number;
+  pretendDevices: optional(integerFrom(1)),
   /**
    * The other processes that run programs together with this one. By default they come from `SHARDWISE_COORDINATOR`,
    * `SHARDWISE_PROCESS_INDEX` and `SHARDWISE_PROCESS_COUNT`, or from a launcher (`srun`, `mpirun`); `false` for none.
    */
-  readonly processes?: Partial<XlaProcesses> | false;
+  processes: optional<Partial<XlaProcesses> | false>("any"),
   /** The cache folder for compiled programs; by default `SHARDWISE_XLA_CACHE`, or a folder in the user's cache. */
-  readonly cache?: string | false;
-}
+  cache: optional<string | false>("any"),
+});
+
+/** Options of an XLA engine. */
+export interface XlaEngineOptions extends OptionsOf<typeof xlaEngineOptions> {}
 
 /** A plug-in keeps its devices until the process ends, so each plug-in is opened once. */
 const clients = new Map<string, PjrtClient>();
@@ -59,30 +62,12 @@ const stores = new Map<string, Store>();
  * const mesh = Mesh.create({ data: 1 }, { engine });
  * ```
  */
-export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
-  checkOptions<XlaEngineOptions>(
-    options,
-    {
-      plugin: true,
-      memoryFraction: true,
-      flags: true,
-      attention: true,
-      products: true,
-      pretendDevices: true,
-      processes: true,
-      cache: true,
-    },
-    "createXlaEngine",
-  );
+export function createXlaEngine(given?: XlaEngineOptions): Engine {
+  const options = xlaEngineOptions.read(given, "createXlaEngine");
   const { memoryFraction, cache, pretendDevices } = options;
   if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
     throw new ValueError(
       `[createXlaEngine] memoryFraction ${memoryFraction} is not a fraction of a device's memory: use a number above 0 and up to 1`,
-    );
-  }
-  if (pretendDevices !== undefined && !(Number.isInteger(pretendDevices) && pretendDevices > 0)) {
-    throw new ValueError(
-      `[createXlaEngine] pretendDevices ${pretendDevices} is not a number of devices: use an integer from 1`,
     );
   }
   const path = options.plugin ?? locatePlugin();

@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
-import { needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, required, schema, type Values } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import type { Json } from "../files/checkpointManifest.js";
 import type { TokenSource } from "./tokens.js";
@@ -9,22 +9,24 @@ import type { TokenSource } from "./tokens.js";
 /** Larger batches would not fit in memory. */
 const maxElements = 2 ** 31;
 
-/** Options of {@link openBatches}. */
-export interface BatchesOptions {
+const batchesOptions = schema({
   /** The number of tokens per row. */
-  readonly sequenceLength: number;
+  sequenceLength: required("number"),
   /** The number of rows of a batch over all ranks. */
-  readonly batchSize: number;
+  batchSize: required("number"),
   /** Seed of the order of rows. */
-  readonly seed?: number;
+  seed: optional("integer", 0),
   /** Whether rows are shuffled anew in every epoch (the default) or keep the order of the data. */
-  readonly shuffle?: boolean;
+  shuffle: true,
   /** Which part of each batch this process reads; all of it by default. */
-  readonly rank?: number;
-  readonly numRanks?: number;
+  rank: 0,
+  numRanks: 1,
   /** Where to continue, as returned by {@link Batches.position}. */
-  readonly position?: Json;
-}
+  position: optional<Json>("any", null),
+});
+
+/** Options of {@link openBatches}. */
+export interface BatchesOptions extends OptionsOf<typeof batchesOptions> {}
 
 /** Rows of tokens, and for each token the one that follows it; both row-major. */
 export interface Batch {
@@ -41,16 +43,15 @@ export interface Batch {
  */
 export class Batches {
   private readonly source: TokenSource;
-  private readonly options: Required<Omit<BatchesOptions, "position">>;
+  private readonly options: Omit<Values<typeof batchesOptions.fields>, "position">;
   private readonly numRows: number;
   /** The number of rows returned so far over all ranks. */
   private rows: number;
   private ahead: { readonly rows: number; readonly batch: Promise<Batch> } | undefined;
 
   /** @internal */
-  constructor(source: TokenSource, options: BatchesOptions) {
-    need("object", options, "the options", "openBatches");
-    const { seed = 0, shuffle = true, rank = 0, numRanks = 1, position = null, ...sizes } = options;
+  constructor(source: TokenSource, options: Values<typeof batchesOptions.fields>) {
+    const { seed, shuffle, rank, numRanks, position, ...sizes } = options;
     const numbers = { ...sizes, numRanks };
     const wrong = Object.entries(numbers).filter(([, n]) => !(Number.isInteger(n) && n >= 1));
     if (
@@ -163,20 +164,7 @@ export class Batches {
 /** Opens an endless stream of batches. */
 export function openBatches(source: TokenSource, options: BatchesOptions): Batches {
   need("object", source, "source", "openBatches");
-  needOptions<BatchesOptions>(
-    options,
-    {
-      sequenceLength: true,
-      batchSize: true,
-      seed: true,
-      shuffle: true,
-      rank: true,
-      numRanks: true,
-      position: true,
-    },
-    "openBatches",
-  );
-  return new Batches(source, options);
+  return new Batches(source, batchesOptions.read(options, "openBatches"));
 }
 
 /**

@@ -1,20 +1,21 @@
-import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
-import { needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import { type BpeModel, BpeTokenizer, type Cut, cut } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 
-/** Options of {@link trainBpe}. */
-export interface TrainBpeOptions {
+const trainBpeOptions = schema({
   /** The number of tokens, bytes and special tokens included. */
-  readonly vocabSize: number;
+  vocabSize: required("number"),
   /** Markers that are tokens of their own; `<|endoftext|>` by default. */
-  readonly specialTokens?: readonly string[];
+  specialTokens: optional("strings", ["<|endoftext|>"]),
   /** Rarer pairs are not merged; 2 by default. */
-  readonly minFrequency?: number;
-}
+  minFrequency: 2,
+});
+
+/** Options of {@link trainBpe}. */
+export interface TrainBpeOptions extends OptionsOf<typeof trainBpeOptions> {}
 
 /** A word of the text as a list of tokens, and how often it occurs. */
 interface Word {
@@ -27,13 +28,7 @@ interface Word {
  * one with the smaller tokens comes first, as in the reference implementation.
  */
 export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptions): BpeTokenizer {
-  needOptions<TrainBpeOptions>(
-    options,
-    { vocabSize: true, specialTokens: true, minFrequency: true },
-    "trainBpe",
-  );
-  const { vocabSize, specialTokens = ["<|endoftext|>"], minFrequency = 2 } = options;
-  need("strings", specialTokens, "specialTokens", "trainBpe");
+  const { vocabSize, specialTokens, minFrequency } = trainBpeOptions.read(options, "trainBpe");
   const least = 256 + specialTokens.length;
   if (!Number.isInteger(vocabSize) || vocabSize < least || vocabSize > maxVocabSize) {
     throw new ValueError(

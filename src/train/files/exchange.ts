@@ -1,7 +1,7 @@
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
+import { type FieldsOf, type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { range, type Shape, type TensorType } from "../../ir/shape.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
@@ -13,18 +13,20 @@ import { findTensors } from "./safetensorsFiles.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
 import { download, type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
-/** How leaves of a tree map to tensors of a plain safetensors file, for reading and writing. */
-export interface ExchangeOptions {
+const exchangeOptions = schema({
   /** Separator of the parts of a path; `.` by default, as in PyTorch. */
-  readonly separator?: string;
+  separator: optional("string"),
   /** The name in the file of the leaf at a path such as `Dense_0/kernel`; instead of `separator`. */
-  readonly rename?: (path: string) => string;
+  rename: optional<(path: string) => string>("function"),
   /**
    * The order of a leaf's dims in the file: `true` swaps the last two, `[3, 2, 0, 1]` stores what `np.transpose(leaf,
    * [3, 2, 0, 1])` gives. PyTorch stores the kernels of `Linear` as `[out, in]`.
    */
-  readonly transpose?: (path: string, shape: Shape) => boolean | readonly number[] | undefined;
-}
+  transpose: optional<(path: string, shape: Shape) => boolean | readonly number[] | undefined>("function"),
+});
+
+/** How leaves of a tree map to tensors of a plain safetensors file, for reading and writing. */
+export interface ExchangeOptions extends OptionsOf<typeof exchangeOptions> {}
 
 /** A leaf with its name and layout in the file. */
 interface ExchangedLeaf extends NamedLeaf {
@@ -32,19 +34,19 @@ interface ExchangedLeaf extends NamedLeaf {
   readonly permutation: readonly number[] | undefined;
 }
 
+const exportOptions = schema({
+  ...exchangeOptions.fields,
+  metadata: optional<Readonly<Record<string, string>>>("object", {}),
+});
+
 /** Writes the tensors of a tree, whole, to one safetensors file that PyTorch and JAX can read. */
 export async function exportSafetensors(
   path: string,
   values: unknown,
-  given: ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> } = {},
+  given?: OptionsOf<typeof exportOptions>,
 ): Promise<void> {
   need("path", path, "path", "exportSafetensors");
-  checkOptions<ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> }>(
-    given,
-    { separator: true, rename: true, transpose: true, metadata: true },
-    "exportSafetensors",
-  );
-  const { metadata, ...options } = given;
+  const { metadata, ...options } = exportOptions.read(given, "exportSafetensors");
   const caller = "exportSafetensors";
   const arrays = exchangedLeaves(values, options, caller).map(async (leaf) => {
     const { name, type, permutation } = leaf;
@@ -53,8 +55,15 @@ export async function exportSafetensors(
     const shape = permuteShape(type.shape, permutation);
     return [name, { ...type, shape, data: permuteHost(type.dtype, data, type.shape, permutation) }] as const;
   });
-  await writeSafetensors(path, await Promise.all(arrays), Object.entries(metadata ?? {}));
+  await writeSafetensors(path, await Promise.all(arrays), Object.entries(metadata));
 }
+
+const importOptions = schema<FieldsOf<ExchangeOptions & RestoreOptions<unknown>>>({
+  ...exchangeOptions.fields,
+  shardings: optional("any"),
+  mesh: optional("any"),
+  missing: optional("any"),
+});
 
 /**
  * Reads tensors from plain safetensors files into the structure of `target`; tensors that it does not have are ignored,
@@ -76,11 +85,7 @@ export async function importSafetensors<T>(
   options: ExchangeOptions & RestoreOptions<T> = {},
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
   const caller = "importSafetensors";
-  checkOptions<ExchangeOptions & RestoreOptions<T>>(
-    options,
-    { separator: true, rename: true, transpose: true, shardings: true, mesh: true, missing: true },
-    caller,
-  );
+  importOptions.read(options, caller);
   const wanted = exchangedLeaves(target, options, caller);
   const { tensors, files } = await findTensors(path, caller);
   const held = new Map(

@@ -1,24 +1,26 @@
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
-import { needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import * as random from "../../random/index.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 
-/** Options of {@link generate}. */
-export interface GenerateOptions {
-  readonly prompt: string;
+const generateOptions = schema({
+  prompt: required("string"),
   /** How many tokens to add. */
-  readonly length: number;
+  length: required("number"),
   /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest token; 0.8 by default. */
-  readonly temperature?: number;
+  temperature: 0.8,
   /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
-  readonly topK?: number;
-  readonly seed?: number;
+  topK: 0,
+  seed: 0,
   /** Stops the generation when it is aborted. */
-  readonly signal?: AbortSignal;
+  signal: optional<AbortSignal>("any"),
   /** Called with every new piece of text. */
-  readonly onText?: (text: string) => void;
-}
+  onText: optional<(text: string) => void>("function"),
+});
+
+/** Options of {@link generate}. */
+export interface GenerateOptions extends OptionsOf<typeof generateOptions> {}
 
 /**
  * A model's logits of the token after a text, possibly more than the tokeniser has tokens. Most calls pass the tokens
@@ -44,12 +46,10 @@ export async function generate(
   need("function", tokenizer.encode, "encode of the tokenizer", "generate");
   need("function", tokenizer.decode, "decode of the tokenizer", "generate");
   need("number", window, "window", "generate");
-  needOptions<GenerateOptions>(
+  const { prompt, length, temperature, topK, seed, signal, onText } = generateOptions.read(
     options,
-    { prompt: true, length: true, temperature: true, topK: true, seed: true, signal: true, onText: true },
     "generate",
   );
-  const { prompt, length, temperature = 0.8, topK = 0, seed = 0, signal, onText } = options;
   if (!(temperature >= 0))
     throw new ValueError(`[generate] temperature is ${temperature}: use a number of at least 0`);
   if (!(Number.isInteger(topK) && topK >= 0))

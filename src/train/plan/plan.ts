@@ -2,7 +2,7 @@
 
 import { hostEngine } from "../../engines/default.js";
 import { need } from "../../ir/arguments.js";
-import { needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { formatBytes } from "../../ir/shape.js";
 import { batchType, totalBytes } from "../config/memoryNeed.js";
 import { needRunConfig, type RunConfig } from "../config/runConfig.js";
@@ -17,20 +17,22 @@ import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
 import type { Prices } from "./prices.js";
 import { stepTime, type TimeParts } from "./stepCost.js";
 
-/** Options of {@link planTraining}. */
-export interface PlanOptions {
-  readonly numDevices: number;
+const planOptions = schema({
+  numDevices: required("number"),
   /** The memory of each device in bytes; without limit by default. */
-  readonly memoryBytes?: number;
+  memoryBytes: optional("number", Number.POSITIVE_INFINITY),
   /** The prices of steps, from `calibratedPrices` or `machinePrices`. */
-  readonly prices: Prices;
+  prices: required<Prices>("any"),
   /** The settings to vary. */
-  readonly space?: SearchSpace;
+  space: optional<SearchSpace>("any"),
   /** How many configurations are compiled and priced step by step, the most promising first; 32 by default. */
-  readonly tries?: number;
+  tries: 32,
   /** Called after each of these. */
-  readonly onTry?: (done: number, all: number) => void;
-}
+  onTry: optional<(done: number, all: number) => void>("function"),
+});
+
+/** Options of {@link planTraining}. */
+export interface PlanOptions extends OptionsOf<typeof planOptions> {}
 
 /** A configuration with the predicted time and memory of a step. */
 export interface PlannedStep {
@@ -116,12 +118,7 @@ function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeP
  */
 export function planTraining(config: RunConfig, options: PlanOptions): TrainingPlan {
   needRunConfig(config, "planTraining");
-  needOptions<PlanOptions>(
-    options,
-    { numDevices: true, memoryBytes: true, prices: true, space: true, tries: true, onTry: true },
-    "planTraining",
-  );
-  const { numDevices, prices, memoryBytes = Number.POSITIVE_INFINITY, tries = 32, onTry } = options;
+  const { numDevices, prices, memoryBytes, tries, onTry } = planOptions.read(options, "planTraining");
   if (!Number.isInteger(numDevices) || numDevices < 1) {
     throw new ConfigError(`[planTraining] numDevices is ${numDevices}: use an integer of at least 1`);
   }

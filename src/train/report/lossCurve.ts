@@ -1,21 +1,23 @@
 import { need } from "../../ir/arguments.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 /** A point of a curve. */
 export interface CurvePoint {
   readonly step: number;
   readonly value: number;
 }
 
-/** Options of {@link plotCurve}. */
-export interface PlotOptions {
+const plotOptions = schema({
   /** Maximum number of characters per line; 72 by default. */
-  readonly width?: number;
+  width: 72,
   /** The lines of the plot without its axis; 12 by default. */
-  readonly height?: number;
+  height: 12,
   /** Whether to use braille dots (the default) or plain ASCII. */
-  readonly unicode?: boolean;
-  readonly title?: string;
-}
+  unicode: true,
+  title: optional("string"),
+});
+
+/** Options of {@link plotCurve}. */
+export interface PlotOptions extends OptionsOf<typeof plotOptions> {}
 
 /** The bits of the braille dots of a character, by column and row. */
 const dots = [
@@ -33,14 +35,9 @@ const dots = [
  *       0     100
  * ```
  */
-export function plotCurve(points: readonly CurvePoint[], options: PlotOptions = {}): string {
+export function plotCurve(points: readonly CurvePoint[], options?: PlotOptions): string {
   need("list", points, "points", "plotCurve");
-  checkOptions<PlotOptions>(
-    options,
-    { width: "number", height: "number", unicode: true, title: true },
-    "plotCurve",
-  );
-  const { width = 72, height = 12, unicode = true, title } = options;
+  const { width, height, unicode, title } = plotOptions.read(options, "plotCurve");
   for (const point of points) need("object", point, "each of points", "plotCurve");
   const finite = points.filter(({ step, value }) => Number.isFinite(step) && Number.isFinite(value));
   const heading = title === undefined ? [] : [title];

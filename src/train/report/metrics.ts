@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { onFile, reasonOf } from "../files/fileError.js";
 import { openRecordFile } from "../files/files.js";
 
@@ -16,20 +16,21 @@ export interface MetricsWriter {
   close(): void;
 }
 
-/** Options of {@link openMetricsFile}. */
-export interface MetricsFileOptions {
+const metricsFileOptions = schema({
   /** The step from which a run is resumed: records of later steps are dropped. */
-  readonly resumeAt?: number;
-}
+  resumeAt: optional("number"),
+});
+
+/** Options of {@link openMetricsFile}. */
+export interface MetricsFileOptions extends OptionsOf<typeof metricsFileOptions> {}
 
 /**
  * Appends one line of JSON for every step: `{"step":12,"loss":4.21,…}`. Every line is complete on its own, so
  * a run that is killed leaves at most its last line unfinished, which is dropped when the file is opened again.
  * A line that does not fit on the disk is written before the next one that does.
  */
-export function openMetricsFile(path: string, options: MetricsFileOptions = {}): MetricsWriter {
-  checkOptions<MetricsFileOptions>(options, { resumeAt: true }, "openMetricsFile");
-  const { resumeAt } = options;
+export function openMetricsFile(path: string, options?: MetricsFileOptions): MetricsWriter {
+  const { resumeAt } = metricsFileOptions.read(options, "openMetricsFile");
   const file = onFile("metrics", path, () => {
     cleanRecords(path, resumeAt);
     return openRecordFile(path);

@@ -1,5 +1,5 @@
-import { need, needIfGiven } from "../../ir/arguments.js";
-import { needOptions } from "../../ir/options.js";
+import { need } from "../../ir/arguments.js";
+import { type OptionsOf, optional, required, schema, type Values } from "../../ir/schema.js";
 import { formatValue } from "./lossCurve.js";
 
 /** The progress after a step. */
@@ -20,18 +20,20 @@ export interface ProgressStream {
   write(text: string): unknown;
 }
 
-/** Options of {@link startProgress}. */
-export interface ProgressOptions {
-  readonly numSteps: number;
+const progressOptions = schema({
+  numSteps: required("number"),
   /** The number of steps completed before, if a run is resumed. */
-  readonly firstStep?: number;
+  firstStep: 0,
   /** Standard error by default. */
-  readonly stream?: ProgressStream | undefined;
+  stream: optional<ProgressStream>("object"),
   /** Interval between lines without a terminal, in seconds; 10 by default. */
-  readonly interval?: number;
+  interval: 10,
   /** The time in milliseconds. */
-  readonly now?: () => number;
-}
+  now: optional<() => number>("function", () => performance.now()),
+});
+
+/** Options of {@link startProgress}. */
+export interface ProgressOptions extends OptionsOf<typeof progressOptions> {}
 
 /** A live progress line. */
 export interface Progress {
@@ -57,11 +59,12 @@ const smoothing = 0.9;
  * ```
  */
 export function startProgress(options: ProgressOptions): Progress {
-  checkProgressOptions(options);
-  const { numSteps, interval = 10, now = () => performance.now() } = options;
-  const stream: ProgressStream = options.stream ?? process.stderr;
+  const given = progressOptions.read(options, "startProgress");
+  const { numSteps, interval, now } = given;
+  const stream: ProgressStream = given.stream ?? process.stderr;
+  need("function", stream.write, "write of the stream", "startProgress");
   const live = stream.isTTY === true;
-  const speeds = new Speeds(options, now);
+  const speeds = new Speeds(given, now);
   let shownAt = Number.NEGATIVE_INFINITY;
   let line = "";
   let phase = "";
@@ -119,11 +122,11 @@ class Speeds {
   private numUpdates = 0;
 
   constructor(
-    private readonly options: ProgressOptions,
+    private readonly options: Values<typeof progressOptions.fields>,
     now: () => number,
   ) {
     this.lastAt = now();
-    this.lastStep = options.firstStep ?? 0;
+    this.lastStep = options.firstStep;
   }
 
   /** The speeds after a step, as parts of a line. */
@@ -151,21 +154,6 @@ class Speeds {
   private blend(mean: number | undefined, value: number): number {
     return mean === undefined || this.numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
   }
-}
-
-function checkProgressOptions(options: ProgressOptions): void {
-  needOptions<ProgressOptions>(
-    options,
-    { numSteps: true, firstStep: true, stream: true, interval: true, now: true },
-    "startProgress",
-  );
-  const { numSteps, firstStep, interval, now, stream } = options;
-  need("number", numSteps, "numSteps", "startProgress");
-  needIfGiven("number", firstStep, "firstStep", "startProgress");
-  needIfGiven("number", interval, "interval", "startProgress");
-  needIfGiven("function", now, "now", "startProgress");
-  needIfGiven("object", stream, "stream", "startProgress");
-  if (stream) need("function", stream.write, "write of the stream", "startProgress");
 }
 
 /** Shortens a line to the columns of a terminal. */

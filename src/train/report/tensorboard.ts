@@ -4,30 +4,31 @@ import { mkdirSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { need } from "../../ir/arguments.js";
-import { checkOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { maskedCrc32c } from "../files/crc32c.js";
 import { onFile } from "../files/fileError.js";
 import { openRecordFile } from "../files/files.js";
 import type { MetricsWriter } from "./metrics.js";
 
-/** Options of {@link openEventFile}. */
-export interface EventFileOptions {
+const eventFileOptions = schema({
   /** Distinguishes files of the same second; empty by default. */
-  readonly suffix?: string;
+  suffix: optional("string", ""),
   /** The step from which a run is resumed: TensorBoard drops later steps of older files. */
-  readonly resumeAt?: number;
+  resumeAt: optional("number"),
   /** Returns the time in seconds; the system clock by default. */
-  readonly now?: () => number;
-}
+  now: optional<() => number>("function", () => Date.now() / 1000),
+});
+
+/** Options of {@link openEventFile}. */
+export interface EventFileOptions extends OptionsOf<typeof eventFileOptions> {}
 
 /** Writes numbers of each step to a new event file in a folder; strings and booleans are skipped. */
 export function openEventFile(
   folder: string,
-  options: EventFileOptions = {},
+  options?: EventFileOptions,
 ): MetricsWriter & { readonly path: string } {
   need("path", folder, "folder", "openEventFile");
-  checkOptions<EventFileOptions>(options, { suffix: true, resumeAt: true, now: true }, "openEventFile");
-  const { suffix = "", resumeAt, now = () => Date.now() / 1000 } = options;
+  const { suffix, resumeAt, now } = eventFileOptions.read(options, "openEventFile");
   onFile("tensorboard", folder, () => mkdirSync(folder, { recursive: true }));
   const seconds = Math.floor(now()).toString().padStart(10, "0");
   const path = join(folder, `events.out.tfevents.${seconds}.${hostname()}.${process.pid}${suffix}`);

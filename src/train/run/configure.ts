@@ -1,10 +1,10 @@
 /** The first stage of a run: its options are checked, and its processes agree on them. */
-import { needOptions } from "../../ir/options.js";
+
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { runMesh } from "../config/setup.js";
 import { agreeOn, type ProcessGroup, processGroupOf } from "../files/processGroup.js";
-import type { RunOptions } from "./runOptions.js";
+import { type RunOptions, runOptions } from "./runOptions.js";
 
 /** A run with its options, its mesh and its processes. */
 export interface ConfiguredRun {
@@ -18,25 +18,10 @@ export interface ConfiguredRun {
 
 /** Checks the options of a run and makes its mesh; throws in every process if they differ. */
 export async function configure(asked: RunOptions): Promise<ConfiguredRun> {
-  needOptions<RunOptions>(
-    asked,
-    {
-      config: true,
-      resume: true,
-      signal: true,
-      stream: true,
-      engine: true,
-      onStep: true,
-      onChange: true,
-      finish: true,
-      verifiesDeterminism: true,
-      onBegin: true,
-    },
-    "trainRun",
-  );
-  const mesh = runMesh(asked.config, asked.engine);
+  const given = runOptions.read(asked, "trainRun");
+  const mesh = runMesh(given.config, given.engine);
   const group = processGroupOf(mesh.engine);
-  const options = await agreedOptions(asked, group);
+  const options = await agreedOptions(given, group);
   return { options, config: options.config, mesh, group };
 }
 

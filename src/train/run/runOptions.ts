@@ -1,33 +1,37 @@
 import type { Engine } from "../../ir/engine.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { RunConfig } from "../config/runConfig.js";
 import type { ProgressStream } from "../report/progress.js";
 import type { EvaluationRecord, PageSection, StepRecord } from "../report/reportPage.js";
 
-/** Options of a run: its configuration, and what does not belong to it. */
-export interface RunOptions {
-  readonly config: RunConfig;
+/** The schema of {@link RunOptions}. */
+export const runOptions = schema({
+  config: required<RunConfig>("any"),
   /** Whether to continue from the newest checkpoint in the run's folder. */
-  readonly resume?: boolean;
+  resume: optional("flag"),
   /** When it is aborted, the current step is finished, a checkpoint is saved, and the run ends. */
-  readonly signal?: AbortSignal;
+  signal: optional<AbortSignal>("any"),
   /** Where progress is shown; standard error by default. */
-  readonly stream?: ProgressStream;
+  stream: optional<ProgressStream>("any"),
   /** The engine to run on; the shared engine of the process by default. */
-  readonly engine?: Engine;
+  engine: optional<Engine>("any"),
   /** Called with the metrics of each step once they are known; the next step is running by then. */
-  readonly onStep?: (record: StepRecord) => void;
+  onStep: optional<(record: StepRecord) => void>("function"),
   /**
    * Called whenever there is something new to show; it should return at once and draw the view later. Steps are then
    * also recorded while the run trains, one in the beginning and one after each evaluation.
    */
-  readonly onChange?: (view: RunView) => void;
+  onChange: optional<(view: RunView) => void>("function"),
   /** Whether sample, trace and report are made at the end; true by default. */
-  readonly finish?: boolean;
+  finish: optional("flag"),
   /** Whether to run the first step twice before training and compare all bits. */
-  readonly verifiesDeterminism?: boolean;
+  verifiesDeterminism: optional("flag"),
   /** Called when the data is read and the devices are ready; from then on there may be something to save. */
-  readonly onBegin?: (run: RunControls) => RunHost;
-}
+  onBegin: optional<(run: RunControls) => RunHost>("function"),
+});
+
+/** Options of a run: its configuration, and what does not belong to it. */
+export interface RunOptions extends OptionsOf<typeof runOptions> {}
 
 /** What a run has to show while it trains. */
 export interface RunView {

@@ -1,4 +1,5 @@
 import { ValueError } from "../../ir/errors.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
 import type { Variables } from "../../nn/scope.js";
 import * as np from "../../numpy/index.js";
@@ -39,29 +40,32 @@ import type { LanguageModelState, StepMetrics } from "./state.js";
 /** Minimum loss scale: if gradients overflow without any scaling, skipping steps does not help. */
 export const leastLossScale = 1;
 
-/** Options for training a language model on a mesh. */
-export interface TrainingOptions {
-  readonly model: ModelConfig;
-  readonly optimizer: GradientTransformation;
-  readonly mesh: Mesh;
+/** The schema of {@link TrainingOptions}. */
+export const trainingOptions = schema({
+  model: required<ModelConfig>("object"),
+  optimizer: required<GradientTransformation>("object"),
+  mesh: required<Mesh>("any"),
   /** The weight of the z-loss; 0 by default. */
-  readonly zLoss?: number;
+  zLoss: optional("number"),
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
-  readonly tensor?: TensorParallelism;
+  tensor: optional<TensorParallelism>("any", "sync"),
   /** How a batch passes through the stages if the mesh axis `pipe` is larger than 1. */
-  readonly pipeline?: {
+  pipeline: optional<{
     readonly microbatches: number;
     readonly repeats: number;
     /** The order in which stages work on microbatches; `circular` by default, which with one repeat is GPipe. */
     readonly schedule?: ScheduleName;
-  };
+  }>("any"),
   /** The number of parts of a batch that run one after the other; 1 by default. */
-  readonly accumulate?: number;
+  accumulate: optional("number"),
   /** The dtype of parameters. For narrow ones the optimiser keeps float32 copies. */
-  readonly paramDtype?: ParamDtype;
+  paramDtype: optional<ParamDtype>("any"),
   /** How the loss is scaled if anything is computed or stored in float16. */
-  readonly lossScale?: LossScaleOptions;
-}
+  lossScale: optional<LossScaleOptions>("any"),
+});
+
+/** Options for training a language model on a mesh. */
+export interface TrainingOptions extends OptionsOf<typeof trainingOptions> {}
 
 /** The gradients of a batch, with its losses. */
 interface Gradients {

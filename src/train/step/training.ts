@@ -1,7 +1,5 @@
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
-import { need } from "../../ir/arguments.js";
-import { needOptions, type OptionNames } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
 import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
@@ -20,7 +18,7 @@ import { evalShape } from "../../transforms/makeProgram.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import type { LayerLayout } from "../models/canonical.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
-import { stepFunctions, type TrainingOptions } from "./stepFunctions.js";
+import { stepFunctions, type TrainingOptions, trainingOptions } from "./stepFunctions.js";
 
 /** The memory of a training step on each device, in bytes. */
 export interface StepMemory {
@@ -112,28 +110,13 @@ function analyse(
   };
 }
 
-const trainingNames: OptionNames<TrainingOptions> = {
-  model: true,
-  optimizer: true,
-  mesh: true,
-  zLoss: true,
-  tensor: true,
-  pipeline: true,
-  accumulate: true,
-  paramDtype: true,
-  lossScale: true,
-};
-
 /**
  * Compiles a language model's training for a mesh with axes data, fsdp, pipe and model. The model and the
  * optimiser are written over whole tensors; the partitioner splits them by the model's logical names.
  */
 export function createTraining(options: TrainingOptions): Training {
-  needOptions<TrainingOptions>(options, trainingNames, "createTraining");
-  need("object", options.model, "model", "createTraining");
-  needMesh(options.mesh, "createTraining");
-  need("object", options.optimizer, "optimizer", "createTraining");
-  const { mesh, tensor = "sync" } = options;
+  const { mesh, tensor } = trainingOptions.read(options, "createTraining");
+  needMesh(mesh, "createTraining");
   const functions = stepFunctions(options);
   const { layout } = functions;
   const types = evalShape(functions.create)(random.key(0));
