@@ -20,6 +20,7 @@ const givenUp: readonly (readonly [word: RegExp, instead: string])[] = [
   [/\bgo other ways\b/, "have diverged"],
   [/\bfunctions? of the host\b/i, "host callback"],
   [/\b(dearOps|isKernelOfItsOwn)\b/, "expensiveOps, isSingletonKernel"],
+  [/\bdear\b/i, "expensive"],
   [/\bEASY(_[A-Z]+)?\b/, "RECLAIM_THRESHOLD"],
   [
     /\b(Parley|Attendance|Weather|Company|Seats)\b/i,
