@@ -152,7 +152,9 @@ class Search {
     const input = this.definitionsOf(frame.layout).inputs.get(variable.id);
     if (input === undefined || !frame.outer) return undefined;
     const { eqn, frame: surrounding } = frame.outer;
-    return { atom: at(eqn.ins, firstOperand(eqn) + input), frame: surrounding };
+    // The inputs of a watched body are the last operands of its equation.
+    const first = eqn.ins.length - frame.layout.program.inputs.length;
+    return { atom: at(eqn.ins, first + input), frame: surrounding };
   }
 
   /** Whether a value is worse than everything it was made from, as an argument always is. */
@@ -276,18 +278,6 @@ class Search {
     };
     this.definitions.set(layout, found);
     return found;
-  }
-}
-
-/** The operand that the watched programs of an equation take as their first input. */
-function firstOperand(eqn: Eqn<ControlOp>): number {
-  switch (eqn.op) {
-    case "scan":
-      return 0;
-    case "while":
-      return eqn.params.numConditionConsts;
-    case "cond":
-      return 1;
   }
 }
 
