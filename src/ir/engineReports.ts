@@ -54,6 +54,8 @@ export interface TraceEvent {
   readonly iteration: number | undefined;
   /** The ops it computes. */
   readonly ops: readonly string[];
+  /** What a loop or a choice stands for, such as the slots of a pipeline schedule, if the program says so. */
+  readonly role?: string | undefined;
   readonly source: string | undefined;
   readonly begin: number;
   readonly end: number;

@@ -51,6 +51,7 @@ export class EngineTracer implements Tracer {
         kind: iteration === undefined ? (info?.kind ?? "") : "iteration",
         iteration,
         ops: info?.ops ?? [],
+        role: info?.role,
         source: place.source,
         begin,
         end,

@@ -62,6 +62,7 @@ export interface LoadedStep {
   readonly kind: Step["op"];
   readonly ops: StepInfo["ops"];
   readonly source: StepInfo["source"];
+  readonly role: StepInfo["role"];
 }
 
 /** Where programs are loaded. */
@@ -248,7 +249,7 @@ function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
   const described: LoadedStep[] = [];
   forEachStep(steps, (step) => {
     const info = infos[step.info];
-    described.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
+    described.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source, role: info?.role });
   });
   return described;
 }

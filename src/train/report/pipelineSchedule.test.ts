@@ -5,6 +5,7 @@ import { createThreadsEngine } from "../../engines/index.js";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { zeroBubbleH1, zeroBubbleV } from "../../parallel/index.js";
+import { roles } from "../../parallel/schedule/slots.js";
 import { runMesh, runTrainingFunctions } from "../config/setup.js";
 import { trainRun } from "../run/trainRun.js";
 import { pipelineChart } from "./pipelineChart.js";
@@ -21,11 +22,12 @@ import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Wor
 
 const plan = planPipeline({ numStages: 2, numRepeats: 2 }, 2);
 
-const loop = (device: number, own: number, count: number, begin: number): LoopIteration[] =>
+const loop = (device: number, own: number, count: number, begin: number, role?: string): LoopIteration[] =>
   Array.from({ length: count }, (_, iteration) => ({
     device,
     program: "step",
     loop: own,
+    role,
     iteration,
     depth: 0,
     begin: begin + iteration,
@@ -109,8 +111,13 @@ describe("a pipeline's schedule", () => {
       ["F0", "F1", "·", "I0", "W0", "I1", "W1"],
       ["·", "F0", "I0", "F1", "I1", "W0", "W1"],
     ]);
-    const iterations = [...loop(0, 1, 7, 0), ...loop(1, 1, 7, 0)];
+    // Another loop happens to have as many iterations as there are slots.
+    const iterations = [0, 1].flatMap((device) => [
+      ...loop(device, 1, 7, 0, roles.slots),
+      ...loop(device, 2, 7, 7),
+    ]);
     const measured = measurePipeline(schedule, { work: [], iterations }, (device) => device);
+    expect(measured?.slots).toHaveLength(2 * 7);
     expect(measured?.slots.filter(({ device }) => device === 1).map(({ task }) => task?.kind)).toEqual([
       undefined,
       ..."FIFIWW",

@@ -1,7 +1,7 @@
 /** What the stages of a pipeline should work on in every iteration, and what they did in a recorded step. */
 import { range } from "../../ir/shape.js";
 import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
-import { slotTable } from "../../parallel/schedule/slots.js";
+import { roles, slotTable } from "../../parallel/schedule/slots.js";
 import type { LayerLayout } from "../models/canonical.js";
 import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
 
@@ -20,6 +20,8 @@ export interface PipelinePlan {
   readonly numRepeats: number;
   /** The loops that a step runs one after the other; a single one if forward and backward are interleaved. */
   readonly passes: readonly Pass[];
+  /** What compiled steps call the loop over the iterations; otherwise it is found by their number. */
+  readonly role?: string;
   /** By stage and iteration of the forward pass; a backward pass runs the iterations from the last to the first. */
   readonly stages: readonly (readonly (PipelineTask | null)[])[];
 }
@@ -50,7 +52,7 @@ export function planSchedule(schedule: PipelineSchedule): PipelinePlan {
     }),
   );
   const { numMicrobatches, numChunks } = schedule;
-  return { numMicrobatches, numRepeats: numChunks, passes: ["step"], stages };
+  return { numMicrobatches, numRepeats: numChunks, passes: ["step"], role: roles.slots, stages };
 }
 
 /** The number of iterations in each direction. */
@@ -111,8 +113,8 @@ export interface MeasuredPipeline {
 const depths = [0, 1];
 
 /**
- * Finds the pipeline in a recorded step: loops with as many iterations as the plan, one for each of its passes in turn.
- * Undefined if there are none, or if devices differ.
+ * Finds the pipeline in a recorded step: loops with the plan's role, or with as many iterations as the plan, one for
+ * each of its passes in turn. Undefined if there are none, or if devices differ.
  *
  * @param stageOf the stage of a device
  */
@@ -125,7 +127,7 @@ export function measurePipeline(
   const slots: MeasuredSlot[] = [];
   let numParts: number | undefined;
   for (const device of devicesOf(trace.iterations)) {
-    const own = trace.iterations.filter((one) => one.device === device);
+    const own = trace.iterations.filter((one) => one.device === device && one.role === plan.role);
     const found = depths.map((depth) => loopRuns(own, depth).filter((run) => run.length === total));
     const each = plan.passes.length;
     const loops = found.find((runs) => runs.length > 0 && runs.length % each === 0) ?? [];

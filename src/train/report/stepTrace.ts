@@ -23,6 +23,8 @@ export interface LoopIteration {
   /** The loop's step number in its program. */
   readonly loop: number;
   readonly iteration: number;
+  /** What the loop stands for, if the program says so. */
+  readonly role?: string | undefined;
   /** The number of iterations of other loops around it. */
   readonly depth: number;
   readonly begin: number;
@@ -118,8 +120,8 @@ function workOf(event: TraceEvent, origin: number): Work[] {
 const unknownSource = "unknown source";
 
 function iterationsOf(events: readonly TraceEvent[], origin: number): LoopIteration[] {
-  const all = events.flatMap(({ device, program, step, iteration, begin, end }) =>
-    iteration === undefined ? [] : [{ device, program, loop: step, iteration, begin, end }],
+  const all = events.flatMap(({ device, program, step, role, iteration, begin, end }) =>
+    iteration === undefined ? [] : [{ device, program, loop: step, role, iteration, begin, end }],
   );
   all.sort((a, b) => a.device - b.device || a.begin - b.begin || b.end - a.end);
   const around: { readonly device: number; readonly end: number }[] = [];
