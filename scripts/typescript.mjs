@@ -18,7 +18,11 @@ if (modules.registerHooks) modules.registerHooks({ resolve, load });
 else if (isMainThread) modules.register(import.meta.url);
 
 export function resolve(specifier, context, next) {
-  if (specifier.startsWith("#")) return next(new URL(`${specifier.slice(1)}.ts`, source).href, context);
+  if (specifier.startsWith("#")) {
+    // Dependencies have names of their own that begin in this way.
+    const own = new URL(`${specifier.slice(1)}.ts`, source);
+    return next(existsSync(own) ? own.href : specifier, context);
+  }
   if (specifier === "shardwise") return next(new URL("index.ts", source).href, context);
   if (specifier.startsWith("shardwise/")) {
     const name = specifier.slice("shardwise/".length);

@@ -2,18 +2,24 @@
  * `npm run docs`: the documentation as a site of plain files in `site/`, made without a network. TypeDoc makes both
  * halves, the pages of `docs/` and the reference of the sources, so that one search finds both.
  */
+import { rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Application, Converter, ReflectionKind, type TypeDocOptions } from "typedoc";
-import { chapters, entryPoints, readText, titleOf } from "./pages.js";
+import { chapters, entryPoints, frontPage, readText, titleOf } from "./pages.js";
 import { PagesRouter, PagesTheme } from "./theme.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
+
+// Its links begin at the root, and so must the file.
+const front = `${root}.front.md`;
+writeFileSync(front, frontPage());
+process.on("exit", () => rmSync(front, { force: true }));
 
 const options = {
   name: "shardwise",
   entryPoints: entryPoints.map((source) => `${root}${source}`),
   tsconfig: `${root}tsconfig.build.json`,
-  readme: `${root}README.md`,
+  readme: front,
   projectDocuments: chapters.flatMap(({ pages }) => pages.map((page) => `${root}docs/${page}`)),
   out: `${root}site`,
   theme: "pages",

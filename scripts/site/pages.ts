@@ -74,3 +74,12 @@ export function titleOf(text: string): string {
   const [, title = ""] = /^# (.+)$/m.exec(text) ?? [];
   return title.replaceAll("`", "");
 }
+
+/** The front page of the site: what shardwise is on one screen, and below it what the README says in detail. */
+export function frontPage(): string {
+  const [, included] = readText("README.md").split(/^(?=## What is included$)/m);
+  const [detail, documentation = ""] = included?.split(/^(?=## Documentation$)/m) ?? [];
+  const [, performance] = documentation.split(/^(?=## Performance$)/m);
+  if (!detail || !performance) throw new Error("README.md has no such sections for the front page");
+  return `${readText("scripts/site/front.md")}\n${detail}${performance}`;
+}

@@ -57,6 +57,7 @@ const folder = new URL("extracted/", tests);
 /** README and all pages, by their paths in the repository. */
 export const allPages: readonly string[] = [
   "README.md",
+  "scripts/site/front.md",
   "CONTRIBUTING.md",
   ...chapters.flatMap((chapter) => chapter.pages.map((page) => `docs/${page}`)),
 ];

@@ -34,6 +34,12 @@ const printOptions = schema({
  * The text holds everything except the source lines of the equations; `parseProgram` reads it back. With `sources` each
  * equation is followed by the line of the user's program that it comes from, for people to read:
  * `%2:f32[4] = tanh %1  // model.ts:10:3`.
+ *
+ * @example
+ * ```ts
+ * const program = makeProgram((x: Tensor) => x.mul(2))(np.array([1, 2]));
+ * printProgram(program).includes("mul"); // true
+ * ```
  */
 export function printProgram(program: Program, options?: PrintOptions): string {
   needProgram(program, "printProgram");

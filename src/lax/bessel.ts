@@ -61,12 +61,26 @@ const zerothRule = withDerivative(
 
 const firstRule = withDerivative((x) => scaledBessel(x, 1), slopeOfFirst);
 
-/** exp(−|x|) · I₀(x). */
+/**
+ * exp(−|x|) · I₀(x).
+ *
+ * @example
+ * ```ts
+ * lax.besselI0e(np.array([0, 1])); // [1, 0.4658]
+ * ```
+ */
 export function besselI0e(x: TensorLike): Tensor {
   return withFloats([x] as const, "besselI0e", ([y]) => zerothRule(y));
 }
 
-/** exp(−|x|) · I₁(x). */
+/**
+ * exp(−|x|) · I₁(x).
+ *
+ * @example
+ * ```ts
+ * lax.besselI1e(np.array([0, 1])); // [0, 0.2079]
+ * ```
+ */
 export function besselI1e(x: TensorLike): Tensor {
   return withFloats([x] as const, "besselI1e", ([y]) => firstRule(y));
 }

@@ -80,13 +80,27 @@ function ones(word: Tensor): Tensor {
   return shifted(ops.mul(bytes, constant(0x01010101)), 24);
 }
 
-/** The number of ones among the bits of each integer. */
+/**
+ * The number of ones among the bits of each integer.
+ *
+ * @example
+ * ```ts
+ * lax.populationCount(np.array([7, 8], "int32")); // [3, 1]
+ * ```
+ */
 export function populationCount(value: TensorLike): Tensor {
   const { x, word } = asWord(value, "populationCount");
   return ops.convert(ones(word), x.dtype);
 }
 
-/** The number of zeros before the highest one among the bits of each integer; all of them for 0. */
+/**
+ * The number of zeros before the highest one among the bits of each integer; all of them for 0.
+ *
+ * @example
+ * ```ts
+ * lax.clz(np.array([1, 16], "int32")); // [31, 27]
+ * ```
+ */
 export function clz(value: TensorLike): Tensor {
   const { x, word, bits } = asWord(value, "clz");
   // Below its highest one every bit becomes one, so that counting tells where that is.

@@ -15,25 +15,74 @@ const reduction =
     return op(x, normalizeDims(dims, x.ndim, `lax.${name}`));
   };
 
-/** The sum over dims. */
+/**
+ * The sum over dims.
+ *
+ * @example
+ * ```ts
+ * lax.reduceSum(np.array([[1, 2], [3, 4]]), [0]); // [4, 6]
+ * ```
+ */
 export const reduceSum = reduction("reduceSum", ops.reduceSum);
-/** The largest element over dims. */
+/**
+ * The largest element over dims.
+ *
+ * @example
+ * ```ts
+ * lax.reduceMax(np.array([[1, 2], [3, 4]]), [0]); // [3, 4]
+ * ```
+ */
 export const reduceMax = reduction("reduceMax", ops.reduceMax);
-/** The smallest element over dims. */
+/**
+ * The smallest element over dims.
+ *
+ * @example
+ * ```ts
+ * lax.reduceMin(np.array([[1, 2], [3, 4]]), [0]); // [1, 2]
+ * ```
+ */
 export const reduceMin = reduction("reduceMin", ops.reduceMin);
-/** Whether all elements of a bool tensor are true; the bits that all integers have. */
+/**
+ * Whether all elements of a bool tensor are true; the bits that all integers have.
+ *
+ * @example
+ * ```ts
+ * lax.reduceAnd(np.array([6, 3], "int32"), [0]); // 2
+ * ```
+ */
 export const reduceAnd = reduction("reduceAnd", (x, dims) =>
   x.dtype === "bool"
     ? ops.reduceMin(x, dims)
     : byHalves(x, dims, ops.and, isUnsigned(x.dtype) ? limits(x.dtype).max : -1),
 );
-/** Whether one element of a bool tensor is true; the bits that one of the integers has. */
+/**
+ * Whether one element of a bool tensor is true; the bits that one of the integers has.
+ *
+ * @example
+ * ```ts
+ * lax.reduceOr(np.array([6, 3], "int32"), [0]); // 7
+ * ```
+ */
 export const reduceOr = reduction("reduceOr", (x, dims) =>
   x.dtype === "bool" ? ops.reduceMax(x, dims) : byHalves(x, dims, ops.or, 0),
 );
-/** The exclusive or of all elements over dims, bit by bit. */
+/**
+ * The exclusive or of all elements over dims, bit by bit.
+ *
+ * @example
+ * ```ts
+ * lax.reduceXor(np.array([6, 3], "int32"), [0]); // 5
+ * ```
+ */
 export const reduceXor = reduction("reduceXor", (x, dims) => byHalves(x, dims, ops.xor, 0));
-/** The product over dims. */
+/**
+ * The product over dims.
+ *
+ * @example
+ * ```ts
+ * lax.reduceProd(np.array([[1, 2], [3, 4]]), [0]); // [3, 8]
+ * ```
+ */
 export const reduceProd = reduction("reduceProd", (x, dims) => byHalves(x, dims, ops.mul, 1));
 
 /** A reduction that has no op: the two halves are combined until one element is left. */
@@ -57,21 +106,42 @@ function byHalves(
   return ops.reshape(rest, shape);
 }
 
-/** The int32 index of the first largest element along a dim. */
+/**
+ * The int32 index of the first largest element along a dim.
+ *
+ * @example
+ * ```ts
+ * lax.argmax(np.array([1, 5, 2]), 0); // 1
+ * ```
+ */
 export function argmax(x: Tensor, dim: number): Tensor {
   needTensor(x, "x", "lax.argmax");
   need("number", dim, "dim", "lax.argmax");
   return ops.argmax(x, normalizeDim(dim, x.ndim, "lax.argmax"));
 }
 
-/** The int32 index of the first smallest element along a dim. */
+/**
+ * The int32 index of the first smallest element along a dim.
+ *
+ * @example
+ * ```ts
+ * lax.argmin(np.array([3, 1, 2]), 0); // 1
+ * ```
+ */
 export function argmin(x: Tensor, dim: number): Tensor {
   needTensor(x, "x", "lax.argmin");
   need("number", dim, "dim", "lax.argmin");
   return ops.argmin(x, normalizeDim(dim, x.ndim, "lax.argmin"));
 }
 
-/** Products of vectors and matrices: vector · vector, matrix · vector, vector · matrix, matrix · matrix. */
+/**
+ * Products of vectors and matrices: vector · vector, matrix · vector, vector · matrix, matrix · matrix.
+ *
+ * @example
+ * ```ts
+ * lax.dot(np.array([1, 2]), np.array([3, 4])); // 11
+ * ```
+ */
 export function dot(x: Tensor, y: Tensor): Tensor {
   needTensor(x, "x", "lax.dot");
   needTensor(y, "y", "lax.dot");
@@ -83,7 +153,14 @@ export function dot(x: Tensor, y: Tensor): Tensor {
   return ops.dotGeneral(x, y, { lhsContract: [x.ndim - 1], rhsContract: [0] });
 }
 
-/** The matrix products of two batches: all dims but the last two are paired. */
+/**
+ * The matrix products of two batches: all dims but the last two are paired.
+ *
+ * @example
+ * ```ts
+ * lax.batchMatmul(np.ones([2, 1, 3]), np.ones([2, 3, 1])); // [[[3]], [[3]]]
+ * ```
+ */
 export function batchMatmul(x: Tensor, y: Tensor): Tensor {
   needTensor(x, "x", "lax.batchMatmul");
   needTensor(y, "y", "lax.batchMatmul");

@@ -31,16 +31,37 @@ const comparison = (name: string, direction: CompareDirection) =>
 
 export const neg = unary(ops.neg);
 export const exp = unary(ops.exp);
-/** exp(x) − 1, precise near 0. */
+/**
+ * exp(x) − 1, precise near 0.
+ *
+ * @example
+ * ```ts
+ * lax.expm1(np.array([0, 1])); // [0, 1.718]
+ * ```
+ */
 export const expm1 = unary(ops.expm1);
 export const log = unary(ops.log);
-/** log(1 + x), precise near 0. */
+/**
+ * log(1 + x), precise near 0.
+ *
+ * @example
+ * ```ts
+ * lax.log1p(np.array([0, 1])); // [0, 0.6931]
+ * ```
+ */
 export const log1p = unary(ops.log1p);
 export const tanh = unary(ops.tanh);
 export const sin = unary(ops.sin);
 export const cos = unary(ops.cos);
 export const sqrt = unary(ops.sqrt);
-/** 1 / √x. */
+/**
+ * 1 / √x.
+ *
+ * @example
+ * ```ts
+ * lax.rsqrt(np.array([4, 16])); // [0.5, 0.25]
+ * ```
+ */
 export const rsqrt = unary(ops.rsqrt);
 export const cbrt = unary(ops.cbrt);
 export const abs = unary(ops.abs);
@@ -51,7 +72,14 @@ export const ceil = unary(ops.ceil);
 /** Where halves go when they are rounded. */
 export type RoundingMethod = "awayFromZero" | "toNearestEven";
 
-/** To the nearest integer; halves go away from zero, unless it says to the even one. */
+/**
+ * To the nearest integer; halves go away from zero, unless it says to the even one.
+ *
+ * @example
+ * ```ts
+ * lax.round(np.array([0.5, 1.5, -0.5])); // [1, 2, -1]
+ * ```
+ */
 export function round(x: TensorLike, method: RoundingMethod = "awayFromZero"): Tensor {
   if (method !== "awayFromZero" && method !== "toNearestEven") {
     throw new ValueError(
@@ -67,18 +95,46 @@ export function round(x: TensorLike, method: RoundingMethod = "awayFromZero"): T
 
 export const erf = unary(ops.erf);
 export const erfInv = unary(ops.erfInv);
-/** 1 / (1 + exp(−x)). */
+/**
+ * 1 / (1 + exp(−x)).
+ *
+ * @example
+ * ```ts
+ * lax.logistic(np.array([0, 2])); // [0.5, 0.8808]
+ * ```
+ */
 export const logistic = unary(ops.logistic);
 export const bitwiseNot = unary(ops.not);
-/** Whether each element is neither infinite nor NaN. */
+/**
+ * Whether each element is neither infinite nor NaN.
+ *
+ * @example
+ * ```ts
+ * lax.isFinite(np.array([1, Infinity])); // [true, false]
+ * ```
+ */
 export const finite = unary(ops.finite);
 
 export const add = binary("add", ops.add);
 export const sub = binary("sub", ops.sub);
 export const mul = binary("mul", ops.mul);
-/** x / y; integers are truncated toward zero. */
+/**
+ * x / y; integers are truncated toward zero.
+ *
+ * @example
+ * ```ts
+ * lax.div(np.array([7, -7], "int32"), np.array([2, 2], "int32")); // [3, -3]
+ * ```
+ */
 export const div = binary("div", ops.div);
-/** The remainder with the sign of the dividend. */
+/**
+ * The remainder with the sign of the dividend.
+ *
+ * @example
+ * ```ts
+ * lax.rem(np.array([7, -7]), np.array([3, 3])); // [1, -1]
+ * ```
+ */
 export const rem = binary("rem", ops.rem);
 export const pow = binary("pow", ops.pow);
 export const max = binary("max", ops.max);
@@ -97,7 +153,14 @@ export const le = comparison("le", "le");
 export const gt = comparison("gt", "gt");
 export const ge = comparison("ge", "ge");
 
-/** Takes each element from `onTrue` or `onFalse`; a scalar predicate chooses between the whole tensors. */
+/**
+ * Takes each element from `onTrue` or `onFalse`; a scalar predicate chooses between the whole tensors.
+ *
+ * @example
+ * ```ts
+ * lax.select(np.array([true, false]), np.array([1, 2]), np.array([3, 4])); // [1, 4]
+ * ```
+ */
 export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLike): Tensor {
   needTensor(predicate, "predicate", "lax.select");
   const [x, y] = operandsOf([onTrue, onFalse] as const, "select");
@@ -122,7 +185,14 @@ export function selectN(which: Tensor, ...cases: readonly TensorLike[]): Tensor 
   return xs.slice(1).reduce((chosen, x, i) => select(ge(which, i + 1), x, chosen), first);
 }
 
-/** Limits each element to low … high, which may be scalars. */
+/**
+ * Limits each element to low … high, which may be scalars.
+ *
+ * @example
+ * ```ts
+ * lax.clamp(0, np.array([-1, 0.5, 2]), 1); // [0, 0.5, 1]
+ * ```
+ */
 export function clamp(low: TensorLike, x: TensorLike, high: TensorLike): Tensor {
   const [middle, bottom, top] = operandsOf([x, low, high] as const, "clamp");
   const [from, to] = expandScalars([bottom, top], [middle]);
@@ -155,7 +225,14 @@ function partsOf(x: Tensor, caller: string): Parts {
   throw new DTypeError(`[lax.${caller}] takes complex numbers, got ${x}: use np.${caller}`);
 }
 
-/** The same values in another data type: floats are truncated toward zero and saturate in integers. */
+/**
+ * The same values in another data type: floats are truncated toward zero and saturate in integers.
+ *
+ * @example
+ * ```ts
+ * lax.convertElementType(np.array([1.5, 2.5]), "int32"); // [1, 2]
+ * ```
+ */
 export function convertElementType(x: TensorLike, dtype: DType): Tensor {
   return ops.convert(operand(x), dtype);
 }

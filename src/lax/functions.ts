@@ -16,7 +16,14 @@ export const withDerivative = (fn: (x: Tensor) => Tensor, derivative: (x: Tensor
     backward: (x, ct) => [ops.mul(ct, derivative(x))],
   });
 
-/** 2 to the power of x. */
+/**
+ * 2 to the power of x.
+ *
+ * @example
+ * ```ts
+ * lax.exp2(np.array([0, 3])); // [1, 8]
+ * ```
+ */
 export function exp2(x: Tensor): Tensor {
   needTensor(x, "x", "lax.exp2");
   return ops.pow(constant(x, 2), x);
@@ -27,7 +34,14 @@ function turned(z: Tensor, sign: 1 | -1): Tensor {
   return ops.mul(z, Tensor.scalar(new Complex(0, sign), z.dtype));
 }
 
-/** The tangent of an angle in radians. Half-width floats are computed in float32. */
+/**
+ * The tangent of an angle in radians. Half-width floats are computed in float32.
+ *
+ * @example
+ * ```ts
+ * lax.tan(np.array([0, 1])); // [0, 1.557]
+ * ```
+ */
 export function tan(x: Tensor): Tensor {
   needTensor(x, "x", "lax.tan");
   if (x.parts) return turned(ops.tanh(turned(x, 1)), -1);
@@ -35,7 +49,14 @@ export function tan(x: Tensor): Tensor {
   return ops.convert(ops.div(ops.sin(wide), ops.cos(wide)), x.dtype);
 }
 
-/** The angle in −π/2 … π/2 whose sine is x. */
+/**
+ * The angle in −π/2 … π/2 whose sine is x.
+ *
+ * @example
+ * ```ts
+ * lax.asin(np.array([0, 1])); // [0, 1.571]
+ * ```
+ */
 export function asin(x: Tensor): Tensor {
   needTensor(x, "x", "lax.asin");
   if (x.parts) return turned(asinh(turned(x, 1)), -1);
@@ -44,7 +65,14 @@ export function asin(x: Tensor): Tensor {
 
 const realAsin = withDerivative((x) => ops.mul(ops.atan2(x, ops.add(leg(x), 1)), 2), inverseLeg);
 
-/** The angle in 0 … π whose cosine is x. */
+/**
+ * The angle in 0 … π whose cosine is x.
+ *
+ * @example
+ * ```ts
+ * lax.acos(np.array([1, 0])); // [0, 1.571]
+ * ```
+ */
 export function acos(x: Tensor): Tensor {
   needTensor(x, "x", "lax.acos");
   if (x.parts) return ops.sub(constant(x, Math.PI / 2), asin(x));
@@ -56,7 +84,14 @@ const realAcos = withDerivative(
   (x) => ops.neg(inverseLeg(x)),
 );
 
-/** The angle in −π/2 … π/2 whose tangent is x. */
+/**
+ * The angle in −π/2 … π/2 whose tangent is x.
+ *
+ * @example
+ * ```ts
+ * lax.atan(np.array([0, 1])); // [0, 0.7854]
+ * ```
+ */
 export function atan(x: Tensor): Tensor {
   needTensor(x, "x", "lax.atan");
   if (x.parts) return turned(atanh(turned(x, 1)), -1);
@@ -78,7 +113,14 @@ function squaredLeg(x: Tensor): Tensor {
   return ops.mul(ops.sub(constant(x, 1), x), ops.add(x, 1));
 }
 
-/** The hyperbolic sine. */
+/**
+ * The hyperbolic sine.
+ *
+ * @example
+ * ```ts
+ * lax.sinh(np.array([0, 1])); // [0, 1.175]
+ * ```
+ */
 export function sinh(x: Tensor): Tensor {
   const isSmall = ops.compare("lt", ops.abs(x), 1);
   // The formula for small x must not overflow where it is not used, or its gradient would be NaN.
@@ -89,7 +131,14 @@ export function sinh(x: Tensor): Tensor {
   return ops.select(isSmall, small, large);
 }
 
-/** The hyperbolic cosine. */
+/**
+ * The hyperbolic cosine.
+ *
+ * @example
+ * ```ts
+ * lax.cosh(np.array([0, 1])); // [1, 1.543]
+ * ```
+ */
 export function cosh(x: Tensor): Tensor {
   needTensor(x, "x", "lax.cosh");
   return x.parts ? coshOf(x) : realCosh(x);
@@ -177,7 +226,14 @@ const erfcRule = withDerivative(erfcOf, (x) =>
   ops.mul(ops.exp(ops.neg(ops.mul(x, x))), -2 / Math.sqrt(Math.PI)),
 );
 
-/** 1 − erf(x), precise also where that is tiny. Half-width floats are computed in float32. */
+/**
+ * 1 − erf(x), precise also where that is tiny. Half-width floats are computed in float32.
+ *
+ * @example
+ * ```ts
+ * lax.erfc(np.array([0, 1])); // [1, 0.1573]
+ * ```
+ */
 export function erfc(x: Tensor): Tensor {
   needTensor(x, "x", "lax.erfc");
   return ops.convert(erfcRule(x.dtype === "float64" ? x : ops.convert(x, "float32")), x.dtype);
@@ -196,18 +252,39 @@ function erfcOf(x: Tensor): Tensor {
   return ops.select(isSmall, ops.sub(constant(x, 1), ops.erf(x)), signed);
 }
 
-/** x². */
+/**
+ * x².
+ *
+ * @example
+ * ```ts
+ * lax.square(np.array([2, 3])); // [4, 9]
+ * ```
+ */
 export function square(x: Tensor): Tensor {
   return ops.mul(x, x);
 }
 
-/** 1 / x. */
+/**
+ * 1 / x.
+ *
+ * @example
+ * ```ts
+ * lax.reciprocal(np.array([2, 4])); // [0.5, 0.25]
+ * ```
+ */
 export function reciprocal(x: Tensor): Tensor {
   needTensor(x, "x", "lax.reciprocal");
   return ops.div(constant(x, 1), x);
 }
 
-/** A power with a whole exponent, by multiplication. */
+/**
+ * A power with a whole exponent, by multiplication.
+ *
+ * @example
+ * ```ts
+ * lax.integerPow(np.array([2, 3]), 3); // [8, 27]
+ * ```
+ */
 export function integerPow(x: Tensor, exponent: number): Tensor {
   needTensor(x, "x", "lax.integerPow");
   need("number", exponent, "exponent", "lax.integerPow");

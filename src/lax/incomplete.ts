@@ -241,12 +241,26 @@ const upperRule = libraryVjp(upperGamma, {
   ],
 });
 
-/** The regularised lower incomplete gamma function: the share of Γ(a) that the integral up to x has. */
+/**
+ * The regularised lower incomplete gamma function: the share of Γ(a) that the integral up to x has.
+ *
+ * @example
+ * ```ts
+ * lax.igamma(2, 1); // 0.2642
+ * ```
+ */
 export function igamma(a: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, x] as const, "igamma", ([u, v]) => lowerRule(u, v));
 }
 
-/** 1 − {@link igamma}, precise also where that is tiny. */
+/**
+ * 1 − {@link igamma}, precise also where that is tiny.
+ *
+ * @example
+ * ```ts
+ * lax.igammac(2, 1); // 0.7358
+ * ```
+ */
 export function igammac(a: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, x] as const, "igammac", ([u, v]) => upperRule(u, v));
 }
@@ -303,6 +317,11 @@ function incompleteBeta(a: Tensor, b: Tensor, x: Tensor): Tensor {
 /**
  * The regularised incomplete beta function: the share of B(a, b) that the integral up to x has. As in JAX it has a
  * derivative by x alone.
+ *
+ * @example
+ * ```ts
+ * lax.betainc(2, 3, 0.5); // 0.6875
+ * ```
  */
 export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, b, x] as const, "betainc", ([u, v, y]) => {

@@ -11,20 +11,41 @@ import { Tensor } from "../trace/tensor.js";
 import { flatten, unflatten } from "../trace/tree.js";
 import { operandsOf } from "./operands.js";
 
-/** 0, 1, 2 … in one dim. */
+/**
+ * 0, 1, 2 … in one dim.
+ *
+ * @example
+ * ```ts
+ * lax.iota("int32", 4); // [0, 1, 2, 3]
+ * ```
+ */
 export function iota(dtype: DType, size: number): Tensor {
   need("number", size, "size", "lax.iota");
   return ops.iota(dtype, [size], 0);
 }
 
-/** 0, 1, 2 … along a dim of a tensor of the given shape. */
+/**
+ * 0, 1, 2 … along a dim of a tensor of the given shape.
+ *
+ * @example
+ * ```ts
+ * lax.broadcastedIota("int32", [2, 2], 1); // [[0, 1], [0, 1]]
+ * ```
+ */
 export function broadcastedIota(dtype: DType, shape: Shape, dim: number): Tensor {
   need("integers", shape, "shape", "lax.broadcastedIota");
   need("number", dim, "dim", "lax.broadcastedIota");
   return ops.iota(dtype, shape, dim);
 }
 
-/** A tensor filled with one value. */
+/**
+ * A tensor filled with one value.
+ *
+ * @example
+ * ```ts
+ * lax.full([2], 7); // [7, 7]
+ * ```
+ */
 export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
   need("integers", shape, "shape", "lax.full");
   if (!(value instanceof Tensor)) {
@@ -33,13 +54,27 @@ export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
   return ops.broadcastInDim(ops.convert(value, dtype ?? value.dtype), shape, []);
 }
 
-/** A tensor of the shape and type of another, filled with one value. */
+/**
+ * A tensor of the shape and type of another, filled with one value.
+ *
+ * @example
+ * ```ts
+ * lax.fullLike(np.array([1, 2]), 7); // [7, 7]
+ * ```
+ */
 export function fullLike(x: Tensor, value: TensorLike, dtype?: DType): Tensor {
   needTensor(x, "x", "lax.fullLike");
   return full(x.shape, value, dtype ?? x.dtype);
 }
 
-/** Puts new dims of the given sizes in front. */
+/**
+ * Puts new dims of the given sizes in front.
+ *
+ * @example
+ * ```ts
+ * lax.broadcast(np.array([1, 2]), [2]); // [[1, 2], [1, 2]]
+ * ```
+ */
 export function broadcast(x: Tensor, sizes: Shape): Tensor {
   needTensor(x, "x", "lax.broadcast");
   need("integers", sizes, "sizes", "lax.broadcast");
@@ -50,7 +85,14 @@ export function broadcast(x: Tensor, sizes: Shape): Tensor {
   );
 }
 
-/** Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`, in the order they have. */
+/**
+ * Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`, in the order they have.
+ *
+ * @example
+ * ```ts
+ * lax.broadcastInDim(np.array([1, 2]), [2, 2], [0]); // [[1, 1], [2, 2]]
+ * ```
+ */
 export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.broadcastInDim");
   need("integers", shape, "the shape", "lax.broadcastInDim");
@@ -63,7 +105,14 @@ export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[])
   return ops.broadcastInDim(x, shape, dims);
 }
 
-/** Inserts dims of size 1 at the given places of the result. */
+/**
+ * Inserts dims of size 1 at the given places of the result.
+ *
+ * @example
+ * ```ts
+ * lax.expandDims(np.array([1, 2]), [0]).shape; // [1, 2]
+ * ```
+ */
 export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.expandDims");
   need("integers", dims, "dims", "lax.expandDims");
@@ -76,7 +125,14 @@ export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
   );
 }
 
-/** Drops dims of size 1. */
+/**
+ * Drops dims of size 1.
+ *
+ * @example
+ * ```ts
+ * lax.squeeze(np.zeros([1, 3]), [0]).shape; // [3]
+ * ```
+ */
 export function squeeze(x: Tensor, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.squeeze");
   need("integers", dims, "dims", "lax.squeeze");
@@ -90,7 +146,14 @@ export function squeeze(x: Tensor, dims: readonly number[]): Tensor {
   );
 }
 
-/** Merges neighbouring dims `start` … `stop` − 1 into one. */
+/**
+ * Merges neighbouring dims `start` … `stop` − 1 into one.
+ *
+ * @example
+ * ```ts
+ * lax.collapse(np.zeros([2, 3, 4]), 0, 2).shape; // [6, 4]
+ * ```
+ */
 export function collapse(x: Tensor, start: number, stop?: number): Tensor {
   needTensor(x, "x", "lax.collapse");
   need("number", start, "start", "lax.collapse");
@@ -103,7 +166,14 @@ export function collapse(x: Tensor, start: number, stop?: number): Tensor {
 /** What goes before, after and between the elements of a dim; negative amounts crop. */
 export type PadConfig = readonly [low: number, high: number, interior: number];
 
-/** Puts a value around and between the elements, one {@link PadConfig} per dim. */
+/**
+ * Puts a value around and between the elements, one {@link PadConfig} per dim.
+ *
+ * @example
+ * ```ts
+ * lax.pad(np.array([1, 2]), 0, [[1, 2, 0]]); // [0, 1, 2, 0, 0]
+ * ```
+ */
 export function pad(x: Tensor, value: TensorLike, config: readonly PadConfig[]): Tensor {
   needTensor(x, "x", "lax.pad");
   need("list", config, "config", "lax.pad");
@@ -116,7 +186,14 @@ export function pad(x: Tensor, value: TensorLike, config: readonly PadConfig[]):
   });
 }
 
-/** The same values, treated as constants by differentiation; works on trees. */
+/**
+ * The same values, treated as constants by differentiation; works on trees.
+ *
+ * @example
+ * ```ts
+ * grad((x: Tensor) => x.mul(lax.stopGradient(x)))(np.array(3)); // 3
+ * ```
+ */
 export function stopGradient<T>(values: T): T {
   const { leaves, structure } = flatten(values);
   return unflatten<T>(
@@ -163,7 +240,14 @@ export function unstack(x: Tensor, dim = 0): Tensor[] {
   return range(x.shape[d] ?? 0).map((i) => squeeze(ops.sliceDim(x, d, i, i + 1), [d]));
 }
 
-/** Repeats a tensor along its dims, a number for each. */
+/**
+ * Repeats a tensor along its dims, a number for each.
+ *
+ * @example
+ * ```ts
+ * lax.tile(np.array([1, 2]), [2]); // [1, 2, 1, 2]
+ * ```
+ */
 export function tile(x: Tensor, repeats: readonly number[]): Tensor {
   needTensor(x, "x", "lax.tile");
   need("integers", repeats, "repeats", "lax.tile");

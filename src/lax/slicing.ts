@@ -9,7 +9,14 @@ import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { toStart } from "./operands.js";
 
-/** The elements from `start` up to `limit` along a dim, every `stride`-th; negative bounds count from the end. */
+/**
+ * The elements from `start` up to `limit` along a dim, every `stride`-th; negative bounds count from the end.
+ *
+ * @example
+ * ```ts
+ * lax.sliceInDim(np.arange(5), 1, 4); // [1, 2, 3]
+ * ```
+ */
 export function sliceInDim(
   x: Tensor,
   start: number | null,
@@ -28,7 +35,14 @@ export function sliceInDim(
   return ops.sliceDim(x, d, place(start ?? 0), place(limit ?? n), stride);
 }
 
-/** One position along a dim, which is kept with size 1 unless told otherwise. */
+/**
+ * One position along a dim, which is kept with size 1 unless told otherwise.
+ *
+ * @example
+ * ```ts
+ * lax.indexInDim(np.arange(5), 2); // [2]
+ * ```
+ */
 export function indexInDim(x: Tensor, index: number, dim = 0, keepdims = true): Tensor {
   needTensor(x, "x", "lax.indexInDim");
   need("number", index, "index", "lax.indexInDim");
@@ -67,7 +81,14 @@ function startsInDim(x: Tensor, index: TensorLike, dim: number, caller: string):
   return x.shape.map((n, d) => (d === dim ? toStart(index, n, caller) : zero));
 }
 
-/** A slice of the given sizes whose starts may be tensors; they are clamped so that the slice fits. */
+/**
+ * A slice of the given sizes whose starts may be tensors; they are clamped so that the slice fits.
+ *
+ * @example
+ * ```ts
+ * lax.dynamicSlice(np.arange(5), [1], [3]); // [1, 2, 3]
+ * ```
+ */
 export function dynamicSlice(x: Tensor, startIndices: readonly TensorLike[], sizes: Shape): Tensor {
   needTensor(x, "x", "lax.dynamicSlice");
   need("list", startIndices, "startIndices", "lax.dynamicSlice");
@@ -75,7 +96,14 @@ export function dynamicSlice(x: Tensor, startIndices: readonly TensorLike[], siz
   return tracedAsOneCall(() => ops.dynamicSlice(x, starts(x, startIndices, "dynamicSlice"), sizes));
 }
 
-/** {@link dynamicSlice} along one dim. */
+/**
+ * {@link dynamicSlice} along one dim.
+ *
+ * @example
+ * ```ts
+ * lax.dynamicSliceInDim(np.arange(5), 1, 3); // [1, 2, 3]
+ * ```
+ */
 export function dynamicSliceInDim(x: Tensor, start: TensorLike, size: number, dim = 0): Tensor {
   needTensor(x, "x", "lax.dynamicSliceInDim");
   need("number", size, "size", "lax.dynamicSliceInDim");
@@ -85,7 +113,14 @@ export function dynamicSliceInDim(x: Tensor, start: TensorLike, size: number, di
   return tracedAsOneCall(() => ops.dynamicSlice(x, startsInDim(x, start, d, "dynamicSliceInDim"), sizes));
 }
 
-/** One position along a dim, known only at run time. */
+/**
+ * One position along a dim, known only at run time.
+ *
+ * @example
+ * ```ts
+ * lax.dynamicIndexInDim(np.arange(5), 2); // [2]
+ * ```
+ */
 export function dynamicIndexInDim(x: Tensor, index: TensorLike, dim = 0, keepdims = true): Tensor {
   needTensor(x, "x", "lax.dynamicIndexInDim");
   needIfGiven("number", dim, "dim", "lax.dynamicIndexInDim");
@@ -93,7 +128,14 @@ export function dynamicIndexInDim(x: Tensor, index: TensorLike, dim = 0, keepdim
   return tracedAsOneCall(() => drop(dynamicSliceInDim(x, index, 1, d), d, keepdims));
 }
 
-/** Writes `update` over x; the starts may be tensors and are clamped so that the update fits. */
+/**
+ * Writes `update` over x; the starts may be tensors and are clamped so that the update fits.
+ *
+ * @example
+ * ```ts
+ * lax.dynamicUpdateSlice(np.zeros([4]), np.array([1, 2]), [1]); // [0, 1, 2, 0]
+ * ```
+ */
 export function dynamicUpdateSlice(x: Tensor, update: Tensor, startIndices: readonly TensorLike[]): Tensor {
   needTensor(x, "x", "lax.dynamicUpdateSlice");
   needTensor(update, "update", "lax.dynamicUpdateSlice");
@@ -103,7 +145,14 @@ export function dynamicUpdateSlice(x: Tensor, update: Tensor, startIndices: read
   );
 }
 
-/** {@link dynamicUpdateSlice} along one dim; the update has all other dims whole. */
+/**
+ * {@link dynamicUpdateSlice} along one dim; the update has all other dims whole.
+ *
+ * @example
+ * ```ts
+ * lax.dynamicUpdateSliceInDim(np.zeros([4]), np.array([1, 2]), 1, 0); // [0, 1, 2, 0]
+ * ```
+ */
 export function dynamicUpdateSliceInDim(x: Tensor, update: Tensor, start: TensorLike, dim = 0): Tensor {
   needTensor(x, "x", "lax.dynamicUpdateSliceInDim");
   needTensor(update, "update", "lax.dynamicUpdateSliceInDim");

@@ -31,21 +31,42 @@ export function runningReduce(
   return result;
 }
 
-/** Running sums along a dim, from the end when reversed. */
+/**
+ * Running sums along a dim, from the end when reversed.
+ *
+ * @example
+ * ```ts
+ * lax.cumsum(np.array([1, 2, 3])); // [1, 3, 6]
+ * ```
+ */
 export function cumsum(x: Tensor, dim = 0, reverse = false): Tensor {
   needTensor(x, "x", "lax.cumsum");
   needIfGiven("number", dim, "dim", "lax.cumsum");
   return ops.cumsum(x, normalizeDim(dim, x.ndim, "lax.cumsum"), reverse);
 }
 
-/** Running products along a dim, from the end when reversed. */
+/**
+ * Running products along a dim, from the end when reversed.
+ *
+ * @example
+ * ```ts
+ * lax.cumprod(np.array([1, 2, 3])); // [1, 2, 6]
+ * ```
+ */
 export function cumprod(x: Tensor, dim = 0, reverse = false): Tensor {
   needTensor(x, "x", "lax.cumprod");
   needIfGiven("number", dim, "dim", "lax.cumprod");
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cumprod"), ops.mul, 1, reverse);
 }
 
-/** The largest element so far along a dim, from the end when reversed. */
+/**
+ * The largest element so far along a dim, from the end when reversed.
+ *
+ * @example
+ * ```ts
+ * lax.cummax(np.array([1, 3, 2])); // [1, 3, 3]
+ * ```
+ */
 export function cummax(x: Tensor, dim = 0, reverse = false): Tensor {
   needTensor(x, "x", "lax.cummax");
   needIfGiven("number", dim, "dim", "lax.cummax");
@@ -53,7 +74,14 @@ export function cummax(x: Tensor, dim = 0, reverse = false): Tensor {
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummax"), ops.max, lowest, reverse);
 }
 
-/** The smallest element so far along a dim, from the end when reversed. */
+/**
+ * The smallest element so far along a dim, from the end when reversed.
+ *
+ * @example
+ * ```ts
+ * lax.cummin(np.array([3, 1, 2])); // [3, 1, 1]
+ * ```
+ */
 export function cummin(x: Tensor, dim = 0, reverse = false): Tensor {
   needTensor(x, "x", "lax.cummin");
   needIfGiven("number", dim, "dim", "lax.cummin");
@@ -61,7 +89,14 @@ export function cummin(x: Tensor, dim = 0, reverse = false): Tensor {
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummin"), ops.min, highest, reverse);
 }
 
-/** The logarithm of the sum of exponentials so far along a dim, from the end when reversed; without overflow. */
+/**
+ * The logarithm of the sum of exponentials so far along a dim, from the end when reversed; without overflow.
+ *
+ * @example
+ * ```ts
+ * lax.cumlogsumexp(np.array([0, 0])); // [0, 0.6931]
+ * ```
+ */
 export function cumlogsumexp(x: Tensor, dim = 0, reverse = false): Tensor {
   needTensor(x, "x", "lax.cumlogsumexp");
   needIfGiven("number", dim, "dim", "lax.cumlogsumexp");
@@ -88,6 +123,11 @@ function logAddExp(x: Tensor, y: Tensor): Tensor {
 /**
  * Sorts along a dim, from the smallest to the largest; equal elements keep their order, NaN comes last. Several
  * tensors of one shape are sorted together by the first `numKeys` of them.
+ *
+ * @example
+ * ```ts
+ * lax.sort(np.array([3, 1, 2])); // [1, 2, 3]
+ * ```
  */
 export function sort(x: Tensor, dim?: number): Tensor;
 export function sort(xs: readonly Tensor[], dim?: number, numKeys?: number): Tensor[];
@@ -100,7 +140,14 @@ export function sort(operands: Tensor | readonly Tensor[], dim = -1, numKeys = 1
   return operands instanceof Tensor ? at(sorted, 0) : sorted;
 }
 
-/** Sorts keys along a dim and carries values along. */
+/**
+ * Sorts keys along a dim and carries values along.
+ *
+ * @example
+ * ```ts
+ * lax.sortKeyVal(np.array([3, 1, 2]), np.array([10, 20, 30])); // [[1, 2, 3], [20, 30, 10]]
+ * ```
+ */
 export function sortKeyVal(keys: Tensor, values: Tensor, dim = -1): [Tensor, Tensor] {
   needTensor(keys, "keys", "lax.sortKeyVal");
   needTensor(values, "values", "lax.sortKeyVal");
@@ -124,6 +171,11 @@ export function sortWithIndices(x: Tensor, dim: number, descending: boolean): [T
 /**
  * The k largest elements along the last dim, largest first, and their int32 indices; of equal elements the
  * first comes first.
+ *
+ * @example
+ * ```ts
+ * lax.topK(np.array([3, 1, 2]), 2); // [[3, 2], [0, 2]]
+ * ```
  */
 export function topK(x: Tensor, k: number): [values: Tensor, indices: Tensor] {
   needTensor(x, "x", "lax.topK");

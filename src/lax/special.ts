@@ -131,15 +131,34 @@ function digammaOf(x: Tensor): Tensor {
 
 const digammaRule = withDerivative(digammaOf, trigamma);
 
-/** The logarithm of the size of the gamma function. */
+/**
+ * The logarithm of the size of the gamma function.
+ *
+ * @example
+ * ```ts
+ * lax.lgamma(np.array([3, 5])); // [0.6931, 3.178]
+ * ```
+ */
 export const lgamma: (x: Tensor) => Tensor = wide(withDerivative(logGamma, digammaRule), "lgamma");
 
-/** The derivative of {@link lgamma}; NaN at 0, −1, −2 …. */
+/**
+ * The derivative of {@link lgamma}; NaN at 0, −1, −2 ….
+ *
+ * @example
+ * ```ts
+ * lax.digamma(np.array([1, 2])); // [-0.5772, 0.4228]
+ * ```
+ */
 export const digamma: (x: Tensor) => Tensor = wide(digammaRule, "digamma");
 
 /**
  * Rounds floats to fewer bits, to the nearest with ties to even: what is too large becomes infinite, what is too small
  * 0. The cotangent is rounded likewise.
+ *
+ * @example
+ * ```ts
+ * lax.reducePrecision(np.array([1.001]), 5, 2); // [1]
+ * ```
  */
 export function reducePrecision(x: Tensor, exponentBits: number, mantissaBits: number): Tensor {
   needTensor(x, "x", "lax.reducePrecision");

@@ -64,7 +64,14 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
   return ops.select(isOrdinary, value, ends);
 }
 
-/** Σ (q + k)⁻ˢ from k = 0, the zeta function of Hurwitz; Riemann's where q is 1. It has a derivative by q alone. */
+/**
+ * Σ (q + k)⁻ˢ from k = 0, the zeta function of Hurwitz; Riemann's where q is 1. It has a derivative by q alone.
+ *
+ * @example
+ * ```ts
+ * lax.zeta(2, 1); // 1.645
+ * ```
+ */
 export function zeta(s: TensorLike, q: TensorLike): Tensor {
   return withFloats([s, q] as const, "zeta", ([u, v]) => {
     // What a rule closes over has no derivative, and says so.
@@ -88,7 +95,14 @@ function polygammaOf(m: Tensor, x: Tensor): Tensor {
   return ops.select(isDefined, ops.select(isZeroth, digamma(x), value), like(x, Number.NaN));
 }
 
-/** The m-th derivative of the digamma function, for whole m. It has a derivative by x alone. */
+/**
+ * The m-th derivative of the digamma function, for whole m. It has a derivative by x alone.
+ *
+ * @example
+ * ```ts
+ * lax.polygamma(1, 2); // 0.6449
+ * ```
+ */
 export function polygamma(m: TensorLike, x: TensorLike): Tensor {
   return withFloats([m, x] as const, "polygamma", ([u, v]) => {
     const rule = withDerivative(

@@ -37,6 +37,12 @@ export interface AttentionOptions extends OptionsOf<typeof attentionOptions> {}
  * ```ts
  * nn.dotProductAttention(q, k, v, { isCausal: true })
  * ```
+ *
+ * @example
+ * ```ts
+ * const x = np.ones([1, 3, 2, 4]);
+ * nn.dotProductAttention(x, x, x).shape; // [1, 3, 2, 4]
+ * ```
  */
 export function dotProductAttention(
   query: Tensor,

@@ -46,6 +46,13 @@ export interface BatchNormCallOptions extends NormalizationCallOptions {
  *
  * In whole-array programs the batch is the whole batch, however it is split over devices. In a shard map
  * `axisName` names the axes over which it is split: an all-reduce of the means forward and backward.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.BatchNorm({ useRunningAverage: true });
+ * const x = np.ones([2, 3]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
+ * ```
  */
 export const BatchNorm = module({ name: "BatchNorm", options: batchNormConfig }, (config) => {
   const { axis, momentum, epsilon, paramDtype } = config;

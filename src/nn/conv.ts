@@ -43,7 +43,14 @@ export const convConfig = schema({
 export interface ConvConfig extends OptionsOf<typeof convConfig> {}
 
 /**
- * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
+ * * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
+ *
+ * @example
+ * ```ts
+ * const layer = nn.Conv({ features: 8, kernelSize: [3, 3] });
+ * const image = np.ones([1, 8, 8, 3]);
+ * layer.apply(layer.init(random.key(0), image), image).shape; // [1, 8, 8, 8]
+ * ```
  */
 export const Conv = module({ name: "Conv", options: convConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, featureGroupCount, kernelInit, biasInit } = config;

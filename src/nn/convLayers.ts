@@ -42,7 +42,16 @@ const convTransposeConfig = schema({
 /** Configuration of {@link ConvTranspose}. */
 export interface ConvTransposeConfig extends OptionsOf<typeof convTransposeConfig> {}
 
-/** The convolution that undoes the strides of another: inputs [batch…, space…, features] become larger. */
+/**
+ * The convolution that undoes the strides of another: inputs [batch…, space…, features] become larger.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.ConvTranspose({ features: 2, kernelSize: [2], strides: [2] });
+ * const x = np.ones([1, 4, 3]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 8, 2]
+ * ```
+ */
 export const ConvTranspose = module({ name: "ConvTranspose", options: convTransposeConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, transposeKernel, kernelInit, biasInit, padding } = config;
   const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;

@@ -31,7 +31,15 @@ export interface DropoutCallOptions {
   readonly rng?: Tensor;
 }
 
-/** Sets random elements to 0 and divides the others by the probability of staying. */
+/**
+ * Sets random elements to 0 and divides the others by the probability of staying.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.Dropout({ rate: 0.5, deterministic: true });
+ * layer.apply({}, np.array([1, 2])); // [1, 2]
+ * ```
+ */
 export const Dropout = module(
   { name: "Dropout", options: dropoutConfig },
   ({ rate, broadcastDims, deterministic, rngCollection }) => {

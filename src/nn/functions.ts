@@ -17,12 +17,26 @@ export { tanh } from "../numpy/elementwise.js";
 export { logsumexp } from "../numpy/reductions.js";
 export { type AttentionOptions, dotProductAttention } from "./attention.js";
 
-/** x itself. */
+/**
+ * x itself.
+ *
+ * @example
+ * ```ts
+ * nn.identity(np.array([1, 2])); // [1, 2]
+ * ```
+ */
 export function identity(x: TensorLike): Tensor {
   return np.positive(x);
 }
 
-/** x where it is positive, else 0; its gradient at 0 is 0, as it is where x is NaN. */
+/**
+ * x where it is positive, else 0; its gradient at 0 is 0, as it is where x is NaN.
+ *
+ * @example
+ * ```ts
+ * nn.relu(np.array([-1, 2])); // [0, 2]
+ * ```
+ */
 export function relu(x: TensorLike): Tensor {
   const tensor = np.positive(x);
   return tracedAsOneCall(() =>
@@ -30,29 +44,64 @@ export function relu(x: TensorLike): Tensor {
   );
 }
 
-/** x limited to 0 … 6, as a float; its gradient at both ends is 0. */
+/**
+ * x limited to 0 … 6, as a float; its gradient at both ends is 0.
+ *
+ * @example
+ * ```ts
+ * nn.relu6(np.array([-1, 2, 8])); // [0, 2, 6]
+ * ```
+ */
 export function relu6(x: TensorLike): Tensor {
   const tensor = relu(asFloat(x, "relu6"));
   return np.where(np.greaterEqual(tensor, 6), 6, tensor);
 }
 
-/** x where it is positive, else `negativeSlope` · x. */
+/**
+ * x where it is positive, else `negativeSlope` · x.
+ *
+ * @example
+ * ```ts
+ * nn.leakyRelu(np.array([-1, 2])); // [-0.01, 2]
+ * ```
+ */
 export function leakyRelu(x: TensorLike, negativeSlope = 0.01): Tensor {
   const tensor = asFloat(x, "leakyRelu");
   return np.where(np.greaterEqual(tensor, 0), tensor, np.multiply(tensor, negativeSlope));
 }
 
-/** x where it is positive, else alpha · (exp(x) − 1). */
+/**
+ * x where it is positive, else alpha · (exp(x) − 1).
+ *
+ * @example
+ * ```ts
+ * nn.elu(np.array([-1, 2])); // [-0.6321, 2]
+ * ```
+ */
 export function elu(x: TensorLike, alpha = 1): Tensor {
   return exponentialUnit(asFloat(x, "elu"), alpha, 1);
 }
 
-/** {@link elu} that is smooth for every alpha: alpha · (exp(x / alpha) − 1) below 0. */
+/**
+ * {@link elu} that is smooth for every alpha: alpha · (exp(x / alpha) − 1) below 0.
+ *
+ * @example
+ * ```ts
+ * nn.celu(np.array([-1, 2])); // [-0.6321, 2]
+ * ```
+ */
 export function celu(x: TensorLike, alpha = 1): Tensor {
   return exponentialUnit(asFloat(x, "celu"), alpha, alpha);
 }
 
-/** The self-normalising {@link elu}. */
+/**
+ * The self-normalising {@link elu}.
+ *
+ * @example
+ * ```ts
+ * nn.selu(np.array([-1, 2])); // [-1.111, 2.101]
+ * ```
+ */
 export function selu(x: TensorLike): Tensor {
   return np.multiply(elu(x, 1.6732632423543772), 1.0507009873554805);
 }
@@ -72,6 +121,11 @@ const geluOptions = schema({ approximate: true });
  *
  * @param options `approximate` says whether to use the tanh form (the default, as in JAX) or the error function, which
  * is precise in the tail too
+ *
+ * @example
+ * ```ts
+ * nn.gelu(np.array([-1, 2])); // [-0.1588, 1.955]
+ * ```
  */
 export function gelu(x: TensorLike, options?: OptionsOf<typeof geluOptions>): Tensor {
   const { approximate } = geluOptions.read(options, "nn.gelu");
@@ -84,17 +138,38 @@ export function gelu(x: TensorLike, options?: OptionsOf<typeof geluOptions>): Te
   return np.multiply(np.multiply(tensor, 0.5), erfc(np.multiply(tensor, -Math.SQRT1_2)));
 }
 
-/** 1 / (1 + exp(−x)). */
+/**
+ * 1 / (1 + exp(−x)).
+ *
+ * @example
+ * ```ts
+ * nn.sigmoid(np.array([0, 2])); // [0.5, 0.8808]
+ * ```
+ */
 export function sigmoid(x: TensorLike): Tensor {
   return ops.logistic(asFloat(x, "sigmoid"));
 }
 
-/** log(sigmoid(x)). */
+/**
+ * log(sigmoid(x)).
+ *
+ * @example
+ * ```ts
+ * nn.logSigmoid(np.array([-1, 2])); // [-1.313, -0.1269]
+ * ```
+ */
 export function logSigmoid(x: TensorLike): Tensor {
   return np.negative(softplus(np.negative(asFloat(x, "logSigmoid"))));
 }
 
-/** x · sigmoid(x), also called swish. */
+/**
+ * x · sigmoid(x), also called swish.
+ *
+ * @example
+ * ```ts
+ * nn.silu(np.array([-1, 2])); // [-0.2689, 1.762]
+ * ```
+ */
 export function silu(x: TensorLike): Tensor {
   const tensor = asFloat(x, "silu");
   return np.multiply(tensor, sigmoid(tensor));
@@ -102,48 +177,104 @@ export function silu(x: TensorLike): Tensor {
 
 export { silu as swish };
 
-/** log(1 + exp(x)) without overflow. */
+/**
+ * log(1 + exp(x)) without overflow.
+ *
+ * @example
+ * ```ts
+ * nn.softplus(np.array([0, 2])); // [0.6931, 2.127]
+ * ```
+ */
 export function softplus(x: TensorLike): Tensor {
   return np.logaddexp(x, 0);
 }
 
-/** x / (1 + |x|). */
+/**
+ * x / (1 + |x|).
+ *
+ * @example
+ * ```ts
+ * nn.softSign(np.array([-1, 3])); // [-0.5, 0.75]
+ * ```
+ */
 export function softSign(x: TensorLike): Tensor {
   const tensor = asFloat(x, "softSign");
   return np.divide(tensor, np.add(np.abs(tensor), 1));
 }
 
-/** x · tanh(softplus(x)). */
+/**
+ * x · tanh(softplus(x)).
+ *
+ * @example
+ * ```ts
+ * nn.mish(np.array([-1, 2])); // [-0.3034, 1.944]
+ * ```
+ */
 export function mish(x: TensorLike): Tensor {
   const tensor = asFloat(x, "mish");
   return np.multiply(tensor, np.tanh(softplus(tensor)));
 }
 
-/** x limited to −1 … 1. */
+/**
+ * x limited to −1 … 1.
+ *
+ * @example
+ * ```ts
+ * nn.hardTanh(np.array([-4, 0.5, 4])); // [-1, 0.5, 1]
+ * ```
+ */
 export function hardTanh(x: TensorLike): Tensor {
   const tensor = np.positive(x);
   return np.where(np.greater(tensor, 1), 1, np.where(np.less(tensor, -1), -1, tensor));
 }
 
-/** The piecewise linear sigmoid relu6(x + 3) / 6. */
+/**
+ * The piecewise linear sigmoid relu6(x + 3) / 6.
+ *
+ * @example
+ * ```ts
+ * nn.hardSigmoid(np.array([-4, 0, 4])); // [0, 0.5, 1]
+ * ```
+ */
 export function hardSigmoid(x: TensorLike): Tensor {
   return np.divide(relu6(np.add(x, 3)), 6);
 }
 
-/** x · hardSigmoid(x). */
+/**
+ * x · hardSigmoid(x).
+ *
+ * @example
+ * ```ts
+ * nn.hardSilu(np.array([-4, 1, 4])); // [0, 0.6667, 4]
+ * ```
+ */
 export function hardSilu(x: TensorLike): Tensor {
   return np.multiply(x, hardSigmoid(x));
 }
 
 export { hardSilu as hardSwish };
 
-/** (x + √(x² + b)) / 2, a smooth relu. */
+/**
+ * (x + √(x² + b)) / 2, a smooth relu.
+ *
+ * @example
+ * ```ts
+ * nn.squareplus(np.array([0, 2])); // [1, 2.414]
+ * ```
+ */
 export function squareplus(x: TensorLike, b = 4): Tensor {
   const tensor = asFloat(x, "squareplus");
   return np.multiply(np.add(tensor, np.sqrt(np.add(np.square(tensor), b))), 0.5);
 }
 
-/** One half of a dim times the sigmoid of the other. */
+/**
+ * One half of a dim times the sigmoid of the other.
+ *
+ * @example
+ * ```ts
+ * nn.glu(np.array([1, 2, 0, 0])); // [0.5, 1]
+ * ```
+ */
 export function glu(x: TensorLike, dim = -1): Tensor {
   const tensor = asFloat(x, "glu");
   const d = normalizeDim(dim, tensor.ndim, "glu");
@@ -177,7 +308,14 @@ function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefine
   return leftOut(np.subtract(x, peak), mask);
 }
 
-/** exp(x) / Σ exp(x) over a dim or several. */
+/**
+ * exp(x) / Σ exp(x) over a dim or several.
+ *
+ * @example
+ * ```ts
+ * nn.softmax(np.array([1, 2, 3])); // [0.09003, 0.2447, 0.6652]
+ * ```
+ */
 export function softmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptions): Tensor {
   const { where: mask } = softmaxOptions.read(options, "nn.softmax");
   const tensor = asFloat(x, "softmax");
@@ -186,7 +324,14 @@ export function softmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptio
   return np.divide(exps, np.sum(exps, dims, { keepdims: true }));
 }
 
-/** log(softmax(x)), precise for small probabilities. */
+/**
+ * log(softmax(x)), precise for small probabilities.
+ *
+ * @example
+ * ```ts
+ * nn.logSoftmax(np.array([1, 2])); // [-1.313, -0.3133]
+ * ```
+ */
 export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptions): Tensor {
   const { where: mask } = softmaxOptions.read(options, "nn.logSoftmax");
   const tensor = asFloat(x, "logSoftmax");
@@ -206,7 +351,14 @@ const oneHotOptions = schema({
 /** Options of {@link oneHot}. */
 export interface OneHotOptions extends OptionsOf<typeof oneHotOptions> {}
 
-/** Vectors that are 1 at the given index and 0 elsewhere; an index out of range gives only zeros. */
+/**
+ * Vectors that are 1 at the given index and 0 elsewhere; an index out of range gives only zeros.
+ *
+ * @example
+ * ```ts
+ * nn.oneHot(np.array([0, 2], "int32"), 3); // [[1, 0, 0], [0, 0, 1]]
+ * ```
+ */
 export function oneHot(x: TensorLike, numClasses: number, options?: OneHotOptions): Tensor {
   need("integer", numClasses, "numClasses", "nn.oneHot");
   const { dtype, dim } = oneHotOptions.read(options, "nn.oneHot");
@@ -233,7 +385,14 @@ const standardizeOptions = schema({
 /** Options of {@link standardize}. */
 export interface StandardizeOptions extends OptionsOf<typeof standardizeOptions> {}
 
-/** (x − mean) / √(variance + epsilon) over dims. */
+/**
+ * (x − mean) / √(variance + epsilon) over dims.
+ *
+ * @example
+ * ```ts
+ * nn.standardize(np.array([1, 3])); // [-1, 1]
+ * ```
+ */
 export function standardize(x: TensorLike, dim: np.Dims = -1, options?: StandardizeOptions): Tensor {
   const { epsilon, where: mask, ...given } = standardizeOptions.read(options, "nn.standardize");
   const tensor = asFloat(x, "standardize");
@@ -259,6 +418,11 @@ export interface NormOptions extends OptionsOf<typeof normOptions> {}
 /**
  * Normalises to mean 0 and variance 1 over dims, then scales and shifts. Mean and variance are computed in
  * float32 at least, as in Flax.
+ *
+ * @example
+ * ```ts
+ * nn.layerNorm(np.array([1, 3])); // [-1, 1]
+ * ```
  */
 export function layerNorm(x: TensorLike, options?: NormOptions): Tensor {
   const { scale, bias, epsilon, dim } = normOptions.read(options, "nn.layerNorm");
@@ -273,7 +437,14 @@ export function layerNorm(x: TensorLike, options?: NormOptions): Tensor {
 
 const rmsNormSchema = schema(omit(normOptions.fields, "bias"));
 
-/** Divides by the root of the mean square over dims, then scales; computed in float32 at least, as in Flax. */
+/**
+ * Divides by the root of the mean square over dims, then scales; computed in float32 at least, as in Flax.
+ *
+ * @example
+ * ```ts
+ * nn.rmsNorm(np.array([3, 4])); // [0.8485, 1.131]
+ * ```
+ */
 export function rmsNorm(x: TensorLike, options?: Omit<NormOptions, "bias">): Tensor {
   const { scale, epsilon, dim } = rmsNormSchema.read(options, "nn.rmsNorm");
   const tensor = asFloat(x, "rmsNorm");

@@ -39,7 +39,16 @@ const denseConfig = schema({
 /** Configuration of {@link Dense}. */
 export interface DenseConfig extends OptionsOf<typeof denseConfig> {}
 
-/** `x · kernel + bias` over the last dim; `kernel` is [inputs, features], `bias` [features]. */
+/**
+ * `x · kernel + bias` over the last dim; `kernel` is [inputs, features], `bias` [features].
+ *
+ * @example
+ * ```ts
+ * const layer = nn.Dense({ features: 3 });
+ * const variables = layer.init(random.key(0), np.ones([2, 4]));
+ * layer.apply(variables, np.ones([2, 4])).shape; // [2, 3]
+ * ```
+ */
 export const Dense = module({ name: "Dense", options: denseConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, kernelInit, biasInit } = config;
   return (inputs: Tensor): Tensor => {
@@ -68,7 +77,16 @@ const denseGeneralConfig = schema({
 /** Configuration of {@link DenseGeneral}. */
 export interface DenseGeneralConfig extends OptionsOf<typeof denseGeneralConfig> {}
 
-/** {@link Dense} over any dims: `kernel` is [batch dims, input dims, features], `bias` [batch dims, features]. */
+/**
+ * {@link Dense} over any dims: `kernel` is [batch dims, input dims, features], `bias` [batch dims, features].
+ *
+ * @example
+ * ```ts
+ * const layer = nn.DenseGeneral({ features: [2, 3] });
+ * const x = np.ones([5, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [5, 2, 3]
+ * ```
+ */
 export const DenseGeneral = module({ name: "DenseGeneral", options: denseGeneralConfig }, (config) => {
   const { useBias, dtype, paramDtype, kernelInit, biasInit } = config;
   const features = typeof config.features === "number" ? [config.features] : config.features;
@@ -175,6 +193,13 @@ function table({ numEmbeddings, features, paramDtype = "float32", embeddingInit 
 /**
  * Vectors for integers: the rows of the parameter `embedding`, [numEmbeddings, features]; ids out of range
  * give NaN. Its method `attend` gives the products of vectors with all rows, the logits of a language model.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.Embed({ numEmbeddings: 10, features: 4 });
+ * const tokens = np.array([[1, 2, 3]], "int32");
+ * layer.apply(layer.init(random.key(0), tokens), tokens).shape; // [1, 3, 4]
+ * ```
  */
 export const Embed = module(
   { name: "Embed", options: embedConfig },

@@ -164,6 +164,16 @@ const instances = new WeakMap<object, InstanceState>();
  * @param define the function of the configuration; it runs for every call
  * @param methods further functions of the configuration, which become methods of the module that share its
  * parameters: `{ attend: (config) => (query) => … }`
+ *
+ * @example
+ * ```ts
+ * const Double = nn.module("Double", () => (x: Tensor): Tensor => {
+ *   const scale = nn.param("scale", random.initializers.ones, [1]);
+ *   return x.mul(scale).mul(2);
+ * });
+ * const double = Double();
+ * double.apply(double.init(random.key(0), np.ones([1])), np.array([3])); // [6]
+ * ```
  */
 export function module<
   S extends Fields,

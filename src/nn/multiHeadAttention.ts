@@ -144,6 +144,13 @@ const attention = (config: Values<typeof multiHeadAttentionConfig.fields>) => {
  * ```ts
  * nn.MultiHeadDotProductAttention({ numHeads: 8 })(x, { mask: nn.makeCausalMask(tokens) })
  * ```
+ *
+ * @example
+ * ```ts
+ * const layer = nn.MultiHeadDotProductAttention({ numHeads: 2, qkvFeatures: 8 });
+ * const x = np.ones([1, 3, 8]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 3, 8]
+ * ```
  */
 export const MultiHeadDotProductAttention = module(
   { name: "MultiHeadDotProductAttention", options: multiHeadAttentionConfig },
@@ -252,7 +259,14 @@ export function makeAttentionMask(
   return ops.convert(mask, dtype);
 }
 
-/** The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones. */
+/**
+ * The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones.
+ *
+ * @example
+ * ```ts
+ * nn.makeCausalMask(np.ones([1, 2])); // [[[[1, 0], [1, 1]]]]
+ * ```
+ */
 export function makeCausalMask(x: Tensor, options?: MaskOptions): Tensor {
   needTensor(x, "x", "nn.makeCausalMask");
   const positions = ops.iota("int32", x.shape, x.ndim - 1);

@@ -94,7 +94,16 @@ const groupNormConfig = schema({
 /** Configuration of {@link GroupNorm}. */
 export interface GroupNormConfig extends OptionsOf<typeof groupNormConfig> {}
 
-/** Brings every vector to mean 0 and variance 1, then scales it and adds a bias. */
+/**
+ * Brings every vector to mean 0 and variance 1, then scales it and adds a bias.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.LayerNorm({});
+ * const x = np.array([[1, 3]]);
+ * layer.apply(layer.init(random.key(0), x), x); // [[-1, 1]]
+ * ```
+ */
 export const LayerNorm = module({ name: "LayerNorm", options: layerNormConfig }, (config) => {
   const { reductionAxes, featureAxes, useBias } = config;
   return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
@@ -104,7 +113,16 @@ export const LayerNorm = module({ name: "LayerNorm", options: layerNormConfig },
   };
 });
 
-/** Brings every vector to a mean of squares of 1, then scales it. */
+/**
+ * Brings every vector to a mean of squares of 1, then scales it.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.RMSNorm({});
+ * const x = np.array([[3, 4]]);
+ * layer.apply(layer.init(random.key(0), x), x); // [[0.8485, 1.131]]
+ * ```
+ */
 export const RMSNorm = module({ name: "RMSNorm", options: rmsNormConfig }, (config) => {
   const { reductionAxes, featureAxes } = config;
   return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
@@ -114,7 +132,16 @@ export const RMSNorm = module({ name: "RMSNorm", options: rmsNormConfig }, (conf
   };
 });
 
-/** Brings groups of channels (the last dim), together with all dims but the first, to mean 0 and variance 1. */
+/**
+ * Brings groups of channels (the last dim), together with all dims but the first, to mean 0 and variance 1.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.GroupNorm({ numGroups: 2 });
+ * const x = np.ones([1, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 4]
+ * ```
+ */
 export const GroupNorm = module({ name: "GroupNorm", options: groupNormConfig }, (config) => {
   const { useBias, reductionAxes } = config;
   return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {

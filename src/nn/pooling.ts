@@ -47,7 +47,14 @@ export function pool(
   return pooled(inputs, init, reduceFn, windowShape, poolOptions.read(options, "nn.pool"), "pool");
 }
 
-/** The largest element of each window. */
+/**
+ * The largest element of each window.
+ *
+ * @example
+ * ```ts
+ * nn.maxPool(np.arange(4).reshape([1, 4, 1]), [2], { strides: [2] }); // [[[1], [3]]]
+ * ```
+ */
 export function maxPool(inputs: Tensor, windowShape: Shape, options?: PoolOptions): Tensor {
   needTensor(inputs, "inputs", "nn.maxPool");
   need("integers", windowShape, "windowShape", "nn.maxPool");
@@ -55,7 +62,14 @@ export function maxPool(inputs: Tensor, windowShape: Shape, options?: PoolOption
   return pooled(inputs, Number.NEGATIVE_INFINITY, lax.max, windowShape, given, "maxPool");
 }
 
-/** The smallest element of each window. */
+/**
+ * The smallest element of each window.
+ *
+ * @example
+ * ```ts
+ * nn.minPool(np.array([3, 1, 2, 5]).reshape([1, 4, 1]), [2], { strides: [2] }); // [[[1], [2]]]
+ * ```
+ */
 export function minPool(inputs: Tensor, windowShape: Shape, options?: PoolOptions): Tensor {
   needTensor(inputs, "inputs", "nn.minPool");
   need("integers", windowShape, "windowShape", "nn.minPool");
@@ -63,7 +77,14 @@ export function minPool(inputs: Tensor, windowShape: Shape, options?: PoolOption
   return pooled(inputs, Number.POSITIVE_INFINITY, lax.min, windowShape, given, "minPool");
 }
 
-/** The mean of each window. */
+/**
+ * The mean of each window.
+ *
+ * @example
+ * ```ts
+ * nn.avgPool(np.arange(4).reshape([1, 4, 1]), [2], { strides: [2] }); // [[[0.5], [2.5]]]
+ * ```
+ */
 export function avgPool(inputs: Tensor, windowShape: Shape, options?: AvgPoolOptions): Tensor {
   needTensor(inputs, "inputs", "nn.avgPool");
   need("integers", windowShape, "windowShape", "nn.avgPool");

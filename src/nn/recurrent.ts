@@ -101,6 +101,13 @@ const rnnConfig = schema({
  * ```ts
  * const model = nn.RNN({ cell: nn.LSTMCell({ features: 64 }) });
  * ```
+ *
+ * @example
+ * ```ts
+ * const rnn = nn.RNN({ cell: nn.SimpleCell({ features: 4 }) });
+ * const x = np.ones([1, 5, 3]);
+ * rnn.apply(rnn.init(random.key(0), x), x).shape; // [1, 5, 4]
+ * ```
  */
 export const RNN = moduleClass<RNNClass>({
   name: "RNN",

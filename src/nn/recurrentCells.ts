@@ -187,7 +187,16 @@ function layersOf(config: Omit<Cell, "features" | "gateFn">, features: number) {
 
 const widthOf = (x: Tensor): number => x.shape.at(-1) ?? 0;
 
-/** A long short-term memory: gates decide what it forgets, takes in and gives. */
+/**
+ * A long short-term memory: gates decide what it forgets, takes in and gives.
+ *
+ * @example
+ * ```ts
+ * const cell = nn.RNN({ cell: nn.LSTMCell({ features: 4 }) });
+ * const x = np.ones([1, 5, 3]);
+ * cell.apply(cell.init(random.key(0), x), x).shape; // [1, 5, 4]
+ * ```
+ */
 export const LSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
   "LSTMCell",
   (config) => {
@@ -283,7 +292,16 @@ export const SimpleCell: RNNCellClass<SimpleCellConfig, Tensor> = rnnCell(
   { options: simpleCellConfig, initializeCarry: single },
 );
 
-/** A gated recurrent unit: one gate for what it forgets and takes in, one for how much of the past is seen. */
+/**
+ * A gated recurrent unit: one gate for what it forgets and takes in, one for how much of the past is seen.
+ *
+ * @example
+ * ```ts
+ * const rnn = nn.RNN({ cell: nn.GRUCell({ features: 4 }) });
+ * const x = np.ones([1, 5, 3]);
+ * rnn.apply(rnn.init(random.key(0), x), x).shape; // [1, 5, 4]
+ * ```
+ */
 export const GRUCell: RNNCellClass<CellConfig, Tensor> = rnnCell(
   "GRUCell",
   (config) => {

@@ -41,6 +41,13 @@ export interface SequentialClass {
  * ```ts
  * const model = nn.Sequential({ layers: [nn.Dense({ features: 8 }), nn.relu, nn.Dense({ features: 2 })] });
  * ```
+ *
+ * @example
+ * ```ts
+ * const net = nn.Sequential({ layers: [nn.Dense({ features: 4 }), nn.relu, nn.Dense({ features: 1 })] });
+ * const x = np.ones([2, 3]);
+ * net.apply(net.init(random.key(0), x), x).shape; // [2, 1]
+ * ```
  */
 export const Sequential = moduleClass<SequentialClass>({
   name: "Sequential",

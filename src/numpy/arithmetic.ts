@@ -53,10 +53,24 @@ function composed(name: string, fn: (x: Tensor, y: Tensor) => Tensor): BinaryFun
   return (x, y) => tracedAsOneCall(() => compose(x, y));
 }
 
-/** x + y; `or` for bool. */
+/**
+ * x + y; `or` for bool.
+ *
+ * @example
+ * ```ts
+ * np.add(np.array([1, 2]), 10); // [11, 12]
+ * ```
+ */
 export const add = binary("add", (x, y) => (x.dtype === "bool" ? ops.or(x, y) : ops.add(x, y)));
 
-/** x − y. */
+/**
+ * x − y.
+ *
+ * @example
+ * ```ts
+ * np.subtract(np.array([5, 7]), np.array([1, 2])); // [4, 5]
+ * ```
+ */
 export const subtract = binary("subtract", (x, y) => {
   if (x.dtype === "bool") {
     throw new DTypeError(
@@ -66,13 +80,34 @@ export const subtract = binary("subtract", (x, y) => {
   return ops.sub(x, y);
 });
 
-/** x · y; `and` for bool. */
+/**
+ * x · y; `and` for bool.
+ *
+ * @example
+ * ```ts
+ * np.multiply(np.array([1, 2]), np.array([3, 4])); // [3, 8]
+ * ```
+ */
 export const multiply = binary("multiply", (x, y) => (x.dtype === "bool" ? ops.and(x, y) : ops.mul(x, y)));
 
-/** x / y as a float, also for integers; complex numbers stay complex. */
+/**
+ * x / y as a float, also for integers; complex numbers stay complex.
+ *
+ * @example
+ * ```ts
+ * np.divide(np.array([1, 2]), 4); // [0.25, 0.5]
+ * ```
+ */
 export const divide = binary("divide", ops.div, inexactType);
 
-/** The integer below x / y; integers stay integers. */
+/**
+ * The integer below x / y; integers stay integers.
+ *
+ * @example
+ * ```ts
+ * np.floorDivide(np.array([7, -7]), 2); // [3, -4]
+ * ```
+ */
 export const floorDivide = binary(
   "floorDivide",
   (dividend, y) => {
@@ -111,7 +146,14 @@ function withoutZero(divisor: Tensor): Tensor {
   return ops.select(ops.compare("eq", divisor, 0), like(divisor, 1), divisor);
 }
 
-/** The remainder with the sign of the divisor: `mod(-5, 3)` is 1. */
+/**
+ * The remainder with the sign of the divisor: `mod(-5, 3)` is 1.
+ *
+ * @example
+ * ```ts
+ * np.mod(np.array([7, -7]), 3); // [1, 2]
+ * ```
+ */
 export const mod = binary(
   "mod",
   (dividend, divisor) => {
@@ -122,10 +164,24 @@ export const mod = binary(
   numberType,
 );
 
-/** The remainder with the sign of the dividend: `fmod(-5, 3)` is −2. */
+/**
+ * The remainder with the sign of the dividend: `fmod(-5, 3)` is −2.
+ *
+ * @example
+ * ```ts
+ * np.fmod(np.array([7, -7]), 3); // [1, -1]
+ * ```
+ */
 export const fmod = binary("fmod", (x, y) => ops.rem(x, withoutZero(y)), numberType);
 
-/** {@link floorDivide} and {@link mod}. */
+/**
+ * {@link floorDivide} and {@link mod}.
+ *
+ * @example
+ * ```ts
+ * np.divmod(np.array([7, -7]), 3); // [[2, -3], [1, 2]]
+ * ```
+ */
 export function divmod(x: TensorLike, y: TensorLike): [Tensor, Tensor] {
   return [floorDivide(x, y), mod(x, y)];
 }
@@ -133,7 +189,14 @@ export function divmod(x: TensorLike, y: TensorLike): [Tensor, Tensor] {
 /** The largest exponent that is written as multiplications. */
 const unrolledPower = 1024;
 
-/** x to the power of y. A whole JavaScript number as exponent is computed by multiplication. */
+/**
+ * x to the power of y. A whole JavaScript number as exponent is computed by multiplication.
+ *
+ * @example
+ * ```ts
+ * np.power(np.array([2, 3]), 2); // [4, 9]
+ * ```
+ */
 export function power(x: TensorLike, y: TensorLike): Tensor {
   if (typeof y === "number" && Number.isInteger(y) && Math.abs(y) <= unrolledPower) {
     const base = asNumber(x, "power");
@@ -147,16 +210,51 @@ export function power(x: TensorLike, y: TensorLike): Tensor {
   return ops.pow(...pair(x, y, "power", numberType));
 }
 
-/** x to the power of y as a float. */
+/**
+ * x to the power of y as a float.
+ *
+ * @example
+ * ```ts
+ * np.floatPower(np.array([2, 3]), 2); // [4, 9]
+ * ```
+ */
 export const floatPower = binary("floatPower", ops.pow, inexactType);
 
-/** The larger of both; NaN if either is NaN. */
+/**
+ * The larger of both; NaN if either is NaN.
+ *
+ * @example
+ * ```ts
+ * np.maximum(np.array([1, 5]), np.array([4, 2])); // [4, 5]
+ * ```
+ */
 export const maximum = binary("maximum", ops.max);
-/** The smaller of both; NaN if either is NaN. */
+/**
+ * The smaller of both; NaN if either is NaN.
+ *
+ * @example
+ * ```ts
+ * np.minimum(np.array([1, 5]), np.array([4, 2])); // [1, 2]
+ * ```
+ */
 export const minimum = binary("minimum", ops.min);
-/** The larger of both; a NaN counts as missing. Of equal ones the second is taken, and gets the gradient. */
+/**
+ * The larger of both; a NaN counts as missing. Of equal ones the second is taken, and gets the gradient.
+ *
+ * @example
+ * ```ts
+ * np.fmax(np.array([1, NaN]), np.array([0, 2])); // [1, 2]
+ * ```
+ */
 export const fmax = spelled("fmax", (x, y) => unlessNan(x, y, "gt"));
-/** The smaller of both; a NaN counts as missing. Of equal ones the second is taken, and gets the gradient. */
+/**
+ * The smaller of both; a NaN counts as missing. Of equal ones the second is taken, and gets the gradient.
+ *
+ * @example
+ * ```ts
+ * np.fmin(np.array([1, NaN]), np.array([0, 2])); // [0, 2]
+ * ```
+ */
 export const fmin = spelled("fmin", (x, y) => unlessNan(x, y, "lt"));
 
 function unlessNan(x: Tensor, y: Tensor, wins: "gt" | "lt"): Tensor {
@@ -164,7 +262,14 @@ function unlessNan(x: Tensor, y: Tensor, wins: "gt" | "lt"): Tensor {
   return ops.select(isFloat(x.dtype) ? ops.or(isFirst, isnan(y)) : isFirst, x, y);
 }
 
-/** The angle of the point (y, x), in −π … π. */
+/**
+ * The angle of the point (y, x), in −π … π.
+ *
+ * @example
+ * ```ts
+ * np.atan2(np.array([1, -1]), np.array([1, 0])); // [0.7854, -1.571]
+ * ```
+ */
 export const atan2 = binary("atan2", ops.atan2, floatType);
 
 /**
@@ -175,7 +280,14 @@ function ordered(isFirst: Tensor, x: Tensor, y: Tensor): [Tensor, Tensor] {
   return [ops.select(isFirst, x, y), ops.select(isFirst, y, x)];
 }
 
-/** √(x² + y²) without overflow; infinite where one of them is, whatever the other. */
+/**
+ * √(x² + y²) without overflow; infinite where one of them is, whatever the other.
+ *
+ * @example
+ * ```ts
+ * np.hypot(np.array([3, 5]), np.array([4, 12])); // [5, 13]
+ * ```
+ */
 export const hypot = composed("hypot", (x, y) => {
   const [a, b] = [ops.abs(x), ops.abs(y)];
   const [large, small] = ordered(ops.compare("ge", a, b), x, y);
@@ -201,7 +313,14 @@ function shareOf(x: Tensor, sum: Tensor): Tensor {
   return ops.exp(ops.sub(finite(x), finite(sum)));
 }
 
-/** log(exp(x) + exp(y)) without overflow. */
+/**
+ * log(exp(x) + exp(y)) without overflow.
+ *
+ * @example
+ * ```ts
+ * np.logaddexp(np.array([0, 1]), np.array([0, 1])); // [0.6931, 1.693]
+ * ```
+ */
 export const logaddexp = composed(
   "logaddexp",
   libraryVjp(logaddexpOf, {
@@ -213,19 +332,40 @@ export const logaddexp = composed(
   }),
 );
 
-/** log₂(2ˣ + 2ʸ) without overflow. */
+/**
+ * log₂(2ˣ + 2ʸ) without overflow.
+ *
+ * @example
+ * ```ts
+ * np.logaddexp2(np.array([0, 1]), np.array([0, 1])); // [1, 2]
+ * ```
+ */
 export const logaddexp2 = composed("logaddexp2", (x, y) =>
   ops.div(logaddexp(ops.mul(x, Math.LN2), ops.mul(y, Math.LN2)), Math.LN2),
 );
 
-/** The size of x with the sign of y. */
+/**
+ * The size of x with the sign of y.
+ *
+ * @example
+ * ```ts
+ * np.copysign(np.array([1, 2]), np.array([-1, 1])); // [-1, 2]
+ * ```
+ */
 export const copysign = spelled(
   "copysign",
   (x, y) => ops.select(signbit(y), ops.neg(ops.abs(x)), ops.abs(x)),
   floatType,
 );
 
-/** 0 for negative x, 1 for positive x, y where x is 0. */
+/**
+ * 0 for negative x, 1 for positive x, y where x is 0.
+ *
+ * @example
+ * ```ts
+ * np.heaviside(np.array([-1, 0, 2]), 0.5); // [0, 0.5, 1]
+ * ```
+ */
 export const heaviside = spelled(
   "heaviside",
   (x, y) => {
@@ -240,6 +380,11 @@ export const heaviside = spelled(
  *
  * ```ts
  * np.clip(x, 0, null)
+ * ```
+ *
+ * @example
+ * ```ts
+ * np.clip(np.array([-2, 0.5, 3]), 0, 1); // [0, 0.5, 1]
  * ```
  */
 export function clip(x: TensorLike, low?: TensorLike | null, high?: TensorLike | null): Tensor {

@@ -47,6 +47,11 @@ export function spacing(value: TensorLike): Tensor {
 /**
  * Numbers taken apart into a mantissa from ½ to 1 and an int32 exponent: x = mantissa · 2^exponent. Zeros, infinities
  * and NaN are their own mantissa, with exponent 0.
+ *
+ * @example
+ * ```ts
+ * np.frexp(np.array([8, 0.75])); // [[0.5, 0.75], [4, 0]]
+ * ```
  */
 export function frexp(value: TensorLike): [mantissa: Tensor, exponent: Tensor] {
   const given = asFloat(value, "frexp");
@@ -69,7 +74,14 @@ export function frexp(value: TensorLike): [mantissa: Tensor, exponent: Tensor] {
   return [cast(ops.select(isOrdinary, mantissa, x), given.dtype), exponent];
 }
 
-/** The number of ones among the bits of the absolute value of integers, as uint8. */
+/**
+ * The number of ones among the bits of the absolute value of integers, as uint8.
+ *
+ * @example
+ * ```ts
+ * np.bitwiseCount(np.array([7, 8], "int32")); // [3, 1]
+ * ```
+ */
 export function bitwiseCount(value: TensorLike): Tensor {
   const x = asNumber(value, "bitwiseCount");
   requireBits(x, "bitwiseCount");
@@ -116,6 +128,11 @@ function lastDim(x: Tensor, dim: number | null | undefined, caller: string): [Te
  * ```
  *
  * @param dim the dim to pack along; without it the tensor is flat
+ *
+ * @example
+ * ```ts
+ * np.packbits(np.array([1, 0, 0, 0, 0, 0, 0, 1], "uint8")); // [129]
+ * ```
  */
 export function packbits(value: TensorLike, dim?: number | null, options?: PackbitsOptions): Tensor {
   requireBits(asTensor(value, "packbits"), "packbits");
@@ -135,6 +152,11 @@ export function packbits(value: TensorLike, dim?: number | null, options?: Packb
  * The bits of bytes as elements 0 and 1 of uint8.
  *
  * @param dim the dim to unpack along; without it the tensor is flat
+ *
+ * @example
+ * ```ts
+ * np.unpackbits(np.array([5], "uint8")); // [0, 0, 0, 0, 0, 1, 0, 1]
+ * ```
  */
 export function unpackbits(value: TensorLike, dim?: number | null, options?: UnpackbitsOptions): Tensor {
   const given = unpackbitsOptions.read(options, "unpackbits");

@@ -57,12 +57,26 @@ export function isreal(x: TensorLike): Tensor {
   return ops.not(iscomplex(x));
 }
 
-/** Whether a tensor or number is of a complex type, whatever its values are. */
+/**
+ * Whether a tensor or number is of a complex type, whatever its values are.
+ *
+ * @example
+ * ```ts
+ * np.iscomplexobj(np.array([1, 2])); // false
+ * ```
+ */
 export function iscomplexobj(x: TensorLike): boolean {
   return isComplex(resultType(x));
 }
 
-/** Whether a tensor or number is of a type that is not complex. */
+/**
+ * Whether a tensor or number is of a type that is not complex.
+ *
+ * @example
+ * ```ts
+ * np.isrealobj(np.array([1, 2])); // true
+ * ```
+ */
 export function isrealobj(x: TensorLike): boolean {
   return !iscomplexobj(x);
 }

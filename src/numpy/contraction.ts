@@ -57,6 +57,11 @@ function refuse(caller: string, x: Tensor, y: Tensor, dimX: number, dimY: number
 /**
  * The matrix product of the last two dims; the dims before them broadcast. A vector on the left is a row, on
  * the right a column, and that dim is dropped again.
+ *
+ * @example
+ * ```ts
+ * np.matmul(np.array([[1, 2], [3, 4]]), np.array([1, 1])); // [3, 7]
+ * ```
  */
 export function matmul(x: TensorLike, y: TensorLike, options: ProductOptions = {}): Tensor {
   const [a, b] = operands(x, y, "matmul");
@@ -149,6 +154,11 @@ function dropDims(x: Tensor, dims: readonly number[]): [Tensor, (dim: number) =>
 /**
  * NumPy's `dot`: the product of scalars, the inner product of vectors, the matrix product of matrices; in
  * general the sum over the last dim of x and the second to last dim of y.
+ *
+ * @example
+ * ```ts
+ * np.dot(np.array([1, 2]), np.array([3, 4])); // 11
+ * ```
  */
 export function dot(x: TensorLike, y: TensorLike, options?: ProductOptions): Tensor {
   const given = productOptions.read(options, "dot");
@@ -162,13 +172,27 @@ export function dot(x: TensorLike, y: TensorLike, options?: ProductOptions): Ten
   return product(a, b, { lhsContract: [i], rhsContract: [j] }, given);
 }
 
-/** The inner product of two tensors as flat vectors, the first of them conjugated. */
+/**
+ * The inner product of two tensors as flat vectors, the first of them conjugated.
+ *
+ * @example
+ * ```ts
+ * np.vdot(np.array([1, 2]), np.array([3, 4])); // 11
+ * ```
+ */
 export function vdot(x: TensorLike, y: TensorLike, options: ProductOptions = {}): Tensor {
   const [a, b] = operands(x, y, "vdot");
   return dot(conj(ops.reshape(a, [a.size])), ops.reshape(b, [b.size]), options);
 }
 
-/** The sum of products over one dim of both, the first conjugated; the others broadcast. */
+/**
+ * The sum of products over one dim of both, the first conjugated; the others broadcast.
+ *
+ * @example
+ * ```ts
+ * np.vecdot(np.array([[1, 2], [3, 4]]), np.array([1, 1])); // [3, 7]
+ * ```
+ */
 export function vecdot(x: TensorLike, y: TensorLike, dim = -1, options: ProductOptions = {}): Tensor {
   const [a, b] = operands(x, y, "vecdot");
   requireRank(a, 1, "vecdot");
@@ -182,7 +206,14 @@ export function vecdot(x: TensorLike, y: TensorLike, dim = -1, options: ProductO
   return ops.reshape(result, result.shape.slice(0, -2));
 }
 
-/** The sum of products over the last dims of both. */
+/**
+ * The sum of products over the last dims of both.
+ *
+ * @example
+ * ```ts
+ * np.inner(np.array([[1, 2], [3, 4]]), np.array([1, 1])); // [3, 7]
+ * ```
+ */
 export function inner(x: TensorLike, y: TensorLike, options: ProductOptions = {}): Tensor {
   const [a, b] = operands(x, y, "inner");
   if (a.ndim === 0 || b.ndim === 0) return dot(a, b, options);
@@ -190,13 +221,27 @@ export function inner(x: TensorLike, y: TensorLike, options: ProductOptions = {}
   return product(a, b, { lhsContract: [a.ndim - 1], rhsContract: [b.ndim - 1] }, options);
 }
 
-/** All products of an element of x and an element of y, as a matrix. */
+/**
+ * All products of an element of x and an element of y, as a matrix.
+ *
+ * @example
+ * ```ts
+ * np.outer(np.array([1, 2]), np.array([3, 4])); // [[3, 4], [6, 8]]
+ * ```
+ */
 export function outer(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = operands(x, y, "outer");
   return multiply(ops.reshape(a, [a.size, 1]), ops.reshape(b, [1, b.size]));
 }
 
-/** The Kronecker product: every element of x multiplied with the whole of y. */
+/**
+ * The Kronecker product: every element of x multiplied with the whole of y.
+ *
+ * @example
+ * ```ts
+ * np.kron(np.array([1, 2]), np.array([1, 10])); // [1, 10, 2, 20]
+ * ```
+ */
 export function kron(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = operands(x, y, "kron");
   if (a.dtype === "bool" && b.dtype === "bool") {
@@ -225,6 +270,11 @@ export function kron(x: TensorLike, y: TensorLike): Tensor {
  * The sum of products over several dims.
  *
  * @param dims a number n pairs the last n dims of x with the first n of y; two lists name the dims of each
+ *
+ * @example
+ * ```ts
+ * np.tensordot(np.array([[1, 2], [3, 4]]), np.array([1, 1]), 1); // [3, 7]
+ * ```
  */
 export function tensordot(
   x: TensorLike,
@@ -277,6 +327,11 @@ export interface CrossOptions extends OptionsOf<typeof crossOptions> {}
  *
  * ```ts
  * np.cross(x, y, { dim: 0 })
+ * ```
+ *
+ * @example
+ * ```ts
+ * np.cross(np.array([1, 0, 0]), np.array([0, 1, 0])); // [0, 0, 1]
  * ```
  */
 export function cross(x: TensorLike, y: TensorLike, options?: CrossOptions): Tensor {

@@ -65,6 +65,11 @@ export interface ArrayOptions {
  * np.array([[1, 2], [3, 4]])
  * np.array(new Int32Array([1, 2, 3]))
  * ```
+ *
+ * @example
+ * ```ts
+ * np.array([[1, 2], [3, 4]]).shape; // [2, 2]
+ * ```
  */
 export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Tensor {
   const dtype = dtypeOf(options, "array");
@@ -94,7 +99,14 @@ export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Ten
   return fromNested(value, dtype);
 }
 
-/** {@link array}; a tensor is returned as it is. */
+/**
+ * {@link array}; a tensor is returned as it is.
+ *
+ * @example
+ * ```ts
+ * np.asarray([1, 2, 3]); // [1, 2, 3]
+ * ```
+ */
 export function asarray(value: ArrayLike, options: ArrayOptions | DType = {}): Tensor {
   return array(value, options);
 }
@@ -184,7 +196,14 @@ function holdsTensor(value: readonly unknown[], level = 1): boolean {
   );
 }
 
-/** A tensor filled with one value. */
+/**
+ * A tensor filled with one value.
+ *
+ * @example
+ * ```ts
+ * np.full([2, 2], 7); // [[7, 7], [7, 7]]
+ * ```
+ */
 export function full(shape: ShapeLike, value: TensorLike, dtype?: DTypeOption): Tensor {
   const wanted = dtypeOf(dtype, "full");
   const filled = wanted === undefined ? asTensor(value, "full") : toType(value, wanted, "full");
@@ -193,29 +212,64 @@ export function full(shape: ShapeLike, value: TensorLike, dtype?: DTypeOption): 
   return expandTo(filled, sizes);
 }
 
-/** Zeros, float32 unless told otherwise. */
+/**
+ * Zeros, float32 unless told otherwise.
+ *
+ * @example
+ * ```ts
+ * np.zeros([2]); // [0, 0]
+ * ```
+ */
 export function zeros(shape: ShapeLike, dtype?: DTypeOption): Tensor {
   return ops.full(toShape(shape, "zeros"), 0, dtypeOf(dtype, "zeros") ?? "float32");
 }
 
-/** Ones, float32 unless told otherwise. */
+/**
+ * Ones, float32 unless told otherwise.
+ *
+ * @example
+ * ```ts
+ * np.ones([2]); // [1, 1]
+ * ```
+ */
 export function ones(shape: ShapeLike, dtype?: DTypeOption): Tensor {
   return ops.full(toShape(shape, "ones"), 1, dtypeOf(dtype, "ones") ?? "float32");
 }
 
-/** A tensor of the shape and type of another, filled with one value. */
+/**
+ * A tensor of the shape and type of another, filled with one value.
+ *
+ * @example
+ * ```ts
+ * np.fullLike(np.zeros([3]), 7); // [7, 7, 7]
+ * ```
+ */
 export function fullLike(x: TensorLike, value: TensorLike, dtype?: DTypeOption): Tensor {
   const like = asTensor(x, "fullLike");
   const adapts = like.type.weak && typeof value === "number";
   return full(like.shape, value, dtypeOf(dtype, "fullLike") ?? (adapts ? undefined : like.dtype));
 }
 
-/** Zeros of the shape and type of another tensor. */
+/**
+ * Zeros of the shape and type of another tensor.
+ *
+ * @example
+ * ```ts
+ * np.zerosLike(np.array([5, 6])); // [0, 0]
+ * ```
+ */
 export function zerosLike(x: TensorLike, dtype?: DTypeOption): Tensor {
   return fullLike(x, 0, dtype);
 }
 
-/** Ones of the shape and type of another tensor. */
+/**
+ * Ones of the shape and type of another tensor.
+ *
+ * @example
+ * ```ts
+ * np.onesLike(np.array([5, 6])); // [1, 1]
+ * ```
+ */
 export function onesLike(x: TensorLike, dtype?: DTypeOption): Tensor {
   return fullLike(x, 1, dtype);
 }
@@ -226,6 +280,11 @@ export function onesLike(x: TensorLike, dtype?: DTypeOption): Tensor {
  * ```ts
  * np.arange(4)        // 0 1 2 3
  * np.arange(1, 2, 0.25) // 1 1.25 1.5 1.75
+ * ```
+ *
+ * @example
+ * ```ts
+ * np.arange(2, 10, 3); // [2, 5, 8]
  * ```
  */
 export function arange(stop: number, dtype?: DTypeOption): Tensor;
@@ -266,7 +325,14 @@ const linspaceOptions = schema({
 /** Options of {@link linspace}. */
 export interface LinspaceOptions extends OptionsOf<typeof linspaceOptions> {}
 
-/** `num` evenly spaced numbers from `start` to `stop`. Tensors as bounds give a new first dim. */
+/**
+ * `num` evenly spaced numbers from `start` to `stop`. Tensors as bounds give a new first dim.
+ *
+ * @example
+ * ```ts
+ * np.linspace(0, 1, 5); // [0, 0.25, 0.5, 0.75, 1]
+ * ```
+ */
 export function linspace(start: TensorLike, stop: TensorLike, num = 50, options?: LinspaceOptions): Tensor {
   needIfGiven("number", num, "num", "linspace");
   const { endpoint, dtype } = linspaceOptions.read(options, "linspace");
@@ -292,7 +358,14 @@ export function linspace(start: TensorLike, stop: TensorLike, num = 50, options?
 
 const logspaceOptions = schema({ ...linspaceOptions.fields, base: 10 });
 
-/** `num` numbers whose logarithms are evenly spaced: base^start … base^stop. */
+/**
+ * `num` numbers whose logarithms are evenly spaced: base^start … base^stop.
+ *
+ * @example
+ * ```ts
+ * np.logspace(0, 2, 3); // [1, 10, 100]
+ * ```
+ */
 export function logspace(
   start: TensorLike,
   stop: TensorLike,
@@ -305,7 +378,14 @@ export function logspace(
   return dtype === undefined ? result : cast(result, dtype);
 }
 
-/** `num` numbers from `start` to `stop` with a constant ratio; both must be positive. */
+/**
+ * `num` numbers from `start` to `stop` with a constant ratio; both must be positive.
+ *
+ * @example
+ * ```ts
+ * np.geomspace(1, 8, 4); // [1, 2, 4, 8]
+ * ```
+ */
 export function geomspace(start: number, stop: number, num = 50, options?: LinspaceOptions): Tensor {
   need("number", start, "start", "geomspace");
   need("number", stop, "stop", "geomspace");
@@ -320,7 +400,14 @@ export function geomspace(start: number, stop: number, num = 50, options?: Linsp
 
 const eyeOptions = schema({ k: 0, dtype: optional(dtypeKind, "float32") });
 
-/** Ones where column − row = k, zeros elsewhere: the identity matrix for k = 0. */
+/**
+ * Ones where column − row = k, zeros elsewhere: the identity matrix for k = 0.
+ *
+ * @example
+ * ```ts
+ * np.eye(2); // [[1, 0], [0, 1]]
+ * ```
+ */
 export function eye(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
   need("number", rows, "rows", "eye");
   needIfGiven("number", columns, "columns", "eye");
@@ -328,7 +415,14 @@ export function eye(rows: number, columns: number = rows, options?: OptionsOf<ty
   return cast(ops.compare("eq", ...rowsAndColumns([rows, columns], k, "eye")), dtype);
 }
 
-/** The identity matrix. */
+/**
+ * The identity matrix.
+ *
+ * @example
+ * ```ts
+ * np.identity(2); // [[1, 0], [0, 1]]
+ * ```
+ */
 export function identity(n: number, dtype?: DTypeOption): Tensor {
   need("number", n, "n", "identity");
   return eye(n, n, { dtype: dtypeOf(dtype, "identity") });
@@ -342,7 +436,14 @@ function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tenso
   return [k === 0 ? rows : ops.add(rows, k), ops.iota("int32", sizes, 1)];
 }
 
-/** Ones on and below diagonal k, zeros above. */
+/**
+ * Ones on and below diagonal k, zeros above.
+ *
+ * @example
+ * ```ts
+ * np.tri(3); // [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+ * ```
+ */
 export function tri(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
   need("number", rows, "rows", "tri");
   needIfGiven("number", columns, "columns", "tri");
@@ -350,12 +451,26 @@ export function tri(rows: number, columns: number = rows, options?: OptionsOf<ty
   return cast(ops.compare("ge", ...rowsAndColumns([rows, columns], k, "tri")), dtype);
 }
 
-/** The last two dims with zeros above diagonal k. */
+/**
+ * The last two dims with zeros above diagonal k.
+ *
+ * @example
+ * ```ts
+ * np.tril(np.ones([2, 2])); // [[1, 0], [1, 1]]
+ * ```
+ */
 export function tril(x: TensorLike, k = 0): Tensor {
   return triangle(x, k, "ge", "tril");
 }
 
-/** The last two dims with zeros below diagonal k. */
+/**
+ * The last two dims with zeros below diagonal k.
+ *
+ * @example
+ * ```ts
+ * np.triu(np.ones([2, 2])); // [[1, 1], [0, 1]]
+ * ```
+ */
 export function triu(x: TensorLike, k = 0): Tensor {
   return triangle(x, k, "le", "triu");
 }
@@ -371,7 +486,14 @@ function triangle(value: TensorLike, k: number, keep: "ge" | "le", caller: strin
 
 const meshgridOptions = schema({ indexing: optional(oneOf("xy", "ij"), "xy"), sparse: false });
 
-/** One tensor per input that repeats it along the dims of the others. */
+/**
+ * One tensor per input that repeats it along the dims of the others.
+ *
+ * @example
+ * ```ts
+ * np.meshgrid([np.array([1, 2]), np.array([3, 4])]); // [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
+ * ```
+ */
 export function meshgrid(xs: readonly TensorLike[], options?: OptionsOf<typeof meshgridOptions>): Tensor[] {
   need("list", xs, "xs", "meshgrid");
   const { indexing, sparse } = meshgridOptions.read(options, "meshgrid");
@@ -390,7 +512,14 @@ export function meshgrid(xs: readonly TensorLike[], options?: OptionsOf<typeof m
   });
 }
 
-/** The index along each dim of a tensor of the given shape, stacked along a new first dim. */
+/**
+ * The index along each dim of a tensor of the given shape, stacked along a new first dim.
+ *
+ * @example
+ * ```ts
+ * np.indices([2, 2]); // [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+ * ```
+ */
 export function indices(dimensions: Shape, dtype?: DTypeOption): Tensor {
   need("list", dimensions, "dimensions", "indices");
   const shape = toShape(dimensions, "indices");

@@ -21,7 +21,14 @@ const diagonalOptions = schema({
 /** Options of {@link diagonal} and {@link trace}: which diagonal of which two dims. */
 export interface DiagonalOptions extends OptionsOf<typeof diagonalOptions> {}
 
-/** The diagonal of two dims, which becomes the last dim. */
+/**
+ * The diagonal of two dims, which becomes the last dim.
+ *
+ * @example
+ * ```ts
+ * np.diagonal(np.array([[1, 2], [3, 4]])); // [1, 4]
+ * ```
+ */
 export function diagonal(value: TensorLike, options?: DiagonalOptions): Tensor {
   const { offset, dim1, dim2 } = diagonalOptions.read(options, "diagonal");
   const x = asTensor(value, "diagonal");
@@ -51,13 +58,27 @@ const traceOptions = schema({
 /** Options of {@link trace}. */
 export interface TraceOptions extends OptionsOf<typeof traceOptions> {}
 
-/** The sum of a diagonal. */
+/**
+ * The sum of a diagonal.
+ *
+ * @example
+ * ```ts
+ * np.trace(np.array([[1, 2], [3, 4]])); // 5
+ * ```
+ */
 export function trace(x: TensorLike, options?: TraceOptions): Tensor {
   const { dtype, ...which } = traceOptions.read(options, "trace");
   return sum(diagonal(x, which), -1, { dtype });
 }
 
-/** The diagonal of a matrix, or the matrix with a vector on its diagonal. */
+/**
+ * The diagonal of a matrix, or the matrix with a vector on its diagonal.
+ *
+ * @example
+ * ```ts
+ * np.diag(np.array([1, 2])); // [[1, 0], [0, 2]]
+ * ```
+ */
 export function diag(value: TensorLike, k = 0): Tensor {
   needIfGiven("integer", k, "k", "diag");
   const x = asTensor(value, "diag");
@@ -76,7 +97,14 @@ export function diag(value: TensorLike, k = 0): Tensor {
   return ops.select(isDiagonal, expandTo(column, [n, n]), Tensor.scalar(0, x.dtype));
 }
 
-/** The matrix with the flattened tensor on its diagonal. */
+/**
+ * The matrix with the flattened tensor on its diagonal.
+ *
+ * @example
+ * ```ts
+ * np.diagflat(np.array([1, 2])); // [[1, 0], [0, 2]]
+ * ```
+ */
 export function diagflat(value: TensorLike, k = 0): Tensor {
   needIfGiven("integer", k, "k", "diagflat");
   const x = asTensor(value, "diagflat");

@@ -34,6 +34,11 @@ function toPositions(given: number | readonly number[], n: number, end: number, 
  * ```
  *
  * @param dim the dim of the positions; without it they are those of the flat tensor
+ *
+ * @example
+ * ```ts
+ * np.delete(np.array([1, 2, 3]), 1); // [1, 3]
+ * ```
  */
 export function deleteSlices(
   value: TensorLike,
@@ -60,6 +65,11 @@ export function deleteSlices(
  * ```
  *
  * @param dim the dim of the positions; without it they are those of the flat tensor
+ *
+ * @example
+ * ```ts
+ * np.insert(np.array([1, 3]), 1, 2); // [1, 2, 3]
+ * ```
  */
 export function insert(
   value: TensorLike,

@@ -32,6 +32,11 @@ export interface Subscripts {
  * np.einsum("bij,bjk->bik", x, y) // a batch of matrix products
  * np.einsum("ii", x)              // the trace
  * ```
+ *
+ * @example
+ * ```ts
+ * np.einsum("ij,j->i", np.array([[1, 2], [3, 4]]), np.array([1, 1])); // [3, 7]
+ * ```
  */
 export function einsum(subscripts: string, ...args: readonly (TensorLike | ProductOptions)[]): Tensor {
   need("string", subscripts, "subscripts", "einsum");

@@ -42,7 +42,14 @@ function placesOf(
   ];
 }
 
-/** The indices of the elements on and below the k-th diagonal of a matrix of n rows. */
+/**
+ * The indices of the elements on and below the k-th diagonal of a matrix of n rows.
+ *
+ * @example
+ * ```ts
+ * np.trilIndices(2); // [[0, 1, 1], [0, 0, 1]]
+ * ```
+ */
 export function trilIndices(n: number, k = 0, columns = n): [rows: Tensor, columns: Tensor] {
   need("number", n, "n", "trilIndices");
   needIfGiven("number", k, "k", "trilIndices");
@@ -50,7 +57,14 @@ export function trilIndices(n: number, k = 0, columns = n): [rows: Tensor, colum
   return placesOf(requireCount(n, "trilIndices"), requireCount(columns, "trilIndices"), (i, j) => j - i <= k);
 }
 
-/** The indices of the elements on and above the k-th diagonal of a matrix of n rows. */
+/**
+ * The indices of the elements on and above the k-th diagonal of a matrix of n rows.
+ *
+ * @example
+ * ```ts
+ * np.triuIndices(2); // [[0, 0, 1], [0, 1, 1]]
+ * ```
+ */
 export function triuIndices(n: number, k = 0, columns = n): [rows: Tensor, columns: Tensor] {
   need("number", n, "n", "triuIndices");
   needIfGiven("number", k, "k", "triuIndices");
@@ -58,7 +72,14 @@ export function triuIndices(n: number, k = 0, columns = n): [rows: Tensor, colum
   return placesOf(requireCount(n, "triuIndices"), requireCount(columns, "triuIndices"), (i, j) => j - i >= k);
 }
 
-/** The indices of the main diagonal of a tensor of `ndim` dims of size n. */
+/**
+ * The indices of the main diagonal of a tensor of `ndim` dims of size n.
+ *
+ * @example
+ * ```ts
+ * np.diagIndices(2); // [[0, 1], [0, 1]]
+ * ```
+ */
 export function diagIndices(n: number, ndim = 2): Tensor[] {
   need("number", n, "n", "diagIndices");
   needIfGiven("number", ndim, "ndim", "diagIndices");
@@ -157,7 +178,14 @@ export function ix(...vectors: readonly TensorLike[]): Tensor[] {
   });
 }
 
-/** The matrix with a value, or a vector of values that is repeated where it is short, on its main diagonal. */
+/**
+ * The matrix with a value, or a vector of values that is repeated where it is short, on its main diagonal.
+ *
+ * @example
+ * ```ts
+ * np.fillDiagonal(np.zeros([2, 2]), 5); // [[5, 0], [0, 5]]
+ * ```
+ */
 export function fillDiagonal(value: TensorLike, on: TensorLike): Tensor {
   const x = asTensor(value, "fillDiagonal");
   if (x.ndim < 2) throw new ShapeError(`[fillDiagonal] takes at least a matrix, got ${formatType(x.type)}`);
@@ -174,7 +202,14 @@ export function fillDiagonal(value: TensorLike, on: TensorLike): Tensor {
   return where(onDiagonal, ops.gather(ops.reshape(fill, [fill.size]), index, { dim: 0, batchDims: 0 }), x);
 }
 
-/** A function over the indices of every element, as NumPy's `fromfunction`. */
+/**
+ * A function over the indices of every element, as NumPy's `fromfunction`.
+ *
+ * @example
+ * ```ts
+ * np.fromfunction((i, j) => i.mul(10).add(j), [2, 2]); // [[0, 1], [10, 11]]
+ * ```
+ */
 export function fromfunction(fn: (...indices: Tensor[]) => Tensor, shape: readonly number[]): Tensor {
   need("function", fn, "fn", "fromfunction");
   need("list", shape, "shape", "fromfunction");

@@ -63,6 +63,11 @@ export interface HistogramGridOptions extends OptionsOf<typeof histogramGridOpti
  * ```ts
  * const [counts, edges] = np.histogram(x, { bins: 20, density: true });
  * ```
+ *
+ * @example
+ * ```ts
+ * np.histogram(np.array([1, 2, 2, 3]), { bins: 2 }); // [[1, 3], [1, 2, 3]]
+ * ```
  */
 export function histogram(
   value: TensorLike,

@@ -17,7 +17,14 @@ function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {
   return [...xs].map((x) => toType(x, dtype, caller));
 }
 
-/** Joins tensors along a dim they have; `null` joins the flattened tensors. */
+/**
+ * Joins tensors along a dim they have; `null` joins the flattened tensors.
+ *
+ * @example
+ * ```ts
+ * np.concatenate([np.array([1, 2]), np.array([3])]); // [1, 2, 3]
+ * ```
+ */
 export function concatenate(xs: readonly TensorLike[], dim: number | null = 0): Tensor {
   need("list", xs, "xs", "concatenate");
   needIfGiven("number", dim ?? undefined, "dim", "concatenate");
@@ -42,7 +49,14 @@ function join(tensors: readonly Tensor[], dim: number, caller: string): Tensor {
   return ops.concatenate(tensors, d);
 }
 
-/** Joins tensors of one shape along a new dim. */
+/**
+ * Joins tensors of one shape along a new dim.
+ *
+ * @example
+ * ```ts
+ * np.stack([np.array([1, 2]), np.array([3, 4])]); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function stack(xs: readonly TensorLike[], dim = 0): Tensor {
   need("list", xs, "xs", "stack");
   needIfGiven("number", dim ?? undefined, "dim", "stack");
@@ -61,7 +75,14 @@ export function stack(xs: readonly TensorLike[], dim = 0): Tensor {
   );
 }
 
-/** Joins along the rows: scalars and vectors become rows. */
+/**
+ * Joins along the rows: scalars and vectors become rows.
+ *
+ * @example
+ * ```ts
+ * np.vstack([np.array([1, 2]), np.array([3, 4])]); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function vstack(xs: readonly TensorLike[]): Tensor {
   need("list", xs, "xs", "vstack");
   return join(
@@ -71,48 +92,104 @@ export function vstack(xs: readonly TensorLike[]): Tensor {
   );
 }
 
-/** Joins along the columns: vectors are joined end to end. */
+/**
+ * Joins along the columns: vectors are joined end to end.
+ *
+ * @example
+ * ```ts
+ * np.hstack([np.array([1, 2]), np.array([3])]); // [1, 2, 3]
+ * ```
+ */
 export function hstack(xs: readonly TensorLike[]): Tensor {
   need("list", xs, "xs", "hstack");
   const tensors = promoted(xs, "hstack").map((x) => atLeastRank(x, 1));
   return join(tensors, at(tensors, 0).ndim === 1 ? 0 : 1, "hstack");
 }
 
-/** Joins along the third dim. */
+/**
+ * Joins along the third dim.
+ *
+ * @example
+ * ```ts
+ * np.dstack([np.array([1, 2]), np.array([3, 4])]); // [[[1, 3], [2, 4]]]
+ * ```
+ */
 export function dstack(xs: readonly TensorLike[]): Tensor {
   need("list", xs, "xs", "dstack");
   return join(promoted(xs, "dstack").map(atleast3d), 2, "dstack");
 }
 
-/** Joins vectors as the columns of a matrix, and matrices along their columns. */
+/**
+ * Joins vectors as the columns of a matrix, and matrices along their columns.
+ *
+ * @example
+ * ```ts
+ * np.columnStack([np.array([1, 2]), np.array([3, 4])]); // [[1, 3], [2, 4]]
+ * ```
+ */
 export function columnStack(xs: readonly TensorLike[]): Tensor {
   need("list", xs, "xs", "columnStack");
   const columns = promoted(xs, "columnStack").map((x) => (x.ndim < 2 ? ops.reshape(x, [x.size, 1]) : x));
   return join(columns, 1, "columnStack");
 }
 
-/** Joins two tensors along a dim, or flattened when none is given. */
+/**
+ * Joins two tensors along a dim, or flattened when none is given.
+ *
+ * @example
+ * ```ts
+ * np.append(np.array([1, 2]), np.array([3])); // [1, 2, 3]
+ * ```
+ */
 export function append(x: TensorLike, values: TensorLike, dim: number | null = null): Tensor {
   return concatenate([x, values], dim);
 }
 
-/** Splits a dim into equal parts, or before the given indices. */
+/**
+ * Splits a dim into equal parts, or before the given indices.
+ *
+ * @example
+ * ```ts
+ * np.split(np.arange(4), 2); // [[0, 1], [2, 3]]
+ * ```
+ */
 export function split(x: TensorLike, parts: number | readonly number[], dim = 0): Tensor[] {
   needIfGiven("number", dim ?? undefined, "dim", "split");
   return splitDim(x, parts, dim, "split", true);
 }
 
-/** {@link split} into parts that may differ by one element, the larger ones first. */
+/**
+ * {@link split} into parts that may differ by one element, the larger ones first.
+ *
+ * @example
+ * ```ts
+ * np.arraySplit(np.arange(5), 2); // [[0, 1, 2], [3, 4]]
+ * ```
+ */
 export function arraySplit(x: TensorLike, parts: number | readonly number[], dim = 0): Tensor[] {
   return splitDim(x, parts, dim, "arraySplit", false);
 }
 
-/** {@link split} along the rows. */
+/**
+ * {@link split} along the rows.
+ *
+ * @example
+ * ```ts
+ * np.vsplit(np.array([[1, 2], [3, 4]]), 2); // [[[1, 2]], [[3, 4]]]
+ * ```
+ */
 export function vsplit(x: TensorLike, parts: number | readonly number[]): Tensor[] {
   return splitDim(x, parts, 0, "vsplit", true);
 }
 
-/** {@link split} along the columns; a vector is split along its only dim. */
+/**
+ * {@link split} along the columns; a vector is split along its only dim.
+ *
+ * @example
+ * ```ts
+ * np.hsplit(np.array([[1, 2], [3, 4]]), 2); // [[[1], [3]], [[2], [4]]]
+ * ```
+ */
 export function hsplit(x: TensorLike, parts: number | readonly number[]): Tensor[] {
   const [tensor] = promoted([x], "hsplit");
   return splitDim(x, parts, tensor?.ndim === 1 ? 0 : 1, "hsplit", true);
@@ -160,7 +237,14 @@ function cuts(n: number, positions: readonly number[]): number[] {
   return [0, ...inside, n];
 }
 
-/** The parts of a tensor along a dim, without that dim. */
+/**
+ * The parts of a tensor along a dim, without that dim.
+ *
+ * @example
+ * ```ts
+ * np.unstack(np.array([[1, 2], [3, 4]])); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function unstack(x: TensorLike, dim = 0): Tensor[] {
   needIfGiven("number", dim, "dim", "unstack");
   const tensor = asTensor(x, "unstack");
@@ -171,7 +255,14 @@ export function unstack(x: TensorLike, dim = 0): Tensor[] {
 /** Blocks of a tensor as nested lists: those of the innermost lists are joined along the last dim. */
 export type Blocks = TensorLike | readonly Blocks[];
 
-/** Joins nested lists of blocks, innermost lists along the last dim, lists around them along the dim before. */
+/**
+ * Joins nested lists of blocks, innermost lists along the last dim, lists around them along the dim before.
+ *
+ * @example
+ * ```ts
+ * np.block([[np.ones([1, 1]), np.zeros([1, 1])]]); // [[1, 0]]
+ * ```
+ */
 export function block(blocks: Blocks): Tensor {
   const depth = depthOf(blocks);
   return joinBlocks(blocks, depth, depth);

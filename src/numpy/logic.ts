@@ -28,17 +28,59 @@ function comparison(name: string, direction: CompareDirection): BinaryFunction {
   return (x, y) => tracedAsOneCall(() => ops.compare(direction, ...pair(x, y, name)));
 }
 
-/** Where x = y. */
+/**
+ * Where x = y.
+ *
+ * @example
+ * ```ts
+ * np.equal(np.array([1, 2]), np.array([1, 3])); // [true, false]
+ * ```
+ */
 export const equal = comparison("equal", "eq");
-/** Where x ≠ y; NaN differs from everything. */
+/**
+ * Where x ≠ y; NaN differs from everything.
+ *
+ * @example
+ * ```ts
+ * np.notEqual(np.array([1, 2]), np.array([1, 3])); // [false, true]
+ * ```
+ */
 export const notEqual = comparison("notEqual", "ne");
-/** Where x < y. */
+/**
+ * Where x < y.
+ *
+ * @example
+ * ```ts
+ * np.less(np.array([1, 2]), 2); // [true, false]
+ * ```
+ */
 export const less = comparison("less", "lt");
-/** Where x ≤ y. */
+/**
+ * Where x ≤ y.
+ *
+ * @example
+ * ```ts
+ * np.lessEqual(np.array([1, 2]), 1); // [true, false]
+ * ```
+ */
 export const lessEqual = comparison("lessEqual", "le");
-/** Where x > y. */
+/**
+ * Where x > y.
+ *
+ * @example
+ * ```ts
+ * np.greater(np.array([1, 2]), 1); // [false, true]
+ * ```
+ */
 export const greater = comparison("greater", "gt");
-/** Where x ≥ y. */
+/**
+ * Where x ≥ y.
+ *
+ * @example
+ * ```ts
+ * np.greaterEqual(np.array([1, 2]), 2); // [false, true]
+ * ```
+ */
 export const greaterEqual = comparison("greaterEqual", "ge");
 
 /** A tensor as bool: where it is not 0. */
@@ -50,14 +92,42 @@ function logical(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunc
   return (x, y) => op(...align([toBool(x, name), toBool(y, name)] as const, name));
 }
 
-/** Where both are not 0. */
+/**
+ * Where both are not 0.
+ *
+ * @example
+ * ```ts
+ * np.logicalAnd(np.array([true, true]), np.array([true, false])); // [true, false]
+ * ```
+ */
 export const logicalAnd = logical("logicalAnd", ops.and);
-/** Where one of them is not 0. */
+/**
+ * Where one of them is not 0.
+ *
+ * @example
+ * ```ts
+ * np.logicalOr(np.array([true, false]), np.array([false, false])); // [true, false]
+ * ```
+ */
 export const logicalOr = logical("logicalOr", ops.or);
-/** Where exactly one of them is not 0. */
+/**
+ * Where exactly one of them is not 0.
+ *
+ * @example
+ * ```ts
+ * np.logicalXor(np.array([true, true]), np.array([true, false])); // [false, true]
+ * ```
+ */
 export const logicalXor = logical("logicalXor", ops.xor);
 
-/** Where x is 0. */
+/**
+ * Where x is 0.
+ *
+ * @example
+ * ```ts
+ * np.logicalNot(np.array([true, false])); // [false, true]
+ * ```
+ */
 export function logicalNot(x: TensorLike): Tensor {
   return ops.not(toBool(x, "logicalNot"));
 }
@@ -70,11 +140,32 @@ function bitwise(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunc
   };
 }
 
-/** The bits that both have. */
+/**
+ * The bits that both have.
+ *
+ * @example
+ * ```ts
+ * np.bitwiseAnd(np.array([6], "int32"), np.array([3], "int32")); // [2]
+ * ```
+ */
 export const bitwiseAnd = bitwise("bitwiseAnd", ops.and);
-/** The bits that one of them has. */
+/**
+ * The bits that one of them has.
+ *
+ * @example
+ * ```ts
+ * np.bitwiseOr(np.array([6], "int32"), np.array([3], "int32")); // [7]
+ * ```
+ */
 export const bitwiseOr = bitwise("bitwiseOr", ops.or);
-/** The bits that exactly one of them has. */
+/**
+ * The bits that exactly one of them has.
+ *
+ * @example
+ * ```ts
+ * np.bitwiseXor(np.array([6], "int32"), np.array([3], "int32")); // [5]
+ * ```
+ */
 export const bitwiseXor = bitwise("bitwiseXor", ops.xor);
 
 function shift(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
@@ -85,9 +176,23 @@ function shift(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFuncti
   };
 }
 
-/** The bits of x moved y places to the left. */
+/**
+ * The bits of x moved y places to the left.
+ *
+ * @example
+ * ```ts
+ * np.leftShift(np.array([1, 3], "int32"), 2); // [4, 12]
+ * ```
+ */
 export const leftShift = shift("leftShift", ops.shl);
-/** The bits of x moved y places to the right; int32 keeps its sign. */
+/**
+ * The bits of x moved y places to the right; int32 keeps its sign.
+ *
+ * @example
+ * ```ts
+ * np.rightShift(np.array([8, 12], "int32"), 2); // [2, 3]
+ * ```
+ */
 export const rightShift = shift("rightShift", (x, y) =>
   isUnsigned(x.dtype) ? ops.shrLogical(x, y) : ops.shrArithmetic(x, y),
 );
@@ -96,6 +201,11 @@ export const rightShift = shift("rightShift", (x, y) =>
  * Takes each element from `onTrue` where the condition is not 0, and from `onFalse` elsewhere.
  *
  * The gradient flows through both branches, so guard an argument that would make the other branch NaN.
+ *
+ * @example
+ * ```ts
+ * np.where(np.array([true, false]), 1, 2); // [1, 2]
+ * ```
  */
 export function where(condition: TensorLike, onTrue: TensorLike, onFalse: TensorLike): Tensor {
   return tracedAsOneCall(() => {
@@ -138,7 +248,14 @@ const toleranceOptions = schema({
 /** How far apart two numbers may be: `|x − y| ≤ atol + rtol · |y|`. */
 export interface ToleranceOptions extends OptionsOf<typeof toleranceOptions> {}
 
-/** Where two tensors are equal up to a tolerance. */
+/**
+ * Where two tensors are equal up to a tolerance.
+ *
+ * @example
+ * ```ts
+ * np.isclose(np.array([1, 2]), np.array([1, 2.1])); // [true, false]
+ * ```
+ */
 export function isclose(x: TensorLike, y: TensorLike, options?: ToleranceOptions): Tensor {
   const { rtol, atol, equalNan } = toleranceOptions.read(options, "isclose");
   const [left, right] = pair(x, y, "isclose", inexactType);
@@ -151,12 +268,26 @@ export function isclose(x: TensorLike, y: TensorLike, options?: ToleranceOptions
   return equalNan ? logicalOr(close, logicalAnd(isnan(a), isnan(b))) : close;
 }
 
-/** Whether all elements are equal up to a tolerance, as a bool scalar. */
+/**
+ * Whether all elements are equal up to a tolerance, as a bool scalar.
+ *
+ * @example
+ * ```ts
+ * np.allclose(np.array([1, 2]), np.array([1, 2.0000001])); // true
+ * ```
+ */
 export function allclose(x: TensorLike, y: TensorLike, options?: ToleranceOptions): Tensor {
   return allTrue(isclose(x, y, options));
 }
 
-/** Whether two tensors have the same elements once they are broadcast, as a bool scalar; false where they cannot be. */
+/**
+ * Whether two tensors have the same elements once they are broadcast, as a bool scalar; false where they cannot be.
+ *
+ * @example
+ * ```ts
+ * np.arrayEquiv(np.array([1, 1]), np.array([[1, 1], [1, 1]])); // true
+ * ```
+ */
 export function arrayEquiv(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = [asTensor(x, "arrayEquiv"), asTensor(y, "arrayEquiv")];
   const fits = a.shape.every((n, d) => {
@@ -168,7 +299,14 @@ export function arrayEquiv(x: TensorLike, y: TensorLike): Tensor {
 
 const arrayEqualOptions = schema({ equalNan: false });
 
-/** Whether two tensors have the same shape and elements, as a bool scalar. */
+/**
+ * Whether two tensors have the same shape and elements, as a bool scalar.
+ *
+ * @example
+ * ```ts
+ * np.arrayEqual(np.array([1, 2]), np.array([1, 2])); // true
+ * ```
+ */
 export function arrayEqual(
   x: TensorLike,
   y: TensorLike,

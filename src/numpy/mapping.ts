@@ -24,7 +24,14 @@ import {
 import { moveaxis, reshape } from "./shaping.js";
 import { argsort, sort } from "./sorting.js";
 
-/** Applies a function of vectors to every vector along a dim. */
+/**
+ * Applies a function of vectors to every vector along a dim.
+ *
+ * @example
+ * ```ts
+ * np.applyAlongAxis((row) => np.sum(row), 1, np.array([[1, 2], [3, 4]])); // [3, 7]
+ * ```
+ */
 export function applyAlongAxis(fn: (vector: Tensor) => Tensor, dim: number, value: TensorLike): Tensor {
   need("function", fn, "fn", "applyAlongAxis");
   const x = asTensor(value, "applyAlongAxis");
@@ -191,7 +198,14 @@ export function lcm(x: TensorLike, y: TensorLike): Tensor {
   return where(none, 0, abs(ops.mul(a, ops.div(b, where(none, 1, divisor)))));
 }
 
-/** The rest and the whole part of numbers, as floats with their sign. */
+/**
+ * The rest and the whole part of numbers, as floats with their sign.
+ *
+ * @example
+ * ```ts
+ * np.modf(np.array([1.5, -2.25])); // [[0.5, -0.25], [1, -2]]
+ * ```
+ */
 export function modf(value: TensorLike): [fraction: Tensor, whole: Tensor] {
   const x = asFloat(value, "modf");
   const whole = where(ops.compare("lt", x, 0), ops.ceil(x), ops.floor(x));
@@ -207,13 +221,27 @@ export function ldexp(x: TensorLike, exponent: TensorLike): Tensor {
   return cast(scaled, dtype);
 }
 
-/** Products of matrices with vectors in the last dims. */
+/**
+ * Products of matrices with vectors in the last dims.
+ *
+ * @example
+ * ```ts
+ * np.matvec(np.array([[1, 2], [3, 4]]), np.array([1, 1])); // [3, 7]
+ * ```
+ */
 export function matvec(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = [asTensor(x, "matvec"), asTensor(y, "matvec")];
   return a.matmul(b.expandDims(-1)).squeeze(-1);
 }
 
-/** Products of vectors with matrices in the last dims. */
+/**
+ * Products of vectors with matrices in the last dims.
+ *
+ * @example
+ * ```ts
+ * np.vecmat(np.array([1, 1]), np.array([[1, 2], [3, 4]])); // [4, 6]
+ * ```
+ */
 export function vecmat(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = [asTensor(x, "vecmat"), asTensor(y, "vecmat")];
   return a.expandDims(-2).matmul(b).squeeze(-2);

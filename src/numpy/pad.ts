@@ -75,6 +75,11 @@ export interface PadOptions extends OptionsOf<typeof padOptions> {}
  * np.pad(x, [[1, 1], [0, 2]], { mode: "edge" });
  * np.pad(x, 2, { constantValues: [0, 1] }); // zeros before, ones after
  * ```
+ *
+ * @example
+ * ```ts
+ * np.pad(np.array([1, 2]), 1); // [0, 1, 2, 0]
+ * ```
  */
 export function pad(value: TensorLike, width: PadWidth, options: PadOptions = {}): Tensor {
   const { mode, constantValues } = padOptions.read(options, "pad");

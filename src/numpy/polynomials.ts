@@ -25,7 +25,14 @@ import { lstsq } from "./solving.js";
 import { argsort } from "./sorting.js";
 import { take } from "./take.js";
 
-/** The value of a polynomial, by Horner's rule. */
+/**
+ * The value of a polynomial, by Horner's rule.
+ *
+ * @example
+ * ```ts
+ * np.polyval(np.array([1, 2, 3]), 2); // 11
+ * ```
+ */
 export function polyval(coefficients: TensorLike, x: TensorLike): Tensor {
   const p = vector(coefficients, "polyval");
   const at = asTensor(x, "polyval");
@@ -38,7 +45,14 @@ function vector(value: TensorLike, caller: string): Tensor {
   return ops.reshape(x, [x.size]);
 }
 
-/** The sum of two polynomials. */
+/**
+ * The sum of two polynomials.
+ *
+ * @example
+ * ```ts
+ * np.polyadd(np.array([1, 2]), np.array([1, 1, 1])); // [1, 2, 3]
+ * ```
+ */
 export function polyadd(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = [vector(x, "polyadd"), vector(y, "polyadd")];
   const length = Math.max(a.size, b.size);
@@ -46,17 +60,38 @@ export function polyadd(x: TensorLike, y: TensorLike): Tensor {
   return add(grown(a), grown(b));
 }
 
-/** The difference of two polynomials. */
+/**
+ * The difference of two polynomials.
+ *
+ * @example
+ * ```ts
+ * np.polysub(np.array([1, 2]), np.array([1, 1])); // [0, 1]
+ * ```
+ */
 export function polysub(x: TensorLike, y: TensorLike): Tensor {
   return polyadd(x, negative(y));
 }
 
-/** The product of two polynomials. */
+/**
+ * The product of two polynomials.
+ *
+ * @example
+ * ```ts
+ * np.polymul(np.array([1, 1]), np.array([1, 2])); // [1, 3, 2]
+ * ```
+ */
 export function polymul(x: TensorLike, y: TensorLike): Tensor {
   return convolve(vector(x, "polymul"), vector(y, "polymul"));
 }
 
-/** The derivative of a polynomial, taken `m` times. */
+/**
+ * The derivative of a polynomial, taken `m` times.
+ *
+ * @example
+ * ```ts
+ * np.polyder(np.array([1, 2, 3])); // [2, 2]
+ * ```
+ */
 export function polyder(coefficients: TensorLike, m = 1): Tensor {
   needIfGiven("number", m, "m", "polyder");
   let p = asFloat(vector(coefficients, "polyder"), "polyder");
@@ -67,7 +102,14 @@ export function polyder(coefficients: TensorLike, m = 1): Tensor {
   return p;
 }
 
-/** The integral of a polynomial, taken `m` times, that is zero at zero. */
+/**
+ * The integral of a polynomial, taken `m` times, that is zero at zero.
+ *
+ * @example
+ * ```ts
+ * np.polyint(np.array([2, 2])); // [1, 2, 0]
+ * ```
+ */
 export function polyint(coefficients: TensorLike, m = 1): Tensor {
   let p = asFloat(vector(coefficients, "polyint"), "polyint");
   for (let i = 0; i < checkTimes(m, "polyint"); i++) {
@@ -88,6 +130,11 @@ function checkTimes(m: number, caller: string): number {
 /**
  * The polynomial with the given roots and the leading coefficient 1; of a square matrix the characteristic one, whose
  * roots are the eigenvalues.
+ *
+ * @example
+ * ```ts
+ * np.poly(np.array([1, 2])); // [1, -3, 2]
+ * ```
  */
 export function poly(value: TensorLike): Tensor {
   const x = asInexact(value, "poly");
@@ -103,7 +150,14 @@ export function poly(value: TensorLike): Tensor {
   );
 }
 
-/** The quotient and the rest of polynomials, which keeps its leading zeros. */
+/**
+ * The quotient and the rest of polynomials, which keeps its leading zeros.
+ *
+ * @example
+ * ```ts
+ * np.polydiv(np.array([1, 3, 2]), np.array([1, 1])); // [[1, 2], [0, 0, 0]]
+ * ```
+ */
 export function polydiv(x: TensorLike, y: TensorLike): [quotient: Tensor, rest: Tensor] {
   const dtype = inexactType(resultType(x, y));
   const [dividend, divisor] = [
@@ -154,7 +208,14 @@ const vanderOptions = schema({
 /** Options of {@link vander}. */
 export interface VanderOptions extends OptionsOf<typeof vanderOptions> {}
 
-/** The matrix whose columns are the powers of a vector, the highest first. */
+/**
+ * The matrix whose columns are the powers of a vector, the highest first.
+ *
+ * @example
+ * ```ts
+ * np.vander(np.array([1, 2, 3])); // [[1, 1, 1], [4, 2, 1], [9, 3, 1]]
+ * ```
+ */
 export function vander(value: TensorLike, options?: VanderOptions): Tensor {
   const { n, increasing } = vanderOptions.read(options, "vander");
   const x = vector(value, "vander");
@@ -169,7 +230,14 @@ export function vander(value: TensorLike, options?: VanderOptions): Tensor {
   return stack(increasing ? powers : powers.reverse(), 1);
 }
 
-/** The polynomial of a degree with the smallest squares of differences to points `(x, y)`; y may have columns. */
+/**
+ * The polynomial of a degree with the smallest squares of differences to points `(x, y)`; y may have columns.
+ *
+ * @example
+ * ```ts
+ * np.polyfit(np.array([0, 1, 2]), np.array([1, 3, 5]), 1); // [2, 1]
+ * ```
+ */
 export function polyfit(x: TensorLike, y: TensorLike, degree: number): Tensor {
   need("integer", degree, "degree", "polyfit");
   const points = asFloat(vector(x, "polyfit"), "polyfit");

@@ -134,12 +134,24 @@ function checkQuantiles(q: Quantiles, whole: number, caller: string): readonly n
 /**
  * The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. Several `q` give
  * as many values along a first dim.
+ *
+ * @example
+ * ```ts
+ * np.quantile(np.arange(11), 0.9); // 9
+ * ```
  */
 export function quantile(value: TensorLike, q: Quantiles, dim?: Dims, options: QuantileOptions = {}): Tensor {
   return quantilesOf({ caller: "quantile", whole: 1, finder: inAll }, value, q, dim, options);
 }
 
-/** {@link quantile} with q in percent. */
+/**
+ * {@link quantile} with q in percent.
+ *
+ * @example
+ * ```ts
+ * np.percentile(np.arange(11), 90); // 9
+ * ```
+ */
 export function percentile(x: TensorLike, q: Quantiles, dim?: Dims, options: QuantileOptions = {}): Tensor {
   return quantilesOf({ caller: "percentile", whole: 100, finder: inAll }, x, q, dim, options);
 }
@@ -176,12 +188,26 @@ function byWeight({ shape, n, sorted }: Sorted, weights: Tensor): (part: number)
   };
 }
 
-/** The middle of the sorted elements, or the mean of the middle two. */
+/**
+ * The middle of the sorted elements, or the mean of the middle two.
+ *
+ * @example
+ * ```ts
+ * np.median(np.array([3, 1, 2])); // 2
+ * ```
+ */
 export function median(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
   return quantile(x, 0.5, dim, keepdimsOptions.read(options, "median"));
 }
 
-/** {@link quantile} of the elements that are not NaN. */
+/**
+ * {@link quantile} of the elements that are not NaN.
+ *
+ * @example
+ * ```ts
+ * np.nanquantile(np.array([1, NaN, 3]), 0.5); // 2
+ * ```
+ */
 export function nanquantile(
   value: TensorLike,
   q: Quantiles,
@@ -191,7 +217,14 @@ export function nanquantile(
   return quantilesOf({ caller: "nanquantile", whole: 1, finder: inNumbers }, value, q, dim, options);
 }
 
-/** {@link nanquantile} with q in percent. */
+/**
+ * {@link nanquantile} with q in percent.
+ *
+ * @example
+ * ```ts
+ * np.nanpercentile(np.array([1, NaN, 3]), 50); // 2
+ * ```
+ */
 export function nanpercentile(
   x: TensorLike,
   q: Quantiles,
@@ -217,7 +250,14 @@ function inNumbers(along: Sorted, method: QuantileMethod): (part: number) => Ten
   };
 }
 
-/** The middle of the sorted elements that are not NaN. */
+/**
+ * The middle of the sorted elements that are not NaN.
+ *
+ * @example
+ * ```ts
+ * np.nanmedian(np.array([3, NaN, 1])); // 2
+ * ```
+ */
 export function nanmedian(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
   return nanquantile(x, 0.5, dim, keepdimsOptions.read(options, "nanmedian"));
 }

@@ -13,6 +13,13 @@ import * as tree from "../trace/tree.js";
  * const [flat, unravel] = ravelPytree(params);
  * const moved = unravel(flat.mul(0.5));
  * ```
+ *
+ * @example
+ * ```ts
+ * const [flat, unravel] = ravelPytree({ a: np.array([1, 2]), b: np.array([3]) });
+ * flat; // [1, 2, 3]
+ * unravel(flat.mul(10)); // { "a": [10, 20], "b": [30] }
+ * ```
  */
 export function ravelPytree<T>(values: T): [flat: Tensor, unravel: (flat: Tensor) => T] {
   const { structure } = tree.flatten(values);

@@ -107,7 +107,14 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
   return choose(condition, whole, like(x, filler));
 }
 
-/** The sum; bool and narrow integers are counted in 32 bits, half-width floats are accumulated in float32. */
+/**
+ * The sum; bool and narrow integers are counted in 32 bits, half-width floats are accumulated in float32.
+ *
+ * @example
+ * ```ts
+ * np.sum(np.array([[1, 2], [3, 4]]), 1); // [3, 7]
+ * ```
+ */
 export function sum(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor {
   const given = sumOptions.read(options, "sum");
   const operand = asTensor(value, "sum");
@@ -121,7 +128,14 @@ export function sum(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor
   });
 }
 
-/** The product; bool and narrow integers become 32 bits wide, half-width floats are accumulated in float32. */
+/**
+ * The product; bool and narrow integers become 32 bits wide, half-width floats are accumulated in float32.
+ *
+ * @example
+ * ```ts
+ * np.prod(np.array([2, 3, 4])); // 24
+ * ```
+ */
 export function prod(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor {
   const given = sumOptions.read(options, "prod");
   const operand = asTensor(value, "prod");
@@ -174,12 +188,33 @@ function extreme(
   };
 }
 
-/** The largest element; NaN if there is one. */
+/**
+ * The largest element; NaN if there is one.
+ *
+ * @example
+ * ```ts
+ * np.max(np.array([[1, 5], [3, 2]]), 1); // [5, 3]
+ * ```
+ */
 export const max = extreme("max", ops.reduceMax, maximum);
-/** The smallest element; NaN if there is one. */
+/**
+ * The smallest element; NaN if there is one.
+ *
+ * @example
+ * ```ts
+ * np.min(np.array([[1, 5], [3, 2]]), 1); // [1, 2]
+ * ```
+ */
 export const min = extreme("min", ops.reduceMin, minimum);
 
-/** The difference of the largest and the smallest element. */
+/**
+ * The difference of the largest and the smallest element.
+ *
+ * @example
+ * ```ts
+ * np.ptp(np.array([2, 7, 4])); // 5
+ * ```
+ */
 export function ptp(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
   const given = keepdimsOptions.read(options, "ptp");
   if (asTensor(x, "ptp").dtype === "bool") {
@@ -188,7 +223,14 @@ export function ptp(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tenso
   return ops.sub(max(x, dim, given), min(x, dim, given));
 }
 
-/** Whether all elements are not 0. */
+/**
+ * Whether all elements are not 0.
+ *
+ * @example
+ * ```ts
+ * np.all(np.array([true, false])); // false
+ * ```
+ */
 export function all(value: TensorLike, dim?: Dims, options?: MaskedOptions): Tensor {
   const { keepdims, where: mask } = maskedOptions.read(options, "all");
   const x = masked(toBool(value, "all"), mask, 1, "all");
@@ -196,7 +238,14 @@ export function all(value: TensorLike, dim?: Dims, options?: MaskedOptions): Ten
   return restoreDims(ops.reduceMin(x, dims), x, dims, keepdims);
 }
 
-/** Whether one of the elements is not 0. */
+/**
+ * Whether one of the elements is not 0.
+ *
+ * @example
+ * ```ts
+ * np.any(np.array([true, false])); // true
+ * ```
+ */
 export function any(value: TensorLike, dim?: Dims, options?: MaskedOptions): Tensor {
   const { keepdims, where: mask } = maskedOptions.read(options, "any");
   const x = masked(toBool(value, "any"), mask, 0, "any");
@@ -204,7 +253,14 @@ export function any(value: TensorLike, dim?: Dims, options?: MaskedOptions): Ten
   return restoreDims(ops.reduceMax(x, dims), x, dims, keepdims);
 }
 
-/** How many elements are not 0, in int32. */
+/**
+ * How many elements are not 0, in int32.
+ *
+ * @example
+ * ```ts
+ * np.countNonzero(np.array([0, 1, 2])); // 2
+ * ```
+ */
 export function countNonzero(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
   return sum(toBool(x, "countNonzero"), dim, options);
 }
@@ -216,7 +272,14 @@ function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined,
   return cast(ops.reduceSum(cast(chosen, "int32"), dims), wideType(x.dtype));
 }
 
-/** The mean; integers give float32, half-width floats are accumulated in float32. */
+/**
+ * The mean; integers give float32, half-width floats are accumulated in float32.
+ *
+ * @example
+ * ```ts
+ * np.mean(np.array([[1, 2], [3, 4]]), 0); // [2, 3]
+ * ```
+ */
 export function mean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tensor {
   const given = meanOptions.read(options, "mean");
   const operand = asTensor(value, "mean");
@@ -230,7 +293,14 @@ export function mean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tens
   });
 }
 
-/** The mean squared distance from the mean, which is real for complex numbers too. */
+/**
+ * The mean squared distance from the mean, which is real for complex numbers too.
+ *
+ * @example
+ * ```ts
+ * np.var(np.array([1, 3])); // 1
+ * ```
+ */
 export function variance(value: TensorLike, dim?: Dims, options?: VarianceOptions): Tensor {
   const operand = asTensor(value, "var");
   const { where: mask, ddof, keepdims, ...given } = varianceOptions.read(options, "var");
@@ -255,7 +325,14 @@ function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
   return choose(ops.compare("gt", divisor, 0), ops.div(x, divisor), Number.NaN);
 }
 
-/** The square root of the variance. */
+/**
+ * The square root of the variance.
+ *
+ * @example
+ * ```ts
+ * np.std(np.array([1, 3])); // 1
+ * ```
+ */
 export function std(x: TensorLike, dim?: Dims, options?: VarianceOptions): Tensor {
   return ops.sqrt(variance(x, dim, varianceOptions.read(options, "std")));
 }
@@ -275,9 +352,23 @@ function indexOf(
   };
 }
 
-/** The int32 index of the first largest element, of the flattened tensor when no dim is given. */
+/**
+ * The int32 index of the first largest element, of the flattened tensor when no dim is given.
+ *
+ * @example
+ * ```ts
+ * np.argmax(np.array([1, 5, 2])); // 1
+ * ```
+ */
 export const argmax = indexOf("argmax", ops.argmax);
-/** The int32 index of the first smallest element, of the flattened tensor when no dim is given. */
+/**
+ * The int32 index of the first smallest element, of the flattened tensor when no dim is given.
+ *
+ * @example
+ * ```ts
+ * np.argmin(np.array([3, 1, 2])); // 1
+ * ```
+ */
 export const argmin = indexOf("argmin", ops.argmin);
 
 const logsumexpOptions = schema({
@@ -289,7 +380,14 @@ const logsumexpOptions = schema({
 /** Options of {@link logsumexp}. */
 export interface LogsumexpOptions extends OptionsOf<typeof logsumexpOptions> {}
 
-/** log(Σ b·exp(x)) without overflow. */
+/**
+ * log(Σ b·exp(x)) without overflow.
+ *
+ * @example
+ * ```ts
+ * nn.logsumexp(np.array([0, 0])); // 0.6931
+ * ```
+ */
 export function logsumexp(value: TensorLike, dim?: Dims, options?: LogsumexpOptions): Tensor {
   const given = logsumexpOptions.read(options, "logsumexp");
   const x = masked(asFloat(value, "logsumexp"), given.where, Number.NEGATIVE_INFINITY, "logsumexp");

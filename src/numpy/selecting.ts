@@ -46,7 +46,14 @@ export function compress(
   return where(isFound, chosen, toType(options.fillValue ?? 0, x.dtype, "compress"));
 }
 
-/** The elements of the flattened tensor for which conditions hold, filled up with `fillValue`, 0 by default. */
+/**
+ * The elements of the flattened tensor for which conditions hold, filled up with `fillValue`, 0 by default.
+ *
+ * @example
+ * ```ts
+ * np.extract(np.array([true, false, true]), np.array([1, 2, 3]), { size: 2 }); // [1, 3]
+ * ```
+ */
 export function extract(condition: TensorLike, value: TensorLike, options: SizedOptions): Tensor {
   const conditions = toBool(condition, "extract");
   return compress(

@@ -36,7 +36,14 @@ export const sizedOptions = schema({
 /** How many results are wanted, and what stands for those that there are not. */
 export interface SizedOptions extends OptionsOf<typeof sizedOptions> {}
 
-/** The positions of the elements that are not zero in the flattened tensor, as int32; filled up with 0. */
+/**
+ * The positions of the elements that are not zero in the flattened tensor, as int32; filled up with 0.
+ *
+ * @example
+ * ```ts
+ * np.flatnonzero(np.array([0, 3, 5]), { size: 2 }); // [1, 2]
+ * ```
+ */
 export function flatnonzero(value: TensorLike, options: SizedOptions): Tensor {
   const given = sizedOptions.read(options, "flatnonzero");
   const { size } = given;
@@ -55,7 +62,14 @@ function toFill({ fillValue = 0 }: SizedOptions, size: number): Tensor {
   return fill.ndim === 0 ? ops.broadcastInDim(fill, [size], []) : fill;
 }
 
-/** The positions of the elements that are not zero, a tensor of indices for each dim. */
+/**
+ * The positions of the elements that are not zero, a tensor of indices for each dim.
+ *
+ * @example
+ * ```ts
+ * np.nonzero(np.array([0, 3, 5]), { size: 2 }); // [[1, 2]]
+ * ```
+ */
 export function nonzero(value: TensorLike, options: SizedOptions): Tensor[] {
   const given = sizedOptions.read(options, "nonzero");
   const x = asTensor(value, "nonzero");
@@ -65,7 +79,14 @@ export function nonzero(value: TensorLike, options: SizedOptions): Tensor[] {
   return unravelIndex(flat, x.shape).map((index) => where(found, index, toFill(given, size)));
 }
 
-/** The positions of the elements that are not zero, one row each. */
+/**
+ * The positions of the elements that are not zero, one row each.
+ *
+ * @example
+ * ```ts
+ * np.argwhere(np.array([0, 3, 5]), { size: 2 }); // [[1], [2]]
+ * ```
+ */
 export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
   const given = sizedOptions.read(options, "argwhere");
   const x = asTensor(value, "argwhere");
@@ -76,6 +97,11 @@ export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
 /**
  * Positions in a flattened tensor as an index for each dim of its shape, in their type; negative ones count from the
  * end, what is outside is clamped.
+ *
+ * @example
+ * ```ts
+ * np.unravelIndex(5, [2, 3]); // [1, 2]
+ * ```
  */
 export function unravelIndex(indices: TensorLike, shape: readonly number[]): Tensor[] {
   need("integers", shape, "shape", "unravelIndex");
@@ -94,7 +120,14 @@ export function unravelIndex(indices: TensorLike, shape: readonly number[]): Ten
   return result;
 }
 
-/** Positions in a flattened tensor, given an index for each dim of its shape; what is outside is clamped. */
+/**
+ * Positions in a flattened tensor, given an index for each dim of its shape; what is outside is clamped.
+ *
+ * @example
+ * ```ts
+ * np.ravelMultiIndex([np.array([1], "int32"), np.array([2], "int32")], [2, 3]); // [5]
+ * ```
+ */
 export function ravelMultiIndex(indices: readonly TensorLike[], shape: readonly number[]): Tensor {
   need("list", indices, "indices", "ravelMultiIndex");
   need("integers", shape, "shape", "ravelMultiIndex");
@@ -159,7 +192,14 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
   };
 }
 
-/** The different elements of a tensor, sorted; filled up with the smallest. */
+/**
+ * The different elements of a tensor, sorted; filled up with the smallest.
+ *
+ * @example
+ * ```ts
+ * np.unique(np.array([3, 1, 3]), { size: 2 }); // [1, 3]
+ * ```
+ */
 export function unique(value: TensorLike, options: SizedOptions): Tensor {
   return uniqueAll(value, sizedOptions.read(options, "unique")).values;
 }
@@ -172,7 +212,14 @@ const isinOptions = schema({
 /** Options of {@link isin}. */
 export interface IsinOptions extends OptionsOf<typeof isinOptions> {}
 
-/** Which elements of a tensor are among those of another. */
+/**
+ * Which elements of a tensor are among those of another.
+ *
+ * @example
+ * ```ts
+ * np.isin(np.array([1, 2, 3]), np.array([2, 4])); // [false, true, false]
+ * ```
+ */
 export function isin(value: TensorLike, others: TensorLike, options?: IsinOptions): Tensor {
   const { invert } = isinOptions.read(options, "isin");
   const [x, y] = [asTensor(value, "isin"), asTensor(others, "isin")];
@@ -184,7 +231,14 @@ export function isin(value: TensorLike, others: TensorLike, options?: IsinOption
   return invert ? ops.not(among) : among;
 }
 
-/** The elements that are in one tensor or the other, each once, sorted. */
+/**
+ * The elements that are in one tensor or the other, each once, sorted.
+ *
+ * @example
+ * ```ts
+ * np.union1d(np.array([1, 2]), np.array([2, 3]), { size: 3 }); // [1, 2, 3]
+ * ```
+ */
 export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
   return unique(concatenate([x, y], null), sizedOptions.read(options, "union1d"));
 }
@@ -192,6 +246,11 @@ export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Te
 /**
  * The elements of the first tensor that are in the second, each once, sorted; filled up with the smallest of them, or
  * with 0 if there is none.
+ *
+ * @example
+ * ```ts
+ * np.intersect1d(np.array([1, 2, 3]), np.array([2, 3, 4]), { size: 2 }); // [2, 3]
+ * ```
  */
 export function intersect1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
   return uniqueWhere(
@@ -202,7 +261,14 @@ export function intersect1d(x: TensorLike, y: TensorLike, options: SizedOptions)
   );
 }
 
-/** The elements of the first tensor that are not in the second, each once, sorted; filled up with 0. */
+/**
+ * The elements of the first tensor that are not in the second, each once, sorted; filled up with 0.
+ *
+ * @example
+ * ```ts
+ * np.setdiff1d(np.array([1, 2, 3]), np.array([2]), { size: 2 }); // [1, 3]
+ * ```
+ */
 export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
   return uniqueWhere(
     x,
@@ -212,7 +278,14 @@ export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): 
   );
 }
 
-/** The elements that are in one tensor but not in the other, each once, sorted; filled up as in {@link intersect1d}. */
+/**
+ * The elements that are in one tensor but not in the other, each once, sorted; filled up as in {@link intersect1d}.
+ *
+ * @example
+ * ```ts
+ * np.setxor1d(np.array([1, 2]), np.array([2, 3]), { size: 2 }); // [1, 3]
+ * ```
+ */
 export function setxor1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
   const isInBoth = (values: Tensor) => ops.and(isin(values, x), isin(values, y));
   return uniqueWhere(
@@ -223,7 +296,14 @@ export function setxor1d(x: TensorLike, y: TensorLike, options: SizedOptions): T
   );
 }
 
-/** The different elements of a tensor, sorted, and how often each occurs. */
+/**
+ * The different elements of a tensor, sorted, and how often each occurs.
+ *
+ * @example
+ * ```ts
+ * np.uniqueCounts(np.array([3, 1, 3]), { size: 2 }); // { "values": [1, 3], "counts": [1, 2] }
+ * ```
+ */
 export function uniqueCounts(
   value: TensorLike,
   options: SizedOptions,
@@ -232,7 +312,14 @@ export function uniqueCounts(
   return { values, counts };
 }
 
-/** The different elements of a tensor, sorted, and which of them each element is. */
+/**
+ * The different elements of a tensor, sorted, and which of them each element is.
+ *
+ * @example
+ * ```ts
+ * np.uniqueInverse(np.array([3, 1, 3]), { size: 2 }); // { "values": [1, 3], "inverse": [1, 0, 1] }
+ * ```
+ */
 export function uniqueInverse(
   value: TensorLike,
   options: SizedOptions,

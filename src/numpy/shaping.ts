@@ -16,7 +16,14 @@ import {
   toShape,
 } from "./operands.js";
 
-/** The same elements in another shape; one size may be −1 and is worked out from the others. */
+/**
+ * The same elements in another shape; one size may be −1 and is worked out from the others.
+ *
+ * @example
+ * ```ts
+ * np.reshape(np.arange(4), [2, 2]); // [[0, 1], [2, 3]]
+ * ```
+ */
 export function reshape(value: TensorLike, shape: ShapeLike): Tensor {
   const x = asTensor(value, "reshape");
   const list = typeof shape === "number" ? [shape] : shape;
@@ -40,12 +47,26 @@ export function reshape(value: TensorLike, shape: ShapeLike): Tensor {
   return ops.reshape(x, sizes);
 }
 
-/** The elements in one dim, row-major. */
+/**
+ * The elements in one dim, row-major.
+ *
+ * @example
+ * ```ts
+ * np.ravel(np.array([[1, 2], [3, 4]])); // [1, 2, 3, 4]
+ * ```
+ */
 export function ravel(x: TensorLike): Tensor {
   return reshape(x, [-1]);
 }
 
-/** Reorders the dims; without an order it reverses them. */
+/**
+ * Reorders the dims; without an order it reverses them.
+ *
+ * @example
+ * ```ts
+ * np.transpose(np.array([[1, 2], [3, 4]])); // [[1, 3], [2, 4]]
+ * ```
+ */
 export function transpose(value: TensorLike, dims?: readonly number[] | null): Tensor {
   needIfGiven("list", dims ?? undefined, "dims", "transpose");
   const x = asTensor(value, "transpose");
@@ -58,14 +79,28 @@ export function transpose(value: TensorLike, dims?: readonly number[] | null): T
   return ops.transpose(x, normalizeDims(dims, x.ndim, "transpose"));
 }
 
-/** Swaps the last two dims. */
+/**
+ * Swaps the last two dims.
+ *
+ * @example
+ * ```ts
+ * np.matrixTranspose(np.array([[1, 2], [3, 4]])); // [[1, 3], [2, 4]]
+ * ```
+ */
 export function matrixTranspose(x: TensorLike): Tensor {
   const tensor = asTensor(x, "matrixTranspose");
   requireRank(tensor, 2, "matrixTranspose");
   return swapaxes(tensor, -2, -1);
 }
 
-/** Swaps two dims. */
+/**
+ * Swaps two dims.
+ *
+ * @example
+ * ```ts
+ * np.swapaxes(np.zeros([2, 3, 4]), 0, 2).shape; // [4, 3, 2]
+ * ```
+ */
 export function swapaxes(value: TensorLike, dim1: number, dim2: number): Tensor {
   const x = asTensor(value, "swapaxes");
   const [a, b] = [normalizeDim(dim1, x.ndim, "swapaxes"), normalizeDim(dim2, x.ndim, "swapaxes")];
@@ -75,7 +110,14 @@ export function swapaxes(value: TensorLike, dim1: number, dim2: number): Tensor 
   );
 }
 
-/** Moves dims to other places; the others keep their order. */
+/**
+ * Moves dims to other places; the others keep their order.
+ *
+ * @example
+ * ```ts
+ * np.moveaxis(np.zeros([2, 3, 4]), 0, -1).shape; // [3, 4, 2]
+ * ```
+ */
 export function moveaxis(
   value: TensorLike,
   source: number | readonly number[],
@@ -93,7 +135,14 @@ export function moveaxis(
   return ops.transpose(x, order);
 }
 
-/** Moves a dim before the one at `start`; `moveaxis` says more plainly where it goes. */
+/**
+ * Moves a dim before the one at `start`; `moveaxis` says more plainly where it goes.
+ *
+ * @example
+ * ```ts
+ * np.rollaxis(np.zeros([2, 3, 4]), 2).shape; // [4, 2, 3]
+ * ```
+ */
 export function rollaxis(value: TensorLike, dim: number, start = 0): Tensor {
   const x = asTensor(value, "rollaxis");
   const d = normalizeDim(dim, x.ndim, "rollaxis");
@@ -104,7 +153,14 @@ export function rollaxis(value: TensorLike, dim: number, start = 0): Tensor {
   return ops.moveDim(x, d, before > d ? before - 1 : before);
 }
 
-/** The flattened tensor cut to a new shape, or repeated as often as that needs; zeros where there is nothing. */
+/**
+ * The flattened tensor cut to a new shape, or repeated as often as that needs; zeros where there is nothing.
+ *
+ * @example
+ * ```ts
+ * np.resize(np.array([1, 2]), [5]); // [1, 2, 1, 2, 1]
+ * ```
+ */
 export function resize(value: TensorLike, shape: ShapeLike): Tensor {
   const x = asTensor(value, "resize");
   const sizes = toShape(shape, "resize");
@@ -115,7 +171,14 @@ export function resize(value: TensorLike, shape: ShapeLike): Tensor {
   return ops.reshape(ops.sliceDim(copies, 0, 0, wanted), sizes);
 }
 
-/** Drops dims of size 1: the given ones, or all. */
+/**
+ * Drops dims of size 1: the given ones, or all.
+ *
+ * @example
+ * ```ts
+ * np.squeeze(np.zeros([1, 3, 1])).shape; // [3]
+ * ```
+ */
 export function squeeze(value: TensorLike, dim?: Dims): Tensor {
   const x = asTensor(value, "squeeze");
   const dims =
@@ -134,7 +197,14 @@ export function squeeze(value: TensorLike, dim?: Dims): Tensor {
   );
 }
 
-/** Inserts dims of size 1 at the given places of the result. */
+/**
+ * Inserts dims of size 1 at the given places of the result.
+ *
+ * @example
+ * ```ts
+ * np.expandDims(np.array([1, 2]), 0).shape; // [1, 2]
+ * ```
+ */
 export function expandDims(value: TensorLike, dim: number | readonly number[]): Tensor {
   const x = asTensor(value, "expandDims");
   const dims = typeof dim === "number" ? [dim] : dim;
@@ -148,7 +218,14 @@ export function expandDims(value: TensorLike, dim: number | readonly number[]): 
   );
 }
 
-/** Repeats a tensor to a shape, aligned at the last dim. */
+/**
+ * Repeats a tensor to a shape, aligned at the last dim.
+ *
+ * @example
+ * ```ts
+ * np.broadcastTo(np.array([1, 2]), [2, 2]); // [[1, 2], [1, 2]]
+ * ```
+ */
 export function broadcastTo(value: TensorLike, shape: ShapeLike): Tensor {
   const x = asTensor(value, "broadcastTo");
   const sizes = toShape(shape, "broadcastTo");
@@ -161,12 +238,26 @@ export function broadcastTo(value: TensorLike, shape: ShapeLike): Tensor {
   return expandTo(x, sizes);
 }
 
-/** The shape that tensors of the given shapes are broadcast to. */
+/**
+ * The shape that tensors of the given shapes are broadcast to.
+ *
+ * @example
+ * ```ts
+ * np.broadcastShapes([2, 1], [3]); // [2, 3]
+ * ```
+ */
 export function broadcastShapes(...shapes: readonly Shape[]): number[] {
   return [...broadcastShape(shapes, "broadcastShapes")];
 }
 
-/** Tensors repeated to their common shape. */
+/**
+ * Tensors repeated to their common shape.
+ *
+ * @example
+ * ```ts
+ * np.broadcastArrays(np.array([1, 2]), np.array([[3]])); // [[[1, 2]], [[3, 3]]]
+ * ```
+ */
 export function broadcastArrays(...xs: readonly TensorLike[]): Tensor[] {
   const tensors = xs.map((x) => asTensor(x, "broadcastArrays"));
   const shape = broadcastShape(
@@ -181,40 +272,89 @@ export function atLeastRank(x: Tensor, rank: number): Tensor {
   return ops.reshape(x, [...new Array<number>(Math.max(0, rank - x.ndim)).fill(1), ...x.shape]);
 }
 
-/** At least one dim. */
+/**
+ * At least one dim.
+ *
+ * @example
+ * ```ts
+ * np.atleast1d(np.array(3)); // [3]
+ * ```
+ */
 export function atleast1d(x: TensorLike): Tensor {
   return atLeastRank(asTensor(x, "atleast1d"), 1);
 }
 
-/** At least two dims; a vector becomes a row. */
+/**
+ * At least two dims; a vector becomes a row.
+ *
+ * @example
+ * ```ts
+ * np.atleast2d(np.array([1, 2])).shape; // [1, 2]
+ * ```
+ */
 export function atleast2d(x: TensorLike): Tensor {
   return atLeastRank(asTensor(x, "atleast2d"), 2);
 }
 
-/** At least three dims: a vector [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1]. */
+/**
+ * At least three dims: a vector [n] becomes [1, n, 1], a matrix [m, n] becomes [m, n, 1].
+ *
+ * @example
+ * ```ts
+ * np.atleast3d(np.array([1, 2])).shape; // [1, 2, 1]
+ * ```
+ */
 export function atleast3d(value: TensorLike): Tensor {
   const x = asTensor(value, "atleast3d");
   if (x.ndim >= 3) return x;
   return ops.reshape(x, x.ndim === 2 ? [...x.shape, 1] : [1, x.size, 1]);
 }
 
-/** Reverses the order along dims, or along all. */
+/**
+ * Reverses the order along dims, or along all.
+ *
+ * @example
+ * ```ts
+ * np.flip(np.array([1, 2, 3])); // [3, 2, 1]
+ * ```
+ */
 export function flip(value: TensorLike, dim?: Dims): Tensor {
   const x = asTensor(value, "flip");
   return ops.reverse(x, normalizeDims(dim, x.ndim, "flip"));
 }
 
-/** Reverses the rows. */
+/**
+ * Reverses the rows.
+ *
+ * @example
+ * ```ts
+ * np.flipud(np.array([[1, 2], [3, 4]])); // [[3, 4], [1, 2]]
+ * ```
+ */
 export function flipud(x: TensorLike): Tensor {
   return flip(x, 0);
 }
 
-/** Reverses the columns. */
+/**
+ * Reverses the columns.
+ *
+ * @example
+ * ```ts
+ * np.fliplr(np.array([[1, 2], [3, 4]])); // [[2, 1], [4, 3]]
+ * ```
+ */
 export function fliplr(x: TensorLike): Tensor {
   return flip(x, 1);
 }
 
-/** Turns a plane of the tensor by k quarter turns, from the first of the dims towards the second. */
+/**
+ * Turns a plane of the tensor by k quarter turns, from the first of the dims towards the second.
+ *
+ * @example
+ * ```ts
+ * np.rot90(np.array([[1, 2], [3, 4]])); // [[2, 4], [1, 3]]
+ * ```
+ */
 export function rot90(value: TensorLike, k = 1, dims: readonly [number, number] = [0, 1]): Tensor {
   const x = asTensor(value, "rot90");
   const [a, b] = normalizeDims(dims, x.ndim, "rot90");
@@ -235,6 +375,11 @@ export function rot90(value: TensorLike, k = 1, dims: readonly [number, number] 
 /**
  * Moves elements along dims; those that leave at the end come back at the start. Without a dim the flattened
  * tensor is rolled. A shift may be an int32 scalar tensor.
+ *
+ * @example
+ * ```ts
+ * np.roll(np.array([1, 2, 3]), 1); // [3, 1, 2]
+ * ```
  */
 export function roll(value: TensorLike, shift: TensorLike | readonly TensorLike[], dim?: Dims): Tensor {
   const x = asTensor(value, "roll");
@@ -274,7 +419,14 @@ function rollDim(x: Tensor, shift: TensorLike, dim: number): Tensor {
   return ops.concatenate([ops.sliceDim(x, dim, cut, n), ops.sliceDim(x, dim, 0, cut)], dim);
 }
 
-/** Puts copies of the whole tensor side by side, `repeats[d]` times along dim d. */
+/**
+ * Puts copies of the whole tensor side by side, `repeats[d]` times along dim d.
+ *
+ * @example
+ * ```ts
+ * np.tile(np.array([1, 2]), 2); // [1, 2, 1, 2]
+ * ```
+ */
 export function tile(value: TensorLike, repeats: number | readonly number[]): Tensor {
   const counts = toShape(repeats, "tile");
   const rank = Math.max(counts.length, asTensor(value, "tile").ndim);
@@ -295,6 +447,11 @@ export function tile(value: TensorLike, repeats: number | readonly number[]): Te
 /**
  * Repeats each element along a dim, all as often or each as often as a list says. Without a dim the flattened
  * tensor is repeated.
+ *
+ * @example
+ * ```ts
+ * np.repeat(np.array([1, 2]), 2); // [1, 1, 2, 2]
+ * ```
  */
 export function repeat(value: TensorLike, repeats: number | readonly number[], dim?: number | null): Tensor {
   const tensor = asTensor(value, "repeat");

@@ -37,14 +37,28 @@ function floatVectors(x: TensorLike, y: TensorLike, caller: string): [Tensor, Te
   return [vector(x), vector(y)];
 }
 
-/** The discrete convolution of two vectors, as floats. */
+/**
+ * The discrete convolution of two vectors, as floats.
+ *
+ * @example
+ * ```ts
+ * np.convolve(np.array([1, 2, 3]), np.array([1, 1])); // [1, 3, 5, 3]
+ * ```
+ */
 export function convolve(x: TensorLike, y: TensorLike, mode: ConvolveMode = "full"): Tensor {
   const [a, b] = floatVectors(x, y, "convolve");
   const [signal, filter] = a.size >= b.size ? [a, b] : [b, a];
   return slide(signal, flip(filter), mode, "convolve");
 }
 
-/** The cross-correlation of two vectors, as floats: the second, conjugated, slides along the first. */
+/**
+ * The cross-correlation of two vectors, as floats: the second, conjugated, slides along the first.
+ *
+ * @example
+ * ```ts
+ * np.correlate(np.array([1, 2, 3]), np.array([0, 1])); // [2, 3]
+ * ```
+ */
 export function correlate(x: TensorLike, y: TensorLike, mode: ConvolveMode = "valid"): Tensor {
   const [a, given] = floatVectors(x, y, "correlate");
   const b = conj(given);
@@ -87,6 +101,11 @@ export interface InterpOptions extends OptionsOf<typeof interpOptions> {}
  *
  * ```ts
  * np.interp(angles, np.array([0, 120, 240]), values, { period: 360 })
+ * ```
+ *
+ * @example
+ * ```ts
+ * np.interp(np.array([1.5]), np.array([1, 2]), np.array([10, 20])); // [15]
  * ```
  */
 export function interp(x: TensorLike, xp: TensorLike, fp: TensorLike, options?: InterpOptions): Tensor {
@@ -141,7 +160,14 @@ function repeatedPoints(
   ];
 }
 
-/** The slopes along a dim of values with a distance between neighbours, by central differences inside. */
+/**
+ * The slopes along a dim of values with a distance between neighbours, by central differences inside.
+ *
+ * @example
+ * ```ts
+ * np.gradient(np.array([1, 4, 9])); // [3, 4, 5]
+ * ```
+ */
 export function gradient(value: TensorLike, spacing = 1, dim = -1): Tensor {
   const x = asFloat(value, "gradient");
   const d = normalizeDim(dim, x.ndim, "gradient");
@@ -168,7 +194,14 @@ const trapezoidOptions = schema({
 /** Options of {@link trapezoid}. */
 export interface TrapezoidOptions extends OptionsOf<typeof trapezoidOptions> {}
 
-/** The area under values, by the trapezoidal rule. */
+/**
+ * The area under values, by the trapezoidal rule.
+ *
+ * @example
+ * ```ts
+ * np.trapezoid(np.array([1, 2, 3])); // 4
+ * ```
+ */
 export function trapezoid(value: TensorLike, options?: TrapezoidOptions): Tensor {
   const { x, dx, dim } = trapezoidOptions.read(options, "trapezoid");
   const y = asFloat(value, "trapezoid");
@@ -187,7 +220,14 @@ export function trapezoid(value: TensorLike, options?: TrapezoidOptions): Tensor
   return sum(multiply(means, shaped), d);
 }
 
-/** Angles along a dim with the jumps of more than half a period taken out. */
+/**
+ * Angles along a dim with the jumps of more than half a period taken out.
+ *
+ * @example
+ * ```ts
+ * np.unwrap(np.array([0, 6.2])); // [0, -0.08319]
+ * ```
+ */
 export function unwrap(value: TensorLike, dim = -1, period = 2 * Math.PI): Tensor {
   const x = asFloat(value, "unwrap");
   const d = normalizeDim(dim, x.ndim, "unwrap");
@@ -202,7 +242,14 @@ export function unwrap(value: TensorLike, dim = -1, period = 2 * Math.PI): Tenso
   return concatenate([ops.sliceDim(x, d, 0, 1), rest], d);
 }
 
-/** The differences of neighbours of the flattened tensor. */
+/**
+ * The differences of neighbours of the flattened tensor.
+ *
+ * @example
+ * ```ts
+ * np.ediff1d(np.array([1, 4, 9])); // [3, 5]
+ * ```
+ */
 export function ediff1d(value: TensorLike): Tensor {
   const x = asTensor(value, "ediff1d");
   return diff(ops.reshape(x, [x.size]));

@@ -28,7 +28,14 @@ function sortable(value: TensorLike, dim: number | null, caller: string): [Tenso
   return [x, normalizeDim(dim, x.ndim, caller)];
 }
 
-/** Sorts along a dim, from the smallest to the largest; NaN comes last. `null` sorts the flattened tensor. */
+/**
+ * Sorts along a dim, from the smallest to the largest; NaN comes last. `null` sorts the flattened tensor.
+ *
+ * @example
+ * ```ts
+ * np.sort(np.array([3, 1, 2])); // [1, 2, 3]
+ * ```
+ */
 export function sort(value: TensorLike, dim: number | null = -1, options?: SortOptions): Tensor {
   needIfGiven("number", dim ?? undefined, "dim", "sort");
   const { descending } = sortOptions.read(options, "sort");
@@ -43,7 +50,14 @@ export function sortComplex(value: TensorLike): Tensor {
   return sort(cast(x, complexType(x.dtype)));
 }
 
-/** The int32 indices that sort along a dim; equal elements keep their order. */
+/**
+ * The int32 indices that sort along a dim; equal elements keep their order.
+ *
+ * @example
+ * ```ts
+ * np.argsort(np.array([3, 1, 2])); // [1, 2, 0]
+ * ```
+ */
 export function argsort(value: TensorLike, dim: number | null = -1, options?: SortOptions): Tensor {
   needIfGiven("number", dim ?? undefined, "dim", "argsort");
   const { descending } = sortOptions.read(options, "argsort");
@@ -59,7 +73,14 @@ const searchOptions = schema({
 /** Options of {@link searchsorted}. */
 export interface SearchOptions extends OptionsOf<typeof searchOptions> {}
 
-/** Where values must be inserted into a sorted vector to keep it sorted, as int32. NaN counts as largest. */
+/**
+ * Where values must be inserted into a sorted vector to keep it sorted, as int32. NaN counts as largest.
+ *
+ * @example
+ * ```ts
+ * np.searchsorted(np.array([1, 3, 5]), np.array([4])); // [2]
+ * ```
+ */
 export function searchsorted(sorted: TensorLike, values: TensorLike, options?: SearchOptions): Tensor {
   const { side } = searchOptions.read(options, "searchsorted");
   const vector = asTensor(sorted, "searchsorted");
@@ -100,7 +121,14 @@ function isLess(x: Tensor, y: Tensor): Tensor {
 
 const digitizeOptions = schema({ right: false });
 
-/** The indices of the bins that values fall into, between rising or falling bounds; as NumPy's `digitize`. */
+/**
+ * The indices of the bins that values fall into, between rising or falling bounds; as NumPy's `digitize`.
+ *
+ * @example
+ * ```ts
+ * np.digitize(np.array([0.5, 2.5]), np.array([0, 1, 2])); // [1, 3]
+ * ```
+ */
 export function digitize(
   x: TensorLike,
   bins: TensorLike,
@@ -126,6 +154,11 @@ const bincountOptions = schema({
 /**
  * How often each of the numbers 0 … length − 1 occurs in a tensor of integers, or the sum of its weights. As in JAX
  * negative numbers count as 0, and larger ones not at all.
+ *
+ * @example
+ * ```ts
+ * np.bincount(np.array([0, 1, 1], "int32"), { length: 2 }); // [1, 2]
+ * ```
  */
 export function bincount(x: TensorLike, options: OptionsOf<typeof bincountOptions>): Tensor {
   const { length, weights } = bincountOptions.read(options, "bincount");

@@ -49,9 +49,23 @@ function running(
   };
 }
 
-/** Running sums along a dim, of the flattened tensor when no dim is given. */
+/**
+ * Running sums along a dim, of the flattened tensor when no dim is given.
+ *
+ * @example
+ * ```ts
+ * np.cumsum(np.array([1, 2, 3])); // [1, 3, 6]
+ * ```
+ */
 export const cumsum = running("cumsum", (x, dim) => ops.cumsum(x, dim));
-/** Running products along a dim, of the flattened tensor when no dim is given. */
+/**
+ * Running products along a dim, of the flattened tensor when no dim is given.
+ *
+ * @example
+ * ```ts
+ * np.cumprod(np.array([1, 2, 3])); // [1, 2, 6]
+ * ```
+ */
 export const cumprod = running("cumprod", (x, dim) => runningReduce(x, dim, ops.mul, 1));
 
 const cumulativeOptions = schema({
@@ -87,12 +101,33 @@ function cumulative(
   };
 }
 
-/** Running sums along a dim, which a tensor of one dim need not name; narrow integers are counted in 32 bits. */
+/**
+ * Running sums along a dim, which a tensor of one dim need not name; narrow integers are counted in 32 bits.
+ *
+ * @example
+ * ```ts
+ * np.cumulativeSum(np.array([1, 2, 3])); // [1, 3, 6]
+ * ```
+ */
 export const cumulativeSum = cumulative("cumulativeSum", cumsum, 0, totalType);
-/** Running products along a dim, which a tensor of one dim need not name. */
+/**
+ * Running products along a dim, which a tensor of one dim need not name.
+ *
+ * @example
+ * ```ts
+ * np.cumulativeProd(np.array([1, 2, 3])); // [1, 2, 6]
+ * ```
+ */
 export const cumulativeProd = cumulative("cumulativeProd", cumprod, 1, numberType);
 
-/** The differences of neighbours along a dim, taken `n` times. */
+/**
+ * The differences of neighbours along a dim, taken `n` times.
+ *
+ * @example
+ * ```ts
+ * np.diff(np.array([1, 4, 9])); // [3, 5]
+ * ```
+ */
 export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
   needIfGiven("number", n, "n", "diff");
   needIfGiven("number", dim, "dim", "diff");
@@ -111,7 +146,14 @@ export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
 
 const averageOptions = schema({ ...keepdimsOptions.fields, weights: optional<TensorLike>("any") });
 
-/** The mean with weights: a tensor like x, or a vector along one dim. */
+/**
+ * The mean with weights: a tensor like x, or a vector along one dim.
+ *
+ * @example
+ * ```ts
+ * np.average(np.array([1, 4]), 0, { weights: np.array([3, 1]) }); // 1.75
+ * ```
+ */
 export function average(value: TensorLike, dim?: Dims, options?: OptionsOf<typeof averageOptions>): Tensor {
   const { weights, keepdims } = averageOptions.read(options, "average");
   if (weights === undefined) return mean(value, dim, { keepdims });
@@ -144,7 +186,14 @@ const covOptions = schema({
 /** Options of {@link cov}. */
 export interface CovOptions extends OptionsOf<typeof covOptions> {}
 
-/** The covariances of variables, each with its observations along a row; a scalar of one variable. */
+/**
+ * The covariances of variables, each with its observations along a row; a scalar of one variable.
+ *
+ * @example
+ * ```ts
+ * np.cov(np.array([[1, 2, 3], [2, 4, 6]])); // [[1, 2], [2, 4]]
+ * ```
+ */
 export function cov(value: TensorLike, options?: CovOptions): Tensor {
   const { rowvar, ddof } = covOptions.read(options, "cov");
   const x = asInexact(value, "cov");
@@ -158,7 +207,14 @@ export function cov(value: TensorLike, options?: CovOptions): Tensor {
 
 const corrcoefSchema = schema(pick(covOptions.fields, "rowvar"));
 
-/** The correlations of variables, each with its observations along a row; a scalar of one variable. */
+/**
+ * The correlations of variables, each with its observations along a row; a scalar of one variable.
+ *
+ * @example
+ * ```ts
+ * np.corrcoef(np.array([[1, 2, 3], [2, 4, 6]])); // [[1, 1], [1, 1]]
+ * ```
+ */
 export function corrcoef(value: TensorLike, options?: Pick<CovOptions, "rowvar">): Tensor {
   const { rowvar } = corrcoefSchema.read(options, "corrcoef");
   refuseComplex(value, "corrcoef");

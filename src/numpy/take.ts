@@ -88,6 +88,11 @@ function resolve(
  * ```ts
  * np.take(embeddings, tokens, 0)
  * ```
+ *
+ * @example
+ * ```ts
+ * np.take(np.array([10, 20, 30]), np.array([2, 0], "int32")); // [30, 10]
+ * ```
  */
 export function take(
   value: TensorLike,
@@ -118,6 +123,11 @@ export function take(
 /**
  * Takes along a dim with indices of their own for every position of the other dims, which broadcast:
  * the result of `argsort` or `argmax` (with keepdims) can be used as indices.
+ *
+ * @example
+ * ```ts
+ * np.takeAlongAxis(np.array([[3, 1]]), np.array([[1, 0]], "int32"), 1); // [[1, 3]]
+ * ```
  */
 export function takeAlongAxis(
   value: TensorLike,

@@ -19,23 +19,51 @@ import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { asTensor, type Dims } from "./operands.js";
 
-/** The number of dims. */
+/**
+ * The number of dims.
+ *
+ * @example
+ * ```ts
+ * np.ndim(np.zeros([2, 3])); // 2
+ * ```
+ */
 export function ndim(x: TensorLike): number {
   return asTensor(x, "ndim").ndim;
 }
 
-/** The sizes of the dims. */
+/**
+ * The sizes of the dims.
+ *
+ * @example
+ * ```ts
+ * np.shape(np.zeros([2, 3])); // [2, 3]
+ * ```
+ */
 export function shape(x: TensorLike): readonly number[] {
   return asTensor(x, "shape").shape;
 }
 
-/** The number of elements, of all dims or along some. */
+/**
+ * The number of elements, of all dims or along some.
+ *
+ * @example
+ * ```ts
+ * np.size(np.zeros([2, 3])); // 6
+ * ```
+ */
 export function size(x: TensorLike, dim?: Dims): number {
   const tensor = asTensor(x, "size");
   return sizeOf(normalizeDims(dim, tensor.ndim, "size").map((d) => at(tensor.shape, d)));
 }
 
-/** Whether a value is a number, a bool, or a tensor without dims. */
+/**
+ * Whether a value is a number, a bool, or a tensor without dims.
+ *
+ * @example
+ * ```ts
+ * np.isscalar(3); // true
+ * ```
+ */
 export function isscalar(value: unknown): boolean {
   if (value instanceof Tensor) return value.ndim === 0;
   return typeof value === "number" || typeof value === "boolean" || value instanceof Complex;
@@ -61,6 +89,11 @@ export type DTypeKind = keyof typeof kinds;
  * ```ts
  * np.isdtype(x.dtype, "real floating");
  * np.isdtype(x.dtype, ["bool", "int32"]);
+ * ```
+ *
+ * @example
+ * ```ts
+ * np.isdtype("float32", "real floating"); // true
  * ```
  */
 export function isdtype(dtype: DType, kind: DType | DTypeKind | readonly (DType | DTypeKind)[]): boolean {
@@ -104,7 +137,14 @@ export function issubdtype(dtype: DType, above: DType | AbstractDType): boolean 
 /** What {@link canCast} allows: no change, only what keeps every value, a change of width too, or anything. */
 export type Casting = "no" | "equiv" | "safe" | "same_kind" | "unsafe";
 
-/** Whether elements of one data type may become another. */
+/**
+ * Whether elements of one data type may become another.
+ *
+ * @example
+ * ```ts
+ * np.canCast("int32", "float32"); // false
+ * ```
+ */
 export function canCast(from: DType, to: DType, casting: Casting = "safe"): boolean {
   needDType(from, "canCast");
   needDType(to, "canCast");

@@ -26,19 +26,52 @@ function cosines(...factors: readonly number[]): (place: number) => number {
     factors.reduce((total, factor, k) => total + factor * Math.cos(k * Math.PI * (place + 1)), 0);
 }
 
-/** Hann's window. */
+/**
+ * Hann's window.
+ *
+ * @example
+ * ```ts
+ * np.hanning(5); // [0, 0.5, 1, 0.5, 0]
+ * ```
+ */
 export const hanning = windowOf("hanning", cosines(0.5, -0.5));
-/** Hamming's window. */
+/**
+ * Hamming's window.
+ *
+ * @example
+ * ```ts
+ * np.hamming(5); // [0.08, 0.54, 1, 0.54, 0.08]
+ * ```
+ */
 export const hamming = windowOf("hamming", cosines(0.54, -0.46));
-/** Blackman's window. */
+/**
+ * Blackman's window.
+ *
+ * @example
+ * ```ts
+ * np.blackman(5); // [-1.388e-17, 0.34, 1, 0.34, -1.388e-17]
+ * ```
+ */
 export const blackman = windowOf("blackman", cosines(0.42, -0.5, 0.08));
-/** Bartlett's window, a triangle. */
+/**
+ * Bartlett's window, a triangle.
+ *
+ * @example
+ * ```ts
+ * np.bartlett(5); // [0, 0.5, 1, 0.5, 0]
+ * ```
+ */
 export const bartlett = windowOf("bartlett", (place) => 1 - Math.abs(place));
 
 /**
  * Kaiser's window of `n` points.
  *
  * @param beta how fast it falls: 0 gives ones, 5 is close to {@link hamming}, 6 to {@link hanning}, 8.6 to {@link blackman}
+ *
+ * @example
+ * ```ts
+ * np.kaiser(5, 14); // [0.000007727, 0.1649, 1, 0.1649, 0.000007727]
+ * ```
  */
 export function kaiser(n: number, beta: TensorLike): Tensor {
   const heights = placesOf(n, "kaiser").map((place) => Math.sqrt(Math.max(0, 1 - place * place)));

@@ -91,7 +91,17 @@ const rmspropOptions = schema({
 /** Options of {@link rmsprop}. */
 export interface RmspropOptions extends OptionsOf<typeof rmspropOptions> {}
 
-/** RMSProp: gradients over the root of the running mean of their squares. */
+/**
+ * RMSProp: gradients over the root of the running mean of their squares.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.rmsprop({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -2]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.3162, 0.3162] }
+ * ```
+ */
 export function rmsprop(options: RmspropOptions) {
   const { learningRate, centered, momentum, nesterov, ...rest } = rmspropOptions.read(options, "rmsprop");
   return chain(
@@ -103,7 +113,17 @@ export function rmsprop(options: RmspropOptions) {
 
 const adagradSchema = schema({ ...rssOptions.fields, ...stepOptions.fields });
 
-/** Adagrad: gradients over the root of the sum of all their squares. */
+/**
+ * Adagrad: gradients over the root of the sum of all their squares.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adagrad({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -2]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.09535, 0.09877] }
+ * ```
+ */
 export function adagrad(given: RssOptions & StepOptions) {
   const { learningRate, ...options } = adagradSchema.read(given, "adagrad");
   return chain(scaleByRss(options), scaleByLearningRate(learningRate));

@@ -75,6 +75,11 @@ function sumOfAll(values: unknown, measure: (x: Tensor) => Tensor): Tensor {
  * The root of the sum of all squares of a tree, in the type that its tensors are promoted to; 16-bit floats are added
  * up in float32 and rounded in the end. Inside a shard map the tensors in boxes (`nn.Partitioned`) are blocks: their
  * squares are summed over exactly the axes that split them, and tensors without a box count once.
+ *
+ * @example
+ * ```ts
+ * optim.globalNorm({ w: np.array([3]), b: np.array([4]) }); // 5
+ * ```
  */
 export function globalNorm(values: unknown): Tensor {
   const dtypes = tensorsWithAxes(values).map(({ tensor }) => partType(tensor.dtype));
@@ -95,7 +100,16 @@ function squares(x: Tensor): Tensor {
   return square(astype(x, x.dtype === "float64" ? "float64" : "float32"));
 }
 
-/** Shrinks all gradients together so that their {@link globalNorm} is at most `maxNorm`. */
+/**
+ * Shrinks all gradients together so that their {@link globalNorm} is at most `maxNorm`.
+ *
+ * @example
+ * ```ts
+ * const clip = optim.clipByGlobalNorm(1);
+ * const grads = { w: np.array([3, 4]) };
+ * clip.update(grads, clip.init(grads))[0]; // { "w": [0.6, 0.8] }
+ * ```
+ */
 export function clipByGlobalNorm(maxNorm: number): GradientTransformation<EmptyState> {
   if (!(typeof maxNorm === "number" && maxNorm >= 0)) {
     throw new ValueError(

@@ -36,12 +36,26 @@ function errorsOf(predictions: TensorLike, targets: TensorLike | undefined, call
   return subtract(given, wanted);
 }
 
-/** (prediction − target)². */
+/**
+ * (prediction − target)².
+ *
+ * @example
+ * ```ts
+ * optim.squaredError(np.array([1, 3]), np.array([0, 1])); // [1, 4]
+ * ```
+ */
 export function squaredError(predictions: TensorLike, targets?: TensorLike): Tensor {
   return square(errorsOf(predictions, targets, "squaredError"));
 }
 
-/** Half of (prediction − target)², whose gradient is the error itself. */
+/**
+ * Half of (prediction − target)², whose gradient is the error itself.
+ *
+ * @example
+ * ```ts
+ * optim.l2Loss(np.array([1, 2]), np.array([0, 0])); // [0.5, 2]
+ * ```
+ */
 export function l2Loss(predictions: TensorLike, targets?: TensorLike): Tensor {
   return multiply(square(errorsOf(predictions, targets, "l2Loss")), 0.5);
 }
@@ -54,7 +68,14 @@ const huberOptions = schema({
 /** Options of {@link huberLoss}. */
 export interface HuberOptions extends OptionsOf<typeof huberOptions> {}
 
-/** {@link l2Loss} for small errors, a straight line for large ones. */
+/**
+ * {@link l2Loss} for small errors, a straight line for large ones.
+ *
+ * @example
+ * ```ts
+ * optim.huberLoss(np.array([0.5, 3]), np.array([0, 0])); // [0.125, 2.5]
+ * ```
+ */
 export function huberLoss(predictions: TensorLike, targets?: TensorLike, options?: HuberOptions): Tensor {
   const { delta } = huberOptions.read(options, "huberLoss");
   const size = abs(errorsOf(predictions, targets, "huberLoss"));
@@ -62,7 +83,14 @@ export function huberLoss(predictions: TensorLike, targets?: TensorLike, options
   return add(multiply(square(small), 0.5), multiply(subtract(size, small), delta));
 }
 
-/** log(cosh(error)): like {@link l2Loss} near zero and like the absolute error far from it. */
+/**
+ * log(cosh(error)): like {@link l2Loss} near zero and like the absolute error far from it.
+ *
+ * @example
+ * ```ts
+ * optim.logCosh(np.array([1, 2]), np.array([0, 0])); // [0.4338, 1.325]
+ * ```
+ */
 export function logCosh(predictions: TensorLike, targets?: TensorLike): Tensor {
   const errors = errorsOf(predictions, targets, "logCosh");
   return subtract(logaddexp(errors, negative(errors)), Math.LN2);
@@ -87,7 +115,14 @@ const cosineLossOptions = schema({
 /** Options of {@link cosineSimilarity} and {@link cosineDistance}. */
 export interface CosineLossOptions extends OptionsOf<typeof cosineLossOptions> {}
 
-/** The cosine of the angle between vectors. */
+/**
+ * The cosine of the angle between vectors.
+ *
+ * @example
+ * ```ts
+ * optim.cosineSimilarity(np.array([1, 0]), np.array([1, 1])); // 0.7071
+ * ```
+ */
 export function cosineSimilarity(
   predictions: TensorLike,
   targets: TensorLike,
@@ -101,7 +136,14 @@ export function cosineSimilarity(
   return sum(multiply(unit(given), unit(wanted)), dim, { where: mask });
 }
 
-/** One minus {@link cosineSimilarity}. */
+/**
+ * One minus {@link cosineSimilarity}.
+ *
+ * @example
+ * ```ts
+ * optim.cosineDistance(np.array([1, 0]), np.array([0, 1])); // 1
+ * ```
+ */
 export function cosineDistance(
   predictions: TensorLike,
   targets: TensorLike,
@@ -111,7 +153,14 @@ export function cosineDistance(
   return subtract(1, cosineSimilarity(predictions, targets, given));
 }
 
-/** The binary cross-entropy of each logit: labels are 0 or 1, or probabilities. */
+/**
+ * The binary cross-entropy of each logit: labels are 0 or 1, or probabilities.
+ *
+ * @example
+ * ```ts
+ * optim.sigmoidBinaryCrossEntropy(np.array([0, 2]), np.array([1, 1])); // [0.6931, 0.1269]
+ * ```
+ */
 export function sigmoidBinaryCrossEntropy(logits: TensorLike, labels: TensorLike): Tensor {
   const x = asTensor(logits, "sigmoidBinaryCrossEntropy");
   const y = astype(labels, x.dtype);
@@ -128,7 +177,14 @@ const focalOptions = schema({
 /** Options of {@link sigmoidFocalLoss}. */
 export interface FocalOptions extends OptionsOf<typeof focalOptions> {}
 
-/** {@link sigmoidBinaryCrossEntropy} with easy examples played down. */
+/**
+ * {@link sigmoidBinaryCrossEntropy} with easy examples played down.
+ *
+ * @example
+ * ```ts
+ * optim.sigmoidFocalLoss(np.array([0, 2]), np.array([1, 1])); // [0.1733, 0.001804]
+ * ```
+ */
 export function sigmoidFocalLoss(logits: TensorLike, labels: TensorLike, options?: FocalOptions): Tensor {
   const { alpha, gamma } = focalOptions.read(options, "sigmoidFocalLoss");
   const x = asTensor(logits, "sigmoidFocalLoss");
@@ -141,12 +197,26 @@ export function sigmoidFocalLoss(logits: TensorLike, labels: TensorLike, options
   return multiply(add(multiply(y, alpha), multiply(subtract(1, y), 1 - alpha)), loss);
 }
 
-/** max(0, 1 − prediction · target) for targets of −1 and 1. */
+/**
+ * max(0, 1 − prediction · target) for targets of −1 and 1.
+ *
+ * @example
+ * ```ts
+ * optim.hingeLoss(np.array([0.5, 2]), np.array([1, 1])); // [0.5, 0]
+ * ```
+ */
 export function hingeLoss(predictions: TensorLike, targets: TensorLike): Tensor {
   return maximum(subtract(1, multiply(predictions, targets)), 0);
 }
 
-/** max(0, −prediction · target) for targets of −1 and 1. */
+/**
+ * max(0, −prediction · target) for targets of −1 and 1.
+ *
+ * @example
+ * ```ts
+ * optim.perceptronLoss(np.array([0.5, -2]), np.array([1, 1])); // [0, 2]
+ * ```
+ */
 export function perceptronLoss(predictions: TensorLike, targets: TensorLike): Tensor {
   return maximum(negative(multiply(predictions, targets)), 0);
 }
@@ -171,7 +241,14 @@ function spreadMask(mask: TensorLike | undefined, x: Tensor, dim: Dims): TensorL
   return expandDims(mask, normalizeDims(dim, x.ndim, "where"));
 }
 
-/** The cross-entropy of the softmax of logits with a distribution over the classes. */
+/**
+ * The cross-entropy of the softmax of logits with a distribution over the classes.
+ *
+ * @example
+ * ```ts
+ * optim.softmaxCrossEntropy(np.array([2, 0]), np.array([1, 0])); // 0.1269
+ * ```
+ */
 export function softmaxCrossEntropy(logits: TensorLike, labels: TensorLike, options?: LossOptions): Tensor {
   const { dim, where: given } = lossOptions.read(options, "softmaxCrossEntropy");
   const x = asTensor(logits, "softmaxCrossEntropy");
@@ -180,7 +257,14 @@ export function softmaxCrossEntropy(logits: TensorLike, labels: TensorLike, opti
   return negative(sum(multiply(labels, logProbs), dim, { where: mask }));
 }
 
-/** {@link softmaxCrossEntropy} that takes 0 · log 0 for 0 where a logit is −∞. */
+/**
+ * {@link softmaxCrossEntropy} that takes 0 · log 0 for 0 where a logit is −∞.
+ *
+ * @example
+ * ```ts
+ * optim.safeSoftmaxCrossEntropy(np.array([2, 0]), np.array([1, 0])); // 0.1269
+ * ```
+ */
 export function safeSoftmaxCrossEntropy(logits: TensorLike, labels: TensorLike): Tensor {
   const x = asTensor(logits, "safeSoftmaxCrossEntropy");
   const logProbs = logSoftmax(x);
@@ -193,6 +277,11 @@ export function safeSoftmaxCrossEntropy(logits: TensorLike, labels: TensorLike):
  *
  * ```ts
  * const loss = np.mean(softmaxCrossEntropyWithIntegerLabels(logits, tokens));
+ * ```
+ *
+ * @example
+ * ```ts
+ * optim.softmaxCrossEntropyWithIntegerLabels(np.array([[2, 0]]), np.array([0], "int32")); // [0.1269]
  * ```
  */
 export function softmaxCrossEntropyWithIntegerLabels(
@@ -257,7 +346,14 @@ export function polyLossCrossEntropy(
   return add(softmaxCrossEntropy(x, labels, options), multiply(wrong, epsilon));
 }
 
-/** The Kullback–Leibler divergence of target probabilities from log predictions. */
+/**
+ * The Kullback–Leibler divergence of target probabilities from log predictions.
+ *
+ * @example
+ * ```ts
+ * optim.klDivergence(np.log(np.array([0.5, 0.5])), np.array([0.9, 0.1])); // 0.3681
+ * ```
+ */
 export function klDivergence(logPredictions: TensorLike, targets: TensorLike, options?: LossOptions): Tensor {
   const { dim, where: mask } = lossOptions.read(options, "klDivergence");
   const p = asTensor(targets, "klDivergence");
@@ -287,7 +383,14 @@ export function generalizedKlDivergence(
   return add(klDivergence(logPredictions, targets, options), rest);
 }
 
-/** Labels of which a share `alpha` is spread over all classes. */
+/**
+ * Labels of which a share `alpha` is spread over all classes.
+ *
+ * @example
+ * ```ts
+ * optim.smoothLabels(np.array([0, 1]), 0.1); // [0.05, 0.95]
+ * ```
+ */
 export function smoothLabels(labels: Tensor, alpha: number, options: { readonly dim?: number } = {}): Tensor {
   needTensor(labels, "labels", "smoothLabels");
   need("number", alpha, "alpha", "smoothLabels");

@@ -26,7 +26,17 @@ const sgdOptions = schema({
 /** Options of {@link sgd}. */
 export interface SgdOptions extends OptionsOf<typeof sgdOptions> {}
 
-/** Steps against the gradient, with momentum if wanted. */
+/**
+ * Steps against the gradient, with momentum if wanted.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.sgd({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, 1]) }, optimizer.init(params), params);
+ * optim.applyUpdates(params, updates); // { "w": [0.9, 1.9] }
+ * ```
+ */
 export function sgd(options: SgdOptions) {
   const { learningRate, momentum, nesterov, accumulatorDtype } = sgdOptions.read(options, "sgd");
   return chain(
@@ -44,7 +54,17 @@ const momentumOptions = schema({
 /** Options of {@link momentum}. */
 export interface MomentumOptions extends OptionsOf<typeof momentumOptions> {}
 
-/** {@link sgd} with momentum. */
+/**
+ * {@link sgd} with momentum.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.momentum({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, 1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, -0.1] }
+ * ```
+ */
 export function momentum(options: MomentumOptions) {
   return sgd(momentumOptions.read(options, "momentum"));
 }
@@ -58,7 +78,17 @@ export const adamOptimizerOptions = schema({
 /** Options of {@link adam}. */
 export interface AdamOptimizerOptions extends OptionsOf<typeof adamOptimizerOptions> {}
 
-/** Adam. */
+/**
+ * Adam.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adam({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * optim.applyUpdates(params, updates); // { "w": [0.9, 2.1] }
+ * ```
+ */
 export function adam(options: AdamOptimizerOptions) {
   const { learningRate, ...moments } = adamOptimizerOptions.read(options, "adam");
   return chain(scaleByAdam(moments), scaleByLearningRate(learningRate));
@@ -96,7 +126,17 @@ export const adamwOptions = schema({
 /** Options of {@link adamw}. */
 export interface AdamwOptions extends OptionsOf<typeof adamwOptions> {}
 
-/** Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default. */
+/**
+ * Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adamw({ learningRate: 0.1, weightDecay: 0.01 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * optim.applyUpdates(params, updates); // { "w": [0.899, 2.098] }
+ * ```
+ */
 export function adamw(options: AdamwOptions) {
   const { learningRate, weightDecay, mask, ...moments } = adamwOptions.read(options, "adamw");
   return chain(scaleByAdam(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
@@ -111,7 +151,17 @@ const lionOptimizerOptions = schema({
 /** Options of {@link lion}. */
 export interface LionOptimizerOptions extends OptionsOf<typeof lionOptimizerOptions> {}
 
-/** Lion; `weightDecay` is 1e-3 by default. */
+/**
+ * Lion; `weightDecay` is 1e-3 by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.lion({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1001, 0.0998] }
+ * ```
+ */
 export function lion(options: LionOptimizerOptions) {
   const { learningRate, weightDecay, mask, ...moments } = lionOptimizerOptions.read(options, "lion");
   return chain(scaleByLion(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));

@@ -167,7 +167,14 @@ function checkScaleState(state: LossScaleState): void {
   needTensor(state.goodSteps, "the good steps of the state", "dynamicLossScale");
 }
 
-/** Whether no element of a tree is infinite or NaN, on any device that holds a block of it; a bool scalar. */
+/**
+ * Whether no element of a tree is infinite or NaN, on any device that holds a block of it; a bool scalar.
+ *
+ * @example
+ * ```ts
+ * optim.allFinite({ w: np.array([1, NaN]) }); // false
+ * ```
+ */
 export function allFinite(values: unknown): Tensor {
   return equal(
     sumOverTree(values, (x) => sum(astype(logicalNot(isfinite(x)), "float32"))),

@@ -31,7 +31,14 @@ const stepsFrom = (least: number) => required(integerFrom(least));
 /** The step at which a change begins. */
 const begin = optional(integerFrom(0), 0);
 
-/** Always the same value. */
+/**
+ * Always the same value.
+ *
+ * @example
+ * ```ts
+ * optim.constant(0.1)(5); // 0.1
+ * ```
+ */
 export function constant(value: number): Schedule {
   return () => toTensor(value, "float32", "constant");
 }
@@ -46,7 +53,14 @@ const linearOptions = schema({
 /** Options of {@link linear}. */
 export interface LinearOptions extends OptionsOf<typeof linearOptions> {}
 
-/** A straight line from one value to another, which then stays. */
+/**
+ * A straight line from one value to another, which then stays.
+ *
+ * @example
+ * ```ts
+ * optim.linear({ from: 0, to: 1, steps: 10 })(5); // 0.5
+ * ```
+ */
 export function linear(options: LinearOptions): Schedule {
   const { from, to, steps } = linearOptions.read(options, "linear");
   if (steps === 0) return constant(from);
@@ -68,7 +82,14 @@ const cosineOptions = schema({
 /** Options of {@link cosine}. */
 export interface CosineOptions extends OptionsOf<typeof cosineOptions> {}
 
-/** Half a cosine wave from one value down to another, which then stays. */
+/**
+ * Half a cosine wave from one value down to another, which then stays.
+ *
+ * @example
+ * ```ts
+ * optim.cosine({ from: 1, steps: 100 })(50); // 0.5
+ * ```
+ */
 export function cosine(options: CosineOptions): Schedule {
   const { from, to, steps, exponent } = cosineOptions.read(options, "cosine");
   const alpha = from === 0 ? 0 : to / from;
@@ -96,7 +117,14 @@ const warmupCosineOptions = schema({
 /** Options of {@link warmupCosine}. */
 export interface WarmupCosineOptions extends OptionsOf<typeof warmupCosineOptions> {}
 
-/** A straight line up to the peak, then half a cosine wave down. */
+/**
+ * A straight line up to the peak, then half a cosine wave down.
+ *
+ * @example
+ * ```ts
+ * optim.warmupCosine({ peak: 1, warmupSteps: 10, steps: 100 })(10); // 1
+ * ```
+ */
 export function warmupCosine(options: WarmupCosineOptions): Schedule {
   const { from, peak, to, warmupSteps, steps, exponent } = warmupCosineOptions.read(options, "warmupCosine");
   if (!(steps > warmupSteps)) {
@@ -169,7 +197,14 @@ const polynomialOptions = schema({
 /** Options of {@link polynomial}. */
 export interface PolynomialOptions extends OptionsOf<typeof polynomialOptions> {}
 
-/** From one value to another along a power of the steps that are left; it then stays. */
+/**
+ * From one value to another along a power of the steps that are left; it then stays.
+ *
+ * @example
+ * ```ts
+ * optim.polynomial({ from: 1, to: 0, steps: 10, power: 2 })(5); // 0.25
+ * ```
+ */
 export function polynomial(options: PolynomialOptions): Schedule {
   const { from, to, power: exponent, steps, begin } = polynomialOptions.read(options, "polynomial");
   if (steps === 0) return constant(from);
@@ -196,7 +231,14 @@ const exponentialOptions = schema({
 /** Options of {@link exponential}. */
 export interface ExponentialOptions extends OptionsOf<typeof exponentialOptions> {}
 
-/** A value that is multiplied by the same factor again and again. */
+/**
+ * A value that is multiplied by the same factor again and again.
+ *
+ * @example
+ * ```ts
+ * optim.exponential({ from: 1, steps: 10, decayRate: 0.5 })(20); // 0.25
+ * ```
+ */
 export function exponential(options: ExponentialOptions): Schedule {
   const { from, decayRate, steps, begin, staircase, to } = exponentialOptions.read(options, "exponential");
   if (!(decayRate > 0)) throw new ValueError(`[exponential] decayRate must be more than 0, got ${decayRate}`);
@@ -317,7 +359,14 @@ export function cosineOneCycle(options: OneCycleOptions): Schedule {
   });
 }
 
-/** A straight line from `from` to `peak` in the given steps, then `peak`. */
+/**
+ * A straight line from `from` to `peak` in the given steps, then `peak`.
+ *
+ * @example
+ * ```ts
+ * optim.warmupConstant({ peak: 1, warmupSteps: 10 })(5); // 0.5
+ * ```
+ */
 export function warmupConstant(options: WarmupConstantOptions): Schedule {
   const { from, peak, warmupSteps } = warmupConstantOptions.read(options, "warmupConstant");
   return linear({ from, to: peak, steps: warmupSteps });

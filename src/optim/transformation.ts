@@ -146,6 +146,14 @@ export function identity(): GradientTransformation<EmptyState> {
  * ```ts
  * chain(clipByGlobalNorm(1), adamw({ learningRate: 3e-4 }))
  * ```
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.chain(optim.clipByGlobalNorm(1), optim.sgd({ learningRate: 1 }));
+ * const params = { w: np.array([0, 0]) };
+ * const [updates] = optimizer.update({ w: np.array([3, 4]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.6, -0.8] }
+ * ```
  */
 export function chain<const G extends readonly GradientTransformation[]>(
   ...steps: G
@@ -171,7 +179,14 @@ export function chain<const G extends readonly GradientTransformation[]>(
   };
 }
 
-/** The parameters plus their updates, in the types of the parameters. */
+/**
+ * The parameters plus their updates, in the types of the parameters.
+ *
+ * @example
+ * ```ts
+ * optim.applyUpdates({ w: np.array([1, 2]) }, { w: np.array([0.5, -1]) }); // { "w": [1.5, 1] }
+ * ```
+ */
 export function applyUpdates<T>(params: T, updates: T): T {
   return mapTensors((p, u) => astype(add(p, u), p.dtype), params, updates);
 }

@@ -244,7 +244,14 @@ export function namedChain(
   );
 }
 
-/** `stepSize` of the new tensors and the rest of the old: a target network that follows slowly. */
+/**
+ * `stepSize` of the new tensors and the rest of the old: a target network that follows slowly.
+ *
+ * @example
+ * ```ts
+ * optim.incrementalUpdate({ w: np.array([1]) }, { w: np.array([0]) }, 0.1); // { "w": [0.1] }
+ * ```
+ */
 export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: number): T {
   return mapTensors(
     (n, o) => astype(add(multiply(n, stepSize), multiply(o, 1 - stepSize)), o.dtype),

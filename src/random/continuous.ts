@@ -16,7 +16,14 @@ import { exponential, normal, uniform } from "./floats.js";
 import { keyOf, type Parameter, parameters } from "./gamma.js";
 import { atOnce, checkKey, drawnShape, split } from "./keys.js";
 
-/** Values of the Cauchy distribution with median 0 and scale 1. */
+/**
+ * Values of the Cauchy distribution with median 0 and scale 1.
+ *
+ * @example
+ * ```ts
+ * random.cauchy(random.key(0), [2]); // [6.027, 14.84]
+ * ```
+ */
 export function cauchy(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
   const own = parameters(key, [0], shape, dtype, "random.cauchy", true);
   return atOnce([key], (words) => {
@@ -25,7 +32,14 @@ export function cauchy(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption):
   });
 }
 
-/** Values whose logarithms are normal. @param sigma the standard deviation of the logarithms */
+/**
+ * Values whose logarithms are normal. @param sigma the standard deviation of the logarithms
+ *
+ * @example
+ * ```ts
+ * random.lognormal(random.key(0), 1, [2]); // [5.066, 7.578]
+ * ```
+ */
 export function lognormal(key: Tensor, sigma: Parameter = 1, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const own = parameters(key, [sigma], shape, dtype, "random.lognormal", true);
   return atOnce([key, own.tensors[0]], (words, scale) =>
@@ -33,7 +47,14 @@ export function lognormal(key: Tensor, sigma: Parameter = 1, shape?: ShapeLike, 
   );
 }
 
-/** Values of the Pareto distribution from 1 on. @param b how fast they become rare */
+/**
+ * Values of the Pareto distribution from 1 on. @param b how fast they become rare
+ *
+ * @example
+ * ```ts
+ * random.pareto(random.key(0), 3, [2]); // [2.673, 3.601]
+ * ```
+ */
 export function pareto(key: Tensor, b: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const own = parameters(key, [b], shape, dtype, "random.pareto", true);
   return atOnce([key, own.tensors[0]], (words, power) =>
@@ -41,7 +62,14 @@ export function pareto(key: Tensor, b: Parameter, shape?: ShapeLike, dtype?: DTy
   );
 }
 
-/** Values of the Rayleigh distribution: lengths of pairs of normal values. */
+/**
+ * Values of the Rayleigh distribution: lengths of pairs of normal values.
+ *
+ * @example
+ * ```ts
+ * random.rayleigh(random.key(0), 1, [2]); // [0.3279, 0.2081]
+ * ```
+ */
 export function rayleigh(key: Tensor, scale: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const own = parameters(key, [scale], shape, dtype, "random.rayleigh", true);
   return atOnce([key, own.tensors[0]], (words, size) => {
@@ -50,7 +78,14 @@ export function rayleigh(key: Tensor, scale: Parameter, shape?: ShapeLike, dtype
   });
 }
 
-/** Values of the Weibull distribution. */
+/**
+ * Values of the Weibull distribution.
+ *
+ * @example
+ * ```ts
+ * random.weibullMin(random.key(0), 1, 2, [2]); // [1.718, 1.96]
+ * ```
+ */
 export function weibullMin(
   key: Tensor,
   scale: Parameter,
@@ -65,7 +100,14 @@ export function weibullMin(
   });
 }
 
-/** Lengths of triples of normal values. */
+/**
+ * Lengths of triples of normal values.
+ *
+ * @example
+ * ```ts
+ * random.maxwell(random.key(0), [2]); // [2.631, 0.991]
+ * ```
+ */
 export function maxwell(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
   const own = parameters(key, [0], shape, dtype, "random.maxwell", true);
   return atOnce([key], (words) => {

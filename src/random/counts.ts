@@ -21,7 +21,14 @@ const any = (x: Tensor) =>
   );
 const filled = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
-/** −1 or 1 with equal probability. @returns int32 unless `dtype` says otherwise */
+/**
+ * −1 or 1 with equal probability. @returns int32 unless `dtype` says otherwise
+ *
+ * @example
+ * ```ts
+ * random.rademacher(random.key(0), [4]); // [-1, -1, 1, 1]
+ * ```
+ */
 export function rademacher(key: Tensor, shape: ShapeLike = [], dtype: DType = "int32"): Tensor {
   checkKey(key, "random.rademacher");
   const sizes = drawnShape(shape, "random.rademacher");
@@ -31,7 +38,14 @@ export function rademacher(key: Tensor, shape: ShapeLike = [], dtype: DType = "i
   });
 }
 
-/** How many tries it takes until one of probability `p` succeeds. @returns int32 */
+/**
+ * How many tries it takes until one of probability `p` succeeds. @returns int32
+ *
+ * @example
+ * ```ts
+ * random.geometric(random.key(0), 0.5, [3]); // [1, 1, 2]
+ * ```
+ */
 export function geometric(key: Tensor, p: Parameter, shape?: ShapeLike): Tensor {
   const own = parameters(key, [p], shape, "float32", "random.geometric");
   return atOnce([key, own.tensors[0]], (words, chance) => {
@@ -47,6 +61,11 @@ export function geometric(key: Tensor, p: Parameter, shape?: ShapeLike): Tensor 
  * larger ones the same method may refuse others, by the last digits of logarithms.
  *
  * @returns int32
+ *
+ * @example
+ * ```ts
+ * random.poisson(random.key(0), 4, [3]); // [0, 1, 5]
+ * ```
  */
 export function poisson(key: Tensor, lam: Parameter, shape?: ShapeLike): Tensor {
   const own = parameters(key, [lam], shape, "float32", "random.poisson");
@@ -128,6 +147,11 @@ function untilAccepted(
  * How many of `n` tries of probability `p` succeed: JAX's numbers where at most 10 successes are expected of each.
  *
  * @returns float32: integers, NaN for parameters that mean nothing
+ *
+ * @example
+ * ```ts
+ * random.binomial(random.key(0), 10, 0.5, [3]); // [6, 7, 5]
+ * ```
  */
 export function binomial(key: Tensor, n: Parameter, p: Parameter, shape?: ShapeLike): Tensor {
   const own = parameters(key, [n, p], shape, "float32", "random.binomial");

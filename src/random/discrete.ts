@@ -16,6 +16,11 @@ const randintOptions = schema({ dtype: optional(dtypeKind, "int32") });
  * Integers from `minval` up to but not including `maxval`; where the range is empty, `minval`.
  *
  * @param minval an integer or an integer tensor that broadcasts to the shape
+ *
+ * @example
+ * ```ts
+ * random.randint(random.key(0), [4], 0, 10); // [9, 0, 2, 3]
+ * ```
  */
 export function randint(
   key: Tensor,
@@ -104,7 +109,14 @@ const categoricalOptions = schema({
 /** Options of {@link categorical}. */
 export interface CategoricalOptions extends OptionsOf<typeof categoricalOptions> {}
 
-/** Numbers of categories, drawn with probabilities `softmax(logits)`. @returns int32 */
+/**
+ * Numbers of categories, drawn with probabilities `softmax(logits)`. @returns int32
+ *
+ * @example
+ * ```ts
+ * random.categorical(random.key(0), np.array([0, 1, 2])); // 1
+ * ```
+ */
 export function categorical(key: Tensor, logits: Tensor, options?: CategoricalOptions): Tensor {
   needTensor(key, "key", "random.categorical");
   needTensor(logits, "logits", "random.categorical");
@@ -156,7 +168,14 @@ const permutationOptions = schema({
 /** Options of {@link permutation}. */
 export interface PermutationOptions extends OptionsOf<typeof permutationOptions> {}
 
-/** The numbers 0 … x − 1, or the slices of a tensor, in random order. */
+/**
+ * The numbers 0 … x − 1, or the slices of a tensor, in random order.
+ *
+ * @example
+ * ```ts
+ * random.permutation(random.key(0), 4); // [0, 1, 3, 2]
+ * ```
+ */
 export function permutation(key: Tensor, x: number | Tensor, options?: PermutationOptions): Tensor {
   needTensor(key, "key", "random.permutation");
   const given = permutationOptions.read(options, "random.permutation");
@@ -212,6 +231,11 @@ export interface ChoiceOptions extends OptionsOf<typeof choiceOptions> {}
  * Random elements of 0 … a − 1, or random slices of a tensor.
  *
  * @param shape how many are drawn, and how they are arranged in the place of the dim they are drawn from
+ *
+ * @example
+ * ```ts
+ * random.choice(random.key(0), np.array([10, 20, 30]), [2]); // [20, 10]
+ * ```
  */
 export function choice(
   key: Tensor,

@@ -93,6 +93,11 @@ function sampler(
  * ```ts
  * random.uniform(key, [2, 3], { minval: -1, dtype: "bfloat16" })
  * ```
+ *
+ * @example
+ * ```ts
+ * random.uniform(random.key(0), [2]); // [0.9477, 0.9786]
+ * ```
  */
 export function uniform(key: Tensor, shape: ShapeLike = [], options?: UniformOptions): Tensor {
   needTensor(key, "key", "random.uniform");
@@ -111,7 +116,14 @@ const realNormal = sampler("normal", (words, shape, dtype) => {
   return ops.mul(in32Bits(u, xla.erfInv, ops.erfInv), Math.SQRT2);
 });
 
-/** Normally distributed values with mean 0 and variance 1; complex ones have it in both parts together. */
+/**
+ * Normally distributed values with mean 0 and variance 1; complex ones have it in both parts together.
+ *
+ * @example
+ * ```ts
+ * random.normal(random.key(0), [2]); // [1.623, 2.025]
+ * ```
+ */
 export function normal(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
   const type = dtypeOf(dtype, "random.normal");
   if (type === undefined || !isComplex(type)) return realNormal(key, shape, dtype);
@@ -130,6 +142,11 @@ function in32Bits(x: Tensor, narrow: (x: Tensor) => Tensor, wide: (x: Tensor) =>
  * Normally distributed values of those between `lower` and `upper`, both excluded.
  *
  * @param shape by default the shape that `lower` and `upper` have together
+ *
+ * @example
+ * ```ts
+ * random.truncatedNormal(random.key(0), -1, 1, [2]); // [0.8619, 0.9413]
+ * ```
  */
 export function truncatedNormal(
   key: Tensor,
@@ -153,25 +170,53 @@ export function truncatedNormal(
   });
 }
 
-/** Exponentially distributed values with rate 1. */
+/**
+ * Exponentially distributed values with rate 1.
+ *
+ * @example
+ * ```ts
+ * random.exponential(random.key(0), [2]); // [2.95, 3.843]
+ * ```
+ */
 export const exponential = sampler("exponential", (words, shape, dtype) =>
   in32Bits(fraction(words, shape, dtype), xla.negativeLog1pOfNegative, (u) => ops.neg(ops.log1p(ops.neg(u)))),
 );
 
-/** Laplace-distributed values with mean 0 and scale 1. */
+/**
+ * Laplace-distributed values with mean 0 and scale 1.
+ *
+ * @example
+ * ```ts
+ * random.laplace(random.key(0), [2]); // [-2.257, -3.15]
+ * ```
+ */
 export const laplace = sampler("laplace", (words, shape, dtype) => {
   const low = Tensor.scalar(-1 + limits(dtype).epsilon / 2, dtype);
   const u = uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
   return ops.mul(ops.sign(u), ops.log1p(ops.neg(ops.abs(u))));
 });
 
-/** Values of the logistic distribution with mean 0 and scale 1. */
+/**
+ * Values of the logistic distribution with mean 0 and scale 1.
+ *
+ * @example
+ * ```ts
+ * random.logistic(random.key(0), [2]); // [2.896, 3.822]
+ * ```
+ */
 export const logistic = sampler("logistic", (words, shape, dtype) => {
   const u = positive(words, shape, dtype);
   return ops.sub(ops.log(u), ops.log1p(ops.neg(u)));
 });
 
-/** Values of the standard Gumbel distribution. */
+/**
+ * Values of the standard Gumbel distribution.
+ *
+ * @example
+ * ```ts
+ * random.gumbel(random.key(0), [2]); // [2.923, 3.833]
+ * ```
+ */
 export function gumbel(key: Tensor, shape: ShapeLike = [], options: GumbelOptions = {}): Tensor {
   const [sizes, dtype] = check(key, shape, options, "random.gumbel");
   return atOnce([key], (words) => gumbelOf(words, sizes, dtype, options.mode ?? "low"));
@@ -187,7 +232,14 @@ function gumbelOf(words: Tensor, shape: Shape, dtype: FloatType, mode: GumbelMod
   return ops.neg(ops.log(ops.neg(ops.log1p(ops.neg(u)))));
 }
 
-/** True with probability `p`. @param shape by default the shape of `p` */
+/**
+ * True with probability `p`. @param shape by default the shape of `p`
+ *
+ * @example
+ * ```ts
+ * random.bernoulli(random.key(0), 0.5, [3]); // [false, false, true]
+ * ```
+ */
 export function bernoulli(
   key: Tensor,
   p: number | Tensor = 0.5,

@@ -152,7 +152,14 @@ function aboveZero(key: Tensor, c: Tensor): [x: Tensor, v: Tensor] {
   return [x, v];
 }
 
-/** Values of the gamma distribution with shape parameter `a` and scale 1. @param shape by default that of `a` */
+/**
+ * Values of the gamma distribution with shape parameter `a` and scale 1. @param shape by default that of `a`
+ *
+ * @example
+ * ```ts
+ * random.gamma(random.key(0), 2, [2]); // [1.59, 1.76]
+ * ```
+ */
 export function gamma(key: Tensor, a: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const { tensors } = parameters(key, [a], shape, dtype, "random.gamma");
   return atOnce([key, tensors[0]], (words, alpha) => draw(words, alpha, false));
@@ -164,7 +171,14 @@ export function loggamma(key: Tensor, a: Parameter, shape?: ShapeLike, dtype?: D
   return atOnce([key, tensors[0]], (words, alpha) => draw(words, alpha, true));
 }
 
-/** Values of the beta distribution. @param shape by default the shape that `a` and `b` have together */
+/**
+ * Values of the beta distribution. @param shape by default the shape that `a` and `b` have together
+ *
+ * @example
+ * ```ts
+ * random.beta(random.key(0), 2, 3, [2]); // [0.2363, 0.4905]
+ * ```
+ */
 export function beta(
   key: Tensor,
   a: Parameter,
@@ -187,6 +201,11 @@ export function beta(
  *
  * @param alpha the concentrations along the last dim
  * @param shape the dims before the last one; by default those of `alpha`
+ *
+ * @example
+ * ```ts
+ * random.dirichlet(random.key(0), np.array([1, 1, 1])); // [0.3647, 0.4283, 0.207]
+ * ```
  */
 export function dirichlet(key: Tensor, alpha: Tensor, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   needTensor(key, "key", "random.dirichlet");
@@ -208,7 +227,14 @@ export function dirichlet(key: Tensor, alpha: Tensor, shape?: ShapeLike, dtype?:
   });
 }
 
-/** Values of Student's t distribution. @param df the degrees of freedom */
+/**
+ * Values of Student's t distribution. @param df the degrees of freedom
+ *
+ * @example
+ * ```ts
+ * random.t(random.key(0), 3, [2]); // [0.6902, -3.239]
+ * ```
+ */
 export function t(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const own = parameters(key, [df], shape, dtype, "random.t");
   return atOnce([key, own.tensors[0]], (words, degrees) => {
@@ -219,7 +245,14 @@ export function t(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?: DTypeOp
   });
 }
 
-/** Values of the chi-square distribution. @param df the degrees of freedom */
+/**
+ * Values of the chi-square distribution. @param df the degrees of freedom
+ *
+ * @example
+ * ```ts
+ * random.chisquare(random.key(0), 3, [2]); // [2.205, 2.49]
+ * ```
+ */
 export function chisquare(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const { tensors } = parameters(key, [df], shape, dtype, "random.chisquare");
   return atOnce([key, tensors[0]], (words, degrees) =>
@@ -227,7 +260,12 @@ export function chisquare(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?:
   );
 }
 
-/** Values of the F distribution. @param dfnum, dfden the degrees of freedom above and below the line */
+/**
+ * Values of the F distribution.
+ *
+ * @param dfnum the degrees of freedom above the line
+ * @param dfden the degrees of freedom below it
+ */
 export function f(
   key: Tensor,
   dfnum: Parameter,

@@ -21,6 +21,11 @@ import { Tensor } from "../trace/tensor.js";
  * ```
  *
  * @param seed an integer, of which the lowest 32 bits count, or a scalar integer tensor
+ *
+ * @example
+ * ```ts
+ * random.key(7); // [0, 7]
+ * ```
  */
 export function key(seed: number | Tensor): Tensor {
   if (typeof seed === "number") {
@@ -40,6 +45,11 @@ export function key(seed: number | Tensor): Tensor {
  *
  * @param num how many, or the shape in which they are arranged
  * @returns a `uint32[num, 2]` tensor, one key in every row
+ *
+ * @example
+ * ```ts
+ * random.split(random.key(0)); // [[1797259609, 2579123966], [928981903, 3453687069]]
+ * ```
  */
 export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
   needTensor(parent, "parent", "random.split");
@@ -59,7 +69,14 @@ export function clone(parent: Tensor): Tensor {
   return parent;
 }
 
-/** A new key from a key and a number, such as the number of a step or a device. @param data 0 … 2³² − 1 */
+/**
+ * A new key from a key and a number, such as the number of a step or a device. @param data 0 … 2³² − 1
+ *
+ * @example
+ * ```ts
+ * random.foldIn(random.key(0), 3); // [2467461003, 3840466878]
+ * ```
+ */
 export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
   checkKey(parent, "random.foldIn");
   if (typeof data === "number" && !(Number.isInteger(data) && data >= 0 && data < 2 ** 32)) {
@@ -71,7 +88,14 @@ export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
   return atOnce([parent, word], hashed, "random.foldIn");
 }
 
-/** Uniformly distributed bits as numbers of an unsigned type, uint32 by default. */
+/**
+ * Uniformly distributed bits as numbers of an unsigned type, uint32 by default.
+ *
+ * @example
+ * ```ts
+ * random.bits(random.key(0), [2]); // [4070199207, 4202968722]
+ * ```
+ */
 export function bits(parent: Tensor, shape: ShapeLike = [], dtype: DType = "uint32"): Tensor {
   checkKey(parent, "random.bits");
   const sizes = drawnShape(shape, "random.bits");

@@ -32,6 +32,11 @@ export class Complex {
  * ```ts
  * np.mul(z, complex(0, 1))
  * ```
+ *
+ * @example
+ * ```ts
+ * String(complex(1, 2)); // "1+2j"
+ * ```
  */
 export function complex(re: number, im = 0): Complex {
   return new Complex(re, im);

@@ -157,13 +157,27 @@ export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[])
     : bind1("broadcastInDim", [x], { shape, dims });
 }
 
-/** The same elements in another shape. */
+/**
+ * The same elements in another shape.
+ *
+ * @example
+ * ```ts
+ * lax.reshape(np.arange(4), [2, 2]); // [[0, 1], [2, 3]]
+ * ```
+ */
 export function reshape(x: Tensor, shape: Shape): Tensor {
   need("list", shape, "the shape", "reshape");
   return sameNumbers(given(x, "reshape").shape, shape) ? x : bind1("reshape", [x], { shape });
 }
 
-/** Reorders dims: result dim `i` is dim `permutation[i]` of x. */
+/**
+ * Reorders dims: result dim `i` is dim `permutation[i]` of x.
+ *
+ * @example
+ * ```ts
+ * lax.transpose(np.array([[1, 2], [3, 4]]), [1, 0]); // [[1, 3], [2, 4]]
+ * ```
+ */
 export function transpose(x: Tensor, permutation: readonly number[]): Tensor {
   need("list", permutation, "the permutation", "transpose");
   return sameNumbers(permutation, range(given(x, "transpose").ndim))
@@ -183,13 +197,27 @@ export function untranspose(x: Tensor, permutation: readonly number[]): Tensor {
   return transpose(x, inversePermutation(permutation));
 }
 
-/** Reverses the order along dims. */
+/**
+ * Reverses the order along dims.
+ *
+ * @example
+ * ```ts
+ * lax.rev(np.array([1, 2, 3]), [0]); // [3, 2, 1]
+ * ```
+ */
 export function reverse(x: Tensor, dims: readonly number[]): Tensor {
   need("list", dims, "dims", "reverse");
   return dims.length === 0 ? given(x, "reverse") : bind1("reverse", [x], { dims });
 }
 
-/** The elements from `starts` up to `limits`, every `strides`-th. */
+/**
+ * The elements from `starts` up to `limits`, every `strides`-th.
+ *
+ * @example
+ * ```ts
+ * lax.slice(np.arange(5), [1], [4]); // [1, 2, 3]
+ * ```
+ */
 export function slice(
   x: Tensor,
   starts: readonly number[],
@@ -222,7 +250,14 @@ export function pad(x: Tensor, value: Tensor, params: OpParams["pad"]): Tensor {
   return nothing ? x : bind1("pad", [x, value], params);
 }
 
-/** Joins tensors along a dim. */
+/**
+ * Joins tensors along a dim.
+ *
+ * @example
+ * ```ts
+ * lax.concatenate([np.array([1, 2]), np.array([3])], 0); // [1, 2, 3]
+ * ```
+ */
 export function concatenate(xs: readonly Tensor[], dim: number): Tensor {
   needTensors(xs, "the operands", "concatenate");
   return xs.length === 1 ? at(xs, 0) : bind1("concatenate", xs, { dim });

@@ -21,6 +21,11 @@ export type TensorLike = Tensor | number | boolean | Complex;
  * The data type that two tensors are promoted to, as in JAX: bool to integers, integers to floats, floats to complex
  * numbers, a narrower type to a wider one. Signed and unsigned integers are promoted to the narrowest signed type that
  * holds both, or to int32 if there is none; bfloat16 and float16 to float32.
+ *
+ * @example
+ * ```ts
+ * np.promoteTypes("int32", "float32"); // "float32"
+ * ```
  */
 export function promoteTypes(a: DType, b: DType): DType {
   needDType(a, "promoteTypes");

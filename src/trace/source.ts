@@ -47,6 +47,11 @@ const currentScopes = new Ambient<readonly string[]>({
  * ```ts
  * const scores = namedScope("scores", () => np.matmul(q, k));
  * ```
+ *
+ * @example
+ * ```ts
+ * namedScope("double", () => np.array([1, 2]).mul(2)); // [2, 4]
+ * ```
  */
 export function namedScope<T>(name: string, fn: () => T): T {
   need("string", name, "the name", "namedScope");

@@ -14,6 +14,12 @@ import * as tree from "../trace/tree.js";
  *
  * @returns a function of the same arguments (values are not read); tensors the function closes over come first among
  *   the program's inputs
+ *
+ * @example
+ * ```ts
+ * const program = makeProgram((x: Tensor) => x.add(1))(np.array([1, 2]));
+ * program.eqns.length > 0; // true
+ * ```
  */
 export function makeProgram<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
@@ -29,6 +35,11 @@ export function makeProgram<A extends readonly unknown[]>(
  * The types of a function's results, without computing anything.
  *
  * @returns a function of the same arguments that gives the result tree with a {@link TensorType} at every leaf
+ *
+ * @example
+ * ```ts
+ * evalShape((x: Tensor) => np.matmul(x, x))(np.ones([2, 2])).shape; // [2, 2]
+ * ```
  */
 export function evalShape<A extends readonly unknown[], R>(
   fn: (...args: A) => R,

@@ -49,7 +49,7 @@ describe("the code of the pages", () => {
   });
 
   test("is run, or says why it is not", () => {
-    const known = new Set(["", "ts", "sh", "json", "text", "python", "yaml"]);
+    const known = new Set(["", "ts", "sh", "json", "text", "python", "yaml", "js"]);
     for (const page of allPages) {
       for (const { language, line, notRun } of blocksOf(page)) {
         expect(known, `${page}:${line}`).toContain(language);

@@ -8,7 +8,13 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const written = readdirSync(`${root}docs`, { recursive: true, encoding: "utf8" })
   .filter((path) => path.endsWith(".md"))
   .map((path) => path.replaceAll("\\", "/"));
-const pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", ...written.map((path) => `docs/${path}`)];
+const pages = [
+  "README.md",
+  "scripts/site/front.md",
+  "CONTRIBUTING.md",
+  "CHANGELOG.md",
+  ...written.map((path) => `docs/${path}`),
+];
 
 const withoutCode = (text: string) => text.replace(/^```[\s\S]*?^```$/gm, "").replace(/`[^`\n]*`/g, "");
 
@@ -31,7 +37,14 @@ describe("the pages", () => {
     const lost = targets.filter((target) => {
       if (/^https?:/.test(target)) return false;
       const [path = "", anchor] = target.split("#");
-      const file = path === "" ? page : normalize(join(dirname(page), path)).replaceAll("\\", "/");
+      // The front page is built at the root.
+      const file =
+        path === ""
+          ? page
+          : normalize(join(page === "scripts/site/front.md" ? "." : dirname(page), path)).replaceAll(
+              "\\",
+              "/",
+            );
       if (!existsSync(root + file)) return true;
       if (anchor === undefined) return false;
       return statSync(root + file).isDirectory() || !anchorsOf(file).has(anchor);

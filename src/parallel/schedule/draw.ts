@@ -17,6 +17,12 @@ function label({ chunk, microbatch }: PipelineAction, numChunks: number): string
  * stage 0  F0 F1 ·  ·  B0    ·  B1
  * stage 1  ·  F0 B0    F1 B1    ·  ·
  * ```
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.gpipe({ numStages: 2, numMicrobatches: 1 });
+ * parallel.drawSchedule(schedule).split("\n").length; // 3
+ * ```
  */
 export function drawSchedule(schedule: PipelineSchedule): string {
   needSchedule(schedule, "drawSchedule");

@@ -57,6 +57,12 @@ function withChunks(name: string, sizes: ScheduleSizes, wanted: number): Schedul
 /**
  * All microbatches forward, then all backward in the opposite order; every stage keeps its activations of all of them.
  * (Huang et al. 2019.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.gpipe({ numStages: 2, numMicrobatches: 4 });
+ * parallel.timeline(schedule).length; // 15
+ * ```
  */
 export function gpipe(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "gpipe");
@@ -93,6 +99,12 @@ function sweep(
 /**
  * One forward, one backward: a stage goes backward as soon as it can, so that it keeps no more than as many
  * microbatches as there are stages behind it. (Narayanan et al. 2019.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.oneForwardOneBackward({ numStages: 2, numMicrobatches: 4 });
+ * parallel.timeline(schedule).length; // 15
+ * ```
  */
 export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "oneForwardOneBackward");

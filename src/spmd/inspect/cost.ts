@@ -74,6 +74,12 @@ export class CostReport {
  * ```
  *
  * @param options those of `jit`
+ *
+ * @example
+ * ```ts
+ * const cost = costAnalysis((x: Tensor) => np.matmul(x, x))(np.ones([4, 4]));
+ * cost.flops; // 128
+ * ```
  */
 export function costAnalysis<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,

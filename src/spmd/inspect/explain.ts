@@ -84,6 +84,13 @@ export class ShardingReport {
  * ```
  *
  * @param options those of `jit`
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const explained = explainSharding((x: Tensor) => np.sum(x), { mesh, inShardings: [P("data")] });
+ * String(explained(np.arange(4))).includes("psum"); // true
+ * ```
  */
 export function explainSharding<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,

@@ -78,6 +78,12 @@ function iterationsOf({ outer }: RunFrame): number[] {
  * ```
  *
  * @param options those of `jit`
+ *
+ * @example
+ * ```ts
+ * const found = await findNonFinite((x: Tensor) => np.log(x.sub(1)))(np.array([2, 0]));
+ * found?.op; // "log"
+ * ```
  */
 export function findNonFinite<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,

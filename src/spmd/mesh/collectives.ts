@@ -55,6 +55,13 @@ function onLeaves<T>(values: T, axes: readonly MeshAxis[], caller: string, fn: (
  * The sum over the devices along axes, on all of them. A plain number is summed at trace time, so
  * `psum(1, "data")` is the axis size as a number; of bools it counts those that are true. Backward, the cotangent
  * of the sum goes to all devices; without the replication check every device has one, and they add up.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const sum = shardMap((x: Tensor) => lax.psum(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
+ * sum(np.array([1, 2, 3, 4])); // [4, 6]
+ * ```
  */
 export function psum<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "psum");
@@ -66,7 +73,16 @@ export function psum<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   });
 }
 
-/** The mean over the devices along axes, on all of them. */
+/**
+ * The mean over the devices along axes, on all of them.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const mean = shardMap((x: Tensor) => lax.pmean(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
+ * mean(np.array([1, 2, 3, 4])); // [2, 3]
+ * ```
+ */
 export function pmean<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "pmean");
   const groups = groupsOf(groupOptions.read(options, "pmean"), found, "pmean");
@@ -106,7 +122,16 @@ export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
   return pvary(values, axes);
 }
 
-/** The largest value over the devices along axes, on all of them. */
+/**
+ * The largest value over the devices along axes, on all of them.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const most = shardMap((x: Tensor) => lax.pmax(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
+ * most(np.array([1, 5, 3, 4])); // [3, 5]
+ * ```
+ */
 export function pmax<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "pmax");
   const groups = groupsOf(groupOptions.read(options, "pmax"), found, "pmax");
@@ -135,7 +160,20 @@ const allGatherOptions = schema({
 /** Options of {@link allGather}. */
 export interface AllGatherOptions extends OptionsOf<typeof allGatherOptions> {}
 
-/** Every device's block on all devices. All-gather forward, reduce-scatter backward. */
+/**
+ * Every device's block on all devices. All-gather forward, reduce-scatter backward.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const gather = shardMap((x: Tensor) => lax.allGather(x, "data", { tiled: true }), {
+ *   mesh,
+ *   inSpecs: P("data"),
+ *   outSpecs: P("data"),
+ * });
+ * gather(np.array([1, 2])); // [1, 2, 1, 2]
+ * ```
+ */
 export function allGather<T>(values: T, axes: AxisNames, options?: AllGatherOptions): T {
   const { dim, tiled, ...group } = allGatherOptions.read(options, "allGather");
   const found = lookUpAxes(axes, "allGather");
@@ -167,7 +205,20 @@ const psumScatterOptions = schema({
 /** Options of {@link psumScatter}. */
 export interface PsumScatterOptions extends OptionsOf<typeof psumScatterOptions> {}
 
-/** The sum over the devices, of which each keeps its block. Reduce-scatter forward, all-gather backward. */
+/**
+ * The sum over the devices, of which each keeps its block. Reduce-scatter forward, all-gather backward.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const scatter = shardMap((x: Tensor) => lax.psumScatter(x, "data", { tiled: true }), {
+ *   mesh,
+ *   inSpecs: P(),
+ *   outSpecs: P("data"),
+ * });
+ * scatter(np.array([1, 2])); // [2, 4]
+ * ```
+ */
 export function psumScatter<T>(values: T, axes: AxisNames, options?: PsumScatterOptions): T {
   const { dim, tiled, ...group } = psumScatterOptions.read(options, "psumScatter");
   const found = lookUpAxes(axes, "psumScatter");
@@ -193,7 +244,20 @@ function scatterGroup(x: Tensor, dim: number, groups: Groups): Tensor {
 
 type Permutation = readonly (readonly [source: number, target: number])[];
 
-/** Sends from device to device; a device that receives nothing gets zeros. The inverse permutation backward. */
+/**
+ * Sends from device to device; a device that receives nothing gets zeros. The inverse permutation backward.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ ring: 2 });
+ * const swap = shardMap((x: Tensor) => lax.ppermute(x, "ring", [[0, 1], [1, 0]]), {
+ *   mesh,
+ *   inSpecs: P("ring"),
+ *   outSpecs: P("ring"),
+ * });
+ * swap(np.array([1, 2, 3, 4])); // [3, 4, 1, 2]
+ * ```
+ */
 export function ppermute<T>(values: T, axes: AxisNames, permutation: Permutation): T {
   return permuted(values, axes, permutation);
 }
@@ -263,7 +327,21 @@ export function allToAll<T>(
   });
 }
 
-/** This device's position along axes, as an int32 scalar. */
+/**
+ * This device's position along axes, as an int32 scalar.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const index = shardMap((x: Tensor) => x.add(lax.axisIndex("data")), {
+ *   mesh,
+ *   inSpecs: P("data"),
+ *   outSpecs: P("data"),
+ * });
+ * index(np.array([10, 10])); // [10, 11]
+ *
+ * ```
+ */
 export function axisIndex(axes: AxisNames): Tensor {
   const found = lookUpAxes(axes, "axisIndex");
   return ops.pvary(ops.axisIndex(found), checkedAxes(found));

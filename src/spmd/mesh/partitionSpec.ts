@@ -67,6 +67,11 @@ export class PartitionSpec<Axes extends string = any> {
 /**
  * Makes a {@link PartitionSpec}: `P("data", null, ["pipe", "model"])` splits dim 0 over axis data, leaves
  * dim 1 whole and splits dim 2 over pipe and model. `P.UNCONSTRAINED` leaves a dim open in a constraint.
+ *
+ * @example
+ * ```ts
+ * String(P("data", null)); // "P(\"data\", null)"
+ * ```
  */
 export const P = Object.assign(
   <const Axes extends string = never>(...entries: SpecEntry<Axes>[]): PartitionSpec<KnownAxes<Axes>> =>

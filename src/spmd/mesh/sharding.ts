@@ -102,6 +102,13 @@ export function addressableShards(tensor: Tensor): Shard[] {
  * Puts the tensors of a tree on the devices of a mesh.
  *
  * @param sharding one sharding for all leaves, or a tree of them that is a prefix of `values`
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const x = await devicePut(np.arange(4), new NamedSharding(mesh, P("data")));
+ * x.addressableShards.length; // 2
+ * ```
  */
 export async function devicePut<T>(values: T, sharding: Prefix<T, NamedSharding>): Promise<T> {
   const { structure } = tree.flatten(values);

@@ -19,7 +19,16 @@ const surrounding = new Ambient<Mesh | undefined>({
   dependence: { key: (mesh) => (mesh ? targetKey(mesh.target) : "") },
 });
 
-/** Runs `fn` with a mesh that {@link withShardingConstraint} uses where it is given a bare spec. */
+/**
+ * Runs `fn` with a mesh that {@link withShardingConstraint} uses where it is given a bare spec.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const double = withMesh(mesh, () => jit((x: Tensor) => x.mul(2))(np.array([1, 2])));
+ * double; // [2, 4]
+ * ```
+ */
 export function withMesh<T>(mesh: Mesh, fn: () => T): T {
   need("object", mesh, "mesh", "withMesh");
   need("function", fn, "fn", "withMesh");
@@ -39,6 +48,14 @@ const isSharding = (node: unknown) =>
  *
  * @param shardings a spec or sharding for all tensors of the tree, or a prefix tree of them; bare specs need a
  * surrounding {@link withMesh}
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const sharding = new NamedSharding(mesh, P("data"));
+ * const double = jit((x: Tensor) => withShardingConstraint(x.mul(2), sharding), { mesh });
+ * double(np.array([1, 2])); // [2, 4]
+ * ```
  */
 export function withShardingConstraint<T>(
   values: T,

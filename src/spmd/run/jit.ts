@@ -75,6 +75,11 @@ const disabled = new Ambient({
  * ```ts
  * disableJit(() => trainStep(params, batch));
  * ```
+ *
+ * @example
+ * ```ts
+ * disableJit(() => jit((x: Tensor) => x.mul(2))(np.array([1, 2]))); // [2, 4]
+ * ```
  */
 export function disableJit<T>(fn: () => T): T {
   need("function", fn, "fn", "disableJit");
@@ -94,6 +99,11 @@ export type Synchronous<R> =
  *
  * ```ts
  * const step = jit((params: Params, batch: Batch) => …, { donate: 0 });
+ * ```
+ *
+ * @example
+ * ```ts
+ * jit((x: Tensor) => np.sum(x.mul(x)))(np.array([1, 2])); // 5
  * ```
  */
 export function jit<

@@ -12,12 +12,26 @@ import { axesOf, P, replicatedSpec, resolveSpec } from "../mesh/partitionSpec.js
 import { NamedSharding, placementOn } from "../mesh/sharding.js";
 import { reshardInPlace } from "./execute.js";
 
-/** Which of the processes that run this program together this one is: 0 unless a launcher started several. */
+/**
+ * Which of the processes that run this program together this one is: 0 unless a launcher started several.
+ *
+ * @example
+ * ```ts
+ * processIndex(); // 0
+ * ```
+ */
 export function processIndex(): number {
   return defaultProcess().index;
 }
 
-/** How many processes run this program together: 1 unless a launcher started several. */
+/**
+ * How many processes run this program together: 1 unless a launcher started several.
+ *
+ * @example
+ * ```ts
+ * processCount(); // 1
+ * ```
+ */
 export function processCount(): number {
   return defaultProcess().count;
 }
@@ -33,7 +47,14 @@ export function devices(): Device[] {
   return range(deviceCount()).map((id) => ({ id, coordinates: {} }));
 }
 
-/** How many devices the default engine has in all processes; 1 where as many as a mesh asks for are made. */
+/**
+ * How many devices the default engine has in all processes; 1 where as many as a mesh asks for are made.
+ *
+ * @example
+ * ```ts
+ * deviceCount() > 0; // true
+ * ```
+ */
 export function deviceCount(): number {
   const { numDevices } = defaultEngine(1);
   return Number.isFinite(numDevices) ? numDevices : 1;

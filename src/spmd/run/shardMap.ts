@@ -49,6 +49,17 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
  * ```ts
  * const mean = shardMap((x: Tensor) => lax.pmean(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
  * ```
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const total = shardMap((block: Tensor) => lax.psum(np.sum(block), "data"), {
+ *   mesh,
+ *   inSpecs: P("data"),
+ *   outSpecs: P(),
+ * });
+ * total(np.array([1, 2, 3, 4])); // 10
+ * ```
  */
 export function shardMap<A extends readonly unknown[], R, const Axes extends string>(
   fn: (...args: A) => R,

@@ -76,6 +76,11 @@ export interface VmapProgramOptions {
  * const distances = vmap((x: Tensor, y: Tensor) => np.abs(x.sub(y)).sum(), { inAxes: [0, null] });
  * distances(np.ones([8, 3]), np.zeros([3])); // 8 numbers
  * ```
+ *
+ * @example
+ * ```ts
+ * vmap((row: Tensor) => np.max(row))(np.array([[1, 5], [3, 2]])); // [5, 3]
+ * ```
  */
 export function vmap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,

@@ -19,6 +19,11 @@ import { checkMeetings, markInputs, markOutputs } from "./varyingTypes.js";
  * ```ts
  * lax.cond(loss.lt(1), (x) => x.mul(2), (x) => x, x)
  * ```
+ *
+ * @example
+ * ```ts
+ * lax.cond(np.array(true), (x) => x.add(1), (x) => x.sub(1), np.array(5)); // 6
+ * ```
  */
 export function cond<A extends readonly unknown[], R>(
   predicate: Tensor | boolean | number,

@@ -34,6 +34,11 @@ export interface ScanOptions extends OptionsOf<typeof scanOptions> {}
  *   that `fn` gives it
  * @param xs the tree to scan over, or `null` with `length`
  * @returns the last carry, and the ys stacked along dim 0
+ *
+ * @example
+ * ```ts
+ * lax.scan((sum, x) => [sum.add(x), sum], np.array(0), np.array([1, 2, 3])); // [6, [0, 1, 3]]
+ * ```
  */
 export function scan<C, X, Y>(
   fn: (carry: C, x: X) => readonly [C, Y],
@@ -229,7 +234,14 @@ export function checkTypes(
   });
 }
 
-/** Applies a function to the slices of a tree along dim 0, one after another, and stacks the results. */
+/**
+ * Applies a function to the slices of a tree along dim 0, one after another, and stacks the results.
+ *
+ * @example
+ * ```ts
+ * lax.map((x) => x.mul(x), np.array([1, 2, 3])); // [1, 4, 9]
+ * ```
+ */
 export function map<X, Y>(fn: (x: X) => Y, xs: X): Y {
   need("function", fn, "fn", "map");
   const [, ys] = scan<null, X, Y>((carry, x) => [carry, fn(x)], null, xs);
@@ -251,6 +263,11 @@ export interface AssociativeScanOptions extends OptionsOf<typeof associativeScan
  *
  * @param fn combines two trees of slices elementwise: the result so far, and the next slice; in reverse the next slice
  *   is the one before
+ *
+ * @example
+ * ```ts
+ * lax.associativeScan((a, b) => a.add(b), np.array([1, 2, 3])); // [1, 3, 6]
+ * ```
  */
 export function associativeScan<T>(fn: (a: T, b: T) => T, elements: T, options?: AssociativeScanOptions): T {
   need("function", fn, "fn", "associativeScan");

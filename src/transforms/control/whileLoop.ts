@@ -15,6 +15,11 @@ import { checkMeetings, markOutputs, settleCarry } from "./varyingTypes.js";
  * Repeats a function of a carried value while a condition on it holds. The number of iterations is known
  * only when the program runs, so it has no reverse derivative; use `scan` or `foriLoop` for that. A number takes the type
  * that the body gives it.
+ *
+ * @example
+ * ```ts
+ * lax.whileLoop((x) => np.less(x, 100), (x) => x.mul(2), np.array(3)); // 192
+ * ```
  */
 export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C;
 export function whileLoop(
@@ -85,6 +90,11 @@ function traceLoop<C>(
 /**
  * `for (i = lower; i < upper; i++) carry = body(i, carry)`. With plain numbers as bounds it can be
  * differentiated; with tensors it is a {@link whileLoop}.
+ *
+ * @example
+ * ```ts
+ * lax.foriLoop(0, 3, (i, x) => x.mul(2), np.array(1)); // 8
+ * ```
  */
 export function foriLoop<C>(
   lower: number | Tensor,

@@ -19,8 +19,10 @@ export type JvpRule<A extends readonly unknown[], R> = (
  * A function with a custom forward derivative. In reverse mode the rule is transposed, so that it serves `grad` as well
  * as `jvp`.
  *
+ * @example
  * ```ts
  * const sin = customJvp((x: Tensor) => np.sin(x), ([x], [t]) => [np.sin(x), np.cos(x).mul(t)]);
+ * jvp(sin, [np.array(0)], [np.array(1)]); // [0, 1]
  * ```
  */
 export function customJvp<A extends readonly unknown[], R>(

@@ -39,11 +39,13 @@ export type Cotangent<T> =
 /**
  * A function with a custom derivative.
  *
+ * @example
  * ```ts
  * const clipped = customVjp((x: Tensor) => x, {
  *   forward: (x) => [x, null],
  *   backward: (_, ct) => [np.clip(ct, -1, 1)],
  * });
+ * grad((x: Tensor) => clipped(x).mul(100))(np.array(3)); // 1
  * ```
  */
 export function customVjp<A extends readonly unknown[], R, S>(
@@ -121,8 +123,10 @@ function checkForward(wanted: readonly TensorType[], given: readonly TensorType[
 /**
  * A function that returns its result together with its derivative:
  *
+ * @example
  * ```ts
- * const f = customGradient((x: Tensor) => [x.mul(x), (ct: Tensor) => [ct.mul(x).mul(2)]]);
+ * const double = customGradient((x: Tensor) => [x.mul(2), (ct: Tensor) => [ct.mul(2)]]);
+ * grad(double)(np.array(3)); // 2
  * ```
  */
 export function customGradient<A extends readonly unknown[], R>(

@@ -71,8 +71,9 @@ type FromEnd<
  * The gradient of a function that returns a scalar. By complex numbers x + iy that is ∂/∂x − i ∂/∂y, as in JAX: the
  * function grows fastest in the direction of its conjugate.
  *
+ * @example
  * ```ts
- * const gradients = grad((params: Params, x: Tensor) => loss(params, x))(params, x);
+ * grad((x: Tensor) => np.sum(x.mul(x)))(np.array([1, 2])); // [2, 4]
  * ```
  */
 export function grad<A extends readonly unknown[], const N extends number | readonly number[] = 0>(
@@ -82,7 +83,14 @@ export function grad<A extends readonly unknown[], const N extends number | read
   return (...args) => differentiate(fn, args, options, "grad").grads as GradsOf<A, N>;
 }
 
-/** Like {@link grad}; returns `[value, gradients]`, where value is `[loss, aux]` with `hasAux`. */
+/**
+ * Like {@link grad}; returns `[value, gradients]`, where value is `[loss, aux]` with `hasAux`.
+ *
+ * @example
+ * ```ts
+ * valueAndGrad((x: Tensor) => np.sum(x.mul(x)))(np.array([1, 2])); // [5, [2, 4]]
+ * ```
+ */
 export function valueAndGrad<A extends readonly unknown[], R, const N extends number | readonly number[] = 0>(
   fn: (...args: A) => R,
   options: GradOptions<N> = {},
@@ -237,9 +245,11 @@ export type Pullback<A extends readonly unknown[], R> = (cotangents: R) => { -re
 /**
  * Evaluates a function and returns how to pull cotangents of its results back to its arguments.
  *
+ * @example
  * ```ts
- * const [y, pullback] = vjp((x: Tensor) => np.sin(x), [x]);
- * const [dx] = pullback(np.onesLike(y));
+ * const [y, pullback] = vjp((x: Tensor) => np.square(x), [np.array([1, 2])]);
+ * y; // [1, 4]
+ * pullback(np.array([1, 1])); // [[2, 4]]
  * ```
  */
 export function vjp<A extends readonly unknown[], R, X>(

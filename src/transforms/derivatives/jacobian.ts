@@ -85,8 +85,9 @@ function alone<A extends readonly unknown[]>(
  * The derivatives of every result by every element of an argument, a row of them for each result: for functions
  * with few results. In a tree of results every leaf is a tree like the argument, of shape `[...result, ...argument]`.
  *
+ * @example
  * ```ts
- * const jacobian = jacrev((x: Tensor) => np.sin(x))(x); // a diagonal matrix
+ * jacrev((x: Tensor) => np.square(x))(np.array([1, 2])); // [[2, 0], [0, 4]]
  * ```
  */
 export function jacrev<A extends readonly unknown[], R, const N extends number = 0>(
@@ -111,7 +112,14 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
   };
 }
 
-/** Like {@link jacrev}, a column for each element of the argument: for functions of few elements. */
+/**
+ * Like {@link jacrev}, a column for each element of the argument: for functions of few elements.
+ *
+ * @example
+ * ```ts
+ * jacfwd((x: Tensor) => np.square(x))(np.array([1, 2])); // [[2, 0], [0, 4]]
+ * ```
+ */
 export function jacfwd<A extends readonly unknown[], R, const N extends number = 0>(
   fn: (...args: A) => R,
   options: JacobianOptions<N> = {},
@@ -152,6 +160,11 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
  * ```ts
  * const curvature = hessian((params: { w: Tensor; b: Tensor }) => loss(params))(params);
  * curvature.w.b; // derivatives by w and then by b: [...w.shape, ...b.shape]
+ * ```
+ *
+ * @example
+ * ```ts
+ * hessian((x: Tensor) => np.sum(x.mul(x)))(np.array([1, 2])); // [[2, 0], [0, 2]]
  * ```
  */
 export function hessian<A extends readonly unknown[], R, const N extends number = 0>(

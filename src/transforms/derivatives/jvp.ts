@@ -66,8 +66,9 @@ function changesOf(
  * The derivative of a function in a direction: `[f(x), f'(x) · v]`, in one pass with the function itself, so that it
  * goes through loops of any length.
  *
+ * @example
  * ```ts
- * const [y, change] = jvp((x: Tensor) => np.sin(x), [x], [direction]);
+ * jvp((x: Tensor) => np.square(x), [np.array(3)], [np.array(1)]); // [9, 6]
  * ```
  */
 export function jvp<A extends readonly unknown[], R>(
@@ -93,9 +94,10 @@ export function jvp<A extends readonly unknown[], R>(
 /**
  * The value of a function and its derivative at that point as a linear function of directions.
  *
+ * @example
  * ```ts
- * const [y, push] = linearize((x: Tensor) => np.sin(x), [x]);
- * const dy = push(direction);
+ * const [y, push] = linearize((x: Tensor) => np.square(x), [np.array([1, 2])]);
+ * push(np.array([1, 0])); // [2, 0]
  * ```
  */
 export function linearize<A extends readonly unknown[], R>(

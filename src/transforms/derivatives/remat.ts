@@ -73,6 +73,11 @@ function checkPolicy(policy: RematPolicy, level = 0): void {
 /**
  * The same function, whose intermediate values are recomputed in the backward pass instead of being kept: less memory
  * for more arithmetic.
+ *
+ * @example
+ * ```ts
+ * grad(remat((x: Tensor) => np.sin(x)))(np.array(0)); // 1
+ * ```
  */
 export function remat<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
@@ -119,7 +124,15 @@ function nameKept(program: Program, isKept: RematPolicyFunction): Program {
   return { ...program, eqns };
 }
 
-/** Gives the tensors of a tree a name that remat policies can refer to. */
+/**
+ * Gives the tensors of a tree a name that remat policies can refer to.
+ *
+ * @example
+ * ```ts
+ * const f = (x: Tensor) => np.sin(checkpointName(np.square(x), "squares"));
+ * grad(remat(f, { policy: checkpointPolicies.saveOnlyTheseNames("squares") }))(np.array(0)); // 0
+ * ```
+ */
 export function checkpointName<T>(values: T, name: string): T {
   need("string", name, "name", "checkpointName");
   return tree.map((leaf: Tensor) => ops.name(leaf, name), values);

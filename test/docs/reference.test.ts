@@ -1,0 +1,94 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { inspect } from "node:util";
+import { transformSync } from "esbuild";
+import * as shardwise from "shardwise";
+import * as engines from "shardwise/engines";
+import * as nn from "shardwise/nn";
+import * as optim from "shardwise/optim";
+import * as parallel from "shardwise/parallel";
+import * as random from "shardwise/random";
+import * as train from "shardwise/train";
+import { describe, expect, test } from "vitest";
+import { type ReferenceFunction, referenceFunctions } from "../../scripts/site/reference.js";
+
+/** The names that examples use without importing them. */
+const scope: Readonly<Record<string, unknown>> = {
+  ...shardwise,
+  engines,
+  nn,
+  optim,
+  parallel,
+  random,
+  train,
+};
+
+const functions = referenceFunctions();
+const gaps = new URL("referenceGaps.json", import.meta.url);
+
+/** What functions lack, by kind. */
+function gapsOf(all: readonly ReferenceFunction[]) {
+  return {
+    descriptions: all.filter(({ description }) => description === "").map(({ name }) => name),
+    options: [...new Set(all.flatMap(({ unexplained }) => unexplained))].sort(),
+    examples: all.filter(({ examples }) => examples.length === 0).map(({ name }) => name),
+  };
+}
+
+/** Runs an example: `value; // 3` says what a value is, to as many digits as are written. */
+async function run(code: string): Promise<void> {
+  const checked = code.replace(
+    /^(?!const |let |\/\/)(\S.*?);? \/\/ (.*)$/gm,
+    (_, expression, text) => `await check(${expression}, ${JSON.stringify(text)});`,
+  );
+  const { code: plain } = transformSync(checked, { loader: "ts", target: "node20" });
+  const AsyncFunction = Object.getPrototypeOf(run).constructor;
+  await new AsyncFunction(...Object.keys(scope), "check", plain)(...Object.values(scope), check);
+}
+
+async function check(value: unknown, said: string): Promise<void> {
+  const found = await hosted(value);
+  let wanted: unknown;
+  try {
+    wanted = JSON.parse(said.replace(/\bNaN\b|-?\bInfinity\b/g, '"$&"'));
+  } catch {
+    const text =
+      typeof found === "string" ? found : inspect(found, { breakLength: Number.POSITIVE_INFINITY });
+    expect(text.replace(/([[{(]) | ([\]})])/g, "$1$2")).toBe(said.replace(/([[{(]) | ([\]})])/g, "$1$2"));
+    return;
+  }
+  expect(rounded(found), said).toEqual(rounded(wanted));
+}
+
+/** Tensors of a value as numbers. */
+async function hosted(value: unknown): Promise<unknown> {
+  if (value instanceof shardwise.Tensor) return value.js();
+  if (value instanceof Promise) return hosted(await value);
+  if (Array.isArray(value)) return Promise.all(value.map(hosted));
+  if (value !== null && typeof value === "object" && Object.getPrototypeOf(value) === Object.prototype) {
+    const entries = Object.entries(value).map(async ([key, part]) => [key, await hosted(part)] as const);
+    return Object.fromEntries(await Promise.all(entries));
+  }
+  return value;
+}
+
+/** Numbers to the four digits that examples write; others as they are. */
+function rounded(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(rounded);
+  if (value !== null && typeof value === "object")
+    return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, rounded(part)]));
+  if (typeof value !== "number") return value;
+  // Zero has no sign in JSON.
+  if (!Number.isFinite(value)) return String(value);
+  return Number.isInteger(value) ? value + 0 : Number(value.toPrecision(4)) + 0;
+}
+
+describe("the reference", () => {
+  test("has a description, meanings of options and an example, except for what is listed", () => {
+    const found = gapsOf(functions);
+    if (process.env.UPDATE) writeFileSync(gaps, `${JSON.stringify(found, null, 2)}\n`);
+    expect(found).toEqual(JSON.parse(readFileSync(gaps, "utf8")));
+  });
+
+  const examples = functions.flatMap(({ name, examples: own }) => own.map((code) => [name, code] as const));
+  test.each(examples)("shows an example of %s that runs", async (_, code) => run(code));
+});
