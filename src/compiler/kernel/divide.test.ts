@@ -32,7 +32,7 @@ const long: KernelSpec = {
   fills: [],
 };
 
-/** Rows whose elements need the sum of the row, so that a dear value is kept from one run to the next. */
+/** Rows whose elements need the sum of the row, so that an expensive value is kept from one run to the next. */
 const rows: KernelSpec = {
   dims: [37, 601],
   numRows: 1,

@@ -35,7 +35,7 @@ const rows = (nodes: readonly KernelNode[], node: number): KernelSpec => ({
 });
 
 describe("how a kernel is divided into runs", () => {
-  test("a value that is looked up by an index is dear sooner than one that is read in turn", () => {
+  test("a value that is looked up by an index counts as expensive sooner than one that is read in order", () => {
     const index = { access: { arg: 2, strides: [8, 1] }, stride: 1, limit: 8 };
     const looked: KernelNode = { kind: "load", dtype: "float32", access: { arg: 0, strides: [0, 0] }, index };
     const spills = (first: KernelNode) =>
