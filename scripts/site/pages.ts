@@ -49,6 +49,7 @@ export const chapters: readonly Chapter[] = [
       "glossary.md",
       "platforms.md",
       "bundlers.md",
+      "browser.md",
     ],
   },
 ];

@@ -108,4 +108,4 @@ export const runThread: typeof node.runThread = async (main) => {
   }
 };
 
-export const isFirstThread: typeof node.isFirstThread = typeof document !== "undefined";
+export const receivesWhileRunning: typeof node.receivesWhileRunning = false;

@@ -1,6 +1,5 @@
 /** Threads that compute: workers of Node, Deno and Bun here, Web Workers in `threads.browser.ts`. */
 import {
-  isMainThread,
   MessageChannel,
   type MessagePort,
   parentPort,
@@ -104,5 +103,5 @@ export async function runThread(main: (own: OwnThread) => Promise<void> | void):
   }
 }
 
-/** Whether this is the thread that the program started with. */
-export const isFirstThread = isMainThread;
+/** Whether threads receive messages without giving up what they run; helpers of devices rely on it. */
+export const receivesWhileRunning: boolean = true;

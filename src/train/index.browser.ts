@@ -11,6 +11,13 @@ export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
 export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
 export { FileError } from "./files/fileError.js";
 export {
+  downloadBytes,
+  type OriginFiles,
+  openOriginFiles,
+  type ReadBytesOptions,
+  readBytes,
+} from "./files/pageFiles.js";
+export {
   encodeSafetensors,
   parseSafetensors,
   type SafetensorsContents,

@@ -27,6 +27,13 @@ export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./f
 export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./files/exchange.js";
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
+export {
+  downloadBytes,
+  type OriginFiles,
+  openOriginFiles,
+  type ReadBytesOptions,
+  readBytes,
+} from "./files/pageFiles.js";
 export type { ProcessGroup } from "./files/processGroup.js";
 export { readSafetensors, readSafetensorsHeader, writeSafetensors } from "./files/safetensors.js";
 export {

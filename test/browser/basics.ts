@@ -6,7 +6,9 @@ import {
   byteTokenizer,
   createTraining,
   encodeSafetensors,
+  openOriginFiles,
   parseSafetensors,
+  readBytes,
   readRunConfig,
   tokensInMemory,
 } from "shardwise/train";
@@ -94,4 +96,25 @@ async function whileBusy(): Promise<{
   return { ticks, ms, closed };
 }
 
-Object.assign(globalThis, { values, train, roundTrip, whileBusy, engineInfo });
+/** Files of a page: kept by the browser, read by URL with progress, picked, and refused. */
+async function files(): Promise<Record<string, unknown>> {
+  const kept = await openOriginFiles("runs/test");
+  await kept.write("a.bin", Uint8Array.of(1, 2, 3));
+  await kept.write("a.bin", Uint8Array.of(4, 5));
+  const again = await openOriginFiles("runs/test");
+  const names = await again.names();
+  const read = [...((await again.read("a.bin")) ?? [])];
+  await again.remove("a.bin");
+  const steps: [number, number | undefined][] = [];
+  const fetched = await readBytes("page.js", { progress: (bytes, total) => void steps.push([bytes, total]) });
+  const picked = await readBytes(new File([Uint8Array.of(7)], "picked.bin"));
+  const refused = await readBytes("missing.bin").catch((error: Error) => error.message);
+  const threads = await Promise.resolve()
+    .then(() => createThreadsEngine({ numDevices: 1, threadsPerDevice: 2 }))
+    .catch((error: Error) => error.message);
+  const isWhole =
+    steps.at(-1)?.[0] === fetched.length && (steps.at(-1)?.[1] ?? fetched.length) === fetched.length;
+  return { names, read, gone: await again.read("a.bin"), isWhole, picked: [...picked], refused, threads };
+}
+
+Object.assign(globalThis, { files, values, train, roundTrip, whileBusy, engineInfo });

@@ -1,5 +1,6 @@
 import { allowedCores } from "#engines/system/pinning";
 import { environment, numCores } from "#platform/system";
+import { receivesWhileRunning } from "#platform/threads";
 import { ValueError } from "../../ir/errors.js";
 import type { GemmChoice } from "../products/gemmChoice.js";
 import { MAX_THREADS } from "../protocol/crew.js";
@@ -24,6 +25,11 @@ export function chooseThreads(
   if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
     throw new ValueError(
       `[createThreadsEngine] threadsPerDevice must be an integer from 1 to ${MAX_THREADS}, not ${threadsPerDevice}`,
+    );
+  }
+  if (threadsPerDevice > 1 && !receivesWhileRunning) {
+    throw new ValueError(
+      `[createThreadsEngine] threadsPerDevice is ${threadsPerDevice}, but devices in a browser have one thread each: use a mesh of more devices`,
     );
   }
   return threadsPerDevice;
