@@ -49,7 +49,8 @@ function check(command: string): void {
   const [program, ...args] = words.slice(Math.max(start, 0));
   if (program === "shardwise") checkShardwise(args);
   else if (program === "npm" && args[0] === "run") expect(Object.keys(scripts)).toContain(args[1]);
-  else if (program === "npm") expect(["ci", "test", "start", "install", "init", "pkg"]).toContain(args[0]);
+  else if (program === "npm")
+    expect(["ci", "create", "test", "start", "install", "init", "pkg"]).toContain(args[0]);
   else
     expect([
       "node",
