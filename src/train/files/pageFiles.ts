@@ -1,20 +1,22 @@
 /** Files of pages: read from a URL or a file picker, kept by the browser for the origin, or saved as a download. */
 import { type OriginFiles, offerDownload, openOriginFolder } from "#platform/storage";
-import { need, needIfGiven } from "../../ir/arguments.js";
+import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
-import { needOptions } from "../../ir/options.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { FileError, reasonOf } from "./fileError.js";
 
 export type { OriginFiles };
 
-/** Options of {@link readBytes}. */
-export interface ReadBytesOptions {
+const readOptions = schema({
   /** Called as bytes arrive; the total is undefined where the server does not tell it. */
-  readonly progress?: (bytes: number, total: number | undefined) => void;
+  progress: optional<(bytes: number, total: number | undefined) => void>("function"),
   /** Ends the read. */
-  readonly signal?: AbortSignal;
-}
+  signal: optional<AbortSignal>("object"),
+});
+
+/** Options of {@link readBytes}. */
+export interface ReadBytesOptions extends OptionsOf<typeof readOptions> {}
 
 /**
  * Reads a file by its URL, or one that a user picked (`<input type="file">`), with progress.
@@ -28,9 +30,7 @@ export async function readBytes(
   source: string | URL | Blob,
   options: ReadBytesOptions = {},
 ): Promise<Uint8Array> {
-  needOptions<ReadBytesOptions>(options, { progress: true, signal: true }, "readBytes");
-  const { progress, signal } = options;
-  needIfGiven("function", progress, "progress", "readBytes");
+  const { progress, signal } = readOptions.read(options, "readBytes");
   const isBlob = source instanceof Blob;
   if (!isBlob && typeof source !== "string" && !(source instanceof URL)) {
     throw new ValueError(`[readBytes] the source must be a URL or a Blob, got ${describe(source)}`);
