@@ -1,8 +1,9 @@
 /**
  * `npm run test:package`: the package as a user meets it. It is packed, installed into an empty strict project, its
  * examples are checked there by TypeScript and run to their targets, and `npx shardwise train` trains on the text that
- * comes with it. Declarations are checked by several versions of TypeScript (`types` does only that). Needs npm's registry
- * or cache for the one dependency and the compilers.
+ * comes with it. Declarations are checked by several versions of TypeScript (`types` does only that, and ends with
+ * `N passed, M failed`). Needs npm's registry or cache for the one dependency and older compilers: ends with 3 where they
+ * could not be fetched.
  */
 import { spawnSync } from "node:child_process";
 import {
@@ -42,6 +43,22 @@ const compilerOptions = {
   outDir: "built",
 };
 
+/** What npm could not fetch. */
+class NotFetched extends Error {}
+
+/** Installs packages, without running their scripts. */
+function install(packages: readonly string[], cwd = folder): void {
+  try {
+    run(
+      "npm",
+      ["install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts", ...packages],
+      cwd,
+    );
+  } catch (cause) {
+    throw new NotFetched(`npm could not install ${packages.join(" ")}`, { cause });
+  }
+}
+
 /** Runs a program in the project and returns its output; ends everything when it fails. */
 function run(program: string, args: readonly string[], cwd = folder): string {
   const begin = performance.now();
@@ -71,18 +88,29 @@ function makeProject(): void {
     join(folder, "package.json"),
     JSON.stringify({ name: "empty", private: true, type: "module" }),
   );
-  run("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts", `./${file}`]);
+  install([`./${file}`]);
   writeFileSync(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["examples"] }));
   mkdirSync(join(folder, "examples"));
   const packed = join(folder, "node_modules", "shardwise", "examples");
   for (const name of readdirSync(packed)) copyFileSync(join(packed, name), join(folder, "examples", name));
 }
 
-/** The versions of TypeScript under which the declarations are checked, the oldest and the newest among them. */
-const compilers = ["5.5", "5.9", "6.0", "7.0"];
+/**
+ * The versions of TypeScript under which the declarations are checked, the oldest and the newest among them, and where
+ * this repository has them; others are fetched.
+ */
+const compilers: Readonly<Record<string, string | undefined>> = {
+  "5.5": undefined,
+  "5.9": undefined,
+  "6.0": "typescript",
+  "7.0": "typescript7",
+};
 
-/** Checks all declarations that users import, those of dependencies too, by every compiler and without the DOM. */
-function checkDeclarations(): void {
+/**
+ * Checks all declarations that users import, those of dependencies too, by every compiler and without the DOM; returns
+ * how many found something wrong.
+ */
+function checkDeclarations(): number {
   const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
     readonly exports: Readonly<Record<string, unknown>>;
   };
@@ -97,23 +125,33 @@ function checkDeclarations(): void {
     join(checked, "tsconfig.json"),
     JSON.stringify({ compilerOptions: options, files: ["all.ts"] }),
   );
-  const aliases = compilers.map((version) => `typescript-${version}@npm:typescript@~${version}.0`);
+  const older = Object.keys(compilers).filter((version) => compilers[version] === undefined);
   writeFileSync(join(checked, "package.json"), JSON.stringify({ private: true, type: "module" }));
-  run(
-    "npm",
-    ["install", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts", ...aliases],
+  install(
+    older.map((version) => `typescript-${version}@npm:typescript@~${version}.0`),
     checked,
   );
-  for (const version of compilers) {
-    const compiler = join("node_modules", `typescript-${version}`, "bin", "tsc");
-    run(process.execPath, [compiler, "-p", "."], checked);
-  }
+  const failures = Object.entries(compilers).filter(([version, own]) => {
+    const [place, name] = own === undefined ? [checked, `typescript-${version}`] : [root, own];
+    try {
+      run(process.execPath, [join(place, "node_modules", name, "bin", "tsc"), "-p", "."], checked);
+      return false;
+    } catch (error) {
+      console.error(error instanceof Error ? error.message : error);
+      return true;
+    }
+  });
+  return failures.length;
 }
 
 function main(names: readonly string[]): void {
   try {
     makeProject();
-    if (names.length === 0 || names.includes("types")) checkDeclarations();
+    if (names.length === 0 || names.includes("types")) {
+      const failed = checkDeclarations();
+      console.log(`${Object.keys(compilers).length - failed} passed, ${failed} failed`);
+      if (failed > 0) process.exitCode = 1;
+    }
     if (names.join() === "types") return;
     run(process.execPath, [join(root, "node_modules", "typescript", "bin", "tsc"), "-p", "."]);
     const examples = readdirSync(join(folder, "built")).filter((name) => name.endsWith(".js"));
@@ -128,6 +166,10 @@ function main(names: readonly string[]): void {
     run("npx", ["shardwise", "train", "--steps", "20", "--sample", "20", "--out", "run"]);
     if (!existsSync(join(folder, "run", "report.html"))) throw new Error("the run left no report");
     console.log("everything reached its target");
+  } catch (error) {
+    if (!(error instanceof NotFetched)) throw error;
+    console.log(error.message);
+    process.exitCode = 3;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -245,7 +245,7 @@ export class MpiEngine extends WorkersEngine {
     }
   }
 
-  /** Which processes hold the devices of a program. */
+  /** @internal Which processes hold the devices of a program. */
   protected locate({ devices }: CompileOptions): DeviceLocations {
     return {
       devices: devices.map((device) => device % this.numLocal),

@@ -46,6 +46,7 @@ export class ThreadsEngine extends WorkersEngine {
     return { ...this.localInfo(), engine: this.name };
   }
 
+  /** @internal */
   protected locate({ devices }: CompileOptions): DeviceLocations {
     return allHere(devices);
   }

@@ -58,7 +58,11 @@ import { WorkerPool } from "./workerPool.js";
 /** How many programs may be loaded before unreachable ones are collected. */
 const RECLAIM_THRESHOLD_PROGRAMS = 128;
 
-/** The devices of an engine that are worker threads of this process, and what these start from. */
+/**
+ * The devices of an engine that are worker threads of this process, and what these start from.
+ *
+ * @internal
+ */
 export interface LocalDevices {
   /** How many there are. */
   readonly count: number;
@@ -127,7 +131,11 @@ export interface WorkersInfo extends EngineInfo {
   readonly threadsPerDevice: number;
 }
 
-/** Options for tests only. */
+/**
+ * Options for tests only.
+ *
+ * @internal
+ */
 export interface TestOptions {
   readonly faults?: readonly Fault[];
   readonly layout?: LayoutKind;
@@ -155,6 +163,7 @@ export abstract class WorkersEngine extends EngineShell<ThreadsBuffer> {
   private readonly programMark = new HighWaterMark(RECLAIM_THRESHOLD_PROGRAMS);
   private numUnloading = 0;
 
+  /** @internal */
   protected constructor(
     readonly numDevices: number,
     private readonly local: LocalDevices,
@@ -216,14 +225,14 @@ export abstract class WorkersEngine extends EngineShell<ThreadsBuffer> {
     return Number.isInteger(device) && device >= first && device < first + count;
   }
 
-  /** Where the devices of a program are. */
+  /** @internal Where the devices of a program are. */
   protected abstract locate(options: CompileOptions): DeviceLocations;
 
   protected prepare(program: Program, options: CompileOptions): ShellProgram<ThreadsBuffer> {
     return this.prepareAt(program, options, this.locate(options));
   }
 
-  /** Loads a step list that was compiled before. */
+  /** @internal Loads a step list that was compiled before. */
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
     this.checkRuns("compile");
     const loaded = this.loadAt(compiled, options, this.locate(options));
@@ -232,7 +241,7 @@ export abstract class WorkersEngine extends EngineShell<ThreadsBuffer> {
     return this.executable({ name, inputs, devices: loaded.devices, donated }, loaded);
   }
 
-  /** Compiles and loads a program whose devices may be in several processes. */
+  /** @internal Compiles and loads a program whose devices may be in several processes. */
   protected prepareAt(
     program: Program,
     options: CompileOptions,
