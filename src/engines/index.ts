@@ -75,6 +75,7 @@ export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
 export { type CollectiveIdentity, collectiveText, fingerprintOf } from "./flight/fingerprint.js";
 export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from "./flight/recorder.js";
 export { formatRecording, parseRecording } from "./flight/recordingText.js";
+export type { ThreadsBuffer } from "./memory/buffers.js";
 export type { LayoutKind } from "./memory/memoryLayout.js";
 export type { MpiEngine, MpiEngineInfo, MpiEngineOptions } from "./mpi/engine.js";
 export type { GemmKind } from "./products/gemmChoice.js";

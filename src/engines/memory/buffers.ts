@@ -4,12 +4,17 @@ import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 
 /** A tensor in the memory of one device of a threads engine. */
 export class ThreadsBuffer extends EngineBuffer {
-  /** @param readyAt the number of the device's command after which the elements are there */
+  /**
+   * @internal
+   * @param readyAt the number of the device's command after which the elements are there
+   */
   constructor(
     owner: object,
     type: TensorType,
     device: number,
+    /** @internal */
     readonly memory: DeviceMemory,
+    /** @internal */
     readonly allocation: Allocation,
     readonly readyAt: number,
   ) {
