@@ -4,6 +4,7 @@
  */
 import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
+import { nearest as nearestOf } from "./nearest.js";
 
 /** What an argument or an option must be. */
 export interface Kind<T> {
@@ -14,6 +15,8 @@ export interface Kind<T> {
   readonly error?: new (
     message: string,
   ) => Error;
+  /** The accepted value that is most similar to another one, for messages. */
+  readonly nearest?: (value: unknown) => T | undefined;
   /** Never set: it tells the type checker what passes the check. */
   readonly type?: T;
 }
@@ -47,17 +50,36 @@ const isNumberArray = (value: unknown) =>
 
 const kind = <T>(says: string, is: (value: unknown) => boolean): Kind<T> => ({ says, is });
 
-/** Checks that an integer is not below `least`. */
-export const integerFrom = (least: number): Kind<number> =>
-  kind(`an integer of at least ${least}`, (value) => Number.isSafeInteger(value) && Number(value) >= least);
+/** Numbers of which `closest` returns the accepted ones unchanged, and for others the nearest accepted one. */
+function numbers(says: string, closest: (n: number) => number): Kind<number> {
+  const nearest = (value: unknown) => (Number.isFinite(value) ? closest(Number(value)) : undefined);
+  return { says, is: (value) => Number.isFinite(value) && nearest(value) === value, nearest };
+}
 
-/** Checks that a value is one of several words. */
+/** An integer of at least `least`. */
+export const integerFrom = (least: number): Kind<number> =>
+  numbers(`an integer of at least ${least}`, (n) =>
+    Math.min(Number.MAX_SAFE_INTEGER, Math.max(least, Math.round(n))),
+  );
+
+/** A number from `least` to `most`. */
+export const numberFrom = (least: number, most = Number.POSITIVE_INFINITY): Kind<number> =>
+  numbers(
+    `a number ${most === Number.POSITIVE_INFINITY ? `of at least ${least}` : `from ${least} to ${most}`}`,
+    (n) => Math.min(most, Math.max(least, n)),
+  );
+
+/** One of several words. */
 export const oneOf = <const T extends string>(...words: readonly T[]): Kind<T> => {
   const quoted = words.map((word) => JSON.stringify(word));
   const says = [quoted.slice(0, -1).join(", "), ...quoted.slice(-1)]
     .filter((part) => part !== "")
     .join(" or ");
-  return kind(says, (value) => words.some((word) => word === value));
+  return {
+    says,
+    is: (value) => words.some((word) => word === value),
+    nearest: (value) => (typeof value === "string" ? nearestOf(value, words) : undefined),
+  };
 };
 
 const kinds: { readonly [K in ArgumentKind]: Kind<Kinds[K]> } = {

@@ -2,7 +2,7 @@
  * The option most similar to a word, if any is similar at all: misspelt, shortened (`heads` for `numHeads`, `lr` for
  * `learningRate`), or without the group before it (`width` for `model.width`).
  */
-export function nearest(word: string, options: readonly string[]): string | undefined {
+export function nearest<T extends string>(word: string, options: readonly T[]): T | undefined {
   const given = word.slice(0, 60);
   const scored = options
     .map((option) => ({ option, distance: distanceOf(given, option) }))

@@ -1,11 +1,11 @@
+import { integerFrom, numberFrom, oneOf } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { nearest } from "../../ir/nearest.js";
+import { type Option, optional, type Presence } from "../../ir/schema.js";
 import { isObject } from "../files/json.js";
 
-/** A field of a configuration: its default, and how a value is read and checked. */
-export interface Field<T> {
-  readonly kind: "field";
-  readonly default: T;
+/** A field of a configuration, or an option of a command: an {@link Option} that files and flags can set. */
+export interface Field<T> extends Option<T, Presence> {
   /** One line for help texts. */
   readonly help: string;
   /** What the field accepts, in a few words. */
@@ -25,86 +25,65 @@ export type Config<S extends Schema> = {
 };
 
 function isField(node: Field<unknown> | Schema): node is Field<unknown> {
-  return node.kind === "field";
+  return typeof node.read === "function";
 }
 
 /**
- * Makes a field from its parser.
+ * Makes a field of an option.
  *
- * @param parse returns undefined for values that the field does not accept
- * @param hint appended to the message about a value that is not accepted
+ * @param fromText the value that a string stands for
+ * @param accepts what the field accepts, where its kind does not say it as a command line would
  */
-function field<T>(
-  value: T,
+function field<T, P extends Presence>(
+  option: Option<T, P>,
   help: string,
-  accepts: string,
-  parse: (given: unknown) => T | undefined,
-  hint: (given: unknown) => string = () => "",
+  fromText: (text: string) => unknown = (text) => text,
+  accepts = option.kind.says,
 ): Field<T> {
+  const { kind } = option;
   const read = (given: unknown) => {
-    const found = parse(given);
-    if (found !== undefined) return { value: found };
-    return { problem: `is ${show(given)}: use ${accepts}${hint(given)}` };
+    const value = typeof given === "string" ? fromText(given) : given;
+    if (kind.is(value)) return { value: value as T };
+    const near = kind.nearest?.(value);
+    const hint = typeof near === "number" ? `; the nearest is ${near}` : near && `; did you mean ${near}?`;
+    return { problem: `is ${show(given)}: use ${accepts}${hint ?? ""}` };
   };
-  return { kind: "field", default: value, help, accepts, read };
+  return { ...option, help, accepts, read };
 }
 
-/** A number field. @param nearest returns an accepted number unchanged, and for others the nearest accepted one */
-function numeric(
-  value: number,
-  help: string,
-  accepts: string,
-  nearest: (n: number) => number,
-): Field<number> {
-  const finite = (given: unknown) => {
-    const n = typeof given === "string" && given.trim() !== "" ? Number(given) : given;
-    return typeof n === "number" && Number.isFinite(n) ? n : undefined;
-  };
-  const parse = (given: unknown) => {
-    const n = finite(given);
-    return n !== undefined && nearest(n) === n ? n : undefined;
-  };
-  return field(value, help, accepts, parse, (given) => {
-    const n = finite(given);
-    return n === undefined ? "" : `; the nearest is ${nearest(n)}`;
-  });
-}
+const toNumber = (text: string): unknown => (text.trim() === "" ? text : Number(text));
 
 /** An integer of at least `least`. */
-export function integer(value: number, help: string, least = 1): Field<number> {
-  return numeric(value, help, `an integer of at least ${least}`, (n) =>
-    Math.min(Number.MAX_SAFE_INTEGER, Math.max(least, Math.round(n))),
-  );
-}
+export const integer = (value: number, help: string, least = 1): Field<number> =>
+  field(optional(integerFrom(least), value), help, toNumber);
 
 /** A number from `least` to `most`. */
-export function decimal(value: number, help: string, least = 0, most?: number): Field<number> {
-  const range = most === undefined ? `of at least ${least}` : `from ${least} to ${most}`;
-  return numeric(value, help, `a number ${range}`, (n) =>
-    Math.min(most ?? Number.POSITIVE_INFINITY, Math.max(least, n)),
-  );
-}
+export const decimal = (value: number, help: string, least = 0, most?: number): Field<number> =>
+  field(optional(numberFrom(least, most), value), help, toNumber);
 
 /** One of several words. */
-export function choice<const T extends string>(value: T, help: string, options: readonly T[]): Field<T> {
-  const parse = (given: unknown) => options.find((option) => option === given);
-  return field(value, help, options.join(" | "), parse, (given) => {
-    const near = typeof given === "string" ? nearest(given, options) : undefined;
-    return near ? `; did you mean ${near}?` : "";
-  });
-}
+export const choice = <const T extends string>(value: T, help: string, words: readonly T[]): Field<T> =>
+  field(optional<T>(oneOf(...words), value), help, undefined, words.join(" | "));
 
 /** Any string. */
-export function text(value: string, help: string): Field<string> {
-  return field(value, help, "a string", (given) => (typeof given === "string" ? given : undefined));
-}
+export const text = (value: string, help: string): Field<string> => field(optional("string", value), help);
 
 /** Yes or no. */
 export function flag(value: boolean, help: string): Field<boolean> {
-  return field(value, help, "true | false", (given) => {
-    if (given === true || given === "true" || given === "") return true;
-    return given === false || given === "false" ? false : undefined;
-  });
+  const words: Readonly<Record<string, boolean>> = { true: true, "": true, false: false };
+  return field(optional("flag", value), help, (text) => words[text] ?? text, "true | false");
+}
+
+/** A string that need not be given. */
+export const optionalText = (help: string): Field<string | undefined> => field(optional("string"), help);
+
+/** A number that need not be given, read from a string with a unit. */
+export function measure(
+  help: string,
+  accepts: string,
+  parse: (text: string) => number | undefined,
+): Field<number | undefined> {
+  return field(optional({ says: accepts, is: (value) => typeof value === "number" }), help, parse);
 }
 
 /** `auto`, which leaves the choice to the user of the field, or a value parsed from a string or a number. */
@@ -113,10 +92,12 @@ export function automatic(
   accepts: string,
   parse: (text: string) => number | undefined,
 ): Field<"auto" | number> {
-  return field<"auto" | number>("auto", help, `auto | ${accepts}`, (given) => {
-    if (given === "auto") return given;
-    return typeof given === "string" || typeof given === "number" ? parse(String(given)) : undefined;
-  });
+  const says = `auto | ${accepts}`;
+  const is = (value: unknown) =>
+    value === "auto" || (typeof value === "number" && parse(String(value)) === value);
+  return field(optional<"auto" | number>({ says, is }, "auto"), help, (text) =>
+    text === "auto" ? text : parse(text),
+  );
 }
 
 function show(value: unknown): string {
