@@ -1,3 +1,4 @@
+import type { Config, Field } from "../train/config/schema.js";
 import type { Arguments } from "./arguments.js";
 
 /** How a process ends; the meaning of the numbers is documented in `--help` and `docs/cli.md`. */
@@ -6,27 +7,29 @@ export const exitCodes = { ok: 0, failure: 1, usage: 2, interrupted: 130 } as co
 /** One of the {@link exitCodes}. */
 export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes];
 
-/** One option of a command. */
-export interface CommandOption {
-  /** Without dashes; a placeholder for its value may follow, as in `max-restarts N`. */
-  readonly name: string;
-  readonly help: string;
-  /** Whether it takes no value. */
-  readonly isSwitch?: true;
+/** The options of a command by name. Flags are switches: they take no value. */
+export type CommandOptions = Readonly<Record<string, Field<unknown>>>;
+
+/** A command line with the values of the command's options. */
+export interface CommandArguments<O extends CommandOptions = CommandOptions> extends Arguments {
+  readonly values: Config<O>;
 }
 
 /** A command of the command line. */
-export interface Command {
+export interface Command<O extends CommandOptions = CommandOptions> {
   readonly name: string;
   /** One line for the list of commands. */
   readonly summary: string;
   /** What comes after the name, such as `[config.json] [options]`. */
   readonly usage: string;
-  readonly options: readonly CommandOption[];
+  readonly options: O;
   /** Whether every field of the configuration is an option too. */
   readonly takesFields: boolean;
   readonly examples: readonly string[];
   /** Maximum number of arguments besides options; 1 by default. */
   readonly maxArguments?: number;
-  run(args: Arguments): Promise<ExitCode>;
+  run(args: CommandArguments<O>): Promise<ExitCode>;
 }
+
+/** Defines a command; the values that it gets have the types of its options. */
+export const defineCommand = <const O extends CommandOptions>(command: Command<O>): Command<O> => command;

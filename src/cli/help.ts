@@ -1,5 +1,5 @@
 import { runSchema } from "../train/config/runConfig.js";
-import { fieldsOf } from "../train/config/schema.js";
+import { type Field, fieldsOf } from "../train/config/schema.js";
 import type { Command } from "./command.js";
 
 const codes = [
@@ -61,6 +61,13 @@ export function generalHelp(commands: readonly Command[]): string {
   ].join("\n");
 }
 
+/** What an option is for, and its default. */
+function helpOf({ help, default: value }: Field<unknown>): string {
+  return typeof value === "number" || (typeof value === "string" && value !== "")
+    ? `${help}; ${value} by default`
+    : help;
+}
+
 /** The help text of a command. */
 export function commandHelp(command: Command): string {
   const { name, summary, usage, options, takesFields, examples } = command;
@@ -69,7 +76,7 @@ export function commandHelp(command: Command): string {
       [`--${path}`, `${field.help}\n(${field.accepts}; ${JSON.stringify(field.default)})`] as const,
   );
   const all = [
-    ...options.map((option) => [`--${option.name}`, option.help] as const),
+    ...Object.entries(options).map(([option, field]) => [`--${option}`, helpOf(field)] as const),
     ["--help", "this text"] as const,
   ];
   return [

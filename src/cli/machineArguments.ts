@@ -1,5 +1,6 @@
 /** Options that describe a machine and its network, and the prices of steps that follow from them. */
 import { Mesh } from "../spmd/mesh/mesh.js";
+import { type Config, decimal, measure, optionalInteger, optionalText } from "../train/config/schema.js";
 import { type Calibration, calibratedPrices } from "../train/plan/calibration.js";
 import {
   type DeviceSpeed,
@@ -14,24 +15,37 @@ import {
 } from "../train/plan/machine.js";
 import type { Prices } from "../train/plan/prices.js";
 import { measurePeak } from "../train/report/peak.js";
-import { type Arguments, UsageError } from "./arguments.js";
-import type { CommandOption } from "./command.js";
-import { integerOption, numberOption } from "./runArguments.js";
+import { UsageError } from "./arguments.js";
+
+const rate = "a rate such as 400Gbit or 900GB/s";
 
 /** The options by which a machine is described. */
-export const machineOptions: readonly CommandOption[] = [
-  { name: "network", help: "what a device sends to other nodes, such as 400Gbit or 50GB/s" },
-  { name: "intra", help: "what a device sends inside its node, such as 900GB/s; the network's by default" },
-  { name: "node", help: `number of devices of a node; ${usualFigures.nodeSize} by default` },
-  { name: "flops", help: "what a device computes, such as 989TFLOP/s; measured here by default" },
-  {
-    name: "efficiency",
-    help: `the share of --flops that products reach; ${usualFigures.efficiency} by default`,
-  },
-  { name: "memory-speed", help: "the speed of a device's memory, such as 3.35TB/s" },
-  { name: "latency", help: "latency of a message between nodes, such as 8us" },
-  { name: "calibration", help: "the file with the measurements of plan --calibrate" },
-];
+export const machineOptions = {
+  network: measure("what a device sends to other nodes, such as 400Gbit or 50GB/s", rate, parseBandwidth),
+  intra: measure(
+    "what a device sends inside its node, such as 900GB/s; the network's by default",
+    rate,
+    parseBandwidth,
+  ),
+  node: optionalInteger(`number of devices of a node; ${usualFigures.nodeSize} by default`),
+  flops: measure(
+    "what a device computes, such as 989TFLOP/s; measured here by default",
+    "a rate such as 989TFLOP/s",
+    parseFlops,
+  ),
+  efficiency: decimal(usualFigures.efficiency, "the share of --flops that products reach", 0.01),
+  "memory-speed": measure(
+    "the speed of a device's memory, such as 3.35TB/s",
+    "a rate such as 3.35TB/s",
+    parseBandwidth,
+  ),
+  latency: measure("latency of a message between nodes, such as 8us", "a time such as 8us", parseSeconds),
+  calibration: optionalText("the file with the measurements of plan --calibrate"),
+};
+
+/** The values of {@link machineOptions}; a command that knows the size of a node does not ask for it. */
+type MachineValues = Partial<Config<typeof machineOptions>> &
+  Pick<Config<typeof machineOptions>, "efficiency">;
 
 /** The prices of a machine, and a sentence about where they come from. */
 export interface PricedMachine {
@@ -47,20 +61,20 @@ export interface PricedMachine {
  * @param usual what holds of its links where no option says otherwise
  */
 export async function pricesOf(
-  args: Arguments,
+  values: MachineValues,
   calibration: Calibration | undefined,
   numDevices: number,
   usual: Pick<Links, "nodeSize"> & Partial<Links> = usualFigures,
 ): Promise<PricedMachine> {
-  const links = linksOf(args, usual);
-  const flops = parsedOption(args, "flops", parseFlops, "a rate such as 989TFLOP/s");
+  const links = linksOf(values, usual);
+  const { flops } = values;
   if (flops !== undefined) {
     if (!links)
       throw new UsageError(
         "--flops describes another machine: give --network too, such as --network 400Gbit",
       );
     return {
-      prices: machinePrices(deviceOf(args, flops), links),
+      prices: machinePrices(deviceOf(values, flops), links),
       note: `${formatRate(flops)} each, as given`,
       network: links.network,
     };
@@ -80,57 +94,33 @@ export async function pricesOf(
   const peak = await measurePeak(Mesh.create({ device: 1 }));
   if (peak === undefined) throw new UsageError("the engine does not tell how fast it is: give --flops");
   return {
-    prices: machinePrices(deviceOf(args, peak, usualFigures.hostMemory), links),
+    prices: machinePrices(deviceOf(values, peak, usualFigures.hostMemory), links),
     note: `${formatRate(peak)} each, measured now`,
     network: links.network,
   };
 }
 
 function deviceOf(
-  args: Arguments,
+  values: MachineValues,
   flops: number,
   usualMemory = flops / usualFigures.flopsPerByte,
 ): DeviceSpeed {
-  const speed = parsedOption(args, "memory-speed", parseBandwidth, "a rate such as 3.35TB/s");
   return {
     flops,
-    efficiency: numberOption(args, "efficiency", usualFigures.efficiency, 0.01),
-    memoryBandwidth: speed ?? usualMemory,
+    efficiency: values.efficiency,
+    memoryBandwidth: values["memory-speed"] ?? usualMemory,
     launch: usualFigures.launch,
   };
 }
 
-function linksOf(args: Arguments, { nodeSize, intra: inside }: Partial<Links>): Links | undefined {
-  const accepted = "a rate such as 400Gbit or 900GB/s";
-  const network = parsedOption(args, "network", parseBandwidth, accepted);
-  const intra = parsedOption(args, "intra", parseBandwidth, accepted) ?? inside?.bandwidth ?? network;
-  const latency = parsedOption(args, "latency", parseSeconds, "a time such as 8us");
+function linksOf(values: MachineValues, { nodeSize, intra: inside }: Partial<Links>): Links | undefined {
+  const { network, latency, intra = inside?.bandwidth ?? network } = values;
   if (intra === undefined) return undefined;
   return {
     network: { bandwidth: network ?? intra, latency: latency ?? usualFigures.networkLatency },
     intra: { bandwidth: intra, latency: inside?.latency ?? usualFigures.intraLatency },
-    nodeSize: integerOption(args, "node", nodeSize ?? usualFigures.nodeSize, 1),
+    nodeSize: values.node ?? nodeSize ?? usualFigures.nodeSize,
   };
-}
-
-/** The text of an option. */
-export function textOption(args: Arguments, name: string): string | undefined {
-  const given = args.options.get(name);
-  return typeof given === "string" ? given : undefined;
-}
-
-/** The value of an option with a unit. */
-export function parsedOption(
-  args: Arguments,
-  name: string,
-  parse: (text: string) => number | undefined,
-  accepted: string,
-): number | undefined {
-  const text = textOption(args, name);
-  if (text === undefined) return undefined;
-  const value = parse(text);
-  if (value !== undefined) return value;
-  throw new UsageError(`--${name} is "${text}": use ${accepted}`);
 }
 
 function formatRate(flops: number): string {

@@ -3,66 +3,51 @@ import { basename, dirname, join } from "node:path";
 import { chooseEngine, givenDevices } from "../engines/default.js";
 import { engineNames } from "../engines/table.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/config/runConfig.js";
-import { fieldsOf, readConfig } from "../train/config/schema.js";
+import { fieldsOf, optionalText, readConfig } from "../train/config/schema.js";
 import { checkpointFolder } from "../train/config/setup.js";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
 import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
 import { newestSound } from "../train/files/newestSound.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
-import type { Command, CommandOption } from "./command.js";
+import type { Command, CommandArguments, CommandOptions } from "./command.js";
 
 /** Takes the arguments of a command apart; everything that is wrong with them is reported at once. */
-export function argumentsOf(
+export function argumentsOf<O extends CommandOptions>(
   args: readonly string[],
-  { name: command, options, takesFields, maxArguments = 1 }: Command,
-): Arguments {
+  { name: command, options, takesFields, maxArguments = 1 }: Command<O>,
+): CommandArguments<O> {
   const names = (isSwitch: boolean) =>
-    options
-      .filter((option) => (option.isSwitch === true) === isSwitch)
-      .map(({ name }) => name.split(" ")[0] ?? name);
+    Object.keys(options).filter((name) => (typeof options[name]?.default === "boolean") === isSwitch);
   const parsed = parseArguments(args, {
     values: names(false),
     switches: names(true),
     fields: takesFields ? [...fieldsOf(runSchema).keys()] : [],
   });
-  if (parsed.problems.length > 0) {
-    const { violations } = readConfig(runSchema, {}, parsed.settings);
-    throw new UsageError([...parsed.problems, ...violations].join("\n"));
+  const given = [...parsed.options].map(([path, value]) => ({ path, value }));
+  const { config: values, violations } = readConfig(options, {}, given);
+  const problems = [...parsed.problems, ...violations.map((problem) => `--${problem}`)];
+  if (problems.length > 0) {
+    const { violations: others } = readConfig(runSchema, {}, parsed.settings);
+    throw new UsageError([...problems, ...others].join("\n"));
   }
   const extra = parsed.positional.slice(maxArguments);
-  if (extra.length === 0) return parsed;
+  if (extra.length === 0) return { ...parsed, values };
   throw new UsageError(
     `${command}: unexpected ${extra.length === 1 ? "argument" : "arguments"} ${extra.map((text) => `"${text}"`).join(", ")}; see shardwise ${command} --help`,
   );
 }
 
 /** The option that says what runs the programs of a command. */
-export const engineOption: CommandOption = {
-  name: "engine",
-  help: `the engine: ${engineNames.join(", ")}, or the package or path of an engine; threads by default`,
+export const engineOption = {
+  engine: optionalText(
+    `the engine: ${engineNames.join(", ")}, or the package or path of an engine; threads by default`,
+  ),
 };
 
 /** Makes the engine that `--engine` names, or else `SHARDWISE_ENGINE`, the one that this process uses. */
-export async function useEngine(args: Arguments): Promise<void> {
-  const name = args.options.get("engine");
-  await chooseEngine(typeof name === "string" ? name : undefined);
-}
-
-/** The value of an option as a number. */
-export function numberOption(args: Arguments, name: string, fallback: number, least: number): number {
-  const given = args.options.get(name);
-  if (given === undefined) return fallback;
-  const value = Number(given);
-  if (Number.isFinite(value) && value >= least) return value;
-  throw new UsageError(`--${name} is "${given}": use a number of at least ${least}`);
-}
-
-/** The value of an option as an integer. */
-export function integerOption(args: Arguments, name: string, fallback: number, least: number): number {
-  const value = numberOption(args, name, fallback, least);
-  if (Number.isInteger(value)) return value;
-  throw new UsageError(`--${name} is "${value}": use an integer; the nearest is ${Math.round(value)}`);
+export async function useEngine({ values }: CommandArguments<typeof engineOption>): Promise<void> {
+  await chooseEngine(values.engine);
 }
 
 /** The first of `name.ending`, `name-2.ending` … that does not exist. */

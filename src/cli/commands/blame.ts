@@ -1,14 +1,14 @@
 import { formatBlame } from "../../engines/flight/blame.js";
 import { readRecordings } from "../../engines/flight/file.js";
 import { UsageError } from "../arguments.js";
-import { type Command, exitCodes } from "../command.js";
+import { defineCommand, exitCodes } from "../command.js";
 
 /** Tells from flight recordings what every device was doing and which ones have diverged. */
-export const blame: Command = {
+export const blame = defineCommand({
   name: "blame",
   summary: "what every device was doing when a run failed, and which have diverged",
   usage: "<recording or folder of recordings> […]",
-  options: [],
+  options: {},
   takesFields: false,
   examples: ["shardwise blame runs/default/flight", "shardwise blame flight-0.json flight-1.json"],
   maxArguments: Number.POSITIVE_INFINITY,
@@ -18,4 +18,4 @@ export const blame: Command = {
     process.stdout.write(formatBlame(positional.flatMap((path) => readRecordings(path))));
     return exitCodes.ok;
   },
-};
+});

@@ -1,17 +1,18 @@
 import { ShardwiseError } from "../../ir/errors.js";
+import { integer } from "../../train/config/schema.js";
 import { runMesh, runTrainingFunctions } from "../../train/config/setup.js";
 import { checkResumable, restoreRun, storedConfig } from "../../train/folder/savedRun.js";
 import { evaluateOn } from "../../train/run/evaluation.js";
 import { openRunData, storedTokenizer } from "../../train/run/runData.js";
-import { type Command, exitCodes } from "../command.js";
-import { configOf, engineOption, findCheckpoint, integerOption, useEngine } from "../runArguments.js";
+import { defineCommand, exitCodes } from "../command.js";
+import { configOf, engineOption, findCheckpoint, useEngine } from "../runArguments.js";
 
 /** Measures the loss of a checkpoint. */
-export const evaluate: Command = {
+export const evaluate = defineCommand({
   name: "eval",
   summary: "measure the loss of a trained model",
   usage: "<run or checkpoint folder> [options]",
-  options: [{ name: "batches", help: "maximum number of batches; 16 by default" }, engineOption],
+  options: { batches: integer(16, "maximum number of batches"), ...engineOption },
   takesFields: true,
   examples: [
     "shardwise eval runs/default",
@@ -19,7 +20,7 @@ export const evaluate: Command = {
   ],
   run: async (parsed) => {
     await useEngine(parsed);
-    const batches = integerOption(parsed, "batches", 16, 1);
+    const { batches } = parsed.values;
     const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "eval");
     const config = configOf(checkpoint.manifest.config, parsed);
     const trainedOn = storedConfig(checkpoint).data;
@@ -47,4 +48,4 @@ export const evaluate: Command = {
     );
     return exitCodes.ok;
   },
-};
+});

@@ -7,6 +7,7 @@ import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { evenPlaces, linkNames, linkOver } from "../../spmd/mesh/topology.js";
 import { batchType, memoryNeed, totalBytes } from "../../train/config/memoryNeed.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
+import { integer, optionalInteger } from "../../train/config/schema.js";
 import {
   expectedVocabulary,
   numParameters,
@@ -21,30 +22,33 @@ import { priceConfig } from "../../train/plan/plan.js";
 import { formatPlaces, placesOf, stateMemory } from "../../train/report/places.js";
 import { pipelineSchedule } from "../../train/report/runReport.js";
 import { abstractTree } from "../../train/step/abstractTensor.js";
-import { type Arguments, UsageError } from "../arguments.js";
-import { type Command, exitCodes } from "../command.js";
-import { machineOptions, pricesOf, textOption } from "../machineArguments.js";
+import { UsageError } from "../arguments.js";
+import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
+import { machineOptions, pricesOf } from "../machineArguments.js";
 import {
   configOf,
   engineOption,
   findCheckpoint,
-  integerOption,
   isRunFolder,
   readConfigFile,
   useEngine,
 } from "../runArguments.js";
 
+const { node: _, ...linkOptions } = machineOptions;
+
+const inspectOptions = {
+  ...engineOption,
+  processes: optionalInteger("show which axes cross over between so many processes; one per host by default"),
+  hosts: integer(1, "and between so many hosts, over which the processes are spread"),
+  ...linkOptions,
+};
+
 /** Tells what a configuration would need, or what a checkpoint holds. */
-export const inspect: Command = {
+export const inspect = defineCommand({
   name: "inspect",
   summary: "what a configuration would need, or what a checkpoint holds",
   usage: "[config.json | run or checkpoint folder] [options]",
-  options: [
-    engineOption,
-    { name: "processes N", help: "show which axes cross over between N processes; 1 by default" },
-    { name: "hosts N", help: "and between N hosts, over which the processes are spread; 1 by default" },
-    ...machineOptions.filter(({ name }) => name !== "node"),
-  ],
+  options: inspectOptions,
   takesFields: true,
   examples: [
     "shardwise inspect --mesh data=2,model=2",
@@ -64,13 +68,13 @@ export const inspect: Command = {
     }
     await useEngine(parsed);
     const config = configOf(what === undefined ? {} : readConfigFile(what), parsed);
-    const isNamed = parsed.options.has("engine");
+    const isNamed = parsed.values.engine !== undefined;
     const spread = spreadOf(parsed);
     process.stdout.write(describeConfig(config, isNamed ? engineInfo() : undefined, spread));
-    if (parsed.options.has("network")) process.stdout.write(await predictStep(parsed, config, spread));
+    if (parsed.values.network !== undefined) process.stdout.write(await predictStep(parsed, config, spread));
     return exitCodes.ok;
   },
-};
+});
 
 function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   const { step, mesh, leaves, files } = manifest;
@@ -105,27 +109,31 @@ function describeEngine(info: EngineInfo, bytes: number): string[] {
   return ["", ...lines];
 }
 
+type InspectArguments = CommandArguments<typeof inspectOptions>;
+
 /** Over how many processes and hosts the devices are spread. */
 interface Spread {
   readonly processes: number;
   readonly hosts: number;
 }
 
-function spreadOf(args: Arguments): Spread {
-  const hosts = integerOption(args, "hosts", 1, 1);
-  return { processes: integerOption(args, "processes", hosts, hosts), hosts };
+function spreadOf({ values: { hosts, processes = hosts } }: InspectArguments): Spread {
+  if (processes < hosts) {
+    throw new UsageError(`--processes is "${processes}": use an integer of at least ${hosts}, the hosts`);
+  }
+  return { processes, hosts };
 }
 
 /** Memory inside of a host, where nobody says how fast it is. */
 const insideHost = { bandwidth: 10e9, latency: 3e-6 };
 
 /** How long a step takes on hosts that are joined by a network. */
-async function predictStep(args: Arguments, config: RunConfig, spread: Spread): Promise<string> {
+async function predictStep({ values }: InspectArguments, config: RunConfig, spread: Spread): Promise<string> {
   const numDevices = Object.values(config.mesh).reduce((product, n) => product * n, 1);
   checkSpread(numDevices, spread);
-  const calibration = readCalibration(textOption(args, "calibration") ?? calibrationFile());
+  const calibration = readCalibration(values.calibration ?? calibrationFile());
   const usual = { nodeSize: numDevices / spread.hosts, intra: insideHost };
-  const { prices, note, network } = await pricesOf(args, calibration, numDevices, usual);
+  const { prices, note, network } = await pricesOf(values, calibration, numDevices, usual);
   if (network === undefined) return "";
   const places = evenPlaces(numDevices, spread.processes, spread.hosts);
   const collective = hostPrices(network, places, prices.collective);

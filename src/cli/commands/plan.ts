@@ -3,7 +3,7 @@ import { availableParallelism } from "node:os";
 import { bytesAccepted } from "../../engines/settings.js";
 import { availableMemory } from "../../engines/system/machineMemory.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
-import { valueAt } from "../../train/config/schema.js";
+import { flag, integer, measure, optionalInteger, optionalText, valueAt } from "../../train/config/schema.js";
 import { calibrate } from "../../train/plan/calibrate.js";
 import {
   type Calibration,
@@ -15,26 +15,28 @@ import { parseSize } from "../../train/plan/machine.js";
 import { planTraining } from "../../train/plan/plan.js";
 import { chosenFields, formatPlan } from "../../train/plan/planText.js";
 import type { Prices } from "../../train/plan/prices.js";
-import { type Arguments, UsageError } from "../arguments.js";
-import { type Command, exitCodes } from "../command.js";
-import { machineOptions, parsedOption, pricesOf, textOption } from "../machineArguments.js";
-import { configOf, freeName, integerOption, mergeConfigs, readConfigFile } from "../runArguments.js";
+import { UsageError } from "../arguments.js";
+import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
+import { machineOptions, pricesOf } from "../machineArguments.js";
+import { configOf, freeName, mergeConfigs, readConfigFile } from "../runArguments.js";
+
+const planOptions = {
+  devices: optionalInteger("number of devices; as many as this machine has cores by default"),
+  memory: measure(`the memory of each device: ${bytesAccepted}`, `${bytesAccepted} or 80GB`, parseSize),
+  ...machineOptions,
+  tries: integer(32, "number of configurations that are compiled and priced closely"),
+  top: integer(10, "number of configurations that are printed"),
+  choose: integer(1, "rank of the one that is written, the fastest being 1"),
+  write: optionalText("the file for its configuration; the next free plan.json by default"),
+  calibrate: flag(false, "measure this machine and keep the figures"),
+};
 
 /** Chooses how a model is spread over devices. */
-export const plan: Command = {
+export const plan = defineCommand({
   name: "plan",
   summary: "choose mesh, schedule, microbatches and recomputation for a number of devices",
   usage: "[config.json] [options]",
-  options: [
-    { name: "devices", help: "number of devices; as many as this machine has cores by default" },
-    { name: "memory", help: `the memory of each device: ${bytesAccepted}` },
-    ...machineOptions,
-    { name: "tries", help: "number of configurations that are compiled and priced closely; 32 by default" },
-    { name: "top", help: "number of configurations that are printed; 10 by default" },
-    { name: "choose", help: "rank of the one that is written; 1, the fastest, by default" },
-    { name: "write", help: "the file for its configuration; the next free plan.json by default" },
-    { name: "calibrate", help: "measure this machine and keep the figures", isSwitch: true },
-  ],
+  options: planOptions,
   takesFields: true,
   examples: [
     "shardwise plan --calibrate",
@@ -42,44 +44,52 @@ export const plan: Command = {
     "shardwise plan config.json --devices 512 --memory 80GiB --network 400Gbit --intra 900GB/s --flops 989TFLOP/s",
   ],
   run: async (parsed) => {
-    const file = textOption(parsed, "calibration") ?? calibrationFile();
-    if (parsed.options.has("calibrate")) await runCalibration(file);
+    const { calibrate: calibrates, calibration, devices } = parsed.values;
+    const file = calibration ?? calibrationFile();
+    if (calibrates) await runCalibration(file);
     const [name] = parsed.positional;
-    if (name === undefined && parsed.options.has("calibrate") && parsed.settings.length === 0)
-      return exitCodes.ok;
+    if (name === undefined && calibrates && parsed.settings.length === 0) return exitCodes.ok;
     const json = name === undefined ? {} : readConfigFile(name);
     // What the mesh is to be is the question.
     const alone = { mesh: { data: 1, fsdp: 1, pipe: 1, model: 1 } };
     const config = configOf(mergeConfigs(json, alone), parsed);
-    const numDevices = integerOption(parsed, "devices", availableParallelism(), 1);
-    const { prices, note } = await pricesOf(parsed, readCalibration(file), numDevices);
+    const numDevices = devices ?? availableParallelism();
+    const { prices, note } = await pricesOf(parsed.values, readCalibration(file), numDevices);
     process.stdout.write(`${describeModel(config)} on ${numDevices} devices; ${note}\n`);
     choose(parsed, json, config, numDevices, prices);
     return exitCodes.ok;
   },
-};
+});
 
-function choose(args: Arguments, json: unknown, config: RunConfig, numDevices: number, prices: Prices): void {
+type PlanArguments = CommandArguments<typeof planOptions>;
+
+function choose(
+  args: PlanArguments,
+  json: unknown,
+  config: RunConfig,
+  numDevices: number,
+  prices: Prices,
+): void {
+  const { tries, top, choose: number, write } = args.values;
   const memoryBytes = memoryOf(args, numDevices);
   const found = planTraining(config, {
     numDevices,
     prices,
-    tries: integerOption(args, "tries", 32, 1),
-    ...(memoryBytes === undefined ? {} : { memoryBytes }),
+    tries,
+    memoryBytes,
     onTry: (done, all) => {
       if (process.stderr.isTTY) process.stderr.write(`\r${done + 1} of ${all} configurations`);
     },
   });
   if (process.stderr.isTTY) process.stderr.write("\r\u001b[K");
-  process.stdout.write(formatPlan(found, integerOption(args, "top", 10, 1)));
-  const number = integerOption(args, "choose", 1, 1);
+  process.stdout.write(formatPlan(found, top));
   const choice = found.choices[number - 1];
   if (!choice) {
     throw new UsageError(
       `--choose is ${number}, but ${found.choices.length} configurations fit: use 1 to ${found.choices.length}`,
     );
   }
-  const target = textOption(args, "write") ?? freeName("plan", ".json");
+  const target = write ?? freeName("plan", ".json");
   const paths = args.settings.map(({ path }) => path).filter((path) => !path.startsWith("mesh."));
   const given = paths.reduce(
     (tree, path) => mergeConfigs(tree, atPath(path, valueAt(choice.config, path))),
@@ -124,9 +134,7 @@ function describeModel({ model, data }: RunConfig): string {
 }
 
 /** The memory of each device; that of this machine where nothing says that it is another. */
-function memoryOf(args: Arguments, numDevices: number): number | undefined {
-  const given = parsedOption(args, "memory", parseSize, `${bytesAccepted} or 80GB`);
-  if (given !== undefined) return given;
-  if (!args.options.has("network") && !args.options.has("intra")) return availableMemory().bytes / numDevices;
-  return undefined;
+function memoryOf({ values }: PlanArguments, numDevices: number): number | undefined {
+  const isHere = values.network === undefined && values.intra === undefined;
+  return values.memory ?? (isHere ? availableMemory().bytes / numDevices : undefined);
 }

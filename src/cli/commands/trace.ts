@@ -1,10 +1,11 @@
 import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
+import { text } from "../../train/config/schema.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/config/setup.js";
 import { writeStepTrace } from "../../train/report/runReport.js";
 import { recordWork, sharesOfWork } from "../../train/report/stepTrace.js";
-import { type Command, exitCodes } from "../command.js";
+import { defineCommand, exitCodes } from "../command.js";
 import {
   configOf,
   engineOption,
@@ -15,11 +16,11 @@ import {
 } from "../runArguments.js";
 
 /** Records what every device does during one step. */
-export const trace: Command = {
+export const trace = defineCommand({
   name: "trace",
   summary: "record what every device does during one step",
   usage: "[config.json | run or checkpoint folder] [options]",
-  options: [{ name: "output", help: "the file to write; trace.json by default" }, engineOption],
+  options: { output: text("trace.json", "the file to write"), ...engineOption },
   takesFields: true,
   examples: ["shardwise trace --mesh pipe=2", "shardwise trace my.json --output step.json"],
   run: async (parsed) => {
@@ -32,7 +33,7 @@ export const trace: Command = {
           ? (await findCheckpoint(what, "trace")).checkpoint.manifest.config
           : readConfigFile(what);
     const config = configOf(json, parsed);
-    const output = String(parsed.options.get("output") ?? "trace.json");
+    const { output } = parsed.values;
     const mesh = runMesh(config);
     const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
     const { batch, sequence } = config.data;
@@ -73,4 +74,4 @@ export const trace: Command = {
     );
     return exitCodes.ok;
   },
-};
+});

@@ -1,5 +1,6 @@
 import { processCount, processIndex } from "../../spmd/run/processes.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
+import { flag, integer, optionalInteger } from "../../train/config/schema.js";
 import { checkpointFolder } from "../../train/config/setup.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { runHolder } from "../../train/folder/lock.js";
@@ -10,34 +11,25 @@ import { isDeviceLoss } from "../../train/run/failures.js";
 import type { RunOptions, RunOutcome } from "../../train/run/runOptions.js";
 import { trainRun } from "../../train/run/trainRun.js";
 import { type Arguments, UsageError } from "../arguments.js";
-import { type Command, exitCodes } from "../command.js";
-import {
-  configOf,
-  engineOption,
-  integerOption,
-  mergeConfigs,
-  readConfigFile,
-  useEngine,
-} from "../runArguments.js";
+import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
+import { configOf, engineOption, mergeConfigs, readConfigFile, useEngine } from "../runArguments.js";
 import { type Interrupts, noInterrupts, onInterrupt } from "../signals.js";
 
+const trainOptions = {
+  resume: flag(false, "resume from the newest checkpoint in the run's folder (--out)"),
+  "max-restarts": integer(0, "maximum number of restarts after losing a device", 0),
+  "verify-determinism": flag(false, "run the first step twice and compare all bits before training"),
+  watch: flag(false, "show the run on a page for browsers of this machine"),
+  "watch-port": optionalInteger("the page's port, with --watch; a free one by default", 0),
+  ...engineOption,
+};
+
 /** Trains a model. */
-export const train: Command = {
+export const train = defineCommand({
   name: "train",
   summary: "train a model",
   usage: "[config.json] [options]",
-  options: [
-    { name: "resume", help: "resume from the newest checkpoint in the run's folder (--out)", isSwitch: true },
-    { name: "max-restarts N", help: "restart up to N times after losing a device; 0 by default" },
-    {
-      name: "verify-determinism",
-      help: "run the first step twice and compare all bits before training",
-      isSwitch: true,
-    },
-    { name: "watch", help: "show the run on a page for browsers of this machine", isSwitch: true },
-    { name: "watch-port N", help: "the page's port, with --watch; a free one by default" },
-    engineOption,
-  ],
+  options: trainOptions,
   takesFields: true,
   examples: [
     "shardwise train",
@@ -49,15 +41,13 @@ export const train: Command = {
   ],
   run: async (parsed) => {
     await useEngine(parsed);
-    const resume = parsed.options.has("resume");
+    const { resume, "max-restarts": maxRestarts, "verify-determinism": verifiesDeterminism } = parsed.values;
     const config = await resolveConfig(parsed, resume);
-    const maxRestarts = integerOption(parsed, "max-restarts", 0, 0);
     if (maxRestarts > 0 && processCount() > 1) {
       throw new UsageError(
         `--max-restarts ${maxRestarts} is for one process: a launcher ends all ${processCount()} when one is lost; examples/elastic.sh restarts them on the hosts that are left`,
       );
     }
-    const verifiesDeterminism = parsed.options.has("verify-determinism");
     const begin = performance.now();
     const outcome = await watched(parsed, (watching) =>
       trainWithRestarts({ config, resume, verifiesDeterminism, ...watching }, maxRestarts),
@@ -66,17 +56,17 @@ export const train: Command = {
     if (processIndex() === 0) process.stdout.write(closingText(outcome, config, seconds));
     return outcome.status === "stopped" ? exitCodes.interrupted : exitCodes.ok;
   },
-};
+});
 
 /** Trains, with a page that shows it if `--watch` asks for one. */
 async function watched(
-  args: Arguments,
+  { values }: CommandArguments<typeof trainOptions>,
   run: (options: Pick<RunOptions, "onChange">) => Promise<RunOutcome>,
 ): Promise<RunOutcome> {
-  const port = integerOption(args, "watch-port", 0, 0);
+  const { watch, "watch-port": port = 0 } = values;
   if (port > 65_535) throw new UsageError(`--watch-port is "${port}": ports are at most 65535`);
-  if (!args.options.has("watch")) {
-    if (args.options.has("watch-port"))
+  if (!watch) {
+    if (values["watch-port"] !== undefined)
       throw new UsageError("--watch-port is for --watch: add it, or leave both out");
     return run({});
   }

@@ -74,6 +74,10 @@ export function flag(value: boolean, help: string): Field<boolean> {
   return field(optional("flag", value), help, (text) => words[text] ?? text, "true | false");
 }
 
+/** An integer of at least `least` that need not be given. */
+export const optionalInteger = (help: string, least = 1): Field<number | undefined> =>
+  field(optional(integerFrom(least)), help, toNumber);
+
 /** A string that need not be given. */
 export const optionalText = (help: string): Field<string | undefined> => field(optional("string"), help);
 
