@@ -2,6 +2,9 @@ import { describe, expect, test } from "vitest";
 import { readRunConfig, runSchema } from "../train/config/runConfig.js";
 import { fieldsOf } from "../train/config/schema.js";
 import { parseArguments } from "./arguments.js";
+import { generate } from "./commands/generate.js";
+import { commandHelp } from "./help.js";
+import { argumentsOf } from "./runArguments.js";
 
 const accepted = { values: ["prompt"], switches: ["resume"], fields: [...fieldsOf(runSchema).keys()] };
 const problems = (...args: readonly string[]) => parseArguments(args, accepted).problems.join("\n");
@@ -116,5 +119,30 @@ describe("a configuration", () => {
     expect(readRunConfig(json).violations).toEqual([
       `the configuration must be an object, got ${JSON.stringify(json)}`,
     ]);
+  });
+});
+
+describe("the options of a command", () => {
+  test("have the types and defaults of their fields, which help shows", () => {
+    const { values } = argumentsOf(["runs/default", "--length", "30", "--temperature=0"], generate);
+    expect(values).toEqual({
+      prompt: "",
+      length: 30,
+      temperature: 0,
+      "top-k": 0,
+      seed: 0,
+      engine: undefined,
+    });
+    expect(commandHelp(generate)).toMatch(/--length +number of tokens to add; 200 by default\n/);
+  });
+
+  test("are all checked before the command runs", () => {
+    expect(() => argumentsOf(["--length", "1.5", "--seed", "x", "--top-k", "-1"], generate)).toThrow(
+      [
+        '--length is "1.5": use an integer of at least 0; the nearest is 2',
+        '--top-k is "-1": use an integer of at least 0; the nearest is 0',
+        '--seed is "x": use an integer of at least 0',
+      ].join("\n"),
+    );
   });
 });
