@@ -29,7 +29,23 @@ const binary =
 const comparison = (name: string, direction: CompareDirection) =>
   binary(name, (x, y) => ops.compare(direction, x, y));
 
+/**
+ * −x.
+ *
+ * @example
+ * ```ts
+ * lax.neg(np.array([1, -2])); // [-1, 2]
+ * ```
+ */
 export const neg = unary(ops.neg);
+/**
+ * e to the power of x.
+ *
+ * @example
+ * ```ts
+ * lax.exp(np.array([0, 1])); // [1, 2.718]
+ * ```
+ */
 export const exp = unary(ops.exp);
 /**
  * exp(x) − 1, precise near 0.
@@ -40,6 +56,14 @@ export const exp = unary(ops.exp);
  * ```
  */
 export const expm1 = unary(ops.expm1);
+/**
+ * The natural logarithm.
+ *
+ * @example
+ * ```ts
+ * lax.log(np.array([1, Math.E])); // [0, 1]
+ * ```
+ */
 export const log = unary(ops.log);
 /**
  * log(1 + x), precise near 0.
@@ -50,9 +74,41 @@ export const log = unary(ops.log);
  * ```
  */
 export const log1p = unary(ops.log1p);
+/**
+ * The hyperbolic tangent.
+ *
+ * @example
+ * ```ts
+ * lax.tanh(np.array([0, 1])); // [0, 0.7616]
+ * ```
+ */
 export const tanh = unary(ops.tanh);
+/**
+ * The sine of an angle in radians.
+ *
+ * @example
+ * ```ts
+ * lax.sin(np.array([0, 1])); // [0, 0.8415]
+ * ```
+ */
 export const sin = unary(ops.sin);
+/**
+ * The cosine of an angle in radians.
+ *
+ * @example
+ * ```ts
+ * lax.cos(np.array([0, 1])); // [1, 0.5403]
+ * ```
+ */
 export const cos = unary(ops.cos);
+/**
+ * The square root.
+ *
+ * @example
+ * ```ts
+ * lax.sqrt(np.array([4, 9])); // [2, 3]
+ * ```
+ */
 export const sqrt = unary(ops.sqrt);
 /**
  * 1 / √x.
@@ -63,10 +119,50 @@ export const sqrt = unary(ops.sqrt);
  * ```
  */
 export const rsqrt = unary(ops.rsqrt);
+/**
+ * The cube root.
+ *
+ * @example
+ * ```ts
+ * lax.cbrt(np.array([8, 27])); // [2, 3]
+ * ```
+ */
 export const cbrt = unary(ops.cbrt);
+/**
+ * The absolute value.
+ *
+ * @example
+ * ```ts
+ * lax.abs(np.array([-1, 2])); // [1, 2]
+ * ```
+ */
 export const abs = unary(ops.abs);
+/**
+ * −1, 0 or 1, as the sign of x.
+ *
+ * @example
+ * ```ts
+ * lax.sign(np.array([-3, 0, 2])); // [-1, 0, 1]
+ * ```
+ */
 export const sign = unary(ops.sign);
+/**
+ * The next integer below.
+ *
+ * @example
+ * ```ts
+ * lax.floor(np.array([1.7, -1.2])); // [1, -2]
+ * ```
+ */
 export const floor = unary(ops.floor);
+/**
+ * The next integer above.
+ *
+ * @example
+ * ```ts
+ * lax.ceil(np.array([1.2, -1.2])); // [2, -1]
+ * ```
+ */
 export const ceil = unary(ops.ceil);
 
 /** Where halves go when they are rounded. */
@@ -93,7 +189,23 @@ export function round(x: TensorLike, method: RoundingMethod = "awayFromZero"): T
   return ops.select(isHalf, ops.mul(ops.sign(value), ops.ceil(ops.abs(value))), nearest);
 }
 
+/**
+ * The error function.
+ *
+ * @example
+ * ```ts
+ * lax.erf(np.array([0, 1])); // [0, 0.8427]
+ * ```
+ */
 export const erf = unary(ops.erf);
+/**
+ * The inverse of the error function.
+ *
+ * @example
+ * ```ts
+ * lax.erfInv(np.array([0, 0.5])); // [0, 0.4769]
+ * ```
+ */
 export const erfInv = unary(ops.erfInv);
 /**
  * 1 / (1 + exp(−x)).
@@ -104,6 +216,14 @@ export const erfInv = unary(ops.erfInv);
  * ```
  */
 export const logistic = unary(ops.logistic);
+/**
+ * All bits inverted; of booleans, the negation.
+ *
+ * @example
+ * ```ts
+ * lax.bitwiseNot(np.array([0, 5], "int32")); // [-1, -6]
+ * ```
+ */
 export const bitwiseNot = unary(ops.not);
 /**
  * Whether each element is neither infinite nor NaN.
@@ -115,8 +235,32 @@ export const bitwiseNot = unary(ops.not);
  */
 export const finite = unary(ops.finite);
 
+/**
+ * x + y.
+ *
+ * @example
+ * ```ts
+ * lax.add(np.array([1, 2]), np.array([3, 4])); // [4, 6]
+ * ```
+ */
 export const add = binary("add", ops.add);
+/**
+ * x − y.
+ *
+ * @example
+ * ```ts
+ * lax.sub(np.array([5, 7]), np.array([1, 2])); // [4, 5]
+ * ```
+ */
 export const sub = binary("sub", ops.sub);
+/**
+ * x · y.
+ *
+ * @example
+ * ```ts
+ * lax.mul(np.array([1, 2]), np.array([3, 4])); // [3, 8]
+ * ```
+ */
 export const mul = binary("mul", ops.mul);
 /**
  * x / y; integers are truncated toward zero.
@@ -136,21 +280,149 @@ export const div = binary("div", ops.div);
  * ```
  */
 export const rem = binary("rem", ops.rem);
+/**
+ * x to the power of y.
+ *
+ * @example
+ * ```ts
+ * lax.pow(np.array([2, 3]), np.array([3, 2])); // [8, 9]
+ * ```
+ */
 export const pow = binary("pow", ops.pow);
+/**
+ * The larger of two elements; NaN if one is.
+ *
+ * @example
+ * ```ts
+ * lax.max(np.array([1, 5]), np.array([4, 2])); // [4, 5]
+ * ```
+ */
 export const max = binary("max", ops.max);
+/**
+ * The smaller of two elements; NaN if one is.
+ *
+ * @example
+ * ```ts
+ * lax.min(np.array([1, 5]), np.array([4, 2])); // [1, 2]
+ * ```
+ */
 export const min = binary("min", ops.min);
+/**
+ * The angle of the point (y, x) in radians, from −π to π.
+ *
+ * @example
+ * ```ts
+ * lax.atan2(np.array([1, -1]), np.array([1, 0])); // [0.7854, -1.571]
+ * ```
+ */
 export const atan2 = binary("atan2", ops.atan2);
+/**
+ * Bits that both have.
+ *
+ * @example
+ * ```ts
+ * lax.bitwiseAnd(np.array([6], "int32"), np.array([3], "int32")); // [2]
+ * ```
+ */
 export const bitwiseAnd = binary("bitwiseAnd", ops.and);
+/**
+ * Bits that one of them has.
+ *
+ * @example
+ * ```ts
+ * lax.bitwiseOr(np.array([6], "int32"), np.array([3], "int32")); // [7]
+ * ```
+ */
 export const bitwiseOr = binary("bitwiseOr", ops.or);
+/**
+ * Bits that exactly one of them has.
+ *
+ * @example
+ * ```ts
+ * lax.bitwiseXor(np.array([6], "int32"), np.array([3], "int32")); // [5]
+ * ```
+ */
 export const bitwiseXor = binary("bitwiseXor", ops.xor);
+/**
+ * Bits moved up by y places.
+ *
+ * @example
+ * ```ts
+ * lax.shiftLeft(np.array([1, 3], "int32"), np.array([2, 2], "int32")); // [4, 12]
+ * ```
+ */
 export const shiftLeft = binary("shiftLeft", ops.shl);
+/**
+ * Bits moved down by y places, filled with zeros.
+ *
+ * @example
+ * ```ts
+ * lax.shiftRightLogical(np.array([8], "int32"), np.array([2], "int32")); // [2]
+ * ```
+ */
 export const shiftRightLogical = binary("shiftRightLogical", ops.shrLogical);
+/**
+ * Bits moved down by y places, filled with copies of the sign.
+ *
+ * @example
+ * ```ts
+ * lax.shiftRightArithmetic(np.array([-8], "int32"), np.array([2], "int32")); // [-2]
+ * ```
+ */
 export const shiftRightArithmetic = binary("shiftRightArithmetic", ops.shrArithmetic);
+/**
+ * Whether x equals y.
+ *
+ * @example
+ * ```ts
+ * lax.eq(np.array([1, 2]), np.array([1, 3])); // [true, false]
+ * ```
+ */
 export const eq = comparison("eq", "eq");
+/**
+ * Whether x differs from y.
+ *
+ * @example
+ * ```ts
+ * lax.ne(np.array([1, 2]), np.array([1, 3])); // [false, true]
+ * ```
+ */
 export const ne = comparison("ne", "ne");
+/**
+ * Whether x is less than y.
+ *
+ * @example
+ * ```ts
+ * lax.lt(np.array([1, 2]), np.array([2, 2])); // [true, false]
+ * ```
+ */
 export const lt = comparison("lt", "lt");
+/**
+ * Whether x is at most y.
+ *
+ * @example
+ * ```ts
+ * lax.le(np.array([1, 3]), np.array([2, 2])); // [true, false]
+ * ```
+ */
 export const le = comparison("le", "le");
+/**
+ * Whether x is greater than y.
+ *
+ * @example
+ * ```ts
+ * lax.gt(np.array([1, 3]), np.array([2, 2])); // [false, true]
+ * ```
+ */
 export const gt = comparison("gt", "gt");
+/**
+ * Whether x is at least y.
+ *
+ * @example
+ * ```ts
+ * lax.ge(np.array([1, 2]), np.array([2, 2])); // [false, true]
+ * ```
+ */
 export const ge = comparison("ge", "ge");
 
 /**

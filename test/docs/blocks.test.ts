@@ -48,6 +48,12 @@ describe("the code of the pages", () => {
     expect(incomplete).toEqual([]);
   });
 
+  test("is not cut off on the front page", () => {
+    const lines = blocksOf("scripts/site/front.md").flatMap(({ text }) => text.split("\n"));
+    // scripts/site/style.css has room for so many characters, on a screen of 1280 pixels and on a phone.
+    expect(Math.max(...lines.map(({ length }) => length))).toBeLessThanOrEqual(48);
+  });
+
   test("is run, or says why it is not", () => {
     const known = new Set(["", "ts", "sh", "json", "text", "python", "yaml", "js"]);
     for (const page of allPages) {
