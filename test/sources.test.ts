@@ -62,10 +62,10 @@ beforeAll(async () => {
   symlinkSync(join(repository, "node_modules", "koffi"), join(folder, "node_modules", "koffi"));
   const sources = readdirSync(join(installed, "src"), { recursive: true, encoding: "utf8" });
   await build({
-    absWorkingDir: repository,
+    absWorkingDir: installed,
     entryPoints: sources.filter((path) => path.endsWith(".ts")).map((path) => join("src", path)),
     outbase: "src",
-    outdir: join(installed, "dist"),
+    outdir: "dist",
     format: "esm",
     platform: "node",
     sourcemap: true,

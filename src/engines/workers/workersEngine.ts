@@ -143,11 +143,14 @@ export interface TestOptions {
   readonly choices?: readonly LayoutChoice[];
 }
 
+/** Users hold its buffers as those of any engine. */
+type OwnBuffer = ThreadsBuffer;
+
 /**
  * An engine some or all of whose devices are worker threads of this process: compiled code, shared memory. An engine
  * of one process holds all devices; one of several says where the devices of a program are.
  */
-export abstract class WorkersEngine extends EngineShell<ThreadsBuffer> {
+export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
   readonly tracer: Tracer;
   private readonly memory: EngineMemory;
   private readonly pool: WorkerPool;
