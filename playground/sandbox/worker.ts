@@ -3,6 +3,7 @@
  * this site stores nor freeze the page. The library's functions that compile are wrapped to report what they do.
  */
 import * as main from "shardwise";
+import * as engines from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import * as optim from "shardwise/optim";
 import * as parallel from "shardwise/parallel";
@@ -200,7 +201,7 @@ function listen(passes: PassReport[]): () => void {
   return main.debug.onPass((pass, program, stage) => {
     if (length > MAX_PASS_CHARACTERS) return;
     const text = main.printProgram(program, { sources: true });
-    if (passes.at(-1)?.text === text) return;
+    if (passes.some((before) => before.text === text)) return;
     length += text.length;
     passes.push({ pass, stage, text });
   });
@@ -219,6 +220,7 @@ const library: Readonly<Record<string, object>> = {
       return main.visualizeSharding(tensor);
     },
   },
+  "shardwise/engines": engines,
   "shardwise/nn": nn,
   "shardwise/optim": optim,
   "shardwise/parallel": parallel,

@@ -102,7 +102,9 @@ function runsInBrowsers(code: string): boolean {
   return (
     imported.length > 0 &&
     imported.every((name) => modules.includes(name)) &&
-    !/\bprocess\.|trainRun|Checkpoint|createXlaEngine|createMpiEngine|read\w*\("|write\w*\("/.test(code)
+    !/\bprocess\.|trainRun|planTraining|Checkpoint|createXlaEngine|createMpiEngine|read\w*\("|write\w*\("/.test(
+      code,
+    )
   );
 }
 

@@ -171,7 +171,8 @@ function frameAmong(numCallers: number): Chosen<string> {
   Error.prepareStackTrace = (error, sites) => {
     const chosen = chooseCaller(
       sites,
-      (caller) => caller.getFileName() ?? "",
+      // Code without a file, such as that of a page's editor, may say what it is called.
+      (caller) => caller.getScriptNameOrSourceURL() ?? "",
       (caller) => caller.isAsync(),
     );
     const { caller: site } = chosen;
