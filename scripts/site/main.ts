@@ -1,10 +1,12 @@
 /**
  * `npm run docs`: the documentation as a site of plain files in `site/`, made without a network. TypeDoc makes both
- * halves, the pages of `docs/` and the reference of the sources, so that one search finds both.
+ * halves, the pages of `docs/` and the reference of the sources, so that one search finds both. The playground stands
+ * beside them and needs the built package.
  */
 import { rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Application, Converter, ReflectionKind, type TypeDocOptions } from "typedoc";
+import { buildPlayground } from "../playground/build.js";
 import { chapters, entryPoints, frontPage, readText, titleOf } from "./pages.js";
 import { PagesRouter, PagesTheme } from "./theme.js";
 
@@ -62,4 +64,5 @@ if (!project) throw new Error("the sources could not be read: see the messages a
 app.validate(project);
 await app.generateDocs(project, options.out);
 if (app.logger.hasErrors() || app.logger.hasWarnings()) process.exit(1);
+await buildPlayground(`${options.out}/playground`);
 console.log("open site/index.html");
