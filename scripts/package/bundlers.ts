@@ -25,6 +25,7 @@ import { delimiter, dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { isDeepStrictEqual } from "node:util";
+import { gzipSync } from "node:zlib";
 import { fetchRuntime, isFetched, runtimes } from "../runtimeFolders.js";
 import { readText } from "../site/pages.js";
 import { type Block, blocksOf } from "../site/programs.js";
@@ -166,6 +167,28 @@ async function bundle({ tool, files, commands }: Case, name: string, expected: R
   }
 }
 
+/** Typical imports of a page; all entry points are among them. */
+const pages: Readonly<Record<string, string>> = {
+  "np alone": 'import { np } from "shardwise"; console.log(np.sum);',
+  "np, grad and jit": 'import { grad, jit, np } from "shardwise"; console.log(np, grad, jit);',
+  optimisers: 'import { adamw } from "shardwise/optim"; console.log(adamw);',
+  everything: ["", "/nn", "/parallel", "/optim", "/engines", "/train", "/random"]
+    .map((entry, i) => `export * as entry${i} from "shardwise${entry}";`)
+    .join("\n"),
+};
+
+/** Bundles typical imports for a page, where esbuild refuses modules of Node, and returns their gzipped sizes. */
+function bundleForPages(): string {
+  const project = makeProject("pages", []);
+  const sizes = Object.entries(pages).map(([name, code]) => {
+    writeFileSync(join(project, "page.js"), code);
+    run("esbuild page.js --bundle --minify --format=esm --platform=browser --outfile=dist/page.js", project);
+    const { length } = gzipSync(readFileSync(join(project, "dist", "page.js")));
+    return `${name} ${Math.round(length / 1000)} kB`;
+  });
+  return sizes.join(", ");
+}
+
 function compare(found: unknown, expected: Results): void {
   if (isDeepStrictEqual(found, expected)) return;
   throw new Error(
@@ -246,6 +269,15 @@ async function main(names: readonly string[]): Promise<number> {
   }
   const expected = expectedResults();
   const results: string[] = [];
+  if (cases.some(({ tool }) => tool === "esbuild")) {
+    try {
+      console.log(`passed   no module of Node in pages; gzipped: ${bundleForPages()}`);
+      results.push("passed");
+    } catch (error) {
+      console.log(`failed   pages: ${error instanceof Error ? error.message : error}`);
+      results.push("failed");
+    }
+  }
   for (const [i, one] of cases.entries()) {
     results.push(await attempt(one, `${one.tool.toLowerCase().replaceAll(/\W/g, "")}-${i}`, expected));
   }
