@@ -35,7 +35,7 @@ export const purposes: readonly Purpose[] = [
       "test:playground": "Open the playground in Chromium: every example, mistakes, all pages, access",
       "test:nodes": "Run the suite on Node 20 to 26 and a program on Bun and Deno, fetched from npm",
       "test:encodings": "Compare generated machine code with GNU `as`, and run NEON code in an emulator",
-      "test:jax": "Compare hundreds of random programs and gradients with JAX (Python)",
+      "test:jax": "Compare every exported function, and random programs, with JAX and optax (Python)",
       "test:stablehlo": "Run the output of the xla engine with jaxlib (Python) on simulated devices",
       "test:plan": "Compare the planner's predictions with measured steps (idle machine)",
       conformance: "Check a folder of reference values on an engine: `-- test/goldens --engine threads`",

@@ -506,5 +506,5 @@ function partsOf(x: Tensor, caller: string): Parts {
  * ```
  */
 export function convertElementType(x: TensorLike, dtype: DType): Tensor {
-  return ops.convert(operand(x), dtype);
+  return ops.strong(ops.convert(operand(x), dtype));
 }

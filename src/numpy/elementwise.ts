@@ -19,7 +19,6 @@ import {
   like,
   refuseComplex,
   requireBits,
-  strong,
   widened,
 } from "./operands.js";
 
@@ -570,7 +569,7 @@ export function nanToNum(value: TensorLike, options: NanToNumOptions = {}): Tens
  * ```
  */
 export function astype(x: TensorLike, dtype: DType): Tensor {
-  return strong(cast(asTensor(x, "astype"), dtype));
+  return ops.strong(cast(asTensor(x, "astype"), dtype));
 }
 
 function refuseBool(x: Tensor, caller: string): Tensor {

@@ -5,7 +5,6 @@ import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
-import { bind1 } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -96,13 +95,6 @@ export function cast(x: Tensor, dtype: DType): Tensor {
   const whole = Number.isNaN(value) ? 0 : Math.trunc(value);
   // Integers wrap around, floats saturate.
   return Tensor.scalar(isFloat(x.dtype) ? Math.min(Math.max(whole, min), max) : whole, dtype);
-}
-
-/** The same value; its data type no longer adapts to what it is combined with. */
-export function strong(x: Tensor): Tensor {
-  if (!x.type.weak) return x;
-  if (x.node.kind === "literal") return Tensor.scalar(x.node.literal.value, x.dtype);
-  return bind1("convert", [x], { dtype: x.dtype });
 }
 
 /** An operand as a tensor of the given type. */

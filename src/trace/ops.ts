@@ -86,6 +86,13 @@ export function convert(x: Tensor, dtype: DType): Tensor {
   return given(x, "convert").dtype === dtype ? x : bind1("convert", [x], { dtype });
 }
 
+/** The same value; its data type no longer adapts to what it is combined with. */
+export function strong(x: Tensor): Tensor {
+  if (!x.type.weak) return x;
+  if (x.node.kind === "literal") return Tensor.scalar(x.node.literal.value, x.dtype);
+  return bind1("convert", [x], { dtype: x.dtype });
+}
+
 /** The same bits as another data type of the same width. */
 export function bitcast(x: Tensor, dtype: DType): Tensor {
   needDType(dtype, "bitcast");

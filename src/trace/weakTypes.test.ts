@@ -37,6 +37,7 @@ describe("a number that is an argument of a traced function", () => {
     ["zerosLike", (rate) => np.zerosLike(rate), "bfloat16"],
     ["clip", (rate) => np.clip(rate, 0, 1), "bfloat16"],
     ["astype", (rate) => rate.astype("float32"), "float32"],
+    ["convertElementType", (rate) => lax.convertElementType(rate, "float32"), "float32"],
     ["a float32 tensor beside it", (rate) => rate.add(np.ones([2])), "float32"],
     ["a sum", (rate) => np.sum(np.broadcastTo(rate, [3])), "float32"],
   ])("stays weakly typed through functions of numbers alone, as in JAX: %s", (_, fn, dtype) => {

@@ -3,8 +3,8 @@
 Usage: python evaluate.py PROGRAMS.json INPUTS.safetensors OUTPUTS.safetensors ERRORS.json
 
 A program is a list of steps; each is an expression over `a`, `b`, `c` (earlier values, by index) and `p` (its
-parameters). The results are `N/value`, and `N/grad/I` for every input that is differentiated: the gradient of the
-sum of the value times `N/weight`.
+parameters). The results are `N/value`; `N/grad/I` for every input that is differentiated, the gradient of the sum of the
+value times `N/weight`; `N/jvp`, the derivative along `N/tangent/I`; and `N/vmap`, the values of two sets of inputs.
 """
 
 import json
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import optax
 from jax import lax
 
 NAMES = {
@@ -67,31 +68,61 @@ def axis(value):
     return tuple(value) if isinstance(value, list) else value
 
 
+def array(values, dtype=None):
+    """An array of JavaScript numbers, which are float32."""
+    made = jnp.array(values, dtype)
+    return made.astype(jnp.float32) if dtype is None and made.dtype == jnp.int32 else made
+
+
+def train(optimizer, params, grads):
+    """Three steps of an optimiser, with gradients that depend on the parameters."""
+    current = {"w": params}
+    state = optimizer.init(current)
+    for step in range(1, 4):
+        gradient = {"w": current["w"] * 0.3 + grads * step}
+        updates, state = optimizer.update(gradient, state, current)
+        current = optax.apply_updates(current, updates)
+    return current["w"]
+
+
+NAMES_IN_SCOPE = {"jax": jax, "jnp": jnp, "lax": lax, "optax": optax, "axis": axis, "array": array, "train": train}
+
+
 def run(program, inputs):
     values = list(inputs)
     for step in program["steps"]:
         operands = dict(zip("abc", [values[i] for i in step["args"]]))
-        scope = {"jax": jax, "jnp": jnp, "lax": lax, "axis": axis, "p": step["params"], **operands}
-        values.append(eval(step["py"], scope))
-    return values[-1]
+        values.append(eval(step["py"], {**NAMES_IN_SCOPE, "p": step["params"], **operands}))
+    return jnp.asarray(values[-1])
 
 
-def evaluate(program, inputs, weight):
-    """The value of a program, and its gradients by the inputs that are differentiated."""
+def transforms(program, inputs, weight, tangents):
+    """What is computed of a program, by name: its value, its gradients, a derivative forwards, and a batch of two."""
     wanted = program["wanted"]
-
-    def loss(*chosen):
-        values = list(inputs)
-        for i, x in zip(wanted, chosen):
-            values[i] = x
-        value = run(program, values)
-        return (jnp.sum(value * weight) if wanted else 0.0), value
-
-    if not wanted:
-        return loss()[1], ()
     argnums = tuple(range(len(wanted)))
-    (_, value), grads = jax.value_and_grad(loss, argnums, has_aux=True)(*[inputs[i] for i in wanted])
-    return value, grads
+    chosen = [inputs[i] for i in wanted]
+
+    def function(*xs):
+        values = list(inputs)
+        for i, x in zip(wanted, xs):
+            values[i] = x
+        return run(program, values)
+
+    def gradients():
+        found = jax.grad(lambda *xs: jnp.sum(function(*xs) * weight), argnums)(*chosen)
+        return {f"grad/{i}": g for i, g in zip(wanted, found)}
+
+    def pair(x):
+        return jnp.stack([x, jnp.flip(x)])
+
+    parts = {"value": lambda: {"value": run(program, inputs)}}
+    if wanted and program["transform"] == "grad":
+        parts["grad"] = gradients
+    if wanted and program["transform"] == "jvp":
+        parts["jvp"] = lambda: {"jvp": jax.jvp(function, chosen, tangents)[1]}
+    if program["transform"] == "vmap":
+        parts["vmap"] = lambda: {"vmap": jax.vmap(lambda *xs: run(program, xs))(*[pair(x) for x in inputs])}
+    return parts
 
 
 def main(programs_path, inputs_path, outputs_path, errors_path):
@@ -103,14 +134,24 @@ def main(programs_path, inputs_path, outputs_path, errors_path):
         if number % 200 == 199:
             jax.clear_caches()
         inputs = [jnp.asarray(arrays[f"{number}/in/{i}"]) for i in range(program["numInputs"])]
+        weight = arrays.get(f"{number}/weight")
+        tangents = [jnp.asarray(arrays[f"{number}/tangent/{i}"]) for i in program["wanted"]]
+
+        def compute(names, xs):
+            parts = transforms(program, xs, weight, tangents)
+            return {key: value for name in names for key, value in parts[name]().items()}
+
+        names = list(transforms(program, inputs, weight, tangents))
         try:
-            value, grads = jax.jit(lambda *xs: evaluate(program, xs, arrays.get(f"{number}/weight")))(*inputs)
-            results = {f"{number}/value": np.asarray(value)}
-            for i, g in zip(program["wanted"], grads):
-                results[f"{number}/grad/{i}"] = np.asarray(g)
-            outputs.update(results)
-        except Exception as error:  # The comparison reports it with the program.
-            errors[str(number)] = f"{type(error).__name__}: {error}"
+            results = jax.jit(lambda *xs: compute(names, xs))(*inputs)
+        except Exception:
+            results = {}
+            for name in names:  # Which of them fails, the comparison reports with the program.
+                try:
+                    results.update(jax.jit(lambda *xs: compute([name], xs))(*inputs))
+                except Exception as error:
+                    errors[f"{number}/{name}"] = f"{type(error).__name__}: {error}"[:300]
+        outputs.update({f"{number}/{key}": np.asarray(value) for key, value in results.items()})
     write(outputs_path, outputs)
     with open(errors_path, "w") as file:
         json.dump({"jax": jax.__version__, "errors": errors}, file)

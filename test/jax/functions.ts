@@ -36,6 +36,8 @@ export interface Call {
 /** One function in both languages. */
 export interface FunctionRecord {
   readonly name: string;
+  /** The exported function that it is about, for those of the table. */
+  readonly of?: string;
   /** The Python expression. */
   readonly py: string;
   readonly ts: (args: readonly Tensor[], params: Params) => Tensor;

@@ -2,6 +2,7 @@ import { evalShape, np, Tensor } from "shardwise";
 import { encode, type HostData, isFloat, partType } from "../../src/ir/dtype.js";
 import { type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { type FunctionRecord, functionRecords, type OperandSpec, type Params } from "./functions.js";
+import { gridRecords } from "./grid.js";
 import { Draw } from "./random.js";
 
 /** One call of a function in a program. */
@@ -98,16 +99,27 @@ function chain(draw: Draw): JaxProgram {
   return { name: `chain of [${shape}]: ${name.join(" → ")}`, inputs, steps };
 }
 
-/** Two calls of every function, one for each of its types, and chains of them. */
-export function makePrograms(seed: number, only: string | undefined): JaxProgram[] {
+/**
+ * Two calls of every function, one for each of its types, chains of them, and the grid of all exported functions.
+ *
+ * @param only a word that names must contain (`chain` for chains), or the exported name of a function
+ */
+export function makePrograms(seed: number, only?: string): JaxProgram[] {
   const singles = functionRecords.flatMap((record, i) => {
     const isTyped = / of (float|bfloat|int|uint|bool|complex64)/.test(record.name);
     return Array.from({ length: isTyped ? 1 : callsPerFunction }, (_, j) =>
       single(record, new Draw(seed * 1_000_003 + i * 101 + j)),
     );
   });
-  const chains = Array.from({ length: numChains }, (_, i) => chain(new Draw(seed * 7_000_003 + i)));
-  return [...singles, ...chains].filter(({ name }) => only === undefined || name.includes(only));
+  // Chains are traced while they are drawn, which takes long.
+  const wanted = only === undefined || only.startsWith("chain") ? numChains : 0;
+  const chains = Array.from({ length: wanted }, (_, i) => chain(new Draw(seed * 7_000_003 + i)));
+  const grid = gridRecords(new Draw(seed * 13_000_003)).map((record, i) =>
+    single(record, new Draw(seed * 17_000_003 + i)),
+  );
+  const isWanted = ({ name, steps }: JaxProgram) =>
+    only === undefined || name.includes(only) || steps.some(({ record }) => record.of === only);
+  return [...singles, ...chains, ...grid].filter(isWanted);
 }
 
 /** The inputs that gradients are taken of. */
