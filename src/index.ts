@@ -34,6 +34,7 @@ export * as lax from "./lax/index.js";
 export * as np from "./numpy/index.js";
 export { ravelPytree } from "./numpy/ravelPytree.js";
 export * as random from "./random/index.js";
+export * as scipy from "./scipy/index.js";
 export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspect/cost.js";
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
 export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory.js";

@@ -21,12 +21,13 @@ const floors: Readonly<Record<string, readonly string[]>> = {
   compiler: ["platform", "ir"],
   engines: ["platform", "ir", "compiler"],
   nn: upToRandom,
+  scipy: [...upToRandom, "nn"],
   optim: [...upToRandom, "nn"],
   parallel: [...upToRandom, "nn"],
   train: upToTrain,
   entries: upToTrain,
   cli: [...upToTrain, "index.ts"],
-  "index.ts": [...upToTrain, "cli"],
+  "index.ts": [...upToTrain, "scipy", "cli"],
 };
 
 /**

@@ -239,15 +239,20 @@ export function erfc(x: Tensor): Tensor {
   return ops.convert(erfcRule(x.dtype === "float64" ? x : ops.convert(x, "float32")), x.dtype);
 }
 
+/** exp(x²) · erfc(x) for x from 1. */
+export function erfcTail(x: Tensor): Tensor {
+  const inverse = ops.div(constant(x, 1), x);
+  const squared = ops.mul(inverse, inverse);
+  const isNear = ops.compare("lt", x, 2);
+  const factor = ops.select(isNear, polynomial(squared, erfcNear), polynomial(squared, erfcFar));
+  return ops.mul(inverse, factor);
+}
+
 function erfcOf(x: Tensor): Tensor {
   const size = ops.abs(x);
   const isSmall = ops.compare("lt", size, 1);
   const large = ops.select(isSmall, constant(x, 1), size);
-  const inverse = ops.div(constant(x, 1), large);
-  const squared = ops.mul(inverse, inverse);
-  const near = ops.compare("lt", large, 2);
-  const factor = ops.select(near, polynomial(squared, erfcNear), polynomial(squared, erfcFar));
-  const tail = ops.mul(ops.mul(ops.exp(ops.neg(ops.mul(large, large))), inverse), factor);
+  const tail = ops.mul(ops.exp(ops.neg(ops.mul(large, large))), erfcTail(large));
   const signed = ops.select(ops.compare("lt", x, 0), ops.sub(constant(x, 2), tail), tail);
   return ops.select(isSmall, ops.sub(constant(x, 1), ops.erf(x)), signed);
 }

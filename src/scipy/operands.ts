@@ -1,0 +1,37 @@
+/** Arguments of functions of floats: promoted to one type and broadcast to one shape, as JAX does. */
+
+import type { DType } from "../ir/dtype.js";
+import { broadcastShape, expandTo, floatType, refuseComplex, toType } from "../numpy/operands.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+
+/** A tensor for each value. */
+export type Tensors<V extends readonly unknown[]> = { [K in keyof V]: Tensor };
+
+/** Calls a function with floats of one type and shape. */
+export function withFloats<V extends readonly TensorLike[]>(
+  values: V,
+  caller: string,
+  compute: (...tensors: Tensors<V>) => Tensor,
+): Tensor {
+  for (const value of values) refuseComplex(value, caller);
+  const dtype: DType = floatType(resultType(...values));
+  const tensors = values.map((value) => toType(value, dtype, caller));
+  const shape = broadcastShape(
+    tensors.map((x) => x.shape),
+    caller,
+  );
+  return compute(...(tensors.map((x) => expandTo(x, shape)) as readonly Tensor[] as Tensors<V>));
+}
+
+/** A number everywhere in the shape and type of a tensor. */
+export const like = (x: Tensor, value: number): Tensor => ops.full(x.shape, value, x.dtype);
+
+/** Whether a comparison with a number holds. */
+export const is = (x: Tensor, what: "lt" | "le" | "gt" | "ge" | "eq" | "ne", value: number): Tensor =>
+  ops.compare(what, x, value);
+
+/** One value where a condition holds, and another one elsewhere. */
+export const pick = (condition: Tensor, yes: Tensor | number, no: Tensor): Tensor =>
+  ops.select(condition, typeof yes === "number" ? like(no, yes) : yes, no);
