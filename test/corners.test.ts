@@ -295,3 +295,20 @@ test("erfc of half-width floats is rounded once", async () => {
   const x = np.array([0.5, 2, 3], "bfloat16");
   await expectClose(lax.erfc(x), lax.erfc(x.astype("float32")).astype("bfloat16"));
 });
+
+test("functions of two integers take a number beside a tensor", async () => {
+  const x = np.array([4, 6], "int32");
+  await expectClose(np.gcd(x, 2), np.array([2, 2], "int32"));
+  await expectClose(np.gcd(12, x), np.array([4, 6], "int32"));
+  await expectClose(np.lcm(x, 4), np.array([4, 12], "int32"));
+  await expectClose(np.ldexp(np.array([1.5, 3]), 2), np.array([6, 12]));
+  await expectClose(np.ldexp(1.5, np.array([1, 2], "int32")), np.array([3, 6]));
+});
+
+test("np.resultType takes data types beside values", () => {
+  expect(np.resultType("uint8", "int32")).toBe("int32");
+  expect(np.resultType("uint8", "int8")).toBe("int16");
+  expect(np.resultType("bfloat16", 2)).toBe("bfloat16");
+  expect(np.resultType(np.ones([1], "int32"), "bool")).toBe("int32");
+  expect(() => np.resultType("int7" as never)).toThrow("int7");
+});

@@ -19,6 +19,7 @@ import {
   pair,
   refuseComplex,
   requireBits,
+  spelledOut,
   wideType,
 } from "./operands.js";
 import { moveaxis, reshape } from "./shaping.js";
@@ -174,9 +175,15 @@ export function putAlongAxis(
   return x.at(...grid).set(values);
 }
 
+/** Two operands promoted and broadcast, scalars included, because each is computed with alone. */
+function wholePair(...args: Parameters<typeof pair>): readonly [Tensor, Tensor] {
+  const [a, b] = pair(...args);
+  return [spelledOut(a, b), spelledOut(b, a)];
+}
+
 /** The greatest common divisor of integers. */
 export function gcd(x: TensorLike, y: TensorLike): Tensor {
-  const [a, b] = pair(x, y, "gcd");
+  const [a, b] = wholePair(x, y, "gcd");
   requireBits(a, "gcd");
   const [larger] = whileLoop<readonly [Tensor, Tensor]>(
     ([, rest]) => ops.reduceMax(ops.compare("ne", rest, 0), range(rest.ndim)),
@@ -192,7 +199,7 @@ export function gcd(x: TensorLike, y: TensorLike): Tensor {
 
 /** The least common multiple of integers. */
 export function lcm(x: TensorLike, y: TensorLike): Tensor {
-  const [a, b] = pair(x, y, "lcm");
+  const [a, b] = wholePair(x, y, "lcm");
   const divisor = gcd(a, b);
   const none = ops.compare("eq", divisor, 0);
   return where(none, 0, abs(ops.mul(a, ops.div(b, where(none, 1, divisor)))));
@@ -216,7 +223,7 @@ export function modf(value: TensorLike): [fraction: Tensor, whole: Tensor] {
 /** x · 2^exponent, in the type of x. */
 export function ldexp(x: TensorLike, exponent: TensorLike): Tensor {
   const dtype = floatType(refuseComplex(x, "ldexp"));
-  const [a, b] = pair(x, exponent, "ldexp", () => wideType(dtype));
+  const [a, b] = wholePair(x, exponent, "ldexp", () => wideType(dtype));
   const scaled = ops.mul(a, ops.pow(ops.broadcastInDim(ops.full([], 2, a.dtype), b.shape, []), b));
   return cast(scaled, dtype);
 }

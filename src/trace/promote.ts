@@ -57,22 +57,25 @@ const rank: { readonly [D in DType]: number } = {
 };
 
 /**
- * The data type of a result whose operands may be JavaScript numbers, or tensors computed from such numbers alone, which
- * adapt to the other operands.
+ * The data type of a result whose operands may be data types, or JavaScript numbers and tensors computed from such
+ * numbers alone, which adapt to the other operands.
  */
-export function resultType(...operands: readonly TensorLike[]): DType {
+export function resultType(...operands: readonly (TensorLike | DType)[]): DType {
   const tensors = operands.filter((operand) => operand instanceof Tensor);
   const numbers = operands.filter((operand) => typeof operand === "number");
-  const strong = promoted(tensors.filter(({ type }) => !type.weak));
-  const weak = promoted(tensors.filter(({ type }) => type.weak));
+  const named = operands.filter((operand) => typeof operand === "string");
+  for (const dtype of named) needDType(dtype, "resultType");
+  const typesOf = (some: readonly Tensor[]) => some.map(({ dtype }) => dtype);
+  const strong = promoted([...typesOf(tensors.filter(({ type }) => !type.weak)), ...named]);
+  const weak = promoted(typesOf(tensors.filter(({ type }) => type.weak)));
   const typed = weak === undefined || (strong && (isFloat(strong) || isComplex(strong))) ? strong : weak;
   const dtype = numbers.reduce<DType | undefined>(adapt, typed);
   if (operands.some((operand) => operand instanceof Complex)) return complexType(dtype ?? "float32");
   return dtype ?? (operands.some((operand) => typeof operand === "boolean") ? "bool" : "float32");
 }
 
-function promoted([first, ...rest]: readonly Tensor[]): DType | undefined {
-  return first && rest.reduce((dtype, tensor) => promoteTypes(dtype, tensor.dtype), first.dtype);
+function promoted([first, ...rest]: readonly DType[]): DType | undefined {
+  return first && rest.reduce((dtype, other) => promoteTypes(dtype, other), first);
 }
 
 function adapt(dtype: DType | undefined, value: number): DType {
