@@ -5,10 +5,10 @@ import { ShapeError, ValueError } from "../ir/errors.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import { formatType, sizeOf, type TensorType } from "../ir/shape.js";
 
-/** Beyond this, counts of kernels overflow. */
+/** Largest number of elements that the counters of kernels can hold. */
 const maxElements = 2 ** 34;
 
-/** Throws when a program computes something of more elements than kernels can count. */
+/** Throws if a program has a value with more elements than kernels can count. */
 export function checkSizes(program: Program): void {
   forEachEqn(program, ({ op, outs, source }) => {
     const large = outs.find(({ type }) => sizeOf(type.shape) > maxElements);
@@ -20,7 +20,7 @@ export function checkSizes(program: Program): void {
   });
 }
 
-/** Throws unless an array has the kind and the number of elements of a type. */
+/** Throws unless an array has the element kind and the number of elements of a type. */
 export function checkHostData(type: TensorType, data: HostData, caller: string): void {
   need("object", type, "type", "checkHostData");
   need("string", caller, "caller", "checkHostData");
@@ -36,7 +36,7 @@ export function checkHostData(type: TensorType, data: HostData, caller: string):
 /** More devices than any machine could simulate. */
 const maxDevices = 2 ** 16;
 
-/** Throws unless a number of devices is one that an engine can have. */
+/** Throws unless an engine can have this number of devices. */
 export function checkDeviceCount(numDevices: number, caller: string, most = maxDevices): void {
   if (Number.isInteger(numDevices) && numDevices >= 1 && numDevices <= most) return;
   throw new ValueError(

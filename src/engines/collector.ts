@@ -6,7 +6,7 @@ import type { Collector } from "../ir/reclaim.js";
  * Node's garbage collector on demand.
  *
  * A weak reference keeps its target until the microtasks of the current task are done. A context with a queue of
- * microtasks of its own ends such a stretch whenever a script has run in it, in the middle of any task.
+ * microtasks of its own releases such targets whenever a script has run in it, even in the middle of a task.
  */
 export function createCollector(): Collector {
   const context = createContext({}, { microtaskMode: "afterEvaluate" });
@@ -19,10 +19,10 @@ export function createCollector(): Collector {
   };
 }
 
-/** What to look at: everything, or only what was made lately, which takes a fraction of a millisecond. */
+/** What to collect: everything, or only young objects, which takes a fraction of a millisecond. */
 export type Extent = "all" | "young";
 
-/** Makes what finds unreachable objects of this thread, and gives back what they held. */
+/** Makes a collector, which finds unreachable objects of this thread and releases what they held. */
 export function collectOnDemand(): (extent?: Extent) => void {
   let collect: ((extent: Extent) => void) | undefined;
   return (extent = "all") => {
@@ -31,7 +31,7 @@ export function collectOnDemand(): (extent?: Extent) => void {
   };
 }
 
-/** The runtime's own function; nothing where there is none, or when another thread has just taken the flag back. */
+/** The runtime's `gc` function; undefined if there is none, or if another thread has just cleared the flag. */
 function exposedCollect(): ((extent: Extent) => void) | undefined {
   const { gc } = globalThis;
   if (typeof gc === "function") return (extent) => void gc(...argumentsFor(extent));
@@ -47,7 +47,7 @@ function exposedCollect(): ((extent: Extent) => void) | undefined {
   }
 }
 
-// Only without arguments is everything unreachable found; a true one asks for the young.
+// Without arguments all unreachable objects are found; `true` asks for a collection of young objects only.
 const argumentsFor = (extent: Extent): [minor?: boolean] => (extent === "all" ? [] : [true]);
 
 interface Bun {

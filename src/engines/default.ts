@@ -12,7 +12,7 @@ import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
 
 /**
- * The engine that computes at once, on the calling thread: by kernels what is worth compiling. Where
+ * The engine that computes at once, on the calling thread; what is worth compiling runs as kernels. If
  * `SHARDWISE_ENGINE` is `reference` everything is interpreted.
  */
 export const hostEngine: Engine =
@@ -23,7 +23,7 @@ const referenceEngine = lazily(() =>
   hostEngine.name === "reference" ? hostEngine : createReferenceEngine(),
 );
 
-/** Stands for worker threads where they cannot share memory. */
+/** Replaces worker threads where they cannot share memory. */
 const oneThreadEngine = lazily(() => {
   warn(
     `[shardwise] this page is not cross-origin isolated, so all devices compute on its own thread: to give each a worker, ${howToShare}`,
@@ -39,7 +39,7 @@ const chosen = new Ambient<string | undefined>({
   dependence: { key: String },
 });
 
-/** The engine that was opened last for all that name none. */
+/** The shared engine that was opened last, used by every mesh that names no engine. */
 interface Shared {
   readonly name: string;
   readonly settings: EngineSettings;
@@ -53,16 +53,16 @@ const opened = new Ambient<Shared | undefined>({
   dependence: { unkeyed: "compiled programs are kept for the engine that they were compiled by" },
 });
 
-/** More worker threads than this take minutes to start and never finish a step. */
+/** Maximum number of worker threads: more of them take minutes to start and never finish a step. */
 const maxThreads = 256;
 
-/** Says which engine this process shares from now on; by default what `SHARDWISE_ENGINE` says. */
+/** Sets which engine this process shares from now on; by default the one that `SHARDWISE_ENGINE` names. */
 export async function chooseEngine(name: string | undefined): Promise<void> {
   chosen.set(name);
   await importEngine(sharedName());
 }
 
-/** What was asked for; else worker threads, together with those of other processes where a launcher started several. */
+/** The engine asked for; else worker threads, joined with those of other processes if a launcher started several. */
 function sharedName(): string {
   return chosen.get() ?? (environment.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
 }
@@ -73,7 +73,7 @@ function sharedName(): string {
  * name another engine, or the package or path of one; `SHARDWISE_MEMORY` and `SHARDWISE_DEADLINE` set what
  * `settings` leave open.
  *
- * @param settings those it must have; another engine is opened where the one that there is has others
+ * @param settings the settings it must have; if the open engine has others, another one is opened
  */
 export function sharedEngine(numDevices: number, settings?: EngineSettings): Engine {
   const name = sharedName();
@@ -92,7 +92,7 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
     known && known.engine.numDevices >= numDevices && isSame(wanted ?? known.settings, known.settings);
   if (isUsable) return known.engine;
   const all = wanted ?? known?.settings ?? environmentSettings();
-  // The devices of several processes are counted together, and the cores of one say nothing about them.
+  // The devices of several processes are counted together, so the number of cores of one does not matter.
   const least = name === "mpi" ? numDevices : Math.max(numDevices, numCores());
   const engine = openEngine(name, { numDevices: least, ...all });
   opened.set({ name, settings: all, engine });
@@ -104,12 +104,12 @@ function isSame(a: EngineSettings, b: EngineSettings): boolean {
   return names.every((name) => a[name] === b[name]);
 }
 
-/** How many devices the shared engine has where a machine decides that; nothing where a mesh does. */
+/** Number of devices of the shared engine where the machine decides it; undefined where a mesh does. */
 export function givenDevices(): number | undefined {
   return sharedName() === "xla" ? sharedEngine(1).numDevices : undefined;
 }
 
-/** Which of the processes that run this program together this one is; asking opens nothing. */
+/** Index of this process among those that run this program together; asking opens no engine. */
 export function sharedProcess(): Engine["process"] {
   const name = sharedName();
   const shared = opened.get();
@@ -120,7 +120,7 @@ export function sharedProcess(): Engine["process"] {
   return { index, count };
 }
 
-/** What runs programs when nothing else is said: the engine, its devices and memory, and who multiplies matrices. */
+/** What runs programs by default: the engine, its devices and memory, and which implementation multiplies matrices. */
 export function engineInfo(): EngineInfo {
   const engine = sharedEngine(1);
   return engine.info?.() ?? { engine: engine.name, numDevices: engine.numDevices };

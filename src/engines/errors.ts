@@ -3,7 +3,7 @@ import { ShardwiseError } from "../ir/errors.js";
 /** Where a device stood when it failed. */
 export interface FailurePlace {
   readonly device: number;
-  /** The program's name, when a program was running. */
+  /** The program's name, if a program was running. */
   readonly program?: string | undefined;
   /** The index of the step in the program's step list. */
   readonly step?: number | undefined;
@@ -47,7 +47,7 @@ export class DeviceFailedError extends ShardwiseError {
   }
 }
 
-/** A device has no room for what was asked; nothing was overwritten. */
+/** A device is out of memory; nothing was overwritten. */
 export class OutOfMemoryError extends ShardwiseError {
   static override readonly name: string = "OutOfMemoryError";
   constructor(message: string) {
@@ -55,7 +55,7 @@ export class OutOfMemoryError extends ShardwiseError {
   }
 }
 
-/** There is no engine of a name, or what was found under it is none. */
+/** There is no engine of that name, or what was found under it is not an engine. */
 export class EngineLoadError extends ShardwiseError {
   static override readonly name: string = "EngineLoadError";
   constructor(message: string, options?: ErrorOptions) {
@@ -70,9 +70,9 @@ export interface DevicePosition {
   readonly run: number;
   /** The ordinal of the collective it reached among those of its groups in this run. */
   readonly sequence: number;
-  /** The collective, or what else it does. */
+  /** The collective, or whatever else the device was doing. */
   readonly what: string;
-  /** The user's line, where there is one. */
+  /** The line of the user's source, if it is known. */
   readonly source?: string | undefined;
 }
 
@@ -95,7 +95,7 @@ const ADVICE =
   "lax.pmax of the condition over the axis";
 
 /**
- * Devices came to different collectives, or to the same one a different number of times: what they would have
+ * Devices reached different collectives, or the same one a different number of times: what they would have
  * exchanged belongs to other places of the program. Everything that was running has ended with this error, on all
  * devices; what was exchanged before it is right.
  */
@@ -116,13 +116,13 @@ export class DesyncError extends ShardwiseError {
   }
 }
 
-/** What every process must keep to. */
+/** What all processes must agree on. */
 export const PROCESS_RULE = "what depends on processIndex() may print and write files, not compute on meshes";
 
 /** Processes that share devices run different programs where all must run the same one. */
 export class ProgramsDifferError extends ShardwiseError {
   static override readonly name: string = "ProgramsDifferError";
-  /** What each process has, a sentence each. */
+  /** What each process has, one sentence for each. */
   readonly values: readonly string[];
 
   /** @param place which program it is: `program 3 of processes 0, 1` */

@@ -1,4 +1,4 @@
-/** Engines that run programs, and everything that another one is made of; see `docs/engines.md`. */
+/** Engines that run programs, and everything needed to write another one; see `docs/engines.md`. */
 
 export { readRecordings, writeRecording } from "#engines/flight/file";
 export { createMpiEngine, createXlaEngine } from "#engines/processEngines";

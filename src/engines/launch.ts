@@ -2,7 +2,7 @@ import { environment } from "#platform/system";
 
 /** What a launcher told the processes that it started. */
 export interface Launch {
-  /** Who started the processes. */
+  /** The launcher that started the processes. */
   readonly launcher: "Open MPI" | "Hydra" | "Slurm";
   /** The number of this process. */
   readonly rank: number;
@@ -17,7 +17,7 @@ export interface Launch {
 /** Variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The variables by which each launcher numbers its processes, the most particular first. */
+/** The variables by which each launcher numbers its processes, the most specific first. */
 const launchers: readonly {
   readonly launcher: Launch["launcher"];
   readonly rank: string;
@@ -50,7 +50,7 @@ const launchers: readonly {
   },
 ];
 
-/** Who started this process together with others, by its environment; undefined when it was started alone. */
+/** The launcher that started this process together with others, by its environment; undefined if it runs alone. */
 export function detectLaunch(variables: Environment = environment): Launch | undefined {
   for (const { launcher, ...names } of launchers) {
     const [rank, size] = [wholeNumber(variables[names.rank]), wholeNumber(variables[names.size])];

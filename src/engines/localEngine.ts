@@ -6,23 +6,23 @@ import { checkSizes } from "./checks.js";
 import type { HostTensor } from "./reference/tensor.js";
 import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "./shell.js";
 
-/** A tensor whose elements an evaluator may move: the array changes, what it holds does not. */
+/** A tensor whose elements an evaluator may move to another array; their values do not change. */
 export interface MovableTensor {
   readonly type: TensorType;
   data: HostData;
 }
 
-/** How an engine of the calling thread computes. */
+/** How an engine on the calling thread computes. */
 export interface Evaluator {
-  /** Makes a program ready that was verified. */
+  /** Prepares a verified program. */
   prepare(program: Program, options: CompileOptions): LocalProgram;
-  /** Gives back at once what an array takes that nothing reads any more; the garbage collector does it otherwise. */
+  /** Releases the memory of an array that nothing reads any more, without waiting for the garbage collector. */
   free(data: HostData): void;
-  /** Gives everything back; no program is run any more. */
+  /** Releases everything; no program may run afterwards. */
   close(): void;
 }
 
-/** A program of an evaluator. */
+/** A program that an evaluator has prepared. */
 export interface LocalProgram {
   /** @param inputs for every input one block per device @returns the same for every output */
   run(inputs: Rows<MovableTensor>): HostTensor[][];
@@ -30,7 +30,7 @@ export interface LocalProgram {
 }
 
 class LocalBuffer extends EngineBuffer {
-  /** Whether others may still look at the elements when this buffer is gone. */
+  /** Whether the elements may still be read after this buffer is released. */
   shown = false;
 
   constructor(
@@ -42,7 +42,7 @@ class LocalBuffer extends EngineBuffer {
     super(owner, tensor.type, device);
   }
 
-  /** The elements for somebody who keeps them. */
+  /** The elements, for a caller that keeps them. */
   show(): HostData {
     this.shown = true;
     return this.tensor.data;
@@ -57,8 +57,8 @@ class LocalBuffer extends EngineBuffer {
 }
 
 /**
- * An engine that computes at once, on the calling thread; devices are simulated there. What an array holds never
- * changes, so that buffers can share one.
+ * An engine that computes at once, on the calling thread, where it also simulates devices. Arrays are never
+ * modified, so buffers can share them.
  */
 export class LocalEngine extends EngineShell<LocalBuffer> {
   readonly selfCollecting = true;

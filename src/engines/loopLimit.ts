@@ -1,10 +1,10 @@
 import { ShardwiseError } from "../ir/errors.js";
 import { DEFAULT_DEADLINE_MS, environmentSettings } from "./settings.js";
 
-/** What counts of the time between two looks at the clock: a process that was stopped meanwhile did not run. */
-const longestLook = 5000;
+/** Most of the time between two readings of the clock that counts: a process may have been suspended in between. */
+const MAX_INTERVAL_MS = 5000;
 
-/** Begins to watch a loop without a fixed end; what it returns is called in every iteration. */
+/** Starts watching a loop without a fixed end; the returned function is called in every iteration. */
 export type LimitLoop = () => () => void;
 
 /**
@@ -18,7 +18,7 @@ export function limitLoops(deadlineMs?: number): LimitLoop {
     let ran = 0;
     return () => {
       const now = performance.now();
-      ran += Math.min(now - last, longestLook);
+      ran += Math.min(now - last, MAX_INTERVAL_MS);
       last = now;
       if (ran < deadline) return;
       throw new ShardwiseError(

@@ -5,20 +5,20 @@ import { type OptionsOf, optional, schema } from "../ir/schema.js";
 
 /** The schema of {@link EngineSettings}. */
 export const engineSettings = schema({
-  /** The most memory of each device in bytes. */
+  /** Maximum memory of each device in bytes. */
   memoryBytes: optional("number"),
-  /** For how long a device may compute without beginning a new step before it counts as failed. */
+  /** How long a device may compute without starting a new step before it counts as failed. */
   deadlineMs: optional("number"),
-  /** How float32 is multiplied, on devices that can do it in fewer bits too. */
+  /** Precision of float32 products, on devices that can also compute them with fewer bits. */
   products: optional(oneOf("float32", "tf32")),
-  /** Whether sums over several processes have the bits that worker threads give, or are left to MPI. */
+  /** Whether sums over several processes have the same bits as on worker threads, or are left to MPI. */
   reduction: optional(oneOf("exact", "fast")),
 });
 
-/** What the shared engine is opened with besides its devices; what is left out is the engine's own choice. */
+/** What the shared engine is opened with besides its devices; the engine chooses what is left out. */
 export interface EngineSettings extends OptionsOf<typeof engineSettings> {}
 
-/** For how long a device may compute without a new step unless somebody says otherwise. */
+/** How long a device may compute without starting a new step by default. */
 export const DEFAULT_DEADLINE_MS = 120_000;
 
 const units: Readonly<Record<string, number>> = {
@@ -29,10 +29,10 @@ const units: Readonly<Record<string, number>> = {
   TIB: 2 ** 40,
 };
 
-/** What {@link parseBytes} reads, in a few words. */
+/** A short description of what {@link parseBytes} accepts. */
 export const bytesAccepted = "a size such as 512MiB or 2GiB";
 
-/** The bytes of a size: a number of bytes, or one with a unit of B, KiB, MiB, GiB or TiB. */
+/** The number of bytes of a size: a plain number, or one with a unit of B, KiB, MiB, GiB or TiB. */
 export function parseBytes(text: string): number | undefined {
   const [, digits, unit = "B"] = /^\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)?\s*$/.exec(text) ?? [];
   const factor = units[unit.toUpperCase()];

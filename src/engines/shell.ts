@@ -9,21 +9,21 @@ import { verify } from "../ir/verify.js";
 import { checkHostData } from "./checks.js";
 
 /**
- * What all engines have in common: their states, whose a buffer is and whether it can still be used, the checks of
- * arguments, donation, and the life of executables. An engine extends {@link EngineShell} by what is its own: how
- * elements are written, read and copied, and how programs are made ready and started.
+ * What all engines have in common: their states, ownership and lifetime of buffers, checks of arguments, donation,
+ * and the lifetime of executables. An engine extends {@link EngineShell} with how it writes, reads and copies
+ * elements, and how it prepares and starts programs.
  */
 
 /**
- * What an engine does: it runs programs (`open`), ends what it was doing (`closing`), has given everything back
- * (`closed`), or runs nothing any more because a device failed, though what was computed can be read (`failed`).
+ * State of an engine: it runs programs (`open`), finishes what is in progress (`closing`), has released everything
+ * (`closed`), or runs nothing any more because a device failed, though results can still be read (`failed`).
  */
 export type EngineState = "open" | "closing" | "closed" | "failed";
 
-/** A block of elements on a device, as engines of the shell make it. */
+/** A block of elements on a device. */
 export class EngineBuffer implements DeviceBuffer {
   private gone: "released" | "donated" | undefined;
-  /** @internal The run that was given it last, by which an input is found twice. */
+  /** @internal The last run that received it, to detect an input that is passed twice. */
   seenBy = 0;
 
   /** @param owner the engine that made it */
@@ -38,7 +38,7 @@ export class EngineBuffer implements DeviceBuffer {
     return this.gone === undefined;
   }
 
-  /** Takes the buffer from its user, once. */
+  /** Marks the buffer as unusable; does nothing the second time. */
   dispose(how: "released" | "donated"): void {
     if (this.gone !== undefined) return;
     this.gone = how;
@@ -54,35 +54,35 @@ export class EngineBuffer implements DeviceBuffer {
     );
   }
 
-  /** What the engine does when nobody can use the buffer any more; a run that was started may still read it. */
+  /** Called when the buffer can no longer be used; a run that was started may still read it. */
   protected left(_how: "released" | "donated"): void {}
 }
 
-/** For every input or output of a program one buffer for each position of its mesh that this process holds. */
+/** For every input or output of a program, one buffer for each position of its mesh that this process holds. */
 export type Rows<B> = readonly (readonly B[])[];
 
-/** A program that an engine has made ready. */
+/** A program that an engine has prepared. */
 export interface LoadedProgram<B> {
   /**
-   * Starts a run on inputs that were checked and returns its outputs, of which those of a run that fails later tell
-   * why. If it throws, nothing was started: all inputs stay as they were.
+   * Starts a run on checked inputs and returns its outputs; if the run fails later, reading them reports why. If this
+   * method throws, nothing was started and all inputs are unchanged.
    *
-   * @param donate gives the donated inputs up; who does not call it leaves them until `start` has returned. An engine
-   * that computes before it returns calls it also when the run fails: then the run was started.
+   * @param donate gives up the donated inputs; if it is not called, that happens after `start` has returned. An engine
+   * that computes before it returns must also call it when the run fails, because the run was started.
    */
   start(inputs: Rows<B>, donate: () => void): B[][];
-  /** Gives back what the program holds, after the runs that were started; it is called once. */
+  /** Releases what the program holds, after all started runs; called once. */
   release(): void;
 }
 
 /** What the inputs of a program must be. */
 export interface Signature {
-  /** The program in messages. */
+  /** How messages name the program. */
   readonly name: string;
   readonly inputs: readonly TensorType[];
-  /** For every position of the mesh that this process holds the engine's device. */
+  /** The engine's device for every position of the mesh that this process holds. */
   readonly devices: readonly number[];
-  /** Which inputs a run takes the memory of. */
+  /** Which inputs are donated. */
   readonly donated: readonly boolean[];
 }
 
@@ -95,7 +95,7 @@ export function signatureOf(
   return { name, inputs: inputs.map(({ type }) => type), devices, donated };
 }
 
-/** An engine; what is abstract is its own. */
+/** Base class of engines; each implements the abstract methods. */
 export abstract class EngineShell<B extends EngineBuffer> implements Engine {
   abstract readonly name: string;
   abstract readonly numDevices: number;
@@ -103,7 +103,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
   private ending: Promise<void> | undefined;
   private ended = false;
 
-  /** What it does now. */
+  /** The current state. */
   get state(): EngineState {
     if (this.ended) return "closed";
     if (this.ending) return "closing";
@@ -153,7 +153,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
   }
 
   release(buffer: DeviceBuffer): void {
-    // After closing there is nothing left to give back, so finalizers may still come here.
+    // After closing there is nothing left to release, but finalizers may still call this.
     if (this.ending === undefined) this.own(buffer, "release").dispose("released");
   }
 
@@ -164,7 +164,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
     return this.ending;
   }
 
-  /** Makes a program ready; it, and how many devices there are, was checked. @param devices those of this process */
+  /** Prepares a program that was checked, as was the number of devices. @param devices those of this process */
   protected abstract prepare(
     program: Program,
     options: CompileOptions,
@@ -172,23 +172,23 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
   ): LoadedProgram<B>;
   /** Copies elements to a device. */
   protected abstract write(type: TensorType, data: HostData, device: number): B;
-  /** Copies elements out when they are there; they are read to the end although the buffer is released meanwhile. */
+  /** Copies elements out once they are computed; the copy completes even if the buffer is released meanwhile. */
   protected abstract read(buffer: B): Promise<HostData>;
-  /** Waits until the elements are there; throws what went wrong on the way. */
+  /** Waits until the elements are computed; throws the error if computing them failed. */
   protected abstract written(buffer: B): Promise<void>;
-  /** The elements if they are there already. */
+  /** The elements if they are already computed. */
   protected abstract view(buffer: B): HostData | undefined;
-  /** Starts copying a buffer to a device, also to its own. */
+  /** Starts copying a buffer to a device, possibly the one that it is on. */
   protected abstract copy(buffer: B, device: number): B;
-  /** Ends what is under way and gives everything back. */
+  /** Ends what is in progress and releases everything. */
   protected abstract end(): Promise<void>;
 
-  /** Why nothing can be run any more; an engine whose devices do not fail has no reason. */
+  /** Why nothing can run any more; undefined in engines whose devices cannot fail. */
   protected get failure(): Error | undefined {
     return undefined;
   }
 
-  /** A program that was made ready as what users run. */
+  /** Makes a prepared program an executable. */
   protected executable<L extends LoadedProgram<B>>(signature: Signature, loaded: L): ShellExecutable<B, L> {
     const host = {
       checkRuns: (caller: string) => this.checkRuns(caller),
@@ -203,7 +203,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
     if (this.failure) throw this.failure;
   }
 
-  /** Throws for a device that is not in this process. */
+  /** Throws if a device is not in this process. */
   protected checkDevice(device: number, caller: string): void {
     if (this.isAddressable(device)) return;
     const { numDevices, process } = this;
@@ -216,7 +216,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
     throw noDevice(device, numDevices, caller);
   }
 
-  /** A buffer of this engine that can be used; throws for others. */
+  /** The buffer, if it belongs to this engine and can be used; throws otherwise. */
   protected own(buffer: DeviceBuffer, caller: string): B {
     this.checkOpen(caller);
     if (!this.isOwn(buffer)) {
@@ -230,7 +230,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
     return buffer instanceof EngineBuffer && buffer.owner === this;
   }
 
-  /** What was computed before a device failed can still be read; nothing can after closing. */
+  /** Throws after closing; results that were computed before a device failed can still be read. */
   private checkOpen(caller: string): void {
     if (this.ending === undefined) return;
     throw (
@@ -239,7 +239,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
   }
 }
 
-/** What an executable asks of its engine. */
+/** What an executable needs of its engine. */
 interface Host<B> {
   checkRuns(caller: string): void;
   own(buffer: DeviceBuffer, caller: string): B;
@@ -304,7 +304,7 @@ export class ShellExecutable<B extends EngineBuffer, L extends LoadedProgram<B>>
     });
   }
 
-  /** Memory that a run may overwrite is given to it once; nothing is allocated to look for it. */
+  /** Throws if donated memory is passed more than once; allocates nothing, since it runs on every call. */
   private checkAliases(rows: Rows<B>): void {
     const run = nextRun();
     const { donated } = this.signature;

@@ -2,7 +2,7 @@ import type { Engine } from "../ir/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 
 /**
- * An engine of that many devices, whatever the machine has: they share one thread and take turns, so a mesh of
+ * An engine with this many devices, whatever the machine has: they share one thread and take turns, so a mesh of
  * any size can be tried out and tested anywhere.
  *
  * ```ts

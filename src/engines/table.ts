@@ -10,20 +10,20 @@ import { createThreadsEngine } from "./threads/engine.js";
 
 const engineOptions = schema({
   ...engineSettings.fields,
-  /** The least number of devices; an engine whose devices are given, such as those of a machine, has what it has. */
+  /** Minimum number of devices; an engine with a fixed set of devices, such as a machine's, ignores it. */
   numDevices: required("number"),
 });
 
-/** What an engine is asked for when it is opened by name; one that cannot follow a setting leaves it alone. */
+/** Settings for opening an engine by name; an engine ignores those that it does not support. */
 export interface EngineOptions extends OptionsOf<typeof engineOptions> {}
 
-/** What the module of an engine outside of this package exports. */
+/** What the module of an external engine exports. */
 export interface EngineModule {
-  /** Opens the engine; it may be called again for more devices, and may return the same engine then. */
+  /** Opens the engine; it may be called again for more devices, and may then return the same engine. */
   createEngine(options: EngineOptions): Engine;
 }
 
-/** The engines of this package by name, with the settings that each can follow. */
+/** The engines of this package by name, with the settings that each supports. */
 const engines = {
   threads: ({ numDevices, memoryBytes, deadlineMs }: EngineOptions) =>
     createThreadsEngine({ numDevices, memoryBytes, deadlineMs }),
@@ -37,7 +37,7 @@ export const engineNames: readonly string[] = Object.keys(engines);
 
 const isOwn = (name: string): name is keyof typeof engines => Object.hasOwn(engines, name);
 
-/** Modules that were imported, so that they can be opened without waiting. */
+/** Imported modules, so that their engines can be opened synchronously. */
 const imported = new Map<string, EngineModule>();
 
 /**
@@ -57,8 +57,8 @@ export function openEngine(name: string, options: EngineOptions): Engine {
 }
 
 /**
- * Imports the module of an engine ahead of {@link openEngine}: modules that await something while they load, and
- * those on versions of Node that cannot require ES modules, are found this way only.
+ * Imports the module of an engine ahead of {@link openEngine}. This is required for modules with top-level await, and
+ * on versions of Node that cannot require ES modules.
  */
 export async function importEngine(name: string): Promise<void> {
   need("string", name, "name", "importEngine");
@@ -73,7 +73,7 @@ export async function importEngine(name: string): Promise<void> {
   imported.set(name, checkModule(exports, name));
 }
 
-/** The file of an engine's module. */
+/** Path of an engine's module. */
 function locate(name: string): string {
   try {
     return locateModule(name);
@@ -121,7 +121,7 @@ function isModule(exports: unknown): exports is EngineModule {
   );
 }
 
-/** What the members of an engine are; those that may be missing end with a question mark. */
+/** Types of the members of an engine; a question mark at the end means optional. */
 const members: { readonly [K in keyof Required<Engine>]: string } = {
   name: "string",
   numDevices: "number",

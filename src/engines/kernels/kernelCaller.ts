@@ -5,7 +5,7 @@ import { type Koffi, loadKoffi } from "../system/koffi.js";
 import { nativeAddress } from "../system/nativeAddress.js";
 import type { KernelFunction } from "./kernelFunctions.js";
 
-/** Calls machine code of kernels on one memory from one thread. */
+/** Calls kernels in machine code on one memory from one thread. */
 export class KernelCaller {
   private readonly base: number;
   private readonly words = new BigInt64Array(new SharedArrayBuffer(CONTEXT.bytes));
@@ -24,7 +24,7 @@ export class KernelCaller {
 
   bind(address: number): KernelFunction {
     const { base, context } = this;
-    // Fewer arguments are passed faster, and most kernels are not divided among threads.
+    // Passing fewer arguments is faster, and most kernels are not divided among threads.
     const whole = bindCode(this.koffi, address, 3);
     const divided = bindCode(this.koffi, address, 6);
     const failed = new Int32Array(this.words.buffer, CONTEXT.failed, 1);

@@ -1,4 +1,4 @@
 import type * as node from "./kernelChoice.js";
 
-/** Kernels are WebAssembly. */
+/** In browsers all kernels are WebAssembly. */
 export const chooseKernels: typeof node.chooseKernels = () => undefined;

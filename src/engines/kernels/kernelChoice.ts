@@ -8,7 +8,7 @@ export type { KernelChoice } from "./kernelTest.js";
 
 /**
  * The best machine code for kernels whose results are those of WebAssembly, or the one asked for; found once.
- * Vectors as wide as WebAssembly's gain nothing, so that there are no kernels for NEON.
+ * Vectors no wider than WebAssembly's gain nothing, so there are no kernels for NEON.
  */
 export const nativeKernelsHere = finder<KernelChoice>(
   [
@@ -19,7 +19,7 @@ export const nativeKernelsHere = finder<KernelChoice>(
   "AVX2",
 );
 
-/** What `SHARDWISE_KERNELS` can say: who computes fused kernels and, for machine code, with which instructions. */
+/** Values of `SHARDWISE_KERNELS`: the implementation of fused kernels and, for machine code, its instructions. */
 const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "none" } = {
   native: "best",
   "native-avx512": "AVX-512",
@@ -28,8 +28,8 @@ const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "no
 };
 
 /**
- * Decides who computes fused kernels: whom `SHARDWISE_KERNELS` names, else machine code where it can be loaded, has
- * wider vectors than WebAssembly and passes its test; nothing stands for WebAssembly. Call it on the main thread.
+ * Decides how fused kernels are computed: as `SHARDWISE_KERNELS` says, else in machine code if it can be loaded, has
+ * wider vectors than WebAssembly and passes its test. Undefined means WebAssembly. Call it on the main thread.
  */
 export function chooseKernels(): KernelChoice | undefined {
   const setting = environment.SHARDWISE_KERNELS;

@@ -1,7 +1,7 @@
 import { InternalError } from "../../ir/errors.js";
 
 /**
- * A kernel: takes the addresses of the address table and of its arguments, and when threads share it the first row
+ * A kernel: takes the addresses of the address table and of its arguments, and if threads share it the first row
  * of a part, the row after its last, and the number of the part.
  */
 export type KernelFunction = (table: number, args: number, from?: number, to?: number, part?: number) => void;

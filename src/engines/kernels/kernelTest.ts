@@ -48,17 +48,17 @@ function testSpec(): KernelSpec {
   };
 }
 
-/** Where the test has its address table, arguments, inputs and results. */
+/** Addresses of the test's address table, arguments, inputs and results. */
 const PLACES = { table: 64, args: 128, input: 1024, output: 4096, mask: 8192, scratch: 12288, bytes: 16384 };
 
-/** Whether a kernel gives the bits that it gives as WebAssembly. */
+/** Whether a kernel in machine code gives the same bits as in WebAssembly. */
 export function computesRight(memory: CodeMemory, { bits }: KernelChoice): boolean {
   const wasm = run(undefined, memory);
   const native = run(bits, memory);
   return wasm !== undefined && native !== undefined && Buffer.compare(wasm, native) === 0;
 }
 
-/** What the kernel leaves behind: all of the results and what lies around them. */
+/** The memory after the kernel has run: its results and the bytes around them. */
 function run(bits: KernelChoice["bits"] | undefined, code: CodeMemory): Uint8Array | undefined {
   const library = new KernelLibrary(BASELINE_FEATURES);
   library.add(testSpec());

@@ -3,7 +3,7 @@ import { compileWasmModule } from "#engines/system/v8Flags";
 import type { CompiledProgram, KernelModule } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 
-/** Kernels that are compiled: a module, and where the machine code of those is that are not in it. */
+/** Compiled kernels: a module, and the addresses of the machine code of those that are not in it. */
 export interface LoadedModule {
   readonly module: WebAssembly.Module;
   /** The names of all kernels. */
@@ -28,7 +28,7 @@ export function loadKernels({ modules }: CompiledProgram, code: CodeMemory | und
   }));
 }
 
-/** Maps machine code; gives its addresses. */
+/** Maps machine code and returns its addresses. */
 function mapCode(
   native: KernelModule["native"],
   code: CodeMemory | undefined,
@@ -41,7 +41,7 @@ function mapCode(
   return native.map((piece) => (piece === undefined ? undefined : addresses[next++]));
 }
 
-/** Gives the machine code of a program back when no thread runs it any more. */
+/** Unmaps the machine code of a program; no thread may run it any more. */
 export function unloadKernels(modules: readonly LoadedModule[], code: CodeMemory | undefined): void {
   for (const { native } of modules) {
     const first = native.find((address) => address !== undefined);

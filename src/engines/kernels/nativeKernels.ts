@@ -3,7 +3,7 @@ import { at } from "../../ir/shape.js";
 import { instantiateKernels, type KernelFunction } from "./kernelFunctions.js";
 import type { LoadedModule } from "./loadKernels.js";
 
-/** The kernels of a module as functions of this thread: machine code where there is some, else WebAssembly. */
+/** The kernels of a module as functions of this thread: machine code if there is any, else WebAssembly. */
 export function bindKernels(
   { module, exports, native }: LoadedModule,
   imports: WebAssembly.Imports,

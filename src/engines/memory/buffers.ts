@@ -6,7 +6,7 @@ import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 export class ThreadsBuffer extends EngineBuffer {
   /**
    * @internal
-   * @param readyAt the number of the device's command after which the elements are there
+   * @param readyAt the number of the device's command after which the elements are computed
    */
   constructor(
     owner: object,
@@ -21,7 +21,7 @@ export class ThreadsBuffer extends EngineBuffer {
     super(owner, type, device);
   }
 
-  /** What is donated belongs to a result, or is given back by the run that took it. */
+  /** Donated memory becomes a result's, or is freed by the run that took it. */
   protected override left(how: "released" | "donated"): void {
     if (how === "released") this.memory.release(this.allocation);
   }

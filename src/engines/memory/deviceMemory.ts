@@ -4,19 +4,19 @@ import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { type Block, Heap, roundUp } from "./heap.js";
 
-/** A block of a device's memory with what is known of its use. */
+/** A block of a device's memory and its current uses. */
 export interface Allocation {
-  /** Where it lies in the device's part of the memory. */
+  /** Its offset in the device's part of the memory. */
   readonly block: Block;
   /** The last command that touches it. */
   lastUse: number;
-  /** Downloads that still have to read it. */
+  /** Number of downloads that still have to read it. */
   readers: number;
-  /** Whether it is to be given back as soon as nobody reads it. */
+  /** Whether to free it once all downloads have read it. */
   dropped: boolean;
 }
 
-/** The real memory that the devices of an engine may take together; what was touched once stays taken. */
+/** The physical memory that the devices of an engine may use together; pages that were touched stay counted. */
 export class MemoryBudget {
   private taken = 0;
 
@@ -27,7 +27,7 @@ export class MemoryBudget {
     return this.limit - this.taken;
   }
 
-  /** Takes bytes, or nothing when there are not so many left. */
+  /** Takes all the bytes, or none if fewer are left; returns whether it did. */
   take(bytes: number): boolean {
     if (bytes > this.left) return false;
     this.taken += bytes;
@@ -35,47 +35,47 @@ export class MemoryBudget {
   }
 }
 
-/** What a device's memory asks of its engine. */
+/** What a device's memory needs of its engine. */
 export interface MemoryOwner {
   readonly budget: MemoryBudget;
-  /** What each device needs at the beginning of its part, for collectives and products. */
+  /** Scratch that each device needs at the beginning of its part, for collectives and products. */
   readonly scratchBytes: number;
-  /** The most bytes that a device's part can have, after {@link MemoryOwner.grow} too. */
+  /** Maximum size of a device's part in bytes, even after {@link MemoryOwner.grow}. */
   readonly reach: number;
-  /** Gives back what can be given back, waiting for the devices if it must. */
+  /** Frees whatever can be freed, waiting for the devices if necessary. */
   relieve(): void;
   /** Moves all devices to larger parts; returns whether it did. */
   grow(): boolean;
-  /** What would help besides using less when so many bytes are missing, for messages. */
+  /** Advice for messages, besides using less, if this many bytes are missing. */
   advice(bytes: number): string;
 }
 
 /** A device's part of the memory. */
 export interface MemoryPart {
-  /** Where it begins. */
+  /** Address of its first byte. */
   readonly base: number;
   readonly bytes: number;
 }
 
-/** How much of its memory a device may use before the tensors that nothing reaches are looked for, at most. */
+/** Upper limit of the memory a device may use before unreachable tensors are collected. */
 const RECLAIM_THRESHOLD_BYTES = 256 * 1024 * 1024;
 
-/** The heap grows by at least so much. */
+/** The heap grows by at least this many bytes. */
 const GROWTH = 4 * 1024 * 1024;
 
 /**
  * The memory of one device as the main thread manages it: scratch for collectives at the bottom, buffers and
  * loaded programs in a heap that grows upwards, and at the other end the arena, which all programs of the device
- * share because they run one after the other. Blocks are places in the device's part, which may move as a whole.
+ * share because they run one after the other. Blocks are offsets into the device's part, which may move as a whole.
  *
- * Tensors that a program has dropped are given back when the mark is reached and before anything is refused, so
- * that what they take is at most as much as what is in use.
+ * Unreachable tensors are freed when usage reaches the threshold and before an allocation fails, so that they never
+ * take more memory than what is in use.
  */
 export class DeviceMemory {
   private readonly heap: Heap;
   private readonly arenas: number[] = [];
   private readonly mark: HighWaterMark;
-  /** How far heap and arena reached at most: that memory is real. */
+  /** The largest extents that heap and arena have had: that memory is physical. */
   private readonly touched = { heap: 0, arena: 0 };
 
   constructor(
@@ -91,7 +91,7 @@ export class DeviceMemory {
     this.mark = new HighWaterMark(Math.min(RECLAIM_THRESHOLD_BYTES, this.usage.capacity / 4));
   }
 
-  /** How many bytes buffers and loaded programs take, and how many they could. */
+  /** How many bytes buffers and loaded programs use, and how many they could. */
   get usage(): MemoryUsage {
     const { reach, budget, scratchBytes } = this.owner;
     const arena = this.arenaBytes;
@@ -100,7 +100,7 @@ export class DeviceMemory {
     return { used, peak, capacity: end - scratchBytes, arena, together: budget.left };
   }
 
-  /** Where the device's scratch memory is. */
+  /** Address of the device's scratch memory. */
   get scratch(): number {
     return this.part.base;
   }
@@ -110,22 +110,22 @@ export class DeviceMemory {
     return this.heap.top;
   }
 
-  /** The address of a block now. */
+  /** The current address of a block. */
   addressOf({ block }: Allocation): number {
     return this.part.base + block.address;
   }
 
-  /** Where the arena of a program begins that needs so many bytes. */
+  /** Where an arena of this many bytes begins. */
   arenaAddress(bytes: number): number {
     return this.part.base + this.part.bytes - arenaSize(bytes);
   }
 
-  /** The device's part is another one from now on, which is larger; blocks keep their places in it. */
+  /** Replaces the device's part with a larger one; blocks keep their offsets in it. */
   moveTo(part: MemoryPart): void {
     this.part = part;
   }
 
-  /** Takes memory that commands may use from now on, or throws saying what was needed and what there was. */
+  /** Allocates memory for later commands, or throws with what was needed and what was available. */
   allocate(bytes: number, caller: string, what: () => string): Allocation {
     this.mark.check(() => this.heap.used);
     const block = this.insist(bytes, () => this.take(bytes));
@@ -133,27 +133,27 @@ export class DeviceMemory {
     return { block, lastUse: 0, readers: 0, dropped: false };
   }
 
-  /** Takes memory that no command after `completed` touches, if there is any. */
+  /** Allocates memory that no command after `completed` touches, if there is any. */
   allocateQuiet(bytes: number, completed: number): Allocation | undefined {
     this.mark.check(() => this.heap.used);
     const block = this.take(bytes, completed);
     return block && { block, lastUse: 0, readers: 0, dropped: false };
   }
 
-  /** Gives memory back, as soon as downloads have read it. */
+  /** Frees memory once all downloads have read it. */
   release(allocation: Allocation): void {
     allocation.dropped = true;
     if (allocation.readers === 0) this.heap.release(allocation.block, allocation.lastUse);
   }
 
-  /** Ends one download's interest. */
+  /** Ends one download. */
   endRead(allocation: Allocation): void {
     allocation.readers--;
     if (allocation.dropped && allocation.readers === 0)
       this.heap.release(allocation.block, allocation.lastUse);
   }
 
-  /** Makes room for a program's arena. */
+  /** Reserves a program's arena. */
   reserveArena(bytes: number, caller: string): void {
     const size = arenaSize(bytes);
     const isThere = this.insist(size, () => size <= this.arenaBytes || this.makeArena(size) || undefined);
@@ -161,13 +161,13 @@ export class DeviceMemory {
     this.arenas.push(size);
   }
 
-  /** Gives a program's arena back. */
+  /** Releases a program's arena. */
   releaseArena(bytes: number): void {
     const i = this.arenas.indexOf(arenaSize(bytes));
     if (i >= 0) this.arenas.splice(i, 1);
   }
 
-  /** Tries again with what can be given back, then in larger memories if the machine has so many bytes. */
+  /** Retries after freeing what can be freed, then in larger memories if the machine has enough. */
   private insist<T>(bytes: number, attempt: () => T | undefined): T | undefined {
     const first = attempt();
     if (first !== undefined) return first;
@@ -186,7 +186,7 @@ export class DeviceMemory {
     );
   }
 
-  /** Lets the heap grow until a block fits at its end; returns whether it does. */
+  /** Grows the heap until a block fits at its end; returns whether it does. */
   private extendHeap(bytes: number): boolean {
     const { heap } = this;
     const room = this.part.bytes - this.arenaBytes;
@@ -203,7 +203,7 @@ export class DeviceMemory {
     return this.touch("arena", size);
   }
 
-  /** Takes what is needed for the heap or the arena to reach so far. */
+  /** Takes from the budget what the heap or the arena needs for these extents. */
   private touch(what: "heap" | "arena", bytes: number): boolean {
     if (!this.owner.budget.take(Math.max(0, bytes - this.touched[what]))) return false;
     this.touched[what] = Math.max(this.touched[what], bytes);

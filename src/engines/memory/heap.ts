@@ -16,18 +16,18 @@ interface Node {
 
 const ALIGNMENT = 64;
 
-/** The size that a request really takes. */
+/** The size that is actually allocated for a request. */
 export function roundUp(bytes: number): number {
   return Math.max(ALIGNMENT, Math.ceil(bytes / ALIGNMENT) * ALIGNMENT);
 }
 
 /**
- * The allocator of one device's memory, kept by the main thread: the smallest free block that fits, lowest
- * address first among equals; neighbours that are free are joined.
+ * The allocator of one device's memory, kept by the main thread: best fit, with the lowest address first among
+ * equals; adjacent free blocks are merged.
  *
- * A device runs its commands in order, so memory that is given back can be handed at once to a later command
- * although earlier ones still use it: a block remembers the last command that may touch it, and only who writes
- * from outside that order (the main thread's uploads) asks for quiet blocks.
+ * A device runs its commands in order, so freed memory can be given to a later command at once although earlier
+ * ones still use it: a block records the last command that may touch it, and only writes outside that order (the
+ * main thread's uploads) need quiet blocks.
  */
 export class Heap {
   private readonly nodes = new Map<number, Node>();
@@ -52,7 +52,7 @@ export class Heap {
     this.insertFree(this.last);
   }
 
-  /** How many bytes there are in all. */
+  /** Total number of bytes. */
   get capacity(): number {
     return this.end - this.start;
   }
@@ -88,9 +88,9 @@ export class Heap {
   }
 
   /**
-   * Takes a block, or gives `undefined` when none fits.
+   * Allocates a block, or returns `undefined` if none fits.
    *
-   * @param quietAt only blocks that no command after this number touches are taken
+   * @param quietAt only blocks that no command after this number touches are used
    */
   allocate(bytes: number, quietAt = Number.POSITIVE_INFINITY): Block | undefined {
     const size = roundUp(bytes);
@@ -108,7 +108,7 @@ export class Heap {
     return undefined;
   }
 
-  /** Gives a block back; commands up to `busyUntil` may still touch it. */
+  /** Frees a block; commands up to `busyUntil` may still touch it. */
   release(block: Block, busyUntil: number): void {
     const node = this.nodes.get(block.address);
     if (node === undefined) throw new RangeError(`[heap] no block begins at ${block.address}`);
@@ -130,7 +130,7 @@ export class Heap {
     }
   }
 
-  /** Moves the end of the heap, for what lies above it; returns whether the memory in between was free. */
+  /** Moves the end of the heap; returns whether the memory in between was free. */
   moveEnd(end: number): boolean {
     const { last } = this;
     if (end < this.end) {

@@ -8,15 +8,15 @@ import { OutOfMemoryError } from "../errors.js";
 
 /**
  * Where the devices' tensors lie. One `WebAssembly.Memory` for all devices is fastest, because a kernel can read
- * a peer's elements where they are, but it ends at 4 GiB; beyond that every device has a memory of its own and
- * peers' elements are copied over.
+ * a peer's elements in place, but it is limited to 4 GiB; beyond that every device has its own memory and peers'
+ * elements are copied.
  *
  * @internal
  */
 export interface MemoryLayout {
   readonly kind: LayoutKind;
   readonly addressType: AddressType;
-  /** The memory of every device; all the same one when it is shared. */
+  /** The memory of every device; the same one for all if it is shared. */
   readonly memories: readonly WebAssembly.Memory[];
   /** Where each device's part of its memory begins. */
   readonly bases: readonly number[];
@@ -27,7 +27,7 @@ export interface MemoryLayout {
 /** Whether all devices share one memory or have one each. */
 export type LayoutKind = "shared" | "separate";
 
-/** A kind of layout, and the most bytes that a device can have in it. */
+/** A kind of layout, and the maximum bytes of a device in it. */
 export interface LayoutChoice {
   readonly kind: LayoutKind;
   readonly addressType: AddressType;
@@ -35,12 +35,12 @@ export interface LayoutChoice {
 }
 
 const PAGE = 65536;
-/** Bytes after the last part, which kernels may read but nobody owns. */
+/** Bytes after the last part, which kernels may read but which hold nothing. */
 const TAIL = 1024;
-/** Less memory than this is not worth having. */
+/** Minimum bytes of a device that are worth opening an engine for. */
 const LEAST_BYTES = 16 * 1024 * 1024;
 
-/** The layouts that so many devices can have here: the fastest first, then those that reach further. */
+/** The layouts that this many devices can have here: the fastest first, then those with more memory. */
 export function layoutChoices(numDevices: number): LayoutChoice[] {
   const choices: LayoutChoice[] = [
     { kind: "shared", addressType: "i32", reach: align(mostBytes("i32") / numDevices) },
@@ -65,12 +65,12 @@ export const hasWideMemories = lazily((): boolean => {
   }
 });
 
-/** The most bytes that a device can have in any of some layouts. */
+/** Maximum bytes of a device in any of some layouts. */
 export function farthest(choices: readonly LayoutChoice[]): number {
   return choices.at(-1)?.reach ?? 0;
 }
 
-/** How far a device's memory reaches here and where it would reach further, for messages. */
+/** How large a device's memory can be here and where it could be larger, for messages. */
 export function describeReach(reach: number): string {
   const most = `${formatBytes(reach)} on ${describeRuntime()}`;
   return hasWideMemories() || nodeMajor >= THRIFTY_NODE
@@ -83,12 +83,12 @@ function align(bytes: number): number {
 }
 
 /**
- * Reserves address space for all devices; pages become real when they are first touched.
+ * Reserves address space for all devices; pages become physical memory when they are first touched.
  *
  * @internal
  *
- * @param bytes what each device has
- * @param isExact whether less will not do; otherwise it is halved while the system refuses it
+ * @param bytes the memory of each device
+ * @param isExact whether it must be exactly this much; otherwise it is halved while the system refuses it
  */
 export function createMemories(
   choice: Pick<LayoutChoice, "kind" | "addressType">,
@@ -126,19 +126,19 @@ function reserve(
   return { kind, addressType, memories, bases: memories.map(() => 0), bytes };
 }
 
-/** @internal A shared memory of at least so many bytes that does not grow. */
+/** @internal A shared memory of at least this many bytes that does not grow. */
 export function newMemory(addressType: AddressType, bytes: number): WebAssembly.Memory {
   const pages = Math.min(MAX_PAGES[addressType], Math.ceil(bytes / PAGE));
   if (addressType === "i32") {
     return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
   }
-  // The checker's types do not know such memories yet.
+  // TypeScript's types do not have such memories yet.
   const size = BigInt(pages);
   const descriptor = { address: addressType, initial: size, maximum: size, shared: true };
   return Reflect.construct(WebAssembly.Memory, [descriptor]);
 }
 
-/** Before this version of Node a memory of any size reserved all that its addresses can name. */
+/** Before this version of Node, a memory of any size reserved its whole address space. */
 const THRIFTY_NODE = 24;
 
 function refusal(numDevices: number, bytes: number, cause: unknown): OutOfMemoryError {

@@ -1,10 +1,10 @@
 import { type Found, finder, type ProductSets } from "../system/instructionSets.js";
 import { multipliesRight } from "./productTest.js";
 
-/** Who multiplies in machine code here, or why nobody does. */
+/** Which machine code multiplies matrices here, or why none does. */
 export type NativeChoice = Found<ProductSets>;
 
-/** Whom products can be made by, best first. */
+/** The machine code that can compute products, best first. */
 const PRODUCT_SETS: readonly ProductSets[] = [
   { set: "AVX-512", bfloat16: "AMX" },
   { set: "AVX-512", bfloat16: "AVX-512-BF16" },
@@ -16,11 +16,11 @@ const PRODUCT_SETS: readonly ProductSets[] = [
 
 /**
  * The best instruction set of this machine whose products pass a test against plain sums, or the one asked for; with
- * it the best instructions for bfloat16 that pass. The answer is found once for the process.
+ * it the best instructions for bfloat16 that pass. Determined once per process.
  */
 export const nativeGemmHere = finder(PRODUCT_SETS, multipliesRight, "AVX2 or NEON");
 
-/** All instructions for products that this machine has, those that fail their test left out. */
+/** All instructions for products that this machine has, except those that fail their test. */
 export function allNativeGemmsHere(): readonly ProductSets[] {
   return PRODUCT_SETS.filter((sets) => "set" in finder([sets], multipliesRight, "", "slow ones too")());
 }

@@ -13,15 +13,15 @@ type Library = import("koffi").LibraryHandle;
  */
 export const BLAS_CROSSOVER = 16 ** 3;
 
-/** A BLAS of the system, on native addresses (see `nativeAddress`) instead of offsets into a memory. */
+/** A BLAS of the system; it takes native addresses (see `nativeAddress`) instead of offsets into a memory. */
 export interface Blas {
-  /** The implementation as users know it, for example `OpenBLAS`. */
+  /** Name of the implementation, for example `OpenBLAS`. */
   readonly name: string;
-  /** What was loaded. */
+  /** The library that was loaded. */
   readonly path: string;
   readonly sgemm: Gemm;
   readonly dgemm: Gemm;
-  /** Runs one product of useful size: the first calls of a thread are up to three times slower. */
+  /** Runs one product of useful size as a warm-up: the first calls of a thread are up to three times slower. */
   warmUp(): void;
 }
 
@@ -104,7 +104,7 @@ function candidates(platform: NodeJS.Platform): readonly Candidate[] {
  * loaded, and a worker's `process.env` is a copy that they do not see. `SHARDWISE_BLAS` names a library to
  * use instead, or `none`.
  *
- * @returns nothing when there is no BLAS, or no FFI to call it with
+ * @returns undefined if there is no BLAS, or no FFI to call it with
  */
 export function findBlas(choice: string | undefined = environment.SHARDWISE_BLAS): Blas | undefined {
   if (choice === "none") return undefined;
@@ -184,7 +184,7 @@ const ROW_MAJOR = 101;
 const NO_TRANSPOSE = 111;
 const TRANSPOSE = 112;
 
-/** Binds the functions and makes sure that they multiply, which a library with 64-bit integers would not. */
+/** Binds the functions and checks that they multiply correctly, which a library with 64-bit integers would not. */
 function openBlas(koffi: Koffi, library: Library, path: string, candidate: Candidate): Blas | undefined {
   try {
     for (const name of candidate.setThreads) {
@@ -200,7 +200,7 @@ function openBlas(koffi: Koffi, library: Library, path: string, candidate: Candi
 }
 
 function bind(library: Library, name: string, real: "float" | "double"): Gemm {
-  // Numbers as addresses: typed arrays would cost a third more per call, and views would have to be made.
+  // Addresses as numbers: typed arrays would cost a third more per call, and views would have to be created.
   const address = "uintptr_t";
   const call = library.func(name, "void", [
     ...["int", "int", "int", "int", "int", "int"],

@@ -3,7 +3,7 @@ import type { LibraryHandle } from "koffi";
 import { CodeMemory } from "../system/codeMemory.js";
 import { detectX64Features, type X64Features } from "../system/cpu.js";
 
-/** Kernels of OpenBLAS for processors without AVX2, in its own names. */
+/** OpenBLAS's names of its kernels for processors without AVX2. */
 const CORES_BEFORE_AVX2: ReadonlySet<string> = new Set(
   "Prescott Core2 Penryn Dunnington Nehalem Sandybridge Atom Nano Opteron Barcelona Bobcat Bulldozer".split(
     " ",
@@ -13,7 +13,7 @@ const CORES_BEFORE_AVX2: ReadonlySet<string> = new Set(
 /** The vectors that its kernels differ by. */
 type Vectors = Pick<X64Features, "avx2" | "avx512">;
 
-/** The kernels OpenBLAS should use when it chose some that know less than the processor; else undefined. */
+/** The kernels OpenBLAS should use if it chose some that use less than the processor offers; else undefined. */
 export function betterCore(chosen: string, { avx2, avx512 }: Vectors): string | undefined {
   if (!CORES_BEFORE_AVX2.has(chosen) || !avx2) return undefined;
   return avx512 ? "SkylakeX" : "Haswell";
@@ -37,7 +37,7 @@ export function withBetterCore(
   return load();
 }
 
-/** The kernels a library chose; nothing when it is no OpenBLAS. */
+/** The kernels a library chose; undefined if it is not OpenBLAS. */
 function chosenCore(library: LibraryHandle): string {
   try {
     return String(library.func("openblas_get_corename", "str", [])());

@@ -10,8 +10,8 @@ import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { type PreparedGemm, repeat } from "./preparedGemm.js";
 
 /**
- * The matrix products of one device, by whom the main thread chose: our machine code, the system's BLAS for
- * products large enough for its calls to pay, or our WebAssembly kernel.
+ * The matrix products of one device, by the implementation that the main thread chose: our machine code, the
+ * system's BLAS for products large enough for its calls to pay, or our WebAssembly kernel.
  */
 export class GemmPreparer {
   private readonly native: NativeProducts;
@@ -30,7 +30,7 @@ export class GemmPreparer {
     this.native = new NativeProducts(memory, choice, crew);
   }
 
-  /** Makes a product ready; `module` holds the WebAssembly kernel, if machine code does not compute it. */
+  /** Prepares a product; `module` holds the WebAssembly kernel, if machine code does not compute it. */
   prepare(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm {
     const { m, n, k, transposeA, transposeB, lda, ldb, ldc, alpha, beta } = step;
     if (m === 0 || n === 0 || step.batch.some(({ count }) => count === 0)) return () => {};
@@ -41,7 +41,7 @@ export class GemmPreparer {
     return step.batch.reduceRight(repeat, one);
   }
 
-  /** Gives back what lies outside of JavaScript; nothing that was prepared may be called any more. */
+  /** Releases what lies outside of JavaScript; prepared products must not be called afterwards. */
   release(): void {
     this.native.release();
   }

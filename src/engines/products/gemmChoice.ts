@@ -7,16 +7,16 @@ import { ShardwiseError } from "../../ir/errors.js";
 import type { InstructionSet, ProductSets } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
 
-/** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
+/** Implementations of matrix products: our own machine code, a BLAS library of the system, or WebAssembly. */
 export type GemmKind = "native" | "blas" | "wasm";
 
-/** Who multiplies the matrices of an engine. */
+/** Which implementation multiplies the matrices of an engine. */
 export type GemmChoice =
   | ({ readonly kind: "native" } & ProductSets)
   | { readonly kind: "blas"; readonly name: string; readonly path: string }
   | { readonly kind: "wasm" };
 
-/** What `SHARDWISE_GEMM` can say: who multiplies and, for machine code, with which instructions. */
+/** Values of `SHARDWISE_GEMM`: the implementation and, for machine code, its instructions. */
 const SETTINGS: { readonly [setting: string]: { readonly kind: GemmKind; readonly set?: InstructionSet } } = {
   native: { kind: "native" },
   "native-avx512": { kind: "native", set: "AVX-512" },
@@ -27,9 +27,9 @@ const SETTINGS: { readonly [setting: string]: { readonly kind: GemmKind; readonl
 };
 
 /**
- * Decides who multiplies: whom `asked` or `SHARDWISE_GEMM` names, else the BLAS that `SHARDWISE_BLAS` names, else
- * machine code where it can be loaded and passes its test, else a BLAS of the system, else WebAssembly. Call it on
- * the main thread, as `findBlas`.
+ * Chooses an implementation: the one that `asked` or `SHARDWISE_GEMM` names, else the BLAS that `SHARDWISE_BLAS`
+ * names, else machine code if it can be loaded and passes its test, else a BLAS of the system, else WebAssembly.
+ * Call it on the main thread, like `findBlas`.
  */
 export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
   const setting = asked ?? environment.SHARDWISE_GEMM;
@@ -41,17 +41,17 @@ export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
   return blasGemm() ?? { kind: "wasm" };
 }
 
-/** Whether machine code computes a product; empty sums are too rare for code of their own. */
+/** Whether machine code computes a product; empty sums are too rare to have their own code. */
 export function isInMachineCode(choice: GemmChoice, { k }: Pick<GemmStep, "k">): boolean {
   return choice.kind === "native" && k > 0;
 }
 
-/** Whether products take bfloat16 as they are, instead of float32 made of them. */
+/** Whether products take bfloat16 operands directly instead of converted to float32. */
 export function takesBfloat16(choice: GemmChoice): boolean {
   return choice.kind === "native" && choice.bfloat16 !== undefined;
 }
 
-/** Who multiplies, in words: for example `native AVX-512 (bfloat16: AMX)`. */
+/** Describes the implementation, for example `native AVX-512 (bfloat16: AMX)`. */
 export function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
   if (choice.kind === "native") {
     return `native ${choice.set}${choice.bfloat16 === undefined ? "" : ` (bfloat16: ${choice.bfloat16})`}`;

@@ -23,7 +23,7 @@ import type { ProductSets } from "../system/instructionSets.js";
 /** The kernels for each type of factors, as far as there are any. */
 export type ProductTargets = { readonly [T in ProductType]: GemmTarget | undefined };
 
-/** The kernels of some instructions. */
+/** The kernels of an instruction set. */
 export function targetsOf({ set, bfloat16 }: ProductSets): ProductTargets {
   const target = { "AVX-512": wide, AVX2: narrow, NEON: a64Gemm }[set];
   return {
@@ -73,9 +73,9 @@ export class NativeGemm {
   }
 
   /**
-   * Makes a product ready, `batch.count` of it with one call.
+   * Prepares a product; one call computes `batch.count` of it.
    *
-   * @returns a function of the native addresses of A, B and C; whoever calls it answers for what lies there
+   * @returns a function of the native addresses of A, B and C, which does not check them: the caller must
    */
   prepare(type: ProductType, product: Product, batch: GemmBatch = SINGLE): NativeProduct {
     const records = this.records(type, product, batch, this.space(0));
@@ -86,8 +86,8 @@ export class NativeGemm {
   }
 
   /**
-   * Makes a product ready as at most `count` parts that can run at the same time, on any threads. What they run stays
-   * where it is until the code memory is given back, because other threads do not end when this one does.
+   * Prepares a product as at most `count` parts that can run at the same time, on any threads. Their records are kept
+   * until the code memory is released, because other threads may outlive this one.
    */
   prepareParts(
     type: ProductType,
@@ -112,7 +112,7 @@ export class NativeGemm {
     return parts;
   }
 
-  /** The task records of a product that packs into some space. */
+  /** The task records of a product that packs its operands into the given space. */
   private records(
     type: ProductType,
     product: Product,
@@ -156,7 +156,7 @@ export class NativeGemm {
     return family;
   }
 
-  /** Where a part packs its operands: products run one after the other, so they all take the same space. */
+  /** Where a part packs its operands: products run one after the other, so they share the same space. */
   private space(part: number): PackingSpace {
     let space = this.spaces[part];
     if (space === undefined) {
@@ -181,7 +181,7 @@ class KernelFamily {
     readonly target: GemmTarget,
   ) {}
 
-  /** The addresses of kernels; those that are new are made and loaded together. */
+  /** The addresses of kernels; new ones are generated and loaded together. */
   addresses(kernels: readonly GemmKernel[]): readonly number[] {
     const fresh = new Map<string, Uint8Array>();
     const keys = kernels.map((kernel) => JSON.stringify(kernel));

@@ -1,7 +1,7 @@
 import { InternalError } from "../../ir/errors.js";
 import type * as node from "./nativeProducts.js";
 
-/** Products are WebAssembly, so that nobody asks for others. */
+/** In browsers all products are WebAssembly, so this is never called. */
 export class NativeProducts implements Pick<node.NativeProducts, "prepare" | "blas" | "release"> {
   prepare(): never {
     throw new InternalError("[threads] browsers run no machine code of programs");

@@ -22,7 +22,7 @@ export class NativeProducts {
     private readonly crew?: Crew,
   ) {}
 
-  /** Releases what lies outside of JavaScript; nothing that was prepared may be called any more. */
+  /** Releases what lies outside of JavaScript; prepared products must not be called afterwards. */
   release(): void {
     this.native?.code.release();
     this.native = undefined;
@@ -54,7 +54,7 @@ export class NativeProducts {
     return parts.length === 1 ? gemm.prepare(dtype, product, batch) : shareProduct(this.crew, gemm, parts);
   }
 
-  /** Machine code would crash or write over something else, so addresses are compared with the memory's end. */
+  /** Machine code would crash or overwrite other data, so addresses are compared with the end of the memory. */
   private checked(step: GemmStep, product: PreparedGemm): PreparedGemm {
     const end = this.memory.buffer.byteLength;
     const extent = stepExtents(step);
@@ -110,7 +110,7 @@ function openBlas(path: string, memory: WebAssembly.Memory): { library: Blas; ba
   const library = findBlas(path);
   if (library === undefined)
     throw new InternalError(`[threads] ${path} multiplied before but does not any more`);
-  // The first calls of a thread are slow; the first step of a training run should not be.
+  // The first calls of a thread are slow: make them now, not in the first step of a training run.
   library.warmUp();
   return { library, base: nativeAddress(memory) };
 }
@@ -131,7 +131,7 @@ export function joinBatches(batch: readonly GemmBatch[]): GemmBatch[] {
   return joined;
 }
 
-/** The bytes from the first element of each matrix to behind the last of the whole batch. */
+/** The bytes from the first element of each operand to the end of the last one of the whole batch. */
 function stepExtents(step: GemmStep): { readonly a: number; readonly b: number; readonly c: number } {
   const { m, n, k, transposeA, transposeB, lda, ldb, ldc, batch, dtype } = step;
   const { size, factorBytes: bytes } = elementsOf(dtype);

@@ -5,7 +5,7 @@ import type { CodeMemory } from "../system/codeMemory.js";
 import type { ProductSets } from "../system/instructionSets.js";
 import { NativeGemm, targetsOf } from "./nativeGemm.js";
 
-/** Rows that are this much longer than they need be make a plan pack its factors. */
+/** Padding of rows that makes a plan pack its factors. */
 const LONG = 261;
 
 /** Products that together reach every kind of kernel: factors in place and packed, edges, several steps along k. */
@@ -16,7 +16,7 @@ const PRODUCTS = [
   { m: 4, n: 18, k: 390, transposeA: false, transposeB: true, pad: 0, beta: 0 },
 ];
 
-/** Whether every element of some products is right, for all types that these instructions multiply. */
+/** Whether every element of the test products is correct, for all types that these instructions multiply. */
 export function multipliesRight(memory: CodeMemory, sets: ProductSets): boolean {
   const gemm = new NativeGemm(memory, targetsOf(sets));
   const types: readonly ProductType[] = [
@@ -32,13 +32,13 @@ export function multipliesRight(memory: CodeMemory, sets: ProductSets): boolean 
   });
 }
 
-/** A product of small integers, which every order of adding computes exactly in every type. */
+/** A product of small integers, which is exact in every type whatever the order of additions. */
 interface ExactProduct {
   readonly product: Product;
   /** A, and B from `bAt` on. */
   readonly factors: Float64Array;
   readonly bAt: number;
-  /** What lies in the place of the result before and after; what lies between its rows is not touched. */
+  /** The memory of the result before and after the product; the gaps between its rows must not change. */
   readonly before: Float64Array;
   readonly after: Float64Array;
 }
@@ -65,7 +65,7 @@ function exactProduct(product: Product): ExactProduct {
   return { product, factors, bAt, before, after };
 }
 
-/** Whether machine code gives every element of a product, and leaves what lies around them as it is. */
+/** Whether machine code computes every element of a product correctly and leaves the memory around them unchanged. */
 function isRight(
   memory: CodeMemory,
   gemm: NativeGemm,
@@ -73,7 +73,7 @@ function isRight(
   { product, factors, bAt, before, after }: ExactProduct,
 ): boolean {
   const { size, factorBytes } = elementsOf(type);
-  // Factors first, of whatever size; the result after as many lanes as there are of them.
+  // Factors first; the result starts where as many elements of its own, possibly larger, type would end.
   const place = factors.length * size;
   const buffer = new SharedArrayBuffer(place + after.length * size);
   if (type === "bfloat16") new Uint16Array(buffer).set(factors.map(toBfloat16Bits));

@@ -1,4 +1,4 @@
 import type * as node from "./shareOfPeak.js";
 
-/** The processor cannot be asked what it could do. */
+/** Browsers offer no way to measure the peak of the processor. */
 export const shareOfPeak: typeof node.shareOfPeak = () => undefined;

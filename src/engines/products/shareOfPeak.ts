@@ -11,18 +11,18 @@ import { nativeGemmHere } from "./available.js";
 import { GemmPreparer } from "./gemm.js";
 import type { GemmChoice } from "./gemmChoice.js";
 
-/** The side of the matrices that are multiplied: they fit a core's own caches. */
+/** Rows and columns of the matrices that are multiplied: they fit a core's own caches. */
 const SIDE = 256;
-/** The turns of the loop, some hundredths of a millisecond. */
-const TURNS = 8192;
-/** For how many milliseconds both are run again and again; the quickest run counts. */
-const PATIENCE_MS = 10;
+/** Iterations of the loop, which take some hundredths of a millisecond. */
+const ITERATIONS = 8192;
+/** For how many milliseconds each is repeated; the fastest run counts. */
+const MEASURING_MS = 10;
 
 const known = new Map<string, number | undefined>();
 
 /**
- * The share of the multiply-adds a core can do that whoever multiplies reaches, on the calling thread; undefined where
- * the processor cannot be asked. It is measured once for the process and takes some milliseconds.
+ * The share of a core's peak of multiply-adds that an implementation of products reaches on the calling thread;
+ * undefined if the peak cannot be measured. Measured once per process, which takes some milliseconds.
  */
 export function shareOfPeak(choice: GemmChoice, features: WasmFeatures): number | undefined {
   const key = JSON.stringify(choice);
@@ -35,16 +35,16 @@ export function shareOfPeak(choice: GemmChoice, features: WasmFeatures): number 
 function measured(choice: GemmChoice, features: WasmFeatures): number | undefined {
   try {
     const peak = corePeak();
-    // Both are measured on a core that may do something else meanwhile.
+    // Either measurement may have been disturbed by other work on the core.
     return peak && Math.min(1, productRate(choice, features) / peak);
   } catch (error) {
-    // Where there is no memory to measure with, what is needed for more than a figure tells so in its own words.
+    // Out of memory: this is only a figure, and whatever really needs the memory reports the error itself.
     if (error instanceof RangeError) return undefined;
     throw error;
   }
 }
 
-/** The floating-point operations a millisecond that a core can do. */
+/** The peak of a core in floating-point operations per millisecond. */
 function corePeak(): number | undefined {
   const here = nativeGemmHere();
   const memory = CodeMemory.open();
@@ -52,12 +52,12 @@ function corePeak(): number | undefined {
   const { code, flops } = writePeakLoop(here.set);
   const [at = 0] = memory.load([code]);
   const loop = memory.bind(at, 1);
-  const peak = (TURNS * flops) / quickest(() => loop(TURNS));
+  const peak = (ITERATIONS * flops) / fastest(() => loop(ITERATIONS));
   memory.release();
   return peak;
 }
 
-/** The floating-point operations a millisecond of products. */
+/** The speed of products in floating-point operations per millisecond. */
 function productRate(choice: GemmChoice, features: WasmFeatures): number {
   const bytes = 4 * SIDE * SIDE;
   const pages = Math.ceil((GEMM_SCRATCH_BYTES + 3 * bytes) / 65536);
@@ -69,7 +69,7 @@ function productRate(choice: GemmChoice, features: WasmFeatures): number {
       : compileWasmModule(buildGemmModule(features, tileFor(architecture)));
   const [a, b, c] = [GEMM_SCRATCH_BYTES, GEMM_SCRATCH_BYTES + bytes, GEMM_SCRATCH_BYTES + 2 * bytes];
   const multiply = gemms.prepare(product, module);
-  const milliseconds = quickest(() => multiply(a, b, c));
+  const milliseconds = fastest(() => multiply(a, b, c));
   gemms.release();
   return (2 * SIDE ** 3) / milliseconds;
 }
@@ -86,10 +86,10 @@ const product: GemmStep = {
   info: 0,
 };
 
-/** The milliseconds of the quickest of some runs. */
-function quickest(run: () => void): number {
+/** Duration of the fastest of several runs, in milliseconds. */
+function fastest(run: () => void): number {
   let least = Number.POSITIVE_INFINITY;
-  const end = performance.now() + PATIENCE_MS;
+  const end = performance.now() + MEASURING_MS;
   for (let begin = performance.now(); begin < end; begin = performance.now()) {
     run();
     least = Math.min(least, performance.now() - begin);

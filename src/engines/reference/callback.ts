@@ -4,7 +4,7 @@ import { at } from "../../ir/shape.js";
 import { type EvalRule, takeLane } from "./rule.js";
 import { zeros } from "./tensor.js";
 
-/** The devices call one after the other; of those that are to call only once, the first does. */
+/** Devices call one after the other; along the axes of `once`, only the first device calls. */
 const callback: EvalRule<"callback"> = (ins, { fn, once }, types, { mesh, devices }) => {
   const names = once.map(({ name }) => name);
   const results = devices.map((device, lane) => {
@@ -16,5 +16,5 @@ const callback: EvalRule<"callback"> = (ins, { fn, once }, types, { mesh, device
   return types.map((_, i) => results.map((result) => at(result, i)));
 };
 
-/** The meaning of calls of the host. */
+/** Reference rules of host callbacks. */
 export const callbackRules = { callback };

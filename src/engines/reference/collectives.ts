@@ -24,7 +24,7 @@ function axisNames(op: OpName, axes: readonly MeshAxis[], { mesh }: Context): st
   });
 }
 
-/** For every group of devices that meet in a collective their lanes, in the order of the group. */
+/** The lanes of every group of devices that take part in a collective, in the order of the group. */
 function meetingLanes(op: OpName, axes: readonly MeshAxis[], context: Context): number[][] {
   const names = axisNames(op, axes, context);
   const laneOf = new Map(context.devices.map((device, lane) => [device, lane]));
@@ -44,7 +44,7 @@ function meetingLanes(op: OpName, axes: readonly MeshAxis[], context: Context): 
   );
 }
 
-/** A collective by what one group does: the blocks of its members, in order, to what each of them gets. */
+/** Defines a collective by what one group does: from the blocks of its members, in order, to the result of each. */
 function collective<K extends CollectiveOp>(
   op: K,
   exchange: (blocks: readonly HostTensor[], params: OpParams[K], type: TensorType) => HostTensor[],
@@ -85,7 +85,7 @@ const reduceAcross = <K extends "psum" | "pmax" | "pmin">(
   foldOf: (dtype: DType) => ReturnType<typeof sumFold>,
 ): EvalRule<K> => collective(op, (blocks) => forEach(blocks, combined(blocks, foldOf)));
 
-/** The meaning of the ops between devices. */
+/** Reference rules of the ops between devices. */
 export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: EvalRule<K> } = {
   psum: reduceAcross("psum", sumFold),
   pmax: reduceAcross("pmax", maxFold),

@@ -16,7 +16,7 @@ interface Matrices {
   readonly length: number;
 }
 
-/** The operand as `[batch, free, contracted]`, so that every dot product is of two neighbouring runs. */
+/** The operand as `[batch, free, contracted]`, so that every dot product reads two contiguous runs. */
 function matrices(x: HostTensor, batch: readonly number[], contract: readonly number[]): Matrices {
   const { shape } = x.type;
   const free = range(shape.length).filter((d) => !batch.includes(d) && !contract.includes(d));
@@ -29,7 +29,7 @@ function matrices(x: HostTensor, batch: readonly number[], contract: readonly nu
 
 /**
  * Every element is a float64 sum of the products in row-major order of the contracted dims. Four columns are
- * summed side by side, since the time of a sum is the wait for the addition before.
+ * summed side by side, since a single sum is bound by the latency of additions.
  */
 function multiplyFloats(lhs: Matrices, rhs: Matrices, batch: number): Float64Array {
   const { rows, length, values: x } = lhs;
@@ -39,7 +39,7 @@ function multiplyFloats(lhs: Matrices, rhs: Matrices, batch: number): Float64Arr
     const left = row * length;
     const firstColumn = Math.floor(row / rows) * columns;
     for (let j = 0; j < columns; j += 4) {
-      // Past the last column the last one is summed again and not kept.
+      // Past the last column, the last one is summed again and the result discarded.
       const last = firstColumn + columns - 1;
       const at0 = (firstColumn + j) * length;
       const at1 = Math.min(firstColumn + j + 1, last) * length;
@@ -97,7 +97,7 @@ function dotGeneral(
   return convert(exact, type);
 }
 
-/** Evaluates an op by the program that says it with smaller ops. */
+/** Evaluates an op by the program that expresses it in smaller ops. */
 const byProgram =
   <K extends OpName>(
     programOf: (params: OpParams[K], types: readonly TensorType[]) => Program,
@@ -107,7 +107,7 @@ const byProgram =
     return context.run(programOf(params, types), ins, context);
   };
 
-/** The meaning of the ops that contract dims. */
+/** Reference rules of the ops that contract dims. */
 export const contractionRules: { readonly [K in OpsOf<"contraction">]: EvalRule<K> } = {
   dotGeneral: onEveryLane((ins, params, types) => [dotGeneral(at(ins, 0), at(ins, 1), params, at(types, 0))]),
   attention: byProgram(attentionProgram),

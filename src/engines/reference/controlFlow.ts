@@ -49,7 +49,7 @@ function scan(
   return [...carry, ...ys];
 }
 
-/** Each device leaves the loop when its own condition fails; those that stay go on in lock step. */
+/** Each device leaves the loop when its own condition fails; the others continue in lock step. */
 function whileLoop(
   ins: readonly Lanes[],
   { condition, body, numConditionConsts, numBodyConsts }: OpParams["while"],
@@ -100,7 +100,7 @@ function cond(
 
 type ControlOp = "scan" | "while" | "cond" | "remat" | "customVjp";
 
-/** The meaning of the ops that run programs; remat and custom derivatives change nothing forward. */
+/** Reference rules of the ops that run programs; remat and custom derivatives do not affect the forward pass. */
 export const controlFlowRules: { readonly [K in ControlOp]: EvalRule<K> } = {
   scan,
   while: (ins, params, _types, context) => whileLoop(ins, params, context),

@@ -70,7 +70,7 @@ const binary = (f: Binary, onIntegers: Binary = f): EvalRule<OpName> =>
     return [mapTwo(ins, type, isInteger(type.dtype) ? onIntegers : f)];
   });
 
-/** What comes in from the left is zeros or the sign, so that the bits are read without a sign or with one. */
+/** A right shift fills with zeros or with the sign, so the bits are read as unsigned or signed. */
 const shiftRight = (f: Binary, read: (dtype: DType) => DType): EvalRule<OpName> =>
   onEveryLane((ins, _params, types) => {
     const type = at(types, 0);
@@ -92,7 +92,7 @@ const comparisons: { readonly [D in CompareDirection]: Binary } = {
   ge: (x, y) => Number(x >= y),
 };
 
-/** What becomes of an element before it is rounded to the new type. */
+/** The conversion of an element before it is rounded to the new type. */
 function conversion(from: DType, to: DType): Unary {
   if (to === "bool") return (x) => Number(x !== 0);
   if (!isFloat(from) || !isInteger(to)) return (x) => x;
@@ -134,7 +134,7 @@ const ofFunctions = Object.fromEntries(Object.entries(unaryFunctions).map(([op, 
 };
 
 /**
- * The meaning of the elementwise ops: every element is computed in float64 and rounded once to the result's
+ * Reference rules of the elementwise ops: every element is computed in float64 and rounded once to the result's
  * type, so a float32 result is the correctly rounded one wherever the float64 function is exact enough.
  */
 export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: EvalRule<K> } = {

@@ -14,7 +14,7 @@ const total = buildProgram([type], (emit, x) => emit("psum", [x], { axes: pair.a
 const upload = (engine: Engine, values: readonly number[], device = 0) =>
   engine.upload(type, Float32Array.from(values), device);
 
-// What every engine promises is in test/conformance/engine/contract.ts; here stand the words that this one says it in.
+// What every engine promises is in test/conformance/engine/contract.ts; this file checks the messages of this engine.
 describe("the reference engine", () => {
   test("names the buffer that is gone and how it went", async () => {
     const engine = createReferenceEngine();

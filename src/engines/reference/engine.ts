@@ -6,16 +6,16 @@ import { limitLoops } from "../loopLimit.js";
 import { runSpmd } from "./interpret.js";
 
 const referenceEngineOptions = schema({
-  /** How many devices it simulates; as many as a mesh asks for unless said otherwise. */
+  /** Number of devices to simulate; by default as many as a mesh asks for. */
   numDevices: optional("number", Number.POSITIVE_INFINITY),
-  /** For how long a loop without a fixed end may run; two minutes, or what `SHARDWISE_DEADLINE` says in seconds. */
+  /** How long a loop without a fixed end may run; by default `SHARDWISE_DEADLINE` (in seconds), or two minutes. */
   deadlineMs: optional("number"),
 });
 
-/** How the reference engine is made. */
+/** Options of the reference engine. */
 export interface ReferenceEngineOptions extends OptionsOf<typeof referenceEngineOptions> {}
 
-/** An engine that interprets programs in this thread: slow, simple, and the meaning of every op. */
+/** An engine that interprets programs in this thread: slow and simple; it defines the meaning of every op. */
 export function createReferenceEngine(options?: ReferenceEngineOptions): Engine {
   const { numDevices, deadlineMs } = referenceEngineOptions.read(options, "createReferenceEngine");
   if (numDevices !== Number.POSITIVE_INFINITY) checkDeviceCount(numDevices, "createReferenceEngine");

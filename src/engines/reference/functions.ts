@@ -14,12 +14,12 @@ export function integerPower(x: number, y: number): number {
   return result;
 }
 
-/** Integer division toward zero; by zero all bits are set. */
+/** Integer division toward zero; division by zero gives all bits set. */
 export function integerDivide(x: number, y: number): number {
   return y === 0 ? -1 : Math.trunc(x / y);
 }
 
-/** Integer remainder with the sign of the dividend; by zero it is the dividend. */
+/** Integer remainder with the sign of the dividend; the remainder by zero is the dividend. */
 export function integerRemainder(x: number, y: number): number {
   return y === 0 ? x : x % y;
 }
@@ -27,17 +27,17 @@ export function integerRemainder(x: number, y: number): number {
 /** Shift amounts are unsigned: negative ones are large. */
 const isLargeShift = (amount: number): boolean => amount < 0 || amount > 31;
 
-/** Bits to the left; by 32 or more nothing is left. */
+/** Left shift; 32 or more give 0. */
 export function shiftLeft(x: number, amount: number): number {
   return isLargeShift(amount) ? 0 : x << amount;
 }
 
-/** Bits to the right, filled with zeros. */
+/** Right shift, filled with zeros. */
 export function shiftRightLogical(x: number, amount: number): number {
   return isLargeShift(amount) ? 0 : x >>> amount;
 }
 
-/** Bits to the right, filled with the top bit. */
+/** Right shift, filled with the sign bit. */
 export function shiftRightArithmetic(x: number, amount: number): number {
   return x >> (isLargeShift(amount) ? 31 : amount);
 }
@@ -47,7 +47,7 @@ const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
 /**
  * The Threefry 2x32 block cipher, of 20 rounds: after every four rounds the keys are added in turn.
  *
- * @param bits receives the two results, so that no array is made for every element
+ * @param bits receives the two results, to avoid allocating an array for every element
  */
 export function threefry(
   key0: number,

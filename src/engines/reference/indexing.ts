@@ -23,9 +23,9 @@ function extentOf(x: Shape, indices: Shape, { dim, batchDims }: OpParams["gather
 }
 
 /**
- * Visits every run of `post` neighbouring elements that an index chooses, in row-major order of the result.
+ * Visits every run of `post` contiguous elements that an index selects, in row-major order of the result.
  *
- * @param visit the index, where x has its first run with index 0, and where the result has its run
+ * @param visit receives the index, the offset in x of the run with index 0, and the offset of the run in the result
  */
 function forEachRun(
   { batch, pre, n, post, rest }: Extent,
@@ -58,7 +58,7 @@ function gather(
   return result;
 }
 
-/** Adding gathers all updates of an element in float64 and rounds once, as sums do. */
+/** Adding accumulates all updates of an element in float64 and rounds once, as sums do. */
 function scatter(ins: readonly HostTensor[], params: OpParams["scatter"]): HostTensor {
   const [x, indices] = [at(ins, 0), at(ins, 1)];
   const extent = extentOf(x.type.shape, indices.type.shape, params);
@@ -77,7 +77,7 @@ function scatter(ins: readonly HostTensor[], params: OpParams["scatter"]): HostT
   return encode(x.type, result);
 }
 
-/** The meaning of the ops that look elements up by index. */
+/** Reference rules of the ops that look up elements by index. */
 export const indexingRules: { readonly [K in "gather" | "scatter"]: EvalRule<K> } = {
   gather: onEveryLane((ins, params, types) => [gather(at(ins, 0), at(ins, 1), params, at(types, 0))]),
   scatter: onEveryLane((ins, params) => [scatter(ins, params)]),

@@ -19,7 +19,7 @@ import { sortRules } from "./sort.js";
 import { spmdRules } from "./spmd.js";
 import { encode, type HostTensor } from "./tensor.js";
 
-/** The meaning of every op. */
+/** The reference rules of all ops. */
 const evalRules: { readonly [K in OpName]: EvalRule<K> } = {
   ...elementwiseRules,
   ...movementRules,
@@ -33,7 +33,7 @@ const evalRules: { readonly [K in OpName]: EvalRule<K> } = {
   ...spmdRules,
 };
 
-/** What one equation computes: its operands on all lanes to its results, whose types are `types`. */
+/** Evaluates one equation: from its operands on all lanes to its results, whose types are `types`. */
 export function evaluate<K extends OpName>(
   op: K,
   ins: readonly Lanes[],
@@ -102,7 +102,7 @@ export function interpretSpmd(
   return runSpmd(program, mesh, inputs, limitLoops());
 }
 
-/** {@link interpretSpmd} of a program that is known to be one. */
+/** {@link interpretSpmd} without checks of program and mesh. */
 export function runSpmd(
   program: Program,
   mesh: MeshShape,

@@ -55,7 +55,7 @@ function padded(x: HostTensor, value: HostTensor, params: OpParams["pad"], type:
   return { type, data };
 }
 
-/** Starts moved so that a block of `sizes` lies inside `shape`. */
+/** Clamps starts so that a block of `sizes` lies inside `shape`. */
 function clampStarts(starts: readonly HostTensor[], shape: Shape, sizes: Shape): number[] {
   return starts.map((start, d) => Math.min(Math.max(scalarOf(start), 0), at(shape, d) - at(sizes, d)));
 }
@@ -73,7 +73,7 @@ function dynamicUpdateSlice(x: HostTensor, update: HostTensor, starts: readonly 
 
 type MadeOp = MovementOp | "iota";
 
-/** The meaning of the ops that make and move elements; none of them looks at a value. */
+/** Reference rules of the ops that create and move elements; none of them depends on values. */
 export const movementRules: { readonly [K in MadeOp]: EvalRule<K> } = {
   iota: onEveryLane((_ins, params, types) => [iota(params, at(types, 0))]),
   broadcastInDim: onEveryLane((ins, params) => [broadcastInDim(at(ins, 0), params)]),

@@ -6,7 +6,7 @@ import { type EvalRule, onEveryLane } from "./rule.js";
 import { transposed } from "./strided.js";
 import { decode, encode, type HostTensor } from "./tensor.js";
 
-/** How the elements of a row become one: `combine` from left to right, beginning with `start`. */
+/** How the elements of a row are reduced to one: `combine` from left to right, beginning with `start`. */
 interface Fold {
   readonly start: number;
   readonly combine: (total: number, x: number) => number;
@@ -17,12 +17,12 @@ export function sumFold(dtype: DType): Fold {
   return { start: 0, combine: isInteger(dtype) ? (total, x) => (total + x) | 0 : (total, x) => total + x };
 }
 
-/** The largest element, NaN if there is one; of nothing it is the smallest value of the type. */
+/** The largest element, NaN if there is one; for an empty row the smallest value of the type. */
 export function maxFold(dtype: DType): Fold {
   return { start: isFloat(dtype) ? Number.NEGATIVE_INFINITY : limits(dtype).min, combine: Math.max };
 }
 
-/** The smallest element, NaN if there is one; of nothing it is the largest value of the type. */
+/** The smallest element, NaN if there is one; for an empty row the largest value of the type. */
 export function minFold(dtype: DType): Fold {
   return { start: isFloat(dtype) ? Number.POSITIVE_INFINITY : limits(dtype).max, combine: Math.min };
 }
@@ -39,7 +39,7 @@ function reduce(
   { start, combine }: Fold,
   type: TensorType,
 ): HostTensor {
-  // Nothing is added to elements that stay alone, so that -0 stays -0.
+  // Rows of one element are not added to the start, so that -0 stays -0.
   if (dims.every((d) => x.type.shape[d] === 1)) return { type, data: x.data };
   const rows = rowsAlong(x, dims);
   const length = sizeOf(dims.map((d) => at(x.type.shape, d)));
@@ -52,7 +52,7 @@ function reduce(
   return encode(type, result);
 }
 
-/** The position of the first element that no other one beats; NaN beats everything. */
+/** The index of the first extreme element; NaN counts as more extreme than everything. */
 function indexOfExtreme(
   x: HostTensor,
   dim: number,
@@ -109,7 +109,7 @@ const extreme = (beats: (x: number, best: number) => boolean): EvalRule<"argmax"
 
 type ReductionOp = ReduceOp | "argmax" | "argmin" | "cumsum";
 
-/** The meaning of the ops that take many elements together. */
+/** Reference rules of the ops that combine many elements. */
 export const reductionRules: { readonly [K in ReductionOp]: EvalRule<K> } = {
   reduceSum: reduction(sumFold),
   reduceMax: reduction(maxFold),

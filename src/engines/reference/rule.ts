@@ -8,7 +8,7 @@ import type { HostTensor } from "./tensor.js";
 /** One value of a program on all devices that run it in lock step: one block per device. */
 export type Lanes = readonly HostTensor[];
 
-/** What an op without parameters computes on all lanes; nothing where its rule should. */
+/** Computes an op without parameters on all lanes; undefined leaves it to its rule. */
 export type Override = (
   op: OpName,
   ins: readonly Lanes[],
@@ -19,17 +19,17 @@ export type Override = (
 export interface Context {
   /** The mesh whose axes collectives name; without axes it is one device. */
   readonly mesh: MeshShape;
-  /** The mesh position of every lane; under diverging control flow only some positions are here. */
+  /** The mesh position of every lane; under diverging control flow, only some positions are present. */
   readonly devices: readonly number[];
-  /** Ends loops without end. */
+  /** Ends loops that run past the deadline. */
   readonly limitLoop: LimitLoop;
-  /** Who computes some ops otherwise, and leaves the others to their rules. */
+  /** Computes some ops in another way and leaves the others to their rules. */
   readonly override?: Override | undefined;
   /** Runs an inner program on the lanes of a context. */
   readonly run: (program: Program, inputs: readonly Lanes[], context: Context) => Lanes[];
 }
 
-/** The meaning of one op: its operands on all lanes to its results, whose types are `types`. */
+/** The rule of one op: from its operands on all lanes to its results, whose types are `types`. */
 export type EvalRule<K extends OpName> = (
   ins: readonly Lanes[],
   params: OpParams[K],
@@ -37,14 +37,14 @@ export type EvalRule<K extends OpName> = (
   context: Context,
 ) => Lanes[];
 
-/** The meaning of an op that works on each device by itself. */
+/** The rule of an op that works on each device separately. */
 export type LocalRule<K extends OpName> = (
   ins: readonly HostTensor[],
   params: OpParams[K],
   types: readonly TensorType[],
 ) => HostTensor[];
 
-/** Applies a local rule on every lane, only once where all lanes hold the very same operands. */
+/** Applies a local rule on every lane, but only once if all lanes hold identical operand objects. */
 export function onEveryLane<K extends OpName>(rule: LocalRule<K>): EvalRule<K> {
   return (ins, params, types, { devices }) => {
     const first = rule(takeLane(ins, 0), params, types);

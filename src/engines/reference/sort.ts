@@ -40,7 +40,7 @@ function sort(ins: readonly HostTensor[], { dim, numKeys }: OpParams["sort"]): H
   return results.map((x) => transposed(x, inversePermutation(order)));
 }
 
-/** The meaning of `sort`. */
+/** Reference rule of `sort`. */
 export const sortRules: { readonly [K in "sort"]: EvalRule<K> } = {
   sort: onEveryLane((ins, params) => sort(ins, params)),
 };

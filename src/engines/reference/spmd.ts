@@ -77,7 +77,7 @@ function shardMap(
   );
 }
 
-/** The meaning of the ops that speak of global tensors; a sharding constraint changes no value. */
+/** Reference rules of the ops on global tensors; a sharding constraint changes no value. */
 export const spmdRules: { readonly [K in "shardMap" | "shardingConstraint"]: EvalRule<K> } = {
   shardMap,
   shardingConstraint: (ins) => [...ins],

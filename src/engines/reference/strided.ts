@@ -8,7 +8,7 @@ export interface Window {
   readonly strides: readonly number[];
 }
 
-/** Elements as plain bits: one kind of array per width, so that copying changes nothing and loops stay fast. */
+/** Elements as raw bits: one kind of array per width, so that copying is exact and loops stay monomorphic. */
 type Bits = Uint8Array | Uint16Array | Int32Array | Float64Array;
 
 function bitsOf(data: HostData): Bits {
@@ -19,7 +19,7 @@ function bitsOf(data: HostData): Bits {
   return data instanceof Int8Array ? new Uint8Array(buffer, byteOffset, length) : data;
 }
 
-/** The window of a block of a tensor: it begins at `starts` and steps by `steps` along each dim. */
+/** The window on a block of a tensor: it begins at `starts` and steps by `steps` along each dim. */
 export function windowAt(shape: Shape, starts: readonly number[], steps?: readonly number[]): Window {
   const strides = rowMajorStrides(shape);
   return {
@@ -52,14 +52,14 @@ export function copyWindow(shape: Shape, source: HostData, from: Window, target:
   copyFrom(0, from.offset, to.offset);
 }
 
-/** A tensor of the elements that a window on `x` shows. */
+/** A tensor of the elements that a window on `x` selects. */
 export function readWindow(x: HostTensor, shape: Shape, window: Window): HostTensor {
   const data = allocateHost(x.type.dtype, sizeOf(shape));
   copyWindow(shape, x.data, window, data, { offset: 0, strides: rowMajorStrides(shape) });
   return { type: tensorType(x.type.dtype, shape), data };
 }
 
-/** Writes a whole tensor where a window on `target` says; only for arrays that are still being made. */
+/** Writes a whole tensor through a window on `target`; only for arrays that are still being filled. */
 export function writeWindow(target: HostData, window: Window, block: HostTensor): void {
   const { shape } = block.type;
   copyWindow(shape, block.data, { offset: 0, strides: rowMajorStrides(shape) }, target, window);
@@ -78,7 +78,7 @@ export function transposed(x: HostTensor, permutation: readonly number[]): HostT
   return readWindow(x, shape, { offset: 0, strides: permutation.map((d) => at(strides, d)) });
 }
 
-/** The tensors one after the other along `dim`. */
+/** The tensors concatenated along `dim`. */
 export function concatenated(blocks: readonly HostTensor[], dim: number): HostTensor {
   const first = at(blocks, 0);
   const total = blocks.reduce((size, { type }) => size + at(type.shape, dim), 0);

@@ -42,7 +42,7 @@ export function hostTensor(
   return encode(type, numbers);
 }
 
-/** Whether values come one after the other, with no list or array that holds them. */
+/** Whether values are iterable but neither an array nor a typed array. */
 const isIterator = (values: unknown): values is Iterable<number> =>
   typeof values === "object" &&
   values !== null &&
@@ -63,7 +63,7 @@ export function zeros(type: TensorType): HostTensor {
   return { type, data: allocateHost(type.dtype, sizeOf(type.shape)) };
 }
 
-/** Values that are promised not to be read: NaN where there is one, so that whoever breaks the promise notices. */
+/** Values that must not be read: NaN if the type has one, so that reading them becomes visible. */
 export function unsetValues(type: TensorType): HostTensor {
   return isFloat(type.dtype)
     ? encode(type, new Float64Array(sizeOf(type.shape)).fill(Number.NaN))

@@ -25,7 +25,7 @@ export function bundleWorker(source: URL): string {
     target: "node20",
     packages: "external",
     define: { "import.meta.url": "moduleUrl" },
-    // Errors tell the names of classes.
+    // Error messages contain the names of classes.
     keepNames: true,
     minifyWhitespace: true,
     logLevel: "error",

@@ -1,6 +1,6 @@
 import type * as node from "./codeMemory.js";
 
-/** Browsers run no machine code of ours. */
+/** Browsers cannot run our machine code. */
 export const CodeMemory: Pick<typeof node.CodeMemory, "open"> = {
   open: () => "browsers run no machine code of programs",
 };

@@ -9,27 +9,27 @@ const PROTECTION = { readWrite: 3, readExecute: 5 };
 const PRIVATE_ANONYMOUS = 0x22;
 const ADVISE_HUGE_PAGES = 14;
 const HUGE_PAGE = 2 ** 21;
-/** How much is mapped at a time for what machine code reads. */
+/** Bytes to map at a time for data that machine code reads. */
 const STORE_BYTES = 2 ** 18;
 
-/** The functions of the C library that memory for code takes, on addresses as numbers. */
+/** The C library functions that code memory needs; addresses are numbers. */
 interface Libc {
   readonly mmap: NativeCall;
   readonly mprotect: NativeCall;
   readonly munmap: NativeCall;
   readonly madvise: NativeCall;
-  /** Tells the processor that code was written; where it notices by itself there is none. */
+  /** Tells the processor that code was written; undefined where it notices automatically. */
   readonly clearCache: NativeCall | undefined;
 }
 
 type NativeCall = (...args: number[]) => number;
 
 /**
- * Memory outside of JavaScript that one thread maps for machine code and its scratch, and gives back when the
- * thread ends. Code is mapped fresh, written once and then made executable for good, never both at a time.
+ * Memory outside of JavaScript that one thread maps for machine code and its scratch, and releases when the thread
+ * ends. Code is newly mapped, written once and then made executable: never writable and executable at the same time.
  */
 export class CodeMemory {
-  /** Where {@link store} goes on. */
+  /** Where {@link store} continues. */
   private free = { at: 0, end: 0 };
   private readonly mapped: { readonly at: number; readonly bytes: number }[] = [];
 
@@ -52,7 +52,7 @@ export class CodeMemory {
     }
   }
 
-  /** Maps pieces of code, each from a multiple of 64 on; gives their addresses. */
+  /** Maps pieces of code, each at a multiple of 64 bytes, and returns their addresses. */
   load(pieces: readonly Uint8Array[]): readonly number[] {
     const offsets: number[] = [];
     let bytes = 0;
@@ -75,7 +75,7 @@ export class CodeMemory {
     return offsets.map((offset) => at + offset);
   }
 
-  /** Maps memory of zeros at a multiple of the size of huge pages, on such pages where the system has them. */
+  /** Maps zeroed memory aligned to the size of huge pages, and on such pages if the system has them. */
   scratch(bytes: number): number {
     const size = Math.ceil(bytes / HUGE_PAGE) * HUGE_PAGE;
     const at = Math.ceil(this.map(size + HUGE_PAGE) / HUGE_PAGE) * HUGE_PAGE;
@@ -83,7 +83,7 @@ export class CodeMemory {
     return at;
   }
 
-  /** Maps a copy of bytes for machine code to read, from a multiple of 64 on; gives its address. */
+  /** Maps a copy of bytes for machine code to read, at a multiple of 64 bytes, and returns its address. */
   store(bytes: Uint8Array): number {
     const at = this.free.at;
     if (at + bytes.length > this.free.end) {
@@ -97,17 +97,17 @@ export class CodeMemory {
     return at;
   }
 
-  /** A function to call for the code at an address. */
+  /** A function that calls the code at an address. */
   bind(at: number, numArgs: number): NativeFunction {
     return bindCode(this.koffi, at, numArgs);
   }
 
-  /** The address of memory that does not move and that the caller keeps. */
+  /** The address of memory that does not move; the caller must keep it alive. */
   addressOf(buffer: SharedArrayBuffer): number {
     return Number(this.koffi.address(new Uint8Array(buffer)));
   }
 
-  /** Gives code back that was loaded together, by the first of its addresses; none of it may be called any more. */
+  /** Unmaps code that was loaded together, by the first of its addresses; none of it may be called afterwards. */
   unload(at: number): void {
     const index = this.mapped.findIndex((mapping) => mapping.at === at);
     const [mapping] = index < 0 ? [] : this.mapped.splice(index, 1);
@@ -115,7 +115,7 @@ export class CodeMemory {
     this.libc.munmap(mapping.at, mapping.bytes);
   }
 
-  /** Gives everything back; functions must not be called any more. */
+  /** Releases everything; functions must not be called afterwards. */
   release(): void {
     for (const { at, bytes } of this.mapped.splice(0)) this.libc.munmap(at, bytes);
     this.free = { at: 0, end: 0 };
@@ -123,7 +123,7 @@ export class CodeMemory {
 
   private map(bytes: number): number {
     const at = this.libc.mmap(0, bytes, PROTECTION.readWrite, PRIVATE_ANONYMOUS, -1, 0);
-    // Failure is the address of all ones, which no mapping reaches.
+    // mmap reports failure as the address with all bits set, which is never a mapping's.
     if (at <= 0 || at >= 2 ** 53) {
       throw new InternalError(`[CodeMemory] the system refuses ${bytes} bytes (error ${this.koffi.errno()})`);
     }
@@ -134,7 +134,7 @@ export class CodeMemory {
 
 const types = new Map<number, ReturnType<Koffi["proto"]>>();
 
-/** A function of this thread to call for code that any thread of the process loaded. */
+/** A function with which this thread calls code that any thread of the process loaded. */
 export function bindCode(koffi: Koffi, at: number, numArgs: number): NativeFunction {
   let type = types.get(numArgs);
   // koffi makes the stack for the calls of a thread when it loads its first library.
@@ -165,7 +165,7 @@ function bindLibc(koffi: Koffi): Libc {
 }
 
 function bindClearCache(koffi: Koffi): NativeCall {
-  // Node carries it or loads the library that does.
+  // Node either contains it or loads the library that does.
   for (const path of [null, "libgcc_s.so.1"]) {
     try {
       const call = koffi.load(path).func("__clear_cache", "void", ["uintptr_t", "uintptr_t"]);

@@ -4,18 +4,18 @@ import { low32, mem, r8, r9, rax, rbx, rcx, rdi, rdx } from "../../compiler/nati
 import type { CodeMemory } from "./codeMemory.js";
 import { loadKoffi } from "./koffi.js";
 
-/** What the processor and the system let programs use. */
+/** Instructions that the processor and the operating system support. */
 export interface X64Features {
   readonly isIntel: boolean;
   readonly avx2: boolean;
   readonly avx512: boolean;
   /** Products of pairs of bfloat16 in vectors of 512 bits. */
   readonly avx512Bfloat16: boolean;
-  /** Products of tiles of bfloat16, for which the system wants to be asked, too: see {@link requestTiles}. */
+  /** Products of tiles of bfloat16, for which a process also needs permission: see {@link requestTiles}. */
   readonly amxBfloat16: boolean;
 }
 
-/** Leaves and subleaves of CPUID that are asked. */
+/** Leaves and subleaves of CPUID that are queried. */
 const LEAVES = [
   [0, 0],
   [1, 0],
@@ -45,7 +45,7 @@ export function writeFeatureProbe(x: X64): X64 {
   return x.place(done).mov(rbx, kept).ret();
 }
 
-/** Asks the processor which vectors it has, and the system which it keeps when it switches threads. */
+/** Queries which vectors the processor has, and which the system saves when it switches threads. */
 export function detectX64Features(memory: CodeMemory): X64Features {
   const [at = 0] = memory.load([writeFeatureProbe(new X64()).finish()]);
   const words = new Uint32Array(new SharedArrayBuffer(128));
@@ -63,14 +63,14 @@ export function detectX64Features(memory: CodeMemory): X64Features {
     isIntel: word(1) === 0x756e6547,
     ...{ avx2, avx512 },
     avx512Bfloat16: avx512 && largestSubleaf >= 1 && has(bfloat16, 1 << 5),
-    // AMX-TILE and AMX-BF16, and both kinds of state that tiles have.
+    // AMX-TILE and AMX-BF16, and both kinds of tile state.
     amxBfloat16: avx512 && has(word(11), (1 << 24) | (1 << 22)) && has(saved, 0b11 << 17),
   };
 }
 
 const [ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA] = [158, 0x1023, 18];
 
-/** Asks Linux for tiles, which it keeps only for processes that did; whether all threads may use them from now on. */
+/** Asks Linux to save tiles for this process; returns whether all threads may use them from now on. */
 export function requestTiles(): boolean {
   const koffi = loadKoffi();
   if (koffi === undefined) return false;
@@ -80,13 +80,13 @@ export function requestTiles(): boolean {
 
 const [AT_HWCAP2, HWCAP2_BF16] = [26n, 1n << 14n];
 
-/** Whether an ARM processor multiplies bfloat16, by what the system told the process when it started. */
+/** Whether an ARM processor multiplies bfloat16, according to the process's auxiliary vector. */
 export function hasArmBfloat16(): boolean {
   let bytes: Uint8Array;
   try {
     bytes = readFileSync("/proc/self/auxv");
   } catch {
-    // Whoever may not read files does without.
+    // Without permission to read files, these instructions are not used.
     return false;
   }
   const words = new BigUint64Array(Uint8Array.from(bytes).buffer, 0, Math.floor(bytes.length / 8));

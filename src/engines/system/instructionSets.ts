@@ -7,7 +7,7 @@ export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
 /** An instruction set there are kernels for. */
 export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
 
-/** The instructions that multiply bfloat16, which some processors have beside those of an instruction set. */
+/** The instructions that multiply bfloat16, which some processors have in addition to an instruction set. */
 export const BFLOAT16_SETS = ["AMX", "AVX-512-BF16", "NEON-BF16"] as const;
 
 /** Instructions that multiply bfloat16. */
@@ -19,7 +19,7 @@ export interface ProductSets {
   readonly bfloat16?: Bfloat16Set | undefined;
 }
 
-/** What machine code can do here, or why there is none. */
+/** Which machine code can run here, or why none can. */
 export type Found<C> = C | { readonly unavailable: string };
 
 /** Finds the first of some candidates that the processor has and that passes its test, or the one asked for. */
@@ -45,7 +45,7 @@ export function finder<C extends ProductSets>(
         return { unavailable: `the self-test of ${able.map(({ set }) => set).join(" and ")} fails` };
       return { unavailable: `this processor (${process.arch}) has no ${asked ?? least}` };
     } catch (error) {
-      // A system that forbids executable memory says so only when it is asked for some.
+      // A system that forbids executable memory reports it only when some is requested.
       return { unavailable: error instanceof Error ? error.message : String(error) };
     } finally {
       memory.release();
@@ -59,12 +59,12 @@ export function finder<C extends ProductSets>(
   };
 }
 
-/** What the processor has, best first; `all` asks also for what takes longer than something else it has. */
+/** What the processor has, best first; `all` includes instructions slower than others that it has. */
 function instructionSets(memory: CodeMemory, all: boolean): readonly (InstructionSet | Bfloat16Set)[] {
   if (process.arch === "arm64") return hasArmBfloat16() ? ["NEON-BF16", "NEON"] : ["NEON"];
   if (process.arch !== "x64") return [];
   const { isIntel, avx2, avx512, avx512Bfloat16, amxBfloat16 } = detectX64Features(memory);
-  // Intel's processors multiply pairs of bfloat16 in more time than both as float32. A rule instead of a measurement:
+  // On Intel's processors, products of pairs of bfloat16 take longer than both as float32. A rule, not a measurement:
   // results must not depend on what else a machine does while an engine opens.
   const isPairFast = avx512Bfloat16 && (all || !isIntel);
   return [

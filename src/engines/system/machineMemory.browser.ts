@@ -1,16 +1,16 @@
 import { formatBytes } from "../../ir/shape.js";
 import type * as node from "./machineMemory.js";
 
-/** The memory that browsers report at most, whatever the machine has. */
+/** The largest memory that browsers report, whatever the machine has. */
 const REPORTED_GIB = 8;
 
-/** What is assumed where a browser does not tell the memory of the machine. */
+/** The memory to assume if a browser does not report the machine's. */
 const ASSUMED_GIB = 4;
 
-/** Other tabs and the browser itself need the rest. */
+/** The share to use: other tabs and the browser itself need the rest. */
 const SHARE = 0.25;
 
-/** A quarter of the machine's memory as far as the browser tells it: a tab that takes too much is ended without a word. */
+/** A quarter of the machine's memory as reported by the browser: a tab that takes too much is killed silently. */
 export const availableMemory: typeof node.availableMemory = () => {
   const { deviceMemory } = navigator as { readonly deviceMemory?: number };
   const bytes = Math.min(deviceMemory ?? ASSUMED_GIB, REPORTED_GIB) * 2 ** 30;

@@ -7,22 +7,21 @@ import { formatBytes } from "../../ir/shape.js";
 /** How much memory this process may still take, and what sets the limit. */
 export interface AvailableMemory {
   readonly bytes: number;
-  /** What to name in messages, for example `the container's limit of 2 GiB`. */
+  /** Its description in messages, for example `the container's limit of 2 GiB`. */
   readonly limit: string;
 }
 
-/** Numbers of bytes from here on stand for "no limit" in the files of control groups. */
+/** In the files of control groups, this many bytes or more mean "no limit". */
 const UNLIMITED = 2 ** 60;
 
-/** The share of the machine that is used where nobody says how much of it is free. */
+/** The share of the machine's memory to use if it is unknown how much is free. */
 const SHARE_OF_TOTAL = 0.75;
 
 /**
- * How much memory this process may still take: what the machine has free beside its other processes, what control
- * groups leave (containers; versions 1 and 2, this group and those around it), and what `ulimit -v` leaves of the
- * address space; the least of them counts.
+ * How much memory this process may still take: the least of what is free on the machine, what control groups leave
+ * (containers; versions 1 and 2, this group and its ancestors), and what `ulimit -v` leaves of the address space.
  *
- * @param root where the files of the system are
+ * @param root the folder with the system's files
  */
 export function availableMemory(root = "/"): AvailableMemory {
   const limits = [...controlGroups(root), addressSpace(root) ?? []].flat();
@@ -41,7 +40,7 @@ function shareOfMachine(): AvailableMemory {
   }
 }
 
-/** What is left of a process's address space by `ulimit -v`, where it is limited. */
+/** What `ulimit -v` leaves of this process's address space, if it is limited. */
 export function addressSpace(root = "/"): AvailableMemory | undefined {
   const [soft] = /^Max address space\s+(\d+)/m.exec(read(root, "proc/self/limits"))?.slice(1) ?? [];
   if (soft === undefined) return undefined;
@@ -64,7 +63,7 @@ function freeOfMachine(root: string): AvailableMemory | undefined {
 interface GroupFiles {
   readonly max: string;
   readonly current: string;
-  /** The line of `memory.stat` with the pages of files that are given up when memory is short. */
+  /** The line of `memory.stat` with the file pages that are reclaimed when memory is short. */
   readonly reclaimable: string;
 }
 
@@ -79,14 +78,14 @@ const version2: GroupFiles = {
   reclaimable: "inactive_file",
 };
 
-/** What is left in the control groups of this process and in those around them. */
+/** What is left in the control groups of this process and in their ancestors. */
 function controlGroups(root: string): AvailableMemory[] {
   const lines = read(root, "proc/self/cgroup").split("\n");
   return lines.flatMap((line) => {
     const [, controllers = "", path = "/"] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
     const names = controllers.split(",");
     if (names.includes("memory")) return walkUp(join(root, "sys/fs/cgroup/memory"), path, version1);
-    // The mixed form mounts version 2 without controllers beside version 1; its files are not there then.
+    // Hybrid mode mounts version 2 without controllers next to version 1; its files are missing then.
     return line.startsWith("0::") ? walkUp(join(root, "sys/fs/cgroup"), path, version2) : [];
   });
 }
@@ -113,7 +112,7 @@ function kibibytes(text: string, name: string): number | undefined {
   return found === undefined ? undefined : Number(found) * 1024;
 }
 
-/** The text of a file of the system; none where it does not exist. */
+/** The text of a system file; empty if it does not exist. */
 function read(root: string, path: string): string {
   try {
     return readFileSync(join(root, path), "utf8");

@@ -20,7 +20,7 @@ export function nativeAddress(memory: WebAssembly.Memory): number {
   return Number(koffi.address(new Uint8Array(memory.buffer)));
 }
 
-/** Lets go of a memory whose native address is no longer used. */
+/** Releases a memory whose native address is no longer used. */
 export function releaseNativeAddress(memory: WebAssembly.Memory): void {
   roots.delete(memory);
 }

@@ -1,8 +1,8 @@
 import { loadKoffi } from "./koffi.js";
 
-/** Bytes of a set of processors, one bit each. */
+/** Size of a set of processors in bytes, one bit each. */
 const SET_BYTES = 128;
-/** Stands for the calling thread where the system wants the number of one. */
+/** Means the calling thread where the system expects a thread id. */
 const THIS_THREAD = 0;
 
 type AffinityCall = (thread: number, bytes: number, set: Uint8Array) => number;
@@ -16,7 +16,7 @@ function affinityCall(name: "sched_getaffinity" | "sched_setaffinity"): Affinity
   }
 }
 
-/** The numbers of the processors that this thread may run on; none where the system does not tell. */
+/** The numbers of the processors that this thread may run on; empty if the system does not report them. */
 export function allowedCores(): number[] {
   const set = new Uint8Array(SET_BYTES);
   const length = affinityCall("sched_getaffinity")?.(THIS_THREAD, SET_BYTES, set) ?? -1;
@@ -26,7 +26,7 @@ export function allowedCores(): number[] {
   );
 }
 
-/** Keeps the calling thread on one processor; gives whether the system lets it. */
+/** Pins the calling thread to one processor; returns whether the system allowed it. */
 export function pinThread(core: number): boolean {
   const set = new Uint8Array(SET_BYTES);
   set[core >> 3] = 1 << (core & 7);

@@ -1,6 +1,6 @@
 import { ShardwiseError } from "../../ir/errors.js";
 
-/** What a variable of the environment stands for; one that it does not know is refused with those that it does. */
+/** What the value of an environment variable stands for; throws for an unknown one with a list of those known. */
 export function settingOf<T>(variable: string, given: string, known: { readonly [setting: string]: T }): T {
   const found = Object.hasOwn(known, given) ? known[given] : undefined;
   if (found !== undefined) return found;

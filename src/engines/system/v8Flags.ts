@@ -2,10 +2,10 @@ import { setFlagsFromString } from "node:v8";
 import { detectFeatures } from "../../compiler/wasm/features.js";
 
 /**
- * Switches relaxed SIMD on where it still hides behind a flag (Node 20), for the whole process.
+ * Enables relaxed SIMD for the whole process where it is still behind a flag (Node 20).
  *
- * A newer V8 has it without the flag and complains on stderr about one that it does not know; what counts afterwards
- * is `detectFeatures`.
+ * A newer V8 has it without the flag, and prints unknown flags on stderr. Use `detectFeatures` to find out whether it
+ * is there.
  */
 export function enableRelaxedSimd(): void {
   if (!detectFeatures().fma && nodeMajor < 22) setFlag("--experimental-wasm-relaxed-simd");
@@ -13,11 +13,11 @@ export function enableRelaxedSimd(): void {
 
 const nodeMajor = Number(process.versions.node?.split(".")[0] ?? 0);
 
-/** What makes V8 compile a whole module with the optimising compiler at once, and what undoes it. */
+/** Flags that make V8 compile a whole module with the optimising compiler at once, and those that undo it. */
 const atOnce = [
   ["--no-liftoff", "--liftoff"],
   ["--no-wasm-lazy-compilation", "--wasm-lazy-compilation"],
-  // V8 14 looks for the counts of calls that only the other compiler would have made, and aborts without them.
+  // V8 14 expects call counts that only the baseline compiler collects, and aborts without them.
   ...(nodeMajor >= 25 ? [["--no-wasm-inlining", "--wasm-inlining"] as const] : []),
 ] as const;
 
@@ -39,6 +39,6 @@ function setFlag(flag: string): void {
   try {
     setFlagsFromString(flag);
   } catch {
-    // A host without V8 flags (Bun, a frozen V8) compiles the usual way.
+    // A host without V8 flags (Bun, a frozen V8) compiles as usual.
   }
 }
