@@ -2,8 +2,9 @@ import { expect, test } from "vitest";
 import { compileProgram } from "../compiler/compile.js";
 import { createThreadsEngine } from "../engines/index.js";
 import { jit, Mesh, makeProgram, np, P, random, shardMap, simplify, type Tensor } from "../index.js";
-import { Dense } from "../nn/index.js";
+import { Dense, getPartitionSpec, type Variables } from "../nn/index.js";
 import { partition } from "../spmd/partition/partition.js";
+import { initSharded } from "./initSharded.js";
 import { TPAsyncDense } from "./tensorParallel.js";
 
 const mesh = Mesh.create({ model: 4 });
@@ -16,14 +17,17 @@ function stepKinds(tpMode: "gather" | "scatter", options: object): string[] {
     denseFn: (config) => Dense({ features: tpMode === "gather" ? 128 : 512, ...config }),
     ...options,
   });
-  const run = (x: Tensor) => layer.apply(layer.init(random.key(0), x), x);
-  const mapped = shardMap(run, {
+  const x = np.ones([512, 512]);
+  const features = P(null, "model");
+  // Weights are inputs: messages could also hide behind the kernels that draw them.
+  const variables = initSharded(layer.init, { mesh, inSpecs: [P(), features] })(random.key(0), x);
+  const mapped = shardMap((weights: Variables, part: Tensor) => layer.apply(weights, part), {
     mesh,
-    inSpecs: P(null, "model"),
-    outSpecs: P(null, "model"),
+    inSpecs: [getPartitionSpec(variables), features],
+    outSpecs: features,
     checkReplication: false,
   });
-  const program = simplify(makeProgram(mapped)(np.ones([512, 512])));
+  const program = simplify(makeProgram(mapped)(variables, x));
   const { program: own } = partition(program, mesh);
   const compiled = compileProgram(simplify(own), { mesh, features: { fma: false } });
   return compiled.steps.map((step) => step.op);

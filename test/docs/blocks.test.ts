@@ -55,7 +55,7 @@ describe("the code of the pages", () => {
   });
 
   test("is run, or says why it is not", () => {
-    const known = new Set(["", "ts", "sh", "json", "text", "python", "yaml", "js"]);
+    const known = new Set(["", "ts", "sh", "json", "text", "python", "yaml", "js", "html"]);
     for (const page of allPages) {
       for (const { language, line, notRun } of blocksOf(page)) {
         expect(known, `${page}:${line}`).toContain(language);

@@ -246,7 +246,9 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
     for (const buffer of [x, ...row]) own.release(buffer);
     executable.release();
     await own.close();
-    expect(() => createXlaEngine({ plugin: fake.path, pretendDevices: 1.5 })).toThrow("an integer from 1");
+    expect(() => createXlaEngine({ plugin: fake.path, pretendDevices: 1.5 })).toThrow(
+      "an integer of at least 1",
+    );
   });
 
   test("stays loaded while it is used, whatever is collected", async () => {

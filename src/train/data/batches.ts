@@ -51,6 +51,8 @@ export class Batches {
 
   /** @internal */
   constructor(source: TokenSource, options: Values<typeof batchesOptions.fields>) {
+    need("object", source, "source", "openBatches");
+    need("object", options, "the options", "openBatches");
     const { seed, shuffle, rank, numRanks, position, ...sizes } = options;
     const numbers = { ...sizes, numRanks };
     const wrong = Object.entries(numbers).filter(([, n]) => !(Number.isInteger(n) && n >= 1));
