@@ -120,7 +120,14 @@ export function sharedProcess(): Engine["process"] {
   return { index, count };
 }
 
-/** What runs programs by default: the engine, its devices and memory, and which implementation multiplies matrices. */
+/**
+ * What runs programs by default: the engine, its devices and memory, and which implementation multiplies matrices.
+ *
+ * @example
+ * ```ts
+ * engineInfo().numDevices > 0; // true
+ * ```
+ */
 export function engineInfo(): EngineInfo {
   const engine = sharedEngine(1);
   return engine.info?.() ?? { engine: engine.name, numDevices: engine.numDevices };

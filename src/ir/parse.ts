@@ -17,11 +17,14 @@ const MAX_DEPTH = 200;
  * The program printed by `printProgram`, with new values and without source lines. It is checked as it is read: every
  * value defined before its use and once, every equation's results of the types that its op's rule gives.
  *
- * ```ts
- * const program = parseProgram(readFileSync("step.txt", "utf8"));
- * ```
- *
  * @throws ParseError with the line and column of what is wrong and what was expected there
+ *
+ * @example
+ * ```ts
+ * const program = makeProgram((x: Tensor) => x.mul(2))(np.array([1, 2]));
+ * const text = printProgram(program);
+ * printProgram(parseProgram(text)) === text; // true
+ * ```
  */
 export function parseProgram(text: string): Program {
   need("string", text, "the text", "parseProgram");

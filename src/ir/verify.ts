@@ -19,6 +19,12 @@ const order: { readonly [S in Stage]: number } = { traced: 0, partitioned: 1, lo
  * type its op's rule gives, no op that its stage must not contain.
  *
  * @returns the program itself, so that a call can wrap any transform
+ *
+ * @example
+ * ```ts
+ * const program = makeProgram((x: Tensor) => x.mul(2))(np.array([1, 2]));
+ * verify(program) === program; // true
+ * ```
  */
 export function verify(program: Program, stage: Stage = "traced"): Program {
   if (!stages.includes(stage)) {

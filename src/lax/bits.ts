@@ -15,8 +15,9 @@ const words: Readonly<Record<number, DType>> = { 1: "uint8", 2: "uint16", 4: "ui
  * The same bits as another data type. A narrower type adds a last dim for the parts of each element, the lowest first;
  * a wider one takes the parts from the last dim.
  *
+ * @example
  * ```ts
- * lax.bitcastConvertType(np.array([1]), "uint8") // [[0, 0, 128, 63]]
+ * lax.bitcastConvertType(np.array([1]), "uint8"); // [[0, 0, 128, 63]]
  * ```
  */
 export function bitcastConvertType(value: TensorLike, dtype: DType): Tensor {
@@ -114,6 +115,11 @@ export function clz(value: TensorLike): Tensor {
 /**
  * The next number after x in the direction of y, as it is stored: `nextafter(0, 1)` is the smallest number above 0. The
  * step is constant between powers of two, so the derivative by x is 1 and by y 0; JAX has none.
+ *
+ * @example
+ * ```ts
+ * lax.nextafter(np.array([1]), np.array([2])).sub(1).mul(2 ** 23); // [1]
+ * ```
  */
 export function nextafter(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = operandsOf([x, y] as const, "nextafter");

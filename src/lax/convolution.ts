@@ -34,8 +34,10 @@ export interface ConvOptions extends OptionsOf<typeof convOptions> {}
  * The convolution of a tensor with a kernel over any number of spatial dims, without turning the kernel round:
  * windows move by `windowStrides` over the padded operand.
  *
+ * @example
  * ```ts
- * lax.convGeneralDilated(images, kernel, [1, 1], "SAME", { dimensionNumbers: ["NHWC", "HWIO", "NHWC"] })
+ * const [x, kernel] = [np.array([[[1], [2], [3]]]), np.array([[[1]], [[1]]])];
+ * lax.convGeneralDilated(x, kernel, [1], "VALID", { dimensionNumbers: ["NHC", "HIO", "NHC"] }); // [[[3], [5]]]
  * ```
  */
 export function convGeneralDilated(
@@ -75,7 +77,14 @@ export function convGeneralDilated(
 
 const convSchema = schema(pick(convOptions.fields, "preferredElementType"));
 
-/** {@link convGeneralDilated} with the default layouts and without dilation. */
+/**
+ * {@link convGeneralDilated} with the default layouts and without dilation.
+ *
+ * @example
+ * ```ts
+ * lax.conv(np.array([[[1, 2, 3]]]), np.array([[[1, 1]]]), [1], "VALID"); // [[[3, 5]]]
+ * ```
+ */
 export function conv(
   lhs: Tensor,
   rhs: Tensor,
@@ -90,7 +99,15 @@ export function conv(
   return convGeneralDilated(lhs, rhs, windowStrides, padding, { preferredElementType });
 }
 
-/** {@link convGeneralDilated} with the default layouts and dilation of both operands. */
+/**
+ * {@link convGeneralDilated} with the default layouts and dilation of both operands.
+ *
+ * @example
+ * ```ts
+ * const [x, kernel] = [np.array([[[1, 2, 3]]]), np.array([[[1, 1]]])];
+ * lax.convWithGeneralPadding(x, kernel, [1], [[1, 0]], [1], [2]); // [[[2, 4]]]
+ * ```
+ */
 export function convWithGeneralPadding(
   lhs: Tensor,
   rhs: Tensor,
@@ -111,11 +128,13 @@ export function convWithGeneralPadding(
 }
 
 const convTransposeOptions = schema({
+  /** The distance between the elements of the window. */
   rhsDilation: optional<Shape>("any"),
   /** The layouts; batch first and features last unless it says otherwise. */
   dimensionNumbers: optional<ConvLayouts>("any"),
   /** Whether the kernel is that of the convolution of which this is the gradient. */
   transposeKernel: optional("flag"),
+  /** The data type of the result; the operands' own unless it says otherwise. */
   preferredElementType: optional(dtypeKind),
   /** Whether pairs of numbers, too, are the padding of the convolution of which this is the gradient. */
   useConsistentPadding: optional("flag"),
@@ -134,6 +153,11 @@ const transposeLayouts: Readonly<Record<number, readonly [string, string, string
 /**
  * The convolution that undoes the strides of another: it makes spatial dims larger by `strides`. `"SAME"` and
  * `"VALID"` are the padding of that other convolution.
+ *
+ * @example
+ * ```ts
+ * lax.convTranspose(np.array([[[1], [2]]]), np.array([[[1]], [[1]]]), [2], "VALID"); // [[[1], [1], [2], [2]]]
+ * ```
  */
 export function convTranspose(
   lhs: Tensor,
@@ -197,6 +221,11 @@ export interface PatchOptions extends OptionsOf<typeof patchOptions> {}
 /**
  * What each window of a convolution sees, as its features: for each feature of the operand all elements of the
  * window, in the order of the kernel's spatial dims.
+ *
+ * @example
+ * ```ts
+ * lax.convGeneralDilatedPatches(np.array([[[1, 2, 3]]]), [2], [1], "VALID"); // [[[1, 2], [2, 3]]]
+ * ```
  */
 export function convGeneralDilatedPatches(
   lhs: Tensor,
@@ -233,6 +262,12 @@ export function convGeneralDilatedPatches(
 /**
  * A convolution whose kernel is another at every place: the spatial dims of `rhs` are those of the result, and its
  * inputs are what {@link convGeneralDilatedPatches} makes of a window.
+ *
+ * @example
+ * ```ts
+ * const kernels = np.array([[[1, 0], [1, 2]]]);
+ * lax.convGeneralDilatedLocal(np.array([[[1, 2, 3]]]), kernels, [1], "VALID", [2]); // [[[3, 6]]]
+ * ```
  */
 export function convGeneralDilatedLocal(
   lhs: Tensor,

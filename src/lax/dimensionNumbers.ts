@@ -35,7 +35,14 @@ function numbered(layouts: ConvLayouts, rank: number, caller: string): ConvDimen
   return specs;
 }
 
-/** Layouts as numbers; without any, batch and features (outputs and inputs) come first. */
+/**
+ * Layouts as numbers; without any, batch and features (outputs and inputs) come first.
+ *
+ * @example
+ * ```ts
+ * lax.convDimensionNumbers([1, 8, 3], [2, 3, 4], ["NHC", "HIO", "NHC"]).rhsSpec; // [2, 1, 0]
+ * ```
+ */
 export function convDimensionNumbers(
   lhsShape: Shape,
   rhsShape: Shape,

@@ -440,7 +440,14 @@ export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLik
   return ops.select(p ?? predicate, x, y);
 }
 
-/** Takes each element from the case that `which` says: two cases by a bool, or any number by an integer. */
+/**
+ * Takes each element from the case that `which` says: two cases by a bool, or any number by an integer.
+ *
+ * @example
+ * ```ts
+ * lax.selectN(np.array([false, true]), np.array([1, 2]), np.array([10, 20])); // [1, 20]
+ * ```
+ */
 export function selectN(which: Tensor, ...cases: readonly TensorLike[]): Tensor {
   needTensor(which, "which", "lax.selectN");
   const xs = operandsOf(cases, "selectN");
@@ -471,7 +478,14 @@ export function clamp(low: TensorLike, x: TensorLike, high: TensorLike): Tensor 
   return ops.clamp(from ?? bottom, middle, to ?? top);
 }
 
-/** Complex numbers of their real and imaginary parts, of float32 or float64. */
+/**
+ * Complex numbers of their real and imaginary parts, of float32 or float64.
+ *
+ * @example
+ * ```ts
+ * lax.imag(lax.complex(np.array([1]), np.array([2]))); // [2]
+ * ```
+ */
 export function complex(real: TensorLike, imag: TensorLike): Tensor {
   const parts = operandsOf([real, imag] as const, "complex");
   const [re, im] = expandScalars(parts, parts);
@@ -482,11 +496,32 @@ export function complex(real: TensorLike, imag: TensorLike): Tensor {
   );
 }
 
-/** The real part of complex numbers. */
+/**
+ * The real part of complex numbers.
+ *
+ * @example
+ * ```ts
+ * lax.real(lax.complex(np.array([1]), np.array([2]))); // [1]
+ * ```
+ */
 export const real = unary((x) => partsOf(x, "real")[0]);
-/** The imaginary part of complex numbers. */
+/**
+ * The imaginary part of complex numbers.
+ *
+ * @example
+ * ```ts
+ * lax.imag(lax.complex(np.array([1]), np.array([2]))); // [2]
+ * ```
+ */
 export const imag = unary((x) => partsOf(x, "imag")[1]);
-/** The same numbers with the other sign of their imaginary part; real ones become complex. */
+/**
+ * The same numbers with the other sign of their imaginary part; real ones become complex.
+ *
+ * @example
+ * ```ts
+ * lax.imag(lax.conj(lax.complex(np.array([1]), np.array([2])))); // [-2]
+ * ```
+ */
 export const conj = unary((x) => {
   const [re, im] = ops.convert(x, complexType(x.dtype)).parts ?? [x, x];
   return Tensor.complex(re, ops.neg(im));

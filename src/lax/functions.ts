@@ -149,7 +149,14 @@ const coshOf = (x: Tensor) => ops.add(ops.exp(ops.sub(x, Math.LN2)), ops.exp(ops
 // The slopes of both exponentials cancel near 0.
 const realCosh = withDerivative(coshOf, sinh);
 
-/** The inverse of sinh. */
+/**
+ * The inverse of sinh.
+ *
+ * @example
+ * ```ts
+ * lax.asinh(np.array([0, 1])); // [0, 0.8814]
+ * ```
+ */
 export function asinh(x: Tensor): Tensor {
   needTensor(x, "x", "lax.asinh");
   if (x.parts) return complexAsinh(x);
@@ -181,7 +188,14 @@ function complexAsinh(z: Tensor): Tensor {
   return ops.select(isLeft, ops.neg(value), value);
 }
 
-/** The inverse of cosh; NaN below 1. */
+/**
+ * The inverse of cosh; NaN below 1.
+ *
+ * @example
+ * ```ts
+ * lax.acosh(np.array([1, 2])); // [0, 1.317]
+ * ```
+ */
 export function acosh(x: Tensor): Tensor {
   needTensor(x, "x", "lax.acosh");
   if (x.parts) {
@@ -202,7 +216,14 @@ const realAcosh = withDerivative(
   (x) => ops.mul(ops.rsqrt(ops.sub(x, 1)), ops.rsqrt(ops.add(x, 1))),
 );
 
-/** The inverse of tanh. */
+/**
+ * The inverse of tanh.
+ *
+ * @example
+ * ```ts
+ * lax.atanh(np.array([0, 0.5])); // [0, 0.5493]
+ * ```
+ */
 export function atanh(x: Tensor): Tensor {
   return ops.mul(ops.sub(ops.log1p(x), ops.log1p(ops.neg(x))), 0.5);
 }

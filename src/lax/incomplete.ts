@@ -199,7 +199,14 @@ function gammaSlope(a: Tensor, x: Tensor): Tensor {
   return ops.select(ops.compare("eq", a, 0), like(a, Number.NaN), value);
 }
 
-/** The derivative of {@link igamma} by its first argument. */
+/**
+ * The derivative of {@link igamma} by its first argument.
+ *
+ * @example
+ * ```ts
+ * lax.igammaGradA(np.array([1]), np.array([2])); // [-0.2208]
+ * ```
+ */
 export function igammaGradA(a: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, x] as const, "igammaGradA", ([u, v]) => withoutDerivative(() => gammaSlope(u, v)));
 }
@@ -207,6 +214,11 @@ export function igammaGradA(a: TensorLike, x: TensorLike): Tensor {
 /**
  * How a sample of the gamma distribution changes with its parameter a: the derivative that keeps the share of the
  * distribution below the sample.
+ *
+ * @example
+ * ```ts
+ * lax.randomGammaGrad(np.array([1]), np.array([2])); // [1.632]
+ * ```
  */
 export function randomGammaGrad(a: TensorLike, sample: TensorLike): Tensor {
   return withFloats([a, sample] as const, "randomGammaGrad", ([u, x]) =>

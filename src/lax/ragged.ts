@@ -16,6 +16,12 @@ import { reduceWindow } from "./reduceWindow.js";
  * @param lhs [rows, inputs]
  * @param rhs [groups, inputs, outputs]
  * @param groupSizes int32 [groups]
+ *
+ * @example
+ * ```ts
+ * const matrices = np.array([[[1]], [[10]]]);
+ * lax.raggedDot(np.array([[1], [2], [3]]), matrices, np.array([1, 2], "int32")); // [[1], [20], [30]]
+ * ```
  */
 export function raggedDot(lhs: Tensor, rhs: Tensor, groupSizes: Tensor): Tensor {
   needTensor(lhs, "lhs", "lax.raggedDot");
@@ -48,6 +54,11 @@ export function raggedDot(lhs: Tensor, rhs: Tensor, groupSizes: Tensor): Tensor 
  * Reduces whole dims by an associative function, starting from `init`.
  *
  * @param operands a tensor, or a tree of tensors of one shape
+ *
+ * @example
+ * ```ts
+ * lax.reduce(np.array([[1, 2], [3, 4]]), np.array(1), lax.mul, [0]); // [3, 8]
+ * ```
  */
 export function reduce<T, I = T>(
   operands: T,

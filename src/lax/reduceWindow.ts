@@ -30,16 +30,17 @@ export interface ReduceWindowOptions extends OptionsOf<typeof reduceWindowOption
 /**
  * Reduces what lies in a window at each of its places.
  *
- * ```ts
- * lax.reduceWindow(x, -Infinity, lax.max, [1, 2, 2, 1], { windowStrides: [1, 2, 2, 1] })  // max pooling
- * ```
- *
  * Where several elements are the largest (or smallest), the first of them gets the cotangent.
  *
  * @param operand a tensor, or a tree of tensors of one shape
  * @param init a scalar for each leaf, from which every reduction starts and which fills the padding
  * @param computation combines two values; it must be associative
  * @param windowDimensions the size of the window along every dim
+ *
+ * @example
+ * ```ts
+ * lax.reduceWindow(np.array([1, 5, 2, 3]), -Infinity, lax.max, [2], { windowStrides: [2] }); // [5, 3]
+ * ```
  */
 export function reduceWindow<T, I = T>(
   operand: T,

@@ -202,7 +202,14 @@ export function stopGradient<T>(values: T): T {
   );
 }
 
-/** Takes apart along a dim into pieces of the given sizes, which add up to that of the dim. */
+/**
+ * Takes apart along a dim into pieces of the given sizes, which add up to that of the dim.
+ *
+ * @example
+ * ```ts
+ * lax.split(np.array([1, 2, 3]), [1, 2]); // [[1], [2, 3]]
+ * ```
+ */
 export function split(x: Tensor, sizes: readonly number[], dim = 0): Tensor[] {
   needTensor(x, "x", "lax.split");
   need("integers", sizes, "sizes", "lax.split");
@@ -222,7 +229,14 @@ export function split(x: Tensor, sizes: readonly number[], dim = 0): Tensor[] {
   });
 }
 
-/** Tensors of one shape and type along a new dim. */
+/**
+ * Tensors of one shape and type along a new dim.
+ *
+ * @example
+ * ```ts
+ * lax.stack([np.array([1, 2]), np.array([3, 4])]); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function stack(xs: readonly Tensor[], dim = 0): Tensor {
   needTensors(xs, "xs", "lax.stack");
   needIfGiven("number", dim, "dim", "lax.stack");
@@ -232,7 +246,14 @@ export function stack(xs: readonly Tensor[], dim = 0): Tensor {
   );
 }
 
-/** The slices along a dim, without it. */
+/**
+ * The slices along a dim, without it.
+ *
+ * @example
+ * ```ts
+ * lax.unstack(np.array([[1, 2], [3, 4]])); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function unstack(x: Tensor, dim = 0): Tensor[] {
   needTensor(x, "x", "lax.unstack");
   needIfGiven("number", dim, "dim", "lax.unstack");

@@ -163,7 +163,14 @@ export function dynamicUpdateSliceInDim(x: Tensor, update: Tensor, start: Tensor
   );
 }
 
-/** Replaces one position along a dim; the update may lack that dim. */
+/**
+ * Replaces one position along a dim; the update may lack that dim.
+ *
+ * @example
+ * ```ts
+ * lax.dynamicUpdateIndexInDim(np.array([1, 2, 3]), np.array(9), 1); // [1, 9, 3]
+ * ```
+ */
 export function dynamicUpdateIndexInDim(x: Tensor, update: Tensor, index: TensorLike, dim = 0): Tensor {
   needTensor(x, "x", "lax.dynamicUpdateIndexInDim");
   needTensor(update, "update", "lax.dynamicUpdateIndexInDim");

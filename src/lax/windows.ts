@@ -40,6 +40,11 @@ export const dilated = (n: number, distance: number) => (n === 0 ? 0 : (n - 1) *
  * The padding that a rule means.
  *
  * @param windowShape the size of the window, with the gaps between its elements
+ *
+ * @example
+ * ```ts
+ * lax.padtypeToPads([5], [3], [2], "SAME"); // [[1, 1]]
+ * ```
  */
 export function padtypeToPads(
   inShape: Shape,

@@ -343,6 +343,7 @@ export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOp
 }
 
 const oneHotOptions = schema({
+  /** The data type of the result; float32 by default. */
   dtype: optional(dtypeKind, "float32"),
   /** Where the new dim goes. */
   dim: -1,
@@ -376,9 +377,13 @@ export function oneHot(x: TensorLike, numClasses: number, options?: OneHotOption
 }
 
 const standardizeOptions = schema({
+  /** The mean to subtract; that of `x` over the dims by default. */
   mean: optional<TensorLike>("any"),
+  /** The variance to divide by; that of `x` over the dims by default. */
   variance: optional<TensorLike>("any"),
+  /** What is added to the variance so that nothing is divided by 0; 1e-5 by default. */
   epsilon: 1e-5,
+  /** Which elements count in the mean and the variance; all by default. */
   where: optional<TensorLike>("any"),
 });
 
@@ -407,6 +412,7 @@ const normOptions = schema({
   scale: optional<TensorLike>("any"),
   /** What is added after scaling; {@link layerNorm} only. */
   bias: optional<TensorLike>("any"),
+  /** What is added to the variance (mean square) so that nothing is divided by 0; 1e-6 by default. */
   epsilon: 1e-6,
   /** The dims to normalise over. */
   dim: optional<np.Dims>("any", -1),

@@ -28,8 +28,9 @@ import { pad } from "./pad.js";
 /**
  * The next number after x in the direction of y, as it is stored.
  *
+ * @example
  * ```ts
- * np.nextafter(1, 2) // 1.00000012
+ * np.nextafter(1, 2).sub(1).mul(2 ** 23); // 1
  * ```
  */
 export function nextafter(x: TensorLike, y: TensorLike): Tensor {
@@ -37,7 +38,14 @@ export function nextafter(x: TensorLike, y: TensorLike): Tensor {
   return lax.nextafter(spelledOut(a, b), spelledOut(b, a));
 }
 
-/** The distance of x to its neighbour away from 0, with the sign of x; of float16 to the one above. */
+/**
+ * The distance of x to its neighbour away from 0, with the sign of x; of float16 to the one above.
+ *
+ * @example
+ * ```ts
+ * np.spacing(np.array([1, 2])).mul(2 ** 23); // [1, 2]
+ * ```
+ */
 export function spacing(value: TensorLike): Tensor {
   const x = asFloat(value, "spacing");
   const infinity = ops.full(x.shape, Number.POSITIVE_INFINITY, x.dtype);
@@ -92,6 +100,7 @@ export function bitwiseCount(value: TensorLike): Tensor {
 export type BitOrder = "big" | "little";
 
 const packbitsOptions = schema({
+  /** Which bit of a byte the first element is; the highest (`big`) by default. */
   bitorder: optional(oneOf("big", "little"), "big"),
 });
 

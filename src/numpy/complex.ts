@@ -15,25 +15,53 @@ export function onParts(x: Tensor, fn: (part: Tensor) => Tensor): Tensor {
   return x.parts ? Tensor.complex(fn(x.parts[0]), fn(x.parts[1])) : fn(x);
 }
 
-/** The real part; real numbers are their own. */
+/**
+ * The real part; real numbers are their own.
+ *
+ * @example
+ * ```ts
+ * np.real(lax.complex(np.array([1]), np.array([2]))); // [1]
+ * ```
+ */
 export function real(x: TensorLike): Tensor {
   const tensor = asTensor(x, "real");
   return tensor.parts?.[0] ?? tensor;
 }
 
-/** The imaginary part; zeros for real numbers. */
+/**
+ * The imaginary part; zeros for real numbers.
+ *
+ * @example
+ * ```ts
+ * np.imag(lax.complex(np.array([1]), np.array([2]))); // [2]
+ * ```
+ */
 export function imag(x: TensorLike): Tensor {
   const tensor = asTensor(x, "imag");
   return tensor.parts?.[1] ?? ops.zeros(tensor.type);
 }
 
-/** The number with the other sign of its imaginary part; real numbers stay what they are. */
+/**
+ * The number with the other sign of its imaginary part; real numbers stay what they are.
+ *
+ * @example
+ * ```ts
+ * np.imag(np.conj(lax.complex(np.array([1]), np.array([2])))); // [-2]
+ * ```
+ */
 export function conj(x: TensorLike): Tensor {
   const tensor = asTensor(x, "conj");
   return tensor.parts ? Tensor.complex(tensor.parts[0], ops.neg(tensor.parts[1])) : tensor;
 }
 
-/** The angle of complex numbers in radians; 0 or π for real ones. */
+/**
+ * The angle of complex numbers in radians; 0 or π for real ones.
+ *
+ * @example
+ * ```ts
+ * np.angle(lax.complex(np.array([1, 0]), np.array([0, 1]))); // [0, 1.571]
+ * ```
+ */
 export function angle(x: TensorLike): Tensor {
   const [re, im] = partsOf(x, "angle");
   return ops.atan2(im ?? ops.zeros(re.type), re);
@@ -46,13 +74,27 @@ export function squaredSize(x: Tensor): Tensor {
   return ops.add(ops.mul(re, re), ops.mul(im, im));
 }
 
-/** Where the imaginary part is not 0. */
+/**
+ * Where the imaginary part is not 0.
+ *
+ * @example
+ * ```ts
+ * np.iscomplex(lax.complex(np.array([1, 1]), np.array([0, 2]))); // [false, true]
+ * ```
+ */
 export function iscomplex(x: TensorLike): Tensor {
   const tensor = asTensor(x, "iscomplex");
   return tensor.parts ? ops.compare("ne", tensor.parts[1], 0) : ops.full(tensor.shape, false, "bool");
 }
 
-/** Where the imaginary part is 0. */
+/**
+ * Where the imaginary part is 0.
+ *
+ * @example
+ * ```ts
+ * np.isreal(lax.complex(np.array([1, 1]), np.array([0, 2]))); // [true, false]
+ * ```
+ */
 export function isreal(x: TensorLike): Tensor {
   return ops.not(iscomplex(x));
 }

@@ -25,14 +25,28 @@ export const bool = "bool";
 export const complex64 = "complex64";
 export const complex128 = "complex128";
 
-/** The limits of a floating-point type: `min` and `max` are finite, `eps` is the spacing at 1. */
+/**
+ * The limits of a floating-point type: `min` and `max` are finite, `eps` is the spacing at 1.
+ *
+ * @example
+ * ```ts
+ * np.finfo("float16").max; // 65504
+ * ```
+ */
 export function finfo(dtype: DType): { readonly min: number; readonly max: number; readonly eps: number } {
   if (!isFloat(dtype)) throw new DTypeError(`[finfo] ${dtype} is not a floating-point type: use iinfo`);
   const { min, max, epsilon } = limits(dtype);
   return { min, max, eps: epsilon };
 }
 
-/** The limits of an integer type. */
+/**
+ * The limits of an integer type.
+ *
+ * @example
+ * ```ts
+ * np.iinfo("int8"); // { "min": -128, "max": 127 }
+ * ```
+ */
 export function iinfo(dtype: DType): { readonly min: number; readonly max: number } {
   if (!isInteger(dtype)) throw new DTypeError(`[iinfo] ${dtype} is not an integer type: use finfo`);
   const { min, max } = limits(dtype);

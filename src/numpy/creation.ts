@@ -319,6 +319,7 @@ export function arange(a: number, b?: number | DTypeOption, step = 1, option?: D
 const linspaceOptions = schema({
   /** Whether the last number is `stop` itself. */
   endpoint: true,
+  /** The data type of the result; that of the bounds by default, float32 for integers. */
   dtype: optional(dtypeKind),
 });
 

@@ -14,7 +14,9 @@ import { sum } from "./reductions.js";
 const diagonalOptions = schema({
   /** How far above the main diagonal; negative ones lie below. */
   offset: optional("integer", 0),
+  /** The dim of the rows; the first by default. */
   dim1: 0,
+  /** The dim of the columns; the second by default. */
   dim2: 1,
 });
 

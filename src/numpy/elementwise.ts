@@ -533,8 +533,11 @@ export function signbit(value: TensorLike): Tensor {
 }
 
 const nanToNumOptions = schema({
+  /** What replaces NaN; 0 by default. */
   nan: optional<number>("any", 0),
+  /** What replaces ∞; the largest finite number by default. */
   posinf: optional<number>("any"),
+  /** What replaces −∞; the smallest finite number by default. */
   neginf: optional<number>("any"),
 });
 

@@ -96,19 +96,40 @@ function matrixOf(value: TensorLike, caller: string): readonly [rows: number, co
   throw new ShapeError(`[${caller}] takes a matrix, got ${formatType(type)}`);
 }
 
-/** {@link trilIndices} for the shape of a matrix. */
+/**
+ * {@link trilIndices} for the shape of a matrix.
+ *
+ * @example
+ * ```ts
+ * np.trilIndicesFrom(np.ones([2, 2])); // [[0, 1, 1], [0, 0, 1]]
+ * ```
+ */
 export function trilIndicesFrom(x: TensorLike, k = 0): [rows: Tensor, columns: Tensor] {
   const [rows, columns] = matrixOf(x, "trilIndicesFrom");
   return trilIndices(rows, k, columns);
 }
 
-/** {@link triuIndices} for the shape of a matrix. */
+/**
+ * {@link triuIndices} for the shape of a matrix.
+ *
+ * @example
+ * ```ts
+ * np.triuIndicesFrom(np.ones([2, 2])); // [[0, 0, 1], [0, 1, 1]]
+ * ```
+ */
 export function triuIndicesFrom(x: TensorLike, k = 0): [rows: Tensor, columns: Tensor] {
   const [rows, columns] = matrixOf(x, "triuIndicesFrom");
   return triuIndices(rows, k, columns);
 }
 
-/** {@link diagIndices} for the shape of a tensor whose dims have one size. */
+/**
+ * {@link diagIndices} for the shape of a tensor whose dims have one size.
+ *
+ * @example
+ * ```ts
+ * np.diagIndicesFrom(np.ones([2, 2])); // [[0, 1], [0, 1]]
+ * ```
+ */
 export function diagIndicesFrom(value: TensorLike): Tensor[] {
   const x = asTensor(value, "diagIndicesFrom");
   const [n] = x.shape;
@@ -122,6 +143,11 @@ export function diagIndicesFrom(value: TensorLike): Tensor[] {
  * The rows and columns of the elements of an n × n matrix that a function leaves: `np.maskIndices(3, np.triu, 1, { size: 3 })`.
  *
  * @param mask takes a matrix and `k`, and makes zeros of what is not wanted
+ *
+ * @example
+ * ```ts
+ * np.maskIndices(3, np.triu, 1, { size: 3 }); // [[0, 0, 1], [1, 2, 2]]
+ * ```
  */
 export function maskIndices(
   n: number,
@@ -152,8 +178,9 @@ function coordinates(slices: readonly Slice[], caller: string): Tensor[] {
 /**
  * The coordinates of every point of a grid, stacked along a first dim.
  *
+ * @example
  * ```ts
- * np.mgrid(np.s(0, 3), np.s(0, 1, 0.5)) // float32 [2, 3, 2]
+ * np.mgrid(np.s(0, 2), np.s(0, 3)); // [[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]
  * ```
  */
 export function mgrid(...slices: readonly Slice[]): Tensor {
@@ -161,12 +188,26 @@ export function mgrid(...slices: readonly Slice[]): Tensor {
   return slices.length === 1 ? at(vectors, 0) : stack(meshgrid(vectors, { indexing: "ij" }));
 }
 
-/** The coordinates of a grid, one tensor for each dim, that broadcast to those of {@link mgrid}. */
+/**
+ * The coordinates of a grid, one tensor for each dim, that broadcast to those of {@link mgrid}.
+ *
+ * @example
+ * ```ts
+ * np.ogrid(np.s(0, 2), np.s(0, 3)); // [[[0], [1]], [[0, 1, 2]]]
+ * ```
+ */
 export function ogrid(...slices: readonly Slice[]): Tensor[] {
   return ix(...coordinates(slices, "ogrid"));
 }
 
-/** Vectors of indices shaped so that they broadcast to a grid. */
+/**
+ * Vectors of indices shaped so that they broadcast to a grid.
+ *
+ * @example
+ * ```ts
+ * np.ix(np.array([0, 2], "int32"), np.array([1, 3], "int32")); // [[[0], [2]], [[1, 3]]]
+ * ```
+ */
 export function ix(...vectors: readonly TensorLike[]): Tensor[] {
   return vectors.map((value, d) => {
     const x = asTensor(value, "ix");

@@ -87,7 +87,14 @@ export function histogram(
 
 const histogramBinEdgesSchema = schema(pick(histogramOptions.fields, "bins", "range"));
 
-/** The bounds of the bins of {@link histogram}. */
+/**
+ * The bounds of the bins of {@link histogram}.
+ *
+ * @example
+ * ```ts
+ * np.histogramBinEdges(np.array([0, 1, 4]), { bins: 2 }); // [0, 2, 4]
+ * ```
+ */
 export function histogramBinEdges(
   value: TensorLike,
   options?: Pick<HistogramOptions, "bins" | "range">,
@@ -154,7 +161,15 @@ const histogram2dOptions = schema({
   bins: optional<Bins | readonly Bins[]>("any", 10),
 });
 
-/** How many points (x, y) fall into each bin of a grid, and the bounds of the bins of x and of y. */
+/**
+ * How many points (x, y) fall into each bin of a grid, and the bounds of the bins of x and of y.
+ *
+ * @example
+ * ```ts
+ * const [counts, xEdges] = np.histogram2d(np.array([0, 1, 2]), np.array([0, 1, 1]), { bins: 2 });
+ * [counts, xEdges]; // [[[1, 0], [0, 2]], [0, 1, 2]]
+ * ```
+ */
 export function histogram2d(
   x: TensorLike,
   y: TensorLike,
@@ -178,6 +193,12 @@ export function histogram2d(
  * How many points fall into each bin of a grid, and the bounds of the bins along each dim.
  *
  * @param sample [points, dims]
+ *
+ * @example
+ * ```ts
+ * const [counts, edges] = np.histogramdd(np.array([[0, 0], [1, 1], [2, 1]]), { bins: [2, 2] });
+ * [counts, edges]; // [[[1, 0], [0, 2]], [[0, 1, 2], [0, 0.5, 1]]]
+ * ```
  */
 export function histogramdd(
   sample: TensorLike,

@@ -34,8 +34,9 @@ export type Index = number | null | "..." | ":" | Slice | Tensor;
 /**
  * A slice with NumPy's meaning of `start:stop:step`; `null` leaves a part open.
  *
+ * @example
  * ```ts
- * x.get(np.s(null, null, -1)) // reversed
+ * np.arange(4).get(np.s(null, null, -1)); // [3, 2, 1, 0]
  * ```
  */
 export function s(
@@ -375,9 +376,11 @@ function flatIndices(
  * Part of a tensor, as `x[…]` in NumPy. Numbers and slices are checked at once; positions in tensors are
  * clamped into the dim. As in JAX the gradient of what a tensor of positions read from outside is dropped.
  *
+ * @example
  * ```ts
- * np.index(x, 0, [1, -1], null)     // x[0, 1:-1, None]
- * np.index(table, ids)              // the rows of a table that ids name
+ * const x = np.array([[1, 2, 3], [4, 5, 6]]);
+ * np.index(x, 0, np.s(1)); // [2, 3]
+ * np.index(x, np.array([1, 0], "int32")); // [[4, 5, 6], [1, 2, 3]]
  * ```
  */
 export function index(value: TensorLike, ...indices: readonly Index[]): Tensor {

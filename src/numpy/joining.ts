@@ -195,7 +195,14 @@ export function hsplit(x: TensorLike, parts: number | readonly number[]): Tensor
   return splitDim(x, parts, tensor?.ndim === 1 ? 0 : 1, "hsplit", true);
 }
 
-/** {@link split} along the third dim. */
+/**
+ * {@link split} along the third dim.
+ *
+ * @example
+ * ```ts
+ * np.dsplit(np.array([[[1, 2, 3, 4]]]), 2); // [[[[1, 2]]], [[[3, 4]]]]
+ * ```
+ */
 export function dsplit(x: TensorLike, parts: number | readonly number[]): Tensor[] {
   return splitDim(x, parts, 2, "dsplit", true);
 }

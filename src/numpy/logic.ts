@@ -218,7 +218,15 @@ export function where(condition: TensorLike, onTrue: TensorLike, onFalse: Tensor
   });
 }
 
-/** Takes each element from the choice of the first condition that holds. */
+/**
+ * Takes each element from the choice of the first condition that holds.
+ *
+ * @example
+ * ```ts
+ * const x = np.array([-2, 0, 3]);
+ * np.select([np.less(x, 0), np.greater(x, 0)], [x.neg(), x.mul(10)]); // [2, 0, 30]
+ * ```
+ */
 export function select(
   conditions: readonly TensorLike[],
   choices: readonly TensorLike[],
@@ -239,7 +247,9 @@ export function select(
 }
 
 const toleranceOptions = schema({
+  /** The tolerance relative to the size of `y`; 1e-5 by default. */
   rtol: 1e-5,
+  /** The absolute tolerance; 1e-8 by default. */
   atol: 1e-8,
   /** Whether NaN is close to NaN. */
   equalNan: false,

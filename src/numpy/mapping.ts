@@ -56,6 +56,11 @@ export function applyAlongAxis(fn: (vector: Tensor) => Tensor, dim: number, valu
 /**
  * Applies a function of a tensor and a dim to one dim after the other. A dim that the function drops comes back with
  * size 1.
+ *
+ * @example
+ * ```ts
+ * np.applyOverAxes((x, dim) => np.sum(x, dim), np.array([[1, 2], [3, 4]]), [0, 1]); // [[10]]
+ * ```
  */
 export function applyOverAxes(
   fn: (x: Tensor, dim: number) => Tensor,
@@ -75,7 +80,15 @@ export function applyOverAxes(
   }, x);
 }
 
-/** A function of scalars as one of tensors that broadcast. */
+/**
+ * A function of scalars as one of tensors that broadcast.
+ *
+ * @example
+ * ```ts
+ * const smaller = np.vectorize((a, b) => np.where(np.less(a, b), a, b));
+ * smaller(np.array([1, 5]), np.array([3, 2])); // [1, 2]
+ * ```
+ */
 export function vectorize(fn: (...scalars: Tensor[]) => Tensor): (...tensors: TensorLike[]) => Tensor {
   need("function", fn, "fn", "vectorize");
   return (...values) => {
@@ -92,7 +105,15 @@ export function vectorize(fn: (...scalars: Tensor[]) => Tensor): (...tensors: Te
   };
 }
 
-/** Takes each element from the function of the last condition that holds, as NumPy's `piecewise`. */
+/**
+ * Takes each element from the function of the last condition that holds, as NumPy's `piecewise`.
+ *
+ * @example
+ * ```ts
+ * const x = np.array([-2, 0, 3]);
+ * np.piecewise(x, [np.less(x, 0), np.greaterEqual(x, 0)], [(y) => y.neg(), (y) => y.mul(10)]); // [2, 0, 30]
+ * ```
+ */
 export function piecewise(
   value: TensorLike,
   conditions: readonly TensorLike[],
@@ -112,7 +133,14 @@ export function piecewise(
   return select([...conditions].reverse(), results.slice(0, conditions.length).reverse(), rest);
 }
 
-/** The element of the choice whose number stands at each place. */
+/**
+ * The element of the choice whose number stands at each place.
+ *
+ * @example
+ * ```ts
+ * np.choose(np.array([0, 1, 0], "int32"), [np.array([1, 2, 3]), np.array([10, 20, 30])]); // [1, 20, 3]
+ * ```
+ */
 export function choose(indices: TensorLike, choices: readonly TensorLike[]): Tensor {
   need("list", choices, "choices", "choose");
   const places = asTensor(indices, "choose");
@@ -123,7 +151,14 @@ export function choose(indices: TensorLike, choices: readonly TensorLike[]): Ten
   );
 }
 
-/** A tensor sorted so far that the k-th element along a dim stands at its place. */
+/**
+ * A tensor sorted so far that the k-th element along a dim stands at its place.
+ *
+ * @example
+ * ```ts
+ * np.partition(np.array([4, 2, 3, 1]), 1).get(1); // 2
+ * ```
+ */
 export function partition(x: TensorLike, k: number, dim = -1): Tensor {
   need("number", k, "k", "partition");
   needIfGiven("number", dim, "dim", "partition");
@@ -131,7 +166,14 @@ export function partition(x: TensorLike, k: number, dim = -1): Tensor {
   return sort(x, dim);
 }
 
-/** The indices that {@link partition} would take. */
+/**
+ * The indices that {@link partition} would take.
+ *
+ * @example
+ * ```ts
+ * np.argpartition(np.array([3, 1, 2]), 0).get(0); // 1
+ * ```
+ */
 export function argpartition(x: TensorLike, k: number, dim = -1): Tensor {
   checkPlace(asTensor(x, "argpartition"), k, dim, "argpartition");
   return argsort(x, dim);
@@ -144,7 +186,14 @@ function checkPlace(x: Tensor, k: number, dim: number, caller: string): void {
   throw new ValueError(`[${caller}] place ${k} is out of range for a dim of ${n} elements`);
 }
 
-/** The indices that sort by several keys along the last dim, the last key first. */
+/**
+ * The indices that sort by several keys along the last dim, the last key first.
+ *
+ * @example
+ * ```ts
+ * np.lexsort([np.array([2, 1, 0]), np.array([1, 0, 1])]); // [1, 2, 0]
+ * ```
+ */
 export function lexsort(keys: readonly TensorLike[]): Tensor {
   need("list", keys, "keys", "lexsort");
   const tensors = keys.map((key) => asTensor(key, "lexsort")).reverse();
@@ -156,7 +205,14 @@ export function lexsort(keys: readonly TensorLike[]): Tensor {
   return at(sortAll([...tensors, places], -1, tensors.length), tensors.length);
 }
 
-/** The tensor with values at the places along a dim that indices of the same rank name. */
+/**
+ * The tensor with values at the places along a dim that indices of the same rank name.
+ *
+ * @example
+ * ```ts
+ * np.putAlongAxis(np.zeros([2, 3]), np.array([[2], [0]], "int32"), 9, 1); // [[0, 0, 9], [9, 0, 0]]
+ * ```
+ */
 export function putAlongAxis(
   value: TensorLike,
   indices: TensorLike,
@@ -181,7 +237,14 @@ function wholePair(...args: Parameters<typeof pair>): readonly [Tensor, Tensor] 
   return [spelledOut(a, b), spelledOut(b, a)];
 }
 
-/** The greatest common divisor of integers. */
+/**
+ * The greatest common divisor of integers.
+ *
+ * @example
+ * ```ts
+ * np.gcd(np.array([12, 7], "int32"), np.array([18, 21], "int32")); // [6, 7]
+ * ```
+ */
 export function gcd(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = wholePair(x, y, "gcd");
   requireBits(a, "gcd");
@@ -197,7 +260,14 @@ export function gcd(x: TensorLike, y: TensorLike): Tensor {
   return larger;
 }
 
-/** The least common multiple of integers. */
+/**
+ * The least common multiple of integers.
+ *
+ * @example
+ * ```ts
+ * np.lcm(np.array([4, 7], "int32"), np.array([6, 21], "int32")); // [12, 21]
+ * ```
+ */
 export function lcm(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = wholePair(x, y, "lcm");
   const divisor = gcd(a, b);
@@ -220,7 +290,14 @@ export function modf(value: TensorLike): [fraction: Tensor, whole: Tensor] {
   return [where(ops.compare("ne", x, x), x, rest), whole];
 }
 
-/** x · 2^exponent, in the type of x. */
+/**
+ * x · 2^exponent, in the type of x.
+ *
+ * @example
+ * ```ts
+ * np.ldexp(np.array([1, 3]), np.array([2, -1], "int32")); // [4, 1.5]
+ * ```
+ */
 export function ldexp(x: TensorLike, exponent: TensorLike): Tensor {
   const dtype = floatType(refuseComplex(x, "ldexp"));
   const [a, b] = wholePair(x, exponent, "ldexp", () => wideType(dtype));

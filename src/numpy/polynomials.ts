@@ -179,6 +179,11 @@ export function polydiv(x: TensorLike, y: TensorLike): [quotient: Tensor, rest: 
 /**
  * The complex roots of a polynomial, in no particular order. As many as there are leading zeros are missing: they are
  * NaN, at the end.
+ *
+ * @example
+ * ```ts
+ * np.sort(np.real(np.roots(np.array([1, -3, 2])))); // [1, 2]
+ * ```
  */
 export function roots(coefficients: TensorLike): Tensor {
   const p = vector(asInexact(coefficients, "roots"), "roots");

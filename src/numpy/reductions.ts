@@ -70,6 +70,7 @@ export interface ExtremeOptions extends OptionsOf<typeof extremeOptions> {}
 /** The schema of {@link MeanOptions}. */
 export const meanOptions = schema({
   ...maskedOptions.fields,
+  /** The data type of the result; that of the tensor by default, float32 for integers. */
   dtype: optional(dtypeKind),
 });
 

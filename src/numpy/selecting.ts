@@ -18,11 +18,12 @@ import { take } from "./take.js";
 /**
  * The slices along a dim for which a vector of conditions holds, filled up with `fillValue`, 0 by default.
  *
- * ```ts
- * np.compress(np.greater(scores, 0), rows, 0, { size: 8 })
- * ```
- *
  * @param dim the dim of the conditions; `null` for the flattened tensor
+ *
+ * @example
+ * ```ts
+ * np.compress(np.array([true, false, true]), np.array([1, 2, 3]), 0, { size: 3 }); // [1, 3, 0]
+ * ```
  */
 export function compress(
   condition: TensorLike,
@@ -64,7 +65,14 @@ export function extract(condition: TensorLike, value: TensorLike, options: Sized
   );
 }
 
-/** The tensor with values, one after the other and again from the first, where a mask holds. */
+/**
+ * The tensor with values, one after the other and again from the first, where a mask holds.
+ *
+ * @example
+ * ```ts
+ * np.place(np.zeros([4]), np.array([true, false, true, true]), np.array([1, 2])); // [1, 0, 2, 1]
+ * ```
+ */
 export function place(value: TensorLike, mask: TensorLike, values: TensorLike): Tensor {
   const x = asTensor(value, "place");
   const chosen = toBool(mask, "place");
@@ -86,7 +94,14 @@ const putOptions = schema({
 /** Options of {@link put}. */
 export interface PutOptions extends OptionsOf<typeof putOptions> {}
 
-/** The tensor with values at indices of the flattened tensor; few values are used again from the first. */
+/**
+ * The tensor with values at indices of the flattened tensor; few values are used again from the first.
+ *
+ * @example
+ * ```ts
+ * np.put(np.zeros([4]), np.array([0, 3], "int32"), np.array([5, 6])); // [5, 0, 0, 6]
+ * ```
+ */
 export function put(
   value: TensorLike,
   indices: TensorLike,

@@ -156,7 +156,15 @@ export interface UniqueResult {
   readonly counts: Tensor;
 }
 
-/** The different elements of a tensor with their places and numbers; filled up with the smallest element. */
+/**
+ * The different elements of a tensor with their places and numbers; filled up with the smallest element.
+ *
+ * @example
+ * ```ts
+ * const { values, inverse, counts } = np.uniqueAll(np.array([3, 1, 3]), { size: 2 });
+ * [values, inverse, counts]; // [[1, 3], [1, 0, 1], [1, 2]]
+ * ```
+ */
 export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResult {
   const given = sizedOptions.read(options, "uniqueAll");
   const { size } = given;

@@ -44,7 +44,14 @@ export function sort(value: TensorLike, dim: number | null = -1, options?: SortO
   return descending ? ops.reverse(sorted, [d]) : sorted;
 }
 
-/** Sorts along the last dim as complex numbers: by their real parts, and by the imaginary ones where those are equal. */
+/**
+ * Sorts along the last dim as complex numbers: by their real parts, and by the imaginary ones where those are equal.
+ *
+ * @example
+ * ```ts
+ * np.imag(np.sortComplex(lax.complex(np.array([2, 1, 1]), np.array([0, 5, 4])))); // [4, 5, 0]
+ * ```
+ */
 export function sortComplex(value: TensorLike): Tensor {
   const x = asTensor(value, "sortComplex");
   return sort(cast(x, complexType(x.dtype)));

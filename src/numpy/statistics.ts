@@ -31,6 +31,7 @@ import {
 import { keepdimsOptions, mean, sum } from "./reductions.js";
 
 const runningOptions = schema({
+  /** The data type of the result; that of the tensor by default, int32 for bool. */
   dtype: optional(dtypeKind),
 });
 

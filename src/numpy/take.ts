@@ -22,6 +22,7 @@ import { asTensor, broadcastShape, cast, expandTo, toType } from "./operands.js"
 export type TakeMode = "fill" | "clip" | "wrap";
 
 const takeOptions = schema({
+  /** What an index outside of the dim gives; `fill` by default. */
   mode: optional<TakeMode>("any", "fill"),
   /** The value of mode `fill`. */
   fillValue: optional<number>("any"),

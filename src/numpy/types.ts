@@ -124,7 +124,14 @@ const abstractTypes = {
 /** An abstract type of NumPy's hierarchy: `"integer"`, `"floating"`, … */
 export type AbstractDType = keyof typeof abstractTypes;
 
-/** Whether a data type is another one or lies below an abstract one: `np.issubdtype(x.dtype, "floating")`. */
+/**
+ * Whether a data type is another one or lies below an abstract one: `np.issubdtype(x.dtype, "floating")`.
+ *
+ * @example
+ * ```ts
+ * np.issubdtype("bfloat16", "floating"); // true
+ * ```
+ */
 export function issubdtype(dtype: DType, above: DType | AbstractDType): boolean {
   needDType(dtype, "issubdtype");
   if (isDType(above)) return dtype === above;

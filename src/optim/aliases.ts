@@ -71,6 +71,7 @@ import { chain, identity } from "./transformation.js";
 import { ema } from "./wrappers.js";
 
 const stepOptions = schema({
+  /** The step size: a number, or a schedule of the step's number. */
   learningRate: required(rate),
 });
 

@@ -113,6 +113,7 @@ const muonAdamOptions = schema({
 const muonOptions = schema({
   ...scaleByMuonOptions.fields,
   ...decayFrom(0),
+  /** The step size: a number, or a schedule of the step's number. */
   learningRate: required(rate),
   /** Gives updates of every matrix this root mean square instead of one for wide matrices. */
   consistentRms: optional("number"),

@@ -14,6 +14,7 @@ import { type LearningRate, rate } from "./schedules.js";
 import { chain, identity } from "./transformation.js";
 
 const sgdOptions = schema({
+  /** The step size: a number, or a schedule of the step's number. */
   learningRate: required(rate),
   /** The share of the last direction that is kept; none by default. */
   momentum: optional("number"),
@@ -72,6 +73,7 @@ export function momentum(options: MomentumOptions) {
 /** The schema of {@link AdamOptimizerOptions}. */
 export const adamOptimizerOptions = schema({
   ...adamOptions.fields,
+  /** The step size: a number, or a schedule of the step's number. */
   learningRate: required(rate),
 });
 
@@ -108,6 +110,7 @@ export interface WeightDecayOptions extends OptionsOf<typeof weightDecayOptions>
 /** {@link weightDecayOptions} with a default. */
 export const decayFrom = (value: number) => ({
   ...weightDecayOptions.fields,
+  /** The share by which parameters shrink a step, times the learning rate. */
   weightDecay: optional(rate, value),
 });
 
@@ -145,6 +148,7 @@ export function adamw(options: AdamwOptions) {
 const lionOptimizerOptions = schema({
   ...lionOptions.fields,
   ...decayFrom(1e-3),
+  /** The step size: a number, or a schedule of the step's number. */
   learningRate: required(rate),
 });
 

@@ -44,7 +44,9 @@ export function constant(value: number): Schedule {
 }
 
 const linearOptions = schema({
+  /** The value of the first step. */
   from: required("number"),
+  /** The value at the end. */
   to: required("number"),
   /** The number of steps from the first value to the last; 0 means the first for ever. */
   steps: stepsFrom(0),
@@ -71,9 +73,11 @@ export function linear(options: LinearOptions): Schedule {
 }
 
 const cosineOptions = schema({
+  /** The value of the first step. */
   from: required("number"),
   /** The value at the end; 0 by default. */
   to: 0,
+  /** The number of steps from the first value to the last. */
   steps: stepsFrom(1),
   /** The power to which the half wave is raised; 1 by default. */
   exponent: 1,
@@ -104,9 +108,11 @@ export function cosine(options: CosineOptions): Schedule {
 const warmupCosineOptions = schema({
   /** The value of the first step; 0 by default. */
   from: 0,
+  /** The value at the end of the warm-up. */
   peak: required("number"),
   /** The value at the end; 0 by default. */
   to: 0,
+  /** The number of steps of the warm-up. */
   warmupSteps: stepsFrom(0),
   /** The number of all steps, those of the warm-up included. */
   steps: stepsFrom(0),
@@ -144,11 +150,15 @@ export function warmupCosine(options: WarmupCosineOptions): Schedule {
 const wsdOptions = schema({
   /** The value of the first step; 0 by default. */
   from: 0,
+  /** The value between the warm-up and the decay. */
   peak: required("number"),
   /** The value at the end; 0 by default. */
   to: 0,
+  /** The number of steps of the warm-up. */
   warmupSteps: stepsFrom(0),
+  /** The number of steps at the peak. */
   stableSteps: stepsFrom(0),
+  /** The number of steps of the decay. */
   decaySteps: stepsFrom(0),
 });
 
@@ -216,9 +226,11 @@ export function polynomial(options: PolynomialOptions): Schedule {
 }
 
 const exponentialOptions = schema({
+  /** The value before the decay begins. */
   from: required("number"),
   /** What the value is multiplied by in `steps` steps. */
   decayRate: required("number"),
+  /** The number of steps in which the value is multiplied by `decayRate` once. */
   steps: stepsFrom(1),
   /** The step at which the decay begins; 0 by default. */
   begin,
@@ -315,7 +327,9 @@ export function piecewiseInterpolate(
 }
 
 const oneCycleOptions = schema({
+  /** The number of steps of the whole cycle. */
   steps: stepsFrom(1),
+  /** The largest value. */
   peak: required("number"),
   /** The share of the steps until the peak; 0.3 by default. */
   start: 0.3,
@@ -375,7 +389,9 @@ export function warmupConstant(options: WarmupConstantOptions): Schedule {
 const warmupConstantOptions = schema({
   /** The value of the first step; 0 by default. */
   from: 0,
+  /** The value after the warm-up. */
   peak: required("number"),
+  /** The number of steps of the warm-up. */
   warmupSteps: stepsFrom(0),
 });
 
@@ -386,7 +402,9 @@ const warmupExponentialOptions = schema({
   ...omit(exponentialOptions.fields, "from"),
   /** The value of the first step; 0 by default. */
   from: 0,
+  /** The value at the end of the warm-up. */
   peak: required("number"),
+  /** The number of steps of the warm-up. */
   warmupSteps: stepsFrom(0),
 });
 

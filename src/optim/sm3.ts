@@ -96,6 +96,7 @@ function largestAlong(v: Tensor, dim: number): Tensor {
 }
 
 const sm3Options = schema({
+  /** The step size. */
   learningRate: required("number"),
   /** The decay of the mean of updates; 0.9 by default. */
   momentum: 0.9,

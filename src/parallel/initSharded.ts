@@ -11,6 +11,7 @@ import { evalShape } from "../transforms/makeProgram.js";
 
 /** Options of {@link initSharded} for a function with the arguments `A`. */
 export interface InitShardedOptions<A = unknown> {
+  /** The mesh whose devices hold the result. */
   readonly mesh: Mesh;
   /** How the arguments are split, as for `shardMap`; whole on every device by default. */
   readonly inSpecs?: Prefix<A, PartitionSpec | null | undefined>;

@@ -120,6 +120,11 @@ export function maxwell(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption)
  * Lengths of triples of normal values with random signs, times `scale`, around `loc`.
  *
  * @param shape stands before the shape that `loc` and `scale` have together; as in JAX that is repeated where it is empty
+ *
+ * @example
+ * ```ts
+ * random.doubleSidedMaxwell(random.key(0), 0, 1, [2]); // [1.546, 1.574]
+ * ```
  */
 export function doubleSidedMaxwell(
   key: Tensor,
@@ -140,7 +145,14 @@ export function doubleSidedMaxwell(
   });
 }
 
-/** Values of the Wald (inverse Gaussian) distribution with the given mean and scale 1. */
+/**
+ * Values of the Wald (inverse Gaussian) distribution with the given mean and scale 1.
+ *
+ * @example
+ * ```ts
+ * random.wald(random.key(0), 1, [2]); // [0.3806, 0.4157]
+ * ```
+ */
 export function wald(key: Tensor, mean: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const own = parameters(key, [mean], shape, dtype, "random.wald", true);
   return atOnce([key, own.tensors[0]], (words, mu) => {
@@ -157,7 +169,14 @@ export function wald(key: Tensor, mean: Parameter, shape?: ShapeLike, dtype?: DT
   });
 }
 
-/** Values of the triangular distribution, whose density rises from `left` to `mode` and falls to `right`. */
+/**
+ * Values of the triangular distribution, whose density rises from `left` to `mode` and falls to `right`.
+ *
+ * @example
+ * ```ts
+ * random.triangular(random.key(0), 0, 1, 3, [2]); // [2.44, 2.642]
+ * ```
+ */
 export function triangular(
   key: Tensor,
   left: Parameter,
@@ -192,6 +211,11 @@ export interface MultivariateNormalOptions extends OptionsOf<typeof multivariate
  *
  * @param mean along the last dim
  * @param covariance the covariance matrices in the last two dims
+ *
+ * @example
+ * ```ts
+ * random.multivariateNormal(random.key(0), np.zeros([2]), np.eye(2)); // [1.623, 2.025]
+ * ```
  */
 export function multivariateNormal(
   key: Tensor,

@@ -262,6 +262,11 @@ function stirlingTail(x: Tensor): Tensor {
  * How many of `n` draws fall on each of the categories along the last dim of `p`.
  *
  * @returns float32, which adds up to n along the last dim
+ *
+ * @example
+ * ```ts
+ * random.multinomial(random.key(0), 10, np.array([0.5, 0.25, 0.25])); // [7, 2, 1]
+ * ```
  */
 export function multinomial(key: Tensor, n: Parameter, p: Tensor, given?: Shape): Tensor {
   needTensor(key, "key", "random.multinomial");

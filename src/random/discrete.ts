@@ -103,6 +103,7 @@ const categoricalOptions = schema({
   shape: optional<ShapeLike>("any"),
   /** Whether a category may be drawn more than once; true unless it says otherwise. */
   replace: true,
+  /** How precise the Gumbel noise is that decides; `low` by default. */
   mode: optional<GumbelMode>("any", "low"),
 });
 
@@ -221,6 +222,7 @@ const choiceOptions = schema({
   p: optional<Tensor>("any"),
   /** The dim of `a` from which slices are drawn; the first one unless it says otherwise. */
   dim: 0,
+  /** How precise the Gumbel noise is that decides where `p` is given; `low` by default. */
   mode: optional<GumbelMode>("any", "low"),
 });
 

@@ -26,6 +26,7 @@ export interface UniformOptions extends OptionsOf<typeof uniformOptions> {}
 export interface GumbelOptions {
   /** float32 unless it says otherwise. */
   readonly dtype?: DType | undefined;
+  /** How precise the values are; `low` by default. */
   readonly mode?: GumbelMode | undefined;
 }
 

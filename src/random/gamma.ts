@@ -165,7 +165,14 @@ export function gamma(key: Tensor, a: Parameter, shape?: ShapeLike, dtype?: DTyp
   return atOnce([key, tensors[0]], (words, alpha) => draw(words, alpha, false));
 }
 
-/** Logarithms of values of {@link gamma}, precise where those would vanish. */
+/**
+ * Logarithms of values of {@link gamma}, precise where those would vanish.
+ *
+ * @example
+ * ```ts
+ * random.loggamma(random.key(0), 2, [2]); // [0.4636, 0.5653]
+ * ```
+ */
 export function loggamma(key: Tensor, a: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
   const { tensors } = parameters(key, [a], shape, dtype, "random.loggamma");
   return atOnce([key, tensors[0]], (words, alpha) => draw(words, alpha, true));
@@ -265,6 +272,11 @@ export function chisquare(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?:
  *
  * @param dfnum the degrees of freedom above the line
  * @param dfden the degrees of freedom below it
+ *
+ * @example
+ * ```ts
+ * random.f(random.key(0), 3, 5, [2]); // [2.58, 0.1922]
+ * ```
  */
 export function f(
   key: Tensor,
@@ -281,7 +293,14 @@ export function f(
   });
 }
 
-/** Values whose density falls like exp(−|x|ᵖ). */
+/**
+ * Values whose density falls like exp(−|x|ᵖ).
+ *
+ * @example
+ * ```ts
+ * random.generalizedNormal(random.key(0), 3, [2]); // [0.8928, 0.0965]
+ * ```
+ */
 export function generalizedNormal(
   key: Tensor,
   p: number,
@@ -304,6 +323,11 @@ export function generalizedNormal(
  *
  * @param d the number of coordinates, along the last dim
  * @param p of the norm that says what is inside
+ *
+ * @example
+ * ```ts
+ * random.ball(random.key(0), 2); // [0.9172, 0.3928]
+ * ```
  */
 export function ball(key: Tensor, d: number, p = 2, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
   const own = parameters(key, [p], shape, dtype, "random.ball");

@@ -63,7 +63,15 @@ export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
   return atOnce([parent], draw, `random.split [${shape}]`);
 }
 
-/** The same key, for programs that say where they use one twice on purpose. */
+/**
+ * The same key, for programs that say where they use one twice on purpose.
+ *
+ * @example
+ * ```ts
+ * const key = random.key(0);
+ * np.arrayEqual(random.normal(key, [2]), random.normal(random.clone(key), [2])); // true
+ * ```
+ */
 export function clone(parent: Tensor): Tensor {
   checkKey(parent, "random.clone");
   return parent;

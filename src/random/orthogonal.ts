@@ -15,6 +15,7 @@ const orthogonalOptions = schema({
   m: optional("number"),
   /** How many matrices, as dims in front of the rows. */
   shape: optional<Shape>("any", []),
+  /** The data type of the result; float32 by default. */
   dtype: optional(dtypeKind, "float32"),
 });
 
@@ -26,6 +27,12 @@ export interface OrthogonalOptions extends OptionsOf<typeof orthogonalOptions> {
  * orthonormal.
  *
  * @param n the number of rows
+ *
+ * @example
+ * ```ts
+ * const q = random.orthogonal(random.key(0), 2);
+ * np.allclose(np.matmul(q, q.T), np.eye(2), { atol: 1e-6 }); // true
+ * ```
  */
 export function orthogonal(key: Tensor, n: number, options?: OrthogonalOptions): Tensor {
   needTensor(key, "key", "random.orthogonal");

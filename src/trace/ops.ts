@@ -280,12 +280,27 @@ export function dynamicUpdateSlice(x: Tensor, update: Tensor, starts: readonly T
   return bind1("dynamicUpdateSlice", [x, update, ...starts], none);
 }
 
-/** Takes slices along a dim by index. */
+/**
+ * Takes slices along a dim by index.
+ *
+ * @example
+ * ```ts
+ * lax.gather(np.array([10, 20, 30]), np.array([2, 0], "int32"), { dim: 0, batchDims: 0 }); // [30, 10]
+ * ```
+ */
 export function gather(x: Tensor, indices: Tensor, params: OpParams["gather"]): Tensor {
   return bind1("gather", [x, indices], params);
 }
 
-/** Adds or writes slices along a dim by index. */
+/**
+ * Adds or writes slices along a dim by index.
+ *
+ * @example
+ * ```ts
+ * const [ids, updates] = [np.array([2, 2], "int32"), np.array([1, 5])];
+ * lax.scatter(np.zeros([3]), ids, updates, { dim: 0, batchDims: 0, combine: "add" }); // [0, 0, 6]
+ * ```
+ */
 export function scatter(x: Tensor, indices: Tensor, updates: Tensor, params: OpParams["scatter"]): Tensor {
   return bind1("scatter", [x, indices, updates], params);
 }
@@ -327,7 +342,15 @@ export interface DotDims {
   readonly precision?: Precision;
 }
 
-/** Sums of products over paired dims. */
+/**
+ * Sums of products over paired dims.
+ *
+ * @example
+ * ```ts
+ * const dims = { lhsContract: [1], rhsContract: [0] };
+ * lax.dotGeneral(np.array([[1, 2], [3, 4]]), np.array([[1], [1]]), dims); // [[3], [7]]
+ * ```
+ */
 export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype?: DType): Tensor {
   need("object", dims, "the dims", "dotGeneral");
   const type = dtype ?? given(x, "dotGeneral").dtype;
@@ -353,7 +376,14 @@ export function stopGradient(x: Tensor): Tensor {
   return isFloat(dtype) || isComplex(dtype) ? bind1("stopGradient", [x], none) : x;
 }
 
-/** The same values, none of which is available before all are. */
+/**
+ * The same values, none of which is available before all are.
+ *
+ * @example
+ * ```ts
+ * lax.optimizationBarrier([np.array([1]), np.array([2])]); // [[1], [2]]
+ * ```
+ */
 export function optimizationBarrier(xs: readonly Tensor[]): Tensor[] {
   return bind("optimizationBarrier", xs, none);
 }

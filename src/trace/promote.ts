@@ -59,6 +59,11 @@ const rank: { readonly [D in DType]: number } = {
 /**
  * The data type of a result whose operands may be data types, or JavaScript numbers and tensors computed from such
  * numbers alone, which adapt to the other operands.
+ *
+ * @example
+ * ```ts
+ * np.resultType(np.array([1], "int32"), np.array([1], "float16")); // "float16"
+ * ```
  */
 export function resultType(...operands: readonly (TensorLike | DType)[]): DType {
   const tensors = operands.filter((operand) => operand instanceof Tensor);

@@ -28,6 +28,7 @@ export interface PipelineFunctions<A, S, C, X, H, Y, L> {
 }
 
 const pipelineTrainStepOptions = schema({
+  /** The mesh of the stages. */
   mesh: required<Mesh>("any"),
   /** The mesh axis of the stages; `pipe` by default. */
   axisName: optional("string", "pipe"),

@@ -16,6 +16,11 @@ export interface DeviceMemoryStats {
 /**
  * How much of their memory devices use: those of a mesh, or all that the process's shared engine has here. Empty
  * where tensors lie in JavaScript's own memory, as on the reference engine.
+ *
+ * @example
+ * ```ts
+ * deviceMemoryStats(Mesh.create({ data: 2 })).every(({ bytesInUse }) => bytesInUse >= 0); // true
+ * ```
  */
 export function deviceMemoryStats(mesh?: Mesh): DeviceMemoryStats[] {
   if (mesh !== undefined) needMesh(mesh, "deviceMemoryStats");

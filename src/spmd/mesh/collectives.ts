@@ -98,6 +98,12 @@ export function pmean<T>(values: T, axes: AxisNames, options?: GroupOptions): T 
  * The same values, marked as ones that may differ along axes: equal forward, their sum backward. In a shard map with
  * the replication check it happens automatically where a value that all devices share is combined with one that
  * differs; without the check nothing has to be marked.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P(), outSpecs: P("data") };
+ * shardMap((x: Tensor) => lax.pvary(x, "data"), specs)(np.array([1, 2])); // [1, 2, 1, 2]
+ * ```
  */
 export function pvary<T>(values: T, axes: AxisNames): T {
   return onLeaves(values, lookUpAxes(axes, "pvary"), "pvary", (x) => x);
@@ -111,7 +117,15 @@ const pcastOptions = schema({
 /** Options of {@link pcast}. */
 export interface PcastOptions extends OptionsOf<typeof pcastOptions> {}
 
-/** JAX's newer name of {@link pvary}. */
+/**
+ * JAX's newer name of {@link pvary}.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P(), outSpecs: P("data") };
+ * shardMap((x: Tensor) => lax.pcast(x, "data", { to: "varying" }), specs)(np.array([1, 2])); // [1, 2, 1, 2]
+ * ```
+ */
 export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
   const { to } = pcastOptions.read(options, "pcast");
   if (to !== "varying") {
@@ -140,7 +154,16 @@ export function pmax<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   );
 }
 
-/** The smallest value over the devices along axes, on all of them. */
+/**
+ * The smallest value over the devices along axes, on all of them.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const least = shardMap((x: Tensor) => lax.pmin(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
+ * least(np.array([1, 5, 3, 4])); // [1, 4]
+ * ```
+ */
 export function pmin<T>(values: T, axes: AxisNames, options?: GroupOptions): T {
   const found = lookUpAxes(axes, "pmin");
   const groups = groupsOf(groupOptions.read(options, "pmin"), found, "pmin");
@@ -277,7 +300,15 @@ function permuted<T>(
   return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation, others));
 }
 
-/** Sends each device's block `shift` places along a ring; negative shifts go the other way. */
+/**
+ * Sends each device's block `shift` places along a ring; negative shifts go the other way.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P("data"), outSpecs: P("data") };
+ * shardMap((x: Tensor) => lax.pshift(x, "data"), specs)(np.array([1, 2])); // [2, 1]
+ * ```
+ */
 export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
   needIfGiven("number", shift, "shift", "pshift");
   const size = axesSize(lookUpAxes(axis, "pshift"));
@@ -299,7 +330,17 @@ const allToAllOptions = schema({
 /** Options of {@link allToAll}. */
 export interface AllToAllOptions extends OptionsOf<typeof allToAllOptions> {}
 
-/** Splits a dim among the devices and joins what they send along another. The same with dims swapped backward. */
+/**
+ * Splits a dim among the devices and joins what they send along another. The same with dims swapped backward.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const specs = { mesh, inSpecs: P("data"), outSpecs: P(null, "data") };
+ * const swap = shardMap((x: Tensor) => lax.allToAll(x, "data", 1, 0, { tiled: true }), specs);
+ * swap(np.array([[1, 2], [3, 4]])); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function allToAll<T>(
   values: T,
   axes: AxisNames,
@@ -347,7 +388,15 @@ export function axisIndex(axes: AxisNames): Tensor {
   return ops.pvary(ops.axisIndex(found), checkedAxes(found));
 }
 
-/** The number of devices along axes. */
+/**
+ * The number of devices along axes.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P("data"), outSpecs: P("data") };
+ * shardMap((x: Tensor) => x.mul(lax.axisSize("data")), specs)(np.array([1, 3])); // [2, 6]
+ * ```
+ */
 export function axisSize(axes: AxisNames): number {
   return axesSize(lookUpAxes(axes, "axisSize"));
 }

@@ -40,8 +40,9 @@ export interface ShapeDtypeStructOptions extends OptionsOf<typeof shapeDtypeStru
  * A tensor that has a shape, a data type, on request a sharding, and no values: for asking what a function would
  * give or cost on tensors that need not exist.
  *
+ * @example
  * ```ts
- * const { shape } = evalShape(model)(ShapeDtypeStruct([1024, 4096], "bfloat16"));
+ * evalShape((x: Tensor) => np.sum(x, 0))(ShapeDtypeStruct([1024, 4096], "bfloat16")).shape; // [4096]
  * ```
  */
 export function ShapeDtypeStruct(shape: Shape, dtype: DType, options?: ShapeDtypeStructOptions): Tensor {

@@ -71,7 +71,16 @@ export function shardingOf(tensor: Tensor): NamedSharding | undefined {
   return mesh && new NamedSharding(mesh, toPartitionSpec(placement.spec));
 }
 
-/** The blocks of a concrete tensor on the devices that this process holds, each as a copy on its device. */
+/**
+ * The blocks of a concrete tensor on the devices that this process holds, each as a copy on its device.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const x = await devicePut(np.arange(4), new NamedSharding(mesh, P("data")));
+ * addressableShards(x).map(({ data }) => data); // [[0, 1], [2, 3]]
+ * ```
+ */
 export function addressableShards(tensor: Tensor): Shard[] {
   needTensor(tensor, "tensor", "addressableShards");
   if (tensor.parts) {
@@ -151,6 +160,13 @@ async function putTensor(tensor: Tensor, sharding: NamedSharding, path: string):
  * ┌─────┬─────┐
  * │ 0,1 │ 2,3 │
  * └─────┴─────┘
+ * ```
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ data: 2 });
+ * const x = await devicePut(np.arange(4), new NamedSharding(mesh, P("data")));
+ * visualizeSharding(x).split("\n")[1]; // "│  0  │  1  │"
  * ```
  */
 export function visualizeSharding(tensor: Tensor): string {

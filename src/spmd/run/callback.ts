@@ -127,12 +127,14 @@ export interface PureCallbackOptions extends OptionsOf<typeof pureCallbackOption
  * Calls a function of JavaScript from a program and gives what it returns. It must always return the same for the same
  * arguments, and do nothing else: it may be called more often than the program says, or not at all.
  *
- * ```ts
- * const y = pureCallback((x) => Array.from(x.data, myBessel), ShapeDtypeStruct(x.shape, "float32"), [x]);
- * ```
- *
  * @param fn is given arrays of the host, and returns numbers, nested or typed arrays at once
  * @param results what it returns: a tree of `ShapeDtypeStruct`s or of tensors whose types count
+ *
+ * @example
+ * ```ts
+ * const type = ShapeDtypeStruct([2], "float32");
+ * pureCallback((x) => Array.from(x.data, Math.cbrt), type, [np.array([8, 27])]); // [2, 3]
+ * ```
  */
 export function pureCallback<const A extends readonly unknown[], R>(
   fn: (...args: OnHost<A>) => FromHost<R>,
@@ -149,8 +151,11 @@ export function pureCallback<const A extends readonly unknown[], R>(
  * run of a program calls it as often as the program says, on each device in its order; under `vmap` for one element
  * after the other. Where several devices run one program over whole tensors, the first of them calls.
  *
+ * @example
  * ```ts
- * const batch = ioCallback(() => nextBatch(), ShapeDtypeStruct([32, 128], "int32"), []);
+ * let calls = 0;
+ * const next = jit(() => ioCallback(() => ++calls, ShapeDtypeStruct([], "int32"), []));
+ * [await next().js(), await next().js()]; // [1, 2]
  * ```
  */
 export function ioCallback<const A extends readonly unknown[], R>(

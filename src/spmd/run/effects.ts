@@ -18,6 +18,14 @@ export function noteEffects({ engine, devices }: ExecutionTarget): void {
 /**
  * Waits until all functions that programs started so far call (`debug.print`, `debug.callback`, `ioCallback`) have been
  * called; throws what one of them threw. Waiting for a result of a program waits for its calls as well.
+ *
+ * @example
+ * ```ts
+ * const seen: unknown[] = [];
+ * jit((x: Tensor) => (debug.callback((y) => seen.push(y), x), x))(np.array([1]));
+ * await effectsBarrier();
+ * seen.length; // 1
+ * ```
  */
 export async function effectsBarrier(): Promise<void> {
   const waiting = [...called].flatMap(([engine, devices]) =>

@@ -36,13 +36,27 @@ export function processCount(): number {
   return defaultProcess().count;
 }
 
-/** The devices of the shared engine that this process holds. */
+/**
+ * The devices of the shared engine that this process holds.
+ *
+ * @example
+ * ```ts
+ * localDevices().length === localDeviceCount(); // true
+ * ```
+ */
 export function localDevices(): Device[] {
   const engine = defaultEngine(1);
   return devices().filter(({ id }) => engine.isAddressable(id));
 }
 
-/** All devices of the default engine, those of other processes among them. */
+/**
+ * All devices of the default engine, those of other processes among them.
+ *
+ * @example
+ * ```ts
+ * devices().length === deviceCount(); // true
+ * ```
+ */
 export function devices(): Device[] {
   return range(deviceCount()).map((id) => ({ id, coordinates: {} }));
 }
@@ -60,7 +74,14 @@ export function deviceCount(): number {
   return Number.isFinite(numDevices) ? numDevices : 1;
 }
 
-/** How many devices of the default engine belong to this process. */
+/**
+ * How many devices of the default engine belong to this process.
+ *
+ * @example
+ * ```ts
+ * localDeviceCount() === localDevices().length; // true
+ * ```
+ */
 export function localDeviceCount(): number {
   return localDevices().length;
 }
@@ -90,12 +111,14 @@ function extentOf({ mesh, positions, spec }: Placement, dim: number): Extent {
  * Makes one tensor of what every process has: each gives the elements of its own devices' blocks, side by side as
  * they are in the whole, and none sees those of the others.
  *
- * ```ts
- * const batch = makeArrayFromProcessLocalData(new NamedSharding(mesh, P("data")), np.array(ownRows));
- * ```
- *
  * @param globalShape the shape of the whole; by default every dim grows by what other processes hold of it. A dim
  * in which the local data is as long as the whole is cut to what this process holds
+ *
+ * @example
+ * ```ts
+ * const sharding = new NamedSharding(Mesh.create({ data: 2 }), P("data"));
+ * makeArrayFromProcessLocalData(sharding, np.array([1, 2, 3, 4])); // [1, 2, 3, 4]
+ * ```
  */
 export async function makeArrayFromProcessLocalData(
   sharding: NamedSharding,
@@ -144,8 +167,9 @@ export async function makeArrayFromProcessLocalData(
  * Gives every process the whole of tensors that are spread over all of them; all processes call it together.
  * A tensor that each process has for itself gets a new first dim, along which those of all processes lie.
  *
+ * @example
  * ```ts
- * const weights = await processAllGather(state.params);
+ * processAllGather({ loss: np.array([0.5]) }); // { "loss": [[0.5]] }
  * ```
  */
 export async function processAllGather<T>(values: T): Promise<T> {

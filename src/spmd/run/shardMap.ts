@@ -18,6 +18,7 @@ import { varyingOutputs } from "../partition/passes/replication.js";
 /** Options of {@link shardMap} for a function with the arguments `A` and the result `R`. */
 // biome-ignore lint/suspicious/noExplicitAny: as in Mesh
 export interface ShardMapOptions<A = unknown, R = unknown, Axes extends string = any> {
+  /** The mesh whose devices each run the function on their own blocks. */
   readonly mesh: Mesh<Axes>;
   /** How the arguments are split: a spec for all, or a list with a (prefix tree of) specs for each; `null` for whole. */
   readonly inSpecs: Prefix<A, PartitionSpec<NoInfer<Axes>> | null | undefined>;

@@ -20,6 +20,7 @@ const batchesOptions = schema({
   shuffle: true,
   /** Which part of each batch this process reads; all of it by default. */
   rank: 0,
+  /** The number of processes that read parts of each batch; 1 by default. */
   numRanks: 1,
   /** Where to continue, as returned by {@link Batches.position}. */
   position: optional<Json>("any", null),

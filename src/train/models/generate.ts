@@ -5,6 +5,7 @@ import * as random from "../../random/index.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 
 const generateOptions = schema({
+  /** The text to continue. */
   prompt: required("string"),
   /** How many tokens to add. */
   length: required("number"),
@@ -12,6 +13,7 @@ const generateOptions = schema({
   temperature: 0.8,
   /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
   topK: 0,
+  /** Seed of the draws; 0 by default. */
   seed: 0,
   /** Stops the generation when it is aborted. */
   signal: optional<AbortSignal>("any"),

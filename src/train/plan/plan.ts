@@ -18,6 +18,7 @@ import type { Prices } from "./prices.js";
 import { stepTime, type TimeParts } from "./stepCost.js";
 
 const planOptions = schema({
+  /** The number of devices to train on. */
   numDevices: required("number"),
   /** The memory of each device in bytes; without limit by default. */
   memoryBytes: optional("number", Number.POSITIVE_INFINITY),

@@ -13,6 +13,7 @@ const plotOptions = schema({
   height: 12,
   /** Whether to use braille dots (the default) or plain ASCII. */
   unicode: true,
+  /** A line above the plot; none by default. */
   title: optional("string"),
 });
 

@@ -21,6 +21,7 @@ export interface ProgressStream {
 }
 
 const progressOptions = schema({
+  /** The number of steps of the whole run. */
   numSteps: required("number"),
   /** The number of steps completed before, if a run is resumed. */
   firstStep: 0,

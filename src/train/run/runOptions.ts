@@ -6,6 +6,7 @@ import type { EvaluationRecord, PageSection, StepRecord } from "../report/report
 
 /** The schema of {@link RunOptions}. */
 export const runOptions = schema({
+  /** What to train, on what data and how. */
   config: required<RunConfig>("any"),
   /** Whether to continue from the newest checkpoint in the run's folder. */
   resume: optional("flag"),

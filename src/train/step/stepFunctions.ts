@@ -42,8 +42,11 @@ export const leastLossScale = 1;
 
 /** The schema of {@link TrainingOptions}. */
 export const trainingOptions = schema({
+  /** The sizes and the kind of the model. */
   model: required<ModelConfig>("object"),
+  /** The optimiser, such as `optim.adamw(…)`. */
   optimizer: required<GradientTransformation>("object"),
+  /** The mesh to train on. */
   mesh: required<Mesh>("any"),
   /** The weight of the z-loss; 0 by default. */
   zLoss: optional("number"),

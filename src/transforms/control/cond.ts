@@ -41,7 +41,14 @@ export function cond<A extends readonly unknown[], R>(
   return choose(ops.convert(ops.convert(predicate, "bool"), "int32"), [onFalse, onTrue], operands, "cond");
 }
 
-/** One of several functions of the same operands, chosen by an int32 scalar (clamped to the valid range). */
+/**
+ * One of several functions of the same operands, chosen by an int32 scalar (clamped to the valid range).
+ *
+ * @example
+ * ```ts
+ * lax.switch(1, [(x: Tensor) => x.add(1), (x: Tensor) => x.mul(10)], np.array([2])); // [20]
+ * ```
+ */
 export function switchCase<A extends readonly unknown[], R>(
   index: Tensor | number,
   branches: readonly ((...operands: A) => R)[],

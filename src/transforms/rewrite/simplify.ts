@@ -8,6 +8,12 @@ import { identity } from "./identities.js";
 /**
  * An equal program without dead code, repeated equations and operations that change nothing. Results stay the same bit
  * for bit.
+ *
+ * @example
+ * ```ts
+ * const program = makeProgram((x: Tensor) => (x.mul(3), x.mul(2)))(np.array([1, 2]));
+ * [program.eqns.length, simplify(program).eqns.length]; // [2, 1]
+ * ```
  */
 export function simplify(program: Program): Program {
   needProgram(program, "simplify");
