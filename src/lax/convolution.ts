@@ -1,4 +1,4 @@
-/** Convolutions of every kind, said with matrix products of the operand's windows. */
+/** Convolutions of every kind, expressed as matrix products of the operand's windows. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
@@ -17,21 +17,21 @@ const convOptions = schema({
   lhsDilation: optional<Shape>("any"),
   /** The distance between the elements of the window. */
   rhsDilation: optional<Shape>("any"),
-  /** The layouts; batch and features first unless it says otherwise. */
+  /** The layouts; batch and features first by default. */
   dimensionNumbers: optional<ConvLayouts>("any"),
   /** The number of groups of features that do not mix. */
   featureGroupCount: 1,
   /** The number of groups of the batch, each of which makes a group of the output features. */
   batchGroupCount: 1,
-  /** The data type of the result; the operands' own unless it says otherwise. */
+  /** The data type of the result; the operands' own by default. */
   preferredElementType: optional(dtypeKind),
 });
 
-/** What a convolution is told besides its operands, strides and padding. */
+/** Options of a convolution besides its operands, strides and padding. */
 export interface ConvOptions extends OptionsOf<typeof convOptions> {}
 
 /**
- * The convolution of a tensor with a kernel over any number of spatial dims, without turning the kernel round:
+ * The convolution of a tensor with a kernel over any number of spatial dims, without flipping the kernel:
  * windows move by `windowStrides` over the padded operand.
  *
  * @example
@@ -130,11 +130,11 @@ export function convWithGeneralPadding(
 const convTransposeOptions = schema({
   /** The distance between the elements of the window. */
   rhsDilation: optional<Shape>("any"),
-  /** The layouts; batch first and features last unless it says otherwise. */
+  /** The layouts; batch first and features last by default. */
   dimensionNumbers: optional<ConvLayouts>("any"),
   /** Whether the kernel is that of the convolution of which this is the gradient. */
   transposeKernel: optional("flag"),
-  /** The data type of the result; the operands' own unless it says otherwise. */
+  /** The data type of the result; the operands' own by default. */
   preferredElementType: optional(dtypeKind),
   /** Whether pairs of numbers, too, are the padding of the convolution of which this is the gradient. */
   useConsistentPadding: optional("flag"),
@@ -215,7 +215,7 @@ const patchOptions = schema(
   pick(convOptions.fields, "lhsDilation", "rhsDilation", "dimensionNumbers", "preferredElementType"),
 );
 
-/** What the windows of a convolution are told. */
+/** Options of {@link convGeneralDilatedPatches} and {@link convGeneralDilatedLocal}. */
 export interface PatchOptions extends OptionsOf<typeof patchOptions> {}
 
 /**
@@ -260,8 +260,8 @@ export function convGeneralDilatedPatches(
 }
 
 /**
- * A convolution whose kernel is another at every place: the spatial dims of `rhs` are those of the result, and its
- * inputs are what {@link convGeneralDilatedPatches} makes of a window.
+ * A convolution with a different kernel at every position: the spatial dims of `rhs` are those of the result, and its
+ * inputs are the patches of {@link convGeneralDilatedPatches}.
  *
  * @example
  * ```ts
@@ -349,7 +349,7 @@ function checkGroups(
   }
 }
 
-/** A rule would not say whether it counts the zeros between the operand's elements. */
+/** With dilation of the operand, a padding rule would be ambiguous about the zeros between its elements. */
 function withoutRule(padding: WindowPadding, dilation: Shape | undefined, caller: string): WindowPadding {
   if (typeof padding !== "string" || padding === "VALID" || !dilation?.some((n) => n !== 1)) return padding;
   throw new ValueError(

@@ -1,4 +1,4 @@
-/** Ops on each element: shapes and types must agree, and numbers adapt to the tensor beside them. */
+/** Elementwise ops: shapes and types must agree, and numbers take the type of the other operand. */
 
 import { describe } from "../ir/describe.js";
 import { complexType, type DType } from "../ir/dtype.js";
@@ -165,11 +165,11 @@ export const floor = unary(ops.floor);
  */
 export const ceil = unary(ops.ceil);
 
-/** Where halves go when they are rounded. */
+/** How halves are rounded. */
 export type RoundingMethod = "awayFromZero" | "toNearestEven";
 
 /**
- * To the nearest integer; halves go away from zero, unless it says to the even one.
+ * Rounds to the nearest integer; halves go away from zero by default, or to the even one.
  *
  * @example
  * ```ts
@@ -441,7 +441,7 @@ export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLik
 }
 
 /**
- * Takes each element from the case that `which` says: two cases by a bool, or any number by an integer.
+ * Takes each element from the case that `which` selects: two cases by a bool, or any number by an integer.
  *
  * @example
  * ```ts

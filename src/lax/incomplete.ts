@@ -14,7 +14,7 @@ import { digamma, lgamma } from "./special.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
-/** No series or fraction goes on for longer; those of arguments that make sense end long before. */
+/** Maximum number of terms of a series or fraction; for reasonable arguments they end long before. */
 const mostTerms = 2000;
 
 /** Where convergents are made smaller, so that they never overflow. */
@@ -41,7 +41,7 @@ export function withFloats<T extends readonly TensorLike[]>(
 }
 
 /**
- * Repeats a step for all elements until none of them goes on. Elements that are done keep what they have.
+ * Repeats a step until all elements have converged. Elements that have converged keep their values.
  *
  * @param step from the number of the term, counted from 1, and the values to the next ones, and which elements go on
  */
@@ -70,12 +70,12 @@ function repeat(
   return last;
 }
 
-/** Whether a term still counts beside a sum. */
+/** Whether a term still changes a sum. */
 function counts(term: Tensor, sum: Tensor): Tensor {
   return ops.compare("gt", ops.abs(term), ops.mul(ops.abs(sum), limits(sum.dtype).epsilon / 2));
 }
 
-/** A value, and its derivative by the first parameter where it is asked for. */
+/** A value, and its derivative with respect to the first parameter if requested. */
 type Pair = readonly [value: Tensor, slope: Tensor];
 
 /** Σ xⁿ / ((a + 1) … (a + n)) from n = 0. */
@@ -230,7 +230,7 @@ export function randomGammaGrad(a: TensorLike, sample: TensorLike): Tensor {
   );
 }
 
-/** What a rule closes over has no derivative, and says so. */
+/** Values that a rule closes over have no derivative; differentiating them throws. */
 function withoutDerivative(compute: () => Tensor): Tensor {
   return libraryVjp(compute, { forward: () => [compute(), null], backward: () => [] })();
 }
@@ -337,7 +337,7 @@ function incompleteBeta(a: Tensor, b: Tensor, x: Tensor): Tensor {
  */
 export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, b, x] as const, "betainc", ([u, v, y]) => {
-    // What a rule closes over has no derivative, and says so.
+    // Values that a rule closes over have no derivative; differentiating them throws.
     const rule = withDerivative(
       (z) => incompleteBeta(u, v, z),
       (z) => ops.div(betaPower(u, v, z), ops.mul(z, ops.sub(like(z, 1), z))),

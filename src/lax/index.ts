@@ -1,6 +1,6 @@
 /**
  * JAX's `lax` in camelCase: strict operations, without promotion and broadcasting, on which `np` is built.
- * JavaScript numbers take the type of the tensor beside them.
+ * JavaScript numbers take the type of the tensor they are combined with.
  */
 export {
   type AllGatherOptions,

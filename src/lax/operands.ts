@@ -1,4 +1,4 @@
-/** Strict operands: numbers adapt to the tensor beside them, nothing else is converted or broadcast. */
+/** Strict operands: numbers take the type of the tensors, nothing else is converted or broadcast. */
 
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";

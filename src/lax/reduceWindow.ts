@@ -14,9 +14,9 @@ import * as tree from "../trace/tree.js";
 import { dilated, layOut, type Window, type WindowPadding, windowCounts, windowOver } from "./windows.js";
 
 const reduceWindowOptions = schema({
-  /** How far the window moves along each dim; 1 unless it says otherwise. */
+  /** How far the window moves along each dim; 1 by default. */
   windowStrides: optional<Shape>("any"),
-  /** `"VALID"` unless it says otherwise. */
+  /** `"VALID"` by default. */
   padding: optional<WindowPadding>("any"),
   /** The distance at which the operand's elements are laid out; between them lies the initial value. */
   baseDilation: optional<Shape>("any"),
@@ -28,7 +28,7 @@ const reduceWindowOptions = schema({
 export interface ReduceWindowOptions extends OptionsOf<typeof reduceWindowOptions> {}
 
 /**
- * Reduces what lies in a window at each of its places.
+ * Reduces the elements in a window at each of its positions.
  *
  * Where several elements are the largest (or smallest), the first of them gets the cotangent.
  *
@@ -114,7 +114,7 @@ function initialValues(init: unknown, tensors: readonly Tensor[], caller: string
   });
 }
 
-/** The op that a function of two values is, if it is one whose identity is known. */
+/** The op that a function of two values stands for, if its identity is known. */
 function monoidOf(tensors: readonly Tensor[], combine: Combine): Monoid | undefined {
   if (tensors.length !== 1) return undefined;
   const type = tensorType(at(tensors, 0).dtype, []);
@@ -150,7 +150,7 @@ function startsAtIdentity(known: Monoid, start: Tensor): boolean {
   return value === ends[known === "max" ? 0 : 1];
 }
 
-/** Windows of at most so many elements are folded one by one, larger ones by doubling. */
+/** Maximum size of windows that are folded element by element; larger ones are folded by doubling. */
 const foldedOneByOne = 8;
 
 /** Reduces the window's extent along one dim. */

@@ -203,7 +203,7 @@ export function stopGradient<T>(values: T): T {
 }
 
 /**
- * Takes apart along a dim into pieces of the given sizes, which add up to that of the dim.
+ * Splits along a dim into pieces of the given sizes, which add up to that of the dim.
  *
  * @example
  * ```ts

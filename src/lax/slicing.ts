@@ -36,7 +36,7 @@ export function sliceInDim(
 }
 
 /**
- * One position along a dim, which is kept with size 1 unless told otherwise.
+ * One position along a dim, which is kept with size 1 by default.
  *
  * @example
  * ```ts

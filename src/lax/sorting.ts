@@ -111,7 +111,7 @@ function logAddExp(x: Tensor, y: Tensor): Tensor {
   const isFirst = ops.compare("ge", x, y);
   const [large, small] = [ops.select(isFirst, x, y), ops.select(isFirst, y, x)];
   const difference = ops.sub(small, large);
-  // Equal infinities would differ by NaN: they are the answer themselves, and no gradient may see the NaN.
+  // The difference of equal infinities is NaN: they are the result themselves, and the NaN must not reach gradients.
   const isInfinite = ops.and(
     ops.compare("eq", x, y),
     ops.compare("eq", ops.abs(x), Number.POSITIVE_INFINITY),

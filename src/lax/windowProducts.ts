@@ -53,7 +53,7 @@ function product(
   const inputs = at(weights.shape, rank);
   if (tiles(window)) return tiled(x, weights, counts, window, dtype);
   if (groups > 1 && inputs === 1) return scaled(x, weights, counts, window, dtype);
-  // Nothing stands between padding and windows, so that a split dim exchanges only the rows at its borders.
+  // Windows follow the padding directly, so that a split dim exchanges only the rows at its borders.
   const met = positions(window.size).map((position) =>
     inGroups(metBy(x, position, 1, counts, window), groups),
   );

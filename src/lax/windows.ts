@@ -24,7 +24,7 @@ export interface Window {
   readonly padding: readonly (readonly [low: number, high: number])[];
 }
 
-/** What the user says of a window. */
+/** The user's description of a window. */
 export interface WindowRequest {
   readonly size: Shape;
   readonly strides?: Shape | undefined;
@@ -37,7 +37,7 @@ export interface WindowRequest {
 export const dilated = (n: number, distance: number) => (n === 0 ? 0 : (n - 1) * distance + 1);
 
 /**
- * The padding that a rule means.
+ * The padding that a rule stands for.
  *
  * @param windowShape the size of the window, with the gaps between its elements
  *
@@ -65,7 +65,7 @@ export function padtypeToPads(
   });
 }
 
-/** Checks what the user says of a window over dims of the given sizes, and fills in the rest. */
+/** Checks the user's description of a window over dims of the given sizes, and fills in the rest. */
 export function windowOver(space: Shape, request: WindowRequest, caller: string): Window {
   const perDim = (list: Shape | undefined, what: string): Shape => {
     const numbers = list ?? space.map(() => 1);
@@ -136,7 +136,7 @@ export function positions(size: Shape): Shape[] {
   return size.reduce<Shape[]>((list, n) => list.flatMap((head) => range(n).map((i) => [...head, i])), [[]]);
 }
 
-/** The elements that one element of the window meets while it moves over a padded tensor. */
+/** The elements that one element of the window covers while it moves over a padded tensor. */
 export function metBy(x: Tensor, position: Shape, first: number, counts: Shape, window: Window): Tensor {
   const { strides, dilation } = window;
   const inside = (d: number) => d >= first && d < first + counts.length;

@@ -10,7 +10,7 @@ import { digamma, lgamma } from "./special.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
-/** So many terms are added one by one; the rest is an integral and corrections. */
+/** Number of terms to add one by one; the rest is an integral and corrections. */
 const numTerms = 10;
 
 /** The corrections of Euler and Maclaurin: Bernoulli's numbers B₂, B₄ … over factorials of the same number. */
@@ -74,7 +74,7 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
  */
 export function zeta(s: TensorLike, q: TensorLike): Tensor {
   return withFloats([s, q] as const, "zeta", ([u, v]) => {
-    // What a rule closes over has no derivative, and says so.
+    // Values that a rule closes over have no derivative; differentiating them throws.
     const rule = (order: Tensor): ((y: Tensor) => Tensor) =>
       withDerivative(
         (y) => zetaOf(order, y),

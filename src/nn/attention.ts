@@ -23,7 +23,7 @@ const attentionOptions = schema({
   querySeqLengths: optional<Tensor>("any"),
   /** How many positions of each key and value are real, int32 [B]. */
   keyValueSeqLengths: optional<Tensor>("any"),
-  /** How far a query sees to the left and to the right. */
+  /** How many positions a query sees to the left and to the right. */
   localWindowSize: optional<number | readonly [left: number, right: number]>("any"),
 });
 
@@ -92,7 +92,7 @@ function inOps(
   }
   if (masks.length > 0) {
     const seen = masks.reduce((a, b) => np.logicalAnd(a, b));
-    // Finite, so that a row in which nothing is seen gives no NaN.
+    // Finite, so that a fully masked row gives no NaN.
     logits = np.where(seen, logits, -0.7 * limits(logitsType).max);
   }
   const weights = np.astype(softmaxLast(np.astype(logits, "float32")), key.dtype);
@@ -101,7 +101,7 @@ function inOps(
   return querySeqLengths ? np.where(isReal(querySeqLengths, [1, T, 1, 1], 1), attended, 0) : attended;
 }
 
-/** 16-bit attention in which positions alone decide is one op, for which devices may have a kernel. */
+/** 16-bit attention whose mask depends on positions alone is one op, for which devices may have a kernel. */
 function isOneOp(operands: readonly Tensor[], options: AttentionOptions): boolean {
   const { bias, mask, querySeqLengths, keyValueSeqLengths, localWindowSize } = options;
   const [first] = operands;
@@ -147,7 +147,7 @@ function perGroup(x: Tensor, { K, G }: { readonly K: number; readonly G: number 
   return np.reshape(x, heads === 1 ? [batch, 1, 1, queries, keys] : [batch, K, G, queries, keys]);
 }
 
-/** The masks that positions alone decide, each broadcasting against [B, K, G, T, S]. */
+/** The masks that depend on positions alone, each broadcasting against [B, K, G, T, S]. */
 function* positionMasks(T: number, S: number, options: AttentionOptions): Generator<Tensor> {
   const [rows, columns] = [ops.iota("int32", [T, S], 0), ops.iota("int32", [T, S], 1)];
   if (options.isCausal) yield np.greaterEqual(rows, columns);

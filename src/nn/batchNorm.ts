@@ -17,11 +17,11 @@ import { isInitializing, type Variable, variable } from "./variables.js";
 const batchNormConfig = schema({
   ...normalizationConfig.fields,
   ...biasConfig.fields,
-  /** Whether to normalise by the running averages and not by the batch; here or at the call. */
+  /** Whether to normalise by the running averages instead of the batch; given here or at the call. */
   useRunningAverage: optional("flag"),
   /** The dims of the features; the last by default. Mean and variance are taken over all others. */
   axis: optional<number | readonly number[]>("any", -1),
-  /** What share of the running averages stays at every step; 0.99 by default. */
+  /** The decay of the running averages per step; 0.99 by default. */
   momentum: 0.99,
   /** Added to the variance; 1e-5 by default. */
   epsilon: 1e-5,
@@ -32,7 +32,7 @@ export interface BatchNormConfig extends OptionsOf<typeof batchNormConfig> {}
 
 /** Options of a call of {@link BatchNorm}. */
 export interface BatchNormCallOptions extends NormalizationCallOptions {
-  /** Whether to normalise by the running averages; where the configuration does not say. */
+  /** Whether to normalise by the running averages, if the configuration does not set it. */
   readonly useRunningAverage?: boolean;
 }
 
@@ -71,7 +71,7 @@ export const BatchNorm = module({ name: "BatchNorm", options: batchNormConfig },
       const stored = { mean: np.reshape(mean.value, kept), variance: np.reshape(variance.value, kept) };
       return normalize(x, stored, axis, settings, "BatchNorm");
     }
-    // While variables are made no shard map surrounds the module, and the averages stay at 0 and 1.
+    // During initialisation no shard map surrounds the module, and the averages stay at 0 and 1.
     const across = isInitializing() ? settings : { ...settings, axisName };
     const now = meanAndVariance(x, dims, across, { mask, useMean: true });
     if (!isInitializing()) {

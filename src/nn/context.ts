@@ -3,19 +3,19 @@ import { inModule } from "../trace/source.js";
 import { ModuleError } from "./errors.js";
 import type { Scope } from "./scope.js";
 
-/** What surrounds the code of a module while it runs. */
+/** The context in which the code of a module runs. */
 export interface ModuleScope {
   /** Where `nn.param` and new modules belong. */
   readonly scope: Scope;
   /** Scopes of modules that were created elsewhere and passed in the configuration. */
   readonly adopted: ReadonlyMap<object, Scope>;
-  /** Scopes of a lifted call with those that stand in for them inside. */
+  /** Scopes of a lifted call, with those that replace them inside. */
   readonly lifted: readonly (readonly [outer: Scope, inner: Scope])[];
-  /** Whether an `init` or `apply` starts here, so that the scopes around it do not count. */
+  /** Whether an `init` or `apply` starts here, so that the scopes around it are ignored. */
   readonly isTop: boolean;
 }
 
-/** The modules around the code that runs now, outermost first. */
+/** The modules around the running code, outermost first. */
 const scopes = new Ambient<readonly ModuleScope[]>({
   name: "module",
   initial: [],
@@ -29,12 +29,12 @@ export function inModuleScope<T>(entry: Partial<ModuleScope> & Pick<ModuleScope,
   return scopes.within(inner, () => inModule(entry.scope.path.join("/"), fn));
 }
 
-/** The scope of the module that runs now, or `undefined` outside of modules. */
+/** The scope of the running module, or `undefined` outside of modules. */
 export function scopeOrNone(): Scope | undefined {
   return scopes.get().at(-1)?.scope;
 }
 
-/** The scope of the module that runs now. */
+/** The scope of the running module. */
 export function currentScope(caller: string): Scope {
   const scope = scopeOrNone();
   if (scope) return scope;
@@ -54,7 +54,7 @@ export function adoptedScope(instance: object): Scope | undefined {
   return undefined;
 }
 
-/** The scope that stands in for the given one inside the lifted calls that run now. */
+/** The scope that stands in for the given one inside the running lifted calls. */
 export function resolveScope(scope: Scope): Scope {
   let resolved = scope;
   for (const { lifted } of scopes.get()) {

@@ -35,7 +35,7 @@ export const convConfig = schema({
   kernelDilation: optional<number | readonly number[]>("any"),
   /** The number of groups of input features that do not mix; 1 by default. */
   featureGroupCount: 1,
-  /** Factors of the kernel, of its shape: 0 where it shall not be used. */
+  /** Multiplied with the kernel, whose shape it has: 0 masks an element out. */
   mask: optional<Tensor>("any"),
 });
 
@@ -43,7 +43,7 @@ export const convConfig = schema({
 export interface ConvConfig extends OptionsOf<typeof convConfig> {}
 
 /**
- * * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
+ * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Convolutions that make images larger, and convolutions with a kernel for every place. */
+/** Transposed convolutions, and convolutions with a separate kernel for every position. */
 
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
@@ -35,7 +35,7 @@ const convTransposeConfig = schema({
   kernelDilation: optional<number | readonly number[]>("any"),
   /** Whether the kernel is that of the convolution of which this is the gradient: [space…, features, inputs]. */
   transposeKernel: false,
-  /** Factors of the kernel, of its shape: 0 where it shall not be used. */
+  /** Multiplied with the kernel, whose shape it has: 0 masks an element out. */
   mask: optional<Tensor>("any"),
 });
 
@@ -91,7 +91,7 @@ function pairsOf(
   return list.map((entry) => (typeof entry === "number" ? ([entry, entry] as const) : entry));
 }
 
-/** Adds up what lies a period apart along each spatial dim, so that what leaves at one end comes in at the other. */
+/** Adds up elements a period apart along each spatial dim, so that what leaves at one end enters at the other. */
 function wrapped(y: Tensor, period: Shape, padsAfter: boolean): Tensor {
   return period.reduce((x, n, i) => {
     const dim = i + 1;
@@ -107,7 +107,7 @@ function wrapped(y: Tensor, period: Shape, padsAfter: boolean): Tensor {
   }, y);
 }
 
-/** Inputs with one batch dim, and how results get theirs back. */
+/** Inputs with one batch dim, and a function that restores the batch dims of results. */
 function flatBatch(inputs: Tensor, size: Shape, caller: string): [Tensor, (y: Tensor) => Tensor] {
   const numBatch = inputs.ndim - size.length - 1;
   if (numBatch < 0) {
@@ -126,7 +126,7 @@ const convLocalConfig = schema(omit(convConfig.fields, "featureGroupCount"));
 export interface ConvLocalConfig extends OptionsOf<typeof convLocalConfig> {}
 
 /**
- * A convolution with a kernel and a bias of its own for every place of the result:
+ * A convolution with a separate kernel and bias for every position of the result:
  * `kernel` is [space…, window · inputs, features], `bias` [space…, features].
  */
 export const ConvLocal = module({ name: "ConvLocal", options: convLocalConfig }, (config) => {

@@ -12,7 +12,7 @@ import { makeRng } from "./variables.js";
 const dropoutConfig = schema({
   /** The probability with which an element becomes 0. */
   rate: required("number"),
-  /** Dims along which all elements share their fate. */
+  /** Dims along which elements are dropped together. */
   broadcastDims: optional<readonly number[]>("any", []),
   /** Whether the input passes unchanged; given here or at the call. */
   deterministic: optional("flag"),

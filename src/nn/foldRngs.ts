@@ -16,10 +16,10 @@ export const foldRngsOptions = schema({
 export interface FoldRngsOptions extends OptionsOf<typeof foldRngsOptions> {}
 
 /**
- * A module whose keys begin anew at its place: one is drawn of each there, and what the module draws depends on that
- * alone.
+ * A module with its own sequences of keys: one key of each is drawn for it, and everything it draws depends only on
+ * these.
  *
- * @param target a module class, or a function of the module that runs now
+ * @param target a module class, or a function of the running module
  */
 export function foldRngs<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -338,7 +338,7 @@ export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOp
   const dims = normalizeDims(dim, tensor.ndim, "logSoftmax");
   const moved = shifted(tensor, dims, mask);
   const logs = np.subtract(moved, np.log(np.sum(np.exp(moved), dims, { keepdims: true })));
-  // Left out once more: the gradient of what stands there must not reach the sum.
+  // Masked again: the gradient of left-out elements must not reach the sum.
   return leftOut(logs, mask);
 }
 
@@ -410,7 +410,7 @@ export function standardize(x: TensorLike, dim: np.Dims = -1, options?: Standard
 const normOptions = schema({
   /** Factors of the normalised elements. */
   scale: optional<TensorLike>("any"),
-  /** What is added after scaling; {@link layerNorm} only. */
+  /** Added after scaling; {@link layerNorm} only. */
   bias: optional<TensorLike>("any"),
   /** What is added to the variance (mean square) so that nothing is divided by 0; 1e-6 by default. */
   epsilon: 1e-6,

@@ -1,9 +1,9 @@
-/** Functions that stand around the methods of modules. */
+/** Interceptors of the methods of modules. */
 import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
 import type { ModuleInstance } from "./module.js";
 
-/** The call that an interceptor stands around. */
+/** The call that is intercepted. */
 export interface InterceptedCall {
   readonly module: ModuleInstance;
   /** The name of the module's class. */
@@ -16,7 +16,7 @@ export interface InterceptedCall {
   readonly original: (...args: readonly unknown[]) => unknown;
 }
 
-/** Is called in the place of a method; `next` calls the next interceptor, and in the end the method. */
+/** Called instead of a method; `next` calls the next interceptor, and finally the method. */
 export type Interceptor = (
   next: (...args: readonly unknown[]) => unknown,
   args: readonly unknown[],
@@ -31,8 +31,8 @@ const interceptors = new Ambient<readonly Interceptor[]>({
 });
 
 /**
- * Runs `fn`, and lets an interceptor stand around every method of a module that is called meanwhile: to look at
- * arguments and results, or to change them. Of nested ones the outer is called first.
+ * Runs `fn` with an interceptor around every method of a module that is called in it, to inspect or change arguments
+ * and results. If interceptors are nested, the outer one is called first.
  *
  * ```ts
  * const half = nn.interceptMethods(
@@ -47,7 +47,7 @@ export function interceptMethods<T>(interceptor: Interceptor, fn: () => T): T {
   return interceptors.within([...interceptors.peek(), interceptor], fn);
 }
 
-/** A method with all interceptors around it. */
+/** A method wrapped in all interceptors. */
 export function intercepted(call: InterceptedCall): InterceptedCall["original"] {
   return interceptors.get().reduceRight<InterceptedCall["original"]>(
     (next, interceptor) =>

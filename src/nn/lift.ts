@@ -56,7 +56,7 @@ export function liftTarget(
     transform.call(scopesOf([target, ...args], transform.caller), fn, args);
 }
 
-/** The scopes of the modules among some values, or else that of the module that runs now. */
+/** The scopes of the modules among some values, or else that of the running module. */
 export function scopesOf(values: readonly unknown[], caller: string): Scope[] {
   const scopes = values.filter(isModule).flatMap((instance) => scopeOf(instance) ?? []);
   return outermost(scopes.length > 0 ? scopes : [currentScope(caller)]);
@@ -103,7 +103,7 @@ export type VariableGroup = readonly Variables[];
 /** The keys of each lifted scope that one filter chooses. */
 export type KeyGroup = readonly Readonly<Record<string, Tensor>>[];
 
-/** How variables and keys cross the border of a lifted call. */
+/** How variables and keys enter and leave a lifted call. */
 export interface LiftFilters {
   /** Variables that go in, a group for each; every collection goes with the first that chooses it. */
   readonly ins: readonly CollectionFilter[];
@@ -127,7 +127,7 @@ export interface Lifted {
   ): [result: T, outs: VariableGroup[]];
   /** Whether anything may change inside. */
   readonly mayChange: boolean;
-  /** Puts the groups of variables that came out into the scopes outside. */
+  /** Stores the groups of variables that came out in the scopes outside. */
   publish(outs: readonly VariableGroup[]): void;
 }
 
@@ -207,7 +207,7 @@ function group<T>(
   );
 }
 
-/** All that the groups hold for one scope. */
+/** Everything that the groups hold for one scope. */
 function join<T>(
   groups: readonly (readonly Readonly<Record<string, T>>[])[],
   scope: number,

@@ -1,4 +1,4 @@
-/** Choices and loops of modules: what `lax` has of functions, with variables and keys passed along. */
+/** Control flow for modules: like the functions of `lax`, with variables and keys passed along. */
 
 import { need } from "../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
@@ -28,7 +28,7 @@ const everything = { ins: [true], outs: [true], rngs: [true] } as const;
 
 /**
  * One of two functions of the same operands, chosen by a bool scalar when the program runs. They may use the
- * modules among the operands, or else whatever belongs to the module that runs now, and change its variables:
+ * modules among the operands, or else whatever belongs to the running module, and change its variables:
  * both must make the same ones.
  *
  * ```ts
@@ -87,7 +87,7 @@ function liftBranches(operands: readonly unknown[], caller: string) {
 }
 
 const moduleWhileOptions = schema({
-  /** Collections that iterations change: every one finds what the one before left; none by default. */
+  /** Collections that are carried from one iteration to the next; none by default. */
   carryVariables: optional<CollectionFilter>("any", false),
   /** Collections that all iterations read; all others by default. */
   broadcastVariables: optional<CollectionFilter>("any", true),
@@ -99,8 +99,8 @@ const moduleWhileOptions = schema({
 export interface ModuleWhileOptions extends OptionsOf<typeof moduleWhileOptions> {}
 
 /**
- * Repeats a function of a carried value while a condition on it holds; both use whatever belongs to the module
- * that runs now. Variables must be there before: make them by calling the function once while initialising.
+ * Repeats a function of a carried value while a condition on it holds; both use whatever belongs to the
+ * running module. Variables must already exist: create them by calling the function once while initialising.
  *
  * ```ts
  * const body = (x: Tensor) => { count.value = count.value.add(1); return layer(x); };

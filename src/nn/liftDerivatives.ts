@@ -33,7 +33,7 @@ export type ModulePullback<A extends readonly unknown[], R> = (
 ) => [variables: Variables, ...args: { -readonly [I in keyof A]: A[I] }];
 
 /**
- * Evaluates a function of the module that runs now, and returns how to pull cotangents of its results back to
+ * Evaluates a function of the running module, and returns how to pull cotangents of its results back to
  * the module's variables and to the arguments.
  *
  * ```ts
@@ -66,7 +66,7 @@ export function vjp(fn: Loose, primals: readonly unknown[], options?: ModuleVjpO
 }
 
 /**
- * The value of a function of the module that runs now, and its gradients by the arguments.
+ * The value of a function of the running module, and its gradients by the arguments.
  *
  * ```ts
  * const [energy, [force]] = nn.valueAndGrad((x: Tensor) => np.sum(net(x)), [x]);
@@ -81,7 +81,7 @@ export function valueAndGrad<A extends readonly unknown[]>(
   return [value, grads];
 }
 
-/** The gradients of a function of the module that runs now by its arguments. */
+/** The gradients of a function of the running module by its arguments. */
 export function grad<A extends readonly unknown[]>(
   fn: (...args: A) => Tensor,
   primals: readonly [...A],
@@ -90,7 +90,7 @@ export function grad<A extends readonly unknown[]>(
 }
 
 /**
- * The result of a function of the module that runs now, and how it changes when arguments and variables change.
+ * The result of a function of the running module, and how it changes when arguments and variables change.
  *
  * @param variableTangents how the variables change, by collection; those of other collections stay
  */
@@ -121,7 +121,7 @@ export function jvp<A extends readonly unknown[], R>(
 
 /** The two halves of a derivative of {@link customVjp}. */
 export interface ModuleCustomRule<A extends readonly unknown[], R, S> {
-  /** The result, and whatever `backward` needs; it may use the module that runs now, as the function does. */
+  /** The result, and whatever `backward` needs; it may use the running module, as the function does. */
   readonly forward: (...args: A) => readonly [R, S];
   /**
    * From the residuals and the result's cotangent to cotangents of the variables by collection (`null` for
@@ -136,7 +136,7 @@ export interface ModuleCustomRule<A extends readonly unknown[], R, S> {
 }
 
 /**
- * A function of the module that runs now with a derivative of its own.
+ * A function of the running module with a custom derivative.
  *
  * ```ts
  * const signed = nn.customVjp((x: Tensor) => layer(x), {
@@ -154,7 +154,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
   const { forward, backward, gradVars = "params" } = options;
   return (...args) => {
     const scopes = scopesOf([], "nn.customVjp");
-    // While variables are made nothing is differentiated, and there are none yet for the rule to speak of.
+    // During initialisation nothing is differentiated, and the variables of the rule do not exist yet.
     if (scopes.some(({ isInitializing }) => isInitializing)) return fn(...args);
     const filters = { ins: [gradVars, true], outs: [gradVars, true], rngs: [true] };
     const lifted = liftScopes(scopes, filters);
@@ -190,12 +190,12 @@ const moduleJitOptions = schema({
 export interface ModuleJitOptions extends OptionsOf<typeof moduleJitOptions> {}
 
 /**
- * A module that is compiled by itself where it runs outside of `jit`; inside, its equations are recorded there.
- * Its program is made anew at every call: wrap the whole `apply` in `jit` where that matters. As in Flax every call
- * draws new keys, so that the same seed gives other parameters than the module itself has.
+ * A module that is compiled separately when it runs outside of `jit`; inside, its equations become part of the
+ * surrounding program. It is traced again at every call: wrap the whole `apply` in `jit` if that matters. As in Flax,
+ * every call draws new keys, so the same seed gives other parameters than the module without `jit`.
  *
  * @param target a module class, which gives a class named `JitBlock`, or a function: it may use the modules
- * among its arguments, or else whatever belongs to the module that runs now
+ * among its arguments, or else whatever belongs to the running module
  */
 export function jit<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

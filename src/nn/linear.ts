@@ -127,7 +127,7 @@ export const DenseGeneral = module({ name: "DenseGeneral", options: denseGeneral
   };
 });
 
-/** An initialiser that sees a parameter as one of fewer dims, from which it takes the numbers of inputs and outputs. */
+/** An initialiser that reshapes a parameter to fewer dims, from which it takes the numbers of inputs and outputs. */
 function flattened(init: ParamInitializer, flat: Shape): ParamInitializer {
   // A box keeps its names, which are those of the dims of the parameter.
   return (key, shape, dtype) => tree.map((x: Tensor) => ops.reshape(x, shape), init(key, flat, dtype));

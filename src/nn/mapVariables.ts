@@ -26,15 +26,15 @@ const mapVariablesOptions = schema({
 export interface MapVariablesOptions extends OptionsOf<typeof mapVariablesOptions> {}
 
 /**
- * A module that works on other variables than those that are stored: `transInFn` on the way in, `transOutFn`
- * on the way out. Fully sharded parameters, for instance, are gathered on the way in and split on the way out.
+ * A module that sees transformed variables: `transInFn` maps the stored variables to those it sees, `transOutFn` maps
+ * them back. Fully sharded parameters, for instance, are gathered by the first and split by the second.
  *
  * ```ts
  * const Sharded = nn.mapVariables(Block, "params", { transInFn: gather, transOutFn: shard, mutable: true });
  * ```
  *
  * @param target a module class, which gives a class named `Map_variablesBlock`, or a function: it may use the
- * modules among its arguments, or else whatever belongs to the module that runs now
+ * modules among its arguments, or else whatever belongs to the running module
  * @param collections the collections to map
  */
 export function mapVariables<C extends object, F extends AnyFunction, M>(

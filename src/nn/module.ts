@@ -153,7 +153,7 @@ const instances = new WeakMap<object, InstanceState>();
  * const y = mlp.apply(variables, x);
  * ```
  *
- * With a schema, the configuration is checked, and defaults stand in for what is not given:
+ * With a schema, the configuration is checked and defaults are filled in:
  *
  * ```ts
  * const options = nn.schema({ hidden: nn.required("integer"), useBias: true });
@@ -247,7 +247,7 @@ export function nameOfModule(instance: object): string {
   return stateOf(instance).definition.name;
 }
 
-/** The scope that an instance has in the code that runs now, or `undefined` when it has no place. */
+/** The scope that an instance has in the running code, or `undefined` when it has no place. */
 export function scopeOf(instance: object): Scope | undefined {
   const scope = instances.get(instance)?.scope ?? adoptedScope(instance);
   return scope && resolveScope(scope);
@@ -303,7 +303,7 @@ function callInPlace(instance: ModuleInstance, method: string, args: readonly un
   );
 }
 
-/** One call of a module, for who looks on; results are those of a call that has ended. */
+/** One call of a module, for observers; it has results once the call has ended. */
 export interface ModuleCall {
   readonly path: readonly string[];
   readonly moduleName: string;
@@ -367,7 +367,7 @@ export function sowIn(scope: Scope, collection: string, name: string, value: unk
   return true;
 }
 
-/** Gives modules of a configuration that have no place one below the module that has them: `layers_0`, … */
+/** Adopts the modules of a configuration that have no scope as submodules: `layers_0`, … */
 function adopt(config: object, scope: Scope, { name, fieldNames = {} }: Definition): Map<object, Scope> {
   const adopted = new Map<object, Scope>();
   for (const { name: field, instance } of modulesIn(config)) {
@@ -429,7 +429,7 @@ function runTop(instance: ModuleInstance, top: Scope, method: string, args: read
   }
 }
 
-/** The variables at the end of a call; none may come from a trace that is over. */
+/** The variables at the end of a call; none may come from a trace that has ended. */
 function finish(top: Scope, instance: object): Variables {
   const variables = top.mutableCollections();
   for (const { path, leaf } of tree.flattenWithPath(variables)) {
@@ -460,7 +460,7 @@ function checkVariables(variables: unknown, instance: object): void {
   }
 }
 
-/** The names from the top of the module tree to the module that runs now. */
+/** The names from the top of the module tree to the running module. */
 export function modulePath(): readonly string[] {
   return currentScope("nn.modulePath").path;
 }

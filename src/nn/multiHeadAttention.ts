@@ -58,7 +58,7 @@ const multiHeadAttentionConfig = schema({
   outBiasInit: optional<ParamInitializer>("any"),
   /** The function of query, key and value; softmax(q·kᵀ / √size)·v by default. */
   attentionFn: optional<AttentionFunction>("any"),
-  /** Whether keys and values of earlier calls are kept in the collection `cache`, one position a call. */
+  /** Whether keys and values of earlier calls are kept in the collection `cache`, one position per call. */
   decode: false,
   /** Whether query and key are normalised (`query_ln`, `key_ln`). */
   normalizeQk: false,
@@ -80,7 +80,7 @@ export interface MultiHeadAttentionOptions {
   readonly sowWeights?: boolean;
 }
 
-/** Queries, then keys and values where they are others, then options. */
+/** Queries, then keys and values if they differ, then options. */
 export type MultiHeadAttentionArgs =
   | readonly [inputsQ: Tensor, options?: MultiHeadAttentionOptions]
   | readonly [inputsQ: Tensor, inputsK: Tensor, options?: MultiHeadAttentionOptions]
@@ -278,7 +278,7 @@ export function makeCausalMask(x: Tensor, options?: MaskOptions): Tensor {
 
 const combineMasksSchema = schema(pick(maskOptions.fields, "dtype"));
 
-/** The mask that hides what any of the masks hides; missing ones count for nothing. */
+/** The mask that hides whatever any of the masks hides; missing ones are ignored. */
 export function combineMasks(
   masks: readonly (Tensor | null | undefined)[],
   options?: Pick<MaskOptions, "dtype">,

@@ -44,17 +44,17 @@ export interface RNNConfig<C, K extends boolean = boolean> extends RecurrentOpti
 export interface RNNCallOptions<C> {
   /** The carry before the first step; by default that of the cell. */
   readonly initialCarry?: C | undefined;
-  /** The key that the cell makes its first carry of; most make zeros. */
+  /** The key for the cell's initial carry, which is zeros for most cells. */
   readonly initKey?: Tensor | undefined;
-  /** How many steps of each example count, int32 [batch]; what lies behind is padding. */
+  /** How many steps of each example count, int32 [batch]; the rest is padding. */
   readonly seqLengths?: Tensor | undefined;
-  /** Over what was configured: whether the last carry is returned too. */
+  /** Overrides the configuration: whether the last carry is returned too. */
   readonly returnCarry?: boolean | undefined;
-  /** Over what was configured: whether time is the first dim of the inputs. */
+  /** Overrides the configuration: whether time is the first dim of the inputs. */
   readonly timeMajor?: boolean | undefined;
 }
 
-/** Options of a call of a network with one direction, over what was configured. */
+/** Options of a call of a network with one direction, which override its configuration. */
 export interface DirectionOptions {
   /** Whether to go from the last input to the first. */
   readonly reverse?: boolean | undefined;
@@ -161,7 +161,7 @@ function runSteps(
   return [keepsCarries && seqLengths ? lastOf(carries, seqLengths) : last, outputs];
 }
 
-/** How inputs and results lie, by the call or by the configuration. */
+/** The layout of inputs and results, from the call or the configuration. */
 function outputForm(
   config: RecurrentOptions & { readonly returnCarry?: boolean | undefined },
   call: RNNCallOptions<unknown>,
@@ -178,7 +178,7 @@ function lastOf(carries: unknown, seqLengths: Tensor): unknown {
   return tree.map((x: Tensor) => x.get(steps, np.arange(at(x.shape, 1))), carries);
 }
 
-/** Turns sequences round along a dim; with lengths, the padding of each stays at its end. */
+/** Reverses sequences along a dim; with lengths, the padding of each stays at its end. */
 export function flipSequences(x: Tensor, seqLengths: Tensor | undefined, time: number): Tensor {
   if (seqLengths === undefined) return np.flip(x, time);
   const steps = at(x.shape, time);

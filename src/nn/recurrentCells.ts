@@ -34,7 +34,7 @@ import { layerTypes, promote } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
 import { param } from "./variables.js";
 
-/** What a step of a recurrent network is: the next carry and the output from a carry and an input. */
+/** A step of a recurrent network: from a carry and an input to the next carry and the output. */
 export type CellFunction<C> = (carry: C, inputs: Tensor) => [carry: C, output: Tensor];
 
 /** What cells have besides their step. */
@@ -64,7 +64,7 @@ const cellDefinition = schema<FieldsOf<CellDefinition<object, unknown>> & { read
 });
 
 /**
- * Defines a cell of one's own for `nn.RNN`: a module, with the carry that it starts from.
+ * Defines a custom cell for `nn.RNN`: a module, with the carry that it starts from.
  *
  * ```ts
  * const Sum = nn.rnnCell("Sum", () => (carry: Tensor, x: Tensor) => [carry.add(x), carry], {
@@ -105,9 +105,9 @@ const cellConfig = schema({
   ...layerTypes.fields,
   /** The number of features of carry and output. */
   features: required("number"),
-  /** What makes gates of numbers; `nn.sigmoid` by default. */
+  /** The activation of gates; `nn.sigmoid` by default. */
   gateFn: optional<(x: Tensor) => Tensor>("function", sigmoid),
-  /** What makes outputs of numbers; `np.tanh` by default. */
+  /** The activation of outputs; `np.tanh` by default. */
   activationFn: optional<(x: Tensor) => Tensor>("function", np.tanh),
   /** Initialises the kernels of the inputs; `lecunNormal` by default. */
   kernelInit: optional<ParamInitializer>("function", defaultKernelInit),
@@ -144,7 +144,7 @@ const mguCellConfig = schema({
 /** Configuration of {@link MGUCell}. */
 export interface MGUCellConfig extends OptionsOf<typeof mguCellConfig> {}
 
-/** The carry of an LSTM: what it remembers and what it last gave. */
+/** The carry of an LSTM: its cell state and its last output. */
 export type LstmCarry = [memory: Tensor, hidden: Tensor];
 
 /** A configuration with its defaults. */
@@ -188,7 +188,7 @@ function layersOf(config: Omit<Cell, "features" | "gateFn">, features: number) {
 const widthOf = (x: Tensor): number => x.shape.at(-1) ?? 0;
 
 /**
- * A long short-term memory: gates decide what it forgets, takes in and gives.
+ * A long short-term memory: gates decide what it forgets, stores and outputs.
  *
  * @example
  * ```ts
@@ -230,7 +230,7 @@ function lstmStep(
   return [[next, hidden], hidden];
 }
 
-/** Kernel and bias of a layer that others multiply together with their own. */
+/** Kernel and bias of a layer whose product is computed together with those of others. */
 const DenseParams = module(
   "DenseParams",
   ({ features, useBias = true, paramDtype, kernelInit, biasInit }: DenseConfig) =>

@@ -16,7 +16,7 @@ const moduleRematOptions = schema({
   ...methodsOption.fields,
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
   policy: optional<NonNullable<RematOptions["policy"]>>("any"),
-  /** Arguments that are passed as they are. Whatever is no tensor is, anyway. */
+  /** Arguments that are passed unchanged. Leaves that are not tensors always are. */
   staticArgnums: optional<number | readonly number[]>("any", []),
   /** The collections that the module gets; all by default. */
   variables: optional<CollectionFilter>("any", true),
@@ -35,7 +35,7 @@ export interface ModuleRematOptions extends OptionsOf<typeof moduleRematOptions>
  * ```
  *
  * @param target a module class, which gives a class named `CheckpointBlock`, or a function: it may use the
- * modules among its arguments, or else whatever belongs to the module that runs now
+ * modules among its arguments, or else whatever belongs to the running module
  */
 export function remat<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -31,15 +31,15 @@ const rematScanOptions = schema({
 export interface RematScanOptions extends OptionsOf<typeof rematScanOptions> {}
 
 /**
- * A module repeated many times, by loops in loops each of which is computed again in the backward pass: the program does
- * not grow with the depth, and the memory only by a root of it.
+ * A module repeated many times by nested loops, each of which is recomputed in the backward pass: the program does not
+ * grow with the depth, and the memory only with a root of it.
  *
  * ```ts
  * const Deep = nn.rematScan(nn.Dense, { lengths: [10, 10] });
  * const y = Deep({ features: 64 })(x); // 100 layers, the activations of about 20
  * ```
  *
- * @param target a module class, or a function of the module that runs now: of one argument, which is like its result
+ * @param target a module class, or a function of the running module: of one argument, which is like its result
  */
 export function rematScan<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,
@@ -74,7 +74,7 @@ function loopsOf(
     { ...loopDefaults, variableBroadcast, variableCarry, length },
   );
   return (scopes, fn, args) => {
-    // Inside of a loop its scopes stand in for these.
+    // Inside a loop, its scopes replace these.
     const here = () => scopes.map(resolveScope);
     const repeat = (carry: unknown) => loopsOf(inner, options)(here(), fn, [carry]);
     const step =

@@ -38,7 +38,7 @@ export interface ModuleScanOptions<A = unknown, R = unknown> extends MethodsOpti
   readonly variableAxes?: Readonly<Record<string, number>>;
   /** Collections that all iterations share; they may not depend on what the loop computes. */
   readonly variableBroadcast?: CollectionFilter;
-  /** Collections that are carried: every iteration finds what the one before left; they must be there before. */
+  /** Collections that are carried from one iteration to the next; their variables must already exist. */
   readonly variableCarry?: CollectionFilter;
   /** The keys that the module gets: with `true` every iteration has keys of its own. */
   readonly splitRngs?: Readonly<Record<string, boolean>>;
@@ -89,7 +89,7 @@ type Slices<A> = A extends readonly [unknown, ...infer Rest] ? Rest : unknown;
 type Stacked<R> = R extends readonly [unknown, infer Y] ? Y : unknown;
 
 /**
- * A module that is called again and again, as a loop: `(carry, ...slices) => [carry, result]`. The last carry
+ * A module that is called repeatedly, as a loop: `(carry, ...slices) => [carry, result]`. The last carry
  * and the stacked results are returned.
  *
  * ```ts
@@ -98,7 +98,7 @@ type Stacked<R> = R extends readonly [unknown, infer Y] ? Y : unknown;
  * ```
  *
  * @param target a module class, which gives a class named `ScanBlock`, or a function: it may use the modules
- * among its arguments, or else whatever belongs to the module that runs now
+ * among its arguments, or else whatever belongs to the running module
  */
 export function scan<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,
@@ -132,7 +132,7 @@ interface Iteration {
   readonly stacked: readonly VariableGroup[];
 }
 
-/** What of a scan is chosen by filters: the variables of each iteration with their dims, and keys. */
+/** What the filters of a scan choose: the variables of each iteration with their dims, and keys. */
 export interface LoopFilters {
   readonly variableAxes: readonly (readonly [collections: CollectionFilter, axis: number])[];
   readonly splitRngs: readonly (readonly [rngs: CollectionFilter, isSplit: boolean])[];
@@ -208,7 +208,7 @@ function fromFront(group: VariableGroup, axis: number): VariableGroup {
   return tree.map((x: Tensor) => ops.moveDim(x, 0, normalizeDim(axis, x.ndim, "nn.scan")), group);
 }
 
-/** How the results of iterations are taken apart into stacked leaves and constant ones, and put together. */
+/** How the results of iterations are split into stacked and constant leaves, and put together again. */
 class ResultLayout {
   private readonly outAxes: unknown;
   private structure: tree.Structure = tree.structure(null);
@@ -262,7 +262,7 @@ interface Constants {
   readonly results: readonly Tensor[];
 }
 
-/** Traces one iteration and computes what of it does not depend on the iteration. */
+/** Traces one iteration and computes the results that do not depend on the iteration. */
 function findConstants(
   layout: ResultLayout,
   iterate: (carry: Carry, slice: Slice) => Iteration,

@@ -96,7 +96,7 @@ export class Scope {
     return new Scope(root, options.path, [], options.rngs, counters);
   }
 
-  /** The same place with no names taken, as every call of a module finds it; keys are counted on. */
+  /** The same place with no names taken, as at the start of every call of a module; key counts continue. */
   rewound(): Scope {
     return new Scope(this.root, this.path, this.steps, this.sequences, this.counters);
   }

@@ -1,4 +1,4 @@
-/** Activations that are exactly zero or linear outside of −1 … 1, and logarithms of differences of probabilities. */
+/** Activations that are exactly zero or linear outside −1 … 1, and logarithms of expressions of exponentials. */
 
 import { withDerivative } from "../lax/functions.js";
 import * as np from "../numpy/index.js";

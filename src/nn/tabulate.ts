@@ -1,4 +1,4 @@
-/** A module as a table: what every part of it gets, gives and has. */
+/** A module as a table: inputs, outputs and variables of every part. */
 
 import { byteSize } from "../ir/dtype.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";

@@ -14,7 +14,7 @@ import type { ParamInitializer } from "./partitioned.js";
 import { isTree, type Scope } from "./scope.js";
 
 /**
- * A parameter of the module that runs now: the one that was passed to `apply`, or while initialising a new
+ * A parameter of the running module: the one that was passed to `apply`, or while initialising a new
  * one. A value in a box, such as {@link Partitioned}, is kept in the box and returned without it.
  *
  * ```ts
@@ -113,7 +113,7 @@ export interface Variable<T> {
  * if (!nn.isInitializing()) count.value = count.value.add(1);
  * ```
  *
- * @param init makes the first value; without it the variable must be there
+ * @param init makes the initial value; without it the variable must already exist
  */
 export function variable<T>(collection: string, name: string, init?: () => T): Variable<T> {
   const scope = currentScope("nn.variable");
@@ -137,23 +137,23 @@ export function variable<T>(collection: string, name: string, init?: () => T): V
   };
 }
 
-/** Whether the module that runs now has a variable. */
+/** Whether the running module has a variable. */
 export function hasVariable(collection: string, name: string): boolean {
   return currentScope("nn.hasVariable").has(collection, name);
 }
 
-/** A variable of the module that runs now as it is stored, or `undefined`. */
+/** A variable of the running module as it is stored, or `undefined`. */
 export function getVariable(collection: string, name: string): unknown {
   return currentScope("nn.getVariable").get(collection, name);
 }
 
-/** Sets a variable of the module that runs now. */
+/** Sets a variable of the running module. */
 export function putVariable(collection: string, name: string, value: unknown): void {
   currentScope("nn.putVariable").put(collection, name, value);
 }
 
 /**
- * Keeps a value for whoever looks at the module's inside: appends it to a list in a collection, usually
+ * Stores an intermediate value for inspection: appends it to a list in a collection, usually
  * `intermediates`. Does nothing, and returns false, when the collection is not mutable.
  */
 export function sow(collection: string, name: string, value: unknown): boolean {
@@ -161,9 +161,9 @@ export function sow(collection: string, name: string, value: unknown): boolean {
 }
 
 /**
- * A value inside of a module whose gradient is wanted: zeros are added to it that are a variable of their own, so that
- * the gradient with respect to the collection is that with respect to the value. Does nothing where the collection is
- * not among the variables.
+ * Makes the gradient of a value inside a module available: adds a variable of zeros to it, so that the gradient with
+ * respect to that variable is the one with respect to the value. Does nothing if the collection is not among the
+ * variables.
  *
  * ```ts
  * const h = nn.perturb("hidden", nn.Dense({ features: 8 })(x));
@@ -190,7 +190,7 @@ export function perturb<T>(name: string, value: T, collection = "perturbations")
 }
 
 /**
- * A new random key of the module that runs now. It depends on the key given to `init` or `apply`, on the
+ * A new random key of the running module. It depends on the key given to `init` or `apply`, on the
  * module's path and on how many keys were made there before; the keys of `params` stand in for names that were
  * not given.
  */

@@ -64,7 +64,7 @@ export interface ModuleVmapOptions<A = unknown, R = unknown> extends LiftedVmapO
  * ```
  *
  * @param target a module class, which gives a class named `VmapMLP`, or a function: it may use the modules
- * among its arguments, or else whatever belongs to the module that runs now
+ * among its arguments, or else whatever belongs to the running module
  */
 export function vmap<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -1,4 +1,4 @@
-/** Layers around a layer, whose parameters they normalise at every call. */
+/** Wrappers that normalise the parameters of a layer at every call. */
 
 import { ValueError } from "../ir/errors.js";
 import { type FieldsOf, optional, required, schema } from "../ir/schema.js";
@@ -25,7 +25,7 @@ import type { ParamInitializer } from "./partitioned.js";
 import type { Variables } from "./scope.js";
 import { hasVariable, isInitializing, makeRng, param, variable } from "./variables.js";
 
-/** What layers around a layer have in common. */
+/** What these wrappers have in common. */
 export interface LayerWrapperConfig<F extends AnyFunction = AnyFunction> extends LayerTypes {
   /** The layer whose parameters are normalised. */
   readonly layerInstance: ModuleInstance<F>;
@@ -39,9 +39,9 @@ export interface WeightNormConfig<F extends AnyFunction = AnyFunction> extends L
   readonly useScale?: boolean;
   /** Initialises those parameters; ones by default. */
   readonly scaleInit?: ParamInitializer;
-  /** The dims that have a norm and a factor of their own; the last by default, `null` for none. */
+  /** The dims with separate norms and factors; the last by default, `null` for none. */
   readonly featureAxes?: number | readonly number[] | null;
-  /** Only variables with one of these texts in their path are normalised; `["kernel"]` by default, `null` or `[]` for all. */
+  /** Only variables with one of these strings in their path are normalised; `["kernel"]` by default, `null` or `[]` for all. */
   readonly variableFilter?: readonly string[] | null;
 }
 
@@ -49,7 +49,7 @@ export interface WeightNormConfig<F extends AnyFunction = AnyFunction> extends L
 export interface SpectralNormConfig<F extends AnyFunction = AnyFunction> extends LayerWrapperConfig<F> {
   /** How many power iterations a call makes; 1 by default. */
   readonly nSteps?: number;
-  /** Whether weights of more than two dims are refused and not flattened; false by default. */
+  /** Whether weights with more than two dims throw instead of being flattened; false by default. */
   readonly errorOnNonMatrix?: boolean;
   /** Where the vectors and singular values are kept; `batch_stats` by default. */
   readonly collectionName?: string;
@@ -57,7 +57,7 @@ export interface SpectralNormConfig<F extends AnyFunction = AnyFunction> extends
 
 /** Options of a call of {@link SpectralNorm}. */
 export interface SpectralNormCallOptions {
-  /** Whether the kept vectors and singular values are replaced by better ones; true while training. */
+  /** Whether to update the stored vectors and singular values; true while training. */
   readonly updateStats: boolean;
 }
 

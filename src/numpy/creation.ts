@@ -213,7 +213,7 @@ export function full(shape: ShapeLike, value: TensorLike, dtype?: DTypeOption): 
 }
 
 /**
- * Zeros, float32 unless told otherwise.
+ * Zeros, float32 by default.
  *
  * @example
  * ```ts
@@ -225,7 +225,7 @@ export function zeros(shape: ShapeLike, dtype?: DTypeOption): Tensor {
 }
 
 /**
- * Ones, float32 unless told otherwise.
+ * Ones, float32 by default.
  *
  * @example
  * ```ts

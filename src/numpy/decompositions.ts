@@ -76,7 +76,7 @@ export function eigvals(value: TensorLike): Tensor {
 }
 
 const eighOptions = schema({
-  /** The triangle that is read where `symmetrizeInput` is false; `"L"` unless it says otherwise. */
+  /** The triangle that is read where `symmetrizeInput` is false; `"L"` by default. */
   uplo: optional(oneOf("L", "U"), "L"),
   /** Whether both triangles are read, as their mean; true by default. */
   symmetrizeInput: optional("flag"),

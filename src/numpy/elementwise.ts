@@ -1,4 +1,4 @@
-/** Functions of each element by itself. Integers and bool are computed in float32 unless it says otherwise. */
+/** Elementwise functions. Integers and bool are computed in float32 unless stated otherwise. */
 
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
@@ -344,7 +344,7 @@ export function abs(x: TensorLike): Tensor {
 export const fabs = float("fabs", ops.abs);
 
 /**
- * −1, 0 or 1; integers stay integers, −0 and NaN stay what they are. Of complex numbers the direction, x / |x|.
+ * −1, 0 or 1; integers stay integers, −0 and NaN are unchanged. For complex numbers x / |x|.
  *
  * @example
  * ```ts
@@ -405,7 +405,7 @@ export const trunc = rounding("trunc", (x) => ops.select(ops.compare("lt", x, 0)
 export const rint = inexact("rint", (x) => onParts(x, ops.round));
 
 /**
- * Rounds to so many digits after the point, ties to even; negative `decimals` round to tens, hundreds, …
+ * Rounds to `decimals` digits after the decimal point, ties to even; negative `decimals` round to tens, hundreds, …
  * Integers are left alone.
  *
  * @example

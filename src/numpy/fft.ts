@@ -24,7 +24,7 @@ export type FftNorm = "backward" | "ortho" | "forward";
 const fftOptions = schema({
   /** The number of elements; the dim is cut, or filled with zeros. */
   n: optional("number"),
-  /** The last dim unless it says otherwise. */
+  /** The last dim by default. */
   dim: -1,
   norm: optional<FftNorm>("any"),
 });
@@ -35,7 +35,7 @@ export interface FftOptions extends OptionsOf<typeof fftOptions> {}
 const fftnOptions = schema({
   /** The number of elements along each of the dims. */
   s: optional<Shape>("integers"),
-  /** All dims unless it says otherwise; of `…2` functions the last two. */
+  /** All dims by default; of `…2` functions the last two. */
   dims: optional<readonly number[]>("any"),
   norm: optional<FftNorm>("any"),
 });
@@ -122,7 +122,7 @@ export function rfft(x: TensorLike, options: FftOptions = {}): Tensor {
   return ops.sliceDim(whole, dim, 0, Math.floor(at(whole.shape, dim) / 2) + 1);
 }
 
-/** The inverse of {@link rfft}. @param options `n` is the number of real elements; 2 (m − 1) unless it says otherwise */
+/** The inverse of {@link rfft}. @param options `n` is the number of real elements; 2 (m − 1) by default */
 export function irfft(value: TensorLike, options: FftOptions = {}): Tensor {
   const caller = "fft.irfft";
   const { parts, dim, n: given } = prepare(value, options, caller);

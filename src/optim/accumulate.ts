@@ -21,7 +21,7 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** Throws unless a number of calls or parts is whole and at least 1. */
+/** Throws unless a number of calls or parts is an integer of at least 1. */
 export function checkCount(n: number, caller: string, what: string): void {
   if (!(Number.isInteger(n) && n >= 1)) {
     throw new ValueError(`[${caller}] ${what} must be an integer of at least 1, got ${n}`);

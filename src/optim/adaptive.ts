@@ -1,4 +1,4 @@
-/** Transformations that divide gradients by what they were before: the parts of the adaptive optimisers. */
+/** Transformations that scale gradients by their history: the parts of the adaptive optimisers. */
 import { type OptionsOf, omit, pick, schema } from "../ir/schema.js";
 import { add, divide, maximum, multiply, subtract } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
@@ -14,13 +14,13 @@ import { type GradientTransformation, mapTensors, transformation } from "./trans
 export const rmsOptions = schema({
   /** The decay of the running means; 0.9 by default. */
   decay: 0.9,
-  /** What keeps the division from zero; 1e-8 by default. */
+  /** Avoids division by zero; 1e-8 by default. */
   eps: 1e-8,
-  /** Where the mean of the squares begins; 0 by default. */
+  /** Initial value of the mean of squares; 0 by default. */
   initialScale: 0,
   /** Whether `eps` is added inside of the square root; true by default. */
   epsInSqrt: true,
-  /** Whether the means are freed of the zero they begin at. */
+  /** Whether the means are corrected for their initial value of zero. */
   biasCorrection: false,
 });
 
@@ -88,9 +88,9 @@ export function scaleByStddev(options?: RmsOptions): GradientTransformation<Mean
 
 /** The schema of {@link RssOptions}. */
 export const rssOptions = schema({
-  /** Where the sum begins; 0.1 by default. */
+  /** Initial value of the sum; 0.1 by default. */
   initialAccumulatorValue: 0.1,
-  /** What keeps the division from zero; 1e-7 by default. */
+  /** Avoids division by zero; 1e-7 by default. */
   eps: 1e-7,
 });
 
@@ -130,7 +130,7 @@ export interface AmsgradState extends AdamState {
 
 const scaleByAmsgradSchema = schema(omit(adamOptions.fields, "nesterov"));
 
-/** {@link scaleByAdam} with the largest mean of squares so far in the place of the newest. */
+/** {@link scaleByAdam} with the largest mean of squares so far instead of the newest. */
 export function scaleByAmsgrad(
   options?: Omit<AdamOptions, "nesterov">,
 ): GradientTransformation<AmsgradState> {
@@ -199,7 +199,7 @@ export const beliefOptions = schema({
 /** Options of {@link scaleByBelief}. */
 export interface BeliefOptions extends OptionsOf<typeof beliefOptions> {}
 
-/** {@link scaleByAdam} that divides by how far gradients stray from their mean. */
+/** {@link scaleByAdam} that divides by the deviation of gradients from their mean. */
 export function scaleByBelief(options?: BeliefOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, nesterov } = beliefOptions.read(options, "scaleByBelief");
   return transformation<AdamState>(
@@ -236,14 +236,14 @@ export const yogiOptions = schema({
   ...pick(adamOptions.fields, "b1", "b2", "epsRoot"),
   /** Added outside of the square root; 1e-3 by default. */
   eps: 1e-3,
-  /** Where both moments begin; 1e-6 by default. */
+  /** Initial value of both moments; 1e-6 by default. */
   initialAccumulatorValue: 1e-6,
 });
 
 /** Options of {@link scaleByYogi}. */
 export interface YogiOptions extends OptionsOf<typeof yogiOptions> {}
 
-/** {@link scaleByAdam} whose mean of squares grows and shrinks by steps of the gradient's own size. */
+/** {@link scaleByAdam} whose mean of squares changes by steps of the size of the squared gradient. */
 export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, initialAccumulatorValue } = yogiOptions.read(options, "scaleByYogi");
   return transformation<AdamState>(

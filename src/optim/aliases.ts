@@ -1,4 +1,4 @@
-/** Further optimisers by the names they are known by, each a chain of the parts. */
+/** Further well-known optimisers, each a chain of transformations. */
 
 import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
@@ -75,7 +75,7 @@ const stepOptions = schema({
   learningRate: required(rate),
 });
 
-/** How far an optimiser goes in a step. */
+/** The size of an optimiser's steps. */
 export interface StepOptions extends OptionsOf<typeof stepOptions> {}
 
 const rmspropOptions = schema({
@@ -208,7 +208,7 @@ const adamaxOptimizerOptions = schema({
 /** Options of {@link adamax}. */
 export interface AdamaxOptimizerOptions extends OptionsOf<typeof adamaxOptimizerOptions> {}
 
-/** Adam with the decaying largest gradient in the place of the mean of squares. */
+/** Adam with the decaying largest gradient instead of the mean of squares. */
 export function adamax(given: AdamaxOptimizerOptions) {
   const { learningRate, ...options } = adamaxOptimizerOptions.read(given, "adamax");
   return chain(scaleByAdamax(options), scaleByLearningRate(learningRate));
@@ -236,7 +236,7 @@ export function nadamw(options: Omit<AdamwOptions, "nesterov">) {
 
 const adabeliefSchema = schema({ ...beliefOptions.fields, ...stepOptions.fields });
 
-/** AdaBelief: Adam that divides by how far gradients stray from their mean. */
+/** AdaBelief: Adam that divides by the deviation of gradients from their mean. */
 export function adabelief(given: BeliefOptions & StepOptions) {
   const { learningRate, ...options } = adabeliefSchema.read(given, "adabelief");
   return chain(scaleByBelief(options), scaleByLearningRate(learningRate));
@@ -329,7 +329,7 @@ const fromageOptions = schema({
 /** Options of {@link fromage}. */
 export interface FromageOptions extends OptionsOf<typeof fromageOptions> {}
 
-/** Fromage: steps of the parameters' own norm, after which they are drawn back to the sphere. */
+/** Fromage: steps in proportion to the norm of the parameters, which are then scaled back to the sphere. */
 export function fromage(options: FromageOptions) {
   const { learningRate, minNorm } = fromageOptions.read(options, "fromage");
   const ratio = scaleByTrustRatio({ minNorm });

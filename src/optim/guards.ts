@@ -1,4 +1,4 @@
-/** What keeps single gradients or parameters within bounds, and noise. */
+/** Transformations that bound single gradients or parameters, and noise. */
 
 import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
@@ -88,7 +88,7 @@ export interface ZeroNansState {
   readonly foundNan: unknown;
 }
 
-/** Replaces NaN in gradients by zero and remembers where there was one. */
+/** Replaces NaN in gradients by zero and records where there was one. */
 export function zeroNans(): GradientTransformation<ZeroNansState> {
   const found = (values: unknown) => mapTensors((g) => any(isnan(g)), values);
   return transformation<ZeroNansState>(

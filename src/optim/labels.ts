@@ -73,12 +73,12 @@ function requireParam(path: string, leaf: unknown): Tensor {
   throw new TreeError(`[partition] the leaf at "${path}" is not a tensor`);
 }
 
-/** Updates of zero: what they are given to stays as it is. */
+/** Updates of zero: the parameters do not change. */
 export function setToZero(): GradientTransformation<EmptyState> {
   return stateless((grads) => mapTensors((g) => zerosLike(g), grads));
 }
 
-/** Keeps the parameters of a mask as they are. */
+/** Freezes the parameters that a mask selects. */
 export function freeze(mask: Mask): GradientTransformation<EmptyState> {
   return masked(setToZero(), mask);
 }

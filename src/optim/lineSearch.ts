@@ -1,4 +1,4 @@
-/** Searches for the length of a step along an update, by the loss at points on the way. */
+/** Line searches: choose the length of a step along an update by the loss at points on the line. */
 
 import { integerFrom, type Kind, oneOf } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
@@ -32,7 +32,7 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** What a search found out. */
+/** The result of a search. */
 export interface LinesearchInfo {
   /** How many lengths were tried. */
   readonly numLinesearchSteps: Tensor;
@@ -48,7 +48,7 @@ export interface LinesearchState<I extends LinesearchInfo = LinesearchInfo> {
   readonly value: Tensor;
   /** Its gradient there; `null` where it is not stored. */
   readonly grad: unknown;
-  /** What the search found out. */
+  /** The result of the search. */
   readonly info: I;
 }
 
@@ -56,7 +56,7 @@ const parts = { learningRate: "tensor", value: "tensor", grad: "tree", info: "tr
 
 const infinity = () => array(Number.POSITIVE_INFINITY, "float32");
 
-/** The loss at the parameters, its gradient and the function, without which there is nothing to search by. */
+/** The loss at the parameters, its gradient and the function; throws if one of them is missing. */
 function requireLoss<T>(extra: ExtraArgs<T> | undefined, caller: string): Required<ExtraArgs<T>> {
   const { value, grad, valueFn } = extra ?? {};
   if (value !== undefined && grad !== undefined && valueFn !== undefined) return { value, grad, valueFn };
@@ -190,7 +190,7 @@ export interface ZoomLinesearchOptions extends OptionsOf<typeof zoomOptions> {}
 
 type ZoomValues = ReturnType<typeof zoomOptions.read>;
 
-/** What {@link scaleByZoomLinesearch} found out. */
+/** The result of {@link scaleByZoomLinesearch}. */
 export interface ZoomLinesearchInfo extends LinesearchInfo {
   /** By how much the slope is still too steep; 0 where it is not. */
   readonly curvatureError: Tensor;
@@ -211,7 +211,7 @@ interface Trial extends Point {
   readonly grad: unknown;
 }
 
-/** A search under way. */
+/** The state of a search in progress. */
 interface Search {
   readonly count: Tensor;
   /** The last length that was tried. */

@@ -4,7 +4,7 @@ import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type GradientTransformation, needTransformation } from "./transformation.js";
 
-/** Which parameters a transformation is for: a tree of booleans (or a prefix of one), or what makes one. */
+/** Which parameters a transformation applies to: a tree of booleans (or a prefix of one), or a function to one. */
 export type Mask = unknown | ((params: unknown) => unknown);
 
 /** A tree of booleans: true where the path and the tensor of a parameter satisfy the condition. */
@@ -41,7 +41,7 @@ export function masked<S>(inner: GradientTransformation<S>, mask: Mask): Gradien
       throw new TreeError(`[masked] the mask of leaf ${i} is ${String(flag)}, not true or false`);
     });
   };
-  // Left out leaves become null, so that neither the inner state nor its sums know of them.
+  // Excluded leaves become null, so that neither the inner state nor its sums contain them.
   const keep = (values: unknown, flags: readonly boolean[]): unknown => {
     const { leaves, structure } = tree.flatten(values);
     return tree.unflatten(

@@ -26,12 +26,12 @@ export function blend(x: Tensor, mean: Tensor, decay: number): Tensor {
   return add(multiply(x, 1 - decay), multiply(mean, decay));
 }
 
-/** The share that a running mean from zero has taken up after a number of steps: 1 − decay^steps. */
+/** The total weight of the values in a running mean that starts at zero: 1 − decay^steps. */
 export function takenUp(decay: number, steps: Tensor): Tensor {
   return subtract(1, power(decay, astype(steps, "float32")));
 }
 
-/** A running mean without the pull of the zero it began at. */
+/** A running mean corrected for its initial value of zero. */
 export function unbiased(mean: Tensor, share: Tensor): Tensor {
   return divide(mean, astype(share, mean.dtype));
 }
@@ -41,7 +41,7 @@ export function lookAhead(g: Tensor, mean: Tensor, decay: number, count: Tensor)
   return blend(unbiased(g, takenUp(decay, count)), unbiased(mean, takenUp(decay, count.add(1))), decay);
 }
 
-/** Keeps a tree in a narrower type, where one is asked for. */
+/** Converts a tree to a narrower type, if one is given. */
 export function keptIn(values: unknown, dtype: DType | undefined): unknown {
   return dtype === undefined ? values : mapTensors((x) => astype(x, dtype), values);
 }

@@ -98,7 +98,7 @@ export function adam(options: AdamOptimizerOptions) {
 
 /** The schema of {@link WeightDecayOptions}. */
 export const weightDecayOptions = schema({
-  /** The share by which parameters shrink a step, times the learning rate. */
+  /** The share by which parameters shrink per step, times the learning rate. */
   weightDecay: optional(rate),
   /** The parameters that decay; all by default. `decayMask` leaves out norms and biases. */
   mask: optional<Mask>("any"),
@@ -130,7 +130,7 @@ export const adamwOptions = schema({
 export interface AdamwOptions extends OptionsOf<typeof adamwOptions> {}
 
 /**
- * Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default.
+ * Adam with decoupled weight decay; `weightDecay` is 1e-4 by default.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Computing in narrow types without losing what only float32 can hold. */
+/** Mixed precision: computing in narrow types while float32 holds what they would lose. */
 
 import { need } from "../ir/arguments.js";
 import { type DType, isFloat, limits } from "../ir/dtype.js";

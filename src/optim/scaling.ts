@@ -1,4 +1,4 @@
-/** The parts that optimisers are chained of. */
+/** The transformations that optimisers are chained from. */
 
 import { need } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";

@@ -31,7 +31,7 @@ export const novogradOptions = schema({
   eps: 1e-8,
   /** Added inside of the square root; 0 by default. */
   epsRoot: 0,
-  /** The share by which parameters shrink a step; 0 by default. */
+  /** The share by which parameters shrink per step; 0 by default. */
   weightDecay: 0,
   /** The type in which the mean is kept; that of the parameters by default. */
   muDtype: optional(dtypeKind),
@@ -194,7 +194,7 @@ export function scaleByParamBlockRms(minScale = 1e-3): GradientTransformation<Em
   );
 }
 
-/** Takes the mean over all dims but the first away from gradients of matrices and kernels. */
+/** Subtracts the mean over all dims but the first from gradients of matrices and kernels. */
 export function centralize(): GradientTransformation<EmptyState> {
   return stateless((grads) =>
     mapTensors((g) => {

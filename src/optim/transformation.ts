@@ -24,8 +24,8 @@ export interface GradientTransformation<S = unknown> {
   /** The state before the first step: a tree of tensors, in which moments have the boxes of their parameters. */
   init(params: unknown): S;
   /**
-   * What becomes of the gradients, and the next state. Some transformations need the parameters, and those that search
-   * for the length of a step the loss.
+   * The updates made from the gradients, and the next state. Some transformations need the parameters, and line
+   * searches the loss.
    */
   update<T>(grads: T, state: S, params?: T, extra?: ExtraArgs<T>): [updates: T, state: S];
 }
@@ -77,7 +77,7 @@ export function addScaled<T>(x: T, size: Tensor, y: unknown): T {
   return mapTensors((a, b) => add(a, multiply(b, astype(size, a.dtype))), x, y);
 }
 
-/** The parameters, for a transformation that cannot do without. */
+/** The parameters, for a transformation that requires them. */
 export function requireParams<T>(params: T | undefined, caller: string): T {
   if (params !== undefined) return params;
   throw new TreeError(`[${caller}] needs the parameters: call update(grads, state, params)`);
@@ -86,7 +86,7 @@ export function requireParams<T>(params: T | undefined, caller: string): T {
 /** What the parts of a transformation's state are: tensors, or trees of them. */
 type StateParts<S> = { readonly [K in keyof S]: "tensor" | "tree" };
 
-/** A transformation that refuses states which its `init` did not make. */
+/** A transformation that throws for states which its `init` did not make. */
 export function transformation<S extends object>(
   caller: string,
   parts: StateParts<S>,

@@ -1,4 +1,4 @@
-/** Optimisers around optimisers, and means of what passes through them. */
+/** Optimisers that wrap other optimisers, and running means of updates. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
@@ -23,7 +23,7 @@ import {
 } from "./transformation.js";
 
 const emaOptions = schema({
-  /** Whether the mean is freed of the zero it begins at; true by default. */
+  /** Whether the mean is corrected for its initial value of zero; true by default. */
   debias: true,
   /** The type in which the mean is kept; that of the updates by default. */
   accumulatorDtype: optional(dtypeKind),
@@ -32,12 +32,12 @@ const emaOptions = schema({
 /** Options of {@link ema}. */
 export interface EmaOptions extends OptionsOf<typeof emaOptions> {}
 
-/** The running mean of what passed. */
+/** The running mean of the updates. */
 export interface EmaState extends CountState {
   readonly ema: unknown;
 }
 
-/** Replaces gradients (or whatever passes) by their running mean. */
+/** Replaces gradients or updates by their running mean. */
 export function ema(decay: number, options?: EmaOptions): GradientTransformation<EmaState> {
   need("number", decay, "decay", "ema");
   const { debias, accumulatorDtype } = emaOptions.read(options, "ema");
@@ -62,17 +62,17 @@ export interface LookaheadParams<P> {
   readonly slow: P;
 }
 
-/** The parameters of a model as {@link lookahead} wants them at the start. */
+/** The initial parameters for {@link lookahead}, made from those of a model. */
 export function lookaheadParams<P>(params: P): LookaheadParams<P> {
   return { fast: params, slow: params };
 }
 
 const lookaheadOptions = schema({
-  /** After how many fast steps the slow parameters follow. */
+  /** Number of fast steps between updates of the slow parameters. */
   syncPeriod: required("number"),
   /** How far they follow: the share of the way. */
   slowStepSize: required("number"),
-  /** Whether the fast optimiser begins anew then. */
+  /** Whether the fast optimiser is then reset. */
   resetState: false,
 });
 
@@ -191,7 +191,7 @@ export interface ApplyEveryState extends CountState {
   readonly sum: unknown;
 }
 
-/** Adds gradients up and lets their sum pass every `every`-th call; between, updates are zero. */
+/** Adds up gradients and passes on their sum at every `every`-th call; in between, updates are zero. */
 export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
   needIfGiven("number", every, "every", "applyEvery");
   checkCount(every, "applyEvery", "every");

@@ -119,7 +119,7 @@ export function maxwell(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption)
 /**
  * Lengths of triples of normal values with random signs, times `scale`, around `loc`.
  *
- * @param shape stands before the shape that `loc` and `scale` have together; as in JAX that is repeated where it is empty
+ * @param shape prepended to the common shape of `loc` and `scale`; if empty, that shape is prepended, as in JAX
  *
  * @example
  * ```ts
@@ -199,7 +199,7 @@ export function triangular(
 const multivariateNormalOptions = schema({
   /** The dims before the last; by default those that mean and covariance have together. */
   shape: optional<ShapeLike>("any"),
-  /** By what the covariance is taken apart; `"cholesky"` unless it says otherwise. */
+  /** The decomposition of the covariance; `"cholesky"` by default. */
   method: optional(oneOf("cholesky", "eigh", "svd"), "cholesky"),
 });
 

@@ -39,7 +39,7 @@ export function rademacher(key: Tensor, shape: ShapeLike = [], dtype: DType = "i
 }
 
 /**
- * How many tries it takes until one of probability `p` succeeds. @returns int32
+ * The number of trials of probability `p` until the first success. @returns int32
  *
  * @example
  * ```ts
@@ -57,8 +57,8 @@ export function geometric(key: Tensor, p: Parameter, shape?: ShapeLike): Tensor 
 }
 
 /**
- * How many events of rate `lam` happen in a unit of time. Where all rates are below 10 these are JAX's numbers; for
- * larger ones the same method may refuse others, by the last digits of logarithms.
+ * The number of events of rate `lam` in a unit of time. Where all rates are below 10 these are JAX's numbers; for
+ * larger ones the same method may reject other candidates, because the last digits of logarithms differ.
  *
  * @returns int32
  *
@@ -94,7 +94,7 @@ function countProducts(key: Tensor, rate: Tensor, shape: Shape): Tensor {
   return ops.sub(count, filled(count, 1));
 }
 
-/** Hörmann's method for large rates, in which few values are refused. */
+/** Hörmann's method for large rates, in which few values are rejected. */
 function refuseFew(key: Tensor, rate: Tensor, shape: Shape): Tensor {
   const over = (numerator: number, x: Tensor) => ops.div(filled(x, numerator), x);
   const logRate = ops.log(rate);
@@ -122,7 +122,7 @@ function acceptance(k: Tensor, rest: Tensor, v: Tensor, limit: Tensor, isBelow: 
   return ops.or(atOnceAccepted, ops.and(ops.not(isRefused), isBelow));
 }
 
-/** Tries with new pairs of uniform values until every element is accepted; later values replace earlier ones. */
+/** Repeats with new pairs of uniform values until every element is accepted; later values replace earlier ones. */
 function untilAccepted(
   key: Tensor,
   shape: Shape,
@@ -144,9 +144,9 @@ function untilAccepted(
 }
 
 /**
- * How many of `n` tries of probability `p` succeed: JAX's numbers where at most 10 successes are expected of each.
+ * The number of successes in `n` trials of probability `p`: JAX's numbers where at most 10 are expected of each.
  *
- * @returns float32: integers, NaN for parameters that mean nothing
+ * @returns integers as float32; NaN for invalid parameters
  *
  * @example
  * ```ts
@@ -187,7 +187,7 @@ function binomialOf(words: Tensor, tries: Tensor, chance: Tensor, shape: Shape):
   return ops.select(asDrawn, value, ops.sub(count, value));
 }
 
-/** For few successes: how many waits for one fit into the tries. */
+/** For few successes: how many waiting times for a success fit into the trials. */
 function countGeometric(key: Tensor, count: Tensor, chance: Tensor, shape: Shape): Tensor {
   const log = ops.log1p(ops.neg(chance));
   type State = readonly [successes: Tensor, sum: Tensor, key: Tensor];
@@ -259,7 +259,7 @@ function stirlingTail(x: Tensor): Tensor {
 }
 
 /**
- * How many of `n` draws fall on each of the categories along the last dim of `p`.
+ * How many of `n` draws fall into each of the categories along the last dim of `p`.
  *
  * @returns float32, which adds up to n along the last dim
  *

@@ -37,7 +37,7 @@ export function randint(
   if (!isNarrowInteger(dtype)) {
     return draw(key, sizes, minval, maxval, isUnsigned(dtype) ? "uint32" : "int32");
   }
-  // Narrow integers are drawn with 32 bits, of which a remainder keeps more of the evenness.
+  // Narrow integers are drawn with 32 bits, so that their remainders are closer to uniform.
   const { min, max } = limits(dtype);
   const whole = (value: number | Tensor) =>
     typeof value === "number" ? integer(value, "int32", caller) : ops.convert(value, "int32");
@@ -59,7 +59,7 @@ function draw(
   return atOnce([key, ...bounds], (words, min, max) => {
     const [low, high] = [spread(saturate(min, dtype), sizes), spread(saturate(max, dtype), sizes)];
     const last = ops.bitcast(ops.sub(high, low), "uint32");
-    // A range that ends beyond the type's largest number is one longer than the type can say. Of all 2³²
+    // A range that ends beyond the type's largest number is one longer than the type can represent. For all 2³²
     // numbers the length becomes 0, and a remainder by 0 changes nothing.
     const length = ops.add(last, spread(excess(max, maxval, dtype), sizes));
     const isEmpty = ops.compare("le", high, low);
@@ -90,18 +90,18 @@ function excess(max: Tensor, given: number | Tensor, dtype: DType): Tensor {
   return ops.convert(ops.compare("gt", max, largest), "uint32");
 }
 
-/** Converts between int32 and uint32; what does not fit becomes the nearest number that does. */
+/** Converts between int32 and uint32; numbers that do not fit are clamped. */
 function saturate(x: Tensor, dtype: "int32" | "uint32"): Tensor {
   if (x.dtype === dtype) return x;
   return ops.bitcast(dtype === "uint32" ? ops.max(x, 0) : ops.min(x, limits("int32").max), dtype);
 }
 
 const categoricalOptions = schema({
-  /** The dim of `logits` along which the categories lie; the last one unless it says otherwise. */
+  /** The dim of `logits` along which the categories lie; the last one by default. */
   dim: -1,
   /** The shape of the result, which ends in the other dims of `logits`; by default just those. */
   shape: optional<ShapeLike>("any"),
-  /** Whether a category may be drawn more than once; true unless it says otherwise. */
+  /** Whether a category may be drawn more than once; true by default. */
   replace: true,
   /** How precise the Gumbel noise is that decides; `low` by default. */
   mode: optional<GumbelMode>("any", "low"),
@@ -160,9 +160,9 @@ function largest(x: Tensor, count: number): Tensor {
 }
 
 const permutationOptions = schema({
-  /** The dim that is shuffled; the first one unless it says otherwise. */
+  /** The dim that is shuffled; the first one by default. */
   dim: 0,
-  /** Whether every line along the dim gets an order of its own; false unless it says otherwise. */
+  /** Whether every line along the dim gets an order of its own; false by default. */
   independent: false,
 });
 
@@ -196,7 +196,7 @@ export function permutation(key: Tensor, x: number | Tensor, options?: Permutati
 }
 
 /**
- * Sorts by random keys, again with new ones until it is unlikely that two elements had equal keys in every
+ * Sorts by random keys, repeatedly with new ones until it is unlikely that two elements had equal keys in every
  * round.
  */
 function shuffle(words: Tensor, x: Tensor, dim: number): Tensor {
@@ -216,11 +216,11 @@ function keyAt(keys: Tensor, index: number): Tensor {
 }
 
 const choiceOptions = schema({
-  /** Whether an element may be drawn more than once; true unless it says otherwise. */
+  /** Whether an element may be drawn more than once; true by default. */
   replace: true,
   /** The probability of each element; all the same by default. */
   p: optional<Tensor>("any"),
-  /** The dim of `a` from which slices are drawn; the first one unless it says otherwise. */
+  /** The dim of `a` from which slices are drawn; the first one by default. */
   dim: 0,
   /** How precise the Gumbel noise is that decides where `p` is given; `low` by default. */
   mode: optional<GumbelMode>("any", "low"),

@@ -11,11 +11,11 @@ import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.j
 import * as xla from "./xlaFunctions.js";
 
 const uniformOptions = schema({
-  /** float32 unless it says otherwise. */
+  /** float32 by default. */
   dtype: optional(dtypeKind),
-  /** The smallest value, 0 unless it says otherwise; a tensor is broadcast to the shape. */
+  /** The smallest value, 0 by default; a tensor is broadcast to the shape. */
   minval: optional<number | Tensor>("any", 0),
-  /** The end of the range, which is not reached; 1 unless it says otherwise. */
+  /** The end of the range, which is not reached; 1 by default. */
   maxval: optional<number | Tensor>("any", 1),
 });
 
@@ -24,7 +24,7 @@ export interface UniformOptions extends OptionsOf<typeof uniformOptions> {}
 
 /** Options of {@link gumbel}. */
 export interface GumbelOptions {
-  /** float32 unless it says otherwise. */
+  /** float32 by default. */
   readonly dtype?: DType | undefined;
   /** How precise the values are; `low` by default. */
   readonly mode?: GumbelMode | undefined;

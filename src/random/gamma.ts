@@ -21,7 +21,7 @@ import {
 } from "./floats.js";
 import { atOnce, checkKey, drawnShape, split } from "./keys.js";
 
-/** A parameter of a distribution: a number, or a tensor of one for every value that is drawn. */
+/** A parameter of a distribution: a number, or a tensor with one for every sample. */
 export type Parameter = number | Tensor;
 
 /** Checks key, parameters and shape, and repeats the parameters to the shape. @param halves whether 16 bits will do */
@@ -64,8 +64,8 @@ export function keyOf(keys: Tensor, index: number): Tensor {
 }
 
 /**
- * A value of the gamma distribution of every shape parameter, or its logarithm. The derivative by the parameter keeps
- * the share of the distribution below the value.
+ * A value of the gamma distribution of every shape parameter, or its logarithm. The derivative with respect to
+ * the parameter keeps the share of the distribution below the value.
  */
 function draw(words: Tensor, a: Tensor, isLog: boolean): Tensor {
   const rule = libraryVjp((alpha: Tensor) => drawAll(words, alpha, isLog), {
@@ -100,7 +100,7 @@ function drawAll(words: Tensor, a: Tensor, isLog: boolean): Tensor {
 /** What a try of {@link drawOne} leaves: the key of the next one, x², v³ and u. */
 type Try = readonly [key: Tensor, square: Tensor, cube: Tensor, u: Tensor];
 
-/** Marsaglia and Tsang's method: cubes of normal values, of which few are refused. */
+/** Marsaglia and Tsang's method: cubes of normal values, of which few are rejected. */
 function drawOne(key: Tensor, given: Tensor, isLog: boolean): Tensor {
   const { dtype } = given;
   const constant = (value: number) => Tensor.scalar(value, dtype);
@@ -270,8 +270,8 @@ export function chisquare(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?:
 /**
  * Values of the F distribution.
  *
- * @param dfnum the degrees of freedom above the line
- * @param dfden the degrees of freedom below it
+ * @param dfnum the degrees of freedom of the numerator
+ * @param dfden the degrees of freedom of the denominator
  *
  * @example
  * ```ts
@@ -322,7 +322,7 @@ export function generalizedNormal(
  * Points evenly spread in the ball of radius 1.
  *
  * @param d the number of coordinates, along the last dim
- * @param p of the norm that says what is inside
+ * @param p the order of the norm that defines the ball
  *
  * @example
  * ```ts

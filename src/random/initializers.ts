@@ -9,10 +9,10 @@ import * as floats from "./floats.js";
 import { atOnce, checkKey } from "./keys.js";
 import { orthogonal as orthogonalMatrix } from "./orthogonal.js";
 
-/** Makes the initial value of a parameter; float32 unless it says otherwise. */
+/** Makes the initial value of a parameter; float32 by default. */
 export type Initializer = (key: Tensor, shape: Shape, dtype?: DType) => Tensor;
 
-/** An initialiser that refuses what is no shape. */
+/** An initialiser that throws unless it is given a shape. */
 function checkedShape(make: Initializer): Initializer {
   return (key, shape, dtype) => {
     need("integers", shape, "the shape", "initializers");
@@ -73,11 +73,11 @@ export type Distribution = "truncatedNormal" | "normal" | "uniform";
 
 /** Which dims of a parameter are its inputs, its outputs, and neither; all others are a receptive field. */
 export interface FanDims {
-  /** The last but one unless it says otherwise. */
+  /** The last but one by default. */
   readonly inAxis?: number | readonly number[];
-  /** The last one unless it says otherwise. */
+  /** The last one by default. */
   readonly outAxis?: number | readonly number[];
-  /** None unless it says otherwise. */
+  /** None by default. */
   readonly batchAxis?: number | readonly number[];
 }
 
@@ -172,7 +172,7 @@ export const kaimingUniform = heUniform;
 /**
  * Uniformly distributed orthogonal matrices: all dims but `columnAxis` together are the rows.
  *
- * @param columnAxis the dim of the columns, the last one unless it says otherwise
+ * @param columnAxis the dim of the columns, the last one by default
  */
 export function orthogonal(scale = 1, columnAxis = -1): Initializer {
   needIfGiven("number", scale, "scale", "initializers.orthogonal");

@@ -64,7 +64,7 @@ export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
 }
 
 /**
- * The same key, for programs that say where they use one twice on purpose.
+ * Returns the same key; marks in a program that it is reused on purpose.
  *
  * @example
  * ```ts
@@ -146,7 +146,7 @@ function joinWords(first: Tensor, second: Tensor): Tensor {
   return ops.concatenate([ops.broadcastInDim(first, [1], []), ops.broadcastInDim(second, [1], [])], 0);
 }
 
-/** A number as an operand; outside of traced functions not as a constant, which would make a program for each. */
+/** A number as an operand. Outside of traced functions it is not a constant: each would need its own program. */
 function newWord(value: number): Tensor {
   if (isTracing()) return Tensor.scalar(value, "uint32");
   return Tensor.fromHost({ dtype: "uint32", shape: [] }, Uint32Array.of(value));
@@ -189,7 +189,7 @@ export function drawnShape(shape: ShapeLike, caller: string): Shape {
  * Runs `fn` on tensors as one program instead of op by op; inside a traced function it is recorded there.
  * Scalar constants stay constants.
  *
- * @param what tells `fn` from all other functions but for types and constants, so that it is traced only once
+ * @param what identifies `fn` up to types and constants, so that it is traced only once
  */
 export function atOnce<A extends readonly Tensor[]>(
   ins: readonly [...A],
@@ -220,7 +220,7 @@ export function atOnce<A extends readonly Tensor[]>(
   return at(callProgram(program, [...captures, ...operands]), 0);
 }
 
-/** The program of a function that reads nothing but its arguments: what it captured would be kept with it. */
+/** The program of a function that reads nothing but its arguments: captured values would be cached with it. */
 function closed({ program, captures }: Traced, what: string): Program {
   if (captures.length > 0) throw new InternalError(`[${what}] reads ${captures[0]} besides its arguments`);
   return program;

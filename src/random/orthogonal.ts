@@ -11,7 +11,7 @@ import { normal } from "./floats.js";
 import { atOnce, checkKey, drawnShape } from "./keys.js";
 
 const orthogonalOptions = schema({
-  /** The number of columns; as many as rows unless it says otherwise. */
+  /** The number of columns; as many as rows by default. */
   m: optional("number"),
   /** How many matrices, as dims in front of the rows. */
   shape: optional<Shape>("any", []),
@@ -52,8 +52,9 @@ export function orthogonal(key: Tensor, n: number, options?: OrthogonalOptions):
 }
 
 /**
- * The Q of `x = QR` with a positive diagonal of R, for each matrix of a batch. Every column in turn is freed
- * from its parts along the columns before it; doing it twice leaves them orthogonal to the last digits.
+ * The Q of `x = QR` with a positive diagonal of R, for each matrix of a batch. The
+ * components along the previous columns are subtracted from every column in turn; twice, so that the columns are
+ * orthogonal to the last digits.
  */
 function orthonormalColumns(x: Tensor): Tensor {
   const [batch, rows, columns] = [at(x.shape, 0), at(x.shape, 1), at(x.shape, 2)];

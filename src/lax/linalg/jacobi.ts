@@ -1,4 +1,4 @@
-/** Jacobi's method: pairs of rows are turned until nothing is left between any two. */
+/** Jacobi's method: pairs of rows are rotated until all are orthogonal. */
 import { limits } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
@@ -14,7 +14,7 @@ export interface Turns {
   readonly halfTangent: Tensor;
 }
 
-/** Sweeps after which the method stops in any case; it takes about ten for a thousand rows. */
+/** Maximum number of sweeps; about ten are needed for a thousand rows. */
 const mostSweeps = 30;
 
 /**
@@ -68,8 +68,8 @@ export function turnRows(x: Tensor, { sine, halfTangent }: Turns): Tensor {
 }
 
 /**
- * Moves rows (or columns) so that every row meets another partner. The first one stays, the others go round the table;
- * after n − 1 moves all have met and stand where they stood.
+ * Permutes rows (or columns) so that every row gets a new partner, as in a round-robin tournament: the first one stays,
+ * the others rotate. After n − 1 moves all pairs have occurred and the original order is restored.
  */
 export function goRound(x: Tensor, dim: number): Tensor {
   const half = at(x.shape, dim) / 2;
@@ -85,7 +85,7 @@ export function goRound(x: Tensor, dim: number): Tensor {
 }
 
 /**
- * Repeats rounds in which every row meets every other, until what was between them counts as nothing.
+ * Repeats sweeps over all pairs of rows until what is left between them is negligible.
  *
  * @param round one round on the state, with all rows moved on, and what it found, relative to nothing: [batch]
  */
@@ -112,7 +112,7 @@ export function orthonormalized(rows: Tensor): Tensor {
   return ops.sub(ops.mul(rows, 1.5), ops.mul(times(overlaps, rows), 0.5));
 }
 
-/** Puts zeros after the last row (and column) of an odd number, so that all of them have partners. */
+/** Appends a row (and column) of zeros to an odd number of rows, so that all of them have partners. */
 export function madeEven(x: Tensor, dims: readonly number[]): Tensor {
   const odd = at(x.shape, 1) % 2;
   const none = x.shape.map(() => 0);

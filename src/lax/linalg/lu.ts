@@ -1,4 +1,4 @@
-/** The LU decomposition with exchanged rows. */
+/** The LU decomposition with partial pivoting. */
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";
@@ -93,7 +93,7 @@ function factor(a: Tensor): LuFactors {
   return [rest, pivots.length === 0 ? none : ops.concatenate(pivots, 1), order];
 }
 
-/** What becomes of the columns right of a panel. */
+/** Updates the columns to the right of a panel. */
 function besidePanel(rest: Tensor, panel: Tensor, start: number, stop: number): Tensor {
   const [, m = 0, n = 0] = rest.shape;
   const width = stop - start;

@@ -149,7 +149,7 @@ export function part(x: Tensor, start: number, stop: number, left: number, right
   return ops.sliceDim(ops.sliceDim(x, 1, start, stop), 2, left, right);
 }
 
-/** Large matrices are worked on in blocks of so many columns, between which there are only products. */
+/** Number of columns of a block: large matrices are processed in blocks, with only products between them. */
 export const blockSize = 64;
 
 /** The bounds of the blocks of n columns. */

@@ -20,7 +20,7 @@ import {
 /** The triangle and the unitary matrix. */
 export type Schur = readonly [triangle: Tensor, unitary: Tensor];
 
-/** After so many sweeps for each row the method stops in any case; it takes two or three. */
+/** Maximum number of sweeps per row; two or three are needed. */
 const mostSweeps = 40;
 
 const complexOf = (x: Tensor, like: Tensor) => ops.convert(x, like.dtype);
@@ -95,7 +95,7 @@ function hessenberg(a: Tensor): Schur {
 interface Window {
   /** The matrix, with zeros where elements under the diagonal count as nothing. */
   readonly matrix: Tensor;
-  /** The first and the last row [batch] of the lowest part that is no triangle yet; both 0 when there is none. */
+  /** The first and the last row [batch] of the lowest part that is not triangular yet; both 0 if there is none. */
   readonly low: Tensor;
   readonly high: Tensor;
 }
@@ -130,7 +130,7 @@ function pick(h: Tensor, row: Tensor, column: Tensor): Tensor {
   return ops.reduceSum(ops.select(isHere, h, ops.zeros(h.type)), [1, 2]);
 }
 
-/** The eigenvalue of the last two rows that is nearer to the last element; now and then another, which ends circles. */
+/** The eigenvalue of the last two rows that is nearer to the last element; at times another, to break cycles. */
 function shiftFor(h: Tensor, high: Tensor, quiet: Tensor): Tensor {
   const before = ops.sub(high, 1);
   const [a, b] = [pick(h, before, before), pick(h, before, high)];

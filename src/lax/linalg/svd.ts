@@ -39,7 +39,7 @@ import {
 import { qr, thinQr } from "./qr.js";
 
 const svdOptions = schema({
-  /** Whether U and V are square; true unless it says otherwise. */
+  /** Whether U and V are square; true by default. */
   fullMatrices: true,
 });
 

@@ -22,9 +22,9 @@ import {
 } from "./matrices.js";
 
 const triangularSolveOptions = schema({
-  /** Whether the triangle stands left of the unknowns; false unless it says otherwise. */
+  /** Whether the triangle stands left of the unknowns; false by default. */
   leftSide: false,
-  /** Whether the triangle is the lower one; false unless it says otherwise. */
+  /** Whether the triangle is the lower one; false by default. */
   lower: false,
   /** Whether the triangle is transposed before. */
   transposeA: false,
