@@ -49,8 +49,8 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     passes: [],
   },
   spmd: {
-    mesh: [],
-    partition: ["mesh"],
+    partition: [],
+    mesh: ["partition"],
     run: ["mesh", "partition"],
     inspect: ["mesh", "partition", "run"],
   },

@@ -4,10 +4,22 @@ import { describe } from "../../ir/describe.js";
 import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { identityOf } from "../../ir/identity.js";
-import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
+import {
+  axesCoordinates,
+  axesSize,
+  formatMesh,
+  type MeshAxis,
+  type MeshShape,
+  type Spec,
+} from "../../ir/mesh.js";
+import type { Program } from "../../ir/program.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import { addressablePositions, type ExecutionTarget } from "../../trace/executionTarget.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { type PartitionRequest, partition, type RunnableProgram } from "../partition/partition.js";
+import { splitUpdates } from "../partition/passes/splitUpdates.js";
+import { reshard } from "../partition/placement/reshard.js";
 import { arrange, type Link, linkOver, nearbyDevices, placesOfDevices } from "./topology.js";
 
 /** One device of a mesh: its number in the engine and its index along every axis. */
@@ -66,9 +78,17 @@ export function defaultEngine(numDevices: number): Engine {
   return provided.engine(numDevices);
 }
 
+/** All meshes. They are known by this and not by their class, which brings the partitioner into a bundle. */
+const meshes = new WeakSet<object>();
+
+/** Whether a value is a mesh. */
+export function isMesh(value: unknown): value is Mesh {
+  return typeof value === "object" && value !== null && meshes.has(value);
+}
+
 /** Throws unless an argument is a mesh. */
 export function needMesh(mesh: unknown, caller: string): asserts mesh is Mesh {
-  if (mesh instanceof Mesh) return;
+  if (isMesh(mesh)) return;
   throw new ValueError(
     `[${caller}] mesh must be a mesh, got ${describe(mesh)}: make one with Mesh.create({ data: 2 })`,
   );
@@ -107,6 +127,7 @@ export class Mesh<Axes extends string = any> implements MeshShape {
     this.engine = engine;
     this.deviceIds = deviceIds;
     this.addressablePositions = addressablePositions(engine, deviceIds);
+    meshes.add(this);
   }
 
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
@@ -151,6 +172,18 @@ export class Mesh<Axes extends string = any> implements MeshShape {
   get target(): ExecutionTarget {
     const { engine, deviceIds: devices, addressablePositions: positions } = this;
     return { engine, mesh: this, devices, positions };
+  }
+
+  /** @internal The program that every device of the mesh runs. */
+  partition(program: Program, request: PartitionRequest): RunnableProgram {
+    const parts = partition(program, this, request);
+    const held = splitUpdates(parts);
+    return { ...parts, program: held.program, held };
+  }
+
+  /** @internal Records how a block of a tensor under one spec becomes that under another. */
+  reshard(block: Tensor, from: Spec, to: Spec): Tensor {
+    return reshard(block, from, to, this);
   }
 
   /** The names of the axes, outermost first. */
@@ -227,7 +260,7 @@ export class Mesh<Axes extends string = any> implements MeshShape {
 
 /** The mesh that a target was made from; undefined for a single device. */
 export function meshAt({ mesh }: ExecutionTarget): Mesh | undefined {
-  return mesh instanceof Mesh ? mesh : undefined;
+  return isMesh(mesh) ? mesh : undefined;
 }
 
 /** The error for an axis that a mesh does not have. */

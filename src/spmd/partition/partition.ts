@@ -44,6 +44,12 @@ export interface PartitionedProgram {
   readonly gathers: readonly GatherNote[];
 }
 
+/** A per-device program as it runs, whose inputs and outputs may lie split further than their specs say. */
+export interface RunnableProgram extends PartitionedProgram {
+  /** How the inputs are taken and the outputs are left. */
+  readonly held: Pick<PartitionedProgram, "inSpecs" | "outSpecs">;
+}
+
 /** What the caller fixes. */
 export interface PartitionRequest {
   /** How inputs are split; those that are undefined are chosen. */

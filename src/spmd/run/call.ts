@@ -14,7 +14,8 @@ import { simplify } from "../../transforms/rewrite/simplify.js";
 import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
-import { partitionFor, type RunnableProgram, specsOn, targetOf } from "./execute.js";
+import type { RunnableProgram } from "../partition/partition.js";
+import { partitionFor, specsOn, targetOf } from "./execute.js";
 
 /** Options of `jit`, whatever the arguments and results of its function are. */
 export interface AnyJitOptions {

@@ -8,7 +8,7 @@ import type { Prefix } from "../../trace/prefix.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { Mesh } from "../mesh/mesh.js";
+import { isMesh, type Mesh } from "../mesh/mesh.js";
 import { PartitionSpec, resolveConstraint } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 
@@ -41,7 +41,7 @@ export function currentMesh(): Mesh | undefined {
 }
 
 const isSharding = (node: unknown) =>
-  node instanceof PartitionSpec || node instanceof NamedSharding || node instanceof Mesh;
+  node instanceof PartitionSpec || node instanceof NamedSharding || isMesh(node);
 
 /**
  * The same values, which the partitioner must split as given. Dims marked `P.UNCONSTRAINED` are left to it.

@@ -23,10 +23,8 @@ import { refuseChecks } from "../../transforms/checks/checks.js";
 import { meshAt } from "../mesh/mesh.js";
 import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
-import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
+import type { PartitionRequest, RunnableProgram } from "../partition/partition.js";
 import { inlineCalls } from "../partition/passes/inlineCalls.js";
-import { splitUpdates } from "../partition/passes/splitUpdates.js";
-import { reshard } from "../partition/placement/reshard.js";
 import { noteEffects } from "./effects.js";
 
 /** A program ready to run, with the placements its inputs must have and its outputs will have. */
@@ -99,28 +97,21 @@ function heldAs(held: Placement, placement: Placement): Held | undefined {
   return { placement: held, gather: (storage) => gathered(storage, placement) };
 }
 
-/** A per-device program as it runs, whose inputs and outputs may lie split further than their specs say. */
-export interface RunnableProgram extends PartitionedProgram {
-  /** How the inputs are taken and the outputs are left. */
-  readonly held: Pick<PartitionedProgram, "inSpecs" | "outSpecs">;
-}
-
 /** The program that every device of a target runs. */
 export function partitionFor(
   program: Program,
   target: ExecutionTarget,
   request: PartitionRequest,
 ): RunnableProgram {
-  const parts = meshAt(target) ? partition(program, target.mesh, request) : unsplit(program);
-  const held = splitUpdates(parts);
-  return { ...parts, program: held.program, held };
+  return meshAt(target)?.partition(program, request) ?? unsplit(program);
 }
 
 /** A program for a single device in the form of a partitioned one: nothing is split, calls are gone as well. */
-function unsplit(original: Program): PartitionedProgram {
+function unsplit(original: Program): RunnableProgram {
   const program = afterPass("inlineCalls", inlineCalls(original), "partitioned");
   const whole = (atoms: Program["outputs"]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
-  return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
+  const specs = { inSpecs: whole(program.inputs), outSpecs: whole(program.outputs) };
+  return { program, ...specs, gathers: [], held: specs };
 }
 
 /**
@@ -214,7 +205,8 @@ function gathered(storage: Storage, to: Placement): readonly DeviceBuffer[] {
   const key = `${devicesKey(to)} ${formatType(storage.type)} ${formatSpec(from)} ${formatSpec(to.spec)}`;
   const executable = keptBy(engine).moves.get(key, () => {
     const blockType = { dtype, shape: blockShape(shape, from, mesh) };
-    const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
+    const moved = (block: Tensor) => meshAt(to)?.reshard(block, from, to.spec) ?? block;
+    const { program } = traceFlat((blocks) => [moved(at(blocks, 0))], [blockType]);
     return engine.compile(program, { mesh, devices, name: "reshard" });
   });
   return at(executable.execute([storage.readHeld("reshard")]), 0);

@@ -13,6 +13,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { refuseChecks } from "../../transforms/checks/checks.js";
 import type { Mesh } from "../mesh/mesh.js";
+import type { RunnableProgram } from "../partition/partition.js";
 import {
   type AnyJitOptions,
   type CallArgs,
@@ -30,7 +31,7 @@ import {
   traceCall,
   withDynamic,
 } from "./call.js";
-import { type Compiled, checkInputs, compile, type RunnableProgram, run } from "./execute.js";
+import { type Compiled, checkInputs, compile, run } from "./execute.js";
 import { KnownCalls } from "./knownCalls.js";
 
 export type { JitOptions } from "./call.js";
