@@ -72,6 +72,8 @@ const workers = {
 export async function workerModule(source) {
   const { outputFiles } = await build({
     ...common,
+    // Every bundle has the code as a string; errors that leave a worker have names of their own.
+    keepNames: false,
     entryPoints: [source],
     format: "iife",
     define: { "import.meta.url": '""' },

@@ -13,17 +13,17 @@ const root = fileURLToPath(new URL("../../", import.meta.url));
 const programs = [
   {
     name: "np, grad and jit",
-    limit: 195,
+    limit: 164,
     code: 'import { grad, jit, np } from "shardwise"; globalThis.f = jit(grad((x) => np.sum(np.tanh(np.matmul(x, x)))));',
   },
   {
     name: "a mesh and a shard map",
-    limit: 183,
+    limit: 173,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
   },
   {
     name: "modules and an optimiser",
-    limit: 211,
+    limit: 180,
     code: 'import { grad, jit, np } from "shardwise"; import * as nn from "shardwise/nn"; import { adamw } from "shardwise/optim"; globalThis.f = [jit, grad, np.mean, nn.Dense, nn.LayerNorm, adamw];',
   },
 ];

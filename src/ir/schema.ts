@@ -69,6 +69,7 @@ export type Values<F> = { readonly [K in keyof F]: ValueOf<F[K]> };
 /** An option that must be given. */
 export function required<K extends ArgumentKind>(kind: K): Option<Kinds[K], "required">;
 export function required<T>(kind: ArgumentKind | Kind<T>): Option<T, "required">;
+/* @__NO_SIDE_EFFECTS__ */
 export function required(kind: ArgumentKind | Kind<unknown>): Option<unknown, "required"> {
   return { presence: "required", kind: kindOf(kind), default: undefined };
 }
@@ -78,6 +79,7 @@ export function optional<K extends ArgumentKind>(kind: K): Option<Kinds[K], "opt
 export function optional<K extends ArgumentKind>(kind: K, value: Kinds[K]): Option<Kinds[K], "default">;
 export function optional<T>(kind: ArgumentKind | Kind<T>): Option<T, "optional">;
 export function optional<T>(kind: ArgumentKind | Kind<T>, value: NoInfer<T>): Option<T, "default">;
+/* @__NO_SIDE_EFFECTS__ */
 export function optional(kind: ArgumentKind | Kind<unknown>, value?: unknown): Option {
   return { presence: value === undefined ? "optional" : "default", kind: kindOf(kind), default: value };
 }
@@ -89,11 +91,13 @@ function toOption(field: Option | boolean | number | string): Option {
 }
 
 /** Some of the fields of a schema. */
+/* @__NO_SIDE_EFFECTS__ */
 export function pick<F extends Fields, K extends keyof F>(fields: F, ...names: readonly K[]): Pick<F, K> {
   return Object.fromEntries(names.map((name) => [name, fields[name]])) as Pick<F, K>;
 }
 
 /** The fields of a schema without some of them. */
+/* @__NO_SIDE_EFFECTS__ */
 export function omit<F extends Fields, K extends keyof F>(fields: F, ...names: readonly K[]): Omit<F, K> {
   const left = Object.entries(fields).filter(([name]) => !names.some((one) => one === name));
   return Object.fromEntries(left) as Omit<F, K>;
@@ -159,6 +163,7 @@ const isObject = (value: unknown): value is object =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Declares the options of a function. */
+/* @__NO_SIDE_EFFECTS__ */
 export function schema<const F extends Fields>(fields: F): Schema<F> {
   return new Schema(fields);
 }

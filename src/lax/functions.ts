@@ -9,12 +9,17 @@ import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 
 const constant = (x: Tensor, value: number) => Tensor.scalar(value, x.dtype);
 
-/** A function of each element whose derivative is given, and is not that of the ops it is made of. */
-export const withDerivative = (fn: (x: Tensor) => Tensor, derivative: (x: Tensor) => Tensor) =>
-  libraryVjp(fn, {
+/**
+ * A function of each element whose derivative is given, and is not that of the ops it is made of.
+ *
+ * @__NO_SIDE_EFFECTS__
+ */
+export function withDerivative(fn: (x: Tensor) => Tensor, derivative: (x: Tensor) => Tensor) {
+  return libraryVjp(fn, {
     forward: (x) => [fn(x), x],
     backward: (x, ct) => [ops.mul(ct, derivative(x))],
   });
+}
 
 /**
  * 2 to the power of x.

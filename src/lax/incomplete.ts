@@ -1,15 +1,14 @@
 /** The incomplete gamma and beta functions: series and continued fractions, each until it changes no digit. */
 
-import { isFloat, limits } from "../ir/dtype.js";
-import { DTypeError, ShapeError } from "../ir/errors.js";
-import { at, formatType, sameNumbers } from "../ir/shape.js";
+import { limits } from "../ir/dtype.js";
+import { at } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withDerivative } from "./functions.js";
-import { operandsOf } from "./operands.js";
+import { withFloats } from "./operands.js";
 import { digamma, lgamma } from "./special.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
@@ -19,26 +18,6 @@ const mostTerms = 2000;
 
 /** Where convergents are made smaller, so that they never overflow. */
 const large = 2 ** 40;
-
-/** Floats of one type and shape; half-width ones are computed in float32. */
-export function withFloats<T extends readonly TensorLike[]>(
-  values: T,
-  name: string,
-  compute: (tensors: { [K in keyof T]: Tensor }) => Tensor,
-): Tensor {
-  const tensors: readonly Tensor[] = operandsOf(values, name);
-  const given = tensors.find((x) => x.node.kind !== "literal") ?? at(tensors, 0);
-  const { dtype, shape } = given;
-  const whole = tensors.map((x) => (x.node.kind === "literal" ? ops.broadcastInDim(x, shape, []) : x));
-  for (const x of whole) {
-    if (!isFloat(x.dtype)) throw new DTypeError(`[lax.${name}] needs floats, got ${formatType(x.type)}`);
-    if (x.dtype === dtype && sameNumbers(x.shape, shape)) continue;
-    const all = whole.map(({ type }) => formatType(type)).join(" and ");
-    throw new ShapeError(`[lax.${name}] ${all} must have one type and shape: convert and broadcast them`);
-  }
-  const wide = dtype === "float64" ? whole : whole.map((x) => ops.convert(x, "float32"));
-  return ops.convert(compute(wide as readonly Tensor[] as { [K in keyof T]: Tensor }), dtype);
-}
 
 /**
  * Repeats a step until all elements have converged. Elements that have converged keep their values.

@@ -3,7 +3,8 @@
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { isComplex, isFloat, isUnsigned, limits } from "../ir/dtype.js";
-import { DTypeError } from "../ir/errors.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import { at, formatType, sameNumbers } from "../ir/shape.js";
 import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -41,6 +42,26 @@ export function operandsOf<T extends readonly TensorLike[]>(
     return Tensor.scalar(value, tensor.dtype);
   });
   return tensors as readonly Tensor[] as { [K in keyof T]: Tensor };
+}
+
+/** Floats of one type and shape; half-width ones are computed in float32. */
+export function withFloats<T extends readonly TensorLike[]>(
+  values: T,
+  name: string,
+  compute: (tensors: { [K in keyof T]: Tensor }) => Tensor,
+): Tensor {
+  const tensors: readonly Tensor[] = operandsOf(values, name);
+  const given = tensors.find((x) => x.node.kind !== "literal") ?? at(tensors, 0);
+  const { dtype, shape } = given;
+  const whole = tensors.map((x) => (x.node.kind === "literal" ? ops.broadcastInDim(x, shape, []) : x));
+  for (const x of whole) {
+    if (!isFloat(x.dtype)) throw new DTypeError(`[lax.${name}] needs floats, got ${formatType(x.type)}`);
+    if (x.dtype === dtype && sameNumbers(x.shape, shape)) continue;
+    const all = whole.map(({ type }) => formatType(type)).join(" and ");
+    throw new ShapeError(`[lax.${name}] ${all} must have one type and shape: convert and broadcast them`);
+  }
+  const wide = dtype === "float64" ? whole : whole.map((x) => ops.convert(x, "float32"));
+  return ops.convert(compute(wide as readonly Tensor[] as { [K in keyof T]: Tensor }), dtype);
 }
 
 /** Integers as int32; unsigned ones beyond become the largest, which lies outside of every dim as they do. */

@@ -5,7 +5,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { withDerivative } from "./functions.js";
-import { withFloats } from "./incomplete.js";
+import { withFloats } from "./operands.js";
 import { digamma, lgamma } from "./special.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);

@@ -102,7 +102,11 @@ export function customVjp<A extends readonly unknown[], R, S>(
   };
 }
 
-/** A {@link customVjp} inside the library, whose functions call no user code. */
+/**
+ * A {@link customVjp} inside the library, whose functions call no user code. Bundlers leave unused ones out.
+ *
+ * @__NO_SIDE_EFFECTS__
+ */
 export function libraryVjp<A extends readonly unknown[], R, S>(
   fn: (...args: A) => R,
   rule: CustomRule<A, R, S>,
