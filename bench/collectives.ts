@@ -38,7 +38,7 @@ interface CollectiveLoop {
   readonly release: () => void;
 }
 
-/** Prepares a loop of a collective over all devices of an engine. @param longer how much longer than usual it is */
+/** Prepares a loop of a collective over all devices of an engine. @param longer factor of its usual length */
 export function collectiveLoop(
   engine: LoopEngine,
   kind: CollectiveSpec["kind"],
@@ -109,7 +109,7 @@ async function timeCollective(
   const { run, rounds, release } = collectiveLoop(engine, kind, bytes);
   let best = Number.POSITIVE_INFINITY;
   const end = performance.now() + SECONDS * 1000;
-  // The best of many: other processes may be busy.
+  // The best of many, since other processes may be busy.
   while (performance.now() < end) {
     const begin = performance.now();
     await run();
@@ -159,7 +159,7 @@ export async function collectives(): Promise<Report> {
 async function onThreads(numDevices: number): Promise<Report> {
   const engine = createThreadsEngine({ numDevices });
   const rows: Row[] = [];
-  // The workers' code is still being optimised while it first runs.
+  // Warm-up: the workers' code is still being optimised in its first runs.
   for (const [, kind] of collectiveKinds) await timeCollective(engine, kind, at(collectiveSizes, 0));
   for (const [name, kind] of collectiveKinds) {
     const row: Record<string, string | number> = { collective: name };

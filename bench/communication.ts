@@ -1,4 +1,4 @@
-/** What each of eight devices sends for some programs, as partitioned here and, where JAX is installed, by XLA. */
+/** Bytes that each of eight devices sends for some programs, as partitioned here and, if JAX is installed, by XLA. */
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";

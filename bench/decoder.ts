@@ -114,7 +114,7 @@ export function loss(params: Decoder, tokens: Tensor, size: DecoderSize): Tensor
 
 const [beta1, beta2, epsilon, rate, decay] = [0.9, 0.95, 1e-8, 3e-4, 0.1];
 
-/** A step of AdamW, as the decoders of all engines take it. */
+/** A step of AdamW, shared by the decoders of all engines. */
 export function adamw<P>(state: TrainState<P>, grads: P): TrainState<P> {
   const step = state.step.add(1);
   const mean = tree.map((m: Tensor, g: Tensor) => m.mul(beta1).add(g.mul(1 - beta1)), state.mean, grads);
@@ -144,7 +144,7 @@ export function makeStep(size: DecoderSize, mesh?: Mesh): (state: TrainState, to
     return adamw(state, mesh ? lax.pmean(grads, "data") : grads);
   };
   if (!mesh) return jit(step, { donate: 0 });
-  // Without the check gradients are those of each device's own loss, as in the JAX program, and are summed once.
+  // Without the replication check, gradients are those of each device's loss, as in the JAX program, and summed once.
   const split = shardMap(step, { mesh, inSpecs: [P(), P("data")], outSpecs: P(), checkReplication: false });
   return jit(split, { donate: 0 });
 }
@@ -154,7 +154,7 @@ export function makeTokens(size: DecoderSize): Tensor {
   return random.randint(random.key(1), [size.batch, size.sequence + 1], 0, size.vocabulary);
 }
 
-/** The arithmetic of a step: six times parameters times tokens, and attention. */
+/** Floating-point operations of a step: six times parameters times tokens, and attention. */
 export function stepFlops(size: DecoderSize): number {
   const { width, layers, sequence, batch, vocabulary } = size;
   const parameters = 2 * vocabulary * width + layers * 12 * width * width;

@@ -1,7 +1,7 @@
 /**
- * What it costs the host to start a program: runs of a sum of small tensors, awaited one by one, and each on the result
- * of the one before. On XLA with the plug-in that is there or, without one, with that of the tests, whose calls cost
- * nothing: then only what happens on this side of the plug-in is measured.
+ * The cost of starting a program on the host: runs of a sum of small tensors, awaited one by one, and chained, each on
+ * the result of the previous one. XLA runs with the installed plug-in or, without one, with that of the tests, whose
+ * calls cost nothing: then only our side of the plug-in is measured.
  */
 import { spawnSync } from "node:child_process";
 import { performance } from "node:perf_hooks";
@@ -13,13 +13,13 @@ import { buildFakePlugin } from "../test/xla/fakePlugin.js";
 import type { Report, Row } from "./measure.js";
 import { option } from "./options.js";
 
-/** How many tensors the program takes and gives. */
+/** Number of inputs and outputs of the program. */
 const widths = [1, 20, 150];
 
-/** How often the least of several measurements is taken. */
+/** Number of measurements, of which the smallest counts. */
 const rounds = 5;
 
-/** An engine to measure, with what it is called. */
+/** An engine to measure, and its name. */
 function engineOf(name: string): { readonly engine: Engine; readonly on: string } | undefined {
   if (name === "threads") return { engine: createThreadsEngine({ numDevices: 1 }), on: "threads" };
   const plugin = realPlugin() ?? fakePlugin();
@@ -36,7 +36,7 @@ function realPlugin(): string | undefined {
   }
 }
 
-/** The fake plug-in; nothing without a C compiler or koffi. */
+/** The fake plug-in; undefined without a C compiler or koffi. */
 function fakePlugin(): string | undefined {
   const koffi = loadKoffi();
   const hasCompiler = spawnSync("cc", ["--version"]).status === 0;

@@ -1,6 +1,6 @@
 /**
  * Code outside of `jit` on tensors made in JavaScript: our kernels on the calling thread, the interpreter, and NumPy
- * (`NUMPY_PYTHON`, or `python3`) on one thread. Ours and NumPy's take turns, so that what else the machine does meets
+ * (`NUMPY_PYTHON`, or `python3`) on one thread. Ours and NumPy's take turns, so that other load on the machine affects
  * both. Then the parameters of a model, made eagerly and in `jit`.
  */
 import { spawn } from "node:child_process";
@@ -51,7 +51,7 @@ const works: readonly Work[] = [
   })),
 ];
 
-/** The least milliseconds of one call, after calls to warm up. */
+/** Shortest duration of a call in milliseconds, after a warm-up. */
 function fastest(run: () => void, seconds: number): number {
   const warm = performance.now() + 500 * seconds;
   do run();
@@ -66,13 +66,13 @@ function fastest(run: () => void, seconds: number): number {
   return least;
 }
 
-/** The mean milliseconds of the processor for one call in a loop that drops its results, the collector included. */
+/** Mean CPU time of a call in milliseconds, in a loop that drops its results; includes garbage collection. */
 function inLoop(run: () => void, seconds: number): number {
   let calls = 0;
   const loop = (until: number) => {
     for (; performance.now() < until; calls += 16) for (let i = 0; i < 16; i++) run();
   };
-  // The first time round touches memory that is new to the process.
+  // The first round touches new memory of the process.
   loop(performance.now() + 500 * seconds);
   calls = 0;
   const before = process.cpuUsage();
@@ -81,7 +81,7 @@ function inLoop(run: () => void, seconds: number): number {
   return (user + system) / 1000 / calls;
 }
 
-/** NumPy in a process of its own: gives the least milliseconds of an op, or nothing without a Python that has it. */
+/** NumPy in a separate process: the shortest time of an op in milliseconds, if there is a Python with NumPy. */
 interface Numpy {
   readonly time: (name: string) => Promise<number | null>;
   readonly close: () => void;
@@ -92,7 +92,7 @@ function openNumpy(): Numpy {
   const script = fileURLToPath(new URL("./eager.py", import.meta.url));
   const env = { ...process.env, OPENBLAS_NUM_THREADS: "1", MKL_NUM_THREADS: "1", OMP_NUM_THREADS: "1" };
   const child = spawn(python, [script], { env, stdio: ["pipe", "pipe", "ignore"] });
-  // Without Python there is nobody to write to.
+  // Without Python, writing to the process fails.
   child.on("error", () => {});
   child.stdin.on("error", () => {});
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();

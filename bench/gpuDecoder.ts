@@ -28,7 +28,7 @@ export interface GpuDecoderSize {
 }
 
 /**
- * What the way back computes again: everything; all but attention, its queries and keys, and the first two products of
+ * What the backward pass recomputes: everything; all but attention, its queries and keys, and the first two products of
  * the feed-forward part; all but products and attention; or nothing.
  */
 export const rematChoices = ["full", "named", "dots", "none"] as const;
@@ -127,7 +127,7 @@ function rmsNorm(x: Tensor, scale: Tensor): Tensor {
   return narrow(wide.mul(size).mul(scale));
 }
 
-/** Turns pairs of features by angles that grow with the position. */
+/** Rotates pairs of features by angles that grow with the position. */
 function rotary(x: Tensor, cos: Tensor, sin: Tensor): Tensor {
   const half = (x.shape.at(-1) ?? 0) / 2;
   const wide = x.astype("float32");
@@ -165,7 +165,7 @@ function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer
   return choice === "none" ? block : remat(block, { policy: policies[choice] });
 }
 
-/** The mean cross-entropy; the logits are kept in bfloat16 and widened again on the way back. */
+/** The mean cross-entropy; the logits are kept in bfloat16 and widened again in the backward pass. */
 const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
   const wide = logits.astype("float32");
   const largest = lax.stopGradient(np.max(wide, -1, { keepdims: true }));
@@ -210,7 +210,7 @@ export function numParameters({ width, layers, vocabulary, mlpWidth }: GpuDecode
   return vocabulary * width + width + layers * (2 * width + 4 * width * width + 3 * width * mlpWidth);
 }
 
-/** The arithmetic of a step: six times parameters times tokens, and attention, of which half is masked. */
+/** Floating-point operations of a step: six times parameters times tokens, and attention, of which half is masked. */
 export function gpuStepFlops(size: GpuDecoderSize): number {
   const { layers, width, sequence, batch } = size;
   return 6 * numParameters(size) * batch * sequence + 6 * layers * width * sequence * sequence * batch;

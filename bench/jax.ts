@@ -15,7 +15,7 @@ export interface JaxResult {
 const root = new URL("../", import.meta.url);
 const python = process.env.JAX_PYTHON ?? fileURLToPath(new URL(".venv/bin/python", root));
 
-/** A program of `bench/jax` on some cores: left alone, JAX gives all cores of the machine to its devices. */
+/** Runs a program of `bench/jax` on some cores: by default, JAX gives all cores of the machine to its devices. */
 function commandOf(script: string, settings: object, cores: string): [string, ...string[]] {
   const file = fileURLToPath(new URL(`bench/jax/${script}`, root));
   const call: [string, ...string[]] = [python, file, JSON.stringify(settings)];
@@ -28,7 +28,7 @@ const environmentOf = (devices: number) => ({
   XLA_FLAGS: `--xla_force_host_platform_device_count=${devices}`,
 });
 
-/** What a program printed, or `null` where it failed. */
+/** What a program printed, or `null` if it failed. */
 function readResult(status: number | null, stdout: string, stderr: string): JaxResult | null {
   if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
   console.error(`JAX did not run: ${stderr.split("\n").slice(-3).join(" ")}`);

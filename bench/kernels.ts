@@ -1,4 +1,4 @@
-/** Fused kernels over two million floats, as a share of the speed of copying memory and beside other libraries. */
+/** Fused kernels over two million floats, as a share of the speed of copying memory, and in other libraries. */
 import { devicePut, grad, jit, lax, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import { best, copySpeed, type Report, type Row } from "./measure.js";
@@ -6,7 +6,7 @@ import { otherLibraries } from "./others.mjs";
 
 const [numRows, numColumns] = [2048, 1024];
 
-/** The work of one line, and the floats that it must read and write at least. */
+/** The work of one line, and the minimum number of floats that it must read and write. */
 interface Work {
   readonly name: string;
   readonly floats: number;

@@ -1,6 +1,6 @@
 /**
- * One AdamW step of language models in every kind of parallelism, beside JAX where it is installed, on as many cores
- * each, and as a share of what these cores reach together in products alone.
+ * One AdamW step of language models in every kind of parallelism, compared with JAX on as many cores if it is
+ * installed, and as a share of what these cores reach together in products alone.
  *
  *     npm run bench -- lm --devices 1,2,8,16 --sizes d256,d512,d1024 --parallel data,fsdp,tensor,async,gpipe,circular
  *     npm run bench -- lm --devices 1 --threads 1,2,4,8,16
@@ -62,7 +62,7 @@ async function row(
   const cores = devices * threads;
   const before = await allCorePeak(cores);
   const { stepMs, compileMs, firstMs } = await measure(kind, size, devices, threads);
-  // Where others use the machine, too, one of both may have met them.
+  // Other load on the machine may have affected only one of the two.
   const peak = Math.max(before, await allCorePeak(cores));
   const flops = kind === "data" ? stepFlops(size) : llamaFlops(size);
   const rate = flops / stepMs / 1e6;
@@ -106,7 +106,7 @@ async function measure(
     const step = await (kind === "data" ? prepareData(size, engine) : prepareStep(kind, size, engine));
     const start = performance.now();
     const first = step();
-    // The call has returned: everything is traced and compiled, and the devices have begun.
+    // The call has returned: everything is traced and compiled, and the devices have started.
     const compileMs = performance.now() - start;
     await first;
     const firstMs = performance.now() - start;

@@ -1,4 +1,4 @@
-/** One AdamW step of two decoders on the XLA engine, beside JAX in the same run. */
+/** One AdamW step of two decoders on the XLA engine, compared with JAX in the same run. */
 import { spawnSync } from "node:child_process";
 import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
@@ -31,8 +31,8 @@ interface Result {
 }
 
 /**
- * The share of the device's memory that is taken at once: memory that grows is rounded up, by as much as a tenth, and
- * peaks would tell more about that than about programs. JAX takes most of it by itself.
+ * The share of the device's memory that is reserved at once: memory that grows is rounded up by as much as a tenth, and
+ * peaks would measure that instead of programs. JAX reserves most of it by default.
  */
 const memoryFraction = 0.25;
 
@@ -42,7 +42,7 @@ const rounds = 15;
 /** The share of a device's peak that counts as all of it, in TFLOP/s of bfloat16 products. */
 const peaks: Readonly<Record<string, number>> = { "NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989 };
 
-/** The same step in JAX with cuDNN's attention, or `null` where it does not run. */
+/** The same step in JAX with cuDNN's attention, or `null` if it does not run. */
 function runJax(size: GpuDecoderSize, remat: RematChoice): Result | null {
   const python = process.env.JAX_PYTHON ?? process.env.SHARDWISE_PYTHON ?? "python3";
   const script = fileURLToPath(new URL("./jax/gpuDecoder.py", import.meta.url));

@@ -1,6 +1,6 @@
 /**
  * Square float32 products on one core: our machine code, every BLAS of the system, our WebAssembly; then through
- * `jit`. With `--dtype bfloat16` instead products of those beside products of float32.
+ * `jit`. With `--dtype bfloat16`, products of bfloat16 compared with products of float32.
  */
 
 import { devicePut, jit, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
@@ -55,7 +55,7 @@ export async function matmul(): Promise<Report> {
 const geometricMean = (values: readonly number[]): number =>
   Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length);
 
-/** The fastest of our instruction sets beside everyone else: the geometric mean over all sizes, and the least. */
+/** The fastest of our instruction sets compared with all others: the geometric mean over all sizes, and the minimum. */
 function comparisons(rows: readonly Row[]): Row[] {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))]
     .filter((column) => column !== "n")
@@ -87,7 +87,7 @@ type Layout = (typeof LAYOUTS)[number];
 /** Makes a product of n × n matrices that lie one after the other, from `data` on. */
 type Preparer = (layout: Layout, n: number, data: number) => () => void;
 
-/** Those who multiply, by name. */
+/** Implementations of products by name. */
 type Multipliers = Readonly<Record<string, Preparer>>;
 
 function productRows(make: (memory: WebAssembly.Memory) => Multipliers): Row[] {
@@ -111,7 +111,7 @@ function productRows(make: (memory: WebAssembly.Memory) => Multipliers): Row[] {
   return rows;
 }
 
-/** The shortest time of each, measured in turn so that a busy machine is busy for all of them. */
+/** The shortest time of each, measured in turn so that other load on the machine affects all of them. */
 function inTurn(runs: readonly (readonly [string, () => void])[], n: number): Map<string, number> {
   const repeats = Math.max(1, Math.round(2 ** 21 / n ** 3));
   const shortest = new Map<string, number>();

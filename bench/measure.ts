@@ -1,4 +1,4 @@
-/** What the benchmarks share: timing, tables, and the machine's own speed as the measure of everything. */
+/** What the benchmarks share: timing, tables, and the speed of the machine that results are compared with. */
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { arch, availableParallelism, cpus, totalmem } from "node:os";
@@ -11,7 +11,7 @@ import { option } from "./options.js";
 /** One line of a benchmark's table. */
 export type Row = Readonly<Record<string, string | number | null>>;
 
-/** What a benchmark gives back: tables by title. */
+/** The result of a benchmark: tables by title. */
 export type Report = Readonly<Record<string, readonly Row[]>>;
 
 /** The shortest of several runs, in milliseconds, after one to warm up. */
@@ -27,7 +27,7 @@ export async function best(run: () => Promise<unknown>, { seconds = 2, least = 3
   return fastest;
 }
 
-/** The shortest run of each of several that take turns, so that whatever else the machine does meets all of them. */
+/** The shortest run of each of several that take turns, so that other load on the machine affects all of them. */
 export async function bestInTurns(
   runs: readonly (() => Promise<unknown>)[],
   { seconds = 2 * runs.length } = {},
@@ -45,7 +45,7 @@ export async function bestInTurns(
   return fastest;
 }
 
-/** Waits for all tensors of some results, and lets go of them. */
+/** Waits for all tensors of some results, and releases them. */
 export async function settle(results: unknown): Promise<void> {
   const tensors = tree.leaves(results).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
   await Promise.all(tensors.map((tensor) => tensor.ready()));
@@ -69,7 +69,7 @@ export function sorted(values: readonly number[]): number[] {
   return [...values].sort((a, b) => a - b);
 }
 
-/** The value in the middle. */
+/** The median. */
 export function median(values: readonly number[]): number {
   return at(sorted(values), values.length >> 1);
 }
@@ -82,7 +82,7 @@ export async function copySpeed(): Promise<number> {
   return (2 * source.length) / milliseconds / 1e6;
 }
 
-/** A table for people. */
+/** A table as readable text. */
 export function formatTable(title: string, rows: readonly Row[]): string {
   const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   const text = (value: string | number | null | undefined) => {
@@ -101,7 +101,7 @@ export function formatTable(title: string, rows: readonly Row[]): string {
   return [`\n${title}`, line(columns), line(widths.map((w) => "─".repeat(w))), ...cells.map(line)].join("\n");
 }
 
-/** Prints a report and, with `--json FILE`, writes it; what the file holds of other benchmarks stays. */
+/** Prints a report and, with `--json FILE`, writes it; results of other benchmarks in the file are kept. */
 export function publish(report: Report): void {
   for (const [title, rows] of Object.entries(report)) console.log(formatTable(title, rows));
   const file = option("json");
@@ -140,7 +140,7 @@ function describeMachine(): Machine {
   };
 }
 
-/** Systems of ARM processors leave the model's name out, but `lscpu` knows it. */
+/** On ARM, Linux does not report the model's name, but `lscpu` knows it. */
 function processorName(): string {
   const name = cpus()[0]?.model.trim();
   if (name && name !== "unknown") return name;
@@ -149,8 +149,8 @@ function processorName(): string {
 }
 
 /**
- * The speed of single-precision products when so many cores multiply at once, each matrices of its own, in GFLOP/s:
- * what the machine has for a program that does nothing else.
+ * The speed of single-precision products in GFLOP/s when this many cores multiply at once, each with its own matrices:
+ * the peak of the machine in practice.
  */
 export async function allCorePeak(cores: number, n = 1024): Promise<number> {
   const engine = createThreadsEngine({ numDevices: cores, threadsPerDevice: 1 });

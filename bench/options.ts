@@ -1,4 +1,4 @@
-/** What stands on the command line: names of benchmarks, and options with one value each. */
+/** The command line: names of benchmarks, and options with one value each. */
 
 const words = process.argv.slice(2);
 
@@ -20,18 +20,18 @@ const known = {
 /** The name of an option. */
 export type OptionName = keyof typeof known;
 
-/** The words that are no options. */
+/** The arguments that are not options. */
 export function benchmarkNames(): string[] {
   return words.filter((word, i) => !word.startsWith("--") && !words[i - 1]?.startsWith("--"));
 }
 
-/** What an option says, if it is given. */
+/** The value of an option, if it is given. */
 export function option(name: OptionName): string | undefined {
   const place = words.indexOf(`--${name}`);
   return place < 0 ? undefined : words[place + 1];
 }
 
-/** The parts of an option's value, or what holds without it. */
+/** The parts of an option's value, or a default. */
 export function listOption<T extends string>(
   name: OptionName,
   otherwise: readonly T[],
@@ -45,7 +45,7 @@ export function listOption<T extends string>(
   });
 }
 
-/** The integers of an option's value, or what holds without it. */
+/** The integers of an option's value, or a default. */
 export function countsOption(name: OptionName, otherwise: readonly number[]): number[] {
   const given = option(name)?.split(",").map(Number) ?? otherwise;
   return given.map((value) => {

@@ -5,13 +5,13 @@ import { adamw, chain, clipByGlobalNorm } from "shardwise/optim";
 import { createTraining } from "shardwise/train";
 import type { DecoderSize } from "./decoder.js";
 
-/** The kinds of parallelism beside plain data parallelism. */
+/** The kinds of parallelism besides plain data parallelism. */
 export const KINDS = ["fsdp", "tensor", "async", "gpipe", "circular"] as const;
 
 /** One of {@link KINDS}. */
 export type Kind = (typeof KINDS)[number];
 
-/** The axes of a mesh and how a batch goes through its stages. */
+/** The axes of a mesh and how a batch passes through its stages. */
 export interface ParallelPlan {
   readonly data: number;
   readonly fsdp: number;
@@ -21,10 +21,10 @@ export interface ParallelPlan {
   readonly repeats: number;
 }
 
-/** How often layers come around in a circular pipeline. */
+/** Number of repeats of a circular pipeline. */
 const CIRCULAR_REPEATS = 2;
 
-/** The mesh of a kind on so many devices: as much of the kind as the model allows, the rest is data parallel. */
+/** The mesh of a kind on this many devices: as much of the kind as the model allows, the rest is data parallel. */
 export function planFor(kind: Kind, size: DecoderSize, devices: number): ParallelPlan {
   const none = { data: 1, fsdp: 1, pipe: 1, model: 1, microbatches: 1, repeats: 1 };
   if (kind === "fsdp") return { ...none, fsdp: devices };
@@ -45,7 +45,7 @@ export function mlpWidth({ width }: DecoderSize): number {
   return Math.round((8 * width) / 3 / 64) * 64;
 }
 
-/** The arithmetic of a step: six times weights times tokens, and attention. */
+/** Floating-point operations of a step: six times weights times tokens, and attention. */
 export function llamaFlops(size: DecoderSize): number {
   const { width, layers, sequence, batch, vocabulary } = size;
   const weights = vocabulary * width + layers * (4 * width * width + 3 * width * mlpWidth(size));

@@ -1,6 +1,6 @@
 /**
- * Pipelines on two devices: how much of the time is bubble, measured and by the formula, GPipe beside circular, what
- * recomputing iterations saves in memory, and the schedules that interleave forward and backward beside GPipe.
+ * Pipelines on two devices: the share of the bubble, measured and by the formula, GPipe compared with circular, the
+ * memory saved by recomputing iterations, and schedules that interleave forward and backward compared with GPipe.
  */
 import {
   costAnalysis,
@@ -23,7 +23,7 @@ import { compareSchedules } from "./schedules.js";
 
 const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 4, 4];
 
-/** How many runs are recorded, of which the quickest counts. */
+/** Number of recorded runs, of which the fastest counts. */
 const RECORDED = 10;
 
 const Layer = nn.module("Layer", ({ layers }: { layers: number }) => (x: Tensor): Tensor => {
@@ -71,20 +71,20 @@ async function prepare(mesh: Mesh, shape: Shape): Promise<() => Promise<void>> {
 const millisecondsOf = (events: readonly TraceEvent[]) => sum(events.map(({ begin, end }) => end - begin));
 
 /**
- * The share of the time in which stages compute what nobody reads: all of them take part in every iteration of the loops
- * forward and back, though microbatches reach one stage later than another and are through it earlier.
+ * The share of the time in which stages compute unused values: all of them take part in every iteration of the forward
+ * and backward loops, although microbatches reach some stages later than others and leave them earlier.
  */
 function idleShare(iterations: readonly TraceEvent[], numPasses: number): number {
   const forward = Math.min(...iterations.map(({ step }) => step));
   const isIdle = ({ device, step, iteration = 0 }: TraceEvent) => {
-    // The way back begins at the last stage.
+    // The backward pass begins at the last stage.
     const stage = step === forward ? device : stages - 1 - device;
     return iteration < stage || iteration >= stage + numPasses;
   };
   return millisecondsOf(iterations.filter(isIdle)) / millisecondsOf(iterations);
 }
 
-/** The iterations of a step's quickest run among some. */
+/** The iterations of the fastest of several runs of a step. */
 async function record(engine: ThreadsEngine, run: () => Promise<void>): Promise<readonly TraceEvent[]> {
   const recorded: TraceEvent[][] = [];
   for (let i = 0; i < RECORDED; i++) {

@@ -1,6 +1,6 @@
 /**
- * Where the time of a training step goes: the mean over the devices of what they multiply, compute otherwise, exchange
- * and wait, and the kernels that take the most of it.
+ * Where the time of a training step goes: mean times over the devices for products, other computation, exchanges and
+ * waits, and the most expensive kernels.
  *
  *     npm run bench -- profile --devices 1,2,8,16 --sizes d256,d512,d1024
  */
@@ -10,7 +10,7 @@ import { prepareData } from "./lm.js";
 import { allCorePeak, best, type Report, type Row } from "./measure.js";
 import { countsOption, listOption } from "./options.js";
 
-/** How many steps are recorded, after as many that are not. */
+/** Number of recorded steps, after as many unrecorded ones. */
 const STEPS = 5;
 
 /** How many kernels are listed. */

@@ -1,7 +1,8 @@
 /**
  * The benchmarks: `npm run bench`, or some of them by name: `npm run bench -- lm matmul`. With `--json FILE`
- * the tables are also written as JSON, of which `npm run performance` makes a page; `options.ts` lists the others. Every figure stands beside what the machine itself can do, or beside
- * another library's on the same work, measured in the same run.
+ * the tables are also written as JSON, of which `npm run performance` makes a page; `options.ts` lists the other
+ * options. Every figure is compared with the peak of the machine, or with another library on the same work, measured
+ * in the same run.
  */
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";

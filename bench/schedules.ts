@@ -23,9 +23,9 @@ import { countsOption } from "./options.js";
 
 const [width, length, microbatchSize] = [256, 64, 8];
 
-/** How many layers a stage has: few where many schedules are compared. */
+/** Number of layers of a stage: few if many schedules are compared. */
 const layersOfStage = 2;
-/** So many that handing a message over, which the formulas leave out, takes less than a hundredth of an action. */
+/** Enough that sending a message, which the formulas ignore, takes less than a hundredth of an action. */
 const layersOfDeepStage = 8;
 
 const names: readonly ScheduleName[] = [
@@ -71,7 +71,7 @@ function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number, numLaye
   return { step, schedule, weights, x };
 }
 
-/** A step by a schedule, ready to run, and what is known of it before. */
+/** A step by a schedule, ready to run, and its properties that are known before it runs. */
 interface ReadyStep {
   readonly name: ScheduleName;
   readonly schedule: PipelineSchedule;
@@ -108,7 +108,7 @@ interface SlotTimes {
   readonly busy: readonly (readonly number[])[];
 }
 
-/** A slot of a recorded step: how long it was, and how much of that was no waiting. */
+/** A slot of a recorded step: its duration, and the part of it that was not waiting. */
 interface RecordedSlot {
   readonly length: number;
   readonly busy: number;
@@ -129,8 +129,8 @@ function recordedSlots(events: readonly TraceEvent[]): RecordedSlot[][] {
 }
 
 /**
- * The step whose every slot is as it mostly is. Of the recorded steps only those count whose actions took least: what
- * else the machine does prolongs actions, and then the waiting for them.
+ * A typical step, with typical durations of every slot. Only the recorded steps with the shortest actions count: other
+ * load on the machine prolongs actions, and the waiting for them.
  */
 function typicalStep(steps: readonly (readonly (readonly RecordedSlot[])[])[]): SlotTimes {
   const work = (step: readonly (readonly RecordedSlot[])[]) => sum(step.flat().map(({ busy }) => busy));
@@ -142,7 +142,7 @@ function typicalStep(steps: readonly (readonly (readonly RecordedSlot[])[])[]): 
   return { span: Math.max(...typical("length").map(sum)), busy: typical("busy") };
 }
 
-/** What is typical of the steps of each, which take turns. */
+/** The typical step of each; they take turns. */
 async function record(
   engine: ThreadsEngine,
   runs: readonly (() => Promise<void>)[],
@@ -245,7 +245,7 @@ export async function compareSchedules(engine: ThreadsEngine): Promise<Report> {
 }
 
 /**
- * How much less the halves of the backward pass leave of the bubble, with `--devices` stages, each on a core of its own:
+ * How much splitting the backward pass reduces the bubble, with `--devices` stages, each on its own core:
  * a stage of several threads takes as long as the slowest of them, and actions of one kind differ more.
  */
 export async function bubbles(): Promise<Report> {

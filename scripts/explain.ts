@@ -1,5 +1,5 @@
 /**
- * Shows what the threads engine makes of every program that a file runs: its step list and its memory plan.
+ * Shows how the threads engine compiles every program that a file runs: its step list and its memory plan.
  *
  * `npm run explain -- examples/collectives.ts`
  */

@@ -1,10 +1,10 @@
 /**
- * Runs loops as a new user writes them, without `dispose` or `donate`, for `TURNS` (20 000) turns each, and fails
- * when memory grows: `npm run soak:loops`, or some of them by a word of their names. Memory is looked at after
- * collecting garbage, and what counts is its slope over the second half of the turns: that of JavaScript's own memory,
- * which is exact, and that of the process outside of JavaScript's heap, which the heap's own size, in large steps, does
- * not blur. Tensors are small beside a megabyte for the same reason: what is under way to a device comes and goes.
- * `LEAK=1024` keeps so many bytes of every turn, to see that they are noticed.
+ * Runs loops as a new user writes them, without `dispose` or `donate`, for `TURNS` (20 000) iterations each, and fails
+ * if memory grows: `npm run soak:loops`, or some of them by a word of their names. Memory is measured after garbage
+ * collection, and what counts is its slope over the second half of the iterations: that of JavaScript's own memory,
+ * which is exact, and that of the process outside of JavaScript's heap, so that the heap's size, which changes in large
+ * steps, does not blur it. Tensors are small compared with a megabyte for the same reason: data in transit to a device
+ * varies. `LEAK=1024` leaks this many bytes per iteration, to check that leaks are detected.
  */
 import { createThreadsEngine } from "../src/engines/index.js";
 import { jit, Mesh, np, type Tensor, tree } from "../src/index.js";
@@ -16,7 +16,7 @@ const numTurns = Number(process.env.TURNS ?? 20_000);
 const leak = Number(process.env.LEAK ?? 0);
 const words = process.argv.slice(2);
 const MiB = 1024 * 1024;
-/** By how many bytes a turn the memory of JavaScript and of the process may grow: less than a kilobyte leaks. */
+/** Maximum growth per iteration of JavaScript's memory and of the process in bytes: less than a leaked kilobyte. */
 const bounds = { script: 256, process: 768 } as const;
 /** The memory of the device, which the tensors of one loop would fill twenty times over. */
 const memoryBytes = 64 * MiB;
@@ -26,7 +26,7 @@ const mesh = Mesh.create({ data: 1 }, { engine });
 const kept: Buffer[] = [];
 let failed = false;
 
-// Pages of the devices' memory become real when they are first used, up to its limit: that is not growth.
+// Pages of the devices' memory become physical when they are first used, up to its limit: that is not a leak.
 const increment = jit((x: Tensor) => x.add(1), { mesh });
 const all = Array.from({ length: 52 }, () => increment(np.zeros([MiB / 4])));
 await Promise.all(all.map((tensor) => tensor.ready()));
@@ -46,7 +46,7 @@ for (const [name, loop] of Object.entries(naiveLoops)) {
     const { rss, heapUsed, heapTotal, external } = process.memoryUsage();
     inScript.push({ turn: i, bytes: heapUsed + external });
     inProcess.push({ turn: i, bytes: rss - heapTotal });
-    // On a terminal the line is overwritten; a log gets one of ten, with what was measured so far.
+    // On a terminal the line is overwritten; a log gets every tenth, with the measurements so far.
     const text = `${name}: ${i + 1} of ${numTurns}, rss ${(rss / MiB).toFixed(0)} MiB`;
     if (process.stderr.isTTY) process.stderr.write(`\r${text} `);
     else if (inProcess.length % 20 === 0) process.stderr.write(`${text}\n`);

@@ -1,7 +1,7 @@
 /** The page of measurements: Markdown and plots of the JSON files that `npm run bench -- … --json` writes. */
 import type { Measurements, Row } from "../bench/measure.js";
 
-/** A page and the plots beside it, by file name. */
+/** A page and its plots, by file name. */
 export interface Page {
   readonly text: string;
   readonly plots: ReadonlyMap<string, string>;
@@ -95,7 +95,7 @@ function table(rows: readonly Row[]): string {
   ].join("\n");
 }
 
-// The plot is as narrow as the screen of a phone, where wider ones would be scaled down until nobody can read them.
+// The plot is as narrow as the screen of a phone, where wider ones would be scaled down and become unreadable.
 const [WIDTH, LEFT, ROW, BAR, TOP] = [400, 8, 46, 11, 76];
 
 /** Bars for every step: the share of products alone that it reaches here and in JAX. */

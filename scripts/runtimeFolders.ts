@@ -1,4 +1,4 @@
-/** Where other runtimes than the one at hand are kept, and which npm packages they come from. */
+/** Where runtimes other than the current one are installed, and which npm packages they come from. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -15,13 +15,13 @@ export interface Runtime {
   readonly name: string;
   /** The package with its program for this system, and the version of it. */
   readonly source: string;
-  /** Where its program is, once it was fetched. */
+  /** Path of its executable, once it was fetched. */
   readonly program: string;
-  /** What stands before a script on its command line. */
+  /** Arguments before the script on its command line. */
   readonly arguments: readonly string[];
 }
 
-/** Every runtime that programs are tried on, fetched or not. */
+/** Every runtime that programs are tested on, fetched or not. */
 export const runtimes: readonly Runtime[] = [
   ...nodeVersions.map((version) =>
     runtime(`node-${version}`, `node-${system()}-${process.arch}@${version}`, "bin/node"),
@@ -52,12 +52,12 @@ function folderOf({ name }: Runtime): string {
   return join(cache, name);
 }
 
-/** Whether a runtime is there. */
+/** Whether a runtime is installed. */
 export function isFetched({ program }: Runtime): boolean {
   return existsSync(program);
 }
 
-/** Unpacks a runtime's package into its folder, which appears whole or not at all. */
+/** Unpacks a runtime's package into its folder, atomically. */
 export function fetchRuntime(runtime: Runtime): boolean {
   const folder = folderOf(runtime);
   const partial = `${folder}.${process.pid}`;

@@ -39,7 +39,7 @@ function main(args: readonly string[]): number {
   for (const { source } of missing) console.log(`${source} could not be fetched from npm: it is left out`);
   const there = chosen.filter((runtime) => !missing.includes(runtime));
   const results = there.filter(({ name }) => name.startsWith("node-")).map((node) => runOn(node, short));
-  // The program that the test runs on every runtime that is there shows what Bun and Deno can do.
+  // Bun and Deno run the program that the test runs on every installed runtime.
   if (there.some(({ name }) => !name.startsWith("node-"))) {
     results.push(run("Bun and Deno", process.execPath, [...vitest, "test/runtimes.test.ts"]));
   }

@@ -13,13 +13,13 @@ import { isMainThread, threadId } from "node:worker_threads";
 const source = new URL("../src/", import.meta.url);
 const cache = new URL("../node_modules/.cache/typescript/", import.meta.url);
 
-// Hooks run in the thread itself where Node has such, else in a thread of their own that loads this file a second time.
+// Hooks run in the same thread if Node supports it, else in a separate thread that loads this file a second time.
 if (modules.registerHooks) modules.registerHooks({ resolve, load });
 else if (isMainThread) modules.register(import.meta.url);
 
 export function resolve(specifier, context, next) {
   if (specifier.startsWith("#")) {
-    // Dependencies have names of their own that begin in this way.
+    // Dependencies have their own names that begin like this.
     const own = new URL(`${specifier.slice(1)}.ts`, source);
     return next(existsSync(own) ? own.href : specifier, context);
   }
@@ -54,7 +54,7 @@ function stripped(path) {
     sourcemap: "inline",
     sourcefile: path,
   });
-  // Other processes may do the same at the same time: the file appears whole.
+  // Other processes may write it at the same time, so the file is renamed into place.
   mkdirSync(cache, { recursive: true });
   const partial = new URL(`${key}.${process.pid}.${threadId}`, cache);
   writeFileSync(partial, code);

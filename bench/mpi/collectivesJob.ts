@@ -1,6 +1,6 @@
 /**
- * Collectives between processes of one device each, beside MPI's own: process 0 says what both took, in µs. The three
- * ways take turns, so that whatever else the machine does meets all of them.
+ * Collectives between processes of one device each, compared with MPI's own: process 0 prints the times in µs. The
+ * three ways take turns, so that other load on the machine affects all of them.
  */
 import { createMpiEngine, type MpiEngine } from "../../src/engines/mpi/engine.js";
 import { at } from "../../src/ir/shape.js";
@@ -21,18 +21,18 @@ export interface Measured {
   readonly microseconds: number;
   /** The library's own collective. */
   readonly own: number;
-  /** The same messages, straight. */
+  /** The same messages, sent directly. */
   readonly messages: number;
   /** How much more the engine takes than the messages alone, in per cent: the median of all turns. */
   readonly more: number;
-  /** Half of the interval in which that median lies nineteen times of twenty. */
+  /** Half of the 95 % confidence interval of that median. */
   readonly uncertainty: number;
 }
 
-/** Every process takes as many turns, however long they are. */
+/** Number of turns, the same in every process. */
 const NUM_TURNS = 60;
 
-/** So much longer are runs than those of worker threads: beginning and ending one costs more here. */
+/** Factor by which runs are longer than those of worker threads, because starting and ending one costs more here. */
 const LONGER = 4;
 
 const { sizes }: Wanted = JSON.parse(process.argv[2] ?? "{}");
@@ -52,7 +52,7 @@ async function timeEngine({ run, rounds }: ReturnType<typeof collectiveLoop>): P
   return (1000 * (performance.now() - begin)) / rounds;
 }
 
-/** Half of the interval between those order statistics that hold a median with 95 %. */
+/** Half of the interval between the order statistics that contain the median with 95 % confidence. */
 function uncertaintyOf(values: readonly number[]): number {
   const list = sorted(values);
   const reach = Math.min(list.length / 2 - 1, 0.98 * Math.sqrt(list.length));

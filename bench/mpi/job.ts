@@ -4,7 +4,7 @@ import { ended, findLaunchers, launch, noLauncher } from "../../test/support/lau
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 
-/** What process 0 of a job says, which is one line of JSON, or undefined where there is no MPI. */
+/** What process 0 of a job prints, which is one line of JSON; undefined if there is no MPI. */
 export async function runJob<T>(script: string, settings: object, processes: number): Promise<T | undefined> {
   const [launcher] = findLaunchers();
   if (launcher === undefined) {

@@ -1,4 +1,4 @@
-/** Benchmarks of several processes, beside worker threads, MPI itself and JAX on the same cores. */
+/** Benchmarks of several processes, compared with worker threads, MPI itself and JAX on the same cores. */
 import { createThreadsEngine } from "shardwise/engines";
 import { collectiveSizes } from "../collectives.js";
 import { type DecoderSize, sizes } from "../decoder.js";
@@ -31,7 +31,7 @@ export async function collectivesOverMpi(): Promise<Report> {
   return { [`collectives, ${processes} processes of one device`]: rows };
 }
 
-/** A decoder's step on processes of one device each, beside as many worker threads and JAX in as many processes. */
+/** A decoder's step on processes of one device each, on as many worker threads, and in JAX in as many processes. */
 export async function lmOverMpi(): Promise<Report> {
   const [processes = 2] = countsOption("processes", [2]);
   const chosen = listOption(

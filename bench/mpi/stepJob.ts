@@ -1,9 +1,9 @@
-/** One AdamW step of a decoder, data parallel over processes of one device each: process 0 says how long it takes. */
+/** One AdamW step of a decoder, data parallel over processes of one device each: process 0 prints how long it takes. */
 import { createMpiEngine } from "../../src/engines/mpi/engine.js";
 import type { DecoderSize } from "../decoder.js";
 import { prepareData } from "../lm.js";
 
-/** What is said. */
+/** What process 0 prints. */
 export interface StepTimes {
   readonly stepMs: number;
   readonly compileMs: number;

@@ -1,4 +1,4 @@
-/** What the engine's collectives are measured by: MPI called straight through koffi by the main thread. */
+/** The baseline of the engine's collectives: MPI called directly through koffi by the main thread. */
 import type { CollectiveSpec } from "../../src/compiler/steps.js";
 import { detectLaunch } from "../../src/engines/launch.js";
 import { mpich, openMpi } from "../../src/engines/mpi/families.js";
@@ -17,7 +17,7 @@ type Kind = CollectiveSpec["kind"];
  */
 export type Straight = (kind: Kind, bytes: number) => () => void;
 
-/** Two ways to call MPI straight. */
+/** Two ways to call MPI directly. */
 export interface StraightWays {
   /** The library's own collective. */
   readonly own: Straight;
@@ -55,7 +55,7 @@ function bindLibrary() {
     copy,
     /** Memory that does not move, and its address. */
     allocate: (bytes: number) => {
-      // Pages that nobody has written are all the same one, which is always in the cache.
+      // Pages that were never written all share one zero page, which is always in the cache.
       const buffer = new Uint8Array(new SharedArrayBuffer(bytes)).fill(1);
       return { buffer, address: Number(koffi.address(buffer)) };
     },

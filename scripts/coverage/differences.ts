@@ -1,4 +1,4 @@
-/** The section of `docs/jax.md` on what has the same name and is not quite the same. */
+/** The section of `docs/jax.md` on functions with the same name that behave differently. */
 export const DIFFERENCES = `## Differences
 
 What has the same name gives the same values, up to the last digits ([Numbers](limits.md#numbers)) and to what [Limits](limits.md#data-types) says. \`npm run test:jax\` compares every function of \`np\`, \`lax\`, \`nn\`, \`random\` and \`optim\` with JAX and optax on random arguments. These are different on purpose:

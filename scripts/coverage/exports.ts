@@ -5,7 +5,7 @@ import * as nn from "../../src/nn/index.js";
 import * as optim from "../../src/optim/index.js";
 import type { Exists } from "./page.js";
 
-/** Types are gone when a program runs: the frozen list of public names has them. */
+/** Types do not exist at run time, so they are looked up in the frozen list of public names. */
 const frozen: Readonly<Record<string, { readonly types: readonly string[] }>> = JSON.parse(
   readFileSync(new URL("../../test/publicApi.json", import.meta.url), "utf8"),
 );

@@ -21,13 +21,13 @@ export interface Library {
   readonly prefix: string;
   /** Which entry point of the package has the names. */
   readonly module: string;
-  /** What programs write here before the names; nothing for names of the entry point itself. */
+  /** What programs write here before the names; empty for names of the entry point itself. */
   readonly ours: string;
-  /** The names, separated by blanks. */
+  /** The names, separated by spaces. */
   readonly names: string;
   /** Names that are not those of the other library in camelCase: an export, or a member of one. */
   readonly renamed: Readonly<Record<string, string>>;
-  /** Names that are left out, each with the reason. */
+  /** Names that are deliberately missing, each with the reason. */
   readonly leftOut: Readonly<Record<string, string>>;
 }
 

@@ -2,7 +2,7 @@
 import { DIFFERENCES } from "./differences.js";
 import { type Library, versions } from "./libraries.js";
 
-/** What became of one name: what it is called here, or why it is not here. */
+/** The status of one name: what it is called here, or why it is missing. */
 export type Standing =
   | { readonly name: string; readonly state: "present"; readonly ours: string }
   | { readonly name: string; readonly state: "left out"; readonly reason: string }
@@ -11,7 +11,7 @@ export type Standing =
 /** Whether a path such as `np.linalg.norm` is exported. */
 export type Exists = (path: string) => boolean;
 
-/** The standing of every name of a library. */
+/** The status of every name of a library. */
 export function standings(library: Library, exists: Exists): Standing[] {
   const names = library.names.trim().split(/\s+/);
   const known = new Set(names);

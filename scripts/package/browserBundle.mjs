@@ -1,4 +1,4 @@
-// Bundles sources of the library for browsers, as a bundler of users does with the built package: `#platform/x` is
+// Bundles sources of the library for browsers, as users' bundlers do with the built package: `#platform/x` is
 // `x.browser.ts`, and the code of Web Workers is a string.
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -6,14 +6,14 @@ import { build } from "esbuild";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
-/** What both the page's and the workers' code is built with. */
+/** Build options of both the page's and the workers' code. */
 const common = {
   absWorkingDir: root,
   bundle: true,
   write: false,
   platform: "browser",
   target: "es2022",
-  // Errors tell the names of classes.
+  // Error messages contain the names of classes.
   keepNames: true,
   minify: true,
   logLevel: "error",
@@ -58,7 +58,7 @@ const names = {
   },
 };
 
-/** Puts the code of Web Workers where the built package has it. */
+/** Inserts the code of Web Workers where the built package has it. */
 const workers = {
   name: "code of Web Workers",
   setup({ onLoad }) {

@@ -97,7 +97,7 @@ function casesOfPage(): Case[] {
   });
 }
 
-/** Runs a command and returns its output; what it cannot download is no failure. */
+/** Runs a command and returns its output; a failed download is not a failed test. */
 function run(command: string, cwd: string): string {
   const { status, stdout, stderr } = spawnSync(command.replace(/^npx /, ""), {
     cwd,
@@ -114,7 +114,7 @@ function run(command: string, cwd: string): string {
   throw new Error(`${command} ended with ${status}:\n${output.slice(-4000)}`);
 }
 
-/** Installs the tools where they are not yet, and the package as it is now. */
+/** Installs the tools that are missing, and the current package. */
 function install(): void {
   mkdirSync(folder, { recursive: true });
   const manifest = JSON.stringify({ private: true, type: "module", dependencies: tools });
@@ -152,12 +152,12 @@ async function bundle({ tool, files, commands }: Case, name: string, expected: R
   for (const command of commands.slice(0, -1)) run(command, project);
   if (tool === "Next.js") return compare(await fetchFrom(start, project), expected);
   compare(JSON.parse(run(start, project)), expected);
-  // In an empty folder nothing is installed, and native code is out of reach.
+  // In an empty folder nothing is installed, so native code is not available.
   const empty = mkdtempSync(join(tmpdir(), "shardwise-alone-"));
   try {
     cpSync(join(project, "dist"), join(empty, "dist"), { recursive: true });
     const alone: Results = JSON.parse(run(start, empty));
-    // webpack writes down where modules were when it built them.
+    // webpack records the paths of modules at build time.
     if (tool === "webpack" || start === "dist/main")
       return compare({ ...alone, gemm: "", texts: "" }, { ...expected, gemm: "", texts: "" });
     if (!/WebAssembly/.test(alone.gemm)) throw new Error(`multiplied by ${alone.gemm} without koffi`);
@@ -177,7 +177,7 @@ const pages: Readonly<Record<string, string>> = {
     .join("\n"),
 };
 
-/** Bundles typical imports for a page, where esbuild refuses modules of Node, and returns their gzipped sizes. */
+/** Bundles typical imports for a page, for which esbuild rejects Node modules, and returns their gzipped sizes. */
 function bundleForPages(): string {
   const project = makeProject("pages", []);
   const sizes = Object.entries(pages).map(([name, code]) => {
@@ -196,7 +196,7 @@ function compare(found: unknown, expected: Results): void {
   );
 }
 
-/** Starts a server, asks it once and stops it. */
+/** Starts a server, sends one request and stops it. */
 async function fetchFrom(start: string, project: string): Promise<unknown> {
   const port = await freePort();
   const args = start.replace(/^npx /, "").split(" ").slice(1);

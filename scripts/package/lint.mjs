@@ -1,5 +1,5 @@
-// Looks at the package as npm would publish it: publint reads its manifest, are-the-types-wrong resolves every entry
-// point as TypeScript does. Needs what `npm run build` made.
+// Checks the package as npm would publish it: publint reads its manifest, are-the-types-wrong resolves every entry
+// point as TypeScript does. Needs the output of `npm run build`.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-// Measures what typical imports of the built package cost a page, compressed, as Vite bundles them, and fails where one
+// Measures the compressed size of typical imports of the built package, as Vite bundles them, and fails if one
 // has grown. Lower a limit when something was saved; never raise one without a reason in the commit.
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

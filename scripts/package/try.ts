@@ -1,5 +1,5 @@
 /**
- * `npm run test:package`: the package as a user meets it. It is packed, installed into an empty strict project, its
+ * `npm run test:package`: the package as a user sees it. It is packed, installed into an empty strict project, its
  * examples are checked there by TypeScript and run to their targets, and `npx shardwise train` trains on the text that
  * comes with it. Declarations are checked by several versions of TypeScript (`types` does only that, and ends with
  * `N passed, M failed`). Needs npm's registry or cache for the one dependency and older compilers: ends with 3 where they
@@ -22,7 +22,7 @@ import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "shardwise-try-"));
-// The project has its own settings: what this repository sets for its tests is not among them.
+// The project has its own settings, without those that this repository uses for its tests.
 const environment = { ...process.env, SHARDWISE_ENGINE: "threads", STEPS: undefined, TARGET: undefined };
 
 /** TypeScript's strictest settings, without the DOM. */
@@ -59,7 +59,7 @@ function install(packages: readonly string[], cwd = folder): void {
   }
 }
 
-/** Runs a program in the project and returns its output; ends everything when it fails. */
+/** Runs a program in the project and returns its output; exits if it fails. */
 function run(program: string, args: readonly string[], cwd = folder): string {
   const begin = performance.now();
   const isCommand = program === "npm" || program === "npx";

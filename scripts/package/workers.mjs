@@ -1,5 +1,5 @@
-// Puts the code of worker threads into the package as strings, each in the module that makes it from the sources
-// otherwise, and makes the file for pages without a bundler. Needs what `tsc` made of the sources.
+// Puts the code of worker threads into the package as strings, each in the module that otherwise builds it from the
+// sources, and makes the file for pages without a bundler. Needs the output of `tsc`.
 import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { bundleWorker } from "../../dist/engines/system/bundleWorker.js";
@@ -24,7 +24,7 @@ for (const path of paths) {
   if (path.includes("bundleWorker.")) rmSync(new URL(path, dist));
 }
 
-// Pages have workers of their own, and one file with everything for those without a bundler.
+// Browsers have their own workers, and one file with everything for pages without a bundler.
 writeFileSync(
   new URL("engines/threads/workerCode.browser.js", dist),
   await workerModule(fileURLToPath(new URL("src/engines/threads/worker.ts", root))),

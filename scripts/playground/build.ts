@@ -1,4 +1,4 @@
-/** Builds the playground: a site of plain files that works on any host. Needs what `npm run build` made. */
+/** Builds the playground: a site of plain files that works on any host. Needs the output of `npm run build`. */
 import { createHash } from "node:crypto";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -40,14 +40,14 @@ export async function buildPlayground(out: string): Promise<void> {
   const common = {
     bundle: true,
     minify: true,
-    // Errors tell the names of classes.
+    // Error messages contain the names of classes.
     keepNames: true,
     platform: "browser",
     conditions: ["browser"],
     target: "es2023",
     legalComments: "none",
     logLevel: "error",
-    // The playground uses the package as a user would, not the sources beside it.
+    // The playground uses the package as a user would, not the sources of this repository.
     tsconfigRaw: {},
   } satisfies BuildOptions;
   const alone = (name: string, entry: string, more: BuildOptions = {}) =>
@@ -63,7 +63,7 @@ export async function buildPlayground(out: string): Promise<void> {
   await Promise.all([
     ...["pipeline", "training", "digits"].map((name) => alone(name, `workers/${name}.ts`, { format: "esm" })),
     alone("language", "workers/language.ts", { format: "iife" }),
-    // Frames of the library are known by this name in stack traces.
+    // Frames of the library are recognised by this name in stack traces.
     alone("sandbox", "sandbox/worker.ts", {
       format: "iife",
       footer: { js: "//# sourceURL=/node_modules/shardwise/dist/playground.js" },

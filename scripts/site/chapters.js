@@ -4,7 +4,7 @@ for (const chapter of ["Start", "Programs", "Training", "Many devices"]) {
   if (localStorage.getItem(key) === null) localStorage.setItem(key, "true");
 }
 
-// Wide pictures scroll on narrow screens; the keyboard reaches everything that does.
+// Wide pictures scroll on narrow screens, and must be reachable by keyboard.
 for (const picture of document.querySelectorAll(".tsd-typography p > img:only-child")) {
   const mark = () => {
     if (picture.naturalWidth > 450) picture.parentElement.classList.add("scrolls");

@@ -1,7 +1,7 @@
 /**
  * `npm run docs`: the documentation as a site of plain files in `site/`, made without a network. TypeDoc makes both
- * halves, the pages of `docs/` and the reference of the sources, so that one search finds both. The playground stands
- * beside them and needs the built package.
+ * halves, the pages of `docs/` and the reference of the sources, so that one search finds both. The playground is
+ * next to them and needs the built package.
  */
 import { rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -10,7 +10,7 @@ export interface Chapter {
   readonly pages: readonly string[];
 }
 
-/** All chapters; a test compares them with the files that there are. */
+/** All chapters; a test compares them with the existing files. */
 export const chapters: readonly Chapter[] = [
   { title: "Start", pages: ["quick-start.md", "guide.md", "jax.md"] },
   {
@@ -70,7 +70,7 @@ export function readText(path: string): string {
   return readFileSync(fileURLToPath(new URL(path, root)), "utf8");
 }
 
-/** The heading of a page, without its marks. */
+/** The heading of a page, without Markdown markup. */
 export function titleOf(text: string): string {
   const [, title = ""] = /^# (.+)$/m.exec(text) ?? [];
   return title.replaceAll("`", "");

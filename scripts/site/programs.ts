@@ -5,7 +5,7 @@ import { chapters, readText } from "./pages.js";
 
 /** A fenced block of a page. */
 export interface Block {
-  /** What stands behind the fence; empty for output and drawings. */
+  /** The language after the fence; empty for output and drawings. */
   readonly language: string;
   readonly text: string;
   /** The line of its fence, counted from 1. */
@@ -20,7 +20,7 @@ export interface PageProgram {
   readonly page: string;
   readonly line: number;
   readonly code: string;
-  /** What it says it prints: the comments behind `console.log(…);`. */
+  /** The output that it promises: the comments after `console.log(…);`. */
   readonly prints: readonly string[];
 }
 
@@ -86,7 +86,7 @@ export function runnablePages(): string[] {
   return completePages.filter((page) => page === "docs/guide.md" || !elsewhere.has(page));
 }
 
-/** Writes the programs of pages as files, which the checker of types and the tests read; returns their paths. */
+/** Writes the programs of pages as files, which the type checker and the tests read; returns their paths. */
 export function writePrograms(pages: readonly string[]): Map<PageProgram, string> {
   const paths = new Map<PageProgram, string>();
   mkdirSync(folder, { recursive: true });
@@ -100,7 +100,7 @@ export function writePrograms(pages: readonly string[]): Map<PageProgram, string
   return paths;
 }
 
-/** Exports what a program declares, or imports if that is all it does, so that the checker does not call it unused. */
+/** Exports what a program declares, or imports if that is all it does, so that it does not count as unused. */
 function used(code: string): string {
   const isImportsAlone = !/^(?!import |$)/m.test(code);
   const declared = isImportsAlone

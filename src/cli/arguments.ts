@@ -2,7 +2,7 @@ import { ShardwiseError } from "../ir/errors.js";
 import { nearest } from "../ir/nearest.js";
 import type { Setting } from "../train/config/schema.js";
 
-/** Wrong use of the command line; the process ends with code 2. */
+/** Invalid use of the command line; the process exits with code 2. */
 export class UsageError extends ShardwiseError {
   static override readonly name: string = "UsageError";
   constructor(message: string) {
@@ -10,7 +10,7 @@ export class UsageError extends ShardwiseError {
   }
 }
 
-/** A command line taken apart. */
+/** A parsed command line. */
 export interface Arguments {
   readonly positional: readonly string[];
   /** Options that are not part of a configuration, such as `--resume`. */
@@ -32,7 +32,7 @@ export interface Accepted {
 }
 
 /**
- * Takes arguments apart: `--name value`, `--name=value`, and `--mesh data=2,model=2` for the axes of a mesh. All
+ * Parses arguments: `--name value`, `--name=value`, and `--mesh data=2,model=2` for the axes of a mesh. All
  * unknown options are reported at once, with what was probably meant.
  */
 export function parseArguments(args: readonly string[], accepted: Accepted): Arguments {

@@ -1,7 +1,7 @@
 import type { Config, Field } from "../train/config/schema.js";
 import type { Arguments } from "./arguments.js";
 
-/** How a process ends; the meaning of the numbers is documented in `--help` and `docs/cli.md`. */
+/** Exit codes; their meaning is documented in `--help` and `docs/cli.md`. */
 export const exitCodes = { ok: 0, failure: 1, usage: 2, interrupted: 130 } as const;
 
 /** One of the {@link exitCodes}. */

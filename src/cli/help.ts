@@ -10,10 +10,10 @@ const codes = [
   "  130  interrupted; the step was finished and a checkpoint saved",
 ].join("\n");
 
-/** Help is written for terminals of this width. */
+/** Width of the help text in columns. */
 const lineWidth = 80;
 
-/** Names with what they are beside them; what does not fit in a line is broken, first where it has a break. */
+/** Names with descriptions next to them; long lines are wrapped, first at explicit breaks. */
 function columns(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(0, ...rows.map(([name]) => name.length));
   const room = lineWidth - width - 4;
@@ -61,7 +61,7 @@ export function generalHelp(commands: readonly Command[]): string {
   ].join("\n");
 }
 
-/** What an option is for, and its default. */
+/** The description of an option, and its default. */
 function helpOf({ help, default: value }: Field<unknown>): string {
   return typeof value === "number" || (typeof value === "string" && value !== "")
     ? `${help}; ${value} by default`

@@ -19,7 +19,7 @@ import { UsageError } from "./arguments.js";
 
 const rate = "a rate such as 400Gbit or 900GB/s";
 
-/** The options by which a machine is described. */
+/** The options that describe a machine. */
 export const machineOptions = {
   network: measure("what a device sends to other nodes, such as 400Gbit or 50GB/s", rate, parseBandwidth),
   intra: measure(
@@ -43,7 +43,7 @@ export const machineOptions = {
   calibration: optionalText("the file with the measurements of plan --calibrate"),
 };
 
-/** The values of {@link machineOptions}; a command that knows the size of a node does not ask for it. */
+/** The values of {@link machineOptions}; a command that knows the size of a node has no option for it. */
 type MachineValues = Partial<Config<typeof machineOptions>> &
   Pick<Config<typeof machineOptions>, "efficiency">;
 
@@ -51,14 +51,14 @@ type MachineValues = Partial<Config<typeof machineOptions>> &
 export interface PricedMachine {
   readonly prices: Prices;
   readonly note: string;
-  /** The network, where one is described. */
+  /** The network, if one is described. */
   readonly network: LinkSpeed | undefined;
 }
 
 /**
  * What steps cost on the machine that the options describe, or on this one.
  *
- * @param usual what holds of its links where no option says otherwise
+ * @param usual the default speeds of its links
  */
 export async function pricesOf(
   values: MachineValues,

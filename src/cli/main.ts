@@ -51,7 +51,7 @@ async function dispatch([name, ...rest]: readonly string[]): Promise<ExitCode> {
   return command.run(argumentsOf(rest, command));
 }
 
-/** Relative paths lead nowhere from a working directory that was removed. */
+/** Throws if the working directory was removed: relative paths cannot be resolved then. */
 function checkFolder(): void {
   try {
     process.cwd();
@@ -61,7 +61,7 @@ function checkFolder(): void {
   }
 }
 
-/** Runs the command line and returns the exit code; errors are told on standard error. */
+/** Runs the command line and returns the exit code; errors are written to standard error. */
 export async function main(args: readonly string[]): Promise<ExitCode> {
   try {
     return await dispatch(args);
@@ -80,18 +80,18 @@ export async function main(args: readonly string[]): Promise<ExitCode> {
 const script = process.argv[1];
 if (script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url)) {
   respectNohup();
-  // Nobody is left to tell when standard error is closed; a run goes on without it.
+  // If standard error is closed, a run continues without it.
   process.stderr.on("error", () => {});
   let outputFailure: Error | undefined;
   process.stdout.on("error", (error) => {
     outputFailure ??= error;
   });
   const code = await main(process.argv.slice(2));
-  // Workers of the engine would keep the process alive; what was written has to leave it first.
+  // The engine's workers would keep the process alive, so it exits explicitly once the output is flushed.
   process.stdout.write("", async () => {
-    // Streams tell of failures a moment later.
+    // Streams report failures asynchronously.
     await new Promise((resolve) => setImmediate(resolve));
-    // A reader such as `head` that has seen enough is no failure.
+    // A reader such as `head` that closes the pipe early is not a failure.
     const failed = outputFailure !== undefined && systemCode(outputFailure) !== "EPIPE";
     if (failed)
       process.stderr.write(`shardwise: standard output could not be written (${outputFailure?.message})\n`);

@@ -12,7 +12,7 @@ import { newestSound } from "../train/files/newestSound.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command, CommandArguments, CommandOptions } from "./command.js";
 
-/** Takes the arguments of a command apart; everything that is wrong with them is reported at once. */
+/** Parses the arguments of a command; all errors are reported at once. */
 export function argumentsOf<O extends CommandOptions>(
   args: readonly string[],
   { name: command, options, takesFields, maxArguments = 1 }: Command<O>,
@@ -38,14 +38,14 @@ export function argumentsOf<O extends CommandOptions>(
   );
 }
 
-/** The option that says what runs the programs of a command. */
+/** The option that selects the engine of a command. */
 export const engineOption = {
   engine: optionalText(
     `the engine: ${engineNames.join(", ")}, or the package or path of an engine; threads by default`,
   ),
 };
 
-/** Makes the engine that `--engine` names, or else `SHARDWISE_ENGINE`, the one that this process uses. */
+/** Makes this process use the engine that `--engine` names, or else `SHARDWISE_ENGINE`. */
 export async function useEngine({ values }: CommandArguments<typeof engineOption>): Promise<void> {
   await chooseEngine(values.engine);
 }
@@ -84,7 +84,7 @@ export function configOf(json: unknown, args: Arguments): RunConfig {
   );
 }
 
-/** The settings of one tree over those of another. */
+/** The settings of one tree, overridden by those of another. */
 export function mergeConfigs(base: unknown, over: unknown): unknown {
   if (!isObject(base) || !isObject(over)) return over === undefined ? base : over;
   const keys = new Set([...Object.keys(base), ...Object.keys(over)]);
@@ -119,7 +119,7 @@ export async function findCheckpoint(folder: string | undefined, command: string
       `${folder} is a file: ${command} needs the folder of a run, such as runs/default, or of one of its checkpoints`,
     );
   }
-  // The folder between a run's and those of its checkpoints stands for the run.
+  // The folder between a run's and those of its checkpoints counts as the run's.
   const isMiddle = basename(folder) === "checkpoints" && !existsSync(checkpointFolder(folder));
   const run = isMiddle ? dirname(folder) : folder;
   const { checkpoint, damaged } = await newestSound(openCheckpoints(checkpointFolder(run)));

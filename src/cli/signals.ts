@@ -2,16 +2,16 @@ import { readFileSync, readlinkSync } from "node:fs";
 import { basename } from "node:path";
 import { exitCodes } from "./command.js";
 
-/** Within this many milliseconds a second signal is the same keypress: npm hands on what the terminal sent too. */
+/** Within this many milliseconds a second signal is the same keypress, forwarded by npm as well as the terminal. */
 const sameKeypress = 100;
 
-/** What asks a run to end. */
+/** Signals that ask a run to end. */
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Whether the process was started by `nohup`, by the marks that it leaves: Node forgets which signals its parent told
- * it to ignore. Shells name the command in `_`, scripts under `nohup` ignore the signal themselves, and what was a
- * terminal is `/dev/null` opened for writing alone, or the file `nohup.out`.
+ * Whether the process was started by `nohup`, judged by its traces, since Node resets ignored signals: shells put
+ * the command into `_`, scripts under `nohup` ignore the signal themselves, and instead of a terminal there is
+ * `/dev/null` opened write-only, or the file `nohup.out`.
  */
 export function isUnderNohup(): boolean {
   return basename(process.env._ ?? "") === "nohup" || parentIgnoresHangup() || hasNohupFiles();
@@ -45,15 +45,15 @@ export function respectNohup(): void {
   if (isUnderNohup()) process.on("SIGHUP", () => {});
 }
 
-/** Listens for what asks a run to end. */
+/** Listens for signals that ask a run to end. */
 export interface Interrupts {
-  /** Begins to listen; until then signals end the process at once, also where it is busy and would not hear them. */
+  /** Starts listening; until then signals end the process at once, even while it is too busy to handle them. */
   listen(): void;
-  /** Ends listening, unless a second interrupt may still come while the process ends. */
+  /** Stops listening, unless a second interrupt may still come while the process ends. */
   forget(): void;
 }
 
-/** Leaves signals to end the process as they do by themselves. */
+/** Keeps the default: signals end the process. */
 export const noInterrupts: Interrupts = { listen: () => {}, forget: () => {} };
 
 /** The first interrupt asks the run to end after its step, the second ends the process at once. */
@@ -63,7 +63,7 @@ export function onInterrupt(stop: AbortController): Interrupts {
   const listener = () => {
     const now = performance.now();
     if (now - first < sameKeypress) return;
-    // Checkpoints appear whole or not at all, so that nothing is lost by leaving now.
+    // Checkpoints are written atomically, so exiting now loses nothing.
     if (stop.signal.aborted) process.exit(exitCodes.interrupted);
     first = now;
     process.stderr.write("\nstopping after this step and saving; press Ctrl-C again to stop at once\n");

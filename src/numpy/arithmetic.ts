@@ -120,7 +120,7 @@ export const floorDivide = binary(
         y.node.kind === "literal"
           ? Tensor.scalar(y.node.literal.value === 0, "bool")
           : ops.compare("eq", y, 0);
-      // Integers have no slope, and neither has what stands for them here.
+      // Integers have no derivative, and neither have the values that represent them here.
       return ops.select(isByZero, ops.stopGradient(ops.div(x, y)), rounded);
     }
     const quotient = ops.div(x, y);

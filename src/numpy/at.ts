@@ -13,7 +13,7 @@ import { broadcastTo } from "./shaping.js";
 
 type Combine = (x: Tensor, y: Tensor) => Tensor;
 
-/** How updates are combined with what is there. */
+/** How updates are combined with the existing elements. */
 interface Update {
   readonly combine: Combine;
   readonly scatter?: "add" | "set";
@@ -72,7 +72,7 @@ export class IndexUpdate {
 
   /** The tensor with the part raised to a power. */
   power(value: TensorLike): Tensor {
-    // Elements beside the part are no powers: the logarithm of a negative one would be in its derivative.
+    // Elements outside of the part are not raised: the derivative would contain the logarithm of negative ones.
     const isPart = new IndexUpdate(ops.full(this.x.shape, 0, "bool"), this.indices).set(true);
     const base = where(isPart, this.x, 1);
     return where(isPart, cast(power(base, this.factors(value)), this.x.dtype), this.x);
@@ -104,7 +104,7 @@ export class IndexUpdate {
     const update: Update = updates[kind];
     const part = broadcastTo(toElements(value, this.x, caller), shape);
     const values = after.reduceRight((y, step) => step.put(this.x, y), part);
-    // The tensor after each step, so that every step can be taken back; what `set` replaces need not be read.
+    // The tensor after each step, so that every step can be undone; what `set` replaces need not be read.
     const isRead = lookUp !== undefined || kind !== "set";
     const seen = [this.x];
     for (const step of isRead ? before : before.slice(0, -1)) seen.push(step.get(at(seen, seen.length - 1)));
@@ -118,8 +118,8 @@ export class IndexUpdate {
 }
 
 /**
- * Updates what a mask of the first dims chooses. How much that is only its values tell, so that the updates must be the
- * same for all chosen slices.
+ * Updates what a mask of the first dims selects. The number of selected slices depends on its values, so the updates
+ * must be the same for all of them.
  */
 function masked({ combine }: Update, x: Tensor, mask: Tensor, value: Tensor, caller: string): Tensor {
   if (!sameNumbers(mask.shape, x.shape.slice(0, mask.ndim))) {
@@ -137,7 +137,7 @@ function masked({ combine }: Update, x: Tensor, mask: Tensor, value: Tensor, cal
   return ops.select(chosen, combine(x, broadcastTo(broadcastTo(value, slice), x.shape)), x);
 }
 
-/** Values as elements of a tensor; numbers that would not fit are refused instead of being cut. */
+/** Values as elements of a tensor; throws for numbers that do not fit instead of truncating them. */
 function toElements(value: TensorLike, x: Tensor, caller: string): Tensor {
   const dtype = resultType(x, value);
   const isWider = isComplex(dtype) ? !isComplex(x.dtype) : isFloat(dtype) && !isFloat(x.dtype);

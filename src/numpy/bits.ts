@@ -109,7 +109,7 @@ export interface PackbitsOptions extends OptionsOf<typeof packbitsOptions> {}
 
 const unpackbitsOptions = schema({
   ...packbitsOptions.fields,
-  /** How many bits to give, filled up with zeros; so many less than all where it is negative. */
+  /** Number of bits to return, padded with zeros; if negative, that many fewer than all. */
   count: optional("integer"),
 });
 
@@ -122,7 +122,7 @@ function bitShifts(order: BitOrder, shape: readonly number[]): Tensor {
   return order === "little" ? places : ops.sub(ops.full(shape, 7, "int32"), places);
 }
 
-/** The tensor with the dim that is meant at its end, and how to bring it back; without one it is flat. */
+/** The tensor with the given dim last, and a function that moves it back; flattened without a dim. */
 function lastDim(x: Tensor, dim: number | null | undefined, caller: string): [Tensor, (y: Tensor) => Tensor] {
   if (dim === undefined || dim === null) return [ops.reshape(x, [x.size]), (y) => y];
   const d = normalizeDim(dim, x.ndim, caller);

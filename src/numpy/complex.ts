@@ -16,7 +16,7 @@ export function onParts(x: Tensor, fn: (part: Tensor) => Tensor): Tensor {
 }
 
 /**
- * The real part; real numbers are their own.
+ * The real part; real numbers are unchanged.
  *
  * @example
  * ```ts
@@ -42,7 +42,7 @@ export function imag(x: TensorLike): Tensor {
 }
 
 /**
- * The number with the other sign of its imaginary part; real numbers stay what they are.
+ * The complex conjugate; real numbers are unchanged.
  *
  * @example
  * ```ts

@@ -308,7 +308,7 @@ export function tensordot(
 }
 
 const crossOptions = schema({
-  /** The dim of both operands and of the result; the others say more. */
+  /** The dim of both operands and of the result; overridden by the other options. */
   dim: optional("integer", -1),
   /** The dim of the first operand. */
   dimA: optional("integer"),

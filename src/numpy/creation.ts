@@ -172,7 +172,7 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
   return Tensor.fromHost(type, encode(type.dtype, leaves.map(Number)));
 }
 
-/** What has the two parts of a complex number as one. */
+/** A complex number from any object with `re` and `im`; undefined for anything else. */
 function toComplex(node: unknown): Complex | undefined {
   if (node instanceof Complex) return node;
   if (typeof node !== "object" || node === null || !("re" in node && "im" in node)) return undefined;

@@ -8,7 +8,7 @@ import { array } from "./creation.js";
 /** Real and imaginary parts; `undefined` stands for zeros. */
 export type Parts = readonly [real: Tensor, imag: Tensor | undefined];
 
-/** Transforms of up to so many numbers are one product with the matrix of the transform. */
+/** Maximum length of transforms that are one product with the matrix of the transform. */
 const largestMatrix = 32;
 
 /** exp(± 2πi · k / n) for every k, exact to the last digit of the type. */

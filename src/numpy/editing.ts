@@ -8,7 +8,7 @@ import type { Tensor } from "../trace/tensor.js";
 import { asTensor, broadcastShape, expandTo, toType } from "./operands.js";
 import { take } from "./take.js";
 
-/** The tensor and the dim that is meant; without one it is flat. */
+/** The tensor and the dim; without one it is flattened. */
 function along(value: TensorLike, dim: number | null, caller: string): { x: Tensor; d: number } {
   const x = asTensor(value, caller);
   if (dim === null) return { x: ops.reshape(x, [x.size]), d: 0 };

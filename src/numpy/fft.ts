@@ -18,7 +18,7 @@ import { type Parts, transform } from "./dft.js";
 import { asFloat, asTensor, type Dims, wideType } from "./operands.js";
 import { roll } from "./shaping.js";
 
-/** Which direction is divided by the number of elements: the way back, the way forth, or both by its root. */
+/** Which direction is divided by the number of elements: backward, forward, or both by its root. */
 export type FftNorm = "backward" | "ortho" | "forward";
 
 const fftOptions = schema({
@@ -115,7 +115,7 @@ export function ifft(x: TensorLike, options: FftOptions = {}): Tensor {
   return oneDim(x, options, false, "fft.ifft");
 }
 
-/** The half of {@link fft} of real numbers that says all of it: n / 2 + 1 elements. */
+/** The half of {@link fft} of real numbers that determines all of it: n / 2 + 1 elements. */
 export function rfft(x: TensorLike, options: FftOptions = {}): Tensor {
   const whole = fft(asFloat(x, "fft.rfft"), options);
   const dim = normalizeDim(options.dim ?? -1, whole.ndim, "fft.rfft");
@@ -220,7 +220,7 @@ export function irfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
   return irfft(result, { ...last, norm: options.norm });
 }
 
-/** Options are looked at before they are spread: nothing is spread of what are none. */
+/** Options are checked before they are spread, since spreading something else would silently give none. */
 function lastTwo(options: FftnOptions, caller: string): FftnOptions {
   const given = fftnOptions.read(options, caller);
   return { ...given, dims: given.dims ?? [-2, -1] };

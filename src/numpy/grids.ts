@@ -88,7 +88,7 @@ export function diagIndices(n: number, ndim = 2): Tensor[] {
   );
 }
 
-/** The matrix that the indices of a part are wanted of. */
+/** The matrix whose indices are requested. */
 function matrixOf(value: TensorLike, caller: string): readonly [rows: number, columns: number] {
   const { shape, type } = asTensor(value, caller);
   const [rows, columns] = shape;
@@ -142,7 +142,7 @@ export function diagIndicesFrom(value: TensorLike): Tensor[] {
 /**
  * The rows and columns of the elements of an n × n matrix that a function leaves: `np.maskIndices(3, np.triu, 1, { size: 3 })`.
  *
- * @param mask takes a matrix and `k`, and makes zeros of what is not wanted
+ * @param mask takes a matrix and `k`, and sets unwanted elements to zero
  *
  * @example
  * ```ts

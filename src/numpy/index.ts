@@ -1,7 +1,7 @@
 /**
  * NumPy's functions with JAX's meaning, in camelCase: `import { np } from "shardwise"`.
  *
- * Operands may be JavaScript numbers, which take the type of the tensors beside them. Functions over dims take
+ * Operands may be JavaScript numbers, which take the type of the other operands. Functions over dims take
  * them as second argument (`np.sum(x, 0)`, `np.sum(x, [0, -1])`, nothing for all) and options last
  * (`{ keepdims: true }`).
  */

@@ -67,7 +67,7 @@ function toEntries(shape: Shape, indices: readonly Index[], caller: string): Ent
     );
   }
   const rest = new Array<Index>(shape.length - named).fill(":");
-  // Even where it stands for no dim, "..." parts the arrays of indices beside it.
+  // Even if it stands for no dim, "..." separates the arrays of indices around it.
   const dots = rest.length > 0 ? rest : ["..." as const];
   const full = indices.includes("...")
     ? indices.flatMap((index) => (index === "..." ? dots : [index]))
@@ -394,7 +394,7 @@ export function index(value: TensorLike, ...indices: readonly Index[]): Tensor {
 function read(x: Tensor, { dim, shape, reading, isInside }: LookUp): Tensor {
   return tracedAsOneCall(() => {
     const found = ops.gather(x, reading(), { dim, batchDims: 0 });
-    // What is computed at once is not differentiated.
+    // Eager computation is not differentiated.
     if (!isTracing() || !(isFloat(x.dtype) || isComplex(x.dtype))) return found;
     const dims = range(shape.length).map((i) => dim + i);
     const mask = ops.broadcastInDim(isInside(), found.shape, dims);

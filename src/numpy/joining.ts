@@ -13,7 +13,7 @@ function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {
   need("list", xs, "the tensors", caller);
   if (xs.length === 0) throw new ValueError(`[${caller}] needs at least one tensor`);
   const dtype = resultType(...xs);
-  // A list with holes has nothing in them, which is refused.
+  // Holes of a sparse array become undefined, which throws.
   return [...xs].map((x) => toType(x, dtype, caller));
 }
 
@@ -281,7 +281,7 @@ function isList(blocks: Blocks): blocks is readonly Blocks[] {
 
 function depthOf(blocks: Blocks, level = 0): number {
   checkLevels(level, "block");
-  // A list with holes has nothing in them, which is refused where they are joined.
+  // Holes of a sparse array become undefined, which throws when they are joined.
   return isList(blocks) ? 1 + Math.max(0, ...[...blocks].map((inner) => depthOf(inner, level + 1))) : 0;
 }
 

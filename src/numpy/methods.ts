@@ -71,7 +71,7 @@ declare module "../trace/tensor.js" {
     floor(): Tensor;
     /** The smallest integer that is not below x. */
     ceil(): Tensor;
-    /** Rounds to so many digits after the point, ties to even. */
+    /** Rounds to this many digits after the decimal point, ties to even. */
     round(decimals?: number): Tensor;
     /** Limits each element to low … high; `null` leaves a side open. */
     clip(low?: TensorLike | null, high?: TensorLike | null): Tensor;
@@ -132,11 +132,11 @@ declare module "../trace/tensor.js" {
     /** The indices that sort along a dim. */
     argsort(dim?: number | null, options?: sorting.SortOptions): Tensor;
 
-    /** The real part; real numbers are their own. */
+    /** The real part; real numbers are unchanged. */
     readonly real: Tensor;
     /** The imaginary part; zeros for real numbers. */
     readonly imag: Tensor;
-    /** The number with the other sign of its imaginary part. */
+    /** The complex conjugate. */
     conj(): Tensor;
     /** The dims in reverse order. */
     readonly T: Tensor;

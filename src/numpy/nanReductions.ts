@@ -1,4 +1,4 @@
-/** Reductions that leave NaN out. */
+/** Reductions that ignore NaN. */
 
 import { isComplex, isFloat } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";

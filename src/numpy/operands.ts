@@ -9,7 +9,7 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
-/** Which dims a function works on; `null` or nothing means all of them. Negative dims count from the end. */
+/** Which dims a function works on; `null` or undefined means all of them. Negative dims count from the end. */
 export type Dims = number | readonly number[] | null;
 
 /** The sizes of a new tensor; a number stands for one dim. */
@@ -31,7 +31,7 @@ export function dtypeOf(option: DTypeOption | undefined, caller: string): DType 
 
 /** Checks the sizes of a new tensor. */
 export function toShape(shape: ShapeLike, caller: string): number[] {
-  // A list with holes has nothing in them, which is refused.
+  // Holes of a sparse array become undefined, which throws.
   const list: readonly unknown[] = Array.isArray(shape) ? [...shape] : [shape];
   return list.map((n) => {
     if (n instanceof Tensor) {
@@ -53,7 +53,7 @@ export function toShape(shape: ShapeLike, caller: string): number[] {
 /** More levels than any tensor has dims. */
 const maxLevels = 64;
 
-/** Throws where lists in lists have more levels than a tensor may have dims: most likely one that holds itself. */
+/** Throws if nested lists have more levels than a tensor may have dims: most likely a list contains itself. */
 export function checkLevels(level: number, caller: string): void {
   if (level <= maxLevels) return;
   throw new ValueError(
@@ -219,7 +219,7 @@ export function like(x: Tensor, value: number): Tensor {
   return Tensor.scalar(value, x.dtype);
 }
 
-/** Computes with float32 what would lose too much in a half-width float. */
+/** Computes in float32 what would lose too much precision in a half-width float. */
 export function widened(fn: (x: Tensor) => Tensor): (x: Tensor) => Tensor {
   return (x) => cast(fn(cast(x, wideType(x.dtype))), x.dtype);
 }
@@ -233,7 +233,7 @@ export function requireBits(x: Tensor, caller: string): void {
   }
 }
 
-/** Throws unless the tensor has at least so many dims. */
+/** Throws unless the tensor has at least this many dims. */
 export function requireRank(x: Tensor, rank: number, caller: string): void {
   if (x.ndim < rank) {
     throw new ShapeError(

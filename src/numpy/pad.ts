@@ -174,7 +174,7 @@ function padConstant(
   }, x);
 }
 
-/** What some modes need besides widths. */
+/** Arguments that some modes need besides widths. */
 interface Settings {
   readonly ends: readonly (readonly [TensorLike, TensorLike])[];
   readonly lengths: readonly (readonly [number, number])[] | undefined;

@@ -119,7 +119,7 @@ export function polyint(coefficients: TensorLike, m = 1): Tensor {
   return p;
 }
 
-/** How often a step is repeated at most: each records an equation. */
+/** Maximum number of repetitions of a step: each records an equation. */
 const MOST_TIMES = 1_000;
 
 function checkTimes(m: number, caller: string): number {
@@ -247,7 +247,7 @@ export function polyfit(x: TensorLike, y: TensorLike, degree: number): Tensor {
   need("integer", degree, "degree", "polyfit");
   const points = asFloat(vector(x, "polyfit"), "polyfit");
   const powers = vander(points, { n: checkTimes(degree, "polyfit") + 1 });
-  // Columns of one length make the small singular values tell something.
+  // Columns are scaled to one length, so that small singular values are meaningful.
   const lengths = ops.sqrt(ops.reduceSum(ops.mul(powers, powers), [0]));
   const scaled = divide(powers, lengths);
   const [found] = lstsq(scaled, asFloat(y, "polyfit"), points.size * limits(points.dtype).epsilon);

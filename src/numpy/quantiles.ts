@@ -89,9 +89,9 @@ export interface QuantileOptions extends OptionsOf<typeof quantileOptions> {}
 /** A function of quantiles. */
 interface QuantileKind {
   readonly caller: string;
-  /** What all elements are: 1, or 100 in percent. */
+  /** The value of q for all elements: 1, or 100 in percent. */
   readonly whole: number;
-  /** Makes what finds the value below which a part of sorted elements lies. */
+  /** Makes a function that finds the value below which a part of sorted elements lies. */
   readonly finder: (along: Sorted, method: QuantileMethod) => (part: number) => Tensor;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Positions and values whose number depends on the data. A traced program has fixed shapes, so these take the
- * `size` of their results; what is missing is filled up, what is too much is cut off.
+ * `size` of their results; missing results are padded, surplus ones are cut off.
  */
 
 import { integerFrom, type Kind, need } from "../ir/arguments.js";
@@ -33,7 +33,7 @@ export const sizedOptions = schema({
   fillValue: optional<TensorLike>("any"),
 });
 
-/** How many results are wanted, and what stands for those that there are not. */
+/** The number of results, and the value that pads them. */
 export interface SizedOptions extends OptionsOf<typeof sizedOptions> {}
 
 /**
@@ -213,7 +213,7 @@ export function unique(value: TensorLike, options: SizedOptions): Tensor {
 }
 
 const isinOptions = schema({
-  /** Says which elements are not among the others. */
+  /** Inverts the result: which elements are not among the others. */
   invert: false,
 });
 

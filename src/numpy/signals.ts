@@ -22,7 +22,7 @@ import { searchsorted } from "./sorting.js";
 import { cumsum, diff } from "./statistics.js";
 import { take } from "./take.js";
 
-/** How much of a filtered vector is wanted: every overlap, as many as the longer one has, or only whole ones. */
+/** Which part of a filtered vector to return: every overlap, as many as the longer one has, or only complete ones. */
 export type ConvolveMode = "full" | "same" | "valid";
 
 function requireVector(x: Tensor, caller: string): Tensor {

@@ -1,4 +1,4 @@
-/** Running reductions, weighted means, quantiles, and reductions that leave NaN out. */
+/** Running reductions, weighted means, quantiles, and reductions that ignore NaN. */
 
 import { needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";

@@ -16,7 +16,7 @@ import { fromEnd, inRange } from "./indexing.js";
 import { asTensor, broadcastShape, cast, expandTo, toType } from "./operands.js";
 
 /**
- * What an index outside of the dim gives: `fill` a value that shows it (NaN for floats, the smallest number
+ * What an index outside of the dim gives: `fill` a conspicuous value (NaN for floats, the smallest number
  * for signed integers, the largest for others, true for bool), `clip` the nearest element, `wrap` counts round.
  */
 export type TakeMode = "fill" | "clip" | "wrap";

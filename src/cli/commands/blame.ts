@@ -3,7 +3,7 @@ import { readRecordings } from "../../engines/flight/file.js";
 import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
 
-/** Tells from flight recordings what every device was doing and which ones have diverged. */
+/** Reports from flight recordings what every device was doing and which ones have diverged. */
 export const blame = defineCommand({
   name: "blame",
   summary: "what every device was doing when a run failed, and which have diverged",

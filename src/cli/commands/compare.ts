@@ -5,7 +5,7 @@ import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { freeName } from "../runArguments.js";
 
-/** Compares runs: their curves over each other, and what differs in their configurations. */
+/** Compares runs: their curves in one plot, and the differences of their configurations. */
 export const compare = defineCommand({
   name: "compare",
   summary: "draw runs over each other, with what differs in their configurations",

@@ -43,7 +43,7 @@ const inspectOptions = {
   ...linkOptions,
 };
 
-/** Tells what a configuration would need, or what a checkpoint holds. */
+/** Reports what a configuration would need, or what a checkpoint contains. */
 export const inspect = defineCommand({
   name: "inspect",
   summary: "what a configuration would need, or what a checkpoint holds",
@@ -95,7 +95,7 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   ].join("\n")}\n`;
 }
 
-/** What an engine that was asked for runs on, and whether what is needed has room there. */
+/** The devices of the chosen engine, and whether the run fits into their memory. */
 function describeEngine(info: EngineInfo, bytes: number): string[] {
   const { engine, numDevices, memoryBytes } = info;
   const room = memoryBytes === undefined ? "" : `, ${formatBytes(memoryBytes)} of memory each`;
@@ -124,7 +124,7 @@ function spreadOf({ values: { hosts, processes = hosts } }: InspectArguments): S
   return { processes, hosts };
 }
 
-/** Memory inside of a host, where nobody says how fast it is. */
+/** Default speed of memory inside a host. */
 const insideHost = { bandwidth: 10e9, latency: 3e-6 };
 
 /** How long a step takes on hosts that are joined by a network. */
@@ -173,7 +173,7 @@ function describeLinks(mesh: Mesh, { collectives }: CostReport, spread: Spread):
 }
 
 function describeConfig(config: RunConfig, engine: EngineInfo | undefined, spread: Spread): string {
-  // The reference engine has as many devices as anyone wants, and nothing is run on it here.
+  // The reference engine simulates any number of devices, and nothing runs on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const { types, shardings } = training;

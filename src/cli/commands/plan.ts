@@ -50,7 +50,7 @@ export const plan = defineCommand({
     const [name] = parsed.positional;
     if (name === undefined && calibrates && parsed.settings.length === 0) return exitCodes.ok;
     const json = name === undefined ? {} : readConfigFile(name);
-    // What the mesh is to be is the question.
+    // The mesh is what the command looks for, so the configuration's own is ignored.
     const alone = { mesh: { data: 1, fsdp: 1, pipe: 1, model: 1 } };
     const config = configOf(mergeConfigs(json, alone), parsed);
     const numDevices = devices ?? availableParallelism();
@@ -133,7 +133,7 @@ function describeModel({ model, data }: RunConfig): string {
   return `${model.kind} of ${model.numLayers} layers, width ${model.width}, ${data.batch} x ${data.sequence} tokens a step`;
 }
 
-/** The memory of each device; that of this machine where nothing says that it is another. */
+/** The memory of each device; by default that of this machine. */
 function memoryOf({ values }: PlanArguments, numDevices: number): number | undefined {
   const isHere = values.network === undefined && values.intra === undefined;
   return values.memory ?? (isHere ? availableMemory().bytes / numDevices : undefined);

@@ -101,7 +101,7 @@ async function trainWithRestarts(options: RunOptions, maxRestarts: number): Prom
   }
 }
 
-/** Trains once; the first signal stops the run after its step, and SIGUSR2 writes what the devices did last. */
+/** Trains once; the first signal stops the run after its step, and SIGUSR2 writes a flight recording. */
 async function trainUnderSignals(options: RunOptions): Promise<RunOutcome> {
   const stop = new AbortController();
   let interrupts: Interrupts | undefined;
@@ -110,7 +110,7 @@ async function trainUnderSignals(options: RunOptions): Promise<RunOutcome> {
     return await trainRun({
       ...options,
       signal: stop.signal,
-      // Until there is something to save, signals end the process at once, as they do by themselves.
+      // Until there is something to save, signals end the process at once, which is their default.
       onBegin: (run) => {
         // Processes that stopped after different steps would wait for each other: the launcher ends them together.
         interrupts = processCount() === 1 ? onInterrupt(stop) : noInterrupts;
@@ -131,7 +131,7 @@ function describeRecording(path: string | undefined): string {
     : `what the devices did last is in ${path}: see shardwise blame ${path}`;
 }
 
-/** What the file and the options say; a run that is taken up again has the settings it was saved with. */
+/** The configuration from the file and the options; a resumed run has the settings it was saved with. */
 async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfig> {
   const [file] = args.positional;
   const json = file === undefined ? {} : readConfigFile(file);

@@ -9,7 +9,7 @@ afterEach(() => {
   vi.unstubAllEnvs();
 });
 
-describe("who multiplies", () => {
+describe("the choice of a gemm implementation", () => {
   testWith(nativeProducts, "is machine code where it can be loaded", {}, (native) => {
     vi.stubEnv("SHARDWISE_GEMM", undefined);
     vi.stubEnv("SHARDWISE_BLAS", undefined);
