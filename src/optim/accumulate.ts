@@ -34,12 +34,13 @@ export function checkCount(n: number, caller: string, what: string): void {
  * in float32 and their means stay float32. A microbatch takes every `numMicrobatches`-th row, so that no row
  * leaves its device when the batch is split over several.
  *
- * ```ts
- * const lossAndGrads = microbatch(valueAndGrad(loss), 4);
- * const [value, grads] = lossAndGrads(params, batch);
- * ```
- *
  * @param fn a function of parameters and a batch that returns a tree of tensors, such as `valueAndGrad(loss)`
+ *
+ * @example
+ * ```ts
+ * const loss = (w: Tensor, batch: Tensor) => np.mean(np.square(w.mul(batch)));
+ * optim.microbatch(valueAndGrad(loss), 2)(np.array(1), np.array([1, 2, 3, 4])); // [7.5, 15]
+ * ```
  */
 export function microbatch<P, B, R>(
   fn: (params: P, batch: B) => R,
@@ -99,6 +100,13 @@ export interface MultiStepsState<S> {
 /**
  * Collects the gradients of `every` calls and takes a step with their mean at the last one; the updates of
  * the calls between are zero.
+ *
+ * @example
+ * ```ts
+ * const step = optim.multiSteps(optim.sgd({ learningRate: 1 }), 2);
+ * const [, state] = step.update(np.array([1, 2]), step.init(np.array([1, 2])));
+ * step.update(np.array([3, 4]), state)[0]; // [-2, -3]
+ * ```
  */
 export function multiSteps<S>(
   inner: GradientTransformation<S>,

@@ -43,7 +43,16 @@ function overRoot(g: Tensor, squares: Tensor, eps: number, epsInSqrt: boolean): 
   return divide(g, epsInSqrt ? sqrt(add(squares, eps)) : add(sqrt(squares), eps));
 }
 
-/** Divides gradients by the root of the running mean of their squares. */
+/**
+ * Divides gradients by the root of the running mean of their squares.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByRms();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [3.162, -3.162] }
+ * ```
+ */
 export function scaleByRms(options?: RmsOptions): GradientTransformation<SquaresState> {
   const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByRms");
   return transformation<SquaresState>(
@@ -61,7 +70,16 @@ export function scaleByRms(options?: RmsOptions): GradientTransformation<Squares
   );
 }
 
-/** Divides gradients by their running standard deviation. */
+/**
+ * Divides gradients by their running standard deviation.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByStddev();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [3.333, -3.333] }
+ * ```
+ */
 export function scaleByStddev(options?: RmsOptions): GradientTransformation<MeansState> {
   const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByStddev");
   return transformation<MeansState>(
@@ -102,7 +120,16 @@ export interface RssState {
   readonly sumOfSquares: unknown;
 }
 
-/** Divides gradients by the root of the sum of all their squares so far. */
+/**
+ * Divides gradients by the root of the sum of all their squares so far.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByRss();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0.9877, -0.9969] }
+ * ```
+ */
 export function scaleByRss(options?: RssOptions): GradientTransformation<RssState> {
   const { initialAccumulatorValue, eps } = rssOptions.read(options, "scaleByRss");
   return transformation<RssState>(
@@ -130,7 +157,16 @@ export interface AmsgradState extends AdamState {
 
 const scaleByAmsgradSchema = schema(omit(adamOptions.fields, "nesterov"));
 
-/** {@link scaleByAdam} with the largest mean of squares so far instead of the newest. */
+/**
+ * {@link scaleByAdam} with the largest mean of squares so far instead of the newest.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByAmsgrad();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleByAmsgrad(
   options?: Omit<AdamOptions, "nesterov">,
 ): GradientTransformation<AmsgradState> {
@@ -168,7 +204,16 @@ export const adamaxOptions = schema(pick(adamOptions.fields, "b1", "b2", "eps"))
 /** Options of {@link scaleByAdamax}. */
 export interface AdamaxOptions extends OptionsOf<typeof adamaxOptions> {}
 
-/** Divides the mean of the gradients by their decaying largest size. */
+/**
+ * Divides the mean of the gradients by their decaying largest size.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByAdamax();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleByAdamax(options?: AdamaxOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps } = adamaxOptions.read(options, "scaleByAdamax");
   return transformation<AdamState>(
@@ -199,7 +244,16 @@ export const beliefOptions = schema({
 /** Options of {@link scaleByBelief}. */
 export interface BeliefOptions extends OptionsOf<typeof beliefOptions> {}
 
-/** {@link scaleByAdam} that divides by the deviation of gradients from their mean. */
+/**
+ * {@link scaleByAdam} that divides by the deviation of gradients from their mean.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByBelief();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1.111, -1.111] }
+ * ```
+ */
 export function scaleByBelief(options?: BeliefOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, nesterov } = beliefOptions.read(options, "scaleByBelief");
   return transformation<AdamState>(
@@ -243,7 +297,16 @@ export const yogiOptions = schema({
 /** Options of {@link scaleByYogi}. */
 export interface YogiOptions extends OptionsOf<typeof yogiOptions> {}
 
-/** {@link scaleByAdam} whose mean of squares changes by steps of the size of the squared gradient. */
+/**
+ * {@link scaleByAdam} whose mean of squares changes by steps of the size of the squared gradient.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByYogi();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0.9994, -0.9997] }
+ * ```
+ */
 export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, initialAccumulatorValue } = yogiOptions.read(options, "scaleByYogi");
   return transformation<AdamState>(
@@ -289,7 +352,16 @@ export const radamOptions = schema({
 /** Options of {@link scaleByRadam}. */
 export interface RadamOptions extends OptionsOf<typeof radamOptions> {}
 
-/** {@link scaleByAdam} that trusts the mean of squares only as far as the steps so far allow. */
+/**
+ * {@link scaleByAdam} that trusts the mean of squares only as far as the steps so far allow.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByRadam();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [2, -4] }
+ * ```
+ */
 export function scaleByRadam(options?: RadamOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, threshold, nesterov } = radamOptions.read(options, "scaleByRadam");
   const longest = 2 / (1 - b2) - 1;
@@ -345,7 +417,16 @@ export interface AdadeltaState {
   readonly squaredUpdates: unknown;
 }
 
-/** Gives updates the size of the updates before. */
+/**
+ * Gives updates the size of the updates before.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByAdadelta();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0.003162, -0.003162] }
+ * ```
+ */
 export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformation<AdadeltaState> {
   const { rho, eps } = adadeltaOptions.read(options, "scaleByAdadelta");
   return transformation<AdadeltaState>(
@@ -393,7 +474,16 @@ export interface AdanState extends CountState {
   readonly last: unknown;
 }
 
-/** Adam with the change of the gradient as a second direction. */
+/**
+ * Adam with the change of the gradient as a second direction.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByAdan();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleByAdan(options?: AdanOptions): GradientTransformation<AdanState> {
   const { b1, b2, b3, eps, epsRoot } = adanOptions.read(options, "scaleByAdan");
   return transformation<AdanState>(

@@ -140,7 +140,17 @@ const adadeltaOptimizerOptions = schema({
 /** Options of {@link adadelta}. */
 export interface AdadeltaOptimizerOptions extends OptionsOf<typeof adadeltaOptimizerOptions> {}
 
-/** Adadelta: steps of the size of the steps before. */
+/**
+ * Adadelta: steps of the size of the steps before.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adadelta({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.0003162, 0.0003162] }
+ * ```
+ */
 export function adadelta(options?: AdadeltaOptimizerOptions) {
   const { learningRate, weightDecay, mask, ...rest } = adadeltaOptimizerOptions.read(options, "adadelta");
   return chain(decay(weightDecay, mask), scaleByAdadelta(rest), scaleByLearningRate(learningRate));
@@ -164,7 +174,17 @@ const adafactorOptions = schema({
 /** Options of {@link adafactor}. */
 export interface AdafactorOptions extends OptionsOf<typeof adafactorOptions> {}
 
-/** Adafactor: Adam in the memory of a row and a column for each matrix. Weights do not decay by default. */
+/**
+ * Adafactor: Adam in the memory of a row and a column for each matrix. Weights do not decay by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adafactor({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1581, 0.1581] }
+ * ```
+ */
 export function adafactor(options?: AdafactorOptions) {
   const {
     learningRate,
@@ -194,7 +214,17 @@ function scaleUp(rate: LearningRate) {
 
 const amsgradSchema = schema(omit(adamOptimizerOptions.fields, "nesterov"));
 
-/** Adam that never forgets its largest mean of squares. */
+/**
+ * Adam that never forgets its largest mean of squares.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.amsgrad({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">) {
   const { learningRate, ...options } = amsgradSchema.read(given, "amsgrad");
   return chain(scaleByAmsgrad(options), scaleByLearningRate(learningRate));
@@ -208,7 +238,17 @@ const adamaxOptimizerOptions = schema({
 /** Options of {@link adamax}. */
 export interface AdamaxOptimizerOptions extends OptionsOf<typeof adamaxOptimizerOptions> {}
 
-/** Adam with the decaying largest gradient instead of the mean of squares. */
+/**
+ * Adam with the decaying largest gradient instead of the mean of squares.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adamax({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function adamax(given: AdamaxOptimizerOptions) {
   const { learningRate, ...options } = adamaxOptimizerOptions.read(given, "adamax");
   return chain(scaleByAdamax(options), scaleByLearningRate(learningRate));
@@ -216,27 +256,67 @@ export function adamax(given: AdamaxOptimizerOptions) {
 
 const adamaxwSchema = schema({ ...adamaxOptimizerOptions.fields, ...decayFrom(1e-4) });
 
-/** {@link adamax} with weight decay; 1e-4 by default. */
+/**
+ * {@link adamax} with weight decay; 1e-4 by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adamaxw({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.09998] }
+ * ```
+ */
 export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions) {
   const { learningRate, weightDecay, mask, ...options } = adamaxwSchema.read(given, "adamaxw");
   return chain(scaleByAdamax(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
 
-/** Adam that looks one step ahead, after Nesterov. */
+/**
+ * Adam that looks one step ahead, after Nesterov.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.nadam({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1474, 0.1474] }
+ * ```
+ */
 export function nadam(options: Omit<AdamOptimizerOptions, "nesterov">) {
   return adam({ ...amsgradSchema.read(options, "nadam"), nesterov: true });
 }
 
 const nadamwSchema = schema(omit(adamwOptions.fields, "nesterov"));
 
-/** AdamW that looks one step ahead, after Nesterov. */
+/**
+ * AdamW that looks one step ahead, after Nesterov.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.nadamw({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1474, 0.1473] }
+ * ```
+ */
 export function nadamw(options: Omit<AdamwOptions, "nesterov">) {
   return adamw({ ...nadamwSchema.read(options, "nadamw"), nesterov: true });
 }
 
 const adabeliefSchema = schema({ ...beliefOptions.fields, ...stepOptions.fields });
 
-/** AdaBelief: Adam that divides by the deviation of gradients from their mean. */
+/**
+ * AdaBelief: Adam that divides by the deviation of gradients from their mean.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adabelief({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1111, 0.1111] }
+ * ```
+ */
 export function adabelief(given: BeliefOptions & StepOptions) {
   const { learningRate, ...options } = adabeliefSchema.read(given, "adabelief");
   return chain(scaleByBelief(options), scaleByLearningRate(learningRate));
@@ -244,7 +324,17 @@ export function adabelief(given: BeliefOptions & StepOptions) {
 
 const radamSchema = schema({ ...radamOptions.fields, ...stepOptions.fields });
 
-/** Rectified Adam: momentum alone until the mean of squares can be trusted. */
+/**
+ * Rectified Adam: momentum alone until the mean of squares can be trusted.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.radam({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function radam(given: RadamOptions & StepOptions) {
   const { learningRate, ...options } = radamSchema.read(given, "radam");
   return chain(scaleByRadam(options), scaleByLearningRate(learningRate));
@@ -252,7 +342,17 @@ export function radam(given: RadamOptions & StepOptions) {
 
 const yogiSchema = schema({ ...yogiOptions.fields, ...stepOptions.fields });
 
-/** Yogi: Adam whose mean of squares changes slowly. */
+/**
+ * Yogi: Adam whose mean of squares changes slowly.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.yogi({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.09985, 0.09985] }
+ * ```
+ */
 export function yogi(given: YogiOptions & StepOptions) {
   const { learningRate, ...options } = yogiSchema.read(given, "yogi");
   return chain(scaleByYogi(options), scaleByLearningRate(learningRate));
@@ -265,7 +365,17 @@ const adanSchema = schema({
   ...decayFrom(0),
 });
 
-/** Adan: Adam with the change of the gradient as a second direction; `epsRoot` is 1e-8 by default. */
+/**
+ * Adan: Adam with the change of the gradient as a second direction; `epsRoot` is 1e-8 by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.adan({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function adan(given: AdanOptions & StepOptions & WeightDecayOptions) {
   const { learningRate, weightDecay, mask, ...options } = adanSchema.read(given, "adan");
   return chain(scaleByAdan(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
@@ -278,7 +388,17 @@ const lambSchema = schema({
   ...decayFrom(0),
 });
 
-/** LAMB: Adam with steps in proportion to each parameter; `eps` is 1e-6 by default. */
+/**
+ * LAMB: Adam with steps in proportion to each parameter; `eps` is 1e-6 by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.lamb({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1581, 0.1581] }
+ * ```
+ */
 export function lamb(given: Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions) {
   const { learningRate, weightDecay, mask, ...options } = lambSchema.read(given, "lamb");
   return chain(
@@ -307,7 +427,17 @@ const larsOptions = schema({
 /** Options of {@link lars}. */
 export interface LarsOptions extends OptionsOf<typeof larsOptions> {}
 
-/** LARS: momentum with steps in proportion to each parameter. */
+/**
+ * LARS: momentum with steps in proportion to each parameter.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.lars({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.0001581, 0.0001581] }
+ * ```
+ */
 export function lars(options: LarsOptions) {
   const { learningRate, weightDecay, mask, trustCoefficient, eps, trustRatioMask, momentum, nesterov } =
     larsOptions.read(options, "lars");
@@ -329,7 +459,17 @@ const fromageOptions = schema({
 /** Options of {@link fromage}. */
 export interface FromageOptions extends OptionsOf<typeof fromageOptions> {}
 
-/** Fromage: steps in proportion to the norm of the parameters, which are then scaled back to the sphere. */
+/**
+ * Fromage: steps in proportion to the norm of the parameters, which are then scaled back to the sphere.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.fromage({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1623, 0.1474] }
+ * ```
+ */
 export function fromage(options: FromageOptions) {
   const { learningRate, minNorm } = fromageOptions.read(options, "fromage");
   const ratio = scaleByTrustRatio({ minNorm });
@@ -348,7 +488,17 @@ export function fromage(options: FromageOptions) {
 
 const novogradSchema = schema({ ...novogradOptions.fields, eps: 1e-6, ...stepOptions.fields });
 
-/** NovoGrad; `eps` is 1e-6 by default. */
+/**
+ * NovoGrad; `eps` is 1e-6 by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.novograd({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.07071, 0.07071] }
+ * ```
+ */
 export function novograd(given: NovogradOptions & StepOptions) {
   const { learningRate, ...options } = novogradSchema.read(given, "novograd");
   return chain(scaleByNovograd(options), scaleByLearningRate(learningRate));
@@ -367,13 +517,33 @@ const noisySgdOptions = schema({
 /** Options of {@link noisySgd}. */
 export interface NoisySgdOptions extends OptionsOf<typeof noisySgdOptions> {}
 
-/** Steps against the gradient with noise that falls with the steps. */
+/**
+ * Steps against the gradient with noise that falls with the steps.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.noisySgd({ learningRate: 0.1, key: random.key(0) });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.102, 0.1077] }
+ * ```
+ */
 export function noisySgd(options: NoisySgdOptions) {
   const { learningRate, eta, gamma, key } = noisySgdOptions.read(options, "noisySgd");
   return chain(addNoise(eta, gamma, key), scaleByLearningRate(learningRate));
 }
 
-/** Steps of equal size against the sign of the gradient. */
+/**
+ * Steps of equal size against the sign of the gradient.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.signSgd({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function signSgd(options: StepOptions) {
   const { learningRate } = stepOptions.read(options, "signSgd");
   return chain(scaleBySign(), scaleByLearningRate(learningRate));
@@ -390,7 +560,17 @@ const signumOptions = schema({
 /** Options of {@link signum}. */
 export interface SignumOptions extends OptionsOf<typeof signumOptions> {}
 
-/** Steps of equal size against the sign of the running mean of gradients. */
+/**
+ * Steps of equal size against the sign of the running mean of gradients.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.signum({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function signum(options: SignumOptions) {
   const { learningRate, beta, accumulatorDtype } = signumOptions.read(options, "signum");
   return chain(
@@ -411,7 +591,17 @@ const optimisticOptions = schema({
 /** Options of {@link optimisticGradientDescent}. */
 export interface OptimisticOptions extends OptionsOf<typeof optimisticOptions> {}
 
-/** Steps against the gradient and its last change, for games. */
+/**
+ * Steps against the gradient and its last change, for games.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.optimisticGradientDescent({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1, 0.1] }
+ * ```
+ */
 export function optimisticGradientDescent(options: OptimisticOptions) {
   const { learningRate, alpha, beta } = optimisticOptions.read(options, "optimisticGradientDescent");
   return chain(scaleByOptimisticGradient(alpha, beta), scaleByLearningRate(learningRate));
@@ -419,7 +609,17 @@ export function optimisticGradientDescent(options: OptimisticOptions) {
 
 const optimisticAdamSchema = schema({ ...optimisticOptions.fields, ...adamOptions.fields, nesterov: true });
 
-/** {@link optimisticGradientDescent} on Adam's updates (with Nesterov's look ahead by default). */
+/**
+ * {@link optimisticGradientDescent} on Adam's updates (with Nesterov's look ahead by default).
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.optimisticAdam({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.1474, 0.1474] }
+ * ```
+ */
 export function optimisticAdam(given: OptimisticOptions & AdamOptions) {
   const { learningRate, alpha, beta, ...options } = optimisticAdamSchema.read(given, "optimisticAdam");
   return chain(
@@ -429,7 +629,16 @@ export function optimisticAdam(given: OptimisticOptions & AdamOptions) {
   );
 }
 
-/** Rprop: steps whose sizes follow only the signs of the gradients, for whole batches. */
+/**
+ * Rprop: steps whose sizes follow only the signs of the gradients, for whole batches.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.rprop({ learningRate: 0.1 });
+ * const [, state] = optimizer.update(np.array([2, -4]), optimizer.init(np.array([2, -4])));
+ * optimizer.update(np.array([1, -1]), state)[0]; // [-0.1, 0.1]
+ * ```
+ */
 export function rprop(options: RpropOptions) {
   return chain(scaleByRprop(rpropOptions.read(options, "rprop")), scale(-1));
 }

@@ -36,6 +36,13 @@ export interface CtcOptions extends OptionsOf<typeof ctcOptions> {}
  * @param labels [batch, length], class numbers
  * @param labelPaddings [batch, length], 1 where the labels are over
  * @returns [batch]
+ *
+ * @example
+ * ```ts
+ * const logits = np.zeros([1, 2, 2]);
+ * const [padding, labels] = [np.zeros([1, 2]), np.array([[1]], "int32")];
+ * optim.ctcLoss(logits, padding, labels, np.zeros([1, 1])); // [0.2877]
+ * ```
  */
 export function ctcLoss(
   logits: Tensor,

@@ -43,7 +43,16 @@ function factoredDims(shape: Shape, least: number): readonly [number, number] | 
   return [small, large];
 }
 
-/** Divides gradients by the root of a running mean of their squares, of which only factors are kept. */
+/**
+ * Divides gradients by the root of a running mean of their squares, of which only factors are kept.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByFactoredRms();
+ * const params = { w: np.array([1, 2]) };
+ * step.update({ w: np.array([2, -4]) }, step.init(params), params)[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleByFactoredRms(options?: FactoredRmsOptions): GradientTransformation<FactoredState> {
   const { factored, decayRate, decayOffset, minDimSizeToFactor, eps } = factoredRmsOptions.read(
     options,

@@ -29,14 +29,32 @@ function checkPositive(caller: string, what: string, value: number): void {
   if (!(value > 0)) throw new ValueError(`[${caller}] ${what} must be more than 0, got ${value}`);
 }
 
-/** Keeps every element of the gradients between −maxDelta and maxDelta. */
+/**
+ * Keeps every element of the gradients between −maxDelta and maxDelta.
+ *
+ * @example
+ * ```ts
+ * const step = optim.clip(1);
+ * const grads = { w: np.array([0.5, -3]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0.5, -1] }
+ * ```
+ */
 export function clip(maxDelta: number): GradientTransformation<EmptyState> {
   need("number", maxDelta, "maxDelta", "clip");
   checkPositive("clip", "maxDelta", maxDelta);
   return stateless((grads) => mapTensors((g) => clipTo(g, -maxDelta, maxDelta), grads));
 }
 
-/** Shrinks the gradient of each parameter so that its root mean square is at most `threshold`. */
+/**
+ * Shrinks the gradient of each parameter so that its root mean square is at most `threshold`.
+ *
+ * @example
+ * ```ts
+ * const step = optim.clipByBlockRms(1);
+ * const grads = { w: np.array([2, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, 1] }
+ * ```
+ */
 export function clipByBlockRms(threshold: number): GradientTransformation<EmptyState> {
   need("number", threshold, "threshold", "clipByBlockRms");
   checkPositive("clipByBlockRms", "the threshold", threshold);
@@ -56,6 +74,13 @@ export interface AdaptiveGradClipOptions extends OptionsOf<typeof adaptiveGradCl
 /**
  * Shrinks gradients so that the norm of each output unit's is at most `clipping` times that of its weights.
  * The units of a matrix are its columns, those of a convolution its last dim.
+ *
+ * @example
+ * ```ts
+ * const step = optim.adaptiveGradClip(0.1);
+ * const params = { w: np.array([3, 4]) };
+ * step.update({ w: np.array([30, 0.1]) }, step.init(params), params)[0]; // { "w": [0.5, 0.001667] }
+ * ```
  */
 export function adaptiveGradClip(
   clipping: number,
@@ -88,7 +113,16 @@ export interface ZeroNansState {
   readonly foundNan: unknown;
 }
 
-/** Replaces NaN in gradients by zero and records where there was one. */
+/**
+ * Replaces NaN in gradients by zero and records where there was one.
+ *
+ * @example
+ * ```ts
+ * const step = optim.zeroNans();
+ * const grads = { w: np.array([1, NaN]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, 0] }
+ * ```
+ */
 export function zeroNans(): GradientTransformation<ZeroNansState> {
   const found = (values: unknown) => mapTensors((g) => any(isnan(g)), values);
   return transformation<ZeroNansState>(
@@ -101,7 +135,16 @@ export function zeroNans(): GradientTransformation<ZeroNansState> {
   );
 }
 
-/** Shortens updates that would make a parameter negative so that it becomes zero. */
+/**
+ * Shortens updates that would make a parameter negative so that it becomes zero.
+ *
+ * @example
+ * ```ts
+ * const step = optim.keepParamsNonnegative();
+ * const params = { w: np.array([1, 2]) };
+ * step.update({ w: np.array([-3, 1]) }, step.init(params), params)[0]; // { "w": [-1, 1] }
+ * ```
+ */
 export function keepParamsNonnegative(): GradientTransformation<EmptyState> {
   return stateless((grads, params) =>
     mapTensors(
@@ -117,7 +160,16 @@ export interface AddNoiseState extends CountState {
   readonly key: Tensor;
 }
 
-/** Adds normal noise whose variance falls with the steps: eta / step^gamma. */
+/**
+ * Adds normal noise whose variance falls with the steps: eta / step^gamma.
+ *
+ * @example
+ * ```ts
+ * const step = optim.addNoise(0.01, 0.55, random.key(0));
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1.02, 1.923] }
+ * ```
+ */
 export function addNoise(eta: number, gamma: number, key: Tensor): GradientTransformation<AddNoiseState> {
   need("number", eta, "eta", "addNoise");
   need("number", gamma, "gamma", "addNoise");

@@ -15,10 +15,12 @@ export type Labels = ((path: string, param: Tensor) => string) | Readonly<Record
  * An optimiser for each label, as optax's `partition` (once `multi_transform`): every parameter is updated by
  * the one that its label names.
  *
+ * @example
  * ```ts
- * partition({ train: adam({ learningRate: 1e-3 }), freeze: setToZero() }, (path) =>
- *   path.startsWith("encoder") ? "freeze" : "train",
- * );
+ * const transforms = { train: optim.sgd({ learningRate: 1 }), freeze: optim.setToZero() };
+ * const step = optim.partition(transforms, (path) => (path.startsWith("encoder") ? "freeze" : "train"));
+ * const grads = { encoder: np.array([1]), head: np.array([2]) };
+ * step.update(grads, step.init(grads), grads)[0]; // { "encoder": [0], "head": [-2] }
  * ```
  */
 export function partition<K extends string>(
@@ -73,12 +75,30 @@ function requireParam(path: string, leaf: unknown): Tensor {
   throw new TreeError(`[partition] the leaf at "${path}" is not a tensor`);
 }
 
-/** Updates of zero: the parameters do not change. */
+/**
+ * Updates of zero: the parameters do not change.
+ *
+ * @example
+ * ```ts
+ * const step = optim.setToZero();
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0, 0] }
+ * ```
+ */
 export function setToZero(): GradientTransformation<EmptyState> {
   return stateless((grads) => mapTensors((g) => zerosLike(g), grads));
 }
 
-/** Freezes the parameters that a mask selects. */
+/**
+ * Freezes the parameters that a mask selects.
+ *
+ * @example
+ * ```ts
+ * const step = optim.freeze({ encoder: true, head: false });
+ * const grads = { encoder: np.array([1]), head: np.array([2]) };
+ * step.update(grads, step.init(grads), grads)[0]; // { "encoder": [0], "head": [2] }
+ * ```
+ */
 export function freeze(mask: Mask): GradientTransformation<EmptyState> {
   return masked(setToZero(), mask);
 }

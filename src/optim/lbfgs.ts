@@ -44,7 +44,16 @@ export interface LbfgsState extends CountState {
   readonly weights: Tensor;
 }
 
-/** Multiplies gradients by the inverse of the curvature that the remembered steps show. */
+/**
+ * Multiplies gradients by the inverse of the curvature that the remembered steps show.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByLbfgs();
+ * const w = np.array([1, 2]);
+ * step.update(np.array([3, 4]), step.init(w), w)[0]; // [0.6, 0.8]
+ * ```
+ */
 export function scaleByLbfgs(options?: LbfgsOptions): GradientTransformation<LbfgsState> {
   const { memorySize, scaleInitPrecond } = lbfgsOptions.read(options, "scaleByLbfgs");
   if (memorySize < 1) {
@@ -159,10 +168,14 @@ type SearchState<L> = L extends GradientTransformation<infer S> ? S : EmptyState
 /**
  * L-BFGS with a line search, for which `update` needs the loss:
  *
+ * @example
  * ```ts
- * const optimizer = lbfgs();
- * const [value, grad] = valueAndGradFromState(loss)(params, state);
- * const [updates, next] = optimizer.update(grad, state, params, { value, grad, valueFn: loss });
+ * const loss = (w: Tensor) => np.sum(np.square(w.sub(3)));
+ * const [optimizer, w] = [optim.lbfgs(), np.array([1])];
+ * const state = optimizer.init(w);
+ * const [value, slope] = optim.valueAndGradFromState(loss)(w, state);
+ * const [updates] = optimizer.update(slope, state, w, { value, grad: slope, valueFn: loss });
+ * optim.applyUpdates(w, updates); // [2]
  * ```
  */
 export function lbfgs<L extends GradientTransformation | null = GradientTransformation<ZoomLinesearchState>>(

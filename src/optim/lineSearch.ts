@@ -99,10 +99,14 @@ export interface BacktrackingLinesearchOptions extends OptionsOf<typeof backtrac
  * Multiplies updates by the first of ever smaller lengths with which the loss falls enough (Armijo's rule); by 0 where
  * it is finite nowhere. It stands last in a chain, and `update` needs the loss.
  *
+ * @example
  * ```ts
- * const optimizer = chain(sgd({ learningRate: 1 }), scaleByBacktrackingLinesearch({ maxBacktrackingSteps: 15 }));
- * const [value, grad] = valueAndGrad(loss)(params);
- * const [updates, next] = optimizer.update(grad, state, params, { value, grad, valueFn: loss });
+ * const loss = (w: Tensor) => np.sum(np.square(w));
+ * const search = optim.scaleByBacktrackingLinesearch({ maxBacktrackingSteps: 15 });
+ * const [optimizer, w] = [optim.chain(optim.sgd({ learningRate: 1 }), search), np.array([1])];
+ * const [value, slope] = valueAndGrad(loss)(w);
+ * const [updates] = optimizer.update(slope, optimizer.init(w), w, { value, grad: slope, valueFn: loss });
+ * updates; // [-1.6]
  * ```
  */
 export function scaleByBacktrackingLinesearch(
@@ -239,6 +243,16 @@ function choose<T>(condition: Tensor, yes: T, no: T): T {
  * Multiplies updates by a length with which the loss falls enough and its slope becomes flat enough (the strong
  * conditions of Wolfe): lengths grow until an interval holds one, which then shrinks. It stands last in a chain, and
  * `update` needs the loss, as with {@link scaleByBacktrackingLinesearch}.
+ *
+ * @example
+ * ```ts
+ * const loss = (w: Tensor) => np.sum(np.square(w));
+ * const search = optim.scaleByZoomLinesearch({ maxLinesearchSteps: 15 });
+ * const [optimizer, w] = [optim.chain(optim.sgd({ learningRate: 1 }), search), np.array([1])];
+ * const [value, slope] = valueAndGrad(loss)(w);
+ * const [updates] = optimizer.update(slope, optimizer.init(w), w, { value, grad: slope, valueFn: loss });
+ * updates; // [-1]
+ * ```
  */
 export function scaleByZoomLinesearch(
   options: ZoomLinesearchOptions,
@@ -415,8 +429,11 @@ function quadraticMinimum({ at, value, slope }: Point, b: Point): Tensor {
 /**
  * Loss and gradient as a line search left them in its state, computed only where the state has none yet.
  *
+ * @example
  * ```ts
- * const [value, grad] = valueAndGradFromState(loss)(params, state);
+ * const w = np.array([3]);
+ * const loss = (x: Tensor) => np.sum(np.square(x));
+ * optim.valueAndGradFromState(loss)(w, optim.lbfgs().init(w)); // [9, [6]]
  * ```
  */
 export function valueAndGradFromState<P>(

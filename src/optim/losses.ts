@@ -221,14 +221,29 @@ export function perceptronLoss(predictions: TensorLike, targets: TensorLike): Te
   return maximum(negative(multiply(predictions, targets)), 0);
 }
 
-/** The score of the best other class plus one, less that of the right class. */
+/**
+ * The score of the best other class plus one, less that of the right class.
+ *
+ * @example
+ * ```ts
+ * optim.multiclassHingeLoss(np.array([1, 3, 2]), 1); // 0
+ * optim.multiclassHingeLoss(np.array([1, 3, 2]), 2); // 2
+ * ```
+ */
 export function multiclassHingeLoss(scores: Tensor, labels: TensorLike): Tensor {
   needTensor(scores, "scores", "multiclassHingeLoss");
   const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
   return subtract(max(subtract(add(scores, 1), right), -1), sum(multiply(scores, right), -1));
 }
 
-/** The score of the best class less that of the right one. */
+/**
+ * The score of the best class less that of the right one.
+ *
+ * @example
+ * ```ts
+ * optim.multiclassPerceptronLoss(np.array([1, 3, 2]), 2); // 1
+ * ```
+ */
 export function multiclassPerceptronLoss(scores: Tensor, labels: TensorLike): Tensor {
   needTensor(scores, "scores", "multiclassPerceptronLoss");
   const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
@@ -333,7 +348,14 @@ const polyLossOptions = schema({
 /** Options of {@link polyLossCrossEntropy}. */
 export interface PolyLossOptions extends OptionsOf<typeof polyLossOptions> {}
 
-/** {@link softmaxCrossEntropy} plus `epsilon` times the probability of the wrong classes. */
+/**
+ * {@link softmaxCrossEntropy} plus `epsilon` times the probability of the wrong classes.
+ *
+ * @example
+ * ```ts
+ * optim.polyLossCrossEntropy(np.array([0, 0]), np.array([1, 0]), { epsilon: 2 }); // 1.693
+ * ```
+ */
 export function polyLossCrossEntropy(
   logits: TensorLike,
   labels: TensorLike,
@@ -362,7 +384,15 @@ export function klDivergence(logPredictions: TensorLike, targets: TensorLike, op
   return sum(multiply(p, subtract(logs, logPredictions)), dim, { where: mask });
 }
 
-/** {@link klDivergence} for log targets. */
+/**
+ * {@link klDivergence} for log targets.
+ *
+ * @example
+ * ```ts
+ * const [predicted, target] = [np.array([0.5, 0.5]), np.array([0.25, 0.75])];
+ * optim.klDivergenceWithLogTargets(np.log(predicted), np.log(target)); // 0.1308
+ * ```
+ */
 export function klDivergenceWithLogTargets(
   logPredictions: TensorLike,
   logTargets: TensorLike,
@@ -372,7 +402,14 @@ export function klDivergenceWithLogTargets(
   return sum(multiply(exp(logTargets), subtract(logTargets, logPredictions)), dim, { where: mask });
 }
 
-/** {@link klDivergence} of measures that do not add up to one; it is never negative. */
+/**
+ * {@link klDivergence} of measures that do not add up to one; it is never negative.
+ *
+ * @example
+ * ```ts
+ * optim.generalizedKlDivergence(np.log(np.array([1, 2])), np.array([2, 2])); // 0.3863
+ * ```
+ */
 export function generalizedKlDivergence(
   logPredictions: TensorLike,
   targets: TensorLike,
@@ -414,7 +451,15 @@ const tripletOptions = schema({
 /** Options of {@link tripletMarginLoss}. */
 export interface TripletOptions extends OptionsOf<typeof tripletOptions> {}
 
-/** How much farther than `margin` less the negatives are from the anchors than the positives. */
+/**
+ * How much farther than `margin` less the negatives are from the anchors than the positives.
+ *
+ * @example
+ * ```ts
+ * const [anchor, positive, negative] = [np.array([0, 0]), np.array([3, 4]), np.array([0, 2])];
+ * optim.tripletMarginLoss(anchor, positive, negative); // 4
+ * ```
+ */
 export function tripletMarginLoss(
   anchors: TensorLike,
   positives: TensorLike,
@@ -427,7 +472,15 @@ export function tripletMarginLoss(
   return maximum(add(subtract(distance(positives), distance(negatives)), margin), 0);
 }
 
-/** The normalised, temperature-scaled cross-entropy of embeddings of which those with one label belong together. */
+/**
+ * The normalised, temperature-scaled cross-entropy of embeddings of which those with one label belong together.
+ *
+ * @example
+ * ```ts
+ * const embeddings = np.array([[1, 0], [1, 0], [0, 1], [0, 1]]);
+ * optim.ntxent(embeddings, np.array([0, 0, 1, 1], "int32"), 1); // 0.5514
+ * ```
+ */
 export function ntxent(embeddings: Tensor, labels: Tensor, temperature = 0.07): Tensor {
   const similarity = divide(
     cosineSimilarity(expandDims(embeddings, 0), expandDims(embeddings, 1), {

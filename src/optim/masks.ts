@@ -7,7 +7,15 @@ import { type GradientTransformation, needTransformation } from "./transformatio
 /** Which parameters a transformation applies to: a tree of booleans (or a prefix of one), or a function to one. */
 export type Mask = unknown | ((params: unknown) => unknown);
 
-/** A tree of booleans: true where the path and the tensor of a parameter satisfy the condition. */
+/**
+ * A tree of booleans: true where the path and the tensor of a parameter satisfy the condition.
+ *
+ * @example
+ * ```ts
+ * const params = { kernel: np.ones([2, 2]), bias: np.ones([2]) };
+ * optim.maskByPath(params, (path, param) => param.ndim > 1); // { "kernel": true, "bias": false }
+ * ```
+ */
 export function maskByPath<T>(params: T, condition: (path: string, param: Tensor) => boolean): unknown {
   need("function", condition, "the condition", "maskByPath");
   return tree.mapWithPath<T, unknown, unknown>((path, leaf) => {
@@ -19,7 +27,14 @@ export function maskByPath<T>(params: T, condition: (path: string, param: Tensor
 /** Names of parameters, or of the modules they are in, that belong to norms and biases. */
 const withoutDecay = /(^|\/)(bias|scale|[^/]*norm(_?\d+)?|norm_[^/]*)($|\/)/i;
 
-/** The parameters that usually decay: matrices, but no biases and nothing of a norm. */
+/**
+ * The parameters that usually decay: matrices, but no biases and nothing of a norm.
+ *
+ * @example
+ * ```ts
+ * optim.decayMask({ kernel: np.ones([2, 2]), bias: np.ones([2]) }); // { "kernel": true, "bias": false }
+ * ```
+ */
 export function decayMask(params: unknown): unknown {
   return maskByPath(params, (path) => !withoutDecay.test(path));
 }
@@ -27,8 +42,11 @@ export function decayMask(params: unknown): unknown {
 /**
  * A transformation of some of the parameters; the gradients of the others pass unchanged.
  *
+ * @example
  * ```ts
- * masked(addDecayedWeights(0.1), decayMask)
+ * const step = optim.masked(optim.addDecayedWeights(0.1), optim.decayMask);
+ * const params = { kernel: np.array([[1]]), bias: np.array([1]) };
+ * step.update(params, step.init(params), params)[0]; // { "kernel": [[1.1]], "bias": [1] }
  * ```
  */
 export function masked<S>(inner: GradientTransformation<S>, mask: Mask): GradientTransformation<S> {

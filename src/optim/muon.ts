@@ -38,7 +38,14 @@ const orthogonalizeOptions = schema({
 /** Options of {@link orthogonalize}. */
 export interface OrthogonalizeOptions extends OptionsOf<typeof orthogonalizeOptions> {}
 
-/** The matrix with the same singular vectors whose singular values are near one, by Newton–Schulz steps. */
+/**
+ * The matrix with the same singular vectors whose singular values are near one, by Newton–Schulz steps.
+ *
+ * @example
+ * ```ts
+ * optim.orthogonalize(np.array([[3, 0], [0, 1]])); // [[0.753, 0], [0, 1.134]]
+ * ```
+ */
 export function orthogonalize(x: Tensor, options?: OrthogonalizeOptions): Tensor {
   needTensor(x, "x", "orthogonalize");
   const { coefficients, steps, eps } = orthogonalizeOptions.read(options, "orthogonalize");
@@ -77,7 +84,16 @@ export interface MuonState extends CountState {
   readonly mu: unknown;
 }
 
-/** The mean of the gradients of matrices, made orthogonal. */
+/**
+ * The mean of the gradients of matrices, made orthogonal.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByMuon();
+ * const grads = { w: np.array([[3, 0], [0, 1]]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [[0.753, 0], [0, 1.134]] }
+ * ```
+ */
 export function scaleByMuon(options?: ScaleByMuonOptions): GradientTransformation<MuonState> {
   const { beta, nesterov, muDtype, adaptive, ...newton } = scaleByMuonOptions.read(options, "scaleByMuon");
   return transformation<MuonState>(
@@ -124,7 +140,17 @@ const muonOptions = schema({
 /** Options of {@link muon}. */
 export interface MuonOptions extends OptionsOf<typeof muonOptions> {}
 
-/** Muon for matrices, AdamW (with Nesterov's look ahead) for all other parameters; no weights decay by default. */
+/**
+ * Muon for matrices, AdamW (with Nesterov's look ahead) for all other parameters; no weights decay by default.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.muon({ learningRate: 0.1 });
+ * const params = { w: np.array([[1, 2], [3, 4]]) };
+ * const [updates] = optimizer.update({ w: np.array([[3, 0], [0, 1]]) }, optimizer.init(params), params);
+ * updates; // { "w": [[-0.0753, 0], [0, -0.1134]] }
+ * ```
+ */
 export function muon(given: MuonOptions) {
   const { learningRate, weightDecay, mask, consistentRms, adam, ...options } = muonOptions.read(
     given,

@@ -31,7 +31,16 @@ const polyakOptions = schema({
 /** Options of {@link scaleByPolyak}. */
 export interface PolyakOptions extends OptionsOf<typeof polyakOptions> {}
 
-/** Multiplies gradients by (loss − smallest loss) / ‖gradient‖², for which `update` needs `{ value }`. */
+/**
+ * Multiplies gradients by (loss − smallest loss) / ‖gradient‖², for which `update` needs `{ value }`.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByPolyak();
+ * const w = np.array([1, 1]);
+ * step.update(np.array([2, 2]), step.init(w), w, { value: np.array(2) })[0]; // [0.5, 0.5]
+ * ```
+ */
 export function scaleByPolyak(options?: PolyakOptions): GradientTransformation<EmptyState> {
   const { fMin, maxLearningRate, eps, variant } = polyakOptions.read(options, "scaleByPolyak");
   return {
@@ -61,8 +70,11 @@ export interface PolyakSgdOptions extends OptionsOf<typeof polyakSgdOptions> {}
 /**
  * Steps against the gradient of Polyak's length, for which `update` needs the loss:
  *
+ * @example
  * ```ts
- * const [updates, next] = polyakSgd().update(grads, state, params, { value });
+ * const optimizer = optim.polyakSgd();
+ * const w = np.array([1, 1]);
+ * optimizer.update(np.array([2, 2]), optimizer.init(w), w, { value: np.array(2) })[0]; // [-0.5, -0.5]
  * ```
  */
 export function polyakSgd(options?: PolyakSgdOptions) {

@@ -21,7 +21,14 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** The tree with its floats in another type; integers and booleans stay. */
+/**
+ * The tree with its floats in another type; integers and booleans stay.
+ *
+ * @example
+ * ```ts
+ * optim.castFloats({ w: np.array([1.5]), n: np.array([1], "int32") }, "bfloat16").w.dtype; // "bfloat16"
+ * ```
+ */
 export function castFloats<T>(values: T, dtype: DType): T {
   return mapTensors((x) => (isFloat(x.dtype) && x.dtype !== dtype ? astype(x, dtype) : x), values);
 }
@@ -30,8 +37,11 @@ export function castFloats<T>(values: T, dtype: DType): T {
  * A function whose first argument, the parameters, is used in a narrower type while its gradients keep the
  * type of the parameters: bfloat16 compute with float32 master weights.
  *
+ * @example
  * ```ts
- * const step = valueAndGrad(computeIn("bfloat16", loss));
+ * const loss = optim.computeIn("bfloat16", (w: Tensor) => np.sum(w.mul(2)));
+ * const w = np.array([1, 2]);
+ * [loss(w).dtype, grad(loss)(w).dtype]; // ["bfloat16", "float32"]
  * ```
  */
 export function computeIn<P, A extends readonly unknown[], R>(
@@ -51,6 +61,14 @@ export interface MasterState<S> {
 /**
  * An optimiser for parameters kept in a narrow type: its state holds them in float32, where small updates are
  * not lost. The updates lead the parameters to the rounded master weights.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.masterWeights(optim.sgd({ learningRate: 1 }));
+ * const w = np.array([1], "bfloat16");
+ * const [, state] = optimizer.update(np.array([0.001], "bfloat16"), optimizer.init(w), w);
+ * state.master; // [0.999]
+ * ```
  */
 export function masterWeights<S>(inner: GradientTransformation<S>): GradientTransformation<MasterState<S>> {
   needTransformation(inner, "masterWeights");
@@ -80,6 +98,13 @@ export function masterWeights<S>(inner: GradientTransformation<S>): GradientTran
 /**
  * The parameters that master weights stand for: each rounded to the type of its parameter, bit for bit, which a
  * sum of parameter and update is not where a weight moves by many times its size.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.masterWeights(optim.sgd({ learningRate: 1 }));
+ * const w = np.array([1], "bfloat16");
+ * optim.roundedMaster(w, optimizer.init(w)).dtype; // "bfloat16"
+ * ```
  */
 export function roundedMaster<T>(params: T, options: MasterState<unknown>): T {
   need("object", options, "the state", "roundedMaster");
@@ -124,11 +149,12 @@ export interface LossScale {
 /**
  * Keeps float16 gradients in the range of the type.
  *
+ * @example
  * ```ts
- * const grads = lossScale.unscale(scaling, grad((p) => lossScale.scale(scaling, loss(p)))(params));
- * const finite = allFinite(grads);
- * [params, state] = applyIfFinite(finite, [nextParams, nextState], [params, state]);
- * scaling = lossScale.update(scaling, finite);
+ * const lossScale = optim.dynamicLossScale({ initial: 1024 });
+ * const [w, scaling] = [np.array([3]), lossScale.init()];
+ * const grads = grad((x: Tensor) => lossScale.scale(scaling, np.sum(np.square(x))))(w);
+ * lossScale.unscale(scaling, grads); // [6]
  * ```
  */
 export function dynamicLossScale(options?: LossScaleOptions): LossScale {
@@ -182,7 +208,14 @@ export function allFinite(values: unknown): Tensor {
   );
 }
 
-/** The new tree where the gradients were finite, else the old one. */
+/**
+ * The new tree where the gradients were finite, else the old one.
+ *
+ * @example
+ * ```ts
+ * optim.applyIfFinite(np.array(false), { w: np.array([2]) }, { w: np.array([1]) }); // { "w": [1] }
+ * ```
+ */
 export function applyIfFinite<T>(finite: Tensor, next: T, before: T): T {
   return select(finite, next, before);
 }

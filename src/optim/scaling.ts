@@ -18,7 +18,16 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** Multiplies every gradient by a number. */
+/**
+ * Multiplies every gradient by a number.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scale(-0.5);
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [-0.5, -1] }
+ * ```
+ */
 export function scale(factor: number): GradientTransformation<EmptyState> {
   return stateless((grads) => mapTensors((g) => multiply(g, factor), grads));
 }
@@ -42,7 +51,16 @@ function counted(
   );
 }
 
-/** Multiplies every gradient by a schedule's value at the number of steps done. */
+/**
+ * Multiplies every gradient by a schedule's value at the number of steps done.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleBySchedule(optim.linear({ from: 0.5, to: 0, steps: 10 }));
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0.5, 1] }
+ * ```
+ */
 export function scaleBySchedule(schedule: Schedule): GradientTransformation<CountState> {
   need("function", schedule, "schedule", "scaleBySchedule");
   return counted((grads, count) => {
@@ -51,7 +69,16 @@ export function scaleBySchedule(schedule: Schedule): GradientTransformation<Coun
   });
 }
 
-/** Multiplies by the negative learning rate, so that the updates point downhill. */
+/**
+ * Multiplies by the negative learning rate, so that the updates point downhill.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByLearningRate(0.1);
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [-0.1, -0.2] }
+ * ```
+ */
 export function scaleByLearningRate(
   learningRate: LearningRate,
 ): GradientTransformation<CountState | EmptyState> {
@@ -77,7 +104,16 @@ export interface TraceState {
   readonly trace: unknown;
 }
 
-/** Replaces gradients by their decaying sum. */
+/**
+ * Replaces gradients by their decaying sum.
+ *
+ * @example
+ * ```ts
+ * const step = optim.trace({ decay: 0.9 });
+ * const [, state] = step.update(np.array([1, 2]), step.init(np.array([1, 2])));
+ * step.update(np.array([1, 2]), state)[0]; // [1.9, 3.8]
+ * ```
+ */
 export function trace(options: TraceOptions): GradientTransformation<TraceState> {
   const { decay, nesterov, dtype } = traceOptions.read(options, "trace");
   return transformation<TraceState>(
@@ -121,7 +157,16 @@ export interface AdamState {
   readonly nu: unknown;
 }
 
-/** Divides the mean of the gradients by the root of the mean of their squares. */
+/**
+ * Divides the mean of the gradients by the root of the mean of their squares.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByAdam();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleByAdam(options?: AdamOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, muDtype, nesterov } = adamOptions.read(options, "scaleByAdam");
   return transformation<AdamState>(
@@ -169,7 +214,16 @@ export interface LionState {
   readonly mu: unknown;
 }
 
-/** Steps of equal size in every direction: the sign of gradient and momentum together. */
+/**
+ * Steps of equal size in every direction: the sign of gradient and momentum together.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByLion();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleByLion(options?: LionOptions): GradientTransformation<LionState> {
   const { b1, b2, muDtype } = lionOptions.read(options, "scaleByLion");
   return transformation<LionState>(
@@ -186,7 +240,16 @@ export function scaleByLion(options?: LionOptions): GradientTransformation<LionS
   );
 }
 
-/** Adds a share of the parameters, fixed or by a schedule, to their gradients, so that they shrink. */
+/**
+ * Adds a share of the parameters, fixed or by a schedule, to their gradients, so that they shrink.
+ *
+ * @example
+ * ```ts
+ * const step = optim.addDecayedWeights(0.1);
+ * const params = { w: np.array([1, 2]) };
+ * step.update({ w: np.array([0, 0]) }, step.init(params), params)[0]; // { "w": [0.1, 0.2] }
+ * ```
+ */
 export function addDecayedWeights(
   weightDecay: LearningRate,
 ): GradientTransformation<CountState | EmptyState> {

@@ -165,7 +165,15 @@ const wsdOptions = schema({
 /** Options of {@link wsd}. */
 export interface WsdOptions extends OptionsOf<typeof wsdOptions> {}
 
-/** Warm-up, stable, decay: a straight line up, the peak for most of the time, a straight line down. */
+/**
+ * Warm-up, stable, decay: a straight line up, the peak for most of the time, a straight line down.
+ *
+ * @example
+ * ```ts
+ * const schedule = optim.wsd({ peak: 1, warmupSteps: 10, stableSteps: 80, decaySteps: 10 });
+ * [schedule(5), schedule(50), schedule(95)]; // [0.5, 1, 0.5]
+ * ```
+ */
 export function wsd(options: WsdOptions): Schedule {
   const { from, peak, to, warmupSteps, stableSteps, decaySteps } = wsdOptions.read(options, "wsd");
   return join(
@@ -178,7 +186,15 @@ export function wsd(options: WsdOptions): Schedule {
   );
 }
 
-/** Several schedules one after the other; each counts from the step at which it begins. */
+/**
+ * Several schedules one after the other; each counts from the step at which it begins.
+ *
+ * @example
+ * ```ts
+ * const schedule = optim.join([optim.constant(1), optim.linear({ from: 1, to: 0, steps: 10 })], [100]);
+ * schedule(105); // 0.5
+ * ```
+ */
 export function join(schedules: readonly Schedule[], boundaries: readonly number[]): Schedule {
   need("list", schedules, "schedules", "join");
   for (const schedule of schedules) need("function", schedule, "each schedule", "join");
@@ -282,8 +298,9 @@ function sortedBoundaries(boundaries: Boundaries, caller: string): [step: number
 /**
  * A value that is multiplied by a factor at each of some steps.
  *
+ * @example
  * ```ts
- * piecewiseConstant(0.1, { 1000: 0.1, 2000: 0.1 }) // 0.1, then 0.01, then 0.001
+ * optim.piecewiseConstant(0.1, { 1000: 0.1, 2000: 0.1 })(1500); // 0.01
  * ```
  */
 export function piecewiseConstant(from: number, boundaries: Boundaries = {}): Schedule {
@@ -297,7 +314,14 @@ export function piecewiseConstant(from: number, boundaries: Boundaries = {}): Sc
     );
 }
 
-/** A value that moves from each boundary to the next, along straight lines or half cosine waves. */
+/**
+ * A value that moves from each boundary to the next, along straight lines or half cosine waves.
+ *
+ * @example
+ * ```ts
+ * optim.piecewiseInterpolate("linear", 1, { 10: 0.5, 20: 2 })(5); // 0.75
+ * ```
+ */
 export function piecewiseInterpolate(
   shape: "linear" | "cosine",
   from: number,
@@ -351,7 +375,14 @@ const linearOneCycleOptions = schema({
 /** Options of {@link linearOneCycle}. */
 export interface LinearOneCycleOptions extends OptionsOf<typeof linearOneCycleOptions> {}
 
-/** Straight lines up to a peak, back, and down to nearly nothing. */
+/**
+ * Straight lines up to a peak, back, and down to nearly nothing.
+ *
+ * @example
+ * ```ts
+ * optim.linearOneCycle({ peak: 1, steps: 100 })(30); // 1
+ * ```
+ */
 export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
   const { steps, peak, start, final, divFactor, finalDivFactor } = linearOneCycleOptions.read(
     options,
@@ -364,7 +395,14 @@ export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
   });
 }
 
-/** Half a cosine wave up to a peak and one down to nearly nothing. */
+/**
+ * Half a cosine wave up to a peak and one down to nearly nothing.
+ *
+ * @example
+ * ```ts
+ * optim.cosineOneCycle({ peak: 1, steps: 100 })(30); // 1
+ * ```
+ */
 export function cosineOneCycle(options: OneCycleOptions): Schedule {
   const { steps, peak, start, divFactor, finalDivFactor } = oneCycleOptions.read(options, "cosineOneCycle");
   return piecewiseInterpolate("cosine", peak / divFactor, {
@@ -411,7 +449,15 @@ const warmupExponentialOptions = schema({
 /** Options of {@link warmupExponential}. */
 export interface WarmupExponentialOptions extends OptionsOf<typeof warmupExponentialOptions> {}
 
-/** A straight line up to the peak, then {@link exponential} decay. */
+/**
+ * A straight line up to the peak, then {@link exponential} decay.
+ *
+ * @example
+ * ```ts
+ * const schedule = optim.warmupExponential({ peak: 1, warmupSteps: 10, steps: 100, decayRate: 0.5 });
+ * [schedule(5), schedule(110)]; // [0.5, 0.5]
+ * ```
+ */
 export function warmupExponential(options: WarmupExponentialOptions): Schedule {
   const { from, peak, warmupSteps, ...rest } = warmupExponentialOptions.read(options, "warmupExponential");
   return join(
@@ -420,7 +466,15 @@ export function warmupExponential(options: WarmupExponentialOptions): Schedule {
   );
 }
 
-/** {@link warmupCosine} again and again: cosine waves with warm restarts. */
+/**
+ * {@link warmupCosine} again and again: cosine waves with warm restarts.
+ *
+ * @example
+ * ```ts
+ * const cycle = { peak: 1, warmupSteps: 10, steps: 100 };
+ * optim.sgdr([cycle, cycle])(110); // 1
+ * ```
+ */
 export function sgdr(cycles: readonly WarmupCosineOptions[]): Schedule {
   need("list", cycles, "cycles", "sgdr");
   for (const cycle of cycles) need("object", cycle, "each of cycles", "sgdr");

@@ -40,7 +40,16 @@ export const novogradOptions = schema({
 /** Options of {@link scaleByNovograd}. */
 export interface NovogradOptions extends OptionsOf<typeof novogradOptions> {}
 
-/** Divides each parameter's gradient by its norm's running mean before it is averaged. */
+/**
+ * Divides each parameter's gradient by its norm's running mean before it is averaged.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByNovograd();
+ * const params = { w: np.array([1, 2]) };
+ * step.update({ w: np.array([3, 4]) }, step.init(params), params)[0]; // { "w": [0.6, 0.8] }
+ * ```
+ */
 export function scaleByNovograd(options?: NovogradOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, weightDecay, muDtype } = novogradOptions.read(options, "scaleByNovograd");
   return transformation<AdamState>(
@@ -102,7 +111,16 @@ export interface RpropState {
   readonly last: unknown;
 }
 
-/** Steps whose sizes follow only the signs of the gradients. */
+/**
+ * Steps whose sizes follow only the signs of the gradients.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByRprop({ learningRate: 0.1 });
+ * const [, state] = step.update(np.array([2, -4]), step.init(np.array([2, -4])));
+ * step.update(np.array([1, -1]), state)[0]; // [0.1, -0.1]
+ * ```
+ */
 export function scaleByRprop(options: RpropOptions): GradientTransformation<RpropState> {
   const { learningRate, etaMinus, etaPlus, minStepSize, maxStepSize } = rpropOptions.read(
     options,
@@ -137,7 +155,16 @@ export function scaleByRprop(options: RpropOptions): GradientTransformation<Rpro
   );
 }
 
-/** The sign of every gradient. */
+/**
+ * The sign of every gradient.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleBySign();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
+ * ```
+ */
 export function scaleBySign(): GradientTransformation<EmptyState> {
   return stateless((grads) => mapTensors(sign, grads));
 }
@@ -154,7 +181,16 @@ const trustRatioOptions = schema({
 /** Options of {@link scaleByTrustRatio}. */
 export interface TrustRatioOptions extends OptionsOf<typeof trustRatioOptions> {}
 
-/** Gives the update of each parameter a norm in proportion to the parameter's. */
+/**
+ * Gives the update of each parameter a norm in proportion to the parameter's.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByTrustRatio();
+ * const params = { w: np.array([3, 4]) };
+ * step.update({ w: np.array([0, 2]) }, step.init(params), params)[0]; // { "w": [0, 5] }
+ * ```
+ */
 export function scaleByTrustRatio(options?: TrustRatioOptions): GradientTransformation<EmptyState> {
   const { minNorm, trustCoefficient, eps } = trustRatioOptions.read(options, "scaleByTrustRatio");
   return stateless((grads, params) =>
@@ -172,7 +208,16 @@ export function scaleByTrustRatio(options?: TrustRatioOptions): GradientTransfor
   );
 }
 
-/** Multiplies the update of each parameter by the parameter's norm, or by `minScale` if that is more. */
+/**
+ * Multiplies the update of each parameter by the parameter's norm, or by `minScale` if that is more.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByParamBlockNorm();
+ * const params = { w: np.array([3, 4]) };
+ * step.update({ w: np.array([1, 2]) }, step.init(params), params)[0]; // { "w": [5, 10] }
+ * ```
+ */
 export function scaleByParamBlockNorm(minScale = 1e-3): GradientTransformation<EmptyState> {
   return stateless((grads, params) =>
     mapWholes(
@@ -183,7 +228,16 @@ export function scaleByParamBlockNorm(minScale = 1e-3): GradientTransformation<E
   );
 }
 
-/** Multiplies the update of each parameter by the root mean square of it, or by `minScale` if that is more. */
+/**
+ * Multiplies the update of each parameter by the root mean square of it, or by `minScale` if that is more.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByParamBlockRms();
+ * const params = { w: np.array([2, 2]) };
+ * step.update({ w: np.array([1, 3]) }, step.init(params), params)[0]; // { "w": [2, 6] }
+ * ```
+ */
 export function scaleByParamBlockRms(minScale = 1e-3): GradientTransformation<EmptyState> {
   return stateless((grads, params) =>
     mapWholes(
@@ -194,7 +248,16 @@ export function scaleByParamBlockRms(minScale = 1e-3): GradientTransformation<Em
   );
 }
 
-/** Subtracts the mean over all dims but the first from gradients of matrices and kernels. */
+/**
+ * Subtracts the mean over all dims but the first from gradients of matrices and kernels.
+ *
+ * @example
+ * ```ts
+ * const step = optim.centralize();
+ * const grads = { w: np.array([[1, 3], [2, 6]]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [[-1, 1], [-2, 2]] }
+ * ```
+ */
 export function centralize(): GradientTransformation<EmptyState> {
   return stateless((grads) =>
     mapTensors((g) => {
@@ -211,7 +274,16 @@ export interface OptimisticState {
   readonly last: unknown;
 }
 
-/** (α + β) times the gradient less β times the one before. */
+/**
+ * (α + β) times the gradient less β times the one before.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleByOptimisticGradient();
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, 2] }
+ * ```
+ */
 export function scaleByOptimisticGradient(alpha = 1, beta = 1): GradientTransformation<OptimisticState> {
   needIfGiven("number", alpha, "alpha", "scaleByOptimisticGradient");
   needIfGiven("number", beta, "beta", "scaleByOptimisticGradient");

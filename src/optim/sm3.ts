@@ -41,7 +41,16 @@ const keptShape = (shape: Shape, dim: number): Shape => {
   return size === undefined ? [1] : [size];
 };
 
-/** Divides gradients by the root of the sum of their squares, of which only the largest along each dim is kept. */
+/**
+ * Divides gradients by the root of the sum of their squares, of which only the largest along each dim is kept.
+ *
+ * @example
+ * ```ts
+ * const step = optim.scaleBySm3();
+ * const grads = { w: np.array([2, -4]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [0.1, -0.1] }
+ * ```
+ */
 export function scaleBySm3(options?: ScaleBySm3Options): GradientTransformation<Sm3State> {
   const { b1, b2, eps } = scaleBySm3Options.read(options, "scaleBySm3");
   const bound = (g: Tensor, kept: readonly Tensor[]) =>
@@ -105,7 +114,17 @@ const sm3Options = schema({
 /** Options of {@link sm3}. */
 export interface Sm3Options extends OptionsOf<typeof sm3Options> {}
 
-/** SM3: Adagrad in the memory of a vector for each dim. */
+/**
+ * SM3: Adagrad in the memory of a vector for each dim.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.sm3({ learningRate: 0.1 });
+ * const params = { w: np.array([1, 2]) };
+ * const [updates] = optimizer.update({ w: np.array([1, -1]) }, optimizer.init(params), params);
+ * updates; // { "w": [-0.01, 0.01] }
+ * ```
+ */
 export function sm3(options: Sm3Options) {
   const { learningRate, momentum } = sm3Options.read(options, "sm3");
   return chain(scaleBySm3({ b1: momentum }), scale(-learningRate));

@@ -111,7 +111,16 @@ export function transformation<S extends object>(
 
 const isState = (state: unknown): state is object => typeof state === "object" && state !== null;
 
-/** A transformation without state. */
+/**
+ * A transformation without state.
+ *
+ * @example
+ * ```ts
+ * const step = optim.stateless((grads) => tree.map((g: Tensor) => g.mul(2), grads));
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [2, 4] }
+ * ```
+ */
 export function stateless(fn: <T>(grads: T, params: T | undefined) => T): GradientTransformation<EmptyState> {
   need("function", fn, "fn", "stateless");
   return {
@@ -135,7 +144,16 @@ export function needTransformation(value: unknown, caller: string): void {
   );
 }
 
-/** The transformation that changes nothing. */
+/**
+ * The transformation that changes nothing.
+ *
+ * @example
+ * ```ts
+ * const step = optim.identity();
+ * const grads = { w: np.array([1, 2]) };
+ * step.update(grads, step.init(grads))[0]; // { "w": [1, 2] }
+ * ```
+ */
 export function identity(): GradientTransformation<EmptyState> {
   return stateless((grads) => grads);
 }

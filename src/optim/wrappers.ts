@@ -37,7 +37,16 @@ export interface EmaState extends CountState {
   readonly ema: unknown;
 }
 
-/** Replaces gradients or updates by their running mean. */
+/**
+ * Replaces gradients or updates by their running mean.
+ *
+ * @example
+ * ```ts
+ * const step = optim.ema(0.9);
+ * const [, state] = step.update(np.array([1, 2]), step.init(np.array([1, 2])));
+ * step.update(np.array([3, 2]), state)[0]; // [2.053, 2]
+ * ```
+ */
 export function ema(decay: number, options?: EmaOptions): GradientTransformation<EmaState> {
   need("number", decay, "decay", "ema");
   const { debias, accumulatorDtype } = emaOptions.read(options, "ema");
@@ -62,7 +71,14 @@ export interface LookaheadParams<P> {
   readonly slow: P;
 }
 
-/** The initial parameters for {@link lookahead}, made from those of a model. */
+/**
+ * The initial parameters for {@link lookahead}, made from those of a model.
+ *
+ * @example
+ * ```ts
+ * optim.lookaheadParams(np.array([1])); // { "fast": [1], "slow": [1] }
+ * ```
+ */
 export function lookaheadParams<P>(params: P): LookaheadParams<P> {
   return { fast: params, slow: params };
 }
@@ -88,6 +104,14 @@ export interface LookaheadState<S> {
 /**
  * A fast optimiser whose parameters are pulled back every few steps towards slow ones that follow it. Its
  * parameters and updates are pairs (see {@link lookaheadParams}); gradients are those at the fast parameters.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.lookahead(optim.sgd({ learningRate: 1 }), { syncPeriod: 1, slowStepSize: 0.5 });
+ * const params = optim.lookaheadParams(np.array([1]));
+ * const [updates] = optimizer.update(np.array([1]), optimizer.init(params), params);
+ * optim.applyUpdates(params, updates); // { "fast": [0.5], "slow": [0.5] }
+ * ```
  */
 export function lookahead<S>(
   inner: GradientTransformation<S>,
@@ -142,10 +166,12 @@ export interface InjectState<H extends string, S> extends CountState {
  * An optimiser whose numbers are part of its state: they can be logged, saved, and changed between steps
  * without compiling again. Numbers stay what the state says; schedules follow the steps.
  *
+ * @example
  * ```ts
- * const optimizer = injectHyperparams({ learningRate: 1e-3, weightDecay: 0.1 }, (h) => adamw(h));
- * const state = optimizer.init(params);
- * const slower = { ...state, hyperparams: { ...state.hyperparams, learningRate: np.array(1e-4) } };
+ * const optimizer = optim.injectHyperparams({ learningRate: 0.1 }, (h) => optim.sgd(h));
+ * const w = np.array([1]);
+ * const state = { ...optimizer.init(w), hyperparams: { learningRate: np.array(0.5) } };
+ * optimizer.update(np.array([2]), state, w)[0]; // [-1]
  * ```
  */
 export function injectHyperparams<H extends string, S>(
@@ -191,7 +217,16 @@ export interface ApplyEveryState extends CountState {
   readonly sum: unknown;
 }
 
-/** Adds up gradients and passes on their sum at every `every`-th call; in between, updates are zero. */
+/**
+ * Adds up gradients and passes on their sum at every `every`-th call; in between, updates are zero.
+ *
+ * @example
+ * ```ts
+ * const step = optim.applyEvery(2);
+ * const [, state] = step.update(np.array([1, 2]), step.init(np.array([1, 2])));
+ * step.update(np.array([3, 4]), state)[0]; // [4, 6]
+ * ```
+ */
 export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
   needIfGiven("number", every, "every", "applyEvery");
   checkCount(every, "applyEvery", "every");
@@ -214,7 +249,15 @@ export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
 /** The states of named transformations. */
 export type NamedState = Readonly<Record<string, unknown>>;
 
-/** {@link chain} of transformations with names, by which their states are found. */
+/**
+ * {@link chain} of transformations with names, by which their states are found.
+ *
+ * @example
+ * ```ts
+ * const optimizer = optim.namedChain(["momentum", optim.trace({ decay: 0.9 })], ["lr", optim.scale(-0.1)]);
+ * Object.keys(optimizer.init(np.array([1]))); // ["momentum", "lr"]
+ * ```
+ */
 export function namedChain(
   ...steps: readonly (readonly [name: string, step: GradientTransformation])[]
 ): GradientTransformation<NamedState> {
@@ -260,7 +303,14 @@ export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: num
   );
 }
 
-/** The new tensors at every `period`-th step, the old ones between. */
+/**
+ * The new tensors at every `period`-th step, the old ones between.
+ *
+ * @example
+ * ```ts
+ * optim.periodicUpdate(np.array([2]), np.array([1]), np.array(4, "int32"), 2); // [2]
+ * ```
+ */
 export function periodicUpdate<T>(newTensors: T, oldTensors: T, steps: Tensor, period: number): T {
   needTensor(steps, "steps", "periodicUpdate");
   need("number", period, "period", "periodicUpdate");
