@@ -66,7 +66,15 @@ export type OptionsOf<S extends Schema> = S extends Schema<infer F> ? OptionsOfF
 /** The options as a function with these fields reads them: defaults stand in for what is not given. */
 export type Values<F> = { readonly [K in keyof F]: ValueOf<F[K]> };
 
-/** An option that must be given. */
+/**
+ * An option that must be given.
+ *
+ * @example
+ * ```ts
+ * const options = nn.schema({ features: nn.required("number") });
+ * options.read({ features: 3 }, "Layer"); // { "features": 3 }
+ * ```
+ */
 export function required<K extends ArgumentKind>(kind: K): Option<Kinds[K], "required">;
 export function required<T>(kind: ArgumentKind | Kind<T>): Option<T, "required">;
 /* @__NO_SIDE_EFFECTS__ */
@@ -74,7 +82,15 @@ export function required(kind: ArgumentKind | Kind<unknown>): Option<unknown, "r
   return { presence: "required", kind: kindOf(kind), default: undefined };
 }
 
-/** An option that may be left out, with a default if it has one. */
+/**
+ * An option that may be left out, with a default if it has one.
+ *
+ * @example
+ * ```ts
+ * const options = nn.schema({ scale: nn.optional("number", 2) });
+ * options.read({}, "double"); // { "scale": 2 }
+ * ```
+ */
 export function optional<K extends ArgumentKind>(kind: K): Option<Kinds[K], "optional">;
 export function optional<K extends ArgumentKind>(kind: K, value: Kinds[K]): Option<Kinds[K], "default">;
 export function optional<T>(kind: ArgumentKind | Kind<T>): Option<T, "optional">;
@@ -162,7 +178,15 @@ export class Schema<F extends Fields = Fields> {
 const isObject = (value: unknown): value is object =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Declares the options of a function. */
+/**
+ * Declares the options of a function.
+ *
+ * @example
+ * ```ts
+ * const options = nn.schema({ features: nn.required("number"), useBias: true });
+ * options.read({ features: 3 }, "Layer"); // { "features": 3, "useBias": true }
+ * ```
+ */
 /* @__NO_SIDE_EFFECTS__ */
 export function schema<const F extends Fields>(fields: F): Schema<F> {
   return new Schema(fields);

@@ -99,7 +99,16 @@ const instanceNormConfig = schema({
 /** Configuration of {@link InstanceNorm}. */
 export interface InstanceNormConfig extends OptionsOf<typeof instanceNormConfig> {}
 
-/** Brings every feature of every example (the first dim) to mean 0 and variance 1, then scales and shifts it. */
+/**
+ * Brings every feature of every example (the first dim) to mean 0 and variance 1, then scales and shifts it.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.InstanceNorm();
+ * const x = np.array([[[1, 10], [3, 30]]]);
+ * layer.apply(layer.init(random.key(0), x), x); // [[[-1, -1], [1, 1]]]
+ * ```
+ */
 export const InstanceNorm = module({ name: "InstanceNorm", options: instanceNormConfig }, (config) => {
   const { featureAxes } = config;
   return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {

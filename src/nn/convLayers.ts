@@ -128,6 +128,13 @@ export interface ConvLocalConfig extends OptionsOf<typeof convLocalConfig> {}
 /**
  * A convolution with a separate kernel and bias for every position of the result:
  * `kernel` is [space…, window · inputs, features], `bias` [space…, features].
+ *
+ * @example
+ * ```ts
+ * const layer = nn.ConvLocal({ features: 2, kernelSize: [3] });
+ * const x = np.ones([1, 4, 3]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 4, 2]
+ * ```
  */
 export const ConvLocal = module({ name: "ConvLocal", options: convLocalConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, padding, kernelInit, biasInit } = config;

@@ -20,6 +20,13 @@ export interface FoldRngsOptions extends OptionsOf<typeof foldRngsOptions> {}
  * these.
  *
  * @param target a module class, or a function of the running module
+ *
+ * @example
+ * ```ts
+ * const layer = nn.foldRngs(nn.Dense)({ features: 3 });
+ * const x = np.ones([2, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
+ * ```
  */
 export function foldRngs<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -34,11 +34,12 @@ const interceptors = new Ambient<readonly Interceptor[]>({
  * Runs `fn` with an interceptor around every method of a module that is called in it, to inspect or change arguments
  * and results. If interceptors are nested, the outer one is called first.
  *
+ * @example
  * ```ts
- * const half = nn.interceptMethods(
- *   (next, args, { moduleName }) => (moduleName === "Dense" ? np.multiply(next(...args), 0.5) : next(...args)),
- *   () => model.apply(variables, x),
- * );
+ * const layer = nn.Dense({ features: 1, kernelInit: random.initializers.ones });
+ * const [x, half] = [np.array([[2, 4]]), (next, args) => np.multiply(next(...args), 0.5)];
+ * const variables = layer.init(random.key(0), x);
+ * nn.interceptMethods(half, () => layer.apply(variables, x)); // [[3]]
  * ```
  */
 export function interceptMethods<T>(interceptor: Interceptor, fn: () => T): T {

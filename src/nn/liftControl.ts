@@ -31,8 +31,14 @@ const everything = { ins: [true], outs: [true], rngs: [true] } as const;
  * modules among the operands, or else whatever belongs to the running module, and change its variables:
  * both must make the same ones.
  *
+ * @example
  * ```ts
- * const y = nn.cond(deep, (block, x) => block(x), (_, x) => x, block, x);
+ * const Layer = nn.module("Layer", () => (x: Tensor) => {
+ *   const block = nn.Dense({ features: 2 });
+ *   return nn.cond(false, (block, x) => block(x), (_, x) => x, block, x);
+ * });
+ * const layer = Layer();
+ * layer.apply(layer.init(random.key(0), np.ones([2])), np.array([1, 2])); // [1, 2]
  * ```
  */
 export function cond<A extends readonly unknown[], R>(
@@ -51,7 +57,19 @@ export function cond(
   return publish(condFunction(predicate, lift(onTrue), lift(onFalse), ...groups));
 }
 
-/** One of several functions of the same operands, chosen by an int32 scalar; otherwise like {@link cond}. */
+/**
+ * One of several functions of the same operands, chosen by an int32 scalar; otherwise like {@link cond}.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => (x: Tensor) => {
+ *   const block = nn.Dense({ features: 2 });
+ *   return nn.switch(1, [(block, x) => block(x), (_, x) => x.mul(3)], block, x);
+ * });
+ * const layer = Layer();
+ * layer.apply(layer.init(random.key(0), np.ones([2])), np.array([1, 2])); // [3, 6]
+ * ```
+ */
 export function switchCase<A extends readonly unknown[], R>(
   index: Tensor | number,
   branches: readonly ((...operands: A) => R)[],
@@ -102,9 +120,14 @@ export interface ModuleWhileOptions extends OptionsOf<typeof moduleWhileOptions>
  * Repeats a function of a carried value while a condition on it holds; both use whatever belongs to the
  * running module. Variables must already exist: create them by calling the function once while initialising.
  *
+ * @example
  * ```ts
- * const body = (x: Tensor) => { count.value = count.value.add(1); return layer(x); };
- * const y = nn.whileLoop((x) => np.sum(x).lt(10), body, x, { carryVariables: "state" });
+ * const Double = nn.module("Double", () => (x: Tensor) => {
+ *   const two = nn.param("two", random.initializers.constant(2), []);
+ *   return nn.whileLoop((y: Tensor) => np.less(np.sum(y), 10), (y) => y.mul(two), x);
+ * });
+ * const double = Double();
+ * double.apply(double.init(random.key(0), np.array([1])), np.array([3])); // [12]
  * ```
  */
 export function whileLoop<C>(

@@ -36,9 +36,14 @@ export type ModulePullback<A extends readonly unknown[], R> = (
  * Evaluates a function of the running module, and returns how to pull cotangents of its results back to
  * the module's variables and to the arguments.
  *
+ * @example
  * ```ts
- * const [y, pullback] = nn.vjp((x: Tensor) => layer(x), [x]);
- * const [variables, dx] = pullback(np.onesLike(y));
+ * const Layer = nn.module("Layer", () => (x: Tensor) => {
+ *   const scaled = (z: Tensor) => z.mul(nn.param("scale", random.initializers.ones, [1]));
+ *   const [y, pullback] = nn.vjp(scaled, [x]);
+ *   return pullback(np.onesLike(y));
+ * });
+ * Layer().apply({ params: { scale: np.array([2]) } }, np.array([3])); // [{ "params": { "scale": [3] } }, [2]]
  * ```
  */
 export function vjp<A extends readonly unknown[], R>(
@@ -68,8 +73,10 @@ export function vjp(fn: Loose, primals: readonly unknown[], options?: ModuleVjpO
 /**
  * The value of a function of the running module, and its gradients by the arguments.
  *
+ * @example
  * ```ts
- * const [energy, [force]] = nn.valueAndGrad((x: Tensor) => np.sum(net(x)), [x]);
+ * const Energy = nn.module("Energy", () => (x: Tensor) => nn.valueAndGrad((y: Tensor) => np.sum(np.square(y)), [x]));
+ * Energy().apply({}, np.array([3])); // [9, [[6]]]
  * ```
  */
 export function valueAndGrad<A extends readonly unknown[]>(
@@ -81,7 +88,15 @@ export function valueAndGrad<A extends readonly unknown[]>(
   return [value, grads];
 }
 
-/** The gradients of a function of the running module by its arguments. */
+/**
+ * The gradients of a function of the running module by its arguments.
+ *
+ * @example
+ * ```ts
+ * const Slope = nn.module("Slope", () => (x: Tensor) => nn.grad((y: Tensor) => np.sum(np.square(y)), [x]));
+ * Slope().apply({}, np.array([3])); // [[6]]
+ * ```
+ */
 export function grad<A extends readonly unknown[]>(
   fn: (...args: A) => Tensor,
   primals: readonly [...A],
@@ -93,6 +108,12 @@ export function grad<A extends readonly unknown[]>(
  * The result of a function of the running module, and how it changes when arguments and variables change.
  *
  * @param variableTangents how the variables change, by collection; those of other collections stay
+ *
+ * @example
+ * ```ts
+ * const Change = nn.module("Change", () => (x: Tensor) => nn.jvp((y: Tensor) => np.square(y), [x], [np.onesLike(x)]));
+ * Change().apply({}, np.array([3])); // [[9], [6]]
+ * ```
  */
 export function jvp<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
@@ -138,11 +159,14 @@ export interface ModuleCustomRule<A extends readonly unknown[], R, S> {
 /**
  * A function of the running module with a custom derivative.
  *
+ * @example
  * ```ts
- * const signed = nn.customVjp((x: Tensor) => layer(x), {
- *   forward: (x) => { const [y, pullback] = nn.vjp(layer, [x]); return [y, pullback(np.onesLike(y))]; },
- *   backward: ([variables, dx], ct) => [tree.map(np.sign, variables), dx.mul(ct)],
+ * const Layer = nn.module("Layer", () => (x: Tensor) => {
+ *   const forward = (y: Tensor): [Tensor, null] => [y.mul(3), null];
+ *   const rule = { forward, backward: (_: null, ct: Tensor) => [{}, ct.mul(10)] };
+ *   return nn.customVjp((y: Tensor) => y.mul(3), rule)(x);
  * });
+ * grad((x: Tensor) => np.sum(Layer().apply({}, x)))(np.array([1])); // [10]
  * ```
  */
 export function customVjp<A extends readonly unknown[], R, S>(
@@ -196,6 +220,13 @@ export interface ModuleJitOptions extends OptionsOf<typeof moduleJitOptions> {}
  *
  * @param target a module class, which gives a class named `JitBlock`, or a function: it may use the modules
  * among its arguments, or else whatever belongs to the running module
+ *
+ * @example
+ * ```ts
+ * const layer = nn.jit(nn.Dense)({ features: 3 });
+ * const x = np.ones([2, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
+ * ```
  */
 export function jit<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -144,7 +144,16 @@ const einsumConfig = schema({
 /** Configuration of {@link Einsum}. */
 export interface EinsumConfig extends OptionsOf<typeof einsumConfig> {}
 
-/** An einsum of the input with a kernel; the bias has the kernel's dims that are in the result. */
+/**
+ * An einsum of the input with a kernel; the bias has the kernel's dims that are in the result.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.Einsum({ shape: [4, 2, 3], subscripts: "bd,dhf->bhf" });
+ * const x = np.ones([5, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [5, 2, 3]
+ * ```
+ */
 export const Einsum = module({ name: "Einsum", options: einsumConfig }, (config) => {
   const { shape, subscripts, useBias, dtype, paramDtype, kernelInit, biasInit } = config;
   return (inputs: Tensor): Tensor => {

@@ -36,8 +36,9 @@ function formatRules(rules: LogicalRules): string {
 /**
  * Runs `fn` with rules for logical names.
  *
+ * @example
  * ```ts
- * nn.logicalAxisRules([["batch", "data"], ["embed", null], ["mlp", "model"]], () => model.apply(variables, x))
+ * nn.logicalAxisRules([["batch", "data"]], () => nn.logicalToMeshAxes(["batch", "embed"])); // P("data", null)
  * ```
  */
 export function logicalAxisRules<T>(rules: LogicalRules, fn: () => T): T {
@@ -46,7 +47,14 @@ export function logicalAxisRules<T>(rules: LogicalRules, fn: () => T): T {
   return surrounding.within(rules, fn);
 }
 
-/** The rules of the surrounding {@link logicalAxisRules}. */
+/**
+ * The rules of the surrounding {@link logicalAxisRules}.
+ *
+ * @example
+ * ```ts
+ * nn.logicalAxisRules([["batch", "data"]], () => nn.getLogicalAxisRules()); // [["batch", "data"]]
+ * ```
+ */
 export function getLogicalAxisRules(): LogicalRules {
   return surrounding.get();
 }
@@ -75,9 +83,10 @@ function assign(names: DimNames, rules: LogicalRules): (SpecEntry | undefined)[]
 /**
  * The mesh axes that split a tensor whose dims have the given logical names; dims without a rule are whole.
  *
+ * @example
  * ```ts
- * logicalToMeshAxes(["batch", "embed"], [["batch", "data"], ["embed", "data"], ["embed", "model"]])
- * // P("data", "model")
+ * const rules = [["batch", "data"], ["embed", "data"], ["embed", "model"]] as const;
+ * nn.logicalToMeshAxes(["batch", "embed"], rules); // P("data", "model")
  * ```
  */
 export function logicalToMeshAxes(
@@ -91,12 +100,27 @@ export function logicalToMeshAxes(
 
 const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
-/** {@link logicalToMeshAxes} for every spec of a tree, such as that of {@link getPartitionSpec}. */
+/**
+ * {@link logicalToMeshAxes} for every spec of a tree, such as that of {@link getPartitionSpec}.
+ *
+ * @example
+ * ```ts
+ * nn.logicalToMesh({ w: P("embed", "mlp") }, [["mlp", "model"]]).w; // P(null, "model")
+ * ```
+ */
 export function logicalToMesh<T>(specs: T, rules: LogicalRules = getLogicalAxisRules()): T {
   return mapSpecs<T, T>(specs, (spec) => logicalToMeshAxes(spec.entries, rules));
 }
 
-/** {@link logicalToMesh} on a mesh: a tree of {@link NamedSharding}. */
+/**
+ * {@link logicalToMesh} on a mesh: a tree of {@link NamedSharding}.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ model: 2 });
+ * nn.logicalToMeshSharding({ w: P("embed", "mlp") }, mesh, [["mlp", "model"]]).w.spec; // P(null, "model")
+ * ```
+ */
 export function logicalToMeshSharding<T>(
   specs: T,
   mesh: Mesh,
@@ -133,6 +157,11 @@ export interface LogicalConstraintOptions extends OptionsOf<typeof logicalConstr
 /**
  * The same tensor, which the partitioner must split as the logical names of its dims say. Without rules or
  * without a mesh it does nothing, so that a model can name its dims and still run on one device.
+ *
+ * @example
+ * ```ts
+ * nn.withLogicalConstraint(np.array([[1, 2]]), ["batch", "embed"]); // [[1, 2]]
+ * ```
  */
 export function withLogicalConstraint(
   x: Tensor,
@@ -199,8 +228,10 @@ tree.registerClass(LogicallyPartitioned<unknown>, {
 /**
  * An initialiser whose values come in a {@link LogicallyPartitioned} box.
  *
+ * @example
  * ```ts
- * nn.Dense({ features: 8, kernelInit: nn.withLogicalPartitioning(initializers.lecunNormal(), ["embed", "mlp"]) })
+ * const init = nn.withLogicalPartitioning(random.initializers.ones, ["embed", "mlp"]);
+ * init(random.key(0), [2, 2]).names; // ["embed", "mlp"]
  * ```
  */
 export function withLogicalPartitioning(

@@ -29,13 +29,16 @@ export interface MapVariablesOptions extends OptionsOf<typeof mapVariablesOption
  * A module that sees transformed variables: `transInFn` maps the stored variables to those it sees, `transOutFn` maps
  * them back. Fully sharded parameters, for instance, are gathered by the first and split by the second.
  *
- * ```ts
- * const Sharded = nn.mapVariables(Block, "params", { transInFn: gather, transOutFn: shard, mutable: true });
- * ```
- *
  * @param target a module class, which gives a class named `Map_variablesBlock`, or a function: it may use the
  * modules among its arguments, or else whatever belongs to the running module
  * @param collections the collections to map
+ *
+ * @example
+ * ```ts
+ * const doubled = (params) => tree.map((x: Tensor) => x.mul(2), params);
+ * const layer = nn.mapVariables(nn.Dense, "params", { transInFn: doubled })({ features: 1, useBias: false });
+ * layer.apply({ params: { kernel: np.array([[3]]) } }, np.array([[1]])); // [[6]]
+ * ```
  */
 export function mapVariables<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -23,12 +23,27 @@ export abstract class AxisMetadata<T = unknown> {
   abstract removeAxis(index: number, params: MetadataParams): AxisMetadata<T>;
 }
 
-/** Whether a value is in a box. */
+/**
+ * Whether a value is in a box.
+ *
+ * @example
+ * ```ts
+ * nn.isBoxed(new nn.Partitioned(np.ones([4]), ["model"])); // true
+ * ```
+ */
 export function isBoxed(value: unknown): value is AxisMetadata {
   return value instanceof AxisMetadata;
 }
 
-/** Replaces the boxes of a tree. */
+/**
+ * Replaces the boxes of a tree.
+ *
+ * @example
+ * ```ts
+ * const boxes = { w: new nn.Partitioned(np.ones([4]), ["model"]), b: np.ones([1]) };
+ * nn.mapBoxes((box) => box.unbox(), boxes); // { "b": [1], "w": [1, 1, 1, 1] }
+ * ```
+ */
 export function mapBoxes<T>(fn: (box: AxisMetadata) => unknown, values: T): T {
   const { leaves, structure } = tree.flatten(values, isBoxed);
   return tree.unflatten<T>(
@@ -37,7 +52,14 @@ export function mapBoxes<T>(fn: (box: AxisMetadata) => unknown, values: T): T {
   );
 }
 
-/** A tree without its boxes. */
+/**
+ * A tree without its boxes.
+ *
+ * @example
+ * ```ts
+ * nn.unbox({ w: new nn.Partitioned(np.ones([2]), ["model"]) }); // { "w": [1, 1] }
+ * ```
+ */
 export function unbox<T = unknown>(values: unknown): T {
   return mapBoxes((box) => unbox(box.unbox()), values) as T;
 }
@@ -45,6 +67,12 @@ export function unbox<T = unknown>(values: unknown): T {
 /**
  * The values of the second tree in the boxes of the first, which has the same structure apart from the boxes;
  * values that are in boxes themselves are taken out of them.
+ *
+ * @example
+ * ```ts
+ * const boxes = { w: new nn.Partitioned(np.ones([2]), ["model"]) };
+ * nn.replaceBoxed(boxes, { w: np.array([3, 4]) }).w.value; // [3, 4]
+ * ```
  */
 export function replaceBoxed<T>(boxes: T, values: unknown): T {
   const { leaves, structure } = tree.flatten(boxes, isBoxed);
@@ -56,12 +84,28 @@ export function replaceBoxed<T>(boxes: T, values: unknown): T {
   );
 }
 
-/** Tells every box of a tree that its value has got a dim. */
+/**
+ * Tells every box of a tree that its value has got a dim.
+ *
+ * @example
+ * ```ts
+ * const box = new nn.Partitioned(np.ones([2, 4]), [null, "model"]);
+ * nn.addAxis(box, 0, { partitionName: "layers" }).names; // ["layers", null, "model"]
+ * ```
+ */
 export function addAxis<T>(values: T, index: number, params: MetadataParams): T {
   return mapBoxes((box) => box.addAxis(index, params), values);
 }
 
-/** Tells every box of a tree that its value has lost a dim. */
+/**
+ * Tells every box of a tree that its value has lost a dim.
+ *
+ * @example
+ * ```ts
+ * const box = new nn.Partitioned(np.ones([2, 4]), ["layers", "model"]);
+ * nn.removeAxis(box, 0, { partitionName: "layers" }).names; // ["model"]
+ * ```
+ */
 export function removeAxis<T>(values: T, index: number, params: MetadataParams): T {
   return mapBoxes((box) => box.removeAxis(index, params), values);
 }

@@ -237,7 +237,14 @@ export function definitionOf(value: unknown): Definition | undefined {
   return typeof value === "function" ? definitions.get(value) : undefined;
 }
 
-/** Whether a value is a module with its configuration. */
+/**
+ * Whether a value is a module with its configuration.
+ *
+ * @example
+ * ```ts
+ * nn.isModule(nn.Dense({ features: 2 })); // true
+ * ```
+ */
 export function isModule(value: unknown): value is ModuleInstance {
   return typeof value === "function" && instances.has(value);
 }
@@ -460,7 +467,16 @@ function checkVariables(variables: unknown, instance: object): void {
   }
 }
 
-/** The names from the top of the module tree to the running module. */
+/**
+ * The names from the top of the module tree to the running module.
+ *
+ * @example
+ * ```ts
+ * const Inner = nn.module("Inner", () => () => nn.modulePath());
+ * const Outer = nn.module("Outer", () => () => Inner()());
+ * Outer().apply({}); // ["Inner_0"]
+ * ```
+ */
 export function modulePath(): readonly string[] {
   return currentScope("nn.modulePath").path;
 }

@@ -157,13 +157,31 @@ export const MultiHeadDotProductAttention = module(
   attention,
 );
 
-/** {@link MultiHeadDotProductAttention} under a shorter name, which is also that of its variables. */
+/**
+ * {@link MultiHeadDotProductAttention} under a shorter name, which is also that of its variables.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.MultiHeadAttention({ numHeads: 2 });
+ * const x = np.ones([1, 3, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 3, 4]
+ * ```
+ */
 export const MultiHeadAttention = module(
   { name: "MultiHeadAttention", options: multiHeadAttentionConfig },
   attention,
 );
 
-/** {@link MultiHeadDotProductAttention} of one input with itself. */
+/**
+ * {@link MultiHeadDotProductAttention} of one input with itself.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.SelfAttention({ numHeads: 2 });
+ * const x = np.ones([1, 3, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 3, 4]
+ * ```
+ */
 export const SelfAttention = module(
   { name: "SelfAttention", options: multiHeadAttentionConfig },
   (config) =>
@@ -245,6 +263,12 @@ const attentionMaskOptions = schema({
  * A mask [batch…, 1, query length, key length] from a value for every position of query and key.
  *
  * @param options `pairwise` is the function of both values, which is their product by default
+ *
+ * @example
+ * ```ts
+ * const present = np.array([[1, 1, 0]]);
+ * nn.makeAttentionMask(present, present); // [[[[1, 1, 0], [1, 1, 0], [0, 0, 0]]]]
+ * ```
  */
 export function makeAttentionMask(
   queryInput: Tensor,
@@ -278,7 +302,14 @@ export function makeCausalMask(x: Tensor, options?: MaskOptions): Tensor {
 
 const combineMasksSchema = schema(pick(maskOptions.fields, "dtype"));
 
-/** The mask that hides whatever any of the masks hides; missing ones are ignored. */
+/**
+ * The mask that hides whatever any of the masks hides; missing ones are ignored.
+ *
+ * @example
+ * ```ts
+ * nn.combineMasks([np.array([true, true, false]), undefined, np.array([true, false, false])]); // [1, 0, 0]
+ * ```
+ */
 export function combineMasks(
   masks: readonly (Tensor | null | undefined)[],
   options?: Pick<MaskOptions, "dtype">,

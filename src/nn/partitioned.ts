@@ -127,8 +127,10 @@ export function constrain<T>(value: T, spec: PartitionSpec, given: Mesh | undefi
 /**
  * An initialiser whose values come in a {@link Partitioned} box.
  *
+ * @example
  * ```ts
- * nn.Dense({ features: 8, kernelInit: nn.withPartitioning(initializers.lecunNormal(), [null, "model"]) })
+ * const init = nn.withPartitioning(random.initializers.ones, [null, "model"]);
+ * init(random.key(0), [2, 2]).names; // [null, "model"]
  * ```
  */
 export function withPartitioning(
@@ -148,12 +150,25 @@ export function withPartitioning(
 /**
  * The spec of every variable of a tree: that of its box, or `P()` where there is none. The leaves may be
  * tensors or the types that `evalShape` returns.
+ *
+ * @example
+ * ```ts
+ * nn.getPartitionSpec({ w: new nn.Partitioned(np.ones([4]), ["model"]) }).w; // P("model")
+ * ```
  */
 export function getPartitionSpec<T>(variables: T): ShardingTree<T, PartitionSpec> {
   return mapSpecs((spec) => spec, variables);
 }
 
-/** {@link getPartitionSpec} on a mesh: a tree of {@link NamedSharding}. */
+/**
+ * {@link getPartitionSpec} on a mesh: a tree of {@link NamedSharding}.
+ *
+ * @example
+ * ```ts
+ * const variables = { w: new nn.Partitioned(np.ones([4]), ["model"]) };
+ * nn.getSharding(variables, Mesh.create({ model: 2 })).w.spec; // P("model")
+ * ```
+ */
 export function getSharding<T>(variables: T, mesh: Mesh): ShardingTree<T, NamedSharding> {
   return mapSpecs((spec) => new NamedSharding(mesh, spec), variables);
 }

@@ -33,6 +33,11 @@ export interface AvgPoolOptions extends OptionsOf<typeof avgPoolOptions> {}
  * Reduces windows by any associative function.
  *
  * @param init what every reduction starts from, and what the padding holds
+ *
+ * @example
+ * ```ts
+ * nn.pool(np.array([[[1], [5], [2], [3]]]), 0, np.add, [2], { strides: [2] }); // [[[6], [5]]]
+ * ```
  */
 export function pool(
   inputs: Tensor,

@@ -14,7 +14,16 @@ const preluConfig = schema({
 /** Configuration of {@link PReLU}. */
 export interface PReLUConfig extends OptionsOf<typeof preluConfig> {}
 
-/** x where it is not negative, else x times a slope that is learned. */
+/**
+ * x where it is not negative, else x times a slope that is learned.
+ *
+ * @example
+ * ```ts
+ * const layer = nn.PReLU();
+ * const x = np.array([-2, 3]);
+ * layer.apply(layer.init(random.key(0), x), x); // [-0.02, 3]
+ * ```
+ */
 export const PReLU = module({ name: "PReLU", options: preluConfig }, (config) => {
   const { negativeSlopeInit, paramDtype } = config;
   return (x: Tensor): Tensor => {

@@ -217,9 +217,12 @@ export interface BidirectionalClass {
 /**
  * Two recurrent networks, one in each direction, with their outputs joined.
  *
+ * @example
  * ```ts
- * const rnn = () => nn.RNN({ cell: nn.GRUCell({ features: 8 }) });
- * const model = nn.Bidirectional({ forwardRnn: rnn(), backwardRnn: rnn() });
+ * const rnn = () => nn.RNN({ cell: nn.GRUCell({ features: 4 }) });
+ * const layer = nn.Bidirectional({ forwardRnn: rnn(), backwardRnn: rnn() });
+ * const x = np.ones([1, 5, 3]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [1, 5, 8]
  * ```
  */
 export const Bidirectional = moduleClass<BidirectionalClass>({

@@ -66,13 +66,16 @@ const cellDefinition = schema<FieldsOf<CellDefinition<object, unknown>> & { read
 /**
  * Defines a custom cell for `nn.RNN`: a module, with the carry that it starts from.
  *
+ * @param members `initializeCarry`, and `numFeatureAxes`: how many dims of an input belong to one example; 1 by default
+ *
+ * @example
  * ```ts
- * const Sum = nn.rnnCell("Sum", () => (carry: Tensor, x: Tensor) => [carry.add(x), carry], {
+ * const Sum = nn.rnnCell("Sum", () => (carry: Tensor, x: Tensor) => [carry.add(x), carry.add(x)], {
  *   initializeCarry: () => (_key, shape) => np.zeros(shape),
  * });
+ * const rnn = nn.RNN({ cell: Sum() });
+ * rnn.apply({}, np.array([[[1], [2], [3]]])); // [[[1], [3], [6]]]
  * ```
- *
- * @param members `initializeCarry`, and `numFeatureAxes`: how many dims of an input belong to one example; 1 by default
  */
 export function rnnCell<S extends Fields, C>(
   name: string,
@@ -242,7 +245,16 @@ const DenseParams = module(
 
 const gateNames = ["i", "f", "g", "o"] as const;
 
-/** {@link LSTMCell} with the same parameters and one product for all gates. */
+/**
+ * {@link LSTMCell} with the same parameters and one product for all gates.
+ *
+ * @example
+ * ```ts
+ * const rnn = nn.RNN({ cell: nn.OptimizedLSTMCell({ features: 4 }) });
+ * const x = np.ones([1, 5, 3]);
+ * rnn.apply(rnn.init(random.key(0), x), x).shape; // [1, 5, 4]
+ * ```
+ */
 export const OptimizedLSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
   "OptimizedLSTMCell",
   (config) => {
@@ -277,7 +289,16 @@ function gatesOf(sums: Tensor, order: readonly (keyof Gates)[]): Gates {
   return { i: part("i"), f: part("f"), g: part("g"), o: part("o") };
 }
 
-/** `activation(input · kernel + carry · kernel)`. */
+/**
+ * `activation(input · kernel + carry · kernel)`.
+ *
+ * @example
+ * ```ts
+ * const rnn = nn.RNN({ cell: nn.SimpleCell({ features: 4 }) });
+ * const x = np.ones([1, 5, 3]);
+ * rnn.apply(rnn.init(random.key(0), x), x).shape; // [1, 5, 4]
+ * ```
+ */
 export const SimpleCell: RNNCellClass<SimpleCellConfig, Tensor> = rnnCell(
   "SimpleCell",
   (config) => {
@@ -319,7 +340,16 @@ export const GRUCell: RNNCellClass<CellConfig, Tensor> = rnnCell(
   { options: cellConfig, initializeCarry: single },
 );
 
-/** A minimal gated unit: a {@link GRUCell} with a single gate. */
+/**
+ * A minimal gated unit: a {@link GRUCell} with a single gate.
+ *
+ * @example
+ * ```ts
+ * const rnn = nn.RNN({ cell: nn.MGUCell({ features: 4 }) });
+ * const x = np.ones([1, 5, 3]);
+ * rnn.apply(rnn.init(random.key(0), x), x).shape; // [1, 5, 4]
+ * ```
+ */
 export const MGUCell: RNNCellClass<MGUCellConfig, Tensor> = rnnCell(
   "MGUCell",
   (config) => {
@@ -350,7 +380,16 @@ const convLstmCellConfig = schema({
 /** Configuration of {@link ConvLSTMCell}. */
 export interface ConvLSTMCellConfig extends OptionsOf<typeof convLstmCellConfig> {}
 
-/** An LSTM of images: its products are convolutions, its carry has the inputs' spatial dims. */
+/**
+ * An LSTM of images: its products are convolutions, its carry has the inputs' spatial dims.
+ *
+ * @example
+ * ```ts
+ * const rnn = nn.RNN({ cell: nn.ConvLSTMCell({ features: 4, kernelSize: [3, 3] }) });
+ * const x = np.ones([1, 5, 6, 6, 3]);
+ * rnn.apply(rnn.init(random.key(0), x), x).shape; // [1, 5, 6, 6, 4]
+ * ```
+ */
 export const ConvLSTMCell: RNNCellClass<ConvLSTMCellConfig, LstmCarry> = rnnCell(
   "ConvLSTMCell",
   ({ carryInit: _, ...config }) => {

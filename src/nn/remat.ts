@@ -30,12 +30,15 @@ export interface ModuleRematOptions extends OptionsOf<typeof moduleRematOptions>
 /**
  * A module whose intermediate values are computed again in the backward pass instead of being kept.
  *
- * ```ts
- * const Block = nn.remat(TransformerBlock, { policy: checkpointPolicies.dotsSaveable });
- * ```
- *
  * @param target a module class, which gives a class named `CheckpointBlock`, or a function: it may use the
  * modules among its arguments, or else whatever belongs to the running module
+ *
+ * @example
+ * ```ts
+ * const layer = nn.remat(nn.Dense)({ features: 3 });
+ * const x = np.ones([2, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
+ * ```
  */
 export function remat<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -34,12 +34,13 @@ export interface RematScanOptions extends OptionsOf<typeof rematScanOptions> {}
  * A module repeated many times by nested loops, each of which is recomputed in the backward pass: the program does not
  * grow with the depth, and the memory only with a root of it.
  *
- * ```ts
- * const Deep = nn.rematScan(nn.Dense, { lengths: [10, 10] });
- * const y = Deep({ features: 64 })(x); // 100 layers, the activations of about 20
- * ```
- *
  * @param target a module class, or a function of the running module: of one argument, which is like its result
+ *
+ * @example
+ * ```ts
+ * const deep = nn.rematScan(nn.Dense, { lengths: [2, 3] })({ features: 4 });
+ * deep.init(random.key(0), np.ones([4])).params.kernel.shape; // [2, 3, 4, 4]
+ * ```
  */
 export function rematScan<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

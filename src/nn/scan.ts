@@ -92,13 +92,14 @@ type Stacked<R> = R extends readonly [unknown, infer Y] ? Y : unknown;
  * A module that is called repeatedly, as a loop: `(carry, ...slices) => [carry, result]`. The last carry
  * and the stacked results are returned.
  *
- * ```ts
- * const Layers = nn.scan(Block, { variableAxes: { params: 0 }, splitRngs: { params: true }, length: 12 });
- * const [y] = Layers({ features: 64 })(x, null);
- * ```
- *
  * @param target a module class, which gives a class named `ScanBlock`, or a function: it may use the modules
  * among its arguments, or else whatever belongs to the running module
+ *
+ * @example
+ * ```ts
+ * const Step = nn.module("Step", () => (carry: Tensor, x: Tensor) => [carry.add(x), carry.add(x)]);
+ * nn.scan(Step, {})().apply({}, np.array(0), np.array([1, 2, 3])); // [6, [1, 3, 6]]
+ * ```
  */
 export function scan<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

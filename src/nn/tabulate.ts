@@ -32,8 +32,10 @@ export interface TabulateOptions extends OptionsOf<typeof tabulateOptions> {}
 /**
  * The table of a module's parts with inputs, outputs and variables, of which nothing is computed.
  *
+ * @example
  * ```ts
- * console.log(nn.tabulate(model, random.key(0))(x));
+ * const table = nn.tabulate(nn.Dense({ features: 3 }), random.key(0))(np.ones([2, 4]));
+ * table.includes("Dense"); // true
  * ```
  */
 export function tabulate<F extends AnyFunction, M>(

@@ -17,11 +17,13 @@ import { isTree, type Scope } from "./scope.js";
  * A parameter of the running module: the one that was passed to `apply`, or while initialising a new
  * one. A value in a box, such as {@link Partitioned}, is kept in the box and returned without it.
  *
- * ```ts
- * const kernel = nn.param("kernel", initializers.lecunNormal(), [x.shape.at(-1) ?? 0, features]);
- * ```
- *
  * @param init makes the initial value from a key and the shape; without a shape it may make any tree
+ *
+ * @example
+ * ```ts
+ * const Scale = nn.module("Scale", () => (x: Tensor) => x.mul(nn.param("scale", random.initializers.ones, [1])));
+ * Scale().init(random.key(0), np.array([2])); // { "params": { "scale": [1] } }
+ * ```
  */
 export function param(name: string, init: ParamInitializer, shape: Shape, dtype?: DType): Tensor;
 export function param<T>(name: string, init: (key: Tensor) => T): T;
@@ -108,12 +110,17 @@ export interface Variable<T> {
 /**
  * A variable in a collection other than `params`, such as a cache or running statistics.
  *
- * ```ts
- * const count = nn.variable("state", "count", () => np.array(0));
- * if (!nn.isInitializing()) count.value = count.value.add(1);
- * ```
- *
  * @param init makes the initial value; without it the variable must already exist
+ *
+ * @example
+ * ```ts
+ * const Counter = nn.module("Counter", () => () => {
+ *   const count = nn.variable("state", "count", () => np.array(0));
+ *   if (!nn.isInitializing()) count.value = count.value.add(1);
+ *   return count.value;
+ * });
+ * Counter().with({ mutable: ["state"] }).apply({ state: { count: np.array(4) } }); // [5, { "state": { "count": 5 } }]
+ * ```
  */
 export function variable<T>(collection: string, name: string, init?: () => T): Variable<T> {
   const scope = currentScope("nn.variable");
@@ -137,17 +144,42 @@ export function variable<T>(collection: string, name: string, init?: () => T): V
   };
 }
 
-/** Whether the running module has a variable. */
+/**
+ * Whether the running module has a variable.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => () => nn.hasVariable("state", "count"));
+ * Layer().apply({ state: { count: np.array(2) } }); // true
+ * ```
+ */
 export function hasVariable(collection: string, name: string): boolean {
   return currentScope("nn.hasVariable").has(collection, name);
 }
 
-/** A variable of the running module as it is stored, or `undefined`. */
+/**
+ * A variable of the running module as it is stored, or `undefined`.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => () => nn.getVariable("state", "count"));
+ * Layer().apply({ state: { count: np.array(2) } }); // 2
+ * ```
+ */
 export function getVariable(collection: string, name: string): unknown {
   return currentScope("nn.getVariable").get(collection, name);
 }
 
-/** Sets a variable of the running module. */
+/**
+ * Sets a variable of the running module.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => () => nn.putVariable("state", "count", np.array(3)));
+ * const [, changed] = Layer().with({ mutable: ["state"] }).apply({});
+ * changed; // { "state": { "count": 3 } }
+ * ```
+ */
 export function putVariable(collection: string, name: string, value: unknown): void {
   currentScope("nn.putVariable").put(collection, name, value);
 }
@@ -155,6 +187,13 @@ export function putVariable(collection: string, name: string, value: unknown): v
 /**
  * Stores an intermediate value for inspection: appends it to a list in a collection, usually
  * `intermediates`. Does nothing, and returns false, when the collection is not mutable.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => (x: Tensor) => (nn.sow("intermediates", "x", x), x));
+ * const [, changed] = Layer().with({ mutable: ["intermediates"] }).apply({}, np.array([1]));
+ * changed; // { "intermediates": { "x": [[1]] } }
+ * ```
  */
 export function sow(collection: string, name: string, value: unknown): boolean {
   return sowIn(currentScope("nn.sow"), collection, name, value);
@@ -165,9 +204,12 @@ export function sow(collection: string, name: string, value: unknown): boolean {
  * respect to that variable is the one with respect to the value. Does nothing if the collection is not among the
  * variables.
  *
+ * @example
  * ```ts
- * const h = nn.perturb("hidden", nn.Dense({ features: 8 })(x));
- * // outside: grad((p) => loss(model.apply({ params, perturbations: p }, x)))(variables.perturbations)
+ * const Layer = nn.module("Layer", () => (x: Tensor) => np.sum(np.square(nn.perturb("hidden", x.mul(2)))));
+ * const [layer, x] = [Layer(), np.array([3])];
+ * const { perturbations } = layer.init(random.key(0), x);
+ * grad((p: unknown) => layer.apply({ perturbations: p }, x))(perturbations); // { "hidden": [12] }
  * ```
  */
 export function perturb<T>(name: string, value: T, collection = "perturbations"): T {
@@ -193,12 +235,26 @@ export function perturb<T>(name: string, value: T, collection = "perturbations")
  * A new random key of the running module. It depends on the key given to `init` or `apply`, on the
  * module's path and on how many keys were made there before; the keys of `params` stand in for names that were
  * not given.
+ *
+ * @example
+ * ```ts
+ * const Noise = nn.module("Noise", () => () => random.normal(nn.makeRng("noise"), [2]).shape);
+ * Noise().with({ rngs: { noise: random.key(0) } }).apply({}); // [2]
+ * ```
  */
 export function makeRng(name = "params"): Tensor {
   return currentScope("nn.makeRng").makeRng(name);
 }
 
-/** Whether keys of that name were given. */
+/**
+ * Whether keys of that name were given.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => () => nn.hasRng("dropout"));
+ * Layer().apply({}); // false
+ * ```
+ */
 export function hasRng(name: string): boolean {
   return currentScope("nn.hasRng").rngs.has(name);
 }
@@ -207,20 +263,42 @@ export function hasRng(name: string): boolean {
  * Replaces the keys that this call of the running module, and the modules it creates from now on, draw from:
  * for example to give each device of a mesh axis keys of its own.
  *
+ * @example
  * ```ts
- * nn.mapRngs((key, name) => (name === "params" ? random.foldIn(key, lax.axisIndex("model")) : key));
+ * const Noise = nn.module("Noise", () => (place: number) => {
+ *   nn.mapRngs((key) => random.foldIn(key, place));
+ *   return random.normal(nn.makeRng("noise"), []);
+ * });
+ * const noise = Noise().with({ rngs: { noise: random.key(0) } });
+ * np.equal(noise.apply({}, 0), noise.apply({}, 1)); // false
  * ```
  */
 export function mapRngs(fn: (key: Tensor, name: string) => Tensor): void {
   currentScope("nn.mapRngs").replaceKeys(fn);
 }
 
-/** Whether `init` runs the module, not `apply`. */
+/**
+ * Whether `init` runs the module, not `apply`.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => () => nn.isInitializing());
+ * Layer().apply({}); // false
+ * ```
+ */
 export function isInitializing(): boolean {
   return currentScope("nn.isInitializing").isInitializing;
 }
 
-/** Whether variables of a collection may be set. */
+/**
+ * Whether variables of a collection may be set.
+ *
+ * @example
+ * ```ts
+ * const Layer = nn.module("Layer", () => () => nn.isMutableCollection("state"));
+ * Layer().apply({}); // false
+ * ```
+ */
 export function isMutableCollection(collection: string): boolean {
   return currentScope("nn.isMutableCollection").isMutable(collection);
 }

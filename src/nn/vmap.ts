@@ -59,12 +59,14 @@ export interface ModuleVmapOptions<A = unknown, R = unknown> extends LiftedVmapO
 /**
  * A module that is called for every element of a batch at once.
  *
- * ```ts
- * const Experts = nn.vmap(Mlp, { variableAxes: { params: 0 }, splitRngs: { params: true } });
- * ```
- *
  * @param target a module class, which gives a class named `VmapMLP`, or a function: it may use the modules
  * among its arguments, or else whatever belongs to the running module
+ *
+ * @example
+ * ```ts
+ * const layer = nn.vmap(nn.Dense, { variableAxes: { params: 0 }, splitRngs: { params: true } })({ features: 3 });
+ * layer.init(random.key(0), np.ones([5, 4])).params.kernel.shape; // [5, 4, 3]
+ * ```
  */
 export function vmap<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,

@@ -89,8 +89,11 @@ const wrapperFields: FieldsOf<LayerWrapperConfig> = {
  * A layer whose weights are divided by their norm and multiplied by a learned one, which separates their length
  * from their direction.
  *
+ * @example
  * ```ts
- * const y = nn.WeightNorm({ layerInstance: nn.Dense({ features: 4 }) })(x);
+ * const layer = nn.WeightNorm({ layerInstance: nn.Dense({ features: 3 }) });
+ * const x = np.ones([2, 4]);
+ * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
  * ```
  */
 export const WeightNorm = moduleClass<WeightNormClass>({
@@ -114,8 +117,12 @@ export const WeightNorm = moduleClass<WeightNormClass>({
 /**
  * A layer whose weights are divided by their largest singular value, which power iterations find over the calls.
  *
+ * @example
  * ```ts
- * const y = nn.SpectralNorm({ layerInstance: nn.Dense({ features: 4 }) })({ updateStats: train }, x);
+ * const layer = nn.SpectralNorm({ layerInstance: nn.Dense({ features: 3 }) });
+ * const x = np.ones([2, 4]);
+ * const variables = layer.init(random.key(0), { updateStats: false }, x);
+ * layer.apply(variables, { updateStats: false }, x).shape; // [2, 3]
  * ```
  */
 export const SpectralNorm = moduleClass<SpectralNormClass>({
