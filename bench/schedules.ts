@@ -1,5 +1,5 @@
 /**
- * Pipeline schedules: their bubble, measured and by the formula, their memory, and their time beside that of GPipe, and
+ * Pipeline schedules: their bubble, measured and by the formula, their memory, and their time compared with GPipe, and
  * of GPipe in JAX where a Python with JAX is found. Layers are products alone, so that the forward pass and both halves
  * of the backward pass take about equally long, as the formulas have it.
  */

@@ -21,6 +21,8 @@ const givenUp: readonly (readonly [word: RegExp, instead: string])[] = [
   [/\bfunctions? of the host\b/i, "host callback"],
   [/\b(dearOps|isKernelOfItsOwn)\b/, "expensiveOps, isSingletonKernel"],
   [/\bdear\b/i, "expensive"],
+  [/\bunless it says otherwise\b/, "by default"],
+  [/\bwho multiplies\b/i, "which implementation multiplies"],
   [/\bEASY(_[A-Z]+)?\b/, "RECLAIM_THRESHOLD"],
   [
     /\b(Parley|Attendance|Weather|Company|Seats)\b/i,

@@ -244,7 +244,7 @@ describeWith(posix, "a disk that is full", () => {
   });
 });
 
-test("a reader that closes the output early is no failure", { timeout: 60_000 }, async () => {
+test("a reader that closes the output early is not a failure", { timeout: 60_000 }, async () => {
   const child = startShardwise(folder.path, ["generate", "base", "--length", "1000000"]);
   child.stdout?.once("data", () => child.stdout?.destroy());
   expect(await ended(child)).toMatchObject({ code: 0, err: "" });

@@ -38,7 +38,7 @@ describe("environmentSettings", () => {
 describe("the shared engine", () => {
   afterAll(() => chooseEngine(undefined));
 
-  test("is opened anew for other settings, and stays for those who ask for none", async () => {
+  test("is opened again for other settings, and is kept if none are requested", async () => {
     await chooseEngine("threads");
     const small = sharedEngine(1, { memoryBytes: 2 ** 26 });
     expect(small.info?.()).toMatchObject({ memoryBytes: 2 ** 26 });

@@ -115,7 +115,7 @@ describe("the shared engine", () => {
       encoding: "utf8",
     });
     expect(stdout).toBe("counted\n");
-    // Node 22.12 calls its require() of ES modules experimental, whoever uses it.
+    // Node 22.12 always warns that require() of ES modules is experimental.
     if (!process.version.startsWith("v22.12.")) expect(stderr).toBe("");
   });
 });

@@ -309,7 +309,7 @@ export function reciprocal(x: Tensor): Tensor {
 }
 
 /**
- * A power with a whole exponent, by multiplication.
+ * A power with an integer exponent, by multiplication.
  *
  * @example
  * ```ts

@@ -1,4 +1,4 @@
-/** Layers and lifted transforms beside Flax's, which `test/jax/layers.py` wrote: variables, results, gradients. */
+/** Layers and lifted transforms compared with Flax's, which `test/jax/layers.py` wrote: variables, results, gradients. */
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { grad, jit, lax, Mesh, np, P, random, shardMap, Tensor, tree } from "../index.js";

@@ -114,7 +114,7 @@ export interface LiftFilters {
   readonly forksKeys?: boolean;
 }
 
-/** A lifted call taken apart: what goes in, how to run it, and how to keep what comes out. */
+/** The parts of a lifted call: what goes in, how to run it, and how to store what comes out. */
 export interface Lifted {
   readonly variables: readonly VariableGroup[];
   readonly keys: readonly KeyGroup[];

@@ -1,4 +1,4 @@
-/** Lifted modules, perturbations and masks of convolutions beside Flax's, which `test/jax/lifted.py` wrote. */
+/** Lifted modules, perturbations and masks of convolutions compared with Flax's, which `test/jax/lifted.py` wrote. */
 import { readFileSync } from "node:fs";
 import { grad, jit, np, random, type Tensor, tree } from "shardwise";
 import * as nn from "shardwise/nn";

@@ -238,7 +238,7 @@ export class Scope {
     return Object.hasOwn(values, name) ? values[name] : undefined;
   }
 
-  /** Sets a variable of a mutable collection; trees are merged into those that are there. */
+  /** Sets a variable of a mutable collection; trees are merged into existing ones. */
   put(collection: string, name: string, value: unknown): void {
     this.checkOpen();
     if (!this.isMutable(collection)) {

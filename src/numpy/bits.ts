@@ -53,7 +53,7 @@ export function spacing(value: TensorLike): Tensor {
 }
 
 /**
- * Numbers taken apart into a mantissa from ½ to 1 and an int32 exponent: x = mantissa · 2^exponent. Zeros, infinities
+ * Splits numbers into a mantissa from ½ to 1 and an int32 exponent: x = mantissa · 2^exponent. Zeros, infinities
  * and NaN are their own mantissa, with exponent 0.
  *
  * @example

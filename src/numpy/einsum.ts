@@ -17,7 +17,7 @@ interface Labelled {
   readonly labels: readonly string[];
 }
 
-/** Subscripts taken apart: the labels of every operand and of the result. */
+/** Parsed subscripts: the labels of every operand and of the result. */
 export interface Subscripts {
   readonly inputs: readonly (readonly string[])[];
   readonly output: readonly string[];

@@ -140,7 +140,7 @@ function sliceEntry(
 }
 
 /**
- * One step from a tensor to a part of it, with its way back: `put(x, part)` is x with that part replaced.
+ * One step from a tensor to a part of it, with its inverse: `put(x, part)` is x with that part replaced.
  * Reading an index is a chain of such steps, and writing goes back along the chain.
  */
 export interface Step {
@@ -293,7 +293,7 @@ export function clampIndex(indices: Tensor, n: number): Tensor {
 }
 
 /**
- * Arrays of indices, which are broadcast against each other, as are numbers beside them. Their dims take the
+ * Arrays of indices, which are broadcast against each other, as are numbers among them. Their dims take the
  * place of the dims they index when those are neighbours, and come first otherwise, as in NumPy.
  */
 function planArrays(shape: Shape, entries: readonly Entry[], caller: string): Plan {

@@ -207,7 +207,7 @@ export function pair(
 }
 
 /**
- * Repeats a scalar constant to the shape of the tensor beside it, for functions that compute with it alone
+ * Repeats a scalar constant to the shape of the other operand, for functions that compute with it alone
  * before they combine both.
  */
 export function spelledOut(x: Tensor, beside: Tensor): Tensor {

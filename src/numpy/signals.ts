@@ -89,7 +89,7 @@ const interpOptions = schema({
   left: optional<TensorLike | "extrapolate">("any"),
   /** The value right of all points, or `extrapolate` for that of the last line; that of the last point by default. */
   right: optional<TensorLike | "extrapolate">("any"),
-  /** After what distance the points come again; they may then lie in any order, and there is no left and right. */
+  /** The period after which the points repeat; they may then be in any order, and `left` and `right` have no effect. */
   period: optional<TensorLike>("any"),
 });
 

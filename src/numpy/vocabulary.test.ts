@@ -1,4 +1,4 @@
-/** Further functions of NumPy beside JAX's results, which `test/jax/vocabulary.py` wrote. */
+/** Further functions of NumPy compared with JAX's results, which `test/jax/vocabulary.py` wrote. */
 import { readFileSync } from "node:fs";
 import { grad, jit, np, type Tensor, tree, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";

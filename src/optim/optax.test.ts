@@ -1,4 +1,4 @@
-/** Optimisers, schedules and losses beside optax's own figures, which `test/jax/optimizers.py` wrote. */
+/** Optimisers, schedules and losses compared with optax's figures, which `test/jax/optimizers.py` wrote. */
 import { readFileSync } from "node:fs";
 import { grad, jit, np, random, type Tensor, tree, valueAndGrad } from "shardwise";
 import { describe, expect, test } from "vitest";

@@ -19,7 +19,7 @@ export interface WorkerSetup {
   readonly scratch: number;
   /** Whether there are more workers than cores. */
   readonly crowded: boolean;
-  /** Who multiplies matrices. */
+  /** Which implementation multiplies matrices. */
   readonly gemm: GemmChoice;
   /** What the device shares with the threads that help it; undefined when it computes alone. */
   readonly crew: CrewMemory | undefined;
@@ -40,7 +40,7 @@ export interface LoadMessage {
   readonly sending: number;
   readonly name: string;
   readonly modules: readonly LoadedModule[];
-  /** The kernel for matrix products that nobody else does, when the program has any. */
+  /** The WebAssembly kernel for matrix products that no other implementation computes, if the program has any. */
   readonly gemmModule: WebAssembly.Module | undefined;
   readonly steps: readonly Step[];
   readonly slots: readonly SlotBase[];

@@ -11,7 +11,7 @@ const hasWideVectors = typeof opened !== "string" && detectX64Features(opened).a
 
 afterEach(() => vi.unstubAllEnvs());
 
-describe("who computes fused kernels", () => {
+describe("the choice of an implementation of fused kernels", () => {
   it("is machine code where the processor has wide vectors, else WebAssembly", () => {
     vi.stubEnv("SHARDWISE_KERNELS", "");
     expect("unavailable" in here).toBe(!hasWideVectors);

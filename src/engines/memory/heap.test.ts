@@ -20,7 +20,7 @@ describe("the heap", () => {
     expect(take(100).address).toBe(large.address);
   });
 
-  test("hands out blocks that are still used only to those who come after", () => {
+  test("gives blocks that are still in use only to later commands", () => {
     const heap = new Heap(0, 128);
     const [a, b] = [heap.allocate(64), heap.allocate(64)];
     if (a === undefined || b === undefined) throw new Error("no room");
@@ -31,7 +31,7 @@ describe("the heap", () => {
     expect(heap.allocate(128, 5)).toEqual({ address: 0, bytes: 128 });
   });
 
-  test("gives its upper end to the arena when that is free, and takes it back", () => {
+  test("gives its upper end to the arena if it is free, and takes it back", () => {
     const heap = new Heap(0, 1024);
     const a = heap.allocate(512);
     if (a === undefined) throw new Error("no room");

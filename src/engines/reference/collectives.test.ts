@@ -173,7 +173,7 @@ describe.each(cases)("over $names of $mesh.axes", (expected) => {
     expect(outcome("ppermute", mesh, [1], { axes, permutation })).toEqual([[1], expected.shifted]);
   });
 
-  test("ppermute leaves what nobody may read where nothing arrives and its result is unset", () => {
+  test("ppermute leaves values that must not be read where nothing arrives and its result is unset", () => {
     const permutation = range(n - 1).map((i) => [i, i + 1] as const);
     const first = new Set(deviceGroups(mesh, expected.names).map(([device]) => device));
     const shifted = expected.shifted.map((values, device) => (first.has(device) ? [Number.NaN] : values));
