@@ -36,8 +36,11 @@ export interface AccumulateOptions extends OptionsOf<typeof accumulateOptions> {
  * Gradients of a batch in the memory of a minibatch: the gradients of minibatches are averaged, their metrics summed,
  * and the variables that they changed stacked along a new dim 0. Each minibatch has its own random key.
  *
+ * @example
  * ```ts
- * const [grads, metrics] = accumulateGradients(loss, state.params, batch, rng, { numMinibatches: 4 });
+ * const loss = (w: Tensor, batch: Tensor) => [np.mean(w.mul(batch)), { count: np.array(2) }];
+ * const [w, batch] = [np.array(2), np.array([1, 2, 3, 4])];
+ * parallel.accumulateGradients(loss, w, batch, random.key(0), { numMinibatches: 2 }); // [2.5, { "count": 4 }, null]
  * ```
  */
 export function accumulateGradients<P, B, M, V = null>(

@@ -13,7 +13,16 @@ import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { boxed, dimSplitBy, mapParams } from "./params.js";
 
-/** A random key that differs along an axis: the device's position is folded into it. */
+/**
+ * A random key that differs along an axis: the device's position is folded into it.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P(), outSpecs: P("data") };
+ * const draw = shardMap((key: Tensor) => random.normal(parallel.foldRngOverAxis(key, "data"), [1]), specs);
+ * draw(random.key(0)); // [1.004, -2.442]
+ * ```
+ */
 export function foldRngOverAxis(key: Tensor, axisName: string | readonly string[]): Tensor {
   return foldIn(key, lax.axisIndex(axisName));
 }
@@ -22,6 +31,12 @@ export function foldRngOverAxis(key: Tensor, axisName: string | readonly string[
  * This device's part of a tensor that is the same on all devices of an axis.
  *
  * @param splitDim the dim that is split, in the order of the devices
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P(), outSpecs: P("model") };
+ * shardMap((x: Tensor) => parallel.splitArrayOverMesh(x, "model", 0), specs)(np.array([1, 2, 3, 4])); // [1, 2, 3, 4]
+ * ```
  */
 export function splitArrayOverMesh(x: Tensor, axisName: string, splitDim: number): Tensor {
   needTensor(x, "x", "splitArrayOverMesh");
@@ -51,6 +66,13 @@ export interface StackOptions extends OptionsOf<typeof stackOptions> {}
 /**
  * Declares the parameters of each device along an axis to be slices of one: every parameter gets a dim of
  * size 1 that the axis splits. Undone by {@link unstackParams}.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P(), outSpecs: P("model") };
+ * const stack = shardMap((x: Tensor) => nn.unbox<Tensor>(parallel.stackParams(x, "model")), specs);
+ * stack(np.array([1, 2])); // [[1, 2], [1, 2]]
+ * ```
  */
 export function stackParams<T>(params: T, axisName: string, options?: StackOptions): T {
   need("string", axisName, "axisName", "stackParams");
@@ -68,7 +90,16 @@ function onlyAt(value: Tensor, axisName: string, position: number): Tensor {
   return np.where(np.equal(lax.axisIndex(axisName), position), value, np.zerosLike(value));
 }
 
-/** Removes the dim that {@link stackParams} added; other parameters are unchanged. */
+/**
+ * Removes the dim that {@link stackParams} added; other parameters are unchanged.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P(), outSpecs: P() };
+ * const there = (x: Tensor) => parallel.unstackParams(parallel.stackParams(x, "model"), "model");
+ * shardMap(there, { ...specs, checkReplication: false })(np.array([1, 2])); // [1, 2]
+ * ```
+ */
 export function unstackParams<T>(params: T, axisName: string): T {
   lookUpAxes(axisName, "unstackParams");
   return mapParams(params, "unstackParams", ({ value, names, leaf, path }) => {

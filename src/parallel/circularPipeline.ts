@@ -203,10 +203,13 @@ const circularPipelineOptions = schema({ ...circularPipelineConfig.fields, ...mo
  * It is written over whole tensors. When the dims of the stages are split over a mesh axis, each device holds its
  * stage's weights and share of the buffers, and every hop is one permutation.
  *
+ * @example
  * ```ts
- * const pipeline = CircularPipeline({ layers: Block({ parent: null }), mesh, numPipelineMicrobatches: 8, numPipelineRepeats: 2 });
- * const variables = pipeline.init(random.key(0), x);
- * const y = jit((v: Variables, x: Tensor) => pipeline.apply(v, x), { mesh })(variables, x);
+ * const layers = nn.Dense({ features: 2, useBias: false, kernelInit: random.initializers.ones, parent: null });
+ * const mesh = Mesh.create({ stage: 2 });
+ * const pipeline = parallel.CircularPipeline({ layers, mesh, numPipelineMicrobatches: 2, numPipelineRepeats: 1 });
+ * const x = np.ones([2, 1, 2]);
+ * pipeline.apply(pipeline.init(random.key(0), x), x); // [[[4, 4]], [[4, 4]]]
  * ```
  */
 export function CircularPipeline(config: CircularPipelineConfig & ModuleOptions): CircularPipelineInstance {

@@ -32,6 +32,13 @@ export const defaultMinWeightSize = 2 ** 18;
  *
  * @param params a tree of tensors and {@link Partitioned} boxes, equal on all devices of the axis
  * @returns the same tree with `Partitioned` parts where a parameter was split
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P(), outSpecs: P("data") };
+ * const shard = shardMap((x: Tensor) => nn.unbox<Tensor>(parallel.shardParams(x, "data", 0)), specs);
+ * shard(np.array([1, 2, 3, 4])); // [1, 2, 3, 4]
+ * ```
  */
 export function shardParams<T>(params: T, axisName: string, minWeightSize = defaultMinWeightSize): T {
   need("string", axisName, "axisName", "shardParams");
@@ -89,7 +96,15 @@ const gatherOptions = schema({
 /** The dtypes in which parameters and their gradients are communicated. */
 export interface GatherOptions extends OptionsOf<typeof gatherOptions> {}
 
-/** The whole tensor from the parts of an axis. All-gather forward, mean-reduce-scatter backward. */
+/**
+ * The whole tensor from the parts of an axis. All-gather forward, mean-reduce-scatter backward.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P("data"), outSpecs: P("data") };
+ * shardMap((x: Tensor) => parallel.gatherArrayWithMeanGrads(x, 0, "data"), specs)(np.array([1, 2])); // [1, 2, 1, 2]
+ * ```
+ */
 export function gatherArrayWithMeanGrads(
   x: Tensor,
   dim: number,
@@ -122,6 +137,13 @@ export function gatherArrayWithMeanGrads(
 /**
  * Gathers the parameters that are split over an axis. All-gather forward, mean-reduce-scatter backward. A parameter
  * keeps its box if other axes split it, too.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P(), outSpecs: P(), checkReplication: false };
+ * const there = (x: Tensor) => parallel.gatherParams(parallel.shardParams(x, "data", 0), "data");
+ * shardMap(there, specs)(np.array([1, 2])); // [1, 2]
+ * ```
  */
 export function gatherParams<T>(params: T, axisName: string, options: GatherOptions = {}): T {
   lookUpAxes(axisName, "gatherParams");
@@ -157,11 +179,14 @@ export interface ShardModuleOptions extends OptionsOf<typeof shardModuleOptions>
  * A module whose parameters are stored in parts, one on each device of an axis, and gathered when it runs:
  * fully sharded data parallelism. The gradients of the parts are means over the axis.
  *
- * ```ts
- * const Sharded = shardModuleParams(Block, "fsdp", { minWeightSize: 1024 });
- * ```
- *
  * @param target a module class, or a function that creates and calls modules
+ *
+ * @example
+ * ```ts
+ * const layer = parallel.shardModuleParams(nn.Dense, "data", { minWeightSize: 0 })({ features: 4 });
+ * const init = parallel.initSharded(layer.init, { mesh: Mesh.create({ data: 2 }) });
+ * nn.getPartitionSpec(init(random.key(0), np.ones([2, 2]))).params.kernel; // P(null, "data")
+ * ```
  */
 export function shardModuleParams<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,
@@ -191,6 +216,12 @@ export function shardModuleParams<A extends readonly unknown[], R>(
 /**
  * The mean of gradients over axes. The gradient of a parameter that an axis splits is unchanged along that axis: it is
  * the mean already (see {@link gatherParams}), or belongs to this device only.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P("data"), outSpecs: P() };
+ * shardMap((g: Tensor) => parallel.syncGradients({ w: g }, "data"), specs)(np.array([1, 3])); // { "w": [2] }
+ * ```
  */
 export function syncGradients<T>(grads: T, axisNames: string | readonly string[]): T {
   const axes = lookUpAxes(axisNames, "syncGradients").map(({ name }) => name);

@@ -27,9 +27,12 @@ const initShardedOptions = schema<FieldsOf<InitShardedOptions>>({
  * creation of a `TrainState`: parameters in `Partitioned` boxes are split by their names, and everything else is
  * replicated.
  *
+ * @example
  * ```ts
- * const variables = initSharded(model.init, { mesh, inSpecs: [P(), P("data")] })(random.key(0), x);
- * const specs = nn.getPartitionSpec(variables);
+ * const kernelInit = nn.withPartitioning(random.initializers.ones, [null, "model"]);
+ * const layer = nn.Dense({ features: 1, useBias: false, kernelInit });
+ * const init = parallel.initSharded(layer.init, { mesh: Mesh.create({ model: 2 }) });
+ * nn.unbox(init(random.key(0), np.ones([1, 1]))); // { "params": { "kernel": [[1, 1]] } }
  * ```
  */
 export function initSharded<A extends readonly unknown[], R>(

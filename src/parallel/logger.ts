@@ -30,11 +30,13 @@ export function logger(): Logger {
 /**
  * Sends messages elsewhere.
  *
- * ```ts
- * const before = setLogger({ info: console.log, warn: console.warn });
- * ```
- *
  * @returns the logger that was in use, to put it back
+ *
+ * @example
+ * ```ts
+ * const before = parallel.setLogger({ info: () => {}, warn: () => {} });
+ * parallel.setLogger(before) !== before; // true
+ * ```
  */
 export function setLogger(next: Logger): Logger {
   need("object", next, "the logger", "setLogger");

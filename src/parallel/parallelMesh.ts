@@ -36,8 +36,9 @@ export interface ParallelMeshOptions {
  * The mesh of a parallel configuration: the axes data, fsdp, pipe and model, outermost first, so that the devices of a
  * layer, which communicate most, are adjacent.
  *
+ * @example
  * ```ts
- * const mesh = initializeMesh({ fsdpAxisSize: 2, modelAxisSize: 2 });
+ * parallel.initializeMesh({ fsdpAxisSize: 2 }).axisNames; // ["data", "fsdp", "pipe", "model"]
  * ```
  */
 export function initializeMesh(config: ParallelConfig = {}, options: ParallelMeshOptions = {}): Mesh {

@@ -35,6 +35,13 @@ export interface PipelineStepOptions extends OptionsOf<typeof pipelineStepOption
  * @param input the microbatch that enters the first stage now
  * @param args further arguments of the stage
  * @returns the state for the next iteration, and the stage's result on the last stage, zeros elsewhere
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ pipe: 2 }), inSpecs: P(), outSpecs: P("pipe") };
+ * const step = (x: Tensor) => parallel.executePipelineStep((y) => y.mul(2), x, x, { modelAxisName: "pipe" });
+ * shardMap(step, specs)(np.array([1])); // [[2, 2], [0, 2]]
+ * ```
  */
 export function executePipelineStep<T, A extends readonly unknown[]>(
   stage: Stage<T, A>,
@@ -76,14 +83,18 @@ export interface PipelineOptions extends OptionsOf<typeof pipelineOptions> {}
  * Runs a batch through stages on the devices of an axis, as GPipe does: the batch is split into microbatches,
  * which follow each other through the stages in `numMicrobatches + numStages − 1` iterations.
  *
- * ```ts
- * const y = executePipeline(stage, x, { numMicrobatches: 4, modelAxisName: "pipe" });
- * ```
- *
  * @param stage this device's stage, whose results are like its first argument
  * @param x the batch, a tensor or a tree of tensors with the batch in dim 0; only the first stage reads it
  * @param args further arguments of the stage, the same for every microbatch
  * @returns the results of the last stage there, zeros on the other devices
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ pipe: 2 }), inSpecs: P(), outSpecs: P("pipe") };
+ * const options = { numMicrobatches: 2, modelAxisName: "pipe" };
+ * const run = (x: Tensor) => parallel.executePipeline((y) => y.mul(2), x, options);
+ * shardMap(run, specs)(np.array([1, 3])); // [0, 0, 4, 12]
+ * ```
  */
 export function executePipeline<T, A extends readonly unknown[]>(
   stage: Stage<T, A>,
@@ -191,12 +202,13 @@ export interface PipelineModuleClass {
 /**
  * A module that runs its input through the stages of a pipeline; see {@link executePipeline}.
  *
+ * @example
  * ```ts
- * const model = PipelineModule({
- *   modelAxisName: "pipe",
- *   numMicrobatches: 4,
- *   moduleFn: () => ModelParallelismWrapper({ modelAxisName: "pipe", moduleFn: (config) => Stage(config) }),
- * });
+ * const moduleFn = () => nn.Dense({ features: 1, useBias: false, kernelInit: random.initializers.constant(2) });
+ * const pipeline = parallel.PipelineModule({ modelAxisName: "pipe", numMicrobatches: 2, moduleFn });
+ * const run = (x: Tensor) => pipeline.apply(pipeline.init(random.key(0), x), x);
+ * const specs = { mesh: Mesh.create({ pipe: 2 }), inSpecs: P(), outSpecs: P("pipe") };
+ * shardMap(run, specs)(np.array([[1], [3]])); // [[0], [0], [4], [12]]
  * ```
  */
 export const PipelineModule = moduleClass<PipelineModuleClass>({

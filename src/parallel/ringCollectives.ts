@@ -27,6 +27,13 @@ export interface RingOptions extends OptionsOf<typeof ringOptions> {}
 /**
  * Every device's block in `size − 1` hops: the list of a device starts with its own block, followed by those of the
  * devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P("model"), outSpecs: P("model") };
+ * const gather = shardMap((x: Tensor) => np.concatenate(parallel.asyncGather(x, "model")), specs);
+ * gather(np.array([1, 2])); // [1, 2, 2, 1]
+ * ```
  */
 export function asyncGather<T>(x: T, axisName: string, options?: RingOptions): T[] {
   need("string", axisName, "axisName", "asyncGather");
@@ -41,6 +48,13 @@ export function asyncGather<T>(x: T, axisName: string, options?: RingOptions): T
 /**
  * {@link asyncGather} with both directions of the ring in use, in half as many hops one after the other; the
  * list has the same order.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P("model"), outSpecs: P("model") };
+ * const gather = shardMap((x: Tensor) => np.concatenate(parallel.asyncGatherBidirectional(x, "model")), specs);
+ * gather(np.array([1, 2])); // [1, 2, 2, 1]
+ * ```
  */
 export function asyncGatherBidirectional<T>(x: T, axisName: string, options?: RingOptions): T[] {
   need("string", axisName, "axisName", "asyncGatherBidirectional");
@@ -62,6 +76,13 @@ export function asyncGatherBidirectional<T>(x: T, axisName: string, options?: Ri
  *
  * @returns 2 · size pieces: the first halves in the order of {@link asyncGather}, then the second halves in the
  * order of `asyncGather` with `shiftUp: false`
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P("model"), outSpecs: P("model") };
+ * const gather = shardMap((x: Tensor) => np.stack(parallel.asyncGatherSplit(x, "model")), specs);
+ * gather(np.array([1, 2, 3, 4])); // [[1], [3], [2], [4], [3], [1], [4], [2]]
+ * ```
  */
 export function asyncGatherSplit<T>(x: T, axisName: string): T[] {
   ringSize(axisName, "asyncGatherSplit");
@@ -79,6 +100,13 @@ export type RingPart<T> = T | (() => T);
  * up the ring forward, a hop down backward.
  *
  * @param xs as many parts as the axis has devices
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P("model"), outSpecs: P("model") };
+ * const scatter = shardMap((x: Tensor) => parallel.asyncScatter([x, x.mul(10)], "model"), specs);
+ * scatter(np.array([1, 2])); // [12, 21]
+ * ```
  */
 export function asyncScatter<T>(xs: readonly RingPart<T>[], axisName: string, options?: RingOptions): T {
   const { shiftUp } = ringOptions.read(options, "asyncScatter");
@@ -93,6 +121,13 @@ export function asyncScatter<T>(xs: readonly RingPart<T>[], axisName: string, op
 /**
  * {@link asyncScatter} with both directions in use: the first half of the features travels up, the second down;
  * of an odd number the second half has one more.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P("model"), outSpecs: P("model") };
+ * const scatter = shardMap((x: Tensor) => parallel.asyncScatterSplit([x, x.mul(10)], "model"), specs);
+ * scatter(np.array([1, 1, 2, 2])); // [12, 12, 21, 21]
+ * ```
  */
 export function asyncScatterSplit<T>(xs: readonly RingPart<T>[], axisName: string): T {
   checkParts(xs, axisName, "asyncScatterSplit");

@@ -59,11 +59,12 @@ export interface ModelParallelismWrapperClass {
  * A module that has its own parameters on every device of an axis. Stored, they are slices of one parameter with a
  * leading dim that the axis splits.
  *
+ * @example
  * ```ts
- * const wide = ModelParallelismWrapper({
- *   modelAxisName: "model",
- *   moduleFn: (config) => nn.Dense({ features: 16, ...config }),
- * });
+ * const moduleFn = (config: object) => nn.Dense({ features: 3, ...config });
+ * const layer = parallel.ModelParallelismWrapper({ modelAxisName: "model", moduleFn });
+ * const init = parallel.initSharded(layer.init, { mesh: Mesh.create({ model: 2 }) });
+ * nn.getPartitionSpec(init(random.key(0), np.ones([1, 4]))).params.sharded.kernel; // P("model", null, null)
  * ```
  */
 export const ModelParallelismWrapper = moduleClass<ModelParallelismWrapperClass>({
@@ -97,7 +98,14 @@ function checkMask(index: number | undefined, axisName: string, size: number): v
   );
 }
 
-/** An initialiser whose values are multiplied by a factor. */
+/**
+ * An initialiser whose values are multiplied by a factor.
+ *
+ * @example
+ * ```ts
+ * parallel.scaleInit(random.initializers.ones, 0.5)(random.key(0), [2]); // [0.5, 0.5]
+ * ```
+ */
 export function scaleInit(init: ParamInitializer, scaleFactor = 1): ParamInitializer {
   need("function", init, "init", "scaleInit");
   needIfGiven("number", scaleFactor, "scaleFactor", "scaleInit");
@@ -158,12 +166,12 @@ export interface TPDenseConfig extends OptionsOf<typeof denseConfig> {}
  * summed over the devices, of which each keeps its part of the features: reduce-scatter forward, all-gather
  * backward.
  *
+ * @example
  * ```ts
- * const up = TPDense({
- *   denseFn: (config) => nn.Dense({ features: hidden / numDevices, ...config }),
- *   modelAxisName: "model",
- *   tpMode: "gather",
- * });
+ * const denseFn = (config: object) => nn.Dense({ features: 3, ...config });
+ * const layer = parallel.TPDense({ denseFn, modelAxisName: "model", tpMode: "gather" });
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P(null, "model"), outSpecs: P(null, "model") };
+ * shardMap((x: Tensor) => layer.apply(layer.init(random.key(0), x), x), specs)(np.ones([1, 4])).shape; // [1, 6]
  * ```
  */
 export const TPDense = module({ name: "TPDense", options: denseConfig }, (config) => {
@@ -202,6 +210,14 @@ export interface TPAsyncDenseConfig extends OptionsOf<typeof asyncDenseConfig> {
  * (`scatter`) travel while others are computed. Its parameters are those of one small layer `shard_0`, `shard_1`, … for
  * each hop: on device d, `shard_i` takes the inputs of device d − i (`gather`), or computes outputs of device d + size
  * − 1 − i (`scatter`).
+ *
+ * @example
+ * ```ts
+ * const denseFn = (config: object) => nn.Dense({ features: 3, ...config });
+ * const layer = parallel.TPAsyncDense({ denseFn, modelAxisName: "model", tpMode: "gather" });
+ * const specs = { mesh: Mesh.create({ model: 2 }), inSpecs: P(null, "model"), outSpecs: P(null, "model") };
+ * shardMap((x: Tensor) => layer.apply(layer.init(random.key(0), x), x), specs)(np.ones([1, 4])).shape; // [1, 6]
+ * ```
  */
 export const TPAsyncDense = module({ name: "TPAsyncDense", options: asyncDenseConfig }, (config) => {
   const { modelAxisName, useBidirectionalGather, useBidirectionalScatter, kernelInit, useBias } = config;

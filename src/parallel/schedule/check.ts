@@ -41,11 +41,12 @@ export interface ScheduleReport {
  * Checks that every action occurs once, that its inputs are computed before, and that there is no deadlock. Throws a
  * {@link ScheduleError} that names stage, slot and reason of everything that is wrong.
  *
- * ```ts
- * const { bubble, activations } = checkSchedule(zeroBubbleH1({ numStages: 4, numMicrobatches: 8 }));
- * ```
- *
  * @param costs how long actions take; one unit each by default, a whole backward pass two
+ *
+ * @example
+ * ```ts
+ * parallel.checkSchedule(parallel.zeroBubbleH1({ numStages: 2, numMicrobatches: 4 })).activations; // [2, 2]
+ * ```
  */
 export function checkSchedule(schedule: PipelineSchedule, costs: ActionCosts = unitCosts): ScheduleReport {
   checkActions(schedule);

@@ -67,7 +67,14 @@ const scheduleSvgOptions = schema({
 /** Options of {@link scheduleSvg}. */
 export interface ScheduleSvgOptions extends OptionsOf<typeof scheduleSvgOptions> {}
 
-/** A schedule as an SVG picture: a row for every stage, boxes as long as their actions take, later chunks hatched lighter. */
+/**
+ * A schedule as an SVG picture: a row for every stage, boxes as long as their actions take, later chunks hatched lighter.
+ *
+ * @example
+ * ```ts
+ * parallel.scheduleSvg(parallel.zeroBubbleH1({ numStages: 2, numMicrobatches: 4 })).startsWith("<svg"); // true
+ * ```
+ */
 export function scheduleSvg(schedule: PipelineSchedule, options?: ScheduleSvgOptions): string {
   needSchedule(schedule, "scheduleSvg");
   const given = scheduleSvgOptions.read(options, "scheduleSvg");

@@ -69,7 +69,15 @@ export function gpipe(sizes: ScheduleSizes): PipelineSchedule {
   return make("gpipe", withChunks("gpipe", sizes, 1), () => sweep(sizes, "last first"));
 }
 
-/** Every microbatch passes through all stages once per chunk, then backward the same way. */
+/**
+ * Every microbatch passes through all stages once per chunk, then backward the same way.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.circular({ numStages: 2, numMicrobatches: 2, numChunks: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,2F0,2F1,2B1,2B0,0B1,0B0"
+ * ```
+ */
 export function circular(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "circular");
   return make("circular", sizes, () => sweep(sizes, "last first"));
@@ -78,6 +86,12 @@ export function circular(sizes: ScheduleSizes): PipelineSchedule {
 /**
  * All microbatches through a chunk before the next one, forward and backward, both in ascending order: weights of a
  * chunk are needed once in each direction. (Lamy-Poirier 2022.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.breadthFirst({ numStages: 2, numMicrobatches: 2, numChunks: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1"
+ * ```
  */
 export function breadthFirst(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "breadthFirst");
@@ -117,6 +131,12 @@ export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
 /**
  * One forward, one backward with several chunks a stage, microbatches in groups as large as the pipeline: the
  * bubble shrinks with the number of chunks. (Narayanan et al. 2021.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.interleaved({ numStages: 2, numMicrobatches: 2, numChunks: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1"
+ * ```
  */
 export function interleaved(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "interleaved");
@@ -235,6 +255,12 @@ function handcrafted(
 /**
  * One forward, one backward with weight gradients postponed so that they fill the end of the pipeline: a third of the
  * bubble with no more memory. (Qi et al. 2023, ZB-H1.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.zeroBubbleH1({ numStages: 2, numMicrobatches: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,0I0,0W0,0I1,0W1"
+ * ```
  */
 export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "zeroBubbleH1");
@@ -247,6 +273,12 @@ export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
 /**
  * As {@link zeroBubbleH1} with more microbatches in flight at the start, which fill its bubble, too: no stage is idle
  * if the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.zeroBubbleH2({ numStages: 2, numMicrobatches: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,0I0,0W0,0I1,0W1"
+ * ```
  */
 export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "zeroBubbleH2");
@@ -259,6 +291,12 @@ export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
 /**
  * Two chunks a stage in the shape of a V, so that the first stage is also the last: no idle time if the three kinds of
  * action take equally long, with the memory of 1F1B. (Qi et al. 2023, ZB-V.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.zeroBubbleV({ numStages: 2, numMicrobatches: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,3F0,3I0,3W0,3F1,3I1,3W1,0I0,0W0,0I1,0W1"
+ * ```
  */
 export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "zeroBubbleV");
@@ -288,6 +326,12 @@ export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
 /**
  * Two chunks a stage in the shape of a V that alternate forward and backward, with split backward passes at both ends.
  * (DeepSeek-AI 2024, DualPipe cut in half.)
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.dualPipeV({ numStages: 2, numMicrobatches: 4 });
+ * parallel.scheduleToCsv(schedule).startsWith("0F0,0F1,0F2,3F0,3I0,3W0"); // true
+ * ```
  */
 export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
   checkSizes(sizes, "dualPipeV");
@@ -334,7 +378,15 @@ export type ScheduleName = keyof typeof scheduleMakers;
 /** The names of all known schedules. */
 export const scheduleNames = Object.keys(scheduleMakers) as readonly ScheduleName[];
 
-/** A known schedule by its name. */
+/**
+ * A known schedule by its name.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.makeSchedule("1f1b", { numStages: 2, numMicrobatches: 2 });
+ * parallel.scheduleToCsv(schedule).split("\n")[0]; // "0F0,0F1,0B0,0B1"
+ * ```
+ */
 export function makeSchedule(name: ScheduleName, sizes: ScheduleSizes): PipelineSchedule {
   need("string", name, "name", "makeSchedule");
   need("object", sizes, "sizes", "makeSchedule");

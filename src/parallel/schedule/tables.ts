@@ -15,7 +15,15 @@ import {
   placeOf,
 } from "./schedule.js";
 
-/** A schedule as JSON text, with a row of actions such as `3F0` (part, kind, microbatch) for every stage. */
+/**
+ * A schedule as JSON text, with a row of actions such as `3F0` (part, kind, microbatch) for every stage.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1B0"]]);
+ * JSON.parse(parallel.scheduleToJson(schedule)).stages; // [["0F0", "0B0"], ["1F0", "1B0"]]
+ * ```
+ */
 export function scheduleToJson(schedule: PipelineSchedule): string {
   needSchedule(schedule, "scheduleToJson");
   const { name, numMicrobatches, numChunks, placement } = schedule;
@@ -26,7 +34,15 @@ export function scheduleToJson(schedule: PipelineSchedule): string {
   return `{\n${head.join("")}  "stages": [\n${rows.join(",\n")}\n  ]\n}\n`;
 }
 
-/** A schedule as CSV, a line for every stage, as PyTorch's pipeline runtime writes the actions that compute. */
+/**
+ * A schedule as CSV, a line for every stage, as PyTorch's pipeline runtime writes the actions that compute.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1B0"]]);
+ * parallel.scheduleToCsv(schedule).split("\n"); // ["0F0,0B0", "1F0,1B0", ""]
+ * ```
+ */
 export function scheduleToCsv(schedule: PipelineSchedule): string {
   needSchedule(schedule, "scheduleToCsv");
   return rowsOf(schedule)
@@ -73,6 +89,11 @@ function readCell(text: string, line: number, column: number): Cell[] {
 /**
  * Reads a schedule from the CSV of PyTorch's pipeline runtime, with or without its messages. Where a table has both
  * `B` and `W` of a part and microbatch, as older ones do, `B` is the input gradient. Throws where it cannot run.
+ *
+ * @example
+ * ```ts
+ * parallel.scheduleFromCsv("0F0,,,0B0\n,1F0,1B0,").stages.length; // 2
+ * ```
  */
 export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
   need("string", text, "text", "scheduleFromCsv");
@@ -88,7 +109,15 @@ export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
   return fromRows(name, rows);
 }
 
-/** Reads a schedule from the JSON of {@link scheduleToJson}. Throws if it cannot run. */
+/**
+ * Reads a schedule from the JSON of {@link scheduleToJson}. Throws if it cannot run.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1B0"]]);
+ * parallel.scheduleFromJson(parallel.scheduleToJson(schedule)).name; // "mine"
+ * ```
+ */
 export function scheduleFromJson(text: string): PipelineSchedule {
   need("string", text, "the text", "scheduleFromJson");
   let json: unknown;
@@ -126,8 +155,9 @@ export function scheduleFromJson(text: string): PipelineSchedule {
  * A custom schedule: a row of actions such as `3F0` (part of the model, kind, microbatch) for every stage. Throws where
  * it cannot run.
  *
+ * @example
  * ```ts
- * const schedule = scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1I0", "1W0"]]);
+ * parallel.scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1I0", "1W0"]]).stages.length; // 2
  * ```
  */
 export function scheduleOf(name: string, rows: readonly (readonly string[])[]): PipelineSchedule {

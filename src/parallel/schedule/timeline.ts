@@ -161,7 +161,15 @@ function receiverOf(layout: PipelineLayout, stage: number, action: PipelineActio
   return part < 0 || part >= numParts(layout) ? undefined : placeOf(layout, part).stage;
 }
 
-/** Runs a schedule on paper as `runActions` does, with messages that all take equally long and keep nobody. */
+/**
+ * Runs a schedule on paper as `runActions` does, with messages that all take equally long and keep nobody.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.scheduleOf("mine", [["0F0", "0B0"], ["1F0", "1B0"]]);
+ * parallel.timeline(schedule).length; // 6
+ * ```
+ */
 export function timeline(
   schedule: PipelineSchedule,
   costs: ActionCosts | { readonly of: CostOf; readonly send: number } = unitCosts,

@@ -64,14 +64,19 @@ export interface PipelineGradients<A, S, C, L> {
  * Loss and gradients of a batch by a schedule, the same as those of the model without a pipeline: `first`, then `stage`
  * once with the weights of each part, then `last`, averaged over the microbatches.
  *
- * ```ts
- * const schedule = zeroBubbleH1({ numStages: 4, numMicrobatches: 8 });
- * const step = pipelineTrainStep(schedule, { first: embed, stage: block, last: loss }, { mesh });
- * const { value, grads } = jit(step)(weights, tokens, targets);
- * ```
- *
  * The functions are written over whole tensors: the partitioner handles mesh axes other than the pipeline's and
  * `batchAxes`, as everywhere in the global view.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.zeroBubbleH1({ numStages: 2, numMicrobatches: 2 });
+ * const first = (_: unknown, x: Tensor) => x;
+ * const stage = (w: Tensor, x: Tensor) => x.mul(w);
+ * const last = (_: unknown, y: Tensor, targets: Tensor) => np.mean(np.square(y.sub(targets)));
+ * const step = parallel.pipelineTrainStep(schedule, { first, stage, last }, { mesh: Mesh.create({ pipe: 2 }) });
+ * const stages = parallel.placeParts(schedule, np.array([2, 3]));
+ * jit(step)({ first: {}, stages, last: {} }, np.ones([2, 1]), np.ones([2, 1])).value; // 25
+ * ```
  */
 export function pipelineTrainStep<A, S, C, X, H, Y, L>(
   schedule: PipelineSchedule,
@@ -115,6 +120,12 @@ export function pipelineTrainStep<A, S, C, X, H, Y, L>(
 /**
  * Weights of all parts in the order of the model, every leaf `[parts, …]`, as the stages hold them: `[chunks, stages,
  * …]`, with dim 1 split over the pipeline's axis.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.interleaved({ numStages: 2, numMicrobatches: 2, numChunks: 2 });
+ * parallel.placeParts(schedule, np.arange(4)); // [[0, 1], [2, 3]]
+ * ```
  */
 export function placeParts<T>(schedule: PipelineSchedule, weights: T): T {
   needSchedule(schedule, "placeParts");
@@ -125,7 +136,15 @@ export function placeParts<T>(schedule: PipelineSchedule, weights: T): T {
   }, weights);
 }
 
-/** The inverse of {@link placeParts}. */
+/**
+ * The inverse of {@link placeParts}.
+ *
+ * @example
+ * ```ts
+ * const schedule = parallel.interleaved({ numStages: 2, numMicrobatches: 2, numChunks: 2 });
+ * parallel.partsInOrder(schedule, parallel.placeParts(schedule, np.arange(4))); // [0, 1, 2, 3]
+ * ```
+ */
 export function partsInOrder<T>(schedule: PipelineSchedule, weights: T): T {
   needSchedule(schedule, "partsInOrder");
   return tree.map((leaf: Tensor) => {
