@@ -166,7 +166,14 @@ export function shortName(dtype: DType): string {
   return factsOf(dtype).short;
 }
 
-/** The size of one element in bytes. */
+/**
+ * The size of one element in bytes.
+ *
+ * @example
+ * ```ts
+ * engines.byteSize("bfloat16"); // 2
+ * ```
+ */
 export function byteSize(dtype: DType): number {
   return factsOf(dtype).bytes;
 }
@@ -233,12 +240,26 @@ function checkedLength(dtype: DType, length: number): number {
   );
 }
 
-/** A zeroed host array for `length` elements. */
+/**
+ * A zeroed host array for `length` elements.
+ *
+ * @example
+ * ```ts
+ * engines.allocateHost("float32", 3).byteLength; // 12
+ * ```
+ */
 export function allocateHost(dtype: DType, length: number): HostData {
   return factsOf(dtype).allocate(checkedLength(dtype, length));
 }
 
-/** A host view of the elements that lie in `buffer`: all of them, or `length` from the byte `start` on. */
+/**
+ * A host view of the elements that lie in `buffer`: all of them, or `length` from the byte `start` on.
+ *
+ * @example
+ * ```ts
+ * engines.viewHost("float32", new ArrayBuffer(16), 4, 2).length; // 2
+ * ```
+ */
 export function viewHost(dtype: DType, buffer: ArrayBufferLike, start?: number, length?: number): HostData {
   const bytes = byteSize(dtype);
   const size: unknown = buffer?.byteLength;
@@ -360,7 +381,14 @@ export function roundTo(dtype: DType, value: number): number {
   }
 }
 
-/** Numbers as a host array of the type, each rounded to it; complex numbers are given as alternating parts. */
+/**
+ * Numbers as a host array of the type, each rounded to it; complex numbers are given as alternating parts.
+ *
+ * @example
+ * ```ts
+ * Array.from(engines.encode("bfloat16", [1])); // [16256]
+ * ```
+ */
 export function encode(dtype: DType, values: ArrayLike<number>): HostData {
   need("numbers", values, "the values", "encode");
   const data = allocateHost(partType(dtype), values.length);
@@ -375,6 +403,11 @@ export function encode(dtype: DType, values: ArrayLike<number>): HostData {
 /**
  * The elements of a host array as numbers, complex ones as alternating parts; bfloat16 and float16 are widened to
  * float32.
+ *
+ * @example
+ * ```ts
+ * Array.from(engines.decode("bfloat16", engines.encode("bfloat16", [1.5]))); // [1.5]
+ * ```
  */
 export function decode(dtype: DType, data: HostData): HostData {
   need("bytes", data, "the elements", "decode");

@@ -42,13 +42,27 @@ function needAxis(axis: MeshAxis | undefined, caller: string): MeshAxis {
   return axis;
 }
 
-/** The number of devices (or positions) that the axes span together. */
+/**
+ * The number of devices (or positions) that the axes span together.
+ *
+ * @example
+ * ```ts
+ * engines.axesSize([{ name: "data", size: 2 }, { name: "model", size: 3 }]); // 6
+ * ```
+ */
 export function axesSize(axes: readonly MeshAxis[]): number {
   need("list", axes, "the axes", "axesSize");
   return axes.reduce((size, axis) => size * needAxis(axis, "axesSize").size, 1);
 }
 
-/** The coordinates of a row-major position along each axis. */
+/**
+ * The coordinates of a row-major position along each axis.
+ *
+ * @example
+ * ```ts
+ * engines.axesCoordinates([{ name: "data", size: 2 }, { name: "model", size: 3 }], 4); // [1, 1]
+ * ```
+ */
 export function axesCoordinates(axes: readonly MeshAxis[], position: number): number[] {
   need("list", axes, "the axes", "axesCoordinates");
   need("integer", position, "the position", "axesCoordinates");
@@ -119,7 +133,14 @@ export function formatSpec(spec: readonly DimConstraint[]): string {
   return `P(${spec.map(entry).join(", ")})`;
 }
 
-/** The printed form of a mesh, such as `{data: 2, model: 4}`; axis names that are not identifiers are quoted. */
+/**
+ * The printed form of a mesh, such as `{data: 2, model: 4}`; axis names that are not identifiers are quoted.
+ *
+ * @example
+ * ```ts
+ * engines.formatMesh({ axes: [{ name: "data", size: 2 }, { name: "model", size: 4 }] }); // "{data: 2, model: 4}"
+ * ```
+ */
 export function formatMesh(mesh: MeshShape): string {
   need("object", mesh, "the mesh", "formatMesh");
   need("list", mesh.axes, "the axes of the mesh", "formatMesh");

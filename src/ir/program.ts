@@ -168,7 +168,16 @@ export function innerPrograms(eqn: Eqn): readonly (readonly [name: string, progr
   return found;
 }
 
-/** Calls `visit` for every equation of the program and of the programs inside it. */
+/**
+ * Calls `visit` for every equation of the program and of the programs inside it.
+ *
+ * @example
+ * ```ts
+ * const ops: string[] = [];
+ * engines.forEachEqn(makeProgram((x: Tensor) => x.mul(x))(np.array([1, 2])), (eqn) => ops.push(eqn.op));
+ * ops; // ["mul"]
+ * ```
+ */
 export function forEachEqn(program: Program, visit: (eqn: Eqn) => void): void {
   if (!Array.isArray(program?.eqns) || typeof visit !== "function") {
     throw new ValueError("[forEachEqn] needs a program and a function of its equations");

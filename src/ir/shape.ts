@@ -56,7 +56,14 @@ export function strongType(type: TensorType): TensorType {
   return strong;
 }
 
-/** The number of elements of a tensor of this shape. */
+/**
+ * The number of elements of a tensor of this shape.
+ *
+ * @example
+ * ```ts
+ * engines.sizeOf([4, 8]); // 32
+ * ```
+ */
 export function sizeOf(shape: Shape): number {
   let size = Array.isArray(shape) ? 1 : undefined;
   for (let d = 0; size !== undefined && d < shape.length; d++) {
@@ -80,14 +87,28 @@ function checkType(type: TensorType): void {
   throw new ShapeError(`a type must have dtype and shape, got ${describe(type)}`);
 }
 
-/** Whether two types are equal in data type and shape. */
+/**
+ * Whether two types are equal in data type and shape.
+ *
+ * @example
+ * ```ts
+ * engines.sameType({ dtype: "float32", shape: [4] }, { dtype: "float32", shape: [4] }); // true
+ * ```
+ */
 export function sameType(a: TensorType, b: TensorType): boolean {
   checkType(a);
   checkType(b);
   return a.dtype === b.dtype && sameNumbers(a.shape, b.shape);
 }
 
-/** The printed form of a type, such as `f32[4,8]`. */
+/**
+ * The printed form of a type, such as `f32[4,8]`.
+ *
+ * @example
+ * ```ts
+ * engines.formatType({ dtype: "float32", shape: [4, 8] }); // "f32[4,8]"
+ * ```
+ */
 export function formatType(type: TensorType): string {
   checkType(type);
   return `${shortName(type.dtype)}[${type.shape.join(",")}]`;

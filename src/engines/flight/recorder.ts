@@ -36,7 +36,14 @@ function checkRing(ring: Float64Array, caller: string): void {
   throw new ValueError(`[${caller}] the ring must be what newFlightRing returns, got ${describe(ring)}`);
 }
 
-/** An empty ring that threads can share. */
+/**
+ * An empty ring that threads can share.
+ *
+ * @example
+ * ```ts
+ * engines.readFlightRing(engines.newFlightRing(8)).length; // 0
+ * ```
+ */
 export function newFlightRing(capacity: number = FLIGHT_RECORDS): Float64Array {
   need("integer", capacity, "the capacity", "newFlightRing");
   if (capacity < 1 || capacity > maxRecords) {
@@ -93,7 +100,14 @@ export class FlightRecorder {
   }
 }
 
-/** The records in a ring, oldest first. */
+/**
+ * The records in a ring, oldest first.
+ *
+ * @example
+ * ```ts
+ * engines.readFlightRing(engines.newFlightRing(8)); // []
+ * ```
+ */
 export function readFlightRing(ring: Float64Array): FlightRecord[] {
   checkRing(ring, "readFlightRing");
   const capacity = capacityOf(ring);

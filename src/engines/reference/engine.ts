@@ -15,7 +15,14 @@ const referenceEngineOptions = schema({
 /** Options of the reference engine. */
 export interface ReferenceEngineOptions extends OptionsOf<typeof referenceEngineOptions> {}
 
-/** An engine that interprets programs in this thread: slow and simple; it defines the meaning of every op. */
+/**
+ * An engine that interprets programs in this thread: slow and simple; it defines the meaning of every op.
+ *
+ * @example
+ * ```ts
+ * engines.createReferenceEngine({ numDevices: 2 }).numDevices; // 2
+ * ```
+ */
 export function createReferenceEngine(options?: ReferenceEngineOptions): Engine {
   const { numDevices, deadlineMs } = referenceEngineOptions.read(options, "createReferenceEngine");
   if (numDevices !== Number.POSITIVE_INFINITY) checkDeviceCount(numDevices, "createReferenceEngine");

@@ -74,8 +74,11 @@ function run(program: Program, inputs: readonly Lanes[], context: Context): Lane
 /**
  * Evaluates a program on tensors; shard maps inside run on simulated devices.
  *
+ * @example
  * ```ts
- * const [y] = interpret(program, [hostTensor("float32", [2], [1, 2])]);
+ * const program = makeProgram((x: Tensor) => x.mul(x))(np.array([1, 2]));
+ * const [result] = engines.interpret(program, [engines.hostTensor("float32", [2], [3, 4])]);
+ * engines.numbersOf(result); // [9, 16]
  * ```
  */
 export function interpret(program: Program, inputs: readonly HostTensor[]): HostTensor[] {

@@ -22,8 +22,9 @@ export interface HostTensor {
 /**
  * A tensor made of plain numbers, each rounded to the data type.
  *
+ * @example
  * ```ts
- * hostTensor("float32", [2, 2], [1, 2, 3, 4])
+ * engines.numbersOf(engines.hostTensor("float32", [2], [1, 2])); // [1, 2]
  * ```
  */
 export function hostTensor(
@@ -50,7 +51,14 @@ const isIterator = (values: unknown): values is Iterable<number> =>
   !Array.isArray(values) &&
   !ArrayBuffer.isView(values);
 
-/** The elements as plain numbers, row-major. */
+/**
+ * The elements as plain numbers, row-major.
+ *
+ * @example
+ * ```ts
+ * engines.numbersOf(engines.hostTensor("int32", [2, 2], [1, 2, 3, 4])); // [1, 2, 3, 4]
+ * ```
+ */
 export function numbersOf(tensor: HostTensor): number[] {
   need("object", tensor, "tensor", "numbersOf");
   need("object", tensor.type, "the type of the tensor", "numbersOf");

@@ -26,6 +26,12 @@ interface Word {
 /**
  * Trains a byte-level BPE tokeniser, repeatedly merging the most frequent pair of tokens. Of equally frequent pairs the
  * one with the smaller tokens comes first, as in the reference implementation.
+ *
+ * @example
+ * ```ts
+ * const tokenizer = train.trainBpe("low lower lowest", { vocabSize: 260 });
+ * tokenizer.decode(tokenizer.encode("low")); // "low"
+ * ```
  */
 export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptions): BpeTokenizer {
   const { vocabSize, specialTokens, minFrequency } = trainBpeOptions.read(options, "trainBpe");

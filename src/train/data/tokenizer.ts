@@ -14,7 +14,14 @@ export interface Tokenizer {
   decode(tokens: ArrayLike<number>): string;
 }
 
-/** A tokeniser with one token for each of the 256 byte values, and token 256 between documents. */
+/**
+ * A tokeniser with one token for each of the 256 byte values, and token 256 between documents.
+ *
+ * @example
+ * ```ts
+ * Array.from(train.byteTokenizer().encode("Hi")); // [72, 105]
+ * ```
+ */
 export function byteTokenizer(): Tokenizer {
   return {
     vocabSize: 257,

@@ -18,6 +18,12 @@ const maxPattern = 10_000;
  * `post_processor`, without `truncation` and `padding`.
  *
  * @param file the name used in error messages
+ *
+ * @example
+ * ```ts
+ * const tokenizer = train.trainBpe("low lower lowest", { vocabSize: 260 });
+ * train.parseTokenizer(train.formatTokenizer(tokenizer)).vocabSize; // 260
+ * ```
  */
 export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
   need("string", text, "text", "parseTokenizer");
@@ -217,7 +223,15 @@ class Reader {
   }
 }
 
-/** Formats a tokeniser as a `tokenizer.json` that Hugging Face's tokenizers can read. */
+/**
+ * Formats a tokeniser as a `tokenizer.json` that Hugging Face's tokenizers can read.
+ *
+ * @example
+ * ```ts
+ * const tokenizer = train.trainBpe("low lower lowest", { vocabSize: 260 });
+ * JSON.parse(train.formatTokenizer(tokenizer)).model.type; // "BPE"
+ * ```
+ */
 export function formatTokenizer(tokenizer: BpeTokenizer): string {
   need("object", tokenizer, "the tokenizer", "formatTokenizer");
   const { model } = tokenizer;

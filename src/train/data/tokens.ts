@@ -22,7 +22,14 @@ export function checkRange(start: number, length: number, numTokens: number): vo
   );
 }
 
-/** Tokens in memory. */
+/**
+ * Tokens in memory.
+ *
+ * @example
+ * ```ts
+ * train.tokensInMemory(Int32Array.of(1, 2, 3), 10).numTokens; // 3
+ * ```
+ */
 export function tokensInMemory(tokens: Int32Array, vocabSize: number): TokenSource {
   need("numbers", tokens, "tokens", "tokensInMemory");
   need("number", vocabSize, "vocabSize", "tokensInMemory");
@@ -38,7 +45,14 @@ export function tokensInMemory(tokens: Int32Array, vocabSize: number): TokenSour
   };
 }
 
-/** A range of a source, such as the first nine tenths to train on. */
+/**
+ * A range of a source, such as the first nine tenths to train on.
+ *
+ * @example
+ * ```ts
+ * train.tokenRange(train.tokensInMemory(Int32Array.of(1, 2, 3, 4), 10), 1, 3).numTokens; // 2
+ * ```
+ */
 export function tokenRange(source: TokenSource, start: number, end: number): TokenSource {
   need("object", source, "source", "tokenRange");
   need("number", start, "start", "tokenRange");

@@ -21,9 +21,9 @@ export interface ReadBytesOptions extends OptionsOf<typeof readOptions> {}
 /**
  * Reads a file by its URL, or one that a user picked (`<input type="file">`), with progress.
  *
+ * @example
  * ```ts
- * const bytes = await readBytes("/model.safetensors", { progress: (n, total) => show(n / total) });
- * const { tensors } = parseSafetensors(bytes);
+ * Array.from(await train.readBytes(new Blob([Uint8Array.of(1, 2)]))); // [1, 2]
  * ```
  */
 export async function readBytes(

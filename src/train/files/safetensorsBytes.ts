@@ -76,7 +76,15 @@ const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
   BOOL: "bool",
 };
 
-/** Parses a file that is in memory. @param file the name used in error messages */
+/**
+ * Parses a file that is in memory. @param file the name used in error messages
+ *
+ * @example
+ * ```ts
+ * const w = { dtype: "float32", shape: [2], data: Float32Array.of(1, 2) };
+ * [...train.parseSafetensors(train.encodeSafetensors([["w", w]])).tensors.keys()]; // ["w"]
+ * ```
+ */
 export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): SafetensorsContents {
   needIfGiven("string", file, "file", "parseSafetensors");
   if (!(bytes instanceof Uint8Array)) {
@@ -93,7 +101,15 @@ export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): Safetens
   return { tensors, metadata: header.metadata };
 }
 
-/** The bytes of a safetensors file with the given tensors, such as a page lets its user save. */
+/**
+ * The bytes of a safetensors file with the given tensors, such as a page lets its user save.
+ *
+ * @example
+ * ```ts
+ * const w = { dtype: "float32", shape: [2], data: Float32Array.of(1, 2) };
+ * train.parseSafetensors(train.encodeSafetensors([["w", w]])).tensors.get("w")?.shape; // [2]
+ * ```
+ */
 export function encodeSafetensors(
   tensors: Iterable<readonly [name: string, array: StoredArray]>,
   metadata: Iterable<readonly [string, string]> = [],
