@@ -38,7 +38,7 @@ export interface ParallelMeshOptions {
  *
  * @example
  * ```ts
- * parallel.initializeMesh({ fsdpAxisSize: 2 }).axisNames; // ["data", "fsdp", "pipe", "model"]
+ * parallel.initializeMesh({ dataAxisSize: 1, fsdpAxisSize: 2 }).axisNames; // ["data", "fsdp", "pipe", "model"]
  * ```
  */
 export function initializeMesh(config: ParallelConfig = {}, options: ParallelMeshOptions = {}): Mesh {
