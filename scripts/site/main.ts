@@ -28,7 +28,7 @@ const options = {
   router: "pages",
   customCss: `${root}scripts/site/style.css`,
   customJs: `${root}scripts/site/chapters.js`,
-  highlightLanguages: ["bash", "javascript", "json", "python", "typescript"],
+  highlightLanguages: ["bash", "html", "javascript", "json", "python", "typescript"],
   navigation: { includeGroups: true, includeFolders: false },
   headings: { readme: false, document: false },
   searchInDocuments: true,
