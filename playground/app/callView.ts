@@ -1,7 +1,7 @@
 /** What a compiled call did: its program pass by pass, where its tensors lie, and what devices send. */
 import type { CallReport, CollectiveReport, PassReport, PlacementReport } from "../sandbox/messages.js";
 import { PROGRAM_FILE } from "../sandbox/messages.js";
-import { deviceColour, facts, formatBytes, h, svg, table } from "./dom.js";
+import { deviceColour, facts, formatBytes, h, picture, svg, table } from "./dom.js";
 
 const collectives = /= (psum|pmax|pmin|allGather|reduceScatter|psumScatter|ppermute|allToAll|pbroadcast)\b/;
 
@@ -89,23 +89,12 @@ export function placementPicture({ name, text, blocks }: PlacementReport): HTMLE
       );
     }),
   );
-  const [w, hgt] = [columns * width, rows * height];
   const words = blocks.map((row) => row.map((devices) => devices.join(" and ")).join(" | ")).join("; ");
   return h(
     "figure",
     { class: "placement" },
     h("figcaption", {}, `${name}: ${text}`),
-    svg(
-      "svg",
-      {
-        viewBox: `0 0 ${w} ${hgt}`,
-        width: w,
-        height: hgt,
-        role: "img",
-        "aria-label": `Blocks on devices ${words}`,
-      },
-      ...cells,
-    ),
+    picture(columns * width, rows * height, `Blocks on devices ${words}`, ...cells),
   );
 }
 
@@ -169,19 +158,7 @@ function arrows({ groups, op }: CollectiveReport): SVGSVGElement {
     ),
   );
   const label = groups.map((group) => group.join(", ")).join("; ");
-  return svg(
-    "svg",
-    {
-      viewBox: `0 0 ${width} ${height}`,
-      width,
-      height,
-      role: "img",
-      "aria-label": `${op} among devices ${label}`,
-    },
-    svg("defs", {}, marker),
-    ...arcs,
-    ...dots,
-  );
+  return picture(width, height, `${op} among devices ${label}`, svg("defs", {}, marker), ...arcs, ...dots);
 }
 
 /** What the devices of a call send each other. */

@@ -34,6 +34,17 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   return element;
 }
 
+/** A picture that is as wide as it needs to be where there is room; the label says what it shows. */
+export function picture(
+  width: number,
+  height: number,
+  label: string,
+  ...children: SVGElement[]
+): SVGSVGElement {
+  const box = { viewBox: `0 0 ${width} ${height}`, width, height };
+  return svg("svg", { ...box, role: "img", "aria-label": label }, ...children);
+}
+
 /** A menu with one entry for each value. */
 export function menu<T extends string | number>(
   label: string,

@@ -7,8 +7,9 @@ import {
   simulateSchedule,
 } from "shardwise/parallel";
 import type { FromPipeline } from "../workers/pipeline.js";
-import { amount, deviceColour, facts, formatMs, h, menu, svg, table } from "./dom.js";
+import { amount, deviceColour, facts, formatMs, h, menu, picture, svg, table } from "./dom.js";
 import type { Page } from "./main.js";
+import { timelinePicture } from "./timeline.js";
 
 /** How many activations every stage holds over time. */
 function memoryPicture(
@@ -44,72 +45,18 @@ function memoryPicture(
     );
   });
   const height = 20 + stages.length * rowHeight;
-  return svg(
-    "svg",
-    {
-      viewBox: `0 0 ${width} ${height}`,
-      width,
-      height,
-      role: "img",
-      "aria-label": `Activations over time, at most ${most}`,
-    },
-    ...lines,
-  );
-}
-
-/** What the devices of the tab did, a row each. */
-function measuredPicture({ spans, ms }: Extract<FromPipeline, { kind: "measured" }>): SVGSVGElement {
-  const devices = [...new Set(spans.map(({ device }) => device))].sort((a, b) => a - b);
-  const [width, rowHeight] = [760, 28];
-  const scale = (width - 72) / ms;
-  const rows = devices.map((device, row) => {
-    const y = 8 + row * rowHeight;
-    const boxes = spans
-      .filter((span) => span.device === device)
-      .map(({ begin, end, name, waits }) =>
-        svg(
-          "rect",
-          {
-            x: 64 + begin * scale,
-            y,
-            width: Math.max(0.5, (end - begin) * scale),
-            height: rowHeight - 6,
-            fill: waits ? "#8884" : deviceColour(device),
-          },
-          svg("title", {}, `${name}, ${((end - begin) * 1000).toFixed(0)} µs`),
-        ),
-      );
-    return svg(
-      "g",
-      {},
-      svg("text", { x: 56, y: y + 15, "text-anchor": "end", "font-size": 11 }, `device ${device}`),
-      ...boxes,
-    );
-  });
-  const height = 16 + devices.length * rowHeight;
-  return svg(
-    "svg",
-    {
-      viewBox: `0 0 ${width} ${height}`,
-      width,
-      height,
-      role: "img",
-      "aria-label": `What ${devices.length} devices did in ${formatMs(ms)}`,
-    },
-    ...rows,
-  );
+  return picture(width, height, `Activations over time, at most ${most}`, ...lines);
 }
 
 export const page: Page = (root) => {
-  let name: ScheduleName = "1f1b" as ScheduleName;
-  if (!scheduleNames.includes(name)) name = scheduleNames[0] ?? name;
-  let [numStages, numMicrobatches, F, I, W] = [4, 8, 1, 1, 1];
+  const chosen = { name: "1f1b" as ScheduleName, numStages: 4, numMicrobatches: 8, F: 1, I: 1, W: 1 };
   let worker: Worker | undefined;
   const picture = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Schedule" });
   const details = h("div", {});
   const measured = h("div", { role: "status" });
 
   function schedule() {
+    const { name, numStages, numMicrobatches } = chosen;
     const needsTwo = /zb-v|dualpipev|interleaved|circular|breadth/.test(name);
     return makeSchedule(name, { numStages, numMicrobatches, ...(needsTwo ? { numChunks: 2 } : {}) });
   }
@@ -118,6 +65,7 @@ export const page: Page = (root) => {
     measured.replaceChildren();
     try {
       const plan = schedule();
+      const { F, I, W } = chosen;
       const costs = { F, I, W, B: I + W, send: 0 };
       const { seconds, bubble, stages, timeline } = simulateSchedule(plan, { times: { F, I, W } });
       const drawn = new DOMParser().parseFromString(
@@ -154,7 +102,7 @@ export const page: Page = (root) => {
 
   function measure(): void {
     worker?.terminate();
-    measured.replaceChildren(h("p", {}, `Running on ${numStages} workers of this tab …`));
+    measured.replaceChildren(h("p", {}, `Running on ${chosen.numStages} workers of this tab …`));
     worker = new Worker("pipeline.js", { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<FromPipeline>) => {
       worker?.terminate();
@@ -164,7 +112,7 @@ export const page: Page = (root) => {
         measured.replaceChildren(
           h("h3", {}, `Measured in this tab: ${formatMs(data.ms)} a step on ${data.engine}`),
           data.spans.length > 0
-            ? h("div", { class: "scroll" }, measuredPicture(data))
+            ? h("div", { class: "scroll" }, timelinePicture(data.spans, data.ms))
             : h(
                 "p",
                 {},
@@ -175,15 +123,20 @@ export const page: Page = (root) => {
     };
     worker.onerror = ({ message }) =>
       measured.replaceChildren(h("p", { class: "error" }, message || "the worker did not start"));
+    const { name, numStages, numMicrobatches } = chosen;
     worker.postMessage({ name, numStages, numMicrobatches, numChunks: schedule().numChunks });
   }
 
-  const again =
-    <T>(set: (value: T) => void) =>
-    (value: T) => {
-      set(value);
+  const number = (
+    label: string,
+    field: Exclude<keyof typeof chosen, "name">,
+    bounds: Parameters<typeof amount>[2],
+  ) =>
+    amount(label, chosen[field], bounds, (value) => {
+      chosen[field] = value;
       draw();
-    };
+    });
+  const costs = { min: 0.1, max: 8, step: 0.1 };
   root.append(
     h("h2", {}, "Pipelines"),
     h(
@@ -194,54 +147,15 @@ export const page: Page = (root) => {
     h(
       "div",
       { class: "bar" },
-      menu(
-        "Schedule",
-        scheduleNames,
-        name,
-        again((value) => {
-          name = value;
-        }),
-      ),
-      amount(
-        "Stages",
-        numStages,
-        { min: 1, max: 16 },
-        again((value) => {
-          numStages = value;
-        }),
-      ),
-      amount(
-        "Microbatches",
-        numMicrobatches,
-        { min: 1, max: 64 },
-        again((value) => {
-          numMicrobatches = value;
-        }),
-      ),
-      amount(
-        "Cost of F",
-        F,
-        { min: 0.1, max: 8, step: 0.1 },
-        again((value) => {
-          F = value;
-        }),
-      ),
-      amount(
-        "I",
-        I,
-        { min: 0.1, max: 8, step: 0.1 },
-        again((value) => {
-          I = value;
-        }),
-      ),
-      amount(
-        "W",
-        W,
-        { min: 0.1, max: 8, step: 0.1 },
-        again((value) => {
-          W = value;
-        }),
-      ),
+      menu("Schedule", scheduleNames, chosen.name, (value) => {
+        chosen.name = value;
+        draw();
+      }),
+      number("Stages", "numStages", { min: 1, max: 16 }),
+      number("Microbatches", "numMicrobatches", { min: 1, max: 64 }),
+      number("Cost of F", "F", costs),
+      number("I", "I", costs),
+      number("W", "W", costs),
       h("button", { class: "main", onclick: measure }, "Measure in this tab"),
     ),
     picture,

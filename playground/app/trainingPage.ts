@@ -1,8 +1,9 @@
 /** The page on which a small language model is trained on a mesh that the user chooses. */
-import type { FromTraining, Span } from "../workers/training.js";
+import type { FromTraining } from "../workers/training.js";
 import { Curve } from "./curve.js";
-import { deviceColour, facts, formatMs, h, svg } from "./dom.js";
+import { facts, h } from "./dom.js";
 import type { Page } from "./main.js";
+import { timelinePicture } from "./timeline.js";
 
 const sizes = [1, 2, 4] as const;
 const axes = {
@@ -11,46 +12,6 @@ const axes = {
   model: "model: each device has a part of every matrix",
 } as const;
 type Axis = keyof typeof axes;
-
-/** What every device did during one step: products dark, messages light. */
-function timelinePicture(spans: readonly Span[], ms: number): SVGSVGElement {
-  const devices = [...new Set(spans.map(({ device }) => device))].sort((a, b) => a - b);
-  const length = Math.max(...spans.map(({ end }) => end), 0.001);
-  const rows = devices.map((device, row) => {
-    const y = 6 + row * 26;
-    const boxes = spans
-      .filter((span) => span.device === device)
-      .map(({ begin, end, kind }) =>
-        svg(
-          "rect",
-          {
-            x: 70 + (560 * begin) / length,
-            y,
-            width: Math.max(0.4, (560 * (end - begin)) / length),
-            height: 20,
-            fill: deviceColour(device),
-            "fill-opacity": kind === "gemm" ? 1 : kind === "kernel" ? 0.7 : 0.3,
-          },
-          svg("title", {}, `${kind}, ${((end - begin) * 1000).toFixed(0)} µs`),
-        ),
-      );
-    return svg(
-      "g",
-      {},
-      svg("text", { x: 62, y: y + 14, "text-anchor": "end", "font-size": 12 }, `device ${device}`),
-      ...boxes,
-    );
-  });
-  return svg(
-    "svg",
-    {
-      viewBox: `0 0 640 ${14 + devices.length * 26}`,
-      role: "img",
-      "aria-label": `What ${devices.length} devices did in a step of ${formatMs(ms)}`,
-    },
-    ...rows,
-  );
-}
 
 export const page: Page = (root) => {
   const mesh: Record<Axis, number> = {

@@ -50,42 +50,30 @@ function shown(value: unknown): string {
 /** The devices that hold each block of a tensor. */
 function blocksOf(mesh: MeshOf, spec: main.PartitionSpec): number[][][] {
   const { axes, devices } = mesh.toJSON();
-  const alongOf = (position: number, names: readonly string[]) => {
-    let [index, rest] = [0, position];
-    const coordinates = new Map<string, number>();
-    for (const { name, size } of [...axes].reverse()) {
-      coordinates.set(name, rest % size);
-      rest = Math.floor(rest / size);
-    }
-    for (const name of names) {
-      index = index * (axes.find((axis) => axis.name === name)?.size ?? 1) + (coordinates.get(name) ?? 0);
-    }
-    return index;
-  };
   const [first = [], second = []] = spec.dims(2).map((names) => (names === "unconstrained" ? [] : names));
-  const count = (names: readonly string[]) =>
-    names.reduce((n, name) => n * (axes.find((axis) => axis.name === name)?.size ?? 1), 1);
+  const sizeOf = (name: string) => axes.find((axis) => axis.name === name)?.size ?? 1;
+  const count = (names: readonly string[]) => names.reduce((n, name) => n * sizeOf(name), 1);
+  const blockOf = (position: number, names: readonly string[]) => {
+    const coordinates = engines.axesCoordinates(axes, position);
+    const along = (name: string) => coordinates[axes.findIndex((axis) => axis.name === name)] ?? 0;
+    return names.reduce((index, name) => index * sizeOf(name) + along(name), 0);
+  };
   const blocks = Array.from({ length: count(first) }, () =>
     Array.from({ length: count(second) }, (): number[] => []),
   );
   devices.forEach((device, position) => {
-    blocks[alongOf(position, first)]?.[alongOf(position, second)]?.push(device);
+    blocks[blockOf(position, first)]?.[blockOf(position, second)]?.push(device);
   });
   return blocks;
 }
 
-/** The groups of devices along some axes. */
+/** The groups of devices along some axes: those whose coordinates along the others are the same. */
 function groupsOf(mesh: MeshOf, over: readonly string[]): number[][] {
   const { axes, devices } = mesh.toJSON();
   const groups = new Map<string, number[]>();
   devices.forEach((device, position) => {
-    let rest = position;
-    const outside: number[] = [];
-    for (const { name, size } of [...axes].reverse()) {
-      if (!over.includes(name)) outside.push(rest % size);
-      rest = Math.floor(rest / size);
-    }
-    const key = outside.join();
+    const coordinates = engines.axesCoordinates(axes, position);
+    const key = axes.flatMap(({ name }, i) => (over.includes(name) ? [] : [coordinates[i]])).join();
     groups.set(key, [...(groups.get(key) ?? []), device]);
   });
   return [...groups.values()];

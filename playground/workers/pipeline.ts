@@ -1,6 +1,7 @@
 /** Runs a small model under a schedule on the workers of this tab, and reports what each device did in one step. */
 import { engineInfo, jit, Mesh, np, random, type Tensor } from "shardwise";
 import { makeSchedule, pipelineTrainStep, placeParts, type ScheduleName } from "shardwise/parallel";
+import { type Span, spansOf } from "./record.js";
 
 /** What the page asks for. */
 export interface ToPipeline {
@@ -10,20 +11,14 @@ export interface ToPipeline {
   readonly numChunks: number;
 }
 
-/** What the page is told; times are in milliseconds from the beginning of the step. */
+/** What the page is told. */
 export type FromPipeline =
   | { readonly kind: "failed"; readonly message: string }
   | {
       readonly kind: "measured";
       readonly engine: string;
       readonly ms: number;
-      readonly spans: readonly {
-        readonly device: number;
-        readonly begin: number;
-        readonly end: number;
-        readonly name: string;
-        readonly waits: boolean;
-      }[];
+      readonly spans: readonly Span[];
     };
 
 const width = 192;
@@ -62,17 +57,7 @@ async function measure({ name, numStages, numMicrobatches, numChunks }: ToPipeli
   const begin = performance.now();
   await run();
   const ms = performance.now() - begin;
-  const events = (await tracer?.stop()) ?? [];
-  const from = Math.min(...events.map((event) => event.begin));
-  const spans = events
-    .filter(({ kind }) => kind !== "iteration" && kind !== "loop")
-    .map(({ device, begin: b, end, ops, kind, waits }) => ({
-      device,
-      begin: b - from,
-      end: end - from,
-      name: ops.join(", ") || kind,
-      waits: Boolean(waits),
-    }));
+  const spans = spansOf((await tracer?.stop()) ?? []);
   return { kind: "measured", engine: engineInfo().engine, ms, spans };
 }
 

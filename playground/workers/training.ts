@@ -1,7 +1,8 @@
 /** Trains a small Llama on the workers of this tab. */
-import { devicePut, engineInfo, Mesh, np } from "shardwise";
+import { devicePut, engineInfo, Mesh, np, type Tensor, tree } from "shardwise";
 import { adamw, chain, clipByGlobalNorm, warmupCosine } from "shardwise/optim";
 import { byteTokenizer, createTraining, generate, openBatches, tokensInMemory } from "shardwise/train";
+import { type Span, spansOf } from "./record.js";
 
 /** What the page asks for. */
 export interface ToTraining {
@@ -9,14 +10,6 @@ export interface ToTraining {
   readonly pipe: number;
   readonly model: number;
   readonly steps: number;
-}
-
-/** What a device did, in milliseconds from the beginning of a step. */
-export interface Span {
-  readonly device: number;
-  readonly begin: number;
-  readonly end: number;
-  readonly kind: string;
 }
 
 /** What the page is told. */
@@ -62,18 +55,15 @@ async function train(asked: ToTraining): Promise<void> {
     sequenceLength: sequence,
     batchSize: batch,
   });
+  /** Rows with the token after the last. */
   const next = async () => {
-    const { inputs, targets } = await batches.next();
-    const rows = new Int32Array(batch * (sequence + 1));
-    for (let row = 0; row < batch; row++) {
-      rows.set(inputs.subarray(row * sequence, (row + 1) * sequence), row * (sequence + 1));
-      rows[row * (sequence + 1) + sequence] = targets[(row + 1) * sequence - 1] ?? 0;
-    }
-    return devicePut(np.array(rows).reshape([batch, sequence + 1]), training.batchSharding);
+    const { inputs, targets, shape } = await batches.next();
+    const last = np.array(targets).reshape(shape).get(np.s(), np.s(-1));
+    return devicePut(np.concatenate([np.array(inputs).reshape(shape), last], 1), training.batchSharding);
   };
   let state = training.init(0);
-  const parameters =
-    Object.values(training.shardings).length > 0 ? countParameters(training.types.params) : 0;
+  const sizes = tree.leaves(state.params).map((leaf) => (leaf as Tensor).size);
+  const parameters = sizes.reduce((sum, size) => sum + size, 0);
   tell({ kind: "ready", parameters, engine: engineInfo().engine, tokens: tokens.length });
   let last = performance.now();
   for (let step = 1; step <= steps; step++) {
@@ -86,14 +76,7 @@ async function train(asked: ToTraining): Promise<void> {
     const now = performance.now();
     tell({ kind: "step", step, loss, tokensPerSecond: (1000 * batch * sequence) / (now - last) });
     if (tracer) {
-      const events = (await tracer.stop()).filter(({ kind }) => kind !== "iteration" && kind !== "loop");
-      const from = Math.min(...events.map(({ begin }) => begin));
-      const spans = events.map(({ device, begin, end, kind }) => ({
-        device,
-        begin: begin - from,
-        end: end - from,
-        kind,
-      }));
+      const spans = spansOf(await tracer.stop());
       tell({ kind: "timeline", spans, ms: now - last });
     }
     if (step % 50 === 0 || step === steps)
@@ -120,12 +103,6 @@ async function sample(
       .data()) as ArrayLike<number>;
   };
   return generate(nextLogits, tokenizer, window, { prompt: "The ", length: 120, temperature: 0.7, seed });
-}
-
-function countParameters(types: unknown): number {
-  if (typeof types !== "object" || types === null) return 0;
-  if ("shape" in types) return (types.shape as readonly number[]).reduce((n, size) => n * size, 1);
-  return Object.values(types).reduce((sum: number, one) => sum + countParameters(one), 0);
 }
 
 addEventListener("message", async ({ data }: MessageEvent<ToTraining>) => {
