@@ -1,11 +1,9 @@
 import { availableParallelism } from "node:os";
-import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 import { closingLine } from "./test/support/closingLine.js";
+import { resolve } from "./test/support/sources.js";
 import { v8Flags } from "./test/support/v8Flags.js";
-
-const src = fileURLToPath(new URL("./src", import.meta.url));
 
 /**
  * Tests that choose their engine themselves, or use none. `.ci/run` leaves them out when it runs the suite a second
@@ -78,15 +76,6 @@ const common = {
     SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
   },
 } as const;
-
-const resolve = {
-  alias: [
-    // What `imports` of package.json says, for the sources.
-    { find: /^#(.+)$/, replacement: `${src}/$1.ts` },
-    { find: /^shardwise$/, replacement: `${src}/index.ts` },
-    { find: /^shardwise\/(.+)$/, replacement: `${src}/$1/index.ts` },
-  ],
-};
 
 export default defineConfig({
   test: {

@@ -128,6 +128,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     mpi: [
       "errors.ts",
       "launch.ts",
+      "settings.ts",
       "shell.ts",
       "flight",
       "system",

@@ -13,6 +13,7 @@ import { version } from "../../ir/version.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import type { ThreadsBuffer } from "../memory/buffers.js";
 import type { DeviceLocations } from "../protocol/locations.js";
+import { DEFAULT_DEADLINE_MS } from "../settings.js";
 import type { LoadedProgram } from "../shell.js";
 import { type LocalDevices, WorkersEngine, workersOptions } from "../workers/workersEngine.js";
 import { Agreement } from "./agreement.js";
@@ -63,9 +64,6 @@ interface Greeting extends Site {
   /** A number that hardly another process has. */
   readonly nonce: string;
 }
-
-/** How long others may take to run what this process runs, unless it is said. */
-const DEADLINE_MS = 120_000;
 
 /** By how much a device that waits in vain is reported before the program that others did not begin. */
 const GRACE_MS = 5000;
@@ -127,7 +125,7 @@ export class MpiEngine extends WorkersEngine {
     this.flights = new FlightFiles((reason) => this.flightRecording(reason), rank);
     this.forget = world.whenItFails(() => this.failureReport.warn(this.flights.lastReason));
     const hosts = greetings.map(({ host }) => host);
-    this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEADLINE_MS) + GRACE_MS);
+    this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEFAULT_DEADLINE_MS) + GRACE_MS);
     const record = (reason: string) => this.flightRecording(reason);
     this.failureReport = new FailureReport(world, record, (reason) => this.flights.write(reason), hosts);
   }
@@ -304,7 +302,7 @@ function localDevices(
     numCores: cores[neighbours.indexOf(rank)] ?? availableParallelism(),
     memoryShare: 1 / neighbours.length,
     // Devices of other processes, for which all of this process may wait, can be busy with something else.
-    deadlockMs: deadlineMs ?? DEADLINE_MS,
+    deadlockMs: deadlineMs ?? DEFAULT_DEADLINE_MS,
     planStaging: planExchanges,
   };
 }
