@@ -296,6 +296,26 @@ export function place(placement: Placement, type: TensorType, data: HostData, pa
   return new Storage(placement, type, buffers);
 }
 
+/** Like {@link place} with a function that reads one part at a time: no process holds more than it needs. */
+export async function placeParts(
+  placement: Placement,
+  type: TensorType,
+  read: (part: HostPart) => Promise<HostData>,
+): Promise<Storage> {
+  const { engine, mesh, devices, positions, spec } = placement;
+  const block = { dtype: type.dtype, shape: blockShape(type.shape, spec, mesh) };
+  const parts = positions.map((position) => blockOffsets(type.shape, spec, mesh, position));
+  const buffers: DeviceBuffer[] = [];
+  // Devices with equal blocks are filled together, so that each block is read once and then forgotten.
+  for (const key of new Set(parts.map(String))) {
+    const data = await read({ shape: block.shape, offsets: at(parts, parts.map(String).indexOf(key)) });
+    positions.forEach((position, i) => {
+      if (String(parts[i]) === key) buffers[i] = engine.upload(block, data, at(devices, position));
+    });
+  }
+  return new Storage(placement, type, buffers);
+}
+
 /** The bytes that one device holds of a tensor. */
 export function bytesPerDevice(type: TensorType, { mesh, spec }: Placement): number {
   return sizeOf(blockShape(type.shape, spec, mesh)) * byteSize(type.dtype);

@@ -24,7 +24,12 @@ export {
   type PendingSave,
 } from "./files/checkpoint.js";
 export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./files/checkpointManifest.js";
-export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./files/exchange.js";
+export {
+  type ExchangeOptions,
+  exportSafetensors,
+  type ImportOptions,
+  importSafetensors,
+} from "./files/exchange.js";
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
 export {

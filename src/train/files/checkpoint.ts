@@ -109,7 +109,14 @@ export class Checkpoint {
       this.manifest.leaves.filter(({ path }) => paths.has(path)).map((leaf) => [leaf.path, leaf]),
     );
     const unplaced = this.manifest.leaves.map(({ path }) => path).filter((path) => !paths.has(path));
-    const sides = { wanted, held, unplaced, partial, nameOf: ({ path }: { path: string }) => path };
+    const sides = {
+      wanted,
+      held,
+      unplaced,
+      ...(partial ? {} : { extra: () => true }),
+      extraAdvice: "{ partial: true } to load only the leaves of the target",
+      nameOf: ({ path }: { path: string }) => path,
+    };
     checkMatch({ caller: "restore", file: this.folder, ...sides }, missing);
     // Restoring a part of a checkpoint reads only the files that hold it.
     const files = partial

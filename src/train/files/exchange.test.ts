@@ -43,7 +43,7 @@ describe("plain safetensors files", () => {
     );
   });
 
-  test("may hold tensors of other types, as those of PyTorch do, which are left out", async () => {
+  test("may hold tensors of other types, as those of PyTorch do, which can be left out", async () => {
     const path = join(root, "positions.safetensors");
     const header =
       '{"positions":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"scale":{"dtype":"F32","shape":[],"data_offsets":[8,12]}}';
@@ -52,7 +52,8 @@ describe("plain safetensors files", () => {
     bytes.set(new TextEncoder().encode(header), 8);
     new DataView(bytes.buffer).setFloat32(bytes.length - 4, 1.5, true);
     await writeFile(path, bytes);
-    const { scale } = await importSafetensors(path, { scale: np.array(0) });
+    const unexpected = (name: string) => name === "positions";
+    const { scale } = await importSafetensors(path, { scale: np.array(0) }, { unexpected });
     expect(await scale.item()).toBe(1.5);
     await expect(importSafetensors(path, { positions: np.zeros([1], "int32") })).rejects.toThrow(
       '"positions" is I64[1] in the file but must be int32[1]',
@@ -83,7 +84,7 @@ describe("plain safetensors files", () => {
     await expect(exportSafetensors(path, wide)).rejects.toThrow(
       /the leaf at "z" is c128\[\], and files hold complex64 alone: convert it with astype/,
     );
-    await expect(importSafetensors(path, { one: np.ones([], "float32") })).rejects.toThrow(
+    await expect(importSafetensors(path, { one: np.ones([], "float32"), z })).rejects.toThrow(
       '"one" is complex64[] in the file but must be float32[]',
     );
   });
@@ -164,6 +165,36 @@ describe("plain safetensors files", () => {
     expect([...(stored?.data ?? [])]).toEqual([0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]);
   });
 
+  test("hold stacked layers one by one, each transposed, and give devices only their blocks", async () => {
+    const path = join(root, "layers.safetensors");
+    const params = {
+      layers: { kernel: new Partitioned(np.arange(48, "float32").reshape(2, 4, 6), [null, null, "model"]) },
+      norm: np.arange(6),
+    };
+    const options = {
+      rename: (name: string, [count = 0]: readonly number[]) =>
+        name === "norm" ? "norm.weight" : Array.from({ length: count }, (_, i) => `layers.${i}.weight`),
+      transpose: (name: string) => name !== "norm",
+    };
+    await exportSafetensors(path, params, options);
+    const { tensors } = await readSafetensors(path);
+    expect([...tensors.keys()].sort()).toEqual(["layers.0.weight", "layers.1.weight", "norm.weight"]);
+    expect(tensors.get("layers.1.weight")?.shape).toEqual([6, 4]);
+    expect([...(tensors.get("layers.1.weight")?.data.subarray(0, 5) ?? [])]).toEqual([24, 30, 36, 42, 25]);
+    for (const mesh of [Mesh.create({ model: 2 }), Mesh.create({ model: 3 })]) {
+      const back = await importSafetensors(path, params, { ...options, mesh });
+      expect(back.layers.kernel.value.storage("test").placement.mesh).toBe(mesh);
+      expect(await bitsOf(back)).toEqual(await bitsOf(params));
+    }
+    const misspelt = { ...options, rename: (name: string) => [`${name}.0`, "layers.1.weight"] };
+    await expect(importSafetensors(path, { kernel: params.layers.kernel }, misspelt)).rejects.toThrow(
+      '"kernel[0]" (f32[4,6]) is not in the file as "kernel.0"',
+    );
+    await expect(exportSafetensors(path, params, { rename: () => ["a"] })).rejects.toThrow(
+      'rename gave 1 names for "layers/kernel" of shape [2,4,6]: give one for every index of its first dim',
+    );
+  });
+
   test("are refused with both shapes when these differ after transposing", async () => {
     const path = join(root, "shape.safetensors");
     await exportSafetensors(path, { kernel: np.zeros([2, 3]) });
@@ -204,12 +235,20 @@ describe("plain safetensors files", () => {
     const target = { layers: [{ mlp: { weight: x } }], lm_head: { weight: x } };
     const error = await importSafetensors(path, target).catch((e) => e);
     expect(error).toBeInstanceOf(TreeError);
-    expect(error.message).toContain("(not in the file: 1 of the tree's 2 leaves):");
+    expect(error.message).toContain(
+      "(not in the file: 1 of the tree's 2 leaves; without a place: 3 of the file's 4):",
+    );
     expect(error.message).toContain(
       '"layers/0/mlp/weight" (f32[1]) is not in the file as "layers.0.mlp.weight"; the nearest names there are "model.layers.0.mlp.weight", "model.layers.0.mlp.bias"\n',
     );
+    expect(error.message).toContain('"zzz" of the file has no place in the tree');
     expect(error.message).toContain('{ missing: "keep" }');
-    const kept = await importSafetensors(path, target, { missing: "keep" });
+    expect(error.message).toContain('{ unexpected: "ignore" }');
+    // A misspelt name would otherwise leave the values of the target without a word.
+    await expect(importSafetensors(path, target, { missing: "keep" })).rejects.toThrow(
+      '"model.layers.0.mlp.weight" of the file has no place in the tree',
+    );
+    const kept = await importSafetensors(path, target, { missing: "keep", unexpected: "ignore" });
     expect(kept.layers[0]?.mlp.weight).toBe(x);
     expect(kept.lm_head.weight).not.toBe(x);
   });
@@ -259,9 +298,13 @@ describe("a model in several files", () => {
 
   test("says which leaves no file has, instead of leaving them as they are", async () => {
     await expect(importSafetensors(root, { a: empty.a, bb: empty.b, c: empty.c })).rejects.toThrow(
-      /in none of the 2 files: 1 of the tree's 3 leaves\):\s+"bb" \(f32\[1\]\) is in none of the 2 files; the nearest names there are "b"/,
+      /in none of the 2 files: 1 of the tree's 3 leaves; without a place: 1 of the file's 3\):\s+"bb" \(f32\[1\]\) is in none of the 2 files; the nearest names there are "b"/,
     );
-    const kept = await importSafetensors(root, { a: empty.a, bb: empty.b }, { missing: "keep" });
+    await expect(
+      importSafetensors(root, { ...empty, bb: empty.b, c: np.zeros([2]) }, { missing: "keep" }),
+    ).rejects.toThrow('"c" is float32[3] in the file but must be float32[2]');
+    const options = { missing: "keep", unexpected: "ignore" } as const;
+    const kept = await importSafetensors(root, { a: empty.a, bb: empty.b }, options);
     expect(kept).toEqual({ a: stored.a, bb: empty.b });
   });
 

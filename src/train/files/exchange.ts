@@ -1,13 +1,15 @@
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
+import { viewHost } from "../../ir/dtype.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
 import { type FieldsOf, type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { range, type Shape, type TensorType } from "../../ir/shape.js";
+import { at, range, type Shape, type TensorType } from "../../ir/shape.js";
+import type { HostPart } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
-import { inverse, permuteHost, permuteShape } from "./permuteHost.js";
+import { type FileView, inverse, permutedView, permuteShape, readView, writeView } from "./fileViews.js";
 import { checkMatch, type HeldTensor } from "./restoreMatch.js";
-import { readSafetensors, writeSafetensors } from "./safetensors.js";
+import { writeSafetensors } from "./safetensors.js";
 import { storedTypes } from "./safetensorsBytes.js";
 import { findTensors } from "./safetensorsFiles.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
@@ -16,11 +18,15 @@ import { download, type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } f
 const exchangeOptions = schema({
   /** Separator of the parts of a path; `.` by default, as in PyTorch. */
   separator: optional("string"),
-  /** The name in the file of the leaf at a path such as `Dense_0/kernel`; instead of `separator`. */
-  rename: optional<(path: string) => string>("function"),
+  /**
+   * The name in the file of the leaf at a path such as `Dense_0/kernel`; instead of `separator`. An array of names for
+   * a leaf of stacked layers (`nn.scan`): one for every index of its first dim.
+   */
+  rename: optional<(path: string, shape: Shape) => string | readonly string[]>("function"),
   /**
    * The order of a leaf's dims in the file: `true` swaps the last two, `[3, 2, 0, 1]` stores what `np.transpose(leaf,
-   * [3, 2, 0, 1])` gives. PyTorch stores the kernels of `Linear` as `[out, in]`.
+   * [3, 2, 0, 1])` gives. PyTorch stores the kernels of `Linear` as `[out, in]`. The shape of stacked layers is that of
+   * one layer.
    */
   transpose: optional<(path: string, shape: Shape) => boolean | readonly number[] | undefined>("function"),
 });
@@ -28,9 +34,10 @@ const exchangeOptions = schema({
 /** How leaves of a tree map to tensors of a plain safetensors file, for reading and writing. */
 export interface ExchangeOptions extends OptionsOf<typeof exchangeOptions> {}
 
-/** A leaf with its name and layout in the file. */
+/** A leaf with its view of the file. */
 interface ExchangedLeaf extends NamedLeaf {
-  readonly name: string;
+  readonly view: FileView;
+  /** The order of its dims in the file, if that is another. */
   readonly permutation: readonly number[] | undefined;
 }
 
@@ -49,25 +56,39 @@ export async function exportSafetensors(
   const { metadata, ...options } = exportOptions.read(given, "exportSafetensors");
   const caller = "exportSafetensors";
   const arrays = exchangedLeaves(values, options, caller).map(async (leaf) => {
-    const { name, type, permutation } = leaf;
+    const { view, type } = leaf;
     const data = await download(leaf, caller);
-    if (!permutation) return [name, { ...type, data }] as const;
-    const shape = permuteShape(type.shape, permutation);
-    return [name, { ...type, shape, data: permuteHost(type.dtype, data, type.shape, permutation) }] as const;
+    const [shape, size] = [type.shape.slice(view.numStacked), data.length / view.names.length];
+    return view.names.map((name, i) => {
+      const stored = viewHost(type.dtype, new ArrayBuffer(size * data.BYTES_PER_ELEMENT));
+      writeView(view, shape, type.dtype, data.subarray(i * size, (i + 1) * size), stored);
+      return [name, { dtype: type.dtype, shape: view.fileShape, data: stored }] as const;
+    });
   });
-  await writeSafetensors(path, await Promise.all(arrays), Object.entries(metadata));
+  await writeSafetensors(path, (await Promise.all(arrays)).flat(), Object.entries(metadata));
 }
 
-const importOptions = schema<FieldsOf<ExchangeOptions & RestoreOptions<unknown>>>({
+/** Options of {@link importSafetensors}. */
+export interface ImportOptions<T = unknown> extends ExchangeOptions, RestoreOptions<T> {
+  /**
+   * How to treat tensors of the files that no leaf reads: an error (the default), `ignore`, or a function that returns
+   * true for those to ignore.
+   */
+  readonly unexpected?: "error" | "ignore" | ((name: string) => boolean);
+}
+
+const importOptions = schema<FieldsOf<ImportOptions>>({
   ...exchangeOptions.fields,
   shardings: optional("any"),
   mesh: optional("any"),
   missing: optional("any"),
+  unexpected: optional("any"),
 });
 
 /**
- * Reads tensors from plain safetensors files into the structure of `target`; tensors that it does not have are ignored,
- * and leaves that no file holds are an error.
+ * Reads tensors from plain safetensors files into the structure of `target`. Every leaf must be in a file, and every
+ * tensor of the files must have a leaf: what is missing, unexpected or of another shape is listed in one error. Only
+ * the blocks that the devices of this process hold are read.
  *
  * ```ts
  * const params = await importSafetensors("linear.safetensors", target, {
@@ -82,41 +103,60 @@ const importOptions = schema<FieldsOf<ExchangeOptions & RestoreOptions<unknown>>
 export async function importSafetensors<T>(
   path: string | readonly string[],
   target: T,
-  options: ExchangeOptions & RestoreOptions<T> = {},
+  options: ImportOptions<T> = {},
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
   const caller = "importSafetensors";
-  importOptions.read(options, caller);
+  const { unexpected = "error" } = importOptions.read(options, caller) as ImportOptions;
+  const isIgnored = typeof unexpected === "function" ? unexpected : () => unexpected === "ignore";
+  if (typeof unexpected !== "function" && unexpected !== "error" && unexpected !== "ignore") {
+    throw new ValueError(
+      `[${caller}] unexpected must be "error", "ignore" or a function, got ${describe(unexpected)}`,
+    );
+  }
   const wanted = exchangedLeaves(target, options, caller);
-  const { tensors, files } = await findTensors(path, caller);
+  const found = await findTensors(path, caller);
+  const tensorsOfLeaves = wanted.flatMap(tensorsOf);
   const held = new Map(
-    wanted.flatMap((leaf) => {
-      const found = tensors.get(leaf.name);
-      return found ? [[leaf.path, heldBy(found.tensor, leaf)] as const] : [];
+    tensorsOfLeaves.flatMap(({ leaf, name, permutation }) => {
+      const stored = found.tensors.get(name);
+      return stored ? [[leaf.path, heldBy(stored.tensor, permutation)] as const] : [];
     }),
   );
-  const names = new Map(wanted.map((leaf) => [leaf.path, leaf.name]));
+  const names = new Map(tensorsOfLeaves.map(({ leaf, name }) => [leaf.path, name]));
   const placed = new Set(names.values());
-  const unplaced = [...tensors.keys()].filter((name) => !placed.has(name));
-  const nameOf = (leaf: NamedLeaf) => names.get(leaf.path) ?? leaf.path;
-  const file = typeof path === "string" ? path : path.join(", ");
-  checkMatch({ caller, file, files, wanted, held, unplaced, partial: true, nameOf }, options.missing);
-  const read = async ({ name, type, permutation }: ExchangedLeaf, from: string) => {
-    const found = (await readSafetensors(from, [name])).tensors.get(name);
-    if (!found)
-      throw new TreeError(`[${caller}] ${from} changed while it was read: "${name}" is no longer in it`);
-    if (!permutation) return found.data;
-    return permuteHost(type.dtype, found.data, found.shape, inverse(permutation));
-  };
-  const readLeaf = (leaf: ExchangedLeaf) => {
-    const found = tensors.get(leaf.name);
-    return found && read(leaf, found.file);
-  };
-  return rebuild(target, wanted, readLeaf, options, caller);
+  checkMatch(
+    {
+      caller,
+      file: typeof path === "string" ? path : path.join(", "),
+      files: found.files,
+      wanted: tensorsOfLeaves.map(({ leaf }) => leaf),
+      held,
+      unplaced: [...found.tensors.keys()].filter((name) => !placed.has(name)),
+      extra: (name) => !isIgnored(name),
+      extraAdvice: '{ unexpected: "ignore" } if they are not needed',
+      nameOf: (leaf) => names.get(leaf.path) ?? leaf.path,
+    },
+    options.missing,
+  );
+  const parts = ({ view, type }: ExchangedLeaf) =>
+    found.tensors.has(at(view.names, 0)) ? (part?: HostPart) => readView(view, found, type, part) : undefined;
+  return rebuild(target, wanted, { parts }, options, caller);
+}
+
+/** The tensors that a leaf needs, as leaves of their own: one for each index of stacked dims. */
+function tensorsOf({ view, permutation, ...leaf }: ExchangedLeaf) {
+  if (view.numStacked === 0) return [{ leaf, name: at(view.names, 0), permutation }];
+  const type = { ...leaf.type, shape: leaf.type.shape.slice(view.numStacked) };
+  return view.names.map((name, i) => ({
+    leaf: { ...leaf, type, path: `${leaf.path}[${i}]` },
+    name,
+    permutation,
+  }));
 }
 
 const dtypeNames = new Map<string, string>(Object.entries(storedTypes).map(([dtype, type]) => [type, dtype]));
 
-function heldBy({ type, shape }: StoredTensor, { permutation }: ExchangedLeaf): HeldTensor {
+function heldBy({ type, shape }: StoredTensor, permutation: readonly number[] | undefined): HeldTensor {
   const dtype = dtypeNames.get(type) ?? type;
   if (permutation?.length !== shape.length) return { dtype, shape };
   return { dtype, shape: permuteShape(shape, inverse(permutation)), fileShape: shape };
@@ -133,37 +173,50 @@ function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: stri
   const paths = new Map<string, string>();
   return namedLeaves(values, caller).map((leaf) => {
     const { path, type } = leaf;
-    const name = rename ? rename(path) : path.replaceAll("/", separator ?? ".");
-    if (typeof name !== "string" || name === "") {
-      throw new TreeError(`[${caller}] the leaf at "${path}" needs a name, got ${describe(name)}`);
-    }
-    const other = paths.get(name);
-    if (other !== undefined) {
+    const given: unknown = rename ? rename(path, type.shape) : path.replaceAll("/", separator ?? ".");
+    const numStacked = Array.isArray(given) ? 1 : 0;
+    const names: unknown[] = Array.isArray(given) ? given : [given];
+    if (numStacked === 1 && names.length !== type.shape[0]) {
       throw new TreeError(
-        `[${caller}] the leaves at "${other}" and "${path}" both have the name "${name}" in the file: ` +
-          `${rename ? "let rename give" : "use rename to give"} each a different one`,
+        `[${caller}] rename gave ${names.length} names for "${path}" of shape [${type.shape}]: give one for every index of its first dim`,
       );
     }
-    paths.set(name, path);
-    return { ...leaf, name, permutation: permutationOf(transpose?.(path, type.shape), leaf, caller) };
+    for (const name of names) {
+      if (typeof name !== "string" || name === "") {
+        throw new TreeError(`[${caller}] the leaf at "${path}" needs a name, got ${describe(name)}`);
+      }
+      const other = paths.get(name);
+      if (other !== undefined) {
+        throw new TreeError(
+          `[${caller}] the leaves at "${other}" and "${path}" both have the name "${name}" in the file: ` +
+            `${rename ? "let rename give" : "use rename to give"} each a different one`,
+        );
+      }
+      paths.set(name, path);
+    }
+    const shape = type.shape.slice(numStacked);
+    const permutation = permutationOf(transpose?.(path, shape), path, shape, caller);
+    const view = permutedView(names as string[], shape, permutation ?? range(shape.length));
+    return { ...leaf, permutation, view: { ...view, numStacked } };
   });
 }
 
 function permutationOf(
   asked: boolean | readonly number[] | undefined,
-  { path, type }: NamedLeaf,
+  path: string,
+  shape: Shape,
   caller: string,
 ): readonly number[] | undefined {
   if (asked === undefined || asked === false) return undefined;
-  const dims = range(type.shape.length);
+  const dims = range(shape.length);
   if (asked === true) {
     if (dims.length >= 2) return [...dims.slice(0, -2), dims.length - 1, dims.length - 2];
     throw new TreeError(
-      `[${caller}] transpose is true for "${path}", but [${type.shape}] has ${dims.length} dims, not two to swap`,
+      `[${caller}] transpose is true for "${path}", but [${shape}] has ${dims.length} dims, not two to swap`,
     );
   }
   if (asked.length === dims.length && dims.every((dim) => asked.includes(dim))) return asked;
   throw new TreeError(
-    `[${caller}] transpose gave [${asked}] for "${path}" of shape [${type.shape}]: give each of the dims ${dims.join(", ")} once`,
+    `[${caller}] transpose gave [${asked}] for "${path}" of shape [${shape}]: give each of the dims ${dims.join(", ")} once`,
   );
 }

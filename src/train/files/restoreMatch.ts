@@ -25,8 +25,10 @@ export interface RestoreMatch {
   readonly held: ReadonlyMap<string, HeldTensor>;
   /** Names of other tensors in the file. */
   readonly unplaced: readonly string[];
-  /** Whether the file may hold tensors that the target does not have. */
-  readonly partial: boolean;
+  /** Whether another tensor of the file is an error; none is if this is not given. */
+  readonly extra?: (name: string) => boolean;
+  /** What to do about such tensors. */
+  readonly extraAdvice: string;
   /** The name of a leaf in the file. */
   readonly nameOf: (leaf: NamedLeaf) => string;
 }
@@ -36,7 +38,7 @@ const maxShown = 20;
 
 /** Throws one error with every difference between the target and the file. */
 export function checkMatch(match: RestoreMatch, missing: RestoreOptions["missing"] = "error"): void {
-  const { caller, file, wanted, held, unplaced, partial } = match;
+  const { caller, file, wanted, held, unplaced } = match;
   if (missing !== "error" && missing !== "keep") {
     throw new TreeError(`[${caller}] missing must be "error" or "keep", got ${show(missing)}`);
   }
@@ -49,7 +51,7 @@ export function checkMatch(match: RestoreMatch, missing: RestoreOptions["missing
     const found = held.get(leaf.path);
     if (found && !fits(leaf, found)) others.set(leaf, found);
   }
-  const extra = partial ? [] : unplaced;
+  const extra = match.extra ? unplaced.filter(match.extra) : [];
   if (lost.size + others.size + extra.length === 0) return;
 
   const counts: string[] = [];
@@ -62,7 +64,7 @@ export function checkMatch(match: RestoreMatch, missing: RestoreOptions["missing
   if (others.size > 0) counts.push(`of another type: ${others.size}`);
   if (extra.length > 0) {
     counts.push(`without a place: ${extra.length} of the file's ${unplaced.length + held.size}`);
-    advice.push("{ partial: true } to load only the leaves of the target");
+    advice.push(match.extraAdvice);
   }
   throw new TreeError(
     `[${caller}] ${file} does not fit the tree it is loaded into (${counts.join("; ")}):` +

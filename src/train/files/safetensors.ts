@@ -87,6 +87,19 @@ export async function writeSafetensors(
   }
 }
 
+/** Reads the bytes of an open file from `start` to `end`. */
+export type ReadRange = (start: number, end: number) => Promise<Uint8Array>;
+
+/** Runs `use` with a file that stays open meanwhile. */
+export async function withTensorFile<T>(path: string, use: (read: ReadRange) => Promise<T>): Promise<T> {
+  const handle = await openFile(path);
+  try {
+    return await use((start, end) => readBytes(handle, start, end, path));
+  } finally {
+    await handle.close();
+  }
+}
+
 async function openFile(path: string): Promise<FileHandle> {
   try {
     return await open(path, "r");

@@ -8,7 +8,7 @@ import { resolveSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding, placementOn, shardingOf } from "../../spmd/mesh/sharding.js";
 import { processAllGather } from "../../spmd/run/processes.js";
 import type { Prefix } from "../../trace/prefix.js";
-import { type Placement, place } from "../../trace/storage.js";
+import { type HostPart, type Placement, place, placeParts } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { isStoredDType, type StoredDType } from "./safetensorsBytes.js";
@@ -86,15 +86,19 @@ export interface RestoreOptions<T = unknown> {
   readonly missing?: "error" | "keep";
 }
 
+/** A function that reads parts of a leaf, or all of it; undefined if no file holds the leaf. */
+export type PartReader<L> = (leaf: L) => ((part?: HostPart) => Promise<HostData>) | undefined;
+
 /**
  * Builds a tree with the structure of the target from the elements of its leaves, each with its placement.
  *
- * @param read returns the elements of a leaf; undefined to keep those of the target
+ * @param read returns the elements of a leaf, or of a part of it if it can read parts; undefined to keep those of the
+ * target
  */
 export async function rebuild<T, L extends NamedLeaf>(
   target: T,
   wanted: readonly L[],
-  read: (leaf: L) => Promise<HostData> | undefined,
+  read: ((leaf: L) => Promise<HostData> | undefined) | { parts: PartReader<L> },
   { shardings, mesh }: RestoreOptions<T>,
   caller: string,
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
@@ -106,13 +110,19 @@ export async function rebuild<T, L extends NamedLeaf>(
   for (const [i, leaf] of wanted.entries()) {
     const sharding = given[i] ?? meshed[i];
     const asked = sharding instanceof NamedSharding ? placed(sharding, leaf, caller) : undefined;
-    const stored = read(leaf);
+    const placement = asked ?? ownPlacement(leaf);
+    const part = typeof read === "function" ? undefined : read.parts(leaf);
+    if (part && placement && leaf.type.dtype !== "complex64") {
+      tensors.push(Tensor.stored(await placeParts(placement, leaf.type, part)));
+      continue;
+    }
+    const stored = typeof read === "function" ? read(leaf) : part?.();
     if (!stored && !asked) {
       tensors.push(requireTensor(leaf, caller, "keep"));
       continue;
     }
     const data = await (stored ?? download(leaf, caller));
-    tensors.push(tensorOf(leaf.type, data, asked ?? ownPlacement(leaf)));
+    tensors.push(tensorOf(leaf.type, data, placement));
   }
   return tree.unflatten(structure, tensors);
 }
