@@ -1,4 +1,5 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { describe, expect, test } from "vitest";
@@ -39,13 +40,20 @@ interface Names {
   readonly types: readonly string[];
 }
 
-/** The names that a source exports one by one. */
-function exportsOf(text: string): Names {
+/** The names that a source exports: its own, those it lists, and all of the files that it exports whole. */
+function exportsOf(source: string): Names {
   const [values, types]: [string[], string[]] = [[], []];
-  for (const node of ts.createSourceFile("index.ts", text, ts.ScriptTarget.ES2023).statements) {
+  const parsed = ts.createSourceFile(source, read(`../${source}`), ts.ScriptTarget.ES2023);
+  for (const node of parsed.statements) {
     if (ts.isExportDeclaration(node)) {
       const clause = node.exportClause;
-      if (!clause) throw new Error(`names are exported one by one: ${node.getText()}`);
+      if (!clause) {
+        const file = (node.moduleSpecifier as ts.StringLiteral).text.replace(/\.js$/, ".ts");
+        const whole = exportsOf(join(dirname(source), file));
+        values.push(...whole.values);
+        types.push(...whole.types);
+        continue;
+      }
       const names = ts.isNamespaceExport(clause) ? [clause] : clause.elements;
       for (const name of names) {
         const typeOnly = node.isTypeOnly || (ts.isExportSpecifier(name) && name.isTypeOnly);
@@ -56,7 +64,8 @@ function exportsOf(text: string): Names {
       (isType ? types : values).push(...declaredNames(node));
     }
   }
-  return { values: values.sort(), types: types.sort() };
+  // Overloads declare a name several times.
+  return { values: [...new Set(values)].sort(), types: [...new Set(types)].sort() };
 }
 
 const isExport = ({ kind }: ts.ModifierLike) => kind === ts.SyntaxKind.ExportKeyword;
@@ -78,9 +87,7 @@ const methods = Object.getOwnPropertyNames(shardwise.Tensor.prototype).filter(
   (name) => name !== "constructor",
 );
 const current: Readonly<Record<string, Names>> = {
-  ...Object.fromEntries(
-    Object.entries(all).map(([entry, { source }]) => [entry, exportsOf(read(`../${source}`))]),
-  ),
+  ...Object.fromEntries(Object.entries(all).map(([entry, { source }]) => [entry, exportsOf(source)])),
   Tensor: { values: methods.sort(), types: [] },
 };
 if (process.env.UPDATE) writeFileSync(at(frozenFile), `${JSON.stringify(current, undefined, 2)}\n`);

@@ -10,7 +10,6 @@ import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { copysign } from "./arithmetic.js";
 import { abs } from "./elementwise.js";
-import { toBool } from "./logic.js";
 import {
   asFloat,
   asNumber,
@@ -21,6 +20,7 @@ import {
   pair,
   requireBits,
   spelledOut,
+  toBool,
   wideType,
 } from "./operands.js";
 import { pad } from "./pad.js";

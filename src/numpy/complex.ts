@@ -2,18 +2,8 @@
 import { isComplex } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
-import { type Parts, Tensor } from "../trace/tensor.js";
-import { asFloat, asTensor } from "./operands.js";
-
-/** Both parts of an operand as floats; real numbers have no imaginary part. */
-export function partsOf(value: TensorLike, caller: string): Parts | readonly [real: Tensor, imag: undefined] {
-  return asTensor(value, caller).parts ?? [asFloat(value, caller), undefined];
-}
-
-/** A function of floats applied to both parts of complex numbers. */
-export function onParts(x: Tensor, fn: (part: Tensor) => Tensor): Tensor {
-  return x.parts ? Tensor.complex(fn(x.parts[0]), fn(x.parts[1])) : fn(x);
-}
+import { Tensor } from "../trace/tensor.js";
+import { asTensor, partsOf } from "./operands.js";
 
 /**
  * The real part; real numbers are unchanged.
@@ -65,13 +55,6 @@ export function conj(x: TensorLike): Tensor {
 export function angle(x: TensorLike): Tensor {
   const [re, im] = partsOf(x, "angle");
   return ops.atan2(im ?? ops.zeros(re.type), re);
-}
-
-/** |x|², without the root in between. */
-export function squaredSize(x: Tensor): Tensor {
-  if (!x.parts) return ops.mul(x, x);
-  const [re, im] = x.parts;
-  return ops.add(ops.mul(re, re), ops.mul(im, im));
 }
 
 /**

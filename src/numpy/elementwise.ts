@@ -9,7 +9,6 @@ import * as lax from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { onParts } from "./complex.js";
 import {
   asFloat,
   asInexact,
@@ -17,6 +16,7 @@ import {
   asTensor,
   cast,
   like,
+  onParts,
   refuseComplex,
   requireBits,
   widened,

@@ -12,10 +12,10 @@ import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { conj, partsOf } from "./complex.js";
+import { conj } from "./complex.js";
 import { array } from "./creation.js";
 import { type Parts, transform } from "./dft.js";
-import { asFloat, asTensor, type Dims, wideType } from "./operands.js";
+import { asFloat, asTensor, type Dims, partsOf, wideType } from "./operands.js";
 import { roll } from "./shaping.js";
 
 /** Which direction is divided by the number of elements: backward, forward, or both by its root. */

@@ -9,80 +9,13 @@ import "./methods.js";
 
 export type { TensorLike } from "../trace/promote.js";
 export { promoteTypes, resultType } from "../trace/promote.js";
-export {
-  add,
-  atan2,
-  atan2 as arctan2,
-  type BinaryFunction,
-  clip,
-  copysign,
-  divide,
-  divide as trueDivide,
-  divmod,
-  floatPower,
-  floorDivide,
-  fmax,
-  fmin,
-  fmod,
-  heaviside,
-  hypot,
-  logaddexp,
-  logaddexp2,
-  maximum,
-  minimum,
-  mod,
-  mod as remainder,
-  multiply,
-  power,
-  power as pow,
-  subtract,
-} from "./arithmetic.js";
-export { IndexUpdate } from "./at.js";
-export {
-  type BitOrder,
-  bitwiseCount,
-  frexp,
-  nextafter,
-  type PackbitsOptions,
-  packbits,
-  spacing,
-  type UnpackbitsOptions,
-  unpackbits,
-} from "./bits.js";
-export {
-  angle,
-  conj,
-  conj as conjugate,
-  imag,
-  iscomplex,
-  iscomplexobj,
-  isreal,
-  isrealobj,
-  real,
-} from "./complex.js";
-export {
-  bfloat16,
-  bool,
-  complex64,
-  complex128,
-  e,
-  eulerGamma,
-  finfo,
-  float16,
-  float32,
-  float64,
-  iinfo,
-  inf,
-  int8,
-  int16,
-  int32,
-  nan,
-  newaxis,
-  pi,
-  uint8,
-  uint16,
-  uint32,
-} from "./constants.js";
+export * from "./arithmetic.js";
+export { atan2 as arctan2, divide as trueDivide, mod as remainder, power as pow } from "./arithmetic.js";
+export * from "./at.js";
+export * from "./bits.js";
+export * from "./complex.js";
+export { conj as conjugate } from "./complex.js";
+export * from "./constants.js";
 export {
   type CrossOptions,
   cross,
@@ -96,231 +29,43 @@ export {
   vdot,
   vecdot,
 } from "./contraction.js";
-export {
-  type ArrayLike,
-  type ArrayOptions,
-  arange,
-  array,
-  asarray,
-  type ComplexLike,
-  eye,
-  full,
-  fullLike,
-  geomspace,
-  identity,
-  indices,
-  type LinspaceOptions,
-  linspace,
-  logspace,
-  meshgrid,
-  ones,
-  onesLike,
-  type TypedArray,
-  tri,
-  tril,
-  triu,
-  zeros,
-  zeros as empty,
-  zerosLike,
-  zerosLike as emptyLike,
-} from "./creation.js";
-export { type DiagonalOptions, diag, diagflat, diagonal, type TraceOptions, trace } from "./diagonals.js";
+export * from "./creation.js";
+export { zeros as empty, zerosLike as emptyLike } from "./creation.js";
+export * from "./diagonals.js";
 export { deleteSlices as delete, insert } from "./editing.js";
 export { einsum } from "./einsum.js";
+export * from "./elementwise.js";
 export {
-  abs,
   abs as absolute,
-  acos,
   acos as arccos,
-  acosh,
   acosh as arccosh,
-  asin,
   asin as arcsin,
-  asinh,
   asinh as arcsinh,
-  astype,
-  atan,
   atan as arctan,
-  atanh,
   atanh as arctanh,
-  bitwiseNot,
   bitwiseNot as bitwiseInvert,
   bitwiseNot as invert,
-  cbrt,
-  ceil,
-  cos,
-  cosh,
-  deg2rad,
   deg2rad as radians,
-  exp,
-  exp2,
-  expm1,
-  fabs,
-  floor,
-  i0,
-  isfinite,
-  isinf,
-  isnan,
-  isneginf,
-  isposinf,
-  log,
-  log1p,
-  log2,
-  log10,
-  type NanToNumOptions,
-  nanToNum,
-  negative,
-  positive,
   positive as copy,
-  rad2deg,
   rad2deg as degrees,
-  reciprocal,
-  rint,
-  round,
   round as around,
-  sign,
-  signbit,
-  sin,
-  sinc,
-  sinh,
-  sqrt,
-  square,
-  tan,
-  tanh,
-  trunc,
   trunc as fix,
-  type UnaryFunction,
 } from "./elementwise.js";
 export * as fft from "./fft.js";
-export {
-  diagIndices,
-  diagIndicesFrom,
-  fillDiagonal,
-  fromfunction,
-  ix,
-  maskIndices,
-  mgrid,
-  ogrid,
-  trilIndices,
-  trilIndicesFrom,
-  triuIndices,
-  triuIndicesFrom,
-} from "./grids.js";
-export {
-  type BinRange,
-  type Bins,
-  type CountOptions,
-  type HistogramGridOptions,
-  type HistogramOptions,
-  histogram,
-  histogram2d,
-  histogramBinEdges,
-  histogramdd,
-} from "./histograms.js";
+export * from "./grids.js";
+export * from "./histograms.js";
 export { type Index, index, Slice, s } from "./indexing.js";
-export {
-  append,
-  arraySplit,
-  type Blocks,
-  block,
-  columnStack,
-  concatenate,
-  concatenate as concat,
-  dsplit,
-  dstack,
-  hsplit,
-  hstack,
-  split,
-  stack,
-  unstack,
-  vsplit,
-  vstack,
-} from "./joining.js";
+export * from "./joining.js";
+export { concatenate as concat } from "./joining.js";
 export * as linalg from "./linalg.js";
-export {
-  allclose,
-  arrayEqual,
-  arrayEquiv,
-  bitwiseAnd,
-  bitwiseOr,
-  bitwiseXor,
-  equal,
-  greater,
-  greaterEqual,
-  isclose,
-  leftShift,
-  leftShift as bitwiseLeftShift,
-  less,
-  lessEqual,
-  logicalAnd,
-  logicalNot,
-  logicalOr,
-  logicalXor,
-  notEqual,
-  rightShift,
-  rightShift as bitwiseRightShift,
-  select,
-  type ToleranceOptions,
-  where,
-} from "./logic.js";
-export {
-  applyAlongAxis,
-  applyOverAxes,
-  argpartition,
-  choose,
-  gcd,
-  lcm,
-  ldexp,
-  lexsort,
-  matvec,
-  modf,
-  partition,
-  piecewise,
-  putAlongAxis,
-  vecmat,
-  vectorize,
-} from "./mapping.js";
-export {
-  type NanVarianceOptions,
-  nanargmax,
-  nanargmin,
-  nancumprod,
-  nancumsum,
-  nanmax,
-  nanmean,
-  nanmin,
-  nanprod,
-  nanstd,
-  nansum,
-  nanvar,
-} from "./nanReductions.js";
+export * from "./logic.js";
+export { leftShift as bitwiseLeftShift, rightShift as bitwiseRightShift } from "./logic.js";
+export * from "./mapping.js";
+export * from "./nanReductions.js";
 export type { Dims, DTypeOption, ShapeLike } from "./operands.js";
-export { type PadFunction, type PadMode, type PadOptions, type PadPairs, type PadWidth, pad } from "./pad.js";
-export {
-  poly,
-  polyadd,
-  polyder,
-  polydiv,
-  polyfit,
-  polyint,
-  polymul,
-  polysub,
-  polyval,
-  roots,
-  type VanderOptions,
-  vander,
-} from "./polynomials.js";
-export {
-  median,
-  nanmedian,
-  nanpercentile,
-  nanquantile,
-  percentile,
-  type QuantileMethod,
-  type QuantileOptions,
-  type Quantiles,
-  quantile,
-} from "./quantiles.js";
+export * from "./pad.js";
+export * from "./polynomials.js";
+export * from "./quantiles.js";
 export {
   all,
   any,
@@ -346,7 +91,7 @@ export {
   type VarianceOptions,
   variance as var,
 } from "./reductions.js";
-export { compress, extract, type PutOptions, place, put } from "./selecting.js";
+export * from "./selecting.js";
 export {
   argwhere,
   flatnonzero,
@@ -367,78 +112,11 @@ export {
   uniqueInverse,
   unravelIndex,
 } from "./sets.js";
-export {
-  atleast1d,
-  atleast2d,
-  atleast3d,
-  broadcastArrays,
-  broadcastShapes,
-  broadcastTo,
-  expandDims,
-  flip,
-  fliplr,
-  flipud,
-  matrixTranspose,
-  moveaxis,
-  ravel,
-  repeat,
-  reshape,
-  resize,
-  roll,
-  rollaxis,
-  rot90,
-  squeeze,
-  swapaxes,
-  tile,
-  transpose,
-  transpose as permuteDims,
-} from "./shaping.js";
-export {
-  type ConvolveMode,
-  convolve,
-  correlate,
-  ediff1d,
-  gradient,
-  type InterpOptions,
-  interp,
-  type TrapezoidOptions,
-  trapezoid,
-  unwrap,
-} from "./signals.js";
-export {
-  argsort,
-  bincount,
-  digitize,
-  type SearchOptions,
-  type SortOptions,
-  searchsorted,
-  sort,
-  sortComplex,
-} from "./sorting.js";
-export {
-  average,
-  type CovOptions,
-  type CumulativeOptions,
-  corrcoef,
-  cov,
-  cumprod,
-  cumsum,
-  cumulativeProd,
-  cumulativeSum,
-  diff,
-  type RunningOptions,
-} from "./statistics.js";
-export { type TakeMode, type TakeOptions, take, takeAlongAxis } from "./take.js";
-export {
-  type AbstractDType,
-  type Casting,
-  canCast,
-  type DTypeKind,
-  isdtype,
-  isscalar,
-  issubdtype,
-  ndim,
-  shape,
-  size,
-} from "./types.js";
-export { bartlett, blackman, hamming, hanning, kaiser } from "./windows.js";
+export * from "./shaping.js";
+export { transpose as permuteDims } from "./shaping.js";
+export * from "./signals.js";
+export * from "./sorting.js";
+export * from "./statistics.js";
+export * from "./take.js";
+export * from "./types.js";
+export * from "./windows.js";

@@ -5,8 +5,8 @@ import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { asTensor, checkLevels, toType } from "./operands.js";
-import { atLeastRank, atleast3d, expandDims, ravel, squeeze } from "./shaping.js";
+import { asTensor, atLeastRank, checkLevels, toType } from "./operands.js";
+import { atleast3d, expandDims, ravel, squeeze } from "./shaping.js";
 
 /** Tensors brought to one data type. */
 function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {

@@ -15,12 +15,12 @@ import { isnan } from "./elementwise.js";
 import {
   align,
   asTensor,
-  cast,
   inexactType,
   numberType,
   pair,
   requireBits,
   spelledOut,
+  toBool,
   toType,
 } from "./operands.js";
 
@@ -82,11 +82,6 @@ export const greater = comparison("greater", "gt");
  * ```
  */
 export const greaterEqual = comparison("greaterEqual", "ge");
-
-/** A tensor as bool: where it is not 0. */
-export function toBool(x: TensorLike, caller: string): Tensor {
-  return cast(asTensor(x, caller), "bool");
-}
 
 function logical(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
   return (x, y) => op(...align([toBool(x, name), toBool(y, name)] as const, name));

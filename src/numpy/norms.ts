@@ -9,8 +9,7 @@ import * as lax from "../lax/index.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { squaredSize } from "./complex.js";
-import { asInexact, cast, type Dims, requireRank, wideType } from "./operands.js";
+import { asInexact, cast, type Dims, requireRank, squaredSize, wideType } from "./operands.js";
 import { type KeepdimsOptions, keepdimsOptions, max, min, restoreDims, sum } from "./reductions.js";
 import { inv } from "./solving.js";
 

@@ -7,7 +7,7 @@ import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
-import { Tensor } from "../trace/tensor.js";
+import { type Parts, Tensor } from "../trace/tensor.js";
 
 /** Which dims a function works on; `null` or undefined means all of them. Negative dims count from the end. */
 export type Dims = number | readonly number[] | null;
@@ -240,4 +240,31 @@ export function requireRank(x: Tensor, rank: number, caller: string): void {
       `[${caller}] needs a tensor of at least ${rank} dim${rank === 1 ? "" : "s"}, got ${formatType(x.type)}: add dims with expandDims`,
     );
   }
+}
+
+/** A tensor as bool: where it is not 0. */
+export function toBool(x: TensorLike, caller: string): Tensor {
+  return cast(asTensor(x, caller), "bool");
+}
+
+/** Puts dims of size 1 in front until there are `rank` of them. */
+export function atLeastRank(x: Tensor, rank: number): Tensor {
+  return ops.reshape(x, [...new Array<number>(Math.max(0, rank - x.ndim)).fill(1), ...x.shape]);
+}
+
+/** Both parts of an operand as floats; real numbers have no imaginary part. */
+export function partsOf(value: TensorLike, caller: string): Parts | readonly [real: Tensor, imag: undefined] {
+  return asTensor(value, caller).parts ?? [asFloat(value, caller), undefined];
+}
+
+/** A function of floats applied to both parts of complex numbers. */
+export function onParts(x: Tensor, fn: (part: Tensor) => Tensor): Tensor {
+  return x.parts ? Tensor.complex(fn(x.parts[0]), fn(x.parts[1])) : fn(x);
+}
+
+/** |x|², without the root in between. */
+export function squaredSize(x: Tensor): Tensor {
+  if (!x.parts) return ops.mul(x, x);
+  const [re, im] = x.parts;
+  return ops.add(ops.mul(re, re), ops.mul(im, im));
 }

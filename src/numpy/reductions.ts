@@ -10,8 +10,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { maximum, minimum } from "./arithmetic.js";
-import { squaredSize } from "./complex.js";
-import { where as choose, toBool } from "./logic.js";
+import { where as choose } from "./logic.js";
 import {
   asFloat,
   asTensor,
@@ -22,6 +21,8 @@ import {
   floatType,
   inexactType,
   like,
+  squaredSize,
+  toBool,
   toType,
   totalType,
   wideType,

@@ -8,6 +8,7 @@ import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import {
   asTensor,
+  atLeastRank,
   broadcastShape,
   type Dims,
   expandTo,
@@ -265,11 +266,6 @@ export function broadcastArrays(...xs: readonly TensorLike[]): Tensor[] {
     "broadcastArrays",
   );
   return tensors.map((x) => expandTo(x, shape));
-}
-
-/** Puts dims of size 1 in front until there are `rank` of them. */
-export function atLeastRank(x: Tensor, rank: number): Tensor {
-  return ops.reshape(x, [...new Array<number>(Math.max(0, rank - x.ndim)).fill(1), ...x.shape]);
 }
 
 /**

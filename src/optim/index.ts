@@ -26,128 +26,21 @@ export {
   scaleByYogi,
   type YogiOptions,
 } from "./adaptive.js";
-export {
-  type AdadeltaOptimizerOptions,
-  type AdafactorOptions,
-  type AdamaxOptimizerOptions,
-  adabelief,
-  adadelta,
-  adafactor,
-  adagrad,
-  adamax,
-  adamaxw,
-  adan,
-  amsgrad,
-  type FromageOptions,
-  fromage,
-  type LarsOptions,
-  lamb,
-  lars,
-  type NoisySgdOptions,
-  nadam,
-  nadamw,
-  noisySgd,
-  novograd,
-  type OptimisticOptions,
-  optimisticAdam,
-  optimisticGradientDescent,
-  type RmspropOptions,
-  radam,
-  rmsprop,
-  rprop,
-  type SignumOptions,
-  type StepOptions,
-  signSgd,
-  signum,
-  yogi,
-} from "./aliases.js";
+export * from "./aliases.js";
 export { clipByGlobalNorm, globalNorm } from "./clipping.js";
-export {
-  type CtcOptions,
-  ctcLoss,
-} from "./ctc.js";
+export * from "./ctc.js";
 export {
   type FactoredRmsOptions,
   type FactoredState,
   scaleByFactoredRms,
 } from "./factored.js";
-export {
-  type AdaptiveGradClipOptions,
-  type AddNoiseState,
-  adaptiveGradClip,
-  addNoise,
-  clip,
-  clipByBlockRms,
-  keepParamsNonnegative,
-  type ZeroNansState,
-  zeroNans,
-} from "./guards.js";
-export {
-  freeze,
-  type Labels,
-  multiTransform,
-  partition,
-  setToZero,
-} from "./labels.js";
-export {
-  type LbfgsOptimizerOptions,
-  type LbfgsOptions,
-  type LbfgsState,
-  lbfgs,
-  scaleByLbfgs,
-} from "./lbfgs.js";
-export {
-  type BacktrackingLinesearchOptions,
-  type LinesearchInfo,
-  type LinesearchState,
-  scaleByBacktrackingLinesearch,
-  scaleByZoomLinesearch,
-  valueAndGradFromState,
-  type ZoomLinesearchInfo,
-  type ZoomLinesearchOptions,
-  type ZoomLinesearchState,
-} from "./lineSearch.js";
-export {
-  type CosineLossOptions,
-  cosineDistance,
-  cosineSimilarity,
-  type FocalOptions,
-  generalizedKlDivergence,
-  type HuberOptions,
-  hingeLoss,
-  huberLoss,
-  klDivergence,
-  klDivergenceWithLogTargets,
-  type LossOptions,
-  l2Loss,
-  logCosh,
-  multiclassHingeLoss,
-  multiclassPerceptronLoss,
-  ntxent,
-  type PolyLossOptions,
-  perceptronLoss,
-  polyLossCrossEntropy,
-  safeSoftmaxCrossEntropy,
-  sigmoidBinaryCrossEntropy,
-  sigmoidFocalLoss,
-  smoothLabels,
-  softmaxCrossEntropy,
-  softmaxCrossEntropyWithIntegerLabels,
-  squaredError,
-  type TripletOptions,
-  tripletMarginLoss,
-} from "./losses.js";
-export { decayMask, type Mask, maskByPath, masked } from "./masks.js";
-export {
-  type MuonOptions,
-  type MuonState,
-  muon,
-  type NewtonSchulzCoefficients,
-  type OrthogonalizeOptions,
-  orthogonalize,
-  type ScaleByMuonOptions,
-  scaleByMuon,
-} from "./muon.js";
+export * from "./guards.js";
+export * from "./labels.js";
+export * from "./lbfgs.js";
+export * from "./lineSearch.js";
+export * from "./losses.js";
+export * from "./masks.js";
+export * from "./muon.js";
 export {
   type AdamOptimizerOptions,
   type AdamwOptions,
@@ -161,20 +54,8 @@ export {
   sgd,
   type WeightDecayOptions,
 } from "./optimizers.js";
-export { type PolyakOptions, type PolyakSgdOptions, polyakSgd, scaleByPolyak } from "./polyak.js";
-export {
-  allFinite,
-  applyIfFinite,
-  castFloats,
-  computeIn,
-  dynamicLossScale,
-  type LossScale,
-  type LossScaleOptions,
-  type LossScaleState,
-  type MasterState,
-  masterWeights,
-  roundedMaster,
-} from "./precision.js";
+export * from "./polyak.js";
+export * from "./precision.js";
 export {
   type AdamOptions,
   type AdamState,
@@ -236,7 +117,7 @@ export {
   scaleByTrustRatio,
   type TrustRatioOptions,
 } from "./sizes.js";
-export { type ScaleBySm3Options, type Sm3Options, type Sm3State, scaleBySm3, sm3 } from "./sm3.js";
+export * from "./sm3.js";
 export {
   applyUpdates,
   type ChainState,
@@ -247,21 +128,4 @@ export {
   identity,
   stateless,
 } from "./transformation.js";
-export {
-  type ApplyEveryState,
-  applyEvery,
-  type EmaOptions,
-  type EmaState,
-  ema,
-  type InjectState,
-  incrementalUpdate,
-  injectHyperparams,
-  type LookaheadOptions,
-  type LookaheadParams,
-  type LookaheadState,
-  lookahead,
-  lookaheadParams,
-  type NamedState,
-  namedChain,
-  periodicUpdate,
-} from "./wrappers.js";
+export * from "./wrappers.js";

@@ -1,17 +1,5 @@
-export {
-  cauchy,
-  doubleSidedMaxwell,
-  lognormal,
-  type MultivariateNormalOptions,
-  maxwell,
-  multivariateNormal,
-  pareto,
-  rayleigh,
-  triangular,
-  wald,
-  weibullMin,
-} from "./continuous.js";
-export { binomial, geometric, multinomial, poisson, rademacher } from "./counts.js";
+export * from "./continuous.js";
+export * from "./counts.js";
 export type { CategoricalOptions, ChoiceOptions, PermutationOptions } from "./discrete.js";
 export { categorical, choice, permutation, randint } from "./discrete.js";
 export type { BernoulliOptions, GumbelMode, GumbelOptions, UniformOptions } from "./floats.js";
@@ -40,4 +28,4 @@ export {
 export type { Distribution, FanDims, FanMode, Initializer } from "./initializers.js";
 export * as initializers from "./initializers.js";
 export { bits, clone, foldIn, key, split } from "./keys.js";
-export { type OrthogonalOptions, orthogonal } from "./orthogonal.js";
+export * from "./orthogonal.js";
