@@ -1,5 +1,7 @@
 import { X64 } from "../../src/compiler/native/x64/assembler.js";
-import { mem, rsp, type Vector, vec } from "../../src/compiler/native/x64/operands.js";
+import { gpr, mem, type Vector, vec } from "../../src/compiler/native/x64/operands.js";
+
+const { rsp } = gpr;
 
 /**
  * Writes the products of pairs of bfloat16 in instructions that every processor with AVX-512 has, so that kernels for

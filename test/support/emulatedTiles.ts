@@ -1,5 +1,7 @@
-import { low32, type Mem, mem, rbp, rsp, vec } from "../../src/compiler/native/x64/operands.js";
+import { gpr, low32, type Mem, mem, vec } from "../../src/compiler/native/x64/operands.js";
 import { type TileShape, Tiles } from "../../src/compiler/native/x64/tiles.js";
+
+const { rsp, rbp } = gpr;
 
 const [TILE_BYTES, ROW_BYTES] = [1024, 64];
 const [POINTER, MASK] = [rbp, 2];

@@ -3,7 +3,9 @@ import { A64, saveRegisters } from "./a64/assembler.js";
 import { x } from "./a64/operands.js";
 import { RESULT } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
-import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
+import { gpr, mem } from "./x64/operands.js";
+
+const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r12 } = gpr;
 
 /** Number of arguments of every call of a list. */
 export const LISTED_ARGUMENTS = 7;

@@ -19,7 +19,9 @@ import { writeKernel } from "./kernels/x64Kernel.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
 import { FORMS } from "./x64/instructions.js";
-import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64/operands.js";
+import { gpr, mem, ripTo, vec } from "./x64/operands.js";
+
+const { rax, rbx, rsp, rbp, r12, r13 } = gpr;
 
 /** Kernels of a target that reach every instruction and every kind of edge. */
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {

@@ -2,7 +2,9 @@
 import { A64, saveRegisters } from "./a64/assembler.js";
 import { x } from "./a64/operands.js";
 import { X64 } from "./x64/assembler.js";
-import { mem, r8, r9, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
+import { gpr, mem } from "./x64/operands.js";
+
+const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r12, r13, r14, r15 } = gpr;
 
 /**
  * The code of `(count, requests, flag, statuses, look, times)`: calls `look(count, requests, flag, statuses)` up to

@@ -2,7 +2,9 @@
 import { A64 } from "./a64/assembler.js";
 import { q, x } from "./a64/operands.js";
 import { X64 } from "./x64/assembler.js";
-import { rdi, vec } from "./x64/operands.js";
+import { gpr, vec } from "./x64/operands.js";
+
+const { rdi } = gpr;
 
 /** The code of `(turns)`, and the number of floating-point operations in a turn. */
 export interface PeakLoop {

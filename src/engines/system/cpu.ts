@@ -1,8 +1,10 @@
 import { readFileSync } from "node:fs";
 import { X64 } from "../../compiler/native/x64/assembler.js";
-import { low32, mem, r8, r9, rax, rbx, rcx, rdi, rdx } from "../../compiler/native/x64/operands.js";
+import { gpr, low32, mem } from "../../compiler/native/x64/operands.js";
 import type { CodeMemory } from "./codeMemory.js";
 import { loadKoffi } from "./koffi.js";
+
+const { rax, rcx, rdx, rbx, rdi, r8, r9 } = gpr;
 
 /** Instructions that the processor and the operating system support. */
 export interface X64Features {

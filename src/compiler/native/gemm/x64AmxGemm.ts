@@ -2,35 +2,15 @@
 import { InternalError } from "../../../ir/errors.js";
 import type { Label } from "../code.js";
 import { X64 } from "../x64/assembler.js";
-import {
-  type Gpr,
-  low32,
-  type Mem,
-  mem,
-  r8,
-  r9,
-  r10,
-  r11,
-  r12,
-  r13,
-  r14,
-  r15,
-  rax,
-  rbp,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  ripTo,
-  rsi,
-  rsp,
-} from "../x64/operands.js";
+import { type Gpr, gpr, low32, type Mem, mem, ripTo } from "../x64/operands.js";
 import { type TileShape, Tiles } from "../x64/tiles.js";
 import { elementsOf, type GemmTarget, kernelWith, type MultiplyKernel } from "./target.js";
 import { packLines, packTurned, TILE } from "./x64AmxPacking.js";
 import { writeRunner } from "./x64Gemm.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { MATRIX, Vectors } from "./x64Vectors.js";
+
+const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15 } = gpr;
 
 /** Packed factors, and C. */
 const [PAIRS, SUMS] = [new Vectors(512, "bfloat16"), new Vectors(512, "float32")];

@@ -4,25 +4,12 @@
  */
 
 import type { X64 } from "../x64/assembler.js";
-import {
-  type Gpr,
-  low32,
-  mem,
-  r8,
-  r9,
-  r10,
-  r11,
-  r12,
-  rax,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  rsi,
-} from "../x64/operands.js";
+import { type Gpr, gpr, low32, mem } from "../x64/operands.js";
 import { type PackKernel, stepsBehind } from "./target.js";
 import { loadPair, nextStrip, repeat, transposeSquare } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
+
+const { rax, rcx, rdx, rbx, rsi, rdi, r8, r9, r10, r11, r12 } = gpr;
 
 /** The largest tile: rows, and bytes of a row. */
 export const TILE = { rows: 16, bytes: 64 } as const;

@@ -1,27 +1,12 @@
 import { InternalError } from "../../../ir/errors.js";
 import { X64 } from "../x64/assembler.js";
-import {
-  mem,
-  r8,
-  r9,
-  r10,
-  r12,
-  r13,
-  r14,
-  r15,
-  rax,
-  rbp,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  rsi,
-  rsp,
-} from "../x64/operands.js";
+import { gpr, mem } from "../x64/operands.js";
 import { elementsOf, type GemmTarget, kernelWith, type ProductType, RECORD_BYTES } from "./target.js";
 import { writeMultiply } from "./x64Multiply.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { Vectors } from "./x64Vectors.js";
+
+const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r12, r13, r14, r15 } = gpr;
 
 /**
  * The kernels for x86-64 with vectors of 256 bits (AVX2 and FMA) or of 512 bits (AVX-512F, with AVX512-BF16 for

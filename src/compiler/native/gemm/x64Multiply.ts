@@ -1,28 +1,11 @@
 import type { Label } from "../code.js";
 import type { X64 } from "../x64/assembler.js";
-import {
-  type Mem,
-  mem,
-  r8,
-  r9,
-  r10,
-  r11,
-  r12,
-  r13,
-  r14,
-  rax,
-  rbp,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  ripTo,
-  rsi,
-  type Vector,
-} from "../x64/operands.js";
+import { gpr, type Mem, mem, ripTo, type Vector } from "../x64/operands.js";
 import type { FactorLayout, MultiplyKernel } from "./target.js";
 import { repeat } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
+
+const { rax, rcx, rdx, rbx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14 } = gpr;
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
 /** The current step and tile, what is left to do, and the start of the panel of B. */

@@ -1,28 +1,10 @@
 import { at } from "../../../ir/shape.js";
 import type { X64 } from "../x64/assembler.js";
-import {
-  type Gpr,
-  low32,
-  type Mem,
-  mem,
-  r8,
-  r9,
-  r10,
-  r11,
-  r12,
-  r13,
-  r14,
-  rax,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  rsi,
-  type Vector,
-  vec,
-} from "../x64/operands.js";
+import { type Gpr, gpr, low32, type Mem, mem, type Vector, vec } from "../x64/operands.js";
 import { type PackKernel, stepsBehind } from "./target.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
+
+const { rax, rcx, rdx, rbx, rsi, rdi, r8, r9, r10, r11, r12, r13, r14 } = gpr;
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 

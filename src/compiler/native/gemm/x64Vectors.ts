@@ -1,7 +1,9 @@
 import type { Label } from "../code.js";
 import type { X64 } from "../x64/assembler.js";
-import { low32, type Mem, mem, rax, ripTo, rsp, type Vector, vec } from "../x64/operands.js";
+import { gpr, low32, type Mem, mem, ripTo, type Vector, vec } from "../x64/operands.js";
 import { elementsOf, type ProductType } from "./target.js";
+
+const { rax, rsp } = gpr;
 
 /** Where kernels find the addresses of A, B and C: in the runner's frame, above the return address. */
 export const MATRIX: { readonly [K in "a" | "b" | "c"]: Mem } = {

@@ -1,6 +1,8 @@
 import type { Label } from "../code.js";
 import type { X64 } from "../x64/assembler.js";
-import { type Mem, mem, ripTo, rsp } from "../x64/operands.js";
+import { gpr, type Mem, mem, ripTo } from "../x64/operands.js";
+
+const { rsp } = gpr;
 
 /** Bytes of a vector on the stack, whatever its width. */
 export const SLOT_BYTES = 64;

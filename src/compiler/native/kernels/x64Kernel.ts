@@ -11,31 +11,13 @@ import { renderLoops } from "../../kernel/renderLoops.js";
 import { ADDRESS_BYTES, type AddressType } from "../../wasm/addresses.js";
 import { float32Bits } from "../../wasm/vectorProgram.js";
 import type { Label } from "../code.js";
-import {
-  type Gpr,
-  low32,
-  type Mem,
-  mem,
-  r8,
-  r9,
-  r10,
-  r12,
-  r13,
-  r14,
-  r15,
-  rax,
-  rbp,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  rsi,
-  rsp,
-} from "../x64/operands.js";
+import { type Gpr, gpr, low32, type Mem, mem } from "../x64/operands.js";
 import { type Extent, kernelExtents } from "./kernelBounds.js";
 import { SLOT_BYTES } from "./x64Frame.js";
 import { hasCode } from "./x64Line.js";
 import { vectorTarget, X64Renderer } from "./x64Renderer.js";
+
+const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r12, r13, r14, r15 } = gpr;
 
 /** The target of machine code for kernels. */
 export interface KernelTarget {

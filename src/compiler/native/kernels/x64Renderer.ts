@@ -18,35 +18,14 @@ import type { LoopRenderer, Position } from "../../kernel/renderLoops.js";
 import { maxLive } from "../../wasm/emitInterleaved.js";
 import type { Ports } from "../../wasm/vectorProgram.js";
 import { X64 } from "../x64/assembler.js";
-import {
-  type Gpr,
-  low32,
-  type Mem,
-  mem,
-  r8,
-  r9,
-  r10,
-  r11,
-  r12,
-  r13,
-  r14,
-  r15,
-  rax,
-  rbx,
-  rcx,
-  rdi,
-  rdx,
-  rsi,
-  rsp,
-  type Vector,
-  type VectorBits,
-  vec,
-} from "../x64/operands.js";
+import { type Gpr, gpr, low32, type Mem, mem, type Vector, type VectorBits, vec } from "../x64/operands.js";
 import { combineVectors } from "./x64Combine.js";
 import { ConstantPool, SLOT_BYTES, StackFrame } from "./x64Frame.js";
 import { repeatWords } from "./x64Lanes.js";
 import { type LineTools, type LineValue, loadPinned, numRegisters, planLine, writeLine } from "./x64Line.js";
 import { loadSplat, loadVector, type StorageTools, splat, storeOne, storeVector } from "./x64Storage.js";
+
+const { rax, rcx, rdx, rbx, rsp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15 } = gpr;
 
 /** Registers that may point to the rows of a loop; rax and rdx hold intermediate results. */
 const POINTERS = [rbx, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];

@@ -1,6 +1,8 @@
 import { byteSize, type DType } from "../../../ir/dtype.js";
 import type { X64 } from "../x64/assembler.js";
-import { low32, type Mem, rax, type Vector, vec } from "../x64/operands.js";
+import { gpr, low32, type Mem, type Vector, vec } from "../x64/operands.js";
+
+const { rax } = gpr;
 
 /** What loads and stores need besides their operands. */
 export interface StorageTools {

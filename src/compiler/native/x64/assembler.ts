@@ -8,7 +8,9 @@ import {
   type OperandsOf,
   type Vex,
 } from "./instructions.js";
-import { CONDITIONS, type Masking, type Mem, maskText, memText, rsp, vectorText } from "./operands.js";
+import { CONDITIONS, gpr, type Masking, type Mem, maskText, memText, vectorText } from "./operands.js";
+
+const { rsp } = gpr;
 
 type Kind = keyof OperandKinds;
 type Operand = OperandKinds[Kind] | Masking | undefined;

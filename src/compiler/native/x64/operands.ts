@@ -30,26 +30,16 @@ export type Mem =
     }
   | { readonly kind: "rip"; readonly label: Label };
 
-const names64 = "rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15".split(" ");
+const names64 = "rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15" as const;
 const names32 = "eax ecx edx ebx esp ebp esi edi r8d r9d r10d r11d r12d r13d r14d r15d".split(" ");
-const gpr = (id: number): Gpr => ({ kind: "gpr", id, bits: 64, name: names64[id] ?? "" });
+const registers = names64
+  .split(" ")
+  .map((name, id): [string, Gpr] => [name, { kind: "gpr", id, bits: 64, name }]);
 
-export const rax = gpr(0);
-export const rcx = gpr(1);
-export const rdx = gpr(2);
-export const rbx = gpr(3);
-export const rsp = gpr(4);
-export const rbp = gpr(5);
-export const rsi = gpr(6);
-export const rdi = gpr(7);
-export const r8 = gpr(8);
-export const r9 = gpr(9);
-export const r10 = gpr(10);
-export const r11 = gpr(11);
-export const r12 = gpr(12);
-export const r13 = gpr(13);
-export const r14 = gpr(14);
-export const r15 = gpr(15);
+type Words<Text> = Text extends `${infer First} ${infer Rest}` ? First | Words<Rest> : Text;
+
+/** The general registers. */
+export const gpr = Object.fromEntries(registers) as Readonly<Record<Words<typeof names64>, Gpr>>;
 
 /** The lower 32 bits of a general register. */
 export function low32(register: Gpr): Gpr {
