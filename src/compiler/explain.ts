@@ -61,8 +61,11 @@ function describe(program: CompiledProgram, step: Step): string {
       return `kernel ${at(at(program.modules, step.module).exports, step.kernel)}(${kernelArgs(program, step)})`;
     case "gemm": {
       const batch = step.batch.map((b) => `${b.count}×`).join("");
+      const sizes = step.ragged
+        ? ` in ${step.ragged.groups} groups [${place(step.ragged.sizes)}] of ${step.ragged.dim}`
+        : "";
       const flags = `${step.transposeA ? "T" : "N"}${step.transposeB ? "T" : "N"}`;
-      return `gemm ${step.dtype === "bfloat16" ? "bfloat16 " : ""}${batch}${step.m}×${step.n}×${step.k} ${flags} ${place(step.a)} · ${place(step.b)}${step.beta === 0 ? "" : ` + ${place(step.c)}`} → ${place(step.c)}`;
+      return `gemm ${step.dtype === "bfloat16" ? "bfloat16 " : ""}${batch}${step.m}×${step.n}×${step.k} ${flags} ${place(step.a)} · ${place(step.b)}${step.beta === 0 ? "" : ` + ${place(step.c)}`} → ${place(step.c)}${sizes}`;
     }
     case "copy":
       return `copy ${place(step.source)} → ${place(step.target)}`;
@@ -176,7 +179,7 @@ function addressesOf(program: CompiledProgram, step: Step): readonly SlotAddress
     case "kernel":
       return kernelAddresses(program, step);
     case "gemm":
-      return [step.a, step.b, step.c];
+      return [step.a, step.b, step.c, ...(step.ragged ? [step.ragged.sizes] : [])];
     case "copy":
       return [step.source, step.target];
     case "host":

@@ -45,6 +45,7 @@ export const lowerings = {
   cumsum: "step",
   sort: "step",
   dotGeneral: "step",
+  raggedDot: "step",
   attention: "gone",
   attentionBackward: "gone",
 

@@ -161,7 +161,23 @@ export interface GemmStep {
   readonly alpha: number;
   readonly beta: number;
   readonly batch: readonly GemmBatch[];
+  /** Set if the product is one of groups of rows, whose sizes are known when it runs. */
+  readonly ragged?: RaggedGemm<SlotAddress>;
   readonly info: number;
+}
+
+/**
+ * Groups of consecutive rows of a product. For `m` they are rows of op(A) and C, and every group has its own B; rows
+ * after the last group become 0. For `k` they are what is summed: columns of op(A) and rows of op(B), and every group
+ * has its own C. Then m or k is the number of all rows.
+ */
+export interface RaggedGemm<Place> {
+  readonly dim: "m" | "k";
+  readonly groups: number;
+  /** The int32 sizes, `[batch…, groups]` and dense; negative ones count as 0, what exceeds all rows is cut off. */
+  readonly sizes: Place;
+  /** The bytes from the B (or C) of a group to that of the next. */
+  readonly stride: number;
 }
 
 /** One batch dimension of a GEMM. */

@@ -16,6 +16,7 @@ import type {
   OpName,
   OpParams,
   Precision,
+  RaggedDim,
   RematPolicy,
 } from "./ops.js";
 import type { Atom, Program } from "./program.js";
@@ -275,6 +276,8 @@ function fields<K extends OpName>(
   };
 }
 
+const raggedDim = oneOf<RaggedDim>({ rows: true, sums: true });
+
 const precision = oneOf<Precision>({ default: true, high: true, highest: true });
 
 const dotGeneral: OpForm<"dotGeneral"> = {
@@ -400,6 +403,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   cumsum: fields({ dim: count, reverse: flag }, {}),
   sort: fields({ dim: count, numKeys: count }, {}),
   dotGeneral,
+  raggedDot: fields({ ragged: raggedDim, dtype, precision: { ...precision, isOptional: true } }, {}),
   attention: fields({ scale: number, causal: flag }, {}),
   attentionBackward: fields({ scale: number, causal: flag }, {}),
   callback: fields(

@@ -20,7 +20,7 @@ import {
 import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
 import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
-import { type OpName, type OpParams, precisions } from "./ops.js";
+import { type OpName, type OpParams, type Precision, precisions } from "./ops.js";
 import {
   at,
   formatType,
@@ -124,6 +124,36 @@ function gatherShape(
   if (x.shape[dim] === 0 && sizeOf(indices.shape) > 0) throw broken.shape(`dim ${dim} is empty`);
   const rest = indices.shape.slice(batchDims);
   return [...batch, ...x.shape.slice(batchDims, dim), ...rest, ...x.shape.slice(dim + 1)];
+}
+
+/** The type of a product of groups of rows; messages say what the dims are called. */
+function raggedDotType(
+  ins: readonly Operand[],
+  { ragged, dtype, precision }: OpParams["raggedDot"],
+): TensorType {
+  count(ins, 3);
+  checkPrecision(precision);
+  const [x, y, sizes] = [typeOf(ins, 0), typeOf(ins, 1), typeOf(ins, 2)];
+  require(commonDType(ins.slice(0, 2)), "number");
+  if (sizes.dtype !== "int32") throw broken.dtype(`the sizes of groups must be int32, not ${sizes.dtype}`);
+  const rank = x.shape.length - 2;
+  const isRows = ragged === "rows";
+  const dims = `[batch…, rows, inputs], ${isRows ? "[batch…, groups, inputs, outputs]" : "[batch…, rows, outputs]"} and [batch…, groups]`;
+  const hasDims = rank >= 0 && y.shape.length === rank + (isRows ? 3 : 2) && sizes.shape.length === rank + 1;
+  const [m, k] = x.shape.slice(rank);
+  const [g] = sizes.shape.slice(rank);
+  const agrees = isRows ? y.shape[rank] === g && y.shape[rank + 1] === k : y.shape[rank] === m;
+  const batch = x.shape.slice(0, Math.max(0, rank));
+  const isBatched = [y, sizes].every(({ shape }) => sameNumbers(shape.slice(0, batch.length), batch));
+  if (!hasDims || !agrees || !isBatched) throw broken.shape(`needs operands ${dims}`);
+  const n = at(y.shape, y.shape.length - 1);
+  return tensorType(dtype, isRows ? [...batch, m ?? 0, n] : [...batch, g ?? 0, k ?? 0, n]);
+}
+
+function checkPrecision(precision: Precision | undefined): void {
+  if (precision !== undefined && !precisions.includes(precision)) {
+    throw broken.value(`precision ${describe(precision)} is not one of ${precisions.join(", ")}`);
+  }
 }
 
 /** The types of attention's results: the query's, and the log-sums of its softmax. */
@@ -355,9 +385,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   },
   dotGeneral: (ins, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype, precision }) => {
     count(ins, 2);
-    if (precision !== undefined && !precisions.includes(precision)) {
-      throw broken.value(`precision ${describe(precision)} is not one of ${precisions.join(", ")}`);
-    }
+    checkPrecision(precision);
     const [x, y] = [typeOf(ins, 0), typeOf(ins, 1)];
     require(commonDType(ins), "number");
     for (const dims of [lhsBatch, lhsContract, rhsBatch, rhsContract]) checkWholes(dims, "dims");
@@ -385,6 +413,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     ];
   },
 
+  raggedDot: (ins, params) => [raggedDotType(ins, params)],
   attention: (ins) => {
     count(ins, 3);
     return attentionTypes(ins);

@@ -100,6 +100,11 @@ const perProduct = ({ ins, outs, params }: Eqn<"dotGeneral">) => {
   const { shape } = at(ins, 0).type;
   return 2 * perResult({ ins, outs }) * params.lhsContract.reduce((n, d) => n * at(shape, d), 1);
 };
+/** Every row is in one group at most. */
+const perRow = ({ ins }: Values) => {
+  const [, columns = 0] = at(ins, 1).type.shape.slice(-2);
+  return 2 * sizeOf(at(ins, 0).type.shape) * columns;
+};
 /** The matrix products of attention: two in the forward pass, five in the backward pass. */
 const perScore =
   (products: number) =>
@@ -219,6 +224,7 @@ export const opFacts = {
   cumsum: along,
   sort: { ...along, flops: none },
   dotGeneral: { ...plain, family: "contraction", flops: perProduct },
+  raggedDot: { ...plain, family: "contraction", flops: perRow },
   attention: { ...plain, family: "contraction", flops: perScore(2), until: "partitioned" },
   attentionBackward: { ...plain, family: "contraction", flops: perScore(5), until: "partitioned" },
 

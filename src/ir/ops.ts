@@ -34,6 +34,9 @@ export interface Reduction {
   readonly dims: readonly number[];
 }
 
+/** Which dim of a ragged product is divided into groups: rows of the result, or what is summed. */
+export type RaggedDim = "rows" | "sums";
+
 /** How attention weighs keys. */
 export interface Attention {
   readonly scale: number;
@@ -194,6 +197,18 @@ export interface OpParams {
     readonly rhsContract: readonly number[];
     readonly lhsBatch: readonly number[];
     readonly rhsBatch: readonly number[];
+    readonly dtype: DType;
+    /** The minimum precision of float32 products; the engine's default if omitted. */
+    readonly precision?: Precision;
+  };
+  /**
+   * `(x, y, sizes)`: products of consecutive groups of rows of x `[batch…, m, k]`; the int32 sizes are `[batch…, g]`,
+   * negative ones count as 0, and what exceeds m is cut off. With ragged `rows`, y is `[batch…, g, k, n]`: the rows of
+   * a group are multiplied with its matrix, rows after the last group give zeros, the result is `[batch…, m, n]`. With
+   * `sums`, y is `[batch…, m, n]`: the products of a group's rows are summed, the result is `[batch…, g, k, n]`.
+   */
+  raggedDot: {
+    readonly ragged: RaggedDim;
     readonly dtype: DType;
     /** The minimum precision of float32 products; the engine's default if omitted. */
     readonly precision?: Precision;

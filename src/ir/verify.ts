@@ -75,13 +75,15 @@ function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): v
   if (stage !== "lowered") return;
   switch (eqn.op) {
     case "dotGeneral":
+    case "raggedDot":
     case "reduceSum":
     case "reduceMax":
     case "reduceMin":
     case "cumsum": {
       const { dtype } = at(eqn.ins, 0).type;
-      const isExactProduct = eqn.op === "dotGeneral" && !isFloat(dtype);
-      const isWideProduct = eqn.op === "dotGeneral" && dtype === "bfloat16" && eqn.params.dtype === "float32";
+      const product = eqn.op === "dotGeneral" || eqn.op === "raggedDot" ? eqn.params : undefined;
+      const isExactProduct = product !== undefined && !isFloat(dtype);
+      const isWideProduct = dtype === "bfloat16" && product?.dtype === "float32";
       if ((sumType(dtype) !== dtype && !isWideProduct) || isExactProduct) {
         fail(`${eqn.op} of ${dtype} must be gone from a lowered program`);
       }

@@ -27,27 +27,14 @@ export function raggedDot(lhs: Tensor, rhs: Tensor, groupSizes: Tensor): Tensor 
   needTensor(lhs, "lhs", "lax.raggedDot");
   needTensor(rhs, "rhs", "lax.raggedDot");
   needTensor(groupSizes, "groupSizes", "lax.raggedDot");
-  const [rows, inputs, groups] = [lhs.shape[0], lhs.shape[1], rhs.shape[0]];
+  const [inputs, groups] = [lhs.shape[1], rhs.shape[0]];
   const fits = lhs.ndim === 2 && rhs.ndim === 3 && groupSizes.ndim === 1;
   if (!fits || rhs.shape[1] !== inputs || groupSizes.shape[0] !== groups) {
     throw new ShapeError(
       `[lax.raggedDot] needs [rows, inputs], [groups, inputs, outputs] and [groups], got ${formatType(lhs.type)}, ${formatType(rhs.type)} and ${formatType(groupSizes.type)}`,
     );
   }
-  const ends = ops.cumsum(ops.convert(groupSizes, "int32"), 0);
-  const shape = [rows ?? 0, groups ?? 0];
-  const row = ops.iota("int32", shape, 0);
-  const end = ops.broadcastInDim(ends, shape, [1]);
-  const start = ops.sub(end, ops.broadcastInDim(ops.convert(groupSizes, "int32"), shape, [1]));
-  const isOwn = ops.and(ops.compare("ge", row, start), ops.compare("lt", row, end));
-  // Every row stands in the place of its group, so that one product serves all groups.
-  const full = [...shape, inputs ?? 0];
-  const placed = ops.select(
-    ops.broadcastInDim(isOwn, full, [0, 1]),
-    ops.broadcastInDim(lhs, full, [0, 2]),
-    ops.full(full, 0, lhs.dtype),
-  );
-  return ops.dotGeneral(placed, rhs, { lhsContract: [1, 2], rhsContract: [0, 1] });
+  return ops.raggedDot(lhs, rhs, ops.convert(groupSizes, "int32"), "rows");
 }
 
 /**

@@ -250,6 +250,7 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   cumsum: partwise,
   sort,
   dotGeneral,
+  raggedDot: ofReals,
   attention: ofReals,
   attentionBackward: ofReals,
 

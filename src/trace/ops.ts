@@ -7,7 +7,7 @@ import { need } from "../ir/arguments.js";
 import { type DType, isComplex, isFloat, needDType } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
-import type { CompareDirection, OpName, OpParams, Precision } from "../ir/ops.js";
+import type { CompareDirection, OpName, OpParams, Precision, RaggedDim } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bindParts as bind } from "./complexRules.js";
@@ -355,6 +355,17 @@ export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype?: DType): 
   need("object", dims, "the dims", "dotGeneral");
   const type = dtype ?? given(x, "dotGeneral").dtype;
   return bind1("dotGeneral", [x, y], { lhsBatch: [], rhsBatch: [], ...dims, dtype: type });
+}
+
+/** Products of consecutive groups of rows, of the sizes given. */
+export function raggedDot(
+  x: Tensor,
+  y: Tensor,
+  sizes: Tensor,
+  ragged: RaggedDim,
+  { dtype = x.dtype, precision }: { readonly dtype?: DType; readonly precision?: Precision } = {},
+): Tensor {
+  return bind1("raggedDot", [x, y, sizes], { ragged, dtype, ...(precision && { precision }) });
 }
 
 /** softmax(query · keyᵀ · scale) · value for every head, and the logarithms of the softmax's sums. */

@@ -6,6 +6,7 @@ import {
   type CollectiveSpec,
   type CompiledProgram,
   type GemmStep,
+  type RaggedGemm,
   READ_SLACK,
   type SlotAddress,
   type Step,
@@ -276,17 +277,46 @@ class Runner {
   }
 
   private gemm(step: GemmStep): void {
-    const visit = (d: number, a: number, b: number, c: number): void => {
+    const visit = (d: number, a: number, b: number, c: number, index: number): void => {
       const batch = step.batch[d];
       if (!batch) {
-        this.product(step, a, b, c);
+        if (step.ragged) this.groups(step, step.ragged, a, b, c, index);
+        else this.product(step, a, b, c);
         return;
       }
       for (let i = 0; i < batch.count; i++) {
-        visit(d + 1, a + i * batch.strideA, b + i * batch.strideB, c + i * batch.strideC);
+        const inner = index * batch.count + i;
+        visit(d + 1, a + i * batch.strideA, b + i * batch.strideB, c + i * batch.strideC, inner);
       }
     };
-    visit(0, this.address(step.a), this.address(step.b), this.address(step.c));
+    visit(0, this.address(step.a), this.address(step.b), this.address(step.c), 0);
+  }
+
+  /** Products of groups of rows; those after the last group are a product of no terms. */
+  private groups(
+    step: GemmStep,
+    { dim, groups, sizes, stride }: RaggedGemm<SlotAddress>,
+    a: number,
+    b: number,
+    c: number,
+    index: number,
+  ): void {
+    const { lda, ldb, ldc, transposeA, transposeB } = step;
+    const [bytes, bytesC] = [byteSize(step.dtype), step.dtype === "float64" ? 8 : 4];
+    const counts = new Int32Array(this.memory, this.address(sizes), groups * (index + 1)).slice(
+      groups * index,
+    );
+    let first = 0;
+    counts.forEach((size, group) => {
+      const count = Math.min(Math.max(size, 0), step[dim] - first);
+      const isRows = dim === "m";
+      const stepA = first * (transposeA === isRows ? 1 : lda) * bytes;
+      const atB = isRows ? group * stride : first * (transposeB ? 1 : ldb) * bytes;
+      const atC = isRows ? first * ldc * bytesC : group * stride;
+      this.product({ ...step, [dim]: count }, a + stepA, b + atB, c + atC);
+      first += count;
+    });
+    if (dim === "m") this.product({ ...step, m: step.m - first, k: 0 }, a, b, c + first * ldc * bytesC);
   }
 
   private product(step: GemmStep, a: number, b: number, c: number): void {

@@ -150,7 +150,7 @@ function plannedHead(step: PlannedStep, names: BufferNames): string {
       return `kernel ${pick(step.reads)} → ${pick(step.writes)}`;
     }
     case "gemm":
-      return `gemm ${step.m}×${step.n}×${step.k} ${list(step.beta === 0 ? [step.a, step.b] : [step.a, step.b, step.c])} → ${names.ref(step.c)}`;
+      return `gemm ${step.m}×${step.n}×${step.k} ${list(step.beta === 0 ? [step.a, step.b] : [step.a, step.b, step.c])}${step.ragged ? ` by ${names.ref(step.ragged.sizes)}` : ""} → ${names.ref(step.c)}`;
     case "copy":
       return `copy ${names.ref(step.source)} → ${names.ref(step.target)}`;
     case "host":

@@ -48,6 +48,8 @@ function widenParams(eqn: Eqn): Eqn {
       return { ...eqn, params: { dtype: wideDType(eqn.params.dtype) } };
     case "iota":
       return { ...eqn, params: { ...eqn.params, dtype: wideDType(eqn.params.dtype) } };
+    case "raggedDot":
+      return { ...eqn, params: { ...eqn.params, dtype: wideDType(eqn.params.dtype) } };
     case "dotGeneral":
       return { ...eqn, params: { ...eqn.params, dtype: wideDType(eqn.params.dtype) } };
     default:

@@ -73,6 +73,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   cumsum: sum,
   sort: exact,
   dotGeneral: sum,
+  raggedDot: sum,
   attention: body,
   attentionBackward: body,
   callback: exact,
@@ -155,8 +156,10 @@ function sumErrors<K extends OpName>(evaluation: Evaluation<K>): Float64Array[] 
       context,
     )[0] ?? [];
   const [sizes, counts] = [withTerms(Math.abs), withTerms(() => 1)];
-  const quanta = ins.map((lanes) => smallest(lanes.flatMap((x) => numbersOf(x)).map(quantumOf)));
-  const quantum = op === "dotGeneral" ? quanta.reduce((a, b) => a * b, 1) : smallest(quanta);
+  const terms = op === "raggedDot" ? ins.slice(0, 2) : ins;
+  const quanta = terms.map((lanes) => smallest(lanes.flatMap((x) => numbersOf(x)).map(quantumOf)));
+  const quantum =
+    op === "dotGeneral" || op === "raggedDot" ? quanta.reduce((a, b) => a * b, 1) : smallest(quanta);
   const { epsilon } = limits(sumType(dtype));
   return results.map(({ data }, lane) =>
     Float64Array.from(data, (total, i) => {

@@ -259,6 +259,16 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
       },
     },
   ],
+  raggedDot: [
+    {
+      ins: [f32([5, 3]), f32([3, 3, 2]), i32([3], 0, 3)],
+      params: { ragged: "rows", dtype: "float32" },
+    },
+    {
+      ins: [f32([2, 5, 3]), f32([2, 5, 2]), i32([2, 3], 0, 3)],
+      params: { ragged: "sums", dtype: "float32", precision: "highest" },
+    },
+  ],
   attention: [
     { ins: [heads, keys, keys], params: { scale: 0.7, causal: true } },
     { ins: [f32([1, 2, 2, 2]), f32([1, 3, 2, 2]), f32([1, 3, 2, 2])], params: { scale: 0.5, causal: false } },

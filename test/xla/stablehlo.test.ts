@@ -179,6 +179,23 @@ describe("programs as StableHLO", () => {
     expect(lowerToStableHlo(both, { mesh: { axes: [] } }).text).not.toContain("custom_call");
   });
 
+  test("have products of groups of rows in one piece for devices that can, in the words of XLA", () => {
+    const [x, y] = [tensorType("bfloat16", [2, 7, 5]), tensorType("bfloat16", [2, 4, 5, 3])];
+    const params = { dtype: "float32" } as const;
+    const both = buildProgram([x, y, tensorType("int32", [2, 4])], (emit, rows, matrices, sizes) => [
+      ...emit("raggedDot", [rows, matrices, sizes], { ...params, ragged: "rows" }),
+      ...emit("raggedDot", [rows, rows, sizes], { ...params, ragged: "sums" }),
+    ]);
+    const { text } = lowerToStableHlo(both, { mesh: { axes: [] }, kernels: ["raggedDot"] });
+    expect(text).toContain(
+      "#chlo.ragged_dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [2], lhs_ragged_dimensions = [1], rhs_group_dimensions = [1]>}> : (tensor<2x7x5xbf16>, tensor<2x4x5x3xbf16>, tensor<2x4xi32>) -> tensor<2x7x3xf32>",
+    );
+    expect(text).toContain(
+      "#chlo.ragged_dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [1]>}> : (tensor<2x7x5xbf16>, tensor<2x7x5xbf16>, tensor<2x4xi32>) -> tensor<2x4x5x5xf32>",
+    );
+    expect(lowerToStableHlo(both, { mesh: { axes: [] } }).text).not.toContain("chlo.ragged_dot");
+  });
+
   test.each([
     ["float32", tensorType("float32", [2, 16, 4, 8]), 16, true],
     ["heads of 12", tensorType("bfloat16", [2, 16, 4, 12]), 16, true],

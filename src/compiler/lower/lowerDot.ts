@@ -25,7 +25,7 @@ interface Contraction {
 }
 
 /** How one operand goes into a GEMM. */
-interface MatrixLayout {
+export interface MatrixLayout {
   readonly transposed: boolean;
   readonly leading: number;
 }
@@ -123,7 +123,8 @@ function inBytes({ count, strideA, strideB, strideC }: GemmBatch, size: number, 
   return { count, strideA: strideA * size, strideB: strideB * size, strideC: strideC * sizeC };
 }
 
-function productType(dtype: DType): GemmStep["dtype"] {
+/** The type of the factors of a matrix product. */
+export function productType(dtype: DType): GemmStep["dtype"] {
   if (dtype === "float32" || dtype === "float64" || dtype === "bfloat16") return dtype;
   throw new InternalError(`[lowerDot] there are no products of ${dtype}`);
 }
@@ -298,7 +299,7 @@ function leading(stride: number, count: number, length: number): number | undefi
 }
 
 /** How a matrix of `rows` × `columns` with these distances goes into a GEMM. */
-function layout(
+export function layout(
   rows: number,
   rowStride: number,
   columns: number,

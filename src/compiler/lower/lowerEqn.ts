@@ -11,6 +11,7 @@ import { lowerCollective } from "./lowerCollective.js";
 import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
 import { gatherLayout } from "./lowerGroup.js";
+import { lowerRaggedDot } from "./lowerRaggedDot.js";
 
 /** Emits the steps of an equation. */
 type Lower<K extends StepOp> = (frame: LoweringFrame, eqn: Eqn<K>) => void;
@@ -28,6 +29,7 @@ const lowers: { readonly [K in StepOp]: Lower<K> } = {
   sort: host,
   callback,
   dotGeneral: lowerDot,
+  raggedDot: lowerRaggedDot,
   scan: lowerScan,
   while: lowerWhile,
   cond: lowerCond,

@@ -28,6 +28,7 @@ import {
   someEqn,
   type Var,
 } from "../../ir/program.js";
+import { raggedDotProgram } from "../../ir/raggedDot.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
 import { bucketSums } from "./bucketSums.js";
@@ -146,6 +147,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   cumsum,
   sort: keep,
   dotGeneral: dot,
+  raggedDot,
   attention: (r, eqn) => r.inline(attentionProgram(eqn.params, typesOf(eqn)), eqn),
   attentionBackward: (r, eqn) => r.inline(attentionBackwardProgram(eqn.params, typesOf(eqn)), eqn),
 
@@ -233,6 +235,21 @@ function scatter(r: Rewriter, eqn: Eqn<"scatter">): void {
   r.emit("convert", [sums], [out], { dtype });
 }
 
+/**
+ * The type in which a product is formed, which holds it: 16-bit floats in float32, narrow integers in int32; and
+ * whether its factors stay bfloat16.
+ */
+function productType(
+  r: Rewriter,
+  x: Atom,
+  dtype: DType,
+): { readonly wide: DType; readonly isTaken: boolean } {
+  const work = workType(x);
+  const wide = isFloat(work) && dtype === "float64" ? "float64" : work;
+  const isTaken = x.type.dtype === "bfloat16" && wide === "float32" && r.options.bfloat16Products === true;
+  return { wide, isTaken };
+}
+
 function dot(r: Rewriter, { ins, outs, params }: Eqn<"dotGeneral">): void {
   const [x, y, out] = [at(ins, 0), at(ins, 1), at(outs, 0)];
   const { lhsContract, dtype } = params;
@@ -240,16 +257,29 @@ function dot(r: Rewriter, { ins, outs, params }: Eqn<"dotGeneral">): void {
     r.splat(newLiteral(0, dtype), out);
     return;
   }
-  // The product is formed in a type that holds it: 16-bit floats in float32, narrow integers in int32.
-  const work = workType(x);
-  const wide = isFloat(work) && dtype === "float64" ? "float64" : work;
-  const isTaken = x.type.dtype === "bfloat16" && wide === "float32" && r.options.bfloat16Products === true;
+  const { wide, isTaken } = productType(r, x, dtype);
   const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));
   const [a, b] = [widened(x), widened(y)];
   const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
   if (isFloat(wide)) r.emit("dotGeneral", [a, b], [target], { ...params, dtype: wide });
   else integerDot(r, a, b, params, target);
   if (target !== out) r.emit("convert", [target], [out], { dtype });
+}
+
+function raggedDot(r: Rewriter, eqn: Eqn<"raggedDot">): void {
+  const [x, y, sizes, out] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.ins, 2), at(eqn.outs, 0)];
+  const { dtype } = eqn.params;
+  const { wide, isTaken } = productType(r, x, dtype);
+  if ([x, y, sizes].some(({ type }) => sizeOf(type.shape) === 0)) {
+    r.splat(newLiteral(0, dtype), out);
+  } else if (!isFloat(wide)) {
+    r.inline(raggedDotProgram(eqn.params, typesOf(eqn)), eqn);
+  } else {
+    const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));
+    const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
+    r.emit("raggedDot", [widened(x), widened(y), sizes], [target], { ...eqn.params, dtype: wide });
+    if (target !== out) r.emit("convert", [target], [out], { dtype });
+  }
 }
 
 /** Splits to `[devices, …block]`, exchanges along dim 0, and puts what arrives along the other dim. */

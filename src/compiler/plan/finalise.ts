@@ -195,7 +195,9 @@ class Finaliser {
         };
       case "gemm": {
         const [a, b, c] = [this.place(step.a), this.place(step.b), this.place(step.c)];
-        return { ...step, a, b, c };
+        const { ragged, ...rest } = step;
+        if (ragged === undefined) return { ...rest, a, b, c };
+        return { ...rest, a, b, c, ragged: { ...ragged, sizes: this.place(ragged.sizes) } };
       }
       case "copy": {
         const [source, target] = [this.place(step.source), this.place(step.target)];

@@ -1,4 +1,4 @@
-import type { CallbackSpec, CollectiveSpec, GemmStep, HostKernel } from "../steps.js";
+import type { CallbackSpec, CollectiveSpec, GemmStep, HostKernel, RaggedGemm } from "../steps.js";
 import type { Buffer, Ref } from "./buffers.js";
 
 /**
@@ -59,7 +59,8 @@ export interface PlannedKernel {
 }
 
 /** A matrix product. */
-export interface PlannedGemm extends Omit<GemmStep, "a" | "b" | "c"> {
+export interface PlannedGemm extends Omit<GemmStep, "a" | "b" | "c" | "ragged"> {
+  readonly ragged?: RaggedGemm<Ref>;
   readonly a: Ref;
   readonly b: Ref;
   readonly c: Ref;
@@ -120,7 +121,7 @@ export function accesses(step: PlannedStep): { readonly reads: Buffer[]; readonl
       return { reads: buffers(step.reads), writes: buffers(step.writes) };
     }
     case "gemm": {
-      const reads = [step.a.buffer, step.b.buffer];
+      const reads = [step.a.buffer, step.b.buffer, ...(step.ragged ? [step.ragged.sizes.buffer] : [])];
       return { reads: step.beta === 0 ? reads : [...reads, step.c.buffer], writes: [step.c.buffer] };
     }
     case "copy":

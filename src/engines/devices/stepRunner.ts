@@ -255,7 +255,10 @@ export class StepRunner {
 
   private prepareGemm(step: GemmStep): () => void {
     const gemm = this.host.prepareGemm(step);
-    return () => gemm(this.address(step.a), this.address(step.b), this.address(step.c));
+    const sizes = step.ragged?.sizes;
+    if (sizes === undefined)
+      return () => gemm(this.address(step.a), this.address(step.b), this.address(step.c));
+    return () => gemm(this.address(step.a), this.address(step.b), this.address(step.c), this.address(sizes));
   }
 
   private prepareCopy({ source, target, bytes }: CopyStep): () => void {

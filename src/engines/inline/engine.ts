@@ -212,5 +212,8 @@ class Kernels implements Evaluator {
 
 /** Whether a program has bfloat16 products: only then is the implementation determined, which takes milliseconds. */
 function multipliesBfloat16(program: Program): boolean {
-  return someEqn(program, ({ op, ins }) => op === "dotGeneral" && at(ins, 0).type.dtype === "bfloat16");
+  return someEqn(
+    program,
+    ({ op, ins }) => (op === "dotGeneral" || op === "raggedDot") && at(ins, 0).type.dtype === "bfloat16",
+  );
 }

@@ -1,5 +1,5 @@
 import { isFloat } from "../../ir/dtype.js";
-import { type ControlOp, factsOf, isControlEqn } from "../../ir/opFacts.js";
+import { type ControlOp, factsOf, flopsOf, isControlEqn } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import {
   type Eqn,
@@ -54,6 +54,7 @@ function elementsOf(eqn: Eqn): number {
     const contracted = eqn.params.lhsContract.map((dim) => left?.type.shape[dim] ?? 1);
     return sizeOf(contracted) * (sizes.at(-1) ?? 0);
   }
+  if (eqn.op === "raggedDot") return flopsOf(eqn) / 2;
   return Math.max(0, ...sizes);
 }
 

@@ -8,6 +8,7 @@ import { InternalError } from "../../ir/errors.js";
 import type { Crew } from "../protocol/crew.js";
 import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { type PreparedGemm, repeat } from "./preparedGemm.js";
+import { prepareRagged } from "./raggedGemm.js";
 
 /**
  * The matrix products of one device, by the implementation that the main thread chose: our machine code, the
@@ -34,6 +35,7 @@ export class GemmPreparer {
   prepare(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm {
     const { m, n, k, transposeA, transposeB, lda, ldb, ldc, alpha, beta } = step;
     if (m === 0 || n === 0 || step.batch.some(({ count }) => count === 0)) return () => {};
+    if (step.ragged) return prepareRagged(step, step.ragged, this.memory, (one) => this.prepare(one, module));
     if (isInMachineCode(this.choice, step)) return this.native.prepare(step);
     const [gemm, base] = this.choose(step, module);
     const one: PreparedGemm = (a, b, c) =>

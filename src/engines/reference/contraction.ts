@@ -1,5 +1,6 @@
 import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isInteger } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
 import type { OpsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
@@ -97,6 +98,67 @@ function dotGeneral(
   return convert(exact, type);
 }
 
+/** The sizes of groups in which every row is counted at most once. */
+function clippedSizes(sizes: ArrayLike<number>, rows: number): number[] {
+  let left = rows;
+  return Array.from(sizes, (size) => {
+    const count = Math.min(Math.max(size, 0), left);
+    left -= count;
+    return count;
+  });
+}
+
+/** One product for each group, of rows that are next to each other. */
+function raggedDot(
+  [x, y, sizes]: readonly [HostTensor, HostTensor, HostTensor],
+  { ragged }: OpParams["raggedDot"],
+  type: TensorType,
+): HostTensor {
+  const [m = 0, k = 0] = x.type.shape.slice(-2);
+  const [groups = 0] = sizes.type.shape.slice(-1);
+  const [n = 0] = y.type.shape.slice(-1);
+  const [isRows, isWrapping] = [ragged === "rows", isInteger(x.type.dtype) && isInteger(type.dtype)];
+  const multiply = isWrapping ? multiplyIntegers : multiplyFloats;
+  const rank = x.type.shape.length - 2;
+  const [last, secondLast] = [rank + (isRows ? 2 : 1), rank + (isRows ? 1 : 0)];
+  // Every dot product reads two contiguous runs, so the summed dim comes last.
+  const left = decode(isRows ? x : transposed(x, [...range(rank), rank + 1, rank]));
+  const right = decode(transposed(y, [...range(secondLast), last, secondLast]));
+  const result = new Float64Array(sizeOf(type.shape));
+  const counts = decode(sizes);
+  for (let b = 0; b * groups < counts.length; b++) {
+    let first = 0;
+    clippedSizes(counts.subarray(b * groups, (b + 1) * groups), m).forEach((count, group) => {
+      const part = (values: Float64Array, width: number): Float64Array => {
+        const own = new Float64Array(width * count);
+        for (let i = 0; i < width; i++) {
+          const from = (b * width + i) * m + first;
+          own.set(values.subarray(from, from + count), i * count);
+        }
+        return own;
+      };
+      const slot = b * groups + group;
+      const [lhs, rhs] = isRows
+        ? [
+            {
+              values: left.subarray((b * m + first) * k, (b * m + first + count) * k),
+              rows: count,
+              length: k,
+            },
+            { values: right.subarray(slot * n * k, (slot + 1) * n * k), rows: n, length: k },
+          ]
+        : [
+            { values: part(left, k), rows: k, length: count },
+            { values: part(right, n), rows: n, length: count },
+          ];
+      result.set(multiply(lhs, rhs, 1), isRows ? (b * m + first) * n : slot * k * n);
+      first += count;
+    });
+  }
+  if (isWrapping) return encode(type, result);
+  return convert(encode(tensorType("float64", type.shape), result), type);
+}
+
 /** Evaluates an op by the program that expresses it in smaller ops. */
 const byProgram =
   <K extends OpName>(
@@ -110,6 +172,10 @@ const byProgram =
 /** Reference rules of the ops that contract dims. */
 export const contractionRules: { readonly [K in OpsOf<"contraction">]: EvalRule<K> } = {
   dotGeneral: onEveryLane((ins, params, types) => [dotGeneral(at(ins, 0), at(ins, 1), params, at(types, 0))]),
+  raggedDot: onEveryLane(([x, y, sizes], params, types) => {
+    if (!x || !y || !sizes) throw new InternalError("[raggedDot] needs three operands");
+    return [raggedDot([x, y, sizes], params, at(types, 0))];
+  }),
   attention: byProgram(attentionProgram),
   attentionBackward: byProgram(attentionBackwardProgram),
 };

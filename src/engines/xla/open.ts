@@ -92,7 +92,7 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
     throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
   }
   const lowering: Lowering = {
-    kernels: attention === "plain" ? [] : client.platform.kernels,
+    kernels: client.platform.kernels.filter((kernel) => attention !== "plain" || kernel !== "attention"),
     precision: options.products === "tf32" ? "high" : "highest",
     // XLA aborts if autotuning of products is disabled, as for deterministic ops, because the settings for unrolled
     // loops leave it no other way to choose an algorithm. So loops are not unrolled if the user has set flags.

@@ -124,6 +124,7 @@ export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
   cumsum: shifted(({ dim, reverse }) => ({ dim: next(dim), reverse })),
   sort: shifted(({ dim, numKeys }) => ({ dim: next(dim), numKeys })),
   dotGeneral,
+  raggedDot: shifted((params) => params),
   attention,
   attentionBackward: attention,
 

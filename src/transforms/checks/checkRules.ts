@@ -175,6 +175,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   cumsum: makesNaN,
   sort: safe,
   dotGeneral: makesNaN,
+  raggedDot: makesNaN,
   attention: makesNaN,
   attentionBackward: makesNaN,
   callback: userCheck,

@@ -9,6 +9,7 @@ import {
   someEqn,
   type Var,
 } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
 import { activePrograms } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
@@ -28,6 +29,7 @@ function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
     case "dots":
       return factsOf(eqn.op).family === "contraction";
     case "dotsWithNoBatchDims":
+      if (eqn.op === "raggedDot") return at(eqn.ins, 0).type.shape.length === 2;
       return eqn.op === "dotGeneral" && eqn.params.lhsBatch.length === 0;
     case "names":
       return eqn.op === "name" && policy.names.includes(eqn.params.name);

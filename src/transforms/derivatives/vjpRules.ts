@@ -183,6 +183,24 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
   ];
 };
 
+/** Both kinds of ragged products are each other's derivatives; the sizes have none. */
+const raggedDotPull: Pull<"raggedDot"> = ({ ct, ins, params: { ragged, precision } }) => {
+  const [x, y, sizes] = [at(ins, 0), at(ins, 1), at(ins, 2)];
+  const exact = precision === undefined ? {} : { precision };
+  const wide = (t: Tensor) => ops.convert(t, ct.dtype);
+  const swapped = (t: Tensor) => ops.moveDim(t, t.ndim - 1, t.ndim - 2);
+  if (ragged === "rows") {
+    return [
+      () => ops.raggedDot(ct, swapped(wide(y)), sizes, "rows", { ...exact, dtype: x.dtype }),
+      () => ops.raggedDot(wide(x), ct, sizes, "sums", { ...exact, dtype: y.dtype }),
+    ];
+  }
+  return [
+    () => ops.raggedDot(wide(y), swapped(ct), sizes, "rows", { ...exact, dtype: x.dtype }),
+    () => ops.raggedDot(wide(x), ct, sizes, "rows", { ...exact, dtype: y.dtype }),
+  ];
+};
+
 /**
  * One op gives the cotangents of all three operands; a cotangent of the log-sums, which is rare, is handled by a
  * program.
@@ -398,6 +416,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   cumsum: back((ct, { params: { dim, reverse } }) => ops.cumsum(ct, dim, !reverse)),
   sort: pull(sortPull),
   dotGeneral: pull(dotPull),
+  raggedDot: pull(raggedDotPull),
   attention: pull(attentionPull),
   attentionBackward: asProgram(attentionBackwardProgram),
 

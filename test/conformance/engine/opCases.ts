@@ -4,7 +4,7 @@ import { isInDomain } from "../../../src/ir/inferChecks.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import { axesSize } from "../../../src/ir/mesh.js";
 import { type CollectiveOp, opFacts, rowsBy, type UnaryOp } from "../../../src/ir/opFacts.js";
-import type { OpName, OpTable } from "../../../src/ir/ops.js";
+import type { OpName, OpTable, RaggedDim } from "../../../src/ir/ops.js";
 import { newLiteral } from "../../../src/ir/program.js";
 import { range, type Shape, tensorType } from "../../../src/ir/shape.js";
 import { twiceParams } from "../../support/hostFunctions.js";
@@ -121,6 +121,13 @@ function dot(
   const [lhsBatch, rhsBatch] = batch;
   const operands = [sample(dtype, x, "small", 1), sample(dtype, y, "small", 2)];
   return opCase("dotGeneral", operands, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype });
+}
+
+/** Seven rows of five elements in groups of these sizes. */
+function raggedDot(ragged: RaggedDim, sizes: readonly number[], dtype: DType = "float32"): EngineCase {
+  const y: Shape = ragged === "rows" ? [sizes.length, 5, 3] : [7, 3];
+  const operands = [sample(dtype, [7, 5], "small", 1), sample(dtype, y, "small", 2), i32(...sizes)];
+  return opCase("raggedDot", operands, { ragged, dtype });
 }
 
 /** Attention of queries to five keys, the heads of an odd size. */
@@ -392,6 +399,43 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     ...(["float64", "bfloat16", "float16", "int32", "int8", "uint8", "int16", "uint16"] as const).map(
       (dtype) => dot([5, 9], [9, 6], [[1], [0]], [[], []], dtype),
     ),
+  ],
+  raggedDot: [
+    ...(
+      [
+        [0, 3, 0, 4],
+        [7, 0, 0, 0],
+        [0, 0, 0, 0],
+        [1, 1, -1, 2],
+        [5, 9, 1, 1],
+      ] as const
+    ).flatMap((sizes) => [raggedDot("rows", sizes), raggedDot("sums", sizes)]),
+    ...(["float64", "bfloat16", "float16", "int32", "int8"] as const).flatMap((dtype) => [
+      raggedDot("rows", [2, 1, 0, 3], dtype),
+      raggedDot("sums", [2, 1, 0, 3], dtype),
+    ]),
+    opCase(
+      "raggedDot",
+      [f32([2, 3, 5], 1), f32([2, 2, 5, 4], 2), hostTensor("int32", [2, 2], [1, 2, 2, 0])],
+      {
+        ragged: "rows",
+        dtype: "float32",
+      },
+    ),
+    opCase("raggedDot", [f32([2, 3, 5], 1), f32([2, 3, 4], 2), hostTensor("int32", [2, 2], [1, 2, 2, 0])], {
+      ragged: "sums",
+      dtype: "float32",
+    }),
+    opCase("raggedDot", [f32([70, 40], 1), f32([2, 40, 35], 2), i32(33, 36)], {
+      ragged: "rows",
+      dtype: "float32",
+    }),
+    opCase("raggedDot", [f32([70, 40], 1), f32([70, 35], 2), i32(33, 36)], {
+      ragged: "sums",
+      dtype: "float32",
+    }),
+    opCase("raggedDot", [f32([1, 1], 1), f32([1, 1, 1], 2), i32(1)], { ragged: "rows", dtype: "float32" }),
+    opCase("raggedDot", [f32([0, 3], 1), f32([0, 2], 2), i32(1, 0)], { ragged: "sums", dtype: "float32" }),
   ],
   attention: (["float32", "float64", "bfloat16", "float16"] as const).flatMap((dtype) => [
     attention(dtype, { length: 5, heads: 4, keyHeads: 2, causal: true }),

@@ -260,7 +260,8 @@ const low32 = (word: bigint): number => Number(BigInt.asIntN(32, word));
 function gpuOf(attributes: ReadonlyMap<string, string>): Pick<XlaPlatform, "kernels" | "unrolling"> {
   const capability = attributes.get("compute_capability");
   if (capability === undefined) return { kernels: [] };
-  const kernels: FusedKernel[] = Number.parseFloat(capability) >= LEAST_CAPABILITY ? ["attention"] : [];
+  const isNew = Number.parseFloat(capability) >= LEAST_CAPABILITY;
+  const kernels: FusedKernel[] = isNew ? ["attention", "raggedDot"] : ["raggedDot"];
   return { kernels, unrolling: gpuUnrolling };
 }
 

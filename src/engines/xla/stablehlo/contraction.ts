@@ -1,12 +1,13 @@
 import { attentionBackwardProgram, attentionProgram } from "../../../ir/attention.js";
 import { byteSize, type DType, isFloat } from "../../../ir/dtype.js";
 import type { OpsOf } from "../../../ir/opFacts.js";
-import type { Attention } from "../../../ir/ops.js";
+import type { Attention, OpParams } from "../../../ir/ops.js";
 import type { Program } from "../../../ir/program.js";
-import { at, type TensorType, tensorType } from "../../../ir/shape.js";
+import { raggedDotProgram } from "../../../ir/raggedDot.js";
+import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { fusedAttention, fusedAttentionBackward, hasFusedAttention } from "./fusedAttention.js";
 import { listText } from "./text.js";
-import type { Rule, Value, Writer } from "./writer.js";
+import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
 
 /**
  * The types in which to multiply and accumulate. 16-bit floats are multiplied as they are and accumulated in float32;
@@ -38,10 +39,47 @@ function attention<K extends "attention" | "attentionBackward">(
   };
 }
 
+/** XLA's own product of groups of rows, whose sizes must not be negative. */
+function raggedDot(
+  operands: readonly Value[],
+  { ragged, dtype, precision }: OpParams["raggedDot"],
+  { shape }: TensorType,
+  write: Writer,
+): Value {
+  const [x, y, sizes] = [at(operands, 0), at(operands, 1), at(operands, 2)];
+  const { factor, sum } = productTypes(x.type.dtype, dtype);
+  const rank = x.type.shape.length - 2;
+  const [batch, contracted] = [listText(range(rank)), listText([ragged === "rows" ? rank + 1 : rank])];
+  const dims = [
+    ...(rank === 0 ? [] : [`lhs_batching_dimensions = ${batch}`, `rhs_batching_dimensions = ${batch}`]),
+    `lhs_contracting_dimensions = ${contracted}`,
+    `rhs_contracting_dimensions = ${contracted}`,
+    `lhs_ragged_dimensions = ${listText([rank])}`,
+    ...(ragged === "rows" ? [`rhs_group_dimensions = ${listText([rank])}`] : []),
+  ];
+  const exact = factor === "float32" ? (precision ?? write.precision).toUpperCase() : "DEFAULT";
+  const none = write.splat(0, "int32", sizes.type.shape);
+  const counts = write.same("stablehlo.maximum", [sizes, none], sizes.type);
+  const factors = [write.convert(x, factor), write.convert(y, factor), counts];
+  const type = tensorType(sum, shape);
+  const text =
+    `"chlo.ragged_dot"(${names(factors)}) <{precision_config = [#chlo<precision ${exact}>, #chlo<precision ${exact}>], ` +
+    `ragged_dot_dimension_numbers = #chlo.ragged_dot<${dims.join(", ")}>}> : ${signature(factors, [type])}`;
+  return write.convert(write.define(text, type), dtype);
+}
+
 /** Lowers products: float32 products are exact float32, unless the program asks for less precision. */
 export const contractionRules: { readonly [K in OpsOf<"contraction">]: Rule<K> } = {
   attention: attention(fusedAttention, attentionProgram),
   attentionBackward: attention(fusedAttentionBackward, attentionBackwardProgram),
+  raggedDot: ({ ins, outs, params }, write) => {
+    const operands = ins.map((atom) => write.read(atom));
+    const types = operands.map(({ type }) => type);
+    if (write.fuses("raggedDot") && isFloat(at(types, 0).dtype)) {
+      return [raggedDot(operands, params, at(outs, 0).type, write)];
+    }
+    return write.inline(raggedDotProgram(params, types), operands, write.equation);
+  },
   dotGeneral: (eqn, write) => {
     const { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype } = eqn.params;
     const exact = (eqn.params.precision ?? write.precision).toUpperCase();

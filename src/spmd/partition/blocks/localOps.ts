@@ -11,6 +11,7 @@ import { namedAxes } from "../placement/reshard.js";
 import {
   extremeIndex,
   offsetOf,
+  ownGroups,
   readWindow,
   reverseBlocks,
   runningSums,
@@ -73,6 +74,7 @@ const rules: { readonly [K in LocalOp]: Rule<K> } = {
   cumsum: (eqn, ins, context) => [runningSums(eqn, at(ins, 0), context)],
   sort: same,
   dotGeneral: same,
+  raggedDot: (eqn, ins, context) => bind("raggedDot", ownGroups(ins, context), eqn.params),
   callback: (eqn, ins, { auto }) => callback(eqn, ins, auto),
   attention: same,
   attentionBackward: same,

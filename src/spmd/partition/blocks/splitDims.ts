@@ -23,6 +23,20 @@ export function spread(scalar: Tensor, like: Tensor): Tensor {
   return ops.broadcastInDim(scalar, like.shape, []);
 }
 
+/** The operands of a product of groups of rows, with the part of each group that is among this device's rows. */
+export function ownGroups(ins: readonly Tensor[], { mesh, operandSpecs }: Split): readonly Tensor[] {
+  const [x, y, sizes] = [at(ins, 0), at(ins, 1), at(ins, 2)];
+  const rowDim = x.ndim - 2;
+  const axes = at(at(operandSpecs, 0), rowDim);
+  if (splitCount(mesh, axes) === 1) return ins;
+  const rows = at(x.shape, rowDim);
+  const counts = ops.max(sizes, 0);
+  const ends = ops.cumsum(counts, sizes.ndim - 1);
+  const offset = spread(offsetOf(axes, rows, mesh), sizes);
+  const inside = (edges: Tensor) => ops.clamp(int32(0), ops.sub(edges, offset), int32(rows));
+  return [x, y, ops.sub(inside(ends), inside(ops.sub(ends, counts)))];
+}
+
 /** Reversing a split dim: every device reverses its block, and the blocks change places. */
 export function reverseBlocks({ params }: Eqn<"reverse">, x: Tensor, { mesh, operandSpecs }: Split): Tensor {
   const spec = at(operandSpecs, 0);

@@ -66,6 +66,10 @@ const golden: { readonly [K in Exclude<FactoredOp, ElementwiseOp>]: readonly str
     "([i,j,k,l],[l,j,m])->([j,i,k,m]) reduction={l}",
     "([i],[i])->([]) reduction={i}",
   ],
+  raggedDot: [
+    "([i,j],[l,j,k],[l])->([i,k]) reduction={j} whole={l}",
+    "([i,j,k],[i,j,l],[i,m])->([i,m,k,l]) reduction={j} whole={m}",
+  ],
   attention: [
     "([i,l,jk,1],[i,m,j,1],[i,m,j,1])->([i,l,jk,1],[i,jk,l]) whole={l,m}",
     "([1,j,i,l],[1,k,i,l],[1,k,i,l])->([1,j,i,l],[1,i,j]) whole={j,k,l}",

@@ -280,6 +280,19 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
     );
   },
 
+  raggedDot: ({ ragged }, ins) => {
+    const b = new RuleBuilder();
+    const [x, rank] = [shapeOf(ins, 0), shapeOf(ins, 0).length - 2];
+    const isRows = ragged === "rows";
+    const kinds: readonly FactorKind[] = isRows ? ["parallel", "sum"] : ["sum", "parallel"];
+    const batch = b.dims(x.slice(0, rank));
+    const [m = [], k = []] = b.dims(x.slice(rank), (d) => at(kinds, d));
+    const [n = []] = b.dims(shapeOf(ins, 1).slice(-1));
+    const [g = []] = b.dims(shapeOf(ins, 2).slice(rank), () => "whole");
+    const matrices = [...batch, g, k, n];
+    const rows = [...batch, m, n];
+    return b.rule([[...batch, m, k], isRows ? matrices : rows, [...batch, g]], [isRows ? rows : matrices]);
+  },
   attention: (_, ins) => {
     const { b, query, key, sums } = attentionFactors(ins, "parallel");
     return b.rule([query, key, key], [query, sums]);
