@@ -66,19 +66,32 @@ describe("programs as StableHLO", () => {
     expect([...written].sort()).toEqual(expected.sort());
   });
 
-  test("have loops written out, step by step, where their stacks are large", () => {
+  test("have loops unrolled, iteration by iteration, where other loops read large stacks of theirs", () => {
+    const step = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(x)];
+    const types = [tensorType("float32", [4]), tensorType("float32", [3, 4])];
+    const isUnrolled = (fn: (start: Tensor, xs: Tensor) => readonly Tensor[], minBytes: number) => {
+      const { program } = traceFlat((args) => fn(at(args, 0), at(args, 1)), types);
+      return lowerToStableHlo(program, { mesh: { axes: [] }, unrolling: { minBytes, maxEqns: 100 } })
+        .isUnrolled;
+    };
+    const once = (start: Tensor, xs: Tensor) => lax.scan(step, start, xs);
+    const twice = (start: Tensor, xs: Tensor) => lax.scan(step, start, once(start, xs)[1]);
+    expect([once, twice].map((fn) => isUnrolled(fn, 16))).toEqual([false, true]);
+    expect([once, twice].map((fn) => isUnrolled(fn, 17))).toEqual([false, false]);
+  });
+
+  test("have the iterations of unrolled loops as calls of one function", () => {
     const step = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(x)];
     const { program } = traceFlat(
       (args) => lax.scan(step, at(args, 0), at(args, 1), { reverse: true }),
       [tensorType("float32", [4]), tensorType("float32", [3, 4])],
     );
-    const written = (minBytes: number, maxEqns: number) =>
-      lowerToStableHlo(program, { mesh: { axes: [] }, unrolling: { minBytes, maxEqns } });
+    const written = (maxEqns: number) =>
+      lowerToStableHlo(program, { mesh: { axes: [] }, unrolling: { minBytes: 0, maxEqns } });
     const loop = lowerToStableHlo(program, { mesh: { axes: [] } });
     expect(loop.isUnrolled).toBe(false);
-    expect(written(17, 100).text).toBe(loop.text);
-    expect(written(16, 5).text).toBe(loop.text);
-    const { text, isUnrolled } = written(16, 6);
+    expect(written(5).text).toBe(loop.text);
+    const { text, isUnrolled } = written(6);
     expect(isUnrolled).toBe(true);
     expect(text).toMatchInlineSnapshot(`
       "module @program {
@@ -110,14 +123,14 @@ describe("programs as StableHLO", () => {
     `);
   });
 
-  test("call a function for every step of a loop that is written out, unless there are loops in it", () => {
+  test("call a function for every iteration of an unrolled loop, unless there are loops in it", () => {
     const types = [tensorType("float32", [4]), tensorType("float32", [3, 2, 4])];
     const add = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(carry)];
     const calls = (step: (carry: Tensor, x: Tensor) => [Tensor, Tensor]) => {
       const { program } = traceFlat((args) => lax.scan(step, at(args, 0), at(args, 1)), types);
       const { text } = lowerToStableHlo(program, {
         mesh: { axes: [] },
-        unrolling: { minBytes: 1, maxEqns: 1000 },
+        unrolling: { minBytes: 0, maxEqns: 1000 },
       });
       return [...text.matchAll(/func\.call @(\w+)/g)].map(([, name]) => name);
     };
@@ -127,7 +140,7 @@ describe("programs as StableHLO", () => {
     expect(calls((carry, xs) => lax.scan(add, carry, xs))).toEqual(inner);
   });
 
-  test("copy no slice of a parameter, and none of what the way forward kept, where loops are written out", () => {
+  test("copy no slice of a parameter, and none of what the forward pass kept, where loops are unrolled", () => {
     const layer = remat((x: Tensor, weight: Tensor) => np.sin(np.matmul(x, weight)));
     const loss = (weights: Tensor, x: Tensor) => {
       const [last] = lax.scan(

@@ -18,6 +18,8 @@ export interface Keeper<A> {
 export class XlaBuffer<A> extends EngineBuffer {
   /** The array, set once the run that computes it has started. */
   array: A | undefined;
+  /** Settles when the run that computes the array has started or failed; undefined if it started at once. */
+  queued: Promise<void> | undefined;
   /** Why there is no array. */
   failure: unknown;
   /** Cached elements of a small tensor that the host has read. */

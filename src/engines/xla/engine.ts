@@ -165,7 +165,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     if (source.device === device) return this.copyInPlace(source);
     const target = this.newBuffer(source.type, device);
     source.beginRead();
-    this.enqueue(async () => {
+    target.queued = this.enqueue(async () => {
       try {
         if (source.array === undefined) throw source.failure;
         const array = source.array;
@@ -253,16 +253,17 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     }
   }
 
-  private enqueue(task: () => Promise<void>): void {
+  private enqueue(task: () => Promise<void>): Promise<void> {
     this.numQueued++;
     this.queue = this.queue.then(task).finally(() => {
       this.numQueued--;
     });
+    return this.queue;
   }
 
   /** Waits until the run that computes a buffer has started. */
   private async settled(buffer: XlaBuffer<A>): Promise<void> {
-    if (buffer.array === undefined && buffer.failure === undefined) await this.queue;
+    if (buffer.array === undefined && buffer.failure === undefined) await buffer.queued;
   }
 
   private follow(name: string, devices: readonly number[], run: XlaRun<A>): void {

@@ -12,8 +12,8 @@ export interface Host<A> {
   mayStart(milliseconds: number): boolean;
   /** Waits until a start that takes this many milliseconds may happen on the calling thread; false if it never may. */
   turn(milliseconds: number): Promise<boolean>;
-  /** Runs something after everything that was requested before. */
-  enqueue(task: () => Promise<void>): void;
+  /** Runs something after everything that was requested before; settles after it. */
+  enqueue(task: () => Promise<void>): Promise<void>;
   /** The program has been released, so closing the engine need not release it. */
   forget(executable: XlaExecutable<A>): void;
   /** Tracks a run until it has finished. */
@@ -63,7 +63,8 @@ export class XlaExecutable<A> implements LoadedProgram<XlaBuffer<A>> {
       this.startNow(this.loaded, rows, outputs);
     } else {
       this.numWaiting++;
-      host.enqueue(() => this.startLater(rows, outputs));
+      const queued = host.enqueue(() => this.startLater(rows, outputs));
+      for (const row of outputs) for (const buffer of row) buffer.queued = queued;
     }
     return outputs;
   }

@@ -42,8 +42,8 @@ export class RunJournal {
   private readonly flops: number;
   private readonly onStep: JournalOptions["onStep"];
   private readonly onChange: () => void;
-  /** When the values of the previous step were read. */
-  private lastRead = 0;
+  /** When the previous step ended. */
+  private lastEnd = 0;
 
   constructor({ config, types, from, isFirst, stream, onStep, onChange }: JournalOptions) {
     this.config = config;
@@ -78,14 +78,18 @@ export class RunJournal {
 
   /** Starts timing the next step. */
   startClock(): void {
-    this.lastRead = performance.now();
+    this.lastEnd = performance.now();
   }
 
-  /** Records the values of a step. */
-  async recordStep(step: number, values: StepValues): Promise<void> {
-    const now = performance.now();
-    const seconds = (now - this.lastRead) / 1000;
-    this.lastRead = now;
+  /**
+   * Records the values of a step. Its time is that from the end of the one before: the devices of some engines run a
+   * step while the host prepares the next, so that the times at which the host reads values say little.
+   *
+   * @param end when the step ended, in milliseconds of `performance.now()`
+   */
+  async recordStep(step: number, values: StepValues, end: number): Promise<void> {
+    const seconds = (end - this.lastEnd) / 1000;
+    this.lastEnd = end;
     const { data } = this.config;
     const tokens = data.batch * data.sequence;
     const { loss, crossEntropy, gradientNorm, lossScale } = values;

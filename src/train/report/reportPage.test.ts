@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { lineChart, mergeNarrow, table, thinOut, timeline } from "./charts.js";
 import { measurePipeline, planPipeline } from "./pipelineSchedule.js";
 import { type RunReport, reportHtml } from "./reportPage.js";
+import { stepTimes } from "./runReport.js";
 import type { LoopIteration, StepTrace, Work } from "./stepTrace.js";
 
 /** Two stages that run two microbatches: iterations of 2 ms, and stage 1 waits half a ms in its second. */
@@ -155,4 +156,13 @@ test("neighbours that are too narrow to be seen are drawn as one", () => {
   const many = Array.from({ length: 10_000 }, (_, i) => span(i, i + 0.9, i % 2 ? "kernel" : "copy"));
   const html = timeline([{ name: "device 0", spans: many }], "ms");
   expect(html.match(/<rect/g)?.length).toBeLessThan(800);
+});
+
+describe("the time of steps", () => {
+  test("is told as the median and the slow ends, in the unit that suits it", () => {
+    const times = Array.from({ length: 200 }, (_, i) => (200 - i) / 1000);
+    expect(stepTimes(times)).toBe("100, 180, 198 ms");
+    expect(stepTimes([0.25])).toBe("250, 250, 250 ms");
+    expect(stepTimes([1, 12, 2])).toBe("2, 12, 12 s");
+  });
 });

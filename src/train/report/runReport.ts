@@ -1,5 +1,6 @@
 import { existsSync, readdirSync } from "node:fs";
 import { basename } from "node:path";
+import { at } from "../../ir/shape.js";
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { RunConfig } from "../config/runConfig.js";
@@ -113,6 +114,8 @@ export function courseReport(input: CourseInput): CourseReport {
   const { config, mesh, training, cost, steps, evaluations, samples } = input;
   const axes = splittingAxes(mesh.shape);
   const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);
+  // The first step includes compilation.
+  const times = steps.slice(1).map((s) => s.seconds);
   const first = steps[0];
   const last = steps.at(-1);
   const evaluated = evaluations.at(-1);
@@ -124,9 +127,20 @@ export function courseReport(input: CourseInput): CourseReport {
     ["loss", first && last ? `${formatValue(first.loss)} → ${formatValue(last.loss)}` : "?"],
     ...(evaluated ? [["validation loss", formatValue(evaluated.loss)] as const] : []),
     ["tokens a second", formatCount(speeds[Math.floor(speeds.length / 2)] ?? 0)],
+    ...(times.length > 0 ? [["time of a step: median, 90 %, 99 %", stepTimes(times)] as const] : []),
     ...(cost ? [["operations of a step, each device", formatCount(cost.flops)] as const] : []),
   ];
   return { facts, steps, evaluations, samples, checkpoints: checkpointsIn(config.out) };
+}
+
+/** The times that half, 90 % and 99 % of the steps do not exceed. @param seconds of every step */
+export function stepTimes(seconds: readonly number[]): string {
+  const sorted = [...seconds].sort((a, b) => a - b);
+  const times = [0.5, 0.9, 0.99].map((share) => at(sorted, Math.ceil(share * sorted.length) - 1));
+  const isShort = Math.max(...times) < 10;
+  return isShort
+    ? `${times.map((time) => formatValue(1000 * time)).join(", ")} ms`
+    : `${times.map(formatValue).join(", ")} s`;
 }
 
 /** The checkpoints of a run's folder, newest first, relative to it. */

@@ -42,11 +42,11 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
   run.journal.startClock();
   for (let isFirst = true; next && !life.isStopping; isFirst = false) {
     const batch = await next;
-    if (isFirst) compileRest(run, state, batch.tokens);
     // Only this step is to be recorded, not what is left of the one before.
     if (records) await settle();
     const take = () => run.training.step(state, batch.tokens, unread?.metrics);
     const [changed, metrics] = records ? await recordStep(run, take) : take();
+    const ended = endOf(metrics);
     if (isFirst) started(run, changed, batch.tokens);
     state = changed;
     step++;
@@ -55,7 +55,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     next = prefetch();
     // The metrics of the previous step are read while this one runs, so that no device waits for the host.
     await settle();
-    unread = { step, metrics, tokens: batch.tokens, before };
+    unread = { step, metrics, ended, tokens: batch.tokens, before };
     const isEvaluated = step % config.evalEvery === 0 || step === config.steps;
     records = options.onChange !== undefined && (isFirst || isEvaluated);
     if (isEvaluated || isDue(config.sampleEvery, step)) await settle();
@@ -76,6 +76,12 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
   return { ...run, state, step, position };
 }
 
+/** The time at which a step ends; if it fails, whoever reads its metrics learns why. */
+function endOf({ loss }: StepMetrics): Promise<number> {
+  const now = () => performance.now();
+  return loss.ready().then(now, now);
+}
+
 const isDue = (every: number, step: number) => every > 0 && step % every === 0;
 
 /**
@@ -88,7 +94,9 @@ function compileRest({ training, data }: RestoredRun, state: LanguageModelState,
 }
 
 /** Called when the first step is on its way. @param state after it */
-function started({ options, life, training }: RestoredRun, state: LanguageModelState, tokens: Tensor): void {
+function started(run: RestoredRun, state: LanguageModelState, tokens: Tensor): void {
+  const { options, life, training } = run;
+  compileRest(run, state, tokens);
   life.listen();
   if (options.onChange) life.view.show({ cost: training.cost(state, tokens), status: "" });
 }

@@ -20,6 +20,8 @@ import type { BuiltRun } from "./build.js";
 export interface UnreadStep {
   readonly step: number;
   readonly metrics: StepMetrics;
+  /** When the step ended, in milliseconds of `performance.now()`. */
+  readonly ended: Promise<number>;
   /** The tokens of the step, kept until it is known to have succeeded. */
   readonly tokens: Tensor;
   /** The position in the data before the step. */
@@ -30,7 +32,7 @@ export interface UnreadStep {
 export async function readStep(run: BuiltRun, unread: UnreadStep, state: LanguageModelState): Promise<void> {
   const { config, data, journal } = run;
   const values = await readValues(unread.metrics);
-  await journal.recordStep(unread.step, values);
+  await journal.recordStep(unread.step, values, await unread.ended);
   const problem = problemOf(values, modelConfig(config, data.tokenizer.vocabSize).vocabSize);
   if (problem === undefined) unread.tokens.dispose();
   else throw await divergence(run, unread, problem, values, state);

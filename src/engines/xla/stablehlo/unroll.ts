@@ -3,11 +3,12 @@ import { forEachEqn } from "../../../ir/program.js";
 import { bytesOf, type TensorType } from "../../../ir/shape.js";
 
 /**
- * Which loops are unrolled. A loop copies what its iterations read out of stacks and what they produce into stacks;
- * unrolled iterations use the values where they are. That costs compile time, and pays off if the copies are large.
+ * Which loops are unrolled. A loop copies what its iterations produce into stacks, and another one, such as that of the
+ * backward pass, copies it out of them; unrolled iterations use the values where they are. That costs compile time, and
+ * pays off if the copies are large. Stacks that no other loop reads, such as initial parameters, must be written anyway.
  */
 export interface Unrolling {
-  /** Minimum number of bytes that an iteration adds to stacks, or reads from those of unrolled loops. */
+  /** Minimum number of bytes that an iteration passes to those of another loop, or reads from them; 0 for all loops. */
   readonly minBytes: number;
   /** Maximum number of equations that a loop expands to. */
   readonly maxEqns: number;
@@ -37,7 +38,7 @@ export const unrolledFlags = {
 /**
  * Whether to unroll a loop.
  *
- * @param stacks the stacks that its iterations add to, and those of unrolled loops that they read
+ * @param stacks those that its iterations add to and that another loop reads, and those of unrolled loops that they read
  */
 export function isUnrolled(
   { body, length }: OpParams["scan"],

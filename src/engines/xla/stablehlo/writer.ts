@@ -57,6 +57,8 @@ export class Writer {
   private indent = 0;
   private current: Eqn | undefined;
   private readonly stacks = new Map<string, readonly Value[]>();
+  /** The variables that loops read a slice of in every iteration. */
+  private readonly slicedVars = new Set<number>();
   private readonly barred = new Set<string>();
 
   /**
@@ -82,8 +84,9 @@ export class Writer {
   /** Whether to unroll a loop. @param xs the stacks that its iterations read */
   unrolls({ outs, params }: EqnParts<"scan">, xs: readonly Value[]): boolean {
     if (this.unrolling === undefined) return false;
-    const stacks = [...xs.filter(({ name }) => this.stacks.has(name)), ...outs.slice(params.numCarry)];
-    const types = stacks.map(({ type }) => type);
+    const read = xs.filter(({ name }) => this.stacks.has(name));
+    const written = outs.slice(params.numCarry).filter(({ id }) => this.slicedVars.has(id));
+    const types = [...read, ...written].map(({ type }) => type);
     return isUnrolled(params, types, this.unrolling);
   }
 
@@ -229,7 +232,14 @@ export class Writer {
     });
     const outer = this.current;
     // Gradients of slices are sums of padded blocks, which XLA would compute as written.
-    for (const eqn of joinPads(program).eqns) {
+    const { eqns } = joinPads(program);
+    for (const { op, ins, params } of eqns) {
+      if (op !== "scan") continue;
+      for (const x of ins.slice(params.numConsts + params.numCarry)) {
+        if (x.kind === "var") this.slicedVars.add(x.id);
+      }
+    }
+    for (const eqn of eqns) {
       this.current = origin ?? eqn;
       const results = this.rule(eqn, this);
       eqn.outs.forEach((out, i) => {

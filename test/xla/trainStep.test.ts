@@ -1,0 +1,86 @@
+/** The texts that a training run hands to XLA on a GPU: layers are functions that are written once. */
+import { describe, expect, test } from "vitest";
+import type { XlaClient } from "../../src/engines/xla/client.js";
+import { XlaEngine } from "../../src/engines/xla/engine.js";
+import { gpuUnrolling } from "../../src/engines/xla/stablehlo/unroll.js";
+import { Mesh, np } from "../../src/index.js";
+import { range } from "../../src/ir/shape.js";
+import * as optim from "../../src/optim/index.js";
+import { createTraining } from "../../src/train/step/training.js";
+
+/** A GPU that computes nothing but remembers what it was to compile. */
+function recordingClient(texts: string[]): XlaClient<number> {
+  let numArrays = 0;
+  return {
+    platform: { name: "cuda", version: "none", deviceKind: "none", kernels: ["attention"] },
+    numDevices: 1,
+    process: { index: 0, count: 1 },
+    isAddressable: () => true,
+    upload: () => numArrays++,
+    download: async () => new Float32Array(1),
+    copy: () => numArrays++,
+    destroy: () => {},
+    close: async () => {},
+    compile: async (text) => {
+      texts.push(text);
+      const numOutputs = /-> \((.*)\) \{$/m.exec(text)?.[1]?.split(", ").length ?? 0;
+      return {
+        execute: async (inputs) => ({
+          outputs: inputs.map(() => range(numOutputs).map(() => numArrays++)),
+          done: Promise.resolve(),
+        }),
+        destroy: () => {},
+      };
+    },
+  };
+}
+
+/** The texts of `init` and `trainStep` for a Llama whose layers keep enough for the backward pass to be unrolled. */
+async function textsOf(numLayers: number): Promise<{ readonly init: string; readonly trainStep: string }> {
+  const texts: string[] = [];
+  const engine = new XlaEngine(recordingClient(texts), { kernels: ["attention"], unrolling: gpuUnrolling });
+  const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1 }, { engine });
+  const { init, step } = createTraining({
+    model: {
+      kind: "llama",
+      width: 1024,
+      numLayers,
+      numHeads: 16,
+      numKvHeads: 16,
+      mlpWidth: 2816,
+      vocabSize: 512,
+      dtype: "bfloat16",
+      ropeBase: 10_000,
+      normEpsilon: 1e-6,
+      tieEmbeddings: true,
+      remat: "dots",
+    },
+    optimizer: optim.adamw({ learningRate: 1e-3 }),
+    mesh,
+  });
+  step(init(0), np.zeros([8, 2049], { dtype: "int32" }));
+  await engine.close();
+  const named = (name: string) => texts.find((text) => text.startsWith(`module @${name} `)) ?? "";
+  return { init: named("init"), trainStep: named("trainStep") };
+}
+
+const count = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].length;
+
+describe("the texts of a training run", () => {
+  test("have each layer as two calls, whatever the number of layers, and initialise in a loop", async () => {
+    const [few, many] = [await textsOf(4), await textsOf(24)];
+    for (const op of ["dot_general", "custom_call", "rsqrt", "dynamic_slice"]) {
+      const pattern = new RegExp(`stablehlo\\.${op}\\b`, "g");
+      expect(count(few.trainStep, pattern), op).toBeGreaterThan(0);
+      expect(count(many.trainStep, pattern), op).toBe(count(few.trainStep, pattern));
+    }
+    expect(count(few.trainStep, /func\.call @step_/g)).toBe(2 * 4);
+    expect(count(many.trainStep, /func\.call @step_/g)).toBe(2 * 24);
+    expect(count(many.trainStep, /stablehlo\.while/g)).toBe(0);
+    // A layer adds its two calls, its index twice, and the place of each of its results in a stack.
+    const lines = ({ trainStep }: typeof few) => trainStep.split("\n").length;
+    expect((lines(many) - lines(few)) / 20).toBeLessThanOrEqual(2 + 2 + 18);
+    expect(count(few.init, /stablehlo\.while/g)).toBe(1);
+    expect(many.init.split("\n")).toHaveLength(few.init.split("\n").length);
+  });
+});
