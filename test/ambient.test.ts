@@ -9,18 +9,11 @@ import "../src/parallel/index.js";
 import { createRuntime } from "../src/spmd/run/execute.js";
 import { isTracing } from "../src/trace/builder.js";
 
-const engines = [createReferenceEngine(), createReferenceEngine()];
-const process = () => ({ index: 0, count: 1 });
-
 /** Two values for each that is part of the key; a new one has to be entered here. */
 const samples: Readonly<Record<string, readonly [unknown, unknown]>> = {
   "bound axes": [[{ name: "a", size: 2 }], [{ name: "a", size: 2, checked: true }]],
   "order of derivatives": [1, 2],
   runtime: [createRuntime(createReferenceEngine()), createRuntime(createReferenceEngine())],
-  "provider of engines": [
-    { engine: () => engines[0], process },
-    { engine: () => engines[1], process },
-  ],
   "engine's name": ["reference", "threads"],
   mesh: [
     Mesh.create({ a: 2 }, { engine: createReferenceEngine() }),

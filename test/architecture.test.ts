@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { hostEngine } from "../src/engines/default.js";
+import { hostEngine } from "../src/engines/host.js";
 import {
   grad,
   lax,

@@ -14,7 +14,8 @@ const floors: Readonly<Record<string, readonly string[]>> = {
   ir: ["platform"],
   trace: ["platform", "ir"],
   transforms: ["platform", "ir", "trace"],
-  spmd: ["platform", "ir", "trace", "transforms"],
+  // Meshes and calls without one know the engine they run on by default.
+  spmd: ["platform", "ir", "trace", "transforms", "engines"],
   lax: upToSpmd,
   numpy: [...upToSpmd, "lax"],
   random: [...upToSpmd, "lax", "numpy"],

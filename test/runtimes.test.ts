@@ -26,8 +26,6 @@ beforeAll(async () => {
       "shardwise/engines": `${root}src/engines/index.ts`,
     },
     plugins: [workerPlugin],
-    // `sideEffects` of package.json names files of dist; without it, sources lose the modules that install engines.
-    ignoreAnnotations: true,
     entryPoints: [`${root}test/fixtures/runtimeProgram.ts`],
     outfile: program,
   });

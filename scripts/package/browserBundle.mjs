@@ -1,6 +1,6 @@
 // Bundles sources of the library for browsers, as users' bundlers do with the built package: `#platform/x` is
 // `x.browser.ts`, and the code of Web Workers is a string.
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -19,42 +19,22 @@ const common = {
   logLevel: "error",
 };
 
-const { exports, sideEffects } = JSON.parse(readFileSync(`${root}package.json`, "utf8"));
+const { exports } = JSON.parse(readFileSync(`${root}package.json`, "utf8"));
 
-/** The source of an entry point of the package: `shardwise/nn` or `./nn`. */
+/** The source of an entry point of the package, such as `shardwise/nn`. */
 function entrySource(name) {
-  const entry = exports[name === "shardwise" ? "." : name.replace(/^shardwise/, ".")];
+  const entry = exports[name.replace(/^shardwise/, ".")];
   const file = entry?.browser ?? entry?.default;
-  return file && sourceOf(file);
+  return file?.replace("./dist/", "./src/").replace(/\.js$/, ".ts");
 }
-
-const sourceOf = (file) => root + file.replace("./dist/", "src/").replace(/\.js$/, ".ts");
-
-const withEffects = sideEffects.map(
-  (file) => new RegExp(`^${sourceOf(file).replaceAll(".", "\\.").replace("*", "[^/]*")}$`),
-);
-const hasEffects = (path) => withEffects.some((pattern) => pattern.test(path));
 
 /** Resolves the names inside the package as a browser does. */
 const names = {
   name: "names of the package",
   setup({ onResolve, resolve }) {
-    onResolve({ filter: /^#/ }, ({ path }) => {
-      const found = `${root}src/${path.slice(1)}.browser.ts`;
-      return existsSync(found)
-        ? { path: found, sideEffects: false }
-        : { errors: [{ text: `there is no ${found}` }] };
-    });
-    onResolve({ filter: /^shardwise(\/|$)/ }, ({ path }) => ({
-      path: entrySource(path),
-      sideEffects: hasEffects(entrySource(path)),
-    }));
-    // Only the files that package.json lists do more than export something.
-    onResolve({ filter: /^\.\.?\// }, async ({ path, pluginData, ...from }) => {
-      if (pluginData === names) return undefined;
-      const found = await resolve(path, { ...from, pluginData: names });
-      return found.path.startsWith(`${root}src/`) ? { ...found, sideEffects: hasEffects(found.path) } : found;
-    });
+    const own = (path, kind) => resolve(path, { kind, resolveDir: root });
+    onResolve({ filter: /^#/ }, ({ path, kind }) => own(`./src/${path.slice(1)}.browser.ts`, kind));
+    onResolve({ filter: /^shardwise(\/|$)/ }, ({ path, kind }) => own(entrySource(path) ?? path, kind));
   },
 };
 

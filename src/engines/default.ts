@@ -5,18 +5,11 @@ import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
 import { lazily } from "../ir/identity.js";
-import { createInlineEngine } from "./inline/engine.js";
+import { hostEngine } from "./host.js";
 import { detectLaunch, isOneOfSeveral } from "./launch.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
-
-/**
- * The engine that computes at once, on the calling thread; what is worth compiling runs as kernels. If
- * `SHARDWISE_ENGINE` is `reference` everything is interpreted.
- */
-export const hostEngine: Engine =
-  environment.SHARDWISE_ENGINE === "reference" ? createReferenceEngine() : createInlineEngine();
 
 /** The interpreter that this process shares. */
 const referenceEngine = lazily(() =>

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { GoldenLayer } from "../../test/conformance/goldens/areas/circularPipeline.js";
 import { expectNear } from "../../test/support/near.js";
-import { hostEngine } from "../engines/default.js";
+import { hostEngine } from "../engines/host.js";
 import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
 import { isCollective } from "../ir/opFacts.js";
 import { forEachEqn, type Program } from "../ir/program.js";

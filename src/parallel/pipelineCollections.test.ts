@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { agreement, expectClose, expectTreeClose } from "../../test/support/goldens.js";
-import { hostEngine } from "../engines/default.js";
+import { hostEngine } from "../engines/host.js";
 import { jit, Mesh, np, random, type Tensor, tree, valueAndGrad } from "../index.js";
 import { range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";

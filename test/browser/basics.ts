@@ -15,6 +15,11 @@ import {
 
 const loss = (w: Tensor) => np.sum(np.tanh(np.matmul(w, w)));
 
+/** A compiled program without a mesh. */
+async function withoutMesh(): Promise<unknown> {
+  return jit(loss)(np.eye(4)).js();
+}
+
 /** Values that Node computes, too. */
 export async function values(): Promise<Record<string, unknown>> {
   const w = random.normal(random.key(0), [128, 128]);
@@ -117,4 +122,4 @@ async function files(): Promise<Record<string, unknown>> {
   return { names, read, gone: await again.read("a.bin"), isWhole, picked: [...picked], refused, threads };
 }
 
-Object.assign(globalThis, { files, values, train, roundTrip, whileBusy, engineInfo });
+Object.assign(globalThis, { files, values, train, roundTrip, whileBusy, withoutMesh, engineInfo });

@@ -54,6 +54,8 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     async (path) => {
       const { page, lines } = await openPage(browser, `${served.url}/${path}`);
       const isIsolated = path.startsWith("isolated");
+      expect(await call(page, "withoutMesh")).toBeCloseTo(4 * Math.tanh(1), 5);
+      expect(page.workers()).toEqual([]);
       near(await call(page, "values"), await values());
       const info = await call<{ engine: string; gemm?: string }>(page, "engineInfo");
       expect(info.engine).toBe(isIsolated ? "threads" : "inline");

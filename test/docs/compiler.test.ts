@@ -16,7 +16,7 @@ import { planMemory } from "../../src/compiler/plan/memoryPlan.js";
 import type { PlannedStep } from "../../src/compiler/plan/plannedSteps.js";
 import { scheduleCollectives } from "../../src/compiler/plan/schedule.js";
 import { BASELINE_FEATURES } from "../../src/compiler/wasm/features.js";
-import { hostEngine } from "../../src/engines/default.js";
+import { hostEngine } from "../../src/engines/host.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Atom } from "../../src/ir/program.js";
 import { at } from "../../src/ir/shape.js";

@@ -81,8 +81,6 @@ async function make(sources: ReadonlyMap<string, string>, own: string, target: s
     alias: entriesOf(own),
     plugins: [workerPlugin, ownPlaces(sources, target)],
     packages: "external",
-    // `sideEffects` of package.json names files of dist; without it, sources lose the modules that install engines.
-    ignoreAnnotations: true,
     // Programs, errors and modules tell the names of functions and classes.
     keepNames: true,
     format: "esm",

@@ -15,7 +15,7 @@ import {
   withShardingConstraint,
 } from "shardwise";
 import * as nn from "shardwise/nn";
-import { hostEngine } from "../../src/engines/default.js";
+import { hostEngine } from "../../src/engines/host.js";
 import { type PartitionedCall, partitionCall } from "../../src/spmd/run/call.js";
 
 /** One program, how its arguments and results are split, and the most that a device may send for it. */

@@ -15,7 +15,7 @@ import {
   TPAsyncDense,
   TPDense,
 } from "shardwise/parallel";
-import { hostEngine } from "../../src/engines/default.js";
+import { hostEngine } from "../../src/engines/host.js";
 import { partitionCall } from "../../src/spmd/run/call.js";
 import type { CommunicationProgram } from "./communicationPrograms.js";
 

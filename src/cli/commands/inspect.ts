@@ -1,4 +1,5 @@
-import { engineInfo, hostEngine } from "../../engines/default.js";
+import { engineInfo } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import { describeProducts, type EngineInfo } from "../../ir/engineReports.js";
 import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import type { CostReport } from "../../spmd/inspect/cost.js";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import {
   costAnalysis,
   explainSharding,

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { agreement, expectClose, type GoldenCase, goldens } from "../../../test/support/goldens.js";
 import { expectNumericGradients, randomHost } from "../../../test/support/gradientChecks.js";
 import { randomNumbers } from "../../../test/support/vmapChecks.js";
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import { grad, Mesh, makeProgram, P, shardMap, Tensor, verify } from "../../index.js";
 import { allocateHost } from "../../ir/dtype.js";
 import type { Engine } from "../../ir/engine.js";

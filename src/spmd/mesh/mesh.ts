@@ -1,9 +1,8 @@
-import { Ambient } from "../../ir/ambient.js";
+import { sharedEngine, sharedProcess } from "../../engines/default.js";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import type { Engine } from "../../ir/engine.js";
-import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
-import { identityOf } from "../../ir/identity.js";
+import { AxisError, ValueError } from "../../ir/errors.js";
 import {
   axesCoordinates,
   axesSize,
@@ -43,42 +42,13 @@ const meshOptions = schema({
 /** Options of {@link Mesh.create}. */
 export interface MeshOptions extends OptionsOf<typeof meshOptions> {}
 
-/** What runs programs where no engine is given. */
-interface Provider {
-  readonly engine: (numDevices: number) => Engine;
-  readonly process: () => Engine["process"];
-}
-
-const provider = new Ambient<Provider | undefined>({
-  name: "provider of engines",
-  initial: undefined,
-  setBy: "provideDefaultEngine",
-  // Meshes made while a function is traced have its engine.
-  dependence: { key: (provided) => (provided ? String(identityOf(provided)) : "") },
-});
-
-/**
- * Says which engine meshes use when none is given, and which process this is, which can be asked for before there
- * is an engine; the package's entry point does it once.
- */
-export function provideDefaultEngine(engine: Provider["engine"], process: Provider["process"]): void {
-  provider.set({ engine, process });
-}
-
 /** Which of the processes that run this program together this one is. */
-export function defaultProcess(): Engine["process"] {
-  return provider.get()?.process() ?? { index: 0, count: 1 };
-}
+export const defaultProcess: () => Engine["process"] = sharedProcess;
 
 /** The engine that is used when none is given, with at least `numDevices` devices. */
-export function defaultEngine(numDevices: number): Engine {
-  const provided = provider.get();
-  if (!provided)
-    throw new InternalError('no engine is provided: import from "shardwise", not from its parts');
-  return provided.engine(numDevices);
-}
+export const defaultEngine = (numDevices: number): Engine => sharedEngine(numDevices);
 
-/** All meshes. They are known by this and not by their class, which brings the partitioner into a bundle. */
+/** All meshes. They are known by this and not by their class, which brings the partitioner and the engine of workers into a bundle. */
 const meshes = new WeakSet<object>();
 
 /** Whether a value is a mesh. */

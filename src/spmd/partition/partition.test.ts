@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { expectSharded } from "../../../test/support/shardedPrograms.js";
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import {
   devicePut,
   grad,

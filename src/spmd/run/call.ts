@@ -1,3 +1,4 @@
+import { oneDeviceEngine } from "#engines/oneDevice";
 import { readsOnce } from "../../ir/ambient.js";
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
@@ -11,7 +12,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import { argumentPositions, type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
-import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
+import { type Mesh, meshAt } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 import type { RunnableProgram } from "../partition/partition.js";
@@ -183,7 +184,7 @@ export function placeCall(
   name: string,
 ): CallPlacement {
   const chosen = commonTarget([meshOfOptions(options)?.target, tracedTarget]) ?? targetOf(inputs);
-  const target = chosen ?? onDevice(defaultEngine(1));
+  const target = chosen ?? onDevice(oneDeviceEngine());
   const placed = specsOn(target, inputs);
   const mesh = meshAt(target);
   if (!mesh) {

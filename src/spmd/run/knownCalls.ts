@@ -1,3 +1,4 @@
+import { oneDeviceEngine } from "#engines/oneDevice";
 import { traceKey } from "../../ir/ambient.js";
 import type { Engine } from "../../ir/engine.js";
 import { sameSpec } from "../../ir/mesh.js";
@@ -7,7 +8,6 @@ import { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
 import type { Structure } from "../../trace/tree.js";
 import { everyLeafLike, outlineOf } from "../../trace/treeLike.js";
-import { defaultEngine } from "../mesh/mesh.js";
 import type { CallArgs, CallPlacement, TracedCall } from "./call.js";
 import type { Compiled } from "./execute.js";
 
@@ -101,7 +101,7 @@ function inputsOf(call: KnownCall, args: readonly unknown[]): Tensor[] | undefin
   for (let i = 0; i < args.length; i++) {
     if (!everyLeafLike(args[i], at(call.args, i), visit)) return undefined;
   }
-  if (call.ownEngine !== undefined && defaultEngine(1) !== call.ownEngine) return undefined;
+  if (call.ownEngine !== undefined && oneDeviceEngine() !== call.ownEngine) return undefined;
   return inputs;
 }
 

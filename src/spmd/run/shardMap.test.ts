@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../../test/support/goldens.js";
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import {
   AxisError,
   DimError,

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, test } from "vitest";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import { createThreadsEngine } from "../../engines/threads/engine.js";
 import { trainRun } from "../run/trainRun.js";
 import { memoryNeed, totalBytes } from "./memoryNeed.js";

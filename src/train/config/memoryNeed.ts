@@ -1,5 +1,5 @@
-import { hostEngine } from "../../engines/default.js";
 import { OutOfMemoryError } from "../../engines/errors.js";
+import { hostEngine } from "../../engines/host.js";
 import { formatBytes } from "../../ir/shape.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";

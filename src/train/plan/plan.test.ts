@@ -5,7 +5,7 @@ import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
 import type { CompiledProgram, Step } from "../../compiler/steps.js";
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";

@@ -1,6 +1,6 @@
 /** Chooses how to spread a model over devices: estimates many configurations, and compiles and prices the best. */
 
-import { hostEngine } from "../../engines/default.js";
+import { hostEngine } from "../../engines/host.js";
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { formatBytes } from "../../ir/shape.js";
