@@ -19,6 +19,7 @@ export const lowerings = {
   select: "fused",
   threefry2x32: "fused",
   clamp: "gone",
+  xlaFunction: "gone",
   name: "gone",
   stopGradient: "gone",
   pvary: "gone",

@@ -48,6 +48,7 @@ export type {
   Precision,
   Reduction,
   RematPolicy,
+  XlaFunction,
 } from "../ir/ops.js";
 export { printProgram } from "../ir/print.js";
 export {

@@ -18,6 +18,7 @@ import type {
   Precision,
   RaggedDim,
   RematPolicy,
+  XlaFunction,
 } from "./ops.js";
 import type { Atom, Program } from "./program.js";
 import type { Scanner } from "./scanner.js";
@@ -357,6 +358,7 @@ const shardMap: OpForm<"shardMap"> = {
 };
 
 const direction = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
+const xlaFunction = oneOf<XlaFunction>({ erf: true, erfInv: true, exponentialQuantile: true });
 const combine = oneOf<OpParams["scatter"]["combine"]>({ add: true, set: true });
 
 const callbackKind = oneOf<CallbackKind>({ pure: true, debug: true, io: true, check: true });
@@ -375,6 +377,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   isFinite: none,
   convert: fields({ dtype }, {}),
   bitcast: fields({ dtype }, {}),
+  xlaFunction: fields({ fn: xlaFunction }, {}),
   compare: fields({ direction }, {}),
   select: none,
   clamp: none,

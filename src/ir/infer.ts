@@ -199,6 +199,11 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     }
     return [tensorType(dtype, typeOf(ins, 0).shape)];
   },
+  xlaFunction: (ins) => {
+    count(ins, 1);
+    require(typeOf(ins, 0).dtype, "float");
+    return [tensorType(typeOf(ins, 0).dtype, typeOf(ins, 0).shape)];
+  },
   compare: (ins) => {
     count(ins, 2);
     commonDType(ins);

@@ -10,6 +10,9 @@ export type None = Readonly<Record<never, never>>;
 /** How two elements are compared. */
 export type CompareDirection = "eq" | "ne" | "lt" | "le" | "gt" | "ge";
 
+/** The error function, its inverse, and −ln(1 − u), which draws from the exponential distribution. */
+export type XlaFunction = "erf" | "erfInv" | "exponentialQuantile";
+
 /**
  * The minimum precision of float32 products, by JAX's names: `highest` keeps all 24 bits of the factors, `high` and
  * `default` allow devices to use fewer, such as the 11 of TF32.
@@ -98,6 +101,8 @@ export interface OpParams {
   convert: { readonly dtype: DType };
   /** Reads the same bits as another type of the same width. */
   bitcast: { readonly dtype: DType };
+  /** A function with the bits that XLA computes on CPUs; see `xlaFunctions.ts`. */
+  xlaFunction: { readonly fn: XlaFunction };
 
   // elementwise, two operands
   add: None;

@@ -8,7 +8,6 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.js";
-import * as xla from "./xlaFunctions.js";
 
 const uniformOptions = schema({
   /** float32 by default. */
@@ -114,7 +113,7 @@ const realNormal = sampler("normal", (words, shape, dtype) => {
   // The smallest value above −1: −1 itself would become −infinity.
   const low = Tensor.scalar(-1 + limits(dtype).epsilon / 2, dtype);
   const u = uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
-  return ops.mul(in32Bits(u, xla.erfInv, ops.erfInv), Math.SQRT2);
+  return ops.mul(ops.xlaFunction("erfInv", u), Math.SQRT2);
 });
 
 /**
@@ -132,11 +131,6 @@ export function normal(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption):
   const [first, second] = halves(split(key));
   const drawn = (words: Tensor) => realNormal(words, shape, part);
   return ops.div(Tensor.complex(drawn(first), drawn(second)), Math.SQRT2);
-}
-
-/** A function of float32 applied to floats of up to 32 bits; float64 has one of its own. */
-function in32Bits(x: Tensor, narrow: (x: Tensor) => Tensor, wide: (x: Tensor) => Tensor): Tensor {
-  return x.dtype === "float64" ? wide(x) : ops.convert(narrow(ops.convert(x, "float32")), x.dtype);
 }
 
 /**
@@ -163,9 +157,9 @@ export function truncatedNormal(
   const [low, high] = [bound(lower, type), bound(upper, type)];
   checkBroadcast([low, high], full, caller);
   return atOnce([key, low, high], (words, from, to) => {
-    const probability = (x: Tensor) => in32Bits(ops.mul(x, Math.SQRT1_2), xla.erf, ops.erf);
+    const probability = (x: Tensor) => ops.xlaFunction("erf", ops.mul(x, Math.SQRT1_2));
     const u = uniformIn(words, full, type, probability(from), probability(to));
-    const value = ops.mul(in32Bits(u, xla.erfInv, ops.erfInv), Math.SQRT2);
+    const value = ops.mul(ops.xlaFunction("erfInv", u), Math.SQRT2);
     const inside = (x: Tensor, direction: 1 | -1) => spread(neighbour(ops.stopGradient(x), direction), full);
     return ops.min(ops.max(value, inside(from, 1)), inside(to, -1));
   });
@@ -180,7 +174,7 @@ export function truncatedNormal(
  * ```
  */
 export const exponential = sampler("exponential", (words, shape, dtype) =>
-  in32Bits(fraction(words, shape, dtype), xla.negativeLog1pOfNegative, (u) => ops.neg(ops.log1p(ops.neg(u)))),
+  ops.xlaFunction("exponentialQuantile", fraction(words, shape, dtype)),
 );
 
 /**

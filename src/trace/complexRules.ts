@@ -195,6 +195,7 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   },
   convert,
   bitcast: ofBits,
+  xlaFunction: ofReals,
 
   add: binary(math.add),
   sub: binary(math.sub),

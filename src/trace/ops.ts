@@ -7,7 +7,7 @@ import { need } from "../ir/arguments.js";
 import { type DType, isComplex, isFloat, needDType } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
-import type { CompareDirection, OpName, OpParams, Precision, RaggedDim } from "../ir/ops.js";
+import type { CompareDirection, OpName, OpParams, Precision, RaggedDim, XlaFunction } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bindParts as bind } from "./complexRules.js";
@@ -97,6 +97,11 @@ export function strong(x: Tensor): Tensor {
 export function bitcast(x: Tensor, dtype: DType): Tensor {
   needDType(dtype, "bitcast");
   return given(x, "bitcast").dtype === dtype ? x : bind1("bitcast", [x], { dtype });
+}
+
+/** A function with the bits that XLA computes on CPUs. */
+export function xlaFunction(fn: XlaFunction, x: Tensor): Tensor {
+  return bind1("xlaFunction", [x], { fn });
 }
 
 /** Compares elements. */

@@ -45,6 +45,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   shrLogical: exact,
   shrArithmetic: exact,
   atan2: ulps(4),
+  xlaFunction: exact,
   compare: exact,
   select: exact,
   clamp: exact,

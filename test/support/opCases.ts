@@ -170,6 +170,11 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   shrLogical: withLiteral(u32([5], 0, 40), 3),
   shrArithmetic: withLiteral(i32([5], 0, 40), 3),
   atan2: floats,
+  xlaFunction: [
+    { ins: [f32([3, 4], -4, 4)], params: { fn: "erf" } },
+    { ins: [f32([3, 4], -0.99, 0.99)], params: { fn: "erfInv" } },
+    { ins: [f32([5], 0, 0.99)], params: { fn: "exponentialQuantile" } },
+  ],
   compare: [
     { ins: [i32([5]), i32([5])], params: { direction: "le" } },
     { ins: [literal(0.5), f32([5])], params: { direction: "gt" } },

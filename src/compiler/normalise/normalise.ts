@@ -1,6 +1,6 @@
 /**
  * Afterwards the program uses a smaller set of ops: no `name`, `stopGradient`, `optimizationBarrier` or `clamp`, no
- * `attention`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
+ * `attention` or `xlaFunction`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
  * narrow integers, no sum of more than 2^22 float32 values, no matrix product of integers, no `allToAll` except
  * along dim 0, and nothing that has no effect on an output, another device or a host callback.
  *
@@ -30,6 +30,7 @@ import {
 } from "../../ir/program.js";
 import { raggedDotProgram } from "../../ir/raggedDot.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
+import { xlaProgram } from "../../ir/xlaFunctions.js";
 import { reductionIdentity } from "../identities.js";
 import { bucketSums } from "./bucketSums.js";
 import { indicesFirst } from "./indicesFirst.js";
@@ -45,7 +46,7 @@ import { type RewriteOptions, Rewriter } from "./rewriter.js";
  * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32; products keep bfloat16
  *   operands only if the engine can multiply them, and are float32 themselves;
  * * very long sums of float32 are sums of sums, since a single accumulator would lose terms;
- * * integer matrix products are products and sums, attention is products and a softmax;
+ * * integer matrix products are products and sums, attention is products and a softmax, and functions with the bits of XLA are polynomials;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * small sums over the same devices are one;
  * * collectives move dense blocks, `allToAll` along dim 0;
@@ -113,6 +114,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   isFinite: keep,
   convert: unlessSameType,
   bitcast: unlessSameType,
+  xlaFunction: (r, eqn) => r.inline(xlaProgram(eqn.params, typesOf(eqn)), eqn),
   compare: keep,
   select: keep,
   clamp: (r, { ins, outs }) => {

@@ -13,6 +13,7 @@ import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../ir/ops.js";
 import { binaryFunctions, unaryFunctions } from "../../ir/scalarFunctions.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
+import { xlaValues } from "../../ir/xlaFunctions.js";
 import {
   integerDivide,
   integerPower,
@@ -154,6 +155,10 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   isFinite: unary((x) => Number(Number.isFinite(x))),
   convert: onEveryLane((ins, _params, types) => [convert(at(ins, 0), at(types, 0))]),
   bitcast: onEveryLane((ins, _params, types) => [bitcast(at(ins, 0), at(types, 0))]),
+  xlaFunction: onEveryLane((ins, { fn }, types) => {
+    const [x, type] = [at(ins, 0), at(types, 0)];
+    return [encode(type, xlaValues(fn, type.dtype, decode(x)))];
+  }),
 
   add: binary((x, y) => x + y),
   sub: binary((x, y) => x - y),

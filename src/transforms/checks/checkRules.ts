@@ -148,6 +148,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   convert: safe,
   bitcast: safe,
   div: divides,
+  xlaFunction: makesNaN,
   compare: safe,
   select: safe,
   clamp: safe,

@@ -1,7 +1,7 @@
 import { attentionBackwardProgram } from "../../ir/attention.js";
 import { isFloat } from "../../ir/dtype.js";
 import type { MeshAxis } from "../../ir/mesh.js";
-import type { OpName, OpParams } from "../../ir/ops.js";
+import type { OpName, OpParams, XlaFunction } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, inversePermutation, range, type TensorType } from "../../ir/shape.js";
 import { missingAxes, varies } from "../../ir/varying.js";
@@ -271,6 +271,12 @@ const sortPull: Pull<"sort"> = ({ cts, ins, params: { dim, numKeys } }) => {
 
 const twoOverRootPi = 2 / Math.sqrt(Math.PI);
 
+const xlaDerivatives: { readonly [F in XlaFunction]: (x: Tensor, out: Tensor) => Tensor } = {
+  erf: (x) => mul(ops.exp(neg(mul(x, x))), twoOverRootPi),
+  erfInv: (_, out) => mul(ops.exp(mul(out, out)), 1 / twoOverRootPi),
+  exponentialQuantile: (_, out) => ops.exp(out),
+};
+
 /** The derivative of every op. */
 export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   neg: back((ct) => neg(ct)),
@@ -293,8 +299,8 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   floor: zero,
   ceil: zero,
   round: zero,
-  erf: scaled((x) => mul(ops.exp(neg(mul(x, x))), twoOverRootPi)),
-  erfInv: scaled((_, out) => mul(ops.exp(mul(out, out)), 1 / twoOverRootPi)),
+  erf: scaled(xlaDerivatives.erf),
+  erfInv: scaled(xlaDerivatives.erfInv),
   logistic: scaled((_, out) => mul(out, sub(ops.full(out.shape, 1, out.dtype), out))),
   not: zero,
   isFinite: zero,
@@ -303,6 +309,9 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
     return [isFloat(dtype) ? () => ops.convert(ct, dtype) : null];
   }),
   bitcast: zero,
+  xlaFunction: back((ct, { ins, outs, params }) =>
+    mul(ct, xlaDerivatives[params.fn](at(ins, 0), at(outs, 0))),
+  ),
 
   add: pull(({ ct }) => [() => ct, () => ct]),
   sub: pull(({ ct }) => [() => ct, () => neg(ct)]),

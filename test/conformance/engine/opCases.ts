@@ -233,6 +233,16 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     opCase("bitcast", [sample("uint16", [9], "bits", 1)], { dtype: "int16" }),
   ],
 
+  xlaFunction: [
+    ...floats.map((dtype) => opCase("xlaFunction", [sample(dtype, [4, 50], "unit", 2)], { fn: "erfInv" })),
+    opCase("xlaFunction", [hostTensor("float32", [4], [-1, 1, 0, Number.NaN])], { fn: "erfInv" }),
+    opCase("xlaFunction", [newLiteral(0.25, "float32")], { fn: "erfInv" }),
+    ...floats.map((dtype) => opCase("xlaFunction", [sample(dtype, [40], "any", 1)], { fn: "erf" })),
+    opCase("xlaFunction", [hostTensor("float32", [5], [0, 1e-6, 0.3, 0.5, 0.999999])], {
+      fn: "exponentialQuantile",
+    }),
+  ],
+
   add: binary("add", numbers, ["any", "any"]),
   sub: binary("sub", numbers, ["any", "any"]),
   mul: binary("mul", numbers, ["any", "any"]),

@@ -3,6 +3,7 @@ import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, tensorType } from "../../../ir/shape.js";
+import { xlaProgram } from "../../../ir/xlaFunctions.js";
 import { typeText } from "./text.js";
 import { names, type Rule, types, type Value, type Writer } from "./writer.js";
 
@@ -142,6 +143,10 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   erfInv: special("erf_inv"),
   logistic: wide("logistic"),
   not: plain("not"),
+  xlaFunction: ({ ins, params }, write) => {
+    const operands = ins.map((atom) => write.read(atom));
+    return write.inline(xlaProgram(params, [at(operands, 0).type]), operands, write.equation);
+  },
   isFinite: (eqn, write) => {
     const x = write.read(at(eqn.ins, 0));
     return [write.mapped("stablehlo.is_finite", [x], "", resultType(eqn))];
