@@ -6,7 +6,7 @@ import type { XlaClient, XlaProgram } from "./client.js";
 import { locateError } from "./errors.js";
 import { Pending } from "./pending.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
-import { type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
+import { gpuFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** How programs are written for the devices. */
@@ -73,7 +73,7 @@ export class Builder<A> {
       if (text === previous) continue;
       previous = text;
       try {
-        const flags = isUnrolled ? unrolledFlags : {};
+        const flags = form.unrolling ? { ...gpuFlags, ...(isUnrolled ? unrolledFlags : {}) } : {};
         const compiled = await this.limited(() => this.client.compile(text, devices, flags));
         if (failures.length > 0) this.giveUp(form, failures[0]);
         return compiled;
