@@ -33,6 +33,7 @@ export {
 } from "./files/safetensorsHeader.js";
 export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
+export type { DecoderConfig } from "./models/decoder.js";
 export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";

@@ -53,6 +53,7 @@ export type { ForeignType, SafetensorsHeader, StoredTensor, StoredType } from ".
 export type { RestoreOptions } from "./files/treeFiles.js";
 export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
+export type { DecoderConfig } from "./models/decoder.js";
 export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CalibrateOptions, calibrate } from "./plan/calibrate.js";
@@ -81,6 +82,7 @@ export {
 export { formatPlan } from "./plan/planText.js";
 export type { Prices } from "./plan/prices.js";
 export type { TimeParts } from "./plan/stepCost.js";
+export { type LoadPretrainedOptions, loadPretrained, type Pretrained } from "./pretrained/loadPretrained.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export {
   type Metrics,

@@ -4,7 +4,9 @@ import { need, needIfGiven } from "../../ir/arguments.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
 import { isObject } from "../files/json.js";
 import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
+import { type DecoderConfig, isMixed } from "../models/decoder.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
+import { decoderSchema } from "./decoderSchema.js";
 import {
   automatic,
   type Config,
@@ -35,7 +37,11 @@ const floatTypes = ["float32", "bfloat16", "float16"] as const;
 /** Everything that describes a training run, with defaults that train a small model in a few minutes. */
 export const runSchema = {
   model: {
-    kind: choice("llama", "the blocks: attention, or the matrix memory of xLSTM", ["llama", "mlstm"]),
+    kind: choice("llama", "the blocks: attention, or the matrix memory of xLSTM (xlstm: that of xLSTM 7B)", [
+      "llama",
+      "mlstm",
+      "xlstm",
+    ]),
     width: integer(128, "width of the residual stream"),
     numLayers: integer(4, "number of blocks"),
     numHeads: integer(4, "attention heads"),
@@ -47,6 +53,8 @@ export const runSchema = {
     dtype: choice("float32", "type of activations and of matrix products", floatTypes),
     paramDtype: choice("float32", "type of parameters; 16-bit ones have float32 masters", floatTypes),
     remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
+    vocabSize: integer(0, "rows of the embedding table; 0 for the tokeniser's, filled up", 0),
+    decoder: decoderSchema,
   },
   mesh: {
     data: integer(numCores, "devices along axis data: each has the whole model"),
@@ -177,7 +185,7 @@ const vocabMultiple = 96;
 
 /** The model's part of a run's configuration. @param vocabSize the vocabulary size of the tokeniser */
 export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfig {
-  return { ...model, vocabSize: Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
+  return { ...model, vocabSize: model.vocabSize || Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
 }
 
 /** The schedules that hold one part of the model on every stage. */
@@ -189,6 +197,18 @@ interface Way {
   readonly ways: number;
   /** Name of the field in messages, if not its path. */
   readonly what?: string;
+}
+
+/** The choices of a decoder that stages of a pipeline do not support. */
+function pipelineViolations(decoder: DecoderConfig): Violation[] {
+  const refused = [
+    ...(isMixed(decoder) ? [["layers", "layers with and without a window"]] : []),
+    ...(decoder.positions === "learned" ? [["positions", "learned positions"]] : []),
+  ];
+  return refused.map(([field, what]) => ({
+    fields: ["mesh.pipe", `model.decoder.${field}`],
+    text: `mesh.pipe splits the layers over stages, which ${what} (model.decoder.${field}) do not support: use mesh.fsdp or mesh.model`,
+  }));
 }
 
 function crossViolations(config: RunConfig): Violation[] {
@@ -223,13 +243,15 @@ function crossViolations(config: RunConfig): Violation[] {
     const what = "mesh.model, tensor async";
     multiple("model.width", model.width, [{ field: "mesh.model", what, ways: mesh.model }]);
   }
-  if (vocabMultiple % mesh.model !== 0) {
+  if (model.vocabSize > 0) multiple("model.vocabSize", model.vocabSize, byModel);
+  else if (vocabMultiple % mesh.model !== 0) {
     violations.push({
       fields: ["mesh.model"],
       text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
     });
   }
   if (mesh.pipe > 1) {
+    violations.push(...pipelineViolations(model.decoder));
     const byPipe = { field: "mesh.pipe", ways: mesh.pipe };
     const { schedule, repeats } = pipeline;
     const isV = placementOf(schedule) === "v";

@@ -7,11 +7,19 @@ import { at, range, type Shape, type TensorType } from "../../ir/shape.js";
 import type { HostPart } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
-import { type FileView, inverse, permutedView, permuteShape, readView, writeView } from "./fileViews.js";
+import {
+  type FileView,
+  inverse,
+  isConvertible,
+  permutedView,
+  permuteShape,
+  readView,
+  writeView,
+} from "./fileViews.js";
 import { checkMatch, type HeldTensor } from "./restoreMatch.js";
 import { writeSafetensors } from "./safetensors.js";
-import { storedTypes } from "./safetensorsBytes.js";
-import { findTensors } from "./safetensorsFiles.js";
+import { type StoredDType, storedTypes } from "./safetensorsBytes.js";
+import { type FoundTensors, findTensors } from "./safetensorsFiles.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
 import { download, type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
@@ -35,10 +43,12 @@ const exchangeOptions = schema({
 export interface ExchangeOptions extends OptionsOf<typeof exchangeOptions> {}
 
 /** A leaf with its view of the file. */
-interface ExchangedLeaf extends NamedLeaf {
+export interface ExchangedLeaf extends NamedLeaf {
   readonly view: FileView;
-  /** The order of its dims in the file, if that is another. */
-  readonly permutation: readonly number[] | undefined;
+  /** The order of its dims in the file, if that is another, so that shapes are compared in the order of the leaf. */
+  readonly permutation?: readonly number[] | undefined;
+  /** Whether the leaf is a part of a tensor, so that shapes are compared as they are in the file. */
+  readonly isPart?: boolean;
 }
 
 const exportOptions = schema({
@@ -115,21 +125,44 @@ export async function importSafetensors<T>(
   }
   const wanted = exchangedLeaves(target, options, caller);
   const found = await findTensors(path, caller);
-  const tensorsOfLeaves = wanted.flatMap(tensorsOf);
+  const file = typeof path === "string" ? path : path.join(", ");
+  return importLeaves(target, wanted, found, { ...options, caller, file, isIgnored });
+}
+
+/** How {@link importLeaves} reads and reports. */
+export interface ImportLeavesOptions<T> extends RestoreOptions<T> {
+  readonly caller: string;
+  /** The file or folder, for messages. */
+  readonly file: string;
+  /** Whether a tensor without a leaf may be left out. */
+  readonly isIgnored: (name: string) => boolean;
+  /** Whether other float types are converted to those of the leaves. */
+  readonly converts?: boolean;
+}
+
+/** Reads leaves by their views of files, after checking that leaves and tensors match. */
+export async function importLeaves<T>(
+  target: T,
+  wanted: readonly ExchangedLeaf[],
+  found: FoundTensors,
+  { caller, file, isIgnored, converts = false, ...options }: ImportLeavesOptions<T>,
+): Promise<tree.MapTree<T, TensorType, Tensor>> {
+  const needed = wanted.flatMap(tensorsOf);
   const held = new Map(
-    tensorsOfLeaves.flatMap(({ leaf, name, permutation }) => {
+    needed.flatMap(({ leaf, name, permutation }) => {
       const stored = found.tensors.get(name);
-      return stored ? [[leaf.path, heldBy(stored.tensor, permutation)] as const] : [];
+      const dtype = converts ? leaf.type.dtype : undefined;
+      return stored ? [[leaf.path, heldBy(stored.tensor, permutation, dtype)] as const] : [];
     }),
   );
-  const names = new Map(tensorsOfLeaves.map(({ leaf, name }) => [leaf.path, name]));
+  const names = new Map(needed.map(({ leaf, name }) => [leaf.path, name]));
   const placed = new Set(names.values());
   checkMatch(
     {
       caller,
-      file: typeof path === "string" ? path : path.join(", "),
+      file,
       files: found.files,
-      wanted: tensorsOfLeaves.map(({ leaf }) => leaf),
+      wanted: needed.map(({ leaf }) => leaf),
       held,
       unplaced: [...found.tensors.keys()].filter((name) => !placed.has(name)),
       extra: (name) => !isIgnored(name),
@@ -144,11 +177,11 @@ export async function importSafetensors<T>(
 }
 
 /** The tensors that a leaf needs, as leaves of their own: one for each index of stacked dims. */
-function tensorsOf({ view, permutation, ...leaf }: ExchangedLeaf) {
-  if (view.numStacked === 0) return [{ leaf, name: at(view.names, 0), permutation }];
-  const type = { ...leaf.type, shape: leaf.type.shape.slice(view.numStacked) };
+function tensorsOf({ view, permutation, isPart, ...leaf }: ExchangedLeaf) {
+  const shape = isPart ? view.fileShape : leaf.type.shape.slice(view.numStacked);
+  const type = { ...leaf.type, shape };
   return view.names.map((name, i) => ({
-    leaf: { ...leaf, type, path: `${leaf.path}[${i}]` },
+    leaf: { ...leaf, type, path: view.numStacked === 0 ? leaf.path : `${leaf.path}[${i}]` },
     name,
     permutation,
   }));
@@ -156,8 +189,14 @@ function tensorsOf({ view, permutation, ...leaf }: ExchangedLeaf) {
 
 const dtypeNames = new Map<string, string>(Object.entries(storedTypes).map(([dtype, type]) => [type, dtype]));
 
-function heldBy({ type, shape }: StoredTensor, permutation: readonly number[] | undefined): HeldTensor {
-  const dtype = dtypeNames.get(type) ?? type;
+/** @param converted the type to which floats are converted */
+function heldBy(
+  { type, shape }: StoredTensor,
+  permutation: readonly number[] | undefined,
+  converted: StoredDType | undefined,
+): HeldTensor {
+  const stored = dtypeNames.get(type) ?? type;
+  const dtype = converted !== undefined && isConvertible(stored, converted) ? converted : stored;
   if (permutation?.length !== shape.length) return { dtype, shape };
   return { dtype, shape: permuteShape(shape, inverse(permutation)), fileShape: shape };
 }

@@ -1,9 +1,10 @@
 import type { DType } from "../../ir/dtype.js";
+import { type DecoderConfig, decoderOf } from "./decoder.js";
 
 /** The sizes and choices of a language model. */
 export interface ModelConfig {
-  /** `llama`: attention blocks; `mlstm`: the matrix-memory blocks of xLSTM. */
-  readonly kind: "llama" | "mlstm";
+  /** `llama`: attention blocks; `mlstm`: the matrix-memory blocks of xLSTM; `xlstm`: those of xLSTM 7B, with an MLP. */
+  readonly kind: "llama" | "mlstm" | "xlstm";
   readonly vocabSize: number;
   /** The width of the residual stream. */
   readonly width: number;
@@ -26,6 +27,8 @@ export interface ModelConfig {
    * collection `cache`.
    */
   readonly cacheLength?: number;
+  /** How the decoder differs from Llama's. */
+  readonly decoder?: Partial<DecoderConfig>;
 }
 
 /** What is wrong with a configuration. */
@@ -63,8 +66,22 @@ export function modelViolations(config: ModelConfig): Violation[] {
       text: `model.${field} is ${value}, not a multiple of ${what} ${of}: use ${near.join(" or ")}, or another model.${other}`,
     });
   };
-  const inner = config.kind === "llama" ? "width" : "mlpWidth";
-  multiple(inner, 2, "numHeads", "twice numHeads =");
+  const { headSize, rotaryShare, positions, layers } = decoderOf(config);
+  if (headSize === 0) {
+    const inner = config.kind === "mlstm" ? "mlpWidth" : "width";
+    multiple(inner, 2, "numHeads", "twice numHeads =");
+  } else if (positions === "rotary" && config.kind === "llama" && (headSize * rotaryShare) % 2 !== 0) {
+    violations.push({
+      fields: ["model.decoder.headSize", "model.decoder.rotaryShare"],
+      text: `model.decoder.headSize is ${headSize}, of which ${headSize * rotaryShare} features are rotated: use an even number`,
+    });
+  }
   multiple("numHeads", 1, "numKvHeads", "numKvHeads =");
+  if (!/^[LG]+$/.test(layers)) {
+    violations.push({
+      fields: ["model.decoder.layers"],
+      text: `model.decoder.layers is ${JSON.stringify(layers)}: use a pattern of L (local) and G (global), such as LLLLLG`,
+    });
+  }
   return violations;
 }

@@ -1,17 +1,20 @@
 import { Dense, Embed } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
-import { RMSNorm } from "../../nn/normalization.js";
 import { remat } from "../../nn/remat.js";
 import { scan } from "../../nn/scan.js";
 import { isInitializing, variable } from "../../nn/variables.js";
+import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
-import type { Tensor } from "../../trace/tensor.js";
+import { Tensor } from "../../trace/tensor.js";
 import { checkpointPolicies } from "../../transforms/derivatives/remat.js";
 import type { ModelConfig } from "./config.js";
+import { decoderOf, isMixed, localLayers } from "./decoder.js";
 import { LlamaBlock } from "./llama.js";
 import { MlstmBlock } from "./mlstm.js";
 import { activation, weight } from "./names.js";
+import { normNamed } from "./norm.js";
+import { XlstmBlock } from "./xlstm.js";
 
 /** Runs the blocks of a model one after the other on a residual stream. */
 export type RunLayers = (config: ModelConfig, x: Tensor, positions: Tensor) => Tensor;
@@ -22,13 +25,22 @@ export const rematPolicies = {
   full: checkpointPolicies.nothingSaveable,
 };
 
-/** The block of a model as a step of a loop: `(stream, positions) → [stream, nothing]`. */
+const blocks = { llama: LlamaBlock, mlstm: MlstmBlock, xlstm: XlstmBlock };
+
+/**
+ * The block of a model as a step of a loop: `(stream, positions, isLocal) → [stream, nothing]`, where `isLocal` is given
+ * only if some layers have a window.
+ */
 export function blockClass(config: ModelConfig) {
-  const Block = config.kind === "llama" ? LlamaBlock : MlstmBlock;
-  const Step = module("Layer", (c: ModelConfig) => (x: Tensor, positions: Tensor): [Tensor, null] => [
-    Block({ ...c, name: "block" })(x, positions),
-    null,
-  ]);
+  const Block = blocks[config.kind];
+  const Step = module(
+    "Layer",
+    (c: ModelConfig) =>
+      (x: Tensor, positions: Tensor, isLocal?: Tensor): [Tensor, null] => [
+        Block({ ...c, name: "block" })(x, positions, isLocal),
+        null,
+      ],
+  );
   return config.remat === "none" ? Step : remat(Step, { policy: rematPolicies[config.remat] });
 }
 
@@ -37,7 +49,7 @@ export function layerLoop(config: ModelConfig, length: number) {
   return scan(blockClass(config), {
     variableAxes: { params: 0, cache: 0 },
     splitRngs: { params: true },
-    inAxes: [null],
+    inAxes: isMixed(decoderOf(config)) ? [null, 0] : [null],
     length,
     metadataParams: { partitionName: "layers" },
   });
@@ -45,7 +57,10 @@ export function layerLoop(config: ModelConfig, length: number) {
 
 const runInTurn: RunLayers = (config, x, positions) => {
   const Layers = layerLoop(config, config.numLayers);
-  const [out] = Layers({ ...config, name: "layers" })(x, positions);
+  const decoder = decoderOf(config);
+  const layers = Layers({ ...config, name: "layers" });
+  const isLocal = localLayers(decoder, config.numLayers);
+  const [out] = isMixed(decoder) ? layers(x, positions, np.array(isLocal)) : layers(x, positions);
   return out;
 };
 
@@ -76,8 +91,32 @@ export function embeddingTable({ width, vocabSize, dtype, tieEmbeddings }: Model
 }
 
 /** The residual stream before the first block: int32 tokens [batch, length] looked up in the table. */
-export function embedTokens(table: ReturnType<typeof embeddingTable>, tokens: Tensor): Tensor {
-  return activation(table(tokens), "batch", "length", "activationEmbed");
+export function embedTokens(
+  config: ModelConfig,
+  table: ReturnType<typeof embeddingTable>,
+  tokens: Tensor,
+  positions: Tensor,
+): Tensor {
+  const { embedScale, positions: encoding, maxLength } = decoderOf(config);
+  const { width, dtype } = config;
+  const looked = table(tokens);
+  // Rounded to the type of the stream first, as the models that have a factor were trained.
+  const scaled = embedScale === 1 ? looked : looked.mul(Tensor.scalar(embedScale, "float32").astype(dtype));
+  const embedded = activation(scaled, "batch", "length", "activationEmbed");
+  if (encoding === "rotary") return embedded;
+  const learned = Embed({
+    name: "positions",
+    numEmbeddings: maxLength,
+    features: width,
+    dtype,
+    embeddingInit: weight(["positions", "embed"], initializers.normal(0.02)),
+  });
+  return activation(embedded.add(learned(positions)), "batch", "length", "activationEmbed");
+}
+
+/** Limits values smoothly to ±cap; 0 for no limit. */
+export function softCap(x: Tensor, cap: number): Tensor {
+  return cap === 0 ? x : np.tanh(x.div(cap)).mul(cap);
 }
 
 /** The logits of the residual stream after the last block. */
@@ -87,23 +126,19 @@ export function outputLogits(
   stream: Tensor,
 ): Tensor {
   const { vocabSize, dtype } = config;
-  const norm = RMSNorm({
-    name: "norm",
-    epsilon: config.normEpsilon,
-    dtype,
-    scaleInit: weight(["norm"], initializers.ones),
-  });
-  const normed = activation(norm(stream), "batch", "length", "activationEmbed");
+  const { headBias, logitCap } = decoderOf(config);
+  const normed = activation(normNamed("norm", config)(stream), "batch", "length", "activationEmbed");
   const logits = config.tieEmbeddings
     ? table().attend(normed)
     : Dense({
         name: "head",
         features: vocabSize,
-        useBias: false,
+        useBias: headBias,
         dtype,
         kernelInit: weight(["embed", "vocab"]),
+        biasInit: weight(["vocab"], initializers.zeros),
       })(normed);
-  return activation(logits, "batch", "length", "activationVocab");
+  return softCap(activation(logits, "batch", "length", "activationVocab"), logitCap);
 }
 
 /**
@@ -117,8 +152,8 @@ export const LanguageModel = module(
       const { runLayers = runInTurn } = config;
       const [, length = 0] = tokens.shape;
       const table = embeddingTable(config);
-      const x = embedTokens(table, tokens);
       const positions = config.cacheLength === undefined ? ops.iota("int32", [length], 0) : nextPosition();
+      const x = embedTokens(config, table, tokens, positions);
       return outputLogits(config, () => table, runLayers(config, x, positions));
     },
 );

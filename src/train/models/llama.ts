@@ -1,16 +1,17 @@
-import { dotProductAttention } from "../../nn/attention.js";
-import { silu } from "../../nn/functions.js";
+import { type AttentionOptions, dotProductAttention } from "../../nn/attention.js";
+import { gelu, relu, silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
-import { RMSNorm } from "../../nn/normalization.js";
 import { isInitializing, variable } from "../../nn/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
+import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
-import { rotary } from "./rotary.js";
+import { normNamed } from "./norm.js";
+import { rotary, rotaryFrequencies } from "./rotary.js";
 
 /** The cached values of all tokens up to this one: [batch, length, …], 0 for later positions. */
 function cached(name: string, x: Tensor, position: Tensor, length: number): Tensor {
@@ -23,77 +24,179 @@ function cached(name: string, x: Tensor, position: Tensor, length: number): Tens
   return all.value;
 }
 
-/** Causal self-attention with rotary positions and grouped key-value heads. */
-const Attention = module("Attention", (config: ModelConfig) => (x: Tensor, positions: Tensor): Tensor => {
-  const { numHeads, numKvHeads, width, dtype, ropeBase, cacheLength } = config;
-  const headSize = width / numHeads;
-  const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
-    activation(
-      DenseGeneral({
-        name,
-        features: [heads, headSize],
-        useBias: false,
-        dtype,
-        kernelInit: weight(["embed", dim, "headSize"]),
-      })(x),
-      "batch",
-      "length",
-      "activationHeads",
-      null,
-    );
-  const query = rotary(project("query", numHeads, "heads"), positions, ropeBase);
-  const key = rotary(project("key", numKvHeads, "kvHeads"), positions, ropeBase);
-  const value = project("value", numKvHeads, "kvHeads");
-  const past = (name: string, own: Tensor) =>
-    cacheLength === undefined ? own : cached(name, own, positions, cacheLength);
-  const seen =
-    cacheLength === undefined
-      ? { isCausal: true }
-      : { mask: np.lessEqual(np.arange(cacheLength), positions).reshape([1, 1, 1, cacheLength]) };
-  const mixed = dotProductAttention(query, past("keys", key), past("values", value), seen);
-  return DenseGeneral({
-    name: "out",
-    features: width,
-    axis: [-2, -1],
-    useBias: false,
-    dtype,
-    kernelInit: weight(["heads", "headSize", "embed"]),
-  })(mixed);
-});
+/** The features of a head. */
+export function headSizeOf(config: ModelConfig): number {
+  return decoderOf(config).headSize || config.width / config.numHeads;
+}
 
-/** The gated MLP: `down(silu(gate(x)) · up(x))`. */
-const SwiGlu = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor => {
+/** The rotary frequencies of a layer. @param isLocal whether it has a window, if layers differ */
+function frequenciesOf(config: ModelConfig, isLocal: Tensor | undefined): Tensor {
+  const decoder = decoderOf(config);
+  const size = headSizeOf(config);
+  const global = np.array(rotaryFrequencies(size, config.ropeBase, decoder), "float32");
+  const { ropeLocalBase, window } = decoder;
+  if (ropeLocalBase === 0 || window === 0) return global;
+  // Windows are short, so the frequencies of their layers are never scaled.
+  const plain = { ...decoder, ropeScaling: "none" } as const;
+  const local = np.array(rotaryFrequencies(size, ropeLocalBase, plain), "float32");
+  return isLocal ? np.where(isLocal, local, global) : local;
+}
+
+/** Which keys the queries see: a mask [1, 1, queries, keys], or the options of attention that say the same. */
+function visibleKeys(
+  config: ModelConfig,
+  positions: Tensor,
+  numKeys: number,
+  isLocal: Tensor | undefined,
+): Pick<AttentionOptions, "isCausal" | "localWindowSize" | "mask"> {
+  const { window, layers, attentionCap } = decoderOf(config);
+  const hasWindow = window > 0 && layers.includes("L");
+  if (config.cacheLength === undefined && !isLocal && attentionCap === 0) {
+    return { isCausal: true, ...(hasWindow ? { localWindowSize: [window - 1, 0] } : {}) };
+  }
+  const queries = positions.reshape([positions.size, 1]);
+  const keys = np.arange(numKeys);
+  const past = np.lessEqual(keys, queries);
+  const near = np.less(queries.sub(keys), window);
+  const nearOrGlobal = isLocal ? np.logicalOr(np.logicalNot(isLocal), near) : near;
+  const seen = hasWindow ? np.logicalAnd(past, nearOrGlobal) : past;
+  return { mask: seen.reshape([1, 1, positions.size, numKeys]) };
+}
+
+/** Attention whose logits are limited to ±cap, over any heads; otherwise as {@link dotProductAttention}. */
+function cappedAttention(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  { scale, cap, mask }: { readonly scale: number; readonly cap: number; readonly mask: Tensor },
+): Tensor {
+  const [batch = 0, length = 0, heads = 0, size = 0] = query.shape;
+  const kvHeads = key.shape[2] ?? 1;
+  const grouped = query.reshape([batch, length, kvHeads, heads / kvHeads, size]);
+  const logits = np
+    .einsum("BTKGH,BSKH->BKGTS", grouped, key)
+    .astype("float32")
+    .mul(scale / cap);
+  const seen = np.expandDims(mask, 2);
+  const masked = np.where(seen, np.tanh(logits).mul(cap), -1e30);
+  const peak = ops.stopGradient(np.max(masked, -1, { keepdims: true }));
+  const exps = np.exp(masked.sub(peak));
+  const weights = exps.div(np.sum(exps, -1, { keepdims: true })).astype(value.dtype);
+  return np.einsum("BKGTS,BSKH->BTKGH", weights, value).reshape([batch, length, heads, size]);
+}
+
+/** Causal self-attention with grouped key-value heads. */
+const Attention = module(
+  "Attention",
+  (config: ModelConfig) =>
+    (x: Tensor, positions: Tensor, isLocal?: Tensor): Tensor => {
+      const { numHeads, numKvHeads, width, dtype, cacheLength } = config;
+      const decoder = decoderOf(config);
+      const headSize = headSizeOf(config);
+      const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
+        activation(
+          DenseGeneral({
+            name,
+            features: [heads, headSize],
+            useBias: decoder.attentionBias !== "none",
+            dtype,
+            kernelInit: weight(["embed", dim, "headSize"]),
+            biasInit: weight([dim, "headSize"], initializers.zeros),
+          })(x),
+          "batch",
+          "length",
+          "activationHeads",
+          null,
+        );
+      const frequencies = decoder.positions === "rotary" ? frequenciesOf(config, isLocal) : undefined;
+      const placed = (name: string, heads: Tensor) => {
+        const normed = decoder.qkNorm ? normNamed(`${name}Norm`, config, "headSize")(heads) : heads;
+        return frequencies ? rotary(normed, positions, frequencies, decoder.ropeAttention) : normed;
+      };
+      const query = placed("query", project("query", numHeads, "heads"));
+      const key = placed("key", project("key", numKvHeads, "kvHeads"));
+      const value = project("value", numKvHeads, "kvHeads");
+      const past = (name: string, own: Tensor) =>
+        cacheLength === undefined ? own : cached(name, own, positions, cacheLength);
+      const [keys, values] = [past("keys", key), past("values", value)];
+      const seen = visibleKeys(config, positions, keys.shape[1] ?? 0, isLocal);
+      const scale = decoder.attentionScale || 1 / Math.sqrt(headSize);
+      const cap = decoder.attentionCap;
+      const mixed =
+        seen.mask && cap > 0
+          ? cappedAttention(query, keys, values, { scale, cap, mask: seen.mask })
+          : dotProductAttention(query, keys, values, { ...seen, scale });
+      return DenseGeneral({
+        name: "out",
+        features: width,
+        axis: [-2, -1],
+        useBias: decoder.attentionBias === "all",
+        dtype,
+        kernelInit: weight(["heads", "headSize", "embed"]),
+        biasInit: weight(["norm"], initializers.zeros),
+      })(mixed);
+    },
+);
+
+const activations: { readonly [A in DecoderConfig["activation"]]: (x: Tensor) => Tensor } = {
+  silu,
+  gelu: (x) => gelu(x, { approximate: false }),
+  geluTanh: (x) => gelu(x),
+  relu,
+};
+
+/** The MLP: `down(act(gate(x)) · up(x))`, or without a gate `down(act(up(x)))`. */
+export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor => {
   const { mlpWidth, width, dtype } = config;
-  const inner = (name: string) =>
+  const { mlp, mlpBias, activation: name } = decoderOf(config);
+  const act = activations[name];
+  const inner = (part: string) =>
     activation(
-      Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit: weight(["embed", "mlp"]) })(x),
+      Dense({
+        name: part,
+        features: mlpWidth,
+        useBias: mlpBias,
+        dtype,
+        kernelInit: weight(["embed", "mlp"]),
+        biasInit: weight(["mlp"], initializers.zeros),
+      })(x),
       "batch",
       "length",
       "activationMlp",
     );
-  const gated = silu(inner("gate")).mul(inner("up"));
+  const gated = mlp === "gated" ? act(inner("gate")).mul(inner("up")) : act(inner("up"));
   return Dense({
     name: "down",
     features: width,
-    useBias: false,
+    useBias: mlpBias,
     dtype,
     kernelInit: weight(["mlp", "embed"]),
+    biasInit: weight(["norm"], initializers.zeros),
   })(gated);
 });
 
-/** A pre-norm block: attention and a gated MLP, each added to the residual stream. */
-export const LlamaBlock = module("Block", (config: ModelConfig) => (x: Tensor, positions: Tensor): Tensor => {
-  const norm = (name: string) =>
-    RMSNorm({
-      name,
-      epsilon: config.normEpsilon,
-      dtype: config.dtype,
-      scaleInit: weight(["norm"], initializers.ones),
-    });
-  const attended = x.add(
-    Attention({ ...config, name: "attention" })(whole(norm("attentionNorm")(x)), positions),
-  );
-  const stream = activation(attended, "batch", "length", "activationEmbed");
-  const result = stream.add(SwiGlu({ ...config, name: "mlp" })(whole(norm("mlpNorm")(stream))));
-  return activation(result, "batch", "length", "activationEmbed");
-});
+/**
+ * A block: attention and an MLP, each added to the residual stream, with norms where the configuration puts them.
+ *
+ * The third argument says whether the layer has a window, where only some have.
+ */
+export const LlamaBlock = module(
+  "Block",
+  (config: ModelConfig) =>
+    (x: Tensor, positions: Tensor, layer?: Tensor): Tensor => {
+      const decoder = decoderOf(config);
+      const isLocal = isMixed(decoder) && layer ? layer : undefined;
+      const attend = (input: Tensor) =>
+        Attention({ ...config, name: "attention" })(input, positions, isLocal);
+      const mlp = (input: Tensor) => Mlp({ ...config, name: "mlp" })(input);
+      const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
+      const after = (name: string, output: Tensor) =>
+        decoder.normPlacement === "both" ? normNamed(name, config)(output) : output;
+      const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
+      const normed = before("attentionNorm", x);
+      const attended = after("attentionPostNorm", attend(normed));
+      if (decoder.normPlacement === "parallel") return streamed(x.add(attended).add(mlp(normed)));
+      const stream = streamed(x.add(attended));
+      return streamed(stream.add(after("mlpPostNorm", mlp(before("mlpNorm", stream)))));
+    },
+);

@@ -12,14 +12,19 @@ import type { ModelConfig } from "./config.js";
 import { activation, weight, whole } from "./names.js";
 
 /** The inputs of the matrix memory. */
-interface MemoryInputs {
-  /** [batch, heads, length, size], as are key and value. */
+export interface MemoryInputs {
+  /** [batch, heads, length, size], as are key and value, whose size may be another. */
   readonly query: Tensor;
   readonly key: Tensor;
   readonly value: Tensor;
   /** [batch, heads, length], as is forgetGate. */
   readonly inputGate: Tensor;
   readonly forgetGate: Tensor;
+  /**
+   * The exponent that the stabiliser starts with: that of the empty memory before the first position, which every
+   * position decays. −1e30, the default, has no influence.
+   */
+  readonly startExponent?: number;
 }
 
 /**
@@ -27,7 +32,8 @@ interface MemoryInputs {
  * s ≤ t with weight `exp(Σ_{s<j≤t} log σ(f̃_j) + ĩ_s)`, stabilised by the largest exponent of the row, and the
  * sum of weights (at least the stabilised one) normalises the result.
  */
-function matrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs): Tensor {
+export function matrixMemory(inputs: MemoryInputs): Tensor {
+  const { query, key, value, inputGate, forgetGate, startExponent } = inputs;
   const [, , length = 0, size = 1] = query.shape;
   const logForget = np.negative(np.logaddexp(0, np.negative(forgetGate)));
   const decay = np.cumsum(logForget, -1);
@@ -35,7 +41,9 @@ function matrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs
   const rows = ops.iota("int32", [length, length], 0);
   const columns = ops.iota("int32", [length, length], 1);
   const masked = np.where(np.greaterEqual(rows, columns), exponent, -1e30);
-  const largest = np.max(masked, -1, { keepdims: true });
+  const peak = np.max(masked, -1, { keepdims: true });
+  const largest =
+    startExponent === undefined ? peak : np.maximum(peak, np.expandDims(decay.add(startExponent), -1));
   const weights = np.exp(masked.sub(largest));
   const scores = np
     .matmul(query, np.swapaxes(key, -1, -2))
@@ -50,12 +58,13 @@ function matrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs
  * {@link matrixMemory} for one more position in its recurrent form: every position decays the matrix of each head and
  * adds the outer product of its key and value.
  */
-function nextOfMatrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs): Tensor {
+export function nextOfMatrixMemory(inputs: MemoryInputs): Tensor {
+  const { query, key, value, inputGate, forgetGate, startExponent = -1e30 } = inputs;
   const [batch = 0, heads = 0, , size = 1] = query.shape;
   const zeros = (...shape: number[]) => ops.zeros({ dtype: "float32", shape: [batch, heads, ...shape] });
-  const memory = variable("cache", "memory", () => zeros(size, size));
+  const memory = variable("cache", "memory", () => zeros(size, value.shape.at(-1) ?? 1));
   const total = variable("cache", "total", () => zeros(1, size));
-  const largest = variable("cache", "largest", () => zeros(1).sub(1e30));
+  const largest = variable("cache", "largest", () => zeros(1).add(startExponent));
   const faded = largest.value.sub(np.logaddexp(0, np.negative(forgetGate)));
   const exponent = np.maximum(faded, inputGate);
   const fade = np.expandDims(np.exp(faded.sub(exponent)), -1);
@@ -145,18 +154,15 @@ function gates(name: string, all: Tensor, biasInit: ParamInitializer): Tensor {
   return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
 }
 
-/** The outputs of the heads, [batch, head, length, feature], normalised and concatenated. */
-function joinHeads(memory: Tensor, { mlpWidth, dtype, normEpsilon }: ModelConfig): Tensor {
-  const [batch = 0, numHeads = 0, length = 0, headSize = 0] = memory.shape;
+/** The outputs of the heads, [batch, head, length, feature], normalised: [batch, length, head, feature]. */
+export function normalizeHeads(memory: Tensor, { dtype, normEpsilon }: ModelConfig): Tensor {
+  const [, numHeads = 0, , headSize = 0] = memory.shape;
   const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
   // Squares of small values underflow in float16, so the norm is computed in float32.
   const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
   const variance = np.mean(centred.mul(centred), -1, { keepdims: true });
   const normalized = centred.div(np.sqrt(variance.add(normEpsilon)));
-  return np
-    .swapaxes(normalized.astype(dtype), 1, 2)
-    .mul(scale.astype(dtype))
-    .reshape([batch, length, mlpWidth]);
+  return np.swapaxes(normalized.astype(dtype), 1, 2).mul(scale.astype(dtype));
 }
 
 /** A pre-norm block with the matrix memory between an up-projection and a gated down-projection. */
@@ -185,7 +191,7 @@ export const MlstmBlock = module(
         // Heads forget at different rates.
         forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
       });
-      const heads = joinHeads(memory, config);
+      const heads = normalizeHeads(memory, config).reshape(inner.shape);
       const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
       const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
       const kernelInit = weight(["mlp", "embed"]);

@@ -17,7 +17,8 @@ export type ParamDim =
   | "mlp"
   | "norm"
   | "conv"
-  | "gates";
+  | "gates"
+  | "positions";
 
 /** The logical names of the dims of activations. */
 export type ActivationDim =

@@ -84,10 +84,10 @@ function insideRules(rules: LogicalRules): LogicalRules {
 
 /** The three functions of a pipeline, each a module with the parameters that it has in the whole model. */
 function modulesOf(config: ModelConfig, layersPerStage: number) {
-  const First = module(
-    "First",
-    (_: object) => (tokens: Tensor) => embedTokens(embeddingTable(config), tokens),
-  );
+  const First = module("First", (_: object) => (tokens: Tensor) => {
+    const positions = ops.iota("int32", [tokens.shape[1] ?? 0], 0);
+    return embedTokens(config, embeddingTable(config), tokens, positions);
+  });
   const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
     const Layers = layerLoop(config, layersPerStage);
     // Every sequence starts at its first token, so a stage can compute the positions itself.

@@ -1,0 +1,141 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { need } from "../../ir/arguments.js";
+import { ShardwiseError } from "../../ir/errors.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
+import { type LogicalRules, logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
+import { getPartitionSpec } from "../../nn/partitioned.js";
+import type { Variables } from "../../nn/scope.js";
+import { castFloats } from "../../optim/index.js";
+import * as random from "../../random/index.js";
+import { type Mesh, needMesh } from "../../spmd/mesh/mesh.js";
+import { axesOf } from "../../spmd/mesh/partitionSpec.js";
+import * as ops from "../../trace/ops.js";
+import { evalShape } from "../../transforms/makeProgram.js";
+import type { Tokenizer } from "../data/tokenizer.js";
+import { readTokenizer } from "../data/tokenizerFile.js";
+import { importLeaves } from "../files/exchange.js";
+import type { JsonObject } from "../files/json.js";
+import { findTensors } from "../files/safetensorsFiles.js";
+import type { RestoreOptions } from "../files/treeFiles.js";
+import type { ModelConfig } from "../models/config.js";
+import { LanguageModel } from "../models/languageModel.js";
+import { languageModelRules } from "../models/names.js";
+import type { ParamDtype } from "../step/parameterUpdates.js";
+import { type PretrainedConfig, pretrainedLeaves, readPretrainedConfig } from "./pretrainedFolder.js";
+
+const loadOptions = schema({
+  /** The mesh to place the parameters on, with any of the axes data, fsdp and model; one device by default. */
+  mesh: optional<Mesh>("any"),
+  /** The type of parameters and activations; that of the files by default. */
+  dtype: optional<ParamDtype>("any"),
+  /** Fields of `config.json` that are unknown here and do not change what the model computes. */
+  ignoreFields: optional<readonly string[]>("strings", []),
+  /** Maximum number of tokens to generate with a cache; without it the model reads whole texts. */
+  cacheLength: optional("integer"),
+});
+
+/** Options of {@link loadPretrained}. */
+export interface LoadPretrainedOptions extends OptionsOf<typeof loadOptions> {}
+
+/** A pretrained model. */
+export interface Pretrained {
+  /** The model: `model.apply(params, tokens)` gives logits. */
+  readonly model: ReturnType<typeof LanguageModel>;
+  /** Its parameters, on the devices of the mesh. */
+  readonly params: Variables;
+  /** The tokeniser of the folder's `tokenizer.json`, if it has one. */
+  readonly tokenizer: Tokenizer | undefined;
+  /** The configuration of the model. */
+  readonly config: ModelConfig;
+  /** The folder's `config.json`. */
+  readonly json: JsonObject;
+}
+
+/**
+ * Loads a model from a folder as Hugging Face publishes it: `config.json`, safetensors files, `tokenizer.json`. Each
+ * process reads only the bytes that its devices hold. Every tensor of the files and every parameter of the model must
+ * match; all differences are listed in one error.
+ *
+ * ```ts
+ * const { model, params, tokenizer } = await loadPretrained("models/llama", { mesh, dtype: "bfloat16" });
+ * const logits = model.apply(params, tokens);
+ * ```
+ *
+ * @example
+ * ```ts
+ * await train.loadPretrained("no/such/folder").catch((error) => error.code); // "file"
+ * ```
+ */
+export async function loadPretrained(
+  folder: string,
+  options: LoadPretrainedOptions = {},
+): Promise<Pretrained> {
+  const caller = "loadPretrained";
+  need("path", folder, "folder", caller);
+  const { mesh, dtype, ignoreFields, cacheLength } = loadOptions.read(options, caller);
+  if (mesh) needMesh(mesh, caller);
+  const pretrained = await readPretrainedConfig(folder, ignoreFields);
+  const type = dtype ?? pretrained.storedDtype;
+  const config: ModelConfig = {
+    ...pretrained.model,
+    dtype: type,
+    remat: "none",
+    ...(cacheLength === undefined ? {} : { cacheLength }),
+  };
+  const tokenizer = await folderTokenizer(folder, config.vocabSize);
+  const model = LanguageModel(config);
+  const types = parameterTypes(config, type);
+  const shardings = mesh && logicalToMeshSharding(getPartitionSpec(types), mesh, rulesOn(mesh));
+  const params = await importPretrained(folder, types, config, pretrained, shardings ? { shardings } : {});
+  return { model, params, tokenizer, config, json: pretrained.json };
+}
+
+/** The types of a model's parameters. */
+export function parameterTypes(config: ModelConfig, dtype: ParamDtype): Variables {
+  const { cacheLength: _, ...whole } = config;
+  const create = () =>
+    castFloats(LanguageModel(whole).init(random.key(0), ops.zeros({ dtype: "int32", shape: [1, 2] })), dtype);
+  return evalShape(create)() as unknown as Variables;
+}
+
+/** The rules of language models for the axes that a mesh has. */
+export function rulesOn(mesh: Mesh): LogicalRules {
+  return languageModelRules("sync").flatMap(([name, axes]) => {
+    const own = axesOf(axes).filter((axis) => mesh.shape[axis] !== undefined);
+    const [only] = own;
+    return only === undefined ? [] : [[name, own.length === 1 ? only : own] as const];
+  });
+}
+
+/** Reads the parameters of a folder into the structure of `types`. */
+export async function importPretrained<T>(
+  folder: string,
+  types: T,
+  model: ModelConfig,
+  pretrained: PretrainedConfig,
+  placement: Pick<RestoreOptions<T>, "shardings" | "mesh">,
+): Promise<T> {
+  const caller = "loadPretrained";
+  const found = await findTensors(folder, caller);
+  const { family } = pretrained;
+  const { prefix } = family;
+  const hasPrefix = prefix === undefined || [...found.tensors.keys()].some((name) => name.startsWith(prefix));
+  const leaves = pretrainedLeaves(types, model, pretrained, hasPrefix);
+  const isIgnored = (name: string) =>
+    (family.ignored?.test(name) ?? false) || (model.tieEmbeddings && name === "lm_head.weight");
+  const options = { ...placement, caller, file: folder, isIgnored, converts: true };
+  return (await importLeaves(types, leaves, found, options)) as T;
+}
+
+/** The tokeniser of a folder, which must not have more tokens than the model. */
+async function folderTokenizer(folder: string, vocabSize: number): Promise<Tokenizer | undefined> {
+  const file = join(folder, "tokenizer.json");
+  if (!existsSync(file)) return undefined;
+  const tokenizer = await readTokenizer(file);
+  if (tokenizer.vocabSize <= vocabSize) return tokenizer;
+  throw new ShardwiseError(
+    "config",
+    `[loadPretrained] ${file} has ${tokenizer.vocabSize} tokens, but the model only ${vocabSize}: it belongs to another model`,
+  );
+}

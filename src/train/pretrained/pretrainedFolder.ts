@@ -1,0 +1,130 @@
+/** A folder as Hugging Face publishes models: its configuration, and where its files hold each leaf of the model. */
+import { readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { InternalError, ShardwiseError, TreeError } from "../../ir/errors.js";
+import { formatType, sameNumbers } from "../../ir/shape.js";
+import type { ExchangedLeaf } from "../files/exchange.js";
+import { reasonOf, systemCode } from "../files/fileError.js";
+import { isObject, type JsonObject } from "../files/json.js";
+import { namedLeaves } from "../files/treeFiles.js";
+import type { ModelConfig } from "../models/config.js";
+import { ConfigJson } from "./configJson.js";
+import { type Family, type FamilyModel, familyOf, sizesOf } from "./families.js";
+import { parseLayout } from "./layout.js";
+
+/** The configuration of a pretrained model. */
+export interface PretrainedConfig {
+  /** What its `config.json` holds. */
+  readonly json: JsonObject;
+  readonly config: ConfigJson;
+  readonly family: Family;
+  readonly model: FamilyModel;
+  /** The type of the parameters in its files. */
+  readonly storedDtype: "float32" | "bfloat16" | "float16";
+}
+
+/** Larger configurations are not read. */
+const maxBytes = 2 ** 24;
+
+/** Reads a small JSON file; undefined if it does not exist. */
+export async function readJson(path: string, caller: string): Promise<JsonObject | undefined> {
+  const fail = (rule: string, cause?: unknown) =>
+    new ShardwiseError("file", `[${caller}] ${path}: ${rule}`, { cause });
+  let text: string;
+  try {
+    const { size } = await stat(path);
+    if (size > maxBytes) throw fail(`${size} bytes are over the limit ${maxBytes}`);
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    if (systemCode(error) === "ENOENT") return undefined;
+    throw error instanceof ShardwiseError ? error : fail(reasonOf(error), error);
+  }
+  try {
+    const json: unknown = JSON.parse(text);
+    if (isObject(json)) return json;
+  } catch (cause) {
+    throw fail(`it is not JSON (${reasonOf(cause)})`, cause);
+  }
+  throw fail("it must hold an object");
+}
+
+const dtypes = ["float32", "bfloat16", "float16"] as const;
+
+/** Reads the `config.json` of a folder. @param ignored unknown fields that do not matter */
+export async function readPretrainedConfig(
+  folder: string,
+  ignored: readonly string[] = [],
+): Promise<PretrainedConfig> {
+  const file = join(folder, "config.json");
+  const json = await readJson(file, "loadPretrained");
+  if (!json) {
+    const isFolder = await stat(folder).then(
+      (found) => found.isDirectory(),
+      () => false,
+    );
+    throw new ShardwiseError(
+      "file",
+      isFolder
+        ? `[loadPretrained] ${folder} has no config.json: name the folder of a model, with config.json and safetensors files`
+        : `[loadPretrained] ${folder} is not a folder`,
+    );
+  }
+  return parsePretrainedConfig(json, file, ignored);
+}
+
+/** The model that a `config.json` describes. */
+export function parsePretrainedConfig(
+  json: JsonObject,
+  file: string,
+  ignored: readonly string[] = [],
+): PretrainedConfig {
+  const config = new ConfigJson(json, file);
+  if (isObject(json.text_config) && isObject(json.vision_config)) {
+    throw config.error("it is the configuration of a multimodal model; only text models are supported");
+  }
+  const family = familyOf(config);
+  const model = family.read(config);
+  family.tensors({ ...model, dtype: "float32", remat: "none" }, config);
+  config.done(ignored);
+  const stored = json.dtype ?? json.torch_dtype;
+  const storedDtype = dtypes.find((dtype) => dtype === stored) ?? "float32";
+  return { json, config, family, model, storedDtype };
+}
+
+/**
+ * The leaves of a model's parameters with their places in files.
+ *
+ * @param hasPrefix whether the names of the files have the family's optional prefix
+ */
+export function pretrainedLeaves(
+  types: unknown,
+  model: ModelConfig,
+  { family, config }: PretrainedConfig,
+  hasPrefix = true,
+): ExchangedLeaf[] {
+  const { prefix } = family;
+  const sizes = sizesOf(model);
+  const entries = new Map(family.tensors(model, config).map((entry) => [entry[0], entry]));
+  return namedLeaves(types, "loadPretrained").map((leaf) => {
+    const path = leaf.path.replace(/^params\//, "");
+    const [, given = "", text = ""] = entries.get(path) ?? [];
+    if (text === "") throw new InternalError(`[loadPretrained] no table has the leaf "${path}"`);
+    const tensor = prefix !== undefined && !hasPrefix ? given.replace(prefix, "") : given;
+    const layout = parseLayout(text, sizes);
+    const isStacked = tensor.includes("*");
+    const count = isStacked ? model.numLayers : 1;
+    const shape = isStacked ? [count, ...layout.shape] : layout.shape;
+    if (!sameNumbers(shape, leaf.type.shape)) {
+      throw new TreeError(
+        `[loadPretrained] "${path}" is ${formatType(leaf.type)}, but the files hold [${shape}] for it`,
+      );
+    }
+    const names = Array.from({ length: count }, (_, i) => tensor.replace("*", String(i)));
+    const { fileShape, offset, strides } = layout;
+    return {
+      ...leaf,
+      isPart: true,
+      view: { names, numStacked: isStacked ? 1 : 0, fileShape, offset, strides },
+    };
+  });
+}
