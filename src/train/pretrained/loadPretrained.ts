@@ -15,7 +15,6 @@ import { evalShape } from "../../transforms/makeProgram.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import { readTokenizer } from "../data/tokenizerFile.js";
 import { importLeaves } from "../files/exchange.js";
-import type { JsonObject } from "../files/json.js";
 import { findTensors } from "../files/safetensorsFiles.js";
 import type { RestoreOptions } from "../files/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
@@ -49,7 +48,7 @@ export interface Pretrained {
   /** The configuration of the model. */
   readonly config: ModelConfig;
   /** The folder's `config.json`. */
-  readonly json: JsonObject;
+  readonly json: Readonly<Record<string, unknown>>;
 }
 
 /**
