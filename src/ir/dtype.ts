@@ -35,96 +35,63 @@ export type HostData =
 
 interface DTypeFacts {
   readonly short: string;
-  readonly bytes: number;
   readonly kind: "float" | "signed" | "unsigned" | "bool" | "complex";
-  readonly allocate: (source: number | ArrayBufferLike, start?: number, length?: number) => HostData;
+  /** The array of elements on the host; of twice as many parts for complex numbers, which are adjacent. */
+  readonly array: ArrayType;
+  readonly bytes: number;
+  /** The largest finite value, and the spacing at 1. */
+  readonly max: number;
+  readonly epsilon: number;
+  /** The value nearest to a number; integers wrap around. */
+  readonly round: (value: number) => number;
 }
+
+interface ArrayType {
+  readonly BYTES_PER_ELEMENT: number;
+  new (length: number): HostData;
+  new (values: ArrayLike<number>): HostData;
+  new (buffer: ArrayBufferLike, start?: number, length?: number): HostData;
+}
+
+type Rounding = DTypeFacts["round"];
+
+function float(short: string, array: ArrayType, max: number, epsilon: number, round: Rounding): DTypeFacts {
+  return { short, kind: "float", array, bytes: array.BYTES_PER_ELEMENT, max, epsilon, round };
+}
+
+function integer(kind: "signed" | "unsigned", short: string, array: ArrayType, round: Rounding): DTypeFacts {
+  const bytes = array.BYTES_PER_ELEMENT;
+  const max = 2 ** (8 * bytes - (kind === "signed" ? 1 : 0)) - 1;
+  return { short, kind, array, bytes, max, epsilon: 1, round };
+}
+
+function complex(short: string, part: DTypeFacts): DTypeFacts {
+  return { ...part, short, kind: "complex", bytes: 2 * part.bytes };
+}
+
+const float32 = float("f32", Float32Array, 3.4028234663852886e38, 2 ** -23, Math.fround);
+const float64 = float("f64", Float64Array, Number.MAX_VALUE, Number.EPSILON, (x) => x);
 
 const facts: { readonly [D in DType]: DTypeFacts } = {
-  float32: {
-    short: "f32",
-    bytes: 4,
-    kind: "float",
-    allocate: (s, start, n) => new Float32Array(s as ArrayBuffer, start, n),
-  },
-  bfloat16: {
-    short: "bf16",
-    bytes: 2,
-    kind: "float",
-    allocate: (s, start, n) => new Uint16Array(s as ArrayBuffer, start, n),
-  },
-  float16: {
-    short: "f16",
-    bytes: 2,
-    kind: "float",
-    allocate: (s, start, n) => new Uint16Array(s as ArrayBuffer, start, n),
-  },
-  float64: {
-    short: "f64",
-    bytes: 8,
-    kind: "float",
-    allocate: (s, start, n) => new Float64Array(s as ArrayBuffer, start, n),
-  },
-  int8: {
-    short: "i8",
-    bytes: 1,
-    kind: "signed",
-    allocate: (s, start, n) => new Int8Array(s as ArrayBuffer, start, n),
-  },
-  int16: {
-    short: "i16",
-    bytes: 2,
-    kind: "signed",
-    allocate: (s, start, n) => new Int16Array(s as ArrayBuffer, start, n),
-  },
-  int32: {
-    short: "i32",
-    bytes: 4,
-    kind: "signed",
-    allocate: (s, start, n) => new Int32Array(s as ArrayBuffer, start, n),
-  },
-  uint8: {
-    short: "u8",
-    bytes: 1,
-    kind: "unsigned",
-    allocate: (s, start, n) => new Uint8Array(s as ArrayBuffer, start, n),
-  },
-  uint16: {
-    short: "u16",
-    bytes: 2,
-    kind: "unsigned",
-    allocate: (s, start, n) => new Uint16Array(s as ArrayBuffer, start, n),
-  },
-  uint32: {
-    short: "u32",
-    bytes: 4,
-    kind: "unsigned",
-    allocate: (s, start, n) => new Uint32Array(s as ArrayBuffer, start, n),
-  },
+  float32,
+  bfloat16: float("bf16", Uint16Array, 3.3895313892515355e38, 2 ** -7, (x) =>
+    fromBfloat16Bits(toBfloat16Bits(x)),
+  ),
+  float16: float("f16", Uint16Array, 65504, 2 ** -10, (x) => fromFloat16Bits(toFloat16Bits(x))),
+  float64,
+  int8: integer("signed", "i8", Int8Array, (x) => (x << 24) >> 24),
+  int16: integer("signed", "i16", Int16Array, (x) => (x << 16) >> 16),
+  int32: integer("signed", "i32", Int32Array, (x) => x | 0),
+  uint8: integer("unsigned", "u8", Uint8Array, (x) => x & 0xff),
+  uint16: integer("unsigned", "u16", Uint16Array, (x) => x & 0xffff),
+  uint32: integer("unsigned", "u32", Uint32Array, (x) => x >>> 0),
   bool: {
-    short: "bool",
-    bytes: 1,
-    kind: "bool",
-    allocate: (s, start, n) => new Uint8Array(s as ArrayBuffer, start, n),
+    ...{ short: "bool", kind: "bool", array: Uint8Array, bytes: 1, max: 1, epsilon: 1 },
+    round: (x) => (x === 0 ? 0 : 1),
   },
-  complex64: {
-    short: "c64",
-    bytes: 8,
-    kind: "complex",
-    allocate: (s, start, n) => new Float32Array(twice(s) as ArrayBuffer, start, n && 2 * n),
-  },
-  complex128: {
-    short: "c128",
-    bytes: 16,
-    kind: "complex",
-    allocate: (s, start, n) => new Float64Array(twice(s) as ArrayBuffer, start, n && 2 * n),
-  },
+  complex64: complex("c64", float32),
+  complex128: complex("c128", float64),
 };
-
-/** The two parts of a complex number are adjacent. */
-function twice(source: number | ArrayBufferLike): number | ArrayBufferLike {
-  return typeof source === "number" ? 2 * source : source;
-}
 
 /** Every data type that programs hold, in the order of the catalogue. */
 export const dtypes: readonly RealDType[] = (Object.keys(facts) as DType[]).filter(
@@ -176,6 +143,11 @@ export function shortName(dtype: DType): string {
  */
 export function byteSize(dtype: DType): number {
   return factsOf(dtype).bytes;
+}
+
+/** What kind of numbers the type holds. */
+export function kindOfNumbers(dtype: DType): DTypeFacts["kind"] {
+  return factsOf(dtype).kind;
 }
 
 /** Whether the type is one of the floating-point types. */
@@ -240,6 +212,8 @@ function checkedLength(dtype: DType, length: number): number {
   );
 }
 
+const numParts = (dtype: DType) => (isComplex(dtype) ? 2 : 1);
+
 /**
  * A zeroed host array for `length` elements.
  *
@@ -249,7 +223,8 @@ function checkedLength(dtype: DType, length: number): number {
  * ```
  */
 export function allocateHost(dtype: DType, length: number): HostData {
-  return factsOf(dtype).allocate(checkedLength(dtype, length));
+  const { array } = factsOf(dtype);
+  return new array(checkedLength(dtype, length) * numParts(dtype));
 }
 
 /**
@@ -271,7 +246,8 @@ export function viewHost(dtype: DType, buffer: ArrayBufferLike, start?: number, 
       `${describe(length)} elements of ${dtype} from byte ${describe(start)} are not within ${describe(buffer)} of ${describe(size)} bytes`,
     );
   }
-  return factsOf(dtype).allocate(buffer, start, length);
+  const { array } = factsOf(dtype);
+  return new array(buffer, start, length === undefined ? undefined : length * numParts(dtype));
 }
 
 /** The smallest and the largest finite value of a numeric type, and the spacing at 1 for floats. */
@@ -280,27 +256,9 @@ export function limits(dtype: DType): {
   readonly max: number;
   readonly epsilon: number;
 } {
-  factsOf(dtype);
-  switch (partType(dtype)) {
-    case "float32":
-      return { min: -3.4028234663852886e38, max: 3.4028234663852886e38, epsilon: 2 ** -23 };
-    case "bfloat16":
-      return { min: -3.3895313892515355e38, max: 3.3895313892515355e38, epsilon: 2 ** -7 };
-    case "float16":
-      return { min: -65504, max: 65504, epsilon: 2 ** -10 };
-    case "float64":
-      return { min: -Number.MAX_VALUE, max: Number.MAX_VALUE, epsilon: Number.EPSILON };
-    case "int8":
-    case "int16":
-    case "int32":
-      return { min: -(2 ** (8 * byteSize(dtype) - 1)), max: 2 ** (8 * byteSize(dtype) - 1) - 1, epsilon: 1 };
-    case "uint8":
-    case "uint16":
-    case "uint32":
-      return { min: 0, max: 2 ** (8 * byteSize(dtype)) - 1, epsilon: 1 };
-    case "bool":
-      return { min: 0, max: 1, epsilon: 1 };
-  }
+  const { kind, max, epsilon } = factsOf(dtype);
+  const min = kind === "signed" ? -max - 1 : kind === "unsigned" || kind === "bool" ? 0 : -max;
+  return { min, max, epsilon };
 }
 
 const scratchFloat = new Float32Array(1);
@@ -354,32 +312,15 @@ export function roundHalfEven(value: number): number {
 
 /** Rounds a JavaScript number to the nearest value of `dtype`; integers wrap around as in two's complement. */
 export function roundTo(dtype: DType, value: number): number {
-  factsOf(dtype);
-  switch (partType(dtype)) {
-    case "float32":
-      return Math.fround(value);
-    case "bfloat16":
-      return fromBfloat16Bits(toBfloat16Bits(value));
-    case "float16":
-      return fromFloat16Bits(toFloat16Bits(value));
-    case "float64":
-      return value;
-    case "int8":
-      return (value << 24) >> 24;
-    case "int16":
-      return (value << 16) >> 16;
-    case "int32":
-      return value | 0;
-    case "uint8":
-      return value & 0xff;
-    case "uint16":
-      return value & 0xffff;
-    case "uint32":
-      return value >>> 0;
-    case "bool":
-      return value === 0 ? 0 : 1;
-  }
+  return factsOf(dtype).round(value);
 }
+
+/** For the types whose arrays store numbers otherwise than {@link encode} should. */
+const conversions: { readonly [D in DType]?: Rounding } = {
+  bfloat16: toBfloat16Bits,
+  float16: toFloat16Bits,
+  bool: facts.bool.round,
+};
 
 /**
  * Numbers as a host array of the type, each rounded to it; complex numbers are given as alternating parts.
@@ -391,12 +332,12 @@ export function roundTo(dtype: DType, value: number): number {
  */
 export function encode(dtype: DType, values: ArrayLike<number>): HostData {
   need("numbers", values, "the values", "encode");
-  const data = allocateHost(partType(dtype), values.length);
-  const toBits = dtype === "bfloat16" ? toBfloat16Bits : dtype === "float16" ? toFloat16Bits : undefined;
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i] ?? 0;
-    data[i] = toBits ? toBits(value) : dtype === "bool" ? Number(value !== 0) : value;
-  }
+  checkedLength(partType(dtype), values.length);
+  const { array } = factsOf(dtype);
+  const toStored = conversions[dtype];
+  if (!toStored) return new array(values);
+  const data = new array(values.length);
+  for (let i = 0; i < data.length; i++) data[i] = toStored(values[i] ?? 0);
   return data;
 }
 
@@ -413,5 +354,7 @@ export function decode(dtype: DType, data: HostData): HostData {
   need("bytes", data, "the elements", "decode");
   if (dtype !== "bfloat16" && dtype !== "float16") return data;
   const fromBits = dtype === "bfloat16" ? fromBfloat16Bits : fromFloat16Bits;
-  return Float32Array.from(data, fromBits);
+  const numbers = new Float32Array(data.length);
+  for (let i = 0; i < numbers.length; i++) numbers[i] = fromBits(data[i] ?? 0);
+  return numbers;
 }

@@ -1,4 +1,13 @@
-import { byteSize, type DType, isNarrowInteger, isUnsigned, limits, unsignedOf } from "../../ir/dtype.js";
+import {
+  byteSize,
+  type DType,
+  isNarrowInteger,
+  isUnsigned,
+  kindOfNumbers,
+  limits,
+  partType,
+  unsignedOf,
+} from "../../ir/dtype.js";
 import type { Domain } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
 import type { Combine } from "../identities.js";
@@ -13,22 +22,12 @@ import type { Vec, VecBuilder } from "../wasm/vectorProgram.js";
  */
 export type Lane = "float" | "double" | "signed" | "unsigned" | "mask";
 
-/** The lanes of every data type; complex numbers appear only as their parts. */
-export const lanes: { readonly [D in DType]: Lane } = {
-  float32: "float",
-  bfloat16: "float",
-  float16: "float",
-  float64: "double",
-  int8: "signed",
-  int16: "signed",
-  int32: "signed",
-  uint8: "unsigned",
-  uint16: "unsigned",
-  uint32: "unsigned",
-  bool: "mask",
-  complex64: "float",
-  complex128: "double",
-};
+/** The lanes of a data type; complex numbers appear only as their parts. */
+export function laneOf(dtype: DType): Lane {
+  const kind = kindOfNumbers(partType(dtype));
+  if (kind === "signed" || kind === "unsigned") return kind;
+  return kind === "bool" ? "mask" : partType(dtype) === "float64" ? "double" : "float";
+}
 
 /** The lanes on which an op of a domain must be able to work. */
 export type LanesOf<D extends Domain> = {
@@ -66,7 +65,7 @@ export const combinations: { readonly [C in Combine]: { readonly [L in Lane]: Ve
 
 /** The instruction that combines two registers of a data type; reductions consist of these. */
 export function combineInstruction(how: Combine, dtype: DType): VectorOp {
-  return combinations[how][lanes[dtype]];
+  return combinations[how][laneOf(dtype)];
 }
 
 const integerComparisons: {

@@ -3,7 +3,7 @@ import { at } from "../../ir/shape.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import * as math from "../wasm/math.js";
 import { type Vec, VecBuilder, type VecProgram } from "../wasm/vectorProgram.js";
-import { lanes, toBits } from "./lanes.js";
+import { laneOf, toBits } from "./lanes.js";
 import type { KernelSpec, KernelStore } from "./spec.js";
 import { emitVectorOp } from "./vectorOps.js";
 
@@ -133,7 +133,7 @@ export class SectionBuilder {
 }
 
 function literal(b: VecBuilder, dtype: DType, value: number): Vec {
-  switch (lanes[dtype]) {
+  switch (laneOf(dtype)) {
     case "double":
       return b.f64(value);
     case "signed":

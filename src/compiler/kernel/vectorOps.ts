@@ -17,7 +17,7 @@ import {
   doubleMask,
   type Lane,
   type LanesOf,
-  lanes,
+  laneOf,
   saturate,
   wordMask,
   wrap,
@@ -195,16 +195,16 @@ type Expand = (b: VecBuilder, args: readonly Vec[], call: VectorOpCall) => reado
 const otherOps: { readonly [K in OtherOp]: Expand } = {
   isFinite: (b, args, { from }) => {
     const x = at(args, 0);
-    if (lanes[from] === "float") return [math.isFinite(b, x)];
+    if (laneOf(from) === "float") return [math.isFinite(b, x)];
     return [wordMask(b, b.op("f64x2.lt", b.op("f64x2.abs", x), b.f64(Number.POSITIVE_INFINITY)))];
   },
   convert: (b, args, { from, to }) => {
-    const x = convert(b, at(args, 0), lanes[from], lanes[to]);
+    const x = convert(b, at(args, 0), laneOf(from), laneOf(to));
     return [isFloat(from) ? saturate(b, x, to) : x];
   },
   bitcast: (b, args, { from, to }) => [bitcast(b, at(args, 0), from, to)],
   compare: (b, args, { direction = "eq", from }) => [
-    compare(b, direction, at(args, 0), at(args, 1), lanes[from]),
+    compare(b, direction, at(args, 0), at(args, 1), laneOf(from)),
   ],
   select: (b, args, { to }) => {
     const mask = to === "float64" ? doubleMask(b, at(args, 0)) : at(args, 0);
@@ -219,7 +219,7 @@ function emitUnrounded(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]):
   const { op, from } = call;
   if (isOther(op)) return otherOps[op](b, args, call);
   const perLane: { readonly [L in Lane]?: Emit } = uniformOps[op];
-  const emit = perLane[lanes[from]];
+  const emit = perLane[laneOf(from)];
   if (!emit) throw new InternalError(`[emitVectorOp] ${op} has no meaning on ${from}`);
   const x = at(args, 0);
   return [emit(b, x, args[1] ?? x, call)];

@@ -2,13 +2,11 @@ import { need } from "../../ir/arguments.js";
 import {
   allocateHost,
   type DType,
-  fromBfloat16Bits,
-  fromFloat16Bits,
+  decode as decodeHost,
+  encode as encodeHost,
   type HostData,
   isFloat,
   partType,
-  toBfloat16Bits,
-  toFloat16Bits,
 } from "../../ir/dtype.js";
 import { ShapeError } from "../../ir/errors.js";
 import { formatType, type Shape, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
@@ -89,12 +87,7 @@ export function scalarOf(tensor: HostTensor): number {
  */
 export function decode({ type, data }: HostTensor): Float64Array {
   if (data instanceof Float64Array) return data;
-  const is16Bit = type.dtype === "bfloat16" || type.dtype === "float16";
-  if (!is16Bit) return new Float64Array(data);
-  const fromBits = type.dtype === "bfloat16" ? fromBfloat16Bits : fromFloat16Bits;
-  const values = new Float64Array(data.length);
-  for (let i = 0; i < values.length; i++) values[i] = fromBits(data[i] as number);
-  return values;
+  return new Float64Array(decodeHost(type.dtype, data));
 }
 
 /**
@@ -104,38 +97,5 @@ export function decode({ type, data }: HostTensor): Float64Array {
 export function encode(type: TensorType, values: Float64Array): HostTensor {
   need("object", type, "type", "encode");
   need("numbers", values, "values", "encode");
-  return { type, data: encodeData(type.dtype, values) };
-}
-
-function encodeData(dtype: DType, values: Float64Array): HostData {
-  switch (partType(dtype)) {
-    case "float64":
-      return values;
-    case "float32":
-      return new Float32Array(values);
-    case "int8":
-      return new Int8Array(values);
-    case "int16":
-      return new Int16Array(values);
-    case "int32":
-      return new Int32Array(values);
-    case "uint8":
-      return new Uint8Array(values);
-    case "uint16":
-      return new Uint16Array(values);
-    case "uint32":
-      return new Uint32Array(values);
-    case "bool": {
-      const flags = new Uint8Array(values.length);
-      for (let i = 0; i < flags.length; i++) flags[i] = values[i] === 0 ? 0 : 1;
-      return flags;
-    }
-    case "bfloat16":
-    case "float16": {
-      const toBits = dtype === "bfloat16" ? toBfloat16Bits : toFloat16Bits;
-      const bits = new Uint16Array(values.length);
-      for (let i = 0; i < bits.length; i++) bits[i] = toBits(values[i] as number);
-      return bits;
-    }
-  }
+  return { type, data: partType(type.dtype) === "float64" ? values : encodeHost(type.dtype, values) };
 }

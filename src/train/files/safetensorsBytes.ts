@@ -61,20 +61,10 @@ export function isStoredDType(dtype: string): dtype is StoredDType {
   return Object.hasOwn(storedTypes, dtype);
 }
 
-const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
-  C64: "complex64",
-  F64: "float64",
-  F32: "float32",
-  I32: "int32",
-  I16: "int16",
-  I8: "int8",
-  U32: "uint32",
-  U16: "uint16",
-  U8: "uint8",
-  F16: "float16",
-  BF16: "bfloat16",
-  BOOL: "bool",
-};
+/** The element type of each of the format's names. */
+const dtypeOf = Object.fromEntries(
+  Object.entries(storedTypes).map(([dtype, stored]) => [stored, dtype]),
+) as { readonly [S in StoredType]: StoredDType };
 
 /**
  * Parses a file that is in memory. @param file the name used in error messages

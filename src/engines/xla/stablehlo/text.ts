@@ -1,30 +1,15 @@
-import type { DType } from "../../../ir/dtype.js";
+import { type DType, isComplex, partType, shortName } from "../../../ir/dtype.js";
 import { type Shape, sizeOf, type TensorType } from "../../../ir/shape.js";
-
-const elements: { readonly [D in DType]: string } = {
-  float32: "f32",
-  bfloat16: "bf16",
-  float16: "f16",
-  float64: "f64",
-  int8: "i8",
-  int16: "i16",
-  int32: "i32",
-  uint8: "ui8",
-  uint16: "ui16",
-  uint32: "ui32",
-  bool: "i1",
-  complex64: "complex<f32>",
-  complex128: "complex<f64>",
-};
 
 /** A data type as StableHLO writes it, such as `bf16`. */
 export function elementText(dtype: DType): string {
-  return elements[dtype];
+  if (isComplex(dtype)) return `complex<${shortName(partType(dtype))}>`;
+  return dtype === "bool" ? "i1" : shortName(dtype).replace("u", "ui");
 }
 
 /** A type as StableHLO writes it, such as `tensor<4x8xf32>`. */
 export function typeText({ dtype, shape }: TensorType): string {
-  return `tensor<${[...shape, elements[dtype]].join("x")}>`;
+  return `tensor<${[...shape, elementText(dtype)].join("x")}>`;
 }
 
 /** The bits of values without a decimal form (positive infinity, negative infinity, NaN), for every float type. */

@@ -1,5 +1,5 @@
 import { joinPads } from "../../../compiler/normalise/joinPads.js";
-import type { DType } from "../../../ir/dtype.js";
+import { type DType, kindOfNumbers } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { OpName, Precision } from "../../../ir/ops.js";
@@ -204,7 +204,7 @@ export class Writer {
 
   /** Compares element by element, according to the data type. */
   compare(direction: string, x: Value, y: Value): Value {
-    const kind = compareKinds[x.type.dtype];
+    const kind = compareKinds[kindOfNumbers(x.type.dtype)];
     const type = tensorType("bool", x.type.shape);
     return this.mapped(`stablehlo.compare ${direction},`, [x, y], `, ${kind}`, type);
   }
@@ -312,20 +312,12 @@ export class Writer {
   }
 }
 
-const compareKinds: { readonly [D in DType]: string } = {
-  float32: "FLOAT",
-  bfloat16: "FLOAT",
-  float16: "FLOAT",
-  float64: "FLOAT",
-  int8: "SIGNED",
-  int16: "SIGNED",
-  int32: "SIGNED",
-  uint8: "UNSIGNED",
-  uint16: "UNSIGNED",
-  uint32: "UNSIGNED",
+const compareKinds: { readonly [K in ReturnType<typeof kindOfNumbers>]: string } = {
+  float: "FLOAT",
+  complex: "FLOAT",
+  signed: "SIGNED",
+  unsigned: "UNSIGNED",
   bool: "UNSIGNED",
-  complex64: "FLOAT",
-  complex128: "FLOAT",
 };
 
 /** The names of values, separated by commas. */
