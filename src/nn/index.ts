@@ -84,19 +84,7 @@ export {
 } from "./partitioned.js";
 export * from "./pooling.js";
 export * from "./prelu.js";
-export {
-  Bidirectional,
-  type BidirectionalClass,
-  type BidirectionalConfig,
-  type DirectionOptions,
-  type RecurrentOptions,
-  RNN,
-  type RNNCallOptions,
-  type RNNClass,
-  type RNNConfig,
-  type RNNFunction,
-  type RNNResult,
-} from "./recurrent.js";
+export * from "./recurrent.js";
 export * from "./recurrentCells.js";
 export { type ModuleRematOptions, remat } from "./remat.js";
 export * from "./rematScan.js";

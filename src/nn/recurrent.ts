@@ -179,7 +179,7 @@ function lastOf(carries: unknown, seqLengths: Tensor): unknown {
 }
 
 /** Reverses sequences along a dim; with lengths, the padding of each stays at its end. */
-export function flipSequences(x: Tensor, seqLengths: Tensor | undefined, time: number): Tensor {
+function flipSequences(x: Tensor, seqLengths: Tensor | undefined, time: number): Tensor {
   if (seqLengths === undefined) return np.flip(x, time);
   const steps = at(x.shape, time);
   const lengths = np.expandDims(seqLengths, time);

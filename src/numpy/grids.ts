@@ -11,8 +11,8 @@ import { arange, array, meshgrid } from "./creation.js";
 import { Slice } from "./indexing.js";
 import { stack } from "./joining.js";
 import { where } from "./logic.js";
-import { asTensor, toType } from "./operands.js";
-import { nonzero, type SizedOptions, sizedOptions } from "./sets.js";
+import { asTensor, type SizedOptions, sizedOptions, toType } from "./operands.js";
+import { nonzero } from "./sets.js";
 
 function requireCount(n: number, caller: string): number {
   if (Number.isInteger(n) && n >= 0) return n;

@@ -62,7 +62,7 @@ export * from "./logic.js";
 export { leftShift as bitwiseLeftShift, rightShift as bitwiseRightShift } from "./logic.js";
 export * from "./mapping.js";
 export * from "./nanReductions.js";
-export type { Dims, DTypeOption, ShapeLike } from "./operands.js";
+export type { Dims, DTypeOption, ShapeLike, SizedOptions } from "./operands.js";
 export * from "./pad.js";
 export * from "./polynomials.js";
 export * from "./quantiles.js";
@@ -92,26 +92,8 @@ export {
   variance as var,
 } from "./reductions.js";
 export * from "./selecting.js";
-export {
-  argwhere,
-  flatnonzero,
-  type IsinOptions,
-  intersect1d,
-  isin,
-  nonzero,
-  ravelMultiIndex,
-  type SizedOptions,
-  setdiff1d,
-  setxor1d,
-  type UniqueResult,
-  union1d,
-  unique,
-  unique as uniqueValues,
-  uniqueAll,
-  uniqueCounts,
-  uniqueInverse,
-  unravelIndex,
-} from "./sets.js";
+export * from "./sets.js";
+export { unique as uniqueValues } from "./sets.js";
 export * from "./shaping.js";
 export { transpose as permuteDims } from "./shaping.js";
 export * from "./signals.js";

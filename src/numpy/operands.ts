@@ -1,9 +1,10 @@
 /** What the families of array functions share: promotion, broadcasting and checks of arguments. */
 
-import { need } from "../ir/arguments.js";
+import { integerFrom, type Kind, need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
@@ -17,6 +18,22 @@ export type ShapeLike = number | Shape;
 
 /** The data type of a new tensor, by itself or as an option. */
 export type DTypeOption = DType | { readonly dtype?: DType | undefined };
+
+const sizeKind: Kind<number> = {
+  says: "an integer from 0, since the number of results depends on the data, but shapes are fixed: pass { size }",
+  is: integerFrom(0).is,
+};
+
+/** The schema of {@link SizedOptions}. */
+export const sizedOptions = schema({
+  /** The number of results. */
+  size: required(sizeKind),
+  /** What the results are filled up with. */
+  fillValue: optional<TensorLike>("any"),
+});
+
+/** The number of results, and the value that pads them. */
+export interface SizedOptions extends OptionsOf<typeof sizedOptions> {}
 
 /** The data type that an optional argument names. */
 export function dtypeOf(option: DTypeOption | undefined, caller: string): DType | undefined {

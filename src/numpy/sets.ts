@@ -3,9 +3,9 @@
  * `size` of their results; missing results are padded, surplus ones are cut off.
  */
 
-import { integerFrom, type Kind, need } from "../ir/arguments.js";
+import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { at, range } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -15,26 +15,10 @@ import { add, multiply } from "./arithmetic.js";
 import { clampIndex, fromEnd } from "./indexing.js";
 import { concatenate, stack } from "./joining.js";
 import { where } from "./logic.js";
-import { asTensor, cast, pair, toBool, toType } from "./operands.js";
+import { asTensor, cast, pair, type SizedOptions, sizedOptions, toBool, toType } from "./operands.js";
 import { searchsorted, sort } from "./sorting.js";
 import { cumsum } from "./statistics.js";
 import { take } from "./take.js";
-
-const sizeKind: Kind<number> = {
-  says: "an integer from 0, since the number of results depends on the data, but shapes are fixed: pass { size }",
-  is: integerFrom(0).is,
-};
-
-/** The schema of {@link SizedOptions}. */
-export const sizedOptions = schema({
-  /** The number of results. */
-  size: required(sizeKind),
-  /** What the results are filled up with. */
-  fillValue: optional<TensorLike>("any"),
-});
-
-/** The number of results, and the value that pads them. */
-export interface SizedOptions extends OptionsOf<typeof sizedOptions> {}
 
 /**
  * The positions of the elements that are not zero in the flattened tensor, as int32; filled up with 0.

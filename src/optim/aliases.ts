@@ -44,6 +44,7 @@ import {
   type WeightDecayOptions,
   weightDecayOptions,
 } from "./optimizers.js";
+import { rate, stepOptions } from "./options.js";
 import {
   type AdamOptions,
   adamOptions,
@@ -54,7 +55,7 @@ import {
   scaleBySchedule,
   trace,
 } from "./scaling.js";
-import { type LearningRate, rate } from "./schedules.js";
+import type { LearningRate } from "./schedules.js";
 import {
   type NovogradOptions,
   novogradOptions,
@@ -69,11 +70,6 @@ import {
 } from "./sizes.js";
 import { chain, identity } from "./transformation.js";
 import { ema } from "./wrappers.js";
-
-const stepOptions = schema({
-  /** The step size: a number, or a schedule of the step's number. */
-  learningRate: required(rate),
-});
 
 /** The size of an optimiser's steps. */
 export interface StepOptions extends OptionsOf<typeof stepOptions> {}

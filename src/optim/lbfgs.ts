@@ -11,8 +11,8 @@ import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { scaleByZoomLinesearch, type ZoomLinesearchState } from "./lineSearch.js";
 import { zeroCount, zerosOf } from "./moments.js";
+import { rate } from "./options.js";
 import { type CountState, scale, scaleByLearningRate } from "./scaling.js";
-import { rate } from "./schedules.js";
 import {
   addScaled,
   chain,

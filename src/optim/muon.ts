@@ -13,8 +13,8 @@ import type { Tensor } from "../trace/tensor.js";
 import { partition } from "./labels.js";
 import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import { adamw, decay, decayFrom } from "./optimizers.js";
+import { rate } from "./options.js";
 import { adamOptions, type CountState, scaleByLearningRate } from "./scaling.js";
-import { rate } from "./schedules.js";
 import {
   chain,
   type GradientTransformation,

@@ -1,6 +1,7 @@
 import { dtypeKind } from "../ir/dtype.js";
-import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { type Mask, masked } from "./masks.js";
+import { rate, stepOptions } from "./options.js";
 import {
   adamOptions,
   addDecayedWeights,
@@ -10,12 +11,11 @@ import {
   scaleByLion,
   trace,
 } from "./scaling.js";
-import { type LearningRate, rate } from "./schedules.js";
+import type { LearningRate } from "./schedules.js";
 import { chain, identity } from "./transformation.js";
 
 const sgdOptions = schema({
-  /** The step size: a number, or a schedule of the step's number. */
-  learningRate: required(rate),
+  ...stepOptions.fields,
   /** The share of the last direction that is kept; none by default. */
   momentum: optional("number"),
   /** Whether momentum looks one step ahead. */
@@ -73,8 +73,7 @@ export function momentum(options: MomentumOptions) {
 /** The schema of {@link AdamOptimizerOptions}. */
 export const adamOptimizerOptions = schema({
   ...adamOptions.fields,
-  /** The step size: a number, or a schedule of the step's number. */
-  learningRate: required(rate),
+  ...stepOptions.fields,
 });
 
 /** Options of {@link adam}. */
@@ -148,8 +147,7 @@ export function adamw(options: AdamwOptions) {
 const lionOptimizerOptions = schema({
   ...lionOptions.fields,
   ...decayFrom(1e-3),
-  /** The step size: a number, or a schedule of the step's number. */
-  learningRate: required(rate),
+  ...stepOptions.fields,
 });
 
 /** Options of {@link lion}. */

@@ -7,7 +7,7 @@ import { add, divide, maximum, minimum, multiply, subtract } from "../numpy/arit
 import { astype } from "../numpy/elementwise.js";
 import { lessEqual, where } from "../numpy/logic.js";
 import { sgd } from "./optimizers.js";
-import { rate } from "./schedules.js";
+import { rate } from "./options.js";
 import {
   chain,
   type EmptyState,

@@ -8,7 +8,8 @@ import { astype, negative, sign, sqrt, square } from "../numpy/elementwise.js";
 import { toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
-import { type LearningRate, rate, type Schedule } from "./schedules.js";
+import { rate } from "./options.js";
+import type { LearningRate, Schedule } from "./schedules.js";
 import {
   type EmptyState,
   type GradientTransformation,

@@ -1,6 +1,6 @@
 /** How a number, mostly the learning rate, changes with the steps. */
 
-import { integerFrom, type Kind, need, needIfGiven } from "../ir/arguments.js";
+import { integerFrom, need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
@@ -15,12 +15,6 @@ export type Schedule = (count: TensorLike) => Tensor;
 
 /** A fixed learning rate, or a schedule of it. */
 export type LearningRate = number | Schedule;
-
-/** The kind of options that are a {@link LearningRate}. */
-export const rate: Kind<LearningRate> = {
-  says: "a finite number or a schedule",
-  is: (value) => typeof value === "function" || Number.isFinite(value),
-};
 
 const float = (count: TensorLike): Tensor =>
   count instanceof Tensor ? astype(count, "float32") : toTensor(count, "float32", "schedule");

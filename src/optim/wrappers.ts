@@ -12,8 +12,9 @@ import { needTensor, toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { checkCount, select } from "./accumulate.js";
 import { blend, keptIn, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
+import { rate } from "./options.js";
 import type { CountState } from "./scaling.js";
-import { type LearningRate, rate, type Schedule } from "./schedules.js";
+import type { LearningRate, Schedule } from "./schedules.js";
 import {
   type GradientTransformation,
   mapTensors,

@@ -24,7 +24,7 @@ import { logger } from "./logger.js";
 import { boxed, dimSplitBy, formatNames, mapParams, type OpenParam } from "./params.js";
 
 /** Default size, in elements, up to which parameters are not split. */
-export const defaultMinWeightSize = 2 ** 18;
+const defaultMinWeightSize = 2 ** 18;
 
 /**
  * Keeps only this device's part of every parameter: the largest dim that the axis size divides, and that no other axis

@@ -2,15 +2,7 @@
 export * from "./accumulateGradients.js";
 export * from "./arrays.js";
 export * from "./circularPipeline.js";
-export {
-  type GatherOptions,
-  gatherArrayWithMeanGrads,
-  gatherParams,
-  type ShardModuleOptions,
-  shardModuleParams,
-  shardParams,
-  syncGradients,
-} from "./dataParallel.js";
+export * from "./dataParallel.js";
 export * from "./initSharded.js";
 export { consoleLogger, type Logger, setLogger } from "./logger.js";
 export * from "./parallelMesh.js";
@@ -20,21 +12,7 @@ export * from "./pipelineParallel.js";
 export * from "./ringCollectives.js";
 export { checkSchedule, type ScheduleReport } from "./schedule/check.js";
 export * from "./schedule/draw.js";
-export {
-  breadthFirst,
-  circular,
-  dualPipeV,
-  gpipe,
-  interleaved,
-  makeSchedule,
-  oneForwardOneBackward,
-  type ScheduleName,
-  type ScheduleSizes,
-  scheduleNames,
-  zeroBubbleH1,
-  zeroBubbleH2,
-  zeroBubbleV,
-} from "./schedule/makers.js";
+export * from "./schedule/makers.js";
 export {
   type ActionKind,
   type PipelineAction,

@@ -13,8 +13,8 @@ import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { rademacher } from "./counts.js";
 import { exponential, normal, uniform } from "./floats.js";
-import { keyOf, type Parameter, parameters } from "./gamma.js";
 import { atOnce, checkKey, drawnShape, split } from "./keys.js";
+import { keyOf, type Parameter, parameters } from "./parameters.js";
 
 /**
  * Values of the Cauchy distribution with median 0 and scale 1.

@@ -11,8 +11,8 @@ import { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
 import { bernoulli, uniform } from "./floats.js";
-import { keyOf, type Parameter, parameters } from "./gamma.js";
 import { atOnce, checkKey, drawnShape, split } from "./keys.js";
+import { keyOf, type Parameter, parameters } from "./parameters.js";
 
 const any = (x: Tensor) =>
   ops.reduceMax(

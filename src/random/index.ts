@@ -13,19 +13,9 @@ export {
   truncatedNormal,
   uniform,
 } from "./floats.js";
-export {
-  ball,
-  beta,
-  chisquare,
-  dirichlet,
-  f,
-  gamma,
-  generalizedNormal,
-  loggamma,
-  type Parameter,
-  t,
-} from "./gamma.js";
+export * from "./gamma.js";
 export type { Distribution, FanDims, FanMode, Initializer } from "./initializers.js";
 export * as initializers from "./initializers.js";
 export { bits, clone, foldIn, key, split } from "./keys.js";
 export * from "./orthogonal.js";
+export type { Parameter } from "./parameters.js";

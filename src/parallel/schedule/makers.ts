@@ -360,7 +360,7 @@ export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
 }
 
 /** The schedules by their names in configurations. */
-export const scheduleMakers = {
+const scheduleMakers = {
   gpipe,
   circular,
   "1f1b": oneForwardOneBackward,

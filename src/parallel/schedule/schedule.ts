@@ -7,7 +7,7 @@
  */
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError, ValueError } from "../../ir/errors.js";
-import { at, range } from "../../ir/shape.js";
+import { range } from "../../ir/shape.js";
 
 /**
  * What a stage does with one microbatch and one chunk. `F`: forward. `B`: the whole backward pass. `I` and `W`: its two
@@ -140,9 +140,4 @@ export function eachTask({
   return range(numChunks).flatMap((chunk) =>
     range(numMicrobatches).map((microbatch) => ({ chunk, microbatch })),
   );
-}
-
-/** What a stage does in a slot. */
-export function actionAt({ stages }: PipelineSchedule, stage: number, slot: number): PipelineAction {
-  return at(at(stages, stage), slot);
 }
