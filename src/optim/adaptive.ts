@@ -1,11 +1,22 @@
 /** Transformations that scale gradients by their history: the parts of the adaptive optimisers. */
 import { type OptionsOf, omit, pick, schema } from "../ir/schema.js";
 import { add, divide, maximum, multiply, subtract } from "../numpy/arithmetic.js";
-import { zerosLike } from "../numpy/creation.js";
+import { fullLike, zerosLike } from "../numpy/creation.js";
 import { abs, astype, sign, sqrt, square } from "../numpy/elementwise.js";
 import { equal, greater, greaterEqual, where } from "../numpy/logic.js";
 import type { Tensor } from "../trace/tensor.js";
-import { blend, filled, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
+import {
+  blend,
+  directionOf,
+  filled,
+  keeping,
+  meanOfGradients,
+  meanOfSquares,
+  spreadOf,
+  takenUp,
+  unbiased,
+  zerosOf,
+} from "./moments.js";
 import type { AdamOptions, AdamState, CountState } from "./scaling.js";
 import { adamOptions } from "./scaling.js";
 import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
@@ -55,17 +66,12 @@ function overRoot(g: Tensor, squares: Tensor, eps: number, epsInSqrt: boolean): 
  */
 export function scaleByRms(options?: RmsOptions): GradientTransformation<SquaresState> {
   const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByRms");
-  return transformation<SquaresState>(
+  return keeping<SquaresState>(
     "scaleByRms",
-    { nu: "tree", count: "tensor" },
-    {
-      init: (params) => ({ count: zeroCount(), nu: filled(params, initialScale) }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const nu = mapTensors((g, v) => blend(square(g), v, decay), grads, state.nu);
-        const whole = (v: Tensor) => (biasCorrection ? unbiased(v, takenUp(decay, count)) : v);
-        return [mapTensors((g, v) => overRoot(g, whole(v), eps, epsInSqrt), grads, nu), { count, nu }];
-      },
+    { nu: { ...meanOfSquares(decay), start: (p) => fullLike(p, initialScale) } },
+    (count) => {
+      const share = biasCorrection ? takenUp(decay, count) : undefined;
+      return (g, { nu }) => overRoot(g, share ? unbiased(nu, share) : nu, eps, epsInSqrt);
     },
   );
 }
@@ -82,24 +88,16 @@ export function scaleByRms(options?: RmsOptions): GradientTransformation<Squares
  */
 export function scaleByStddev(options?: RmsOptions): GradientTransformation<MeansState> {
   const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByStddev");
-  return transformation<MeansState>(
+  return keeping<MeansState>(
     "scaleByStddev",
-    { mu: "tree", nu: "tree", count: "tensor" },
     {
-      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: filled(params, initialScale) }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, decay), grads, state.mu);
-        const nu = mapTensors((g, v) => blend(square(g), v, decay), grads, state.nu);
-        const whole = (x: Tensor) => (biasCorrection ? unbiased(x, takenUp(decay, count)) : x);
-        const updates = mapTensors(
-          (g, m, v) => overRoot(g, subtract(whole(v), square(whole(m))), eps, epsInSqrt),
-          grads,
-          mu,
-          nu,
-        );
-        return [updates, { count, mu, nu }];
-      },
+      mu: meanOfGradients(decay),
+      nu: { ...meanOfSquares(decay), start: (p) => fullLike(p, initialScale) },
+    },
+    (count) => {
+      const share = biasCorrection ? takenUp(decay, count) : undefined;
+      const whole = (x: Tensor) => (share ? unbiased(x, share) : x);
+      return (g, { mu, nu }) => overRoot(g, subtract(whole(nu), square(whole(mu))), eps, epsInSqrt);
     },
   );
 }
@@ -171,30 +169,16 @@ export function scaleByAmsgrad(
   options?: Omit<AdamOptions, "nesterov">,
 ): GradientTransformation<AmsgradState> {
   const { b1, b2, eps, epsRoot, muDtype } = scaleByAmsgradSchema.read(options, "scaleByAmsgrad");
-  return transformation<AmsgradState>(
+  return keeping<AmsgradState>(
     "scaleByAmsgrad",
-    { nuMax: "tree", count: "tensor", mu: "tree", nu: "tree" },
     {
-      init: (params) => ({
-        count: zeroCount(),
-        mu: zerosOf(params, muDtype),
-        nu: zerosOf(params),
-        nuMax: zerosOf(params),
-      }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
-        const nuMax = mapTensors((v, top) => maximum(top, unbiased(v, takenUp(b2, count))), nu, state.nuMax);
-        const updates = mapTensors(
-          (_, m, top) => divide(unbiased(m, takenUp(b1, count)), add(sqrt(add(top, epsRoot)), eps)),
-          grads,
-          mu,
-          nuMax,
-        );
-        return [updates, { count, mu: keptIn(mu, muDtype), nu, nuMax }];
-      },
+      mu: meanOfGradients(b1, muDtype),
+      nu: meanOfSquares(b2),
+      nuMax: { next: (_, { nu, nuMax }, count) => maximum(nuMax, unbiased(nu, takenUp(b2, count))) },
     },
+    (count) =>
+      (_, { mu, nuMax }) =>
+        divide(unbiased(mu, takenUp(b1, count)), spreadOf(nuMax, eps, epsRoot)),
   );
 }
 
@@ -216,19 +200,15 @@ export interface AdamaxOptions extends OptionsOf<typeof adamaxOptions> {}
  */
 export function scaleByAdamax(options?: AdamaxOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps } = adamaxOptions.read(options, "scaleByAdamax");
-  return transformation<AdamState>(
+  return keeping<AdamState>(
     "scaleByAdamax",
-    { count: "tensor", mu: "tree", nu: "tree" },
     {
-      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const nu = mapTensors((g, v) => maximum(add(abs(g), eps), multiply(v, b2)), grads, state.nu);
-        const updates = mapTensors((_, m, v) => divide(unbiased(m, takenUp(b1, count)), v), grads, mu, nu);
-        return [updates, { count, mu, nu }];
-      },
+      mu: meanOfGradients(b1),
+      nu: { next: (g, { nu }) => maximum(add(abs(g), eps), multiply(nu, b2)) },
     },
+    (count) =>
+      (_, { mu, nu }) =>
+        divide(unbiased(mu, takenUp(b1, count)), nu),
   );
 }
 
@@ -256,32 +236,15 @@ export interface BeliefOptions extends OptionsOf<typeof beliefOptions> {}
  */
 export function scaleByBelief(options?: BeliefOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, nesterov } = beliefOptions.read(options, "scaleByBelief");
-  return transformation<AdamState>(
+  return keeping<AdamState>(
     "scaleByBelief",
-    { count: "tensor", mu: "tree", nu: "tree" },
     {
-      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const nu = mapTensors(
-          (g, m, v) => add(blend(square(subtract(g, m)), v, b2), epsRoot),
-          grads,
-          mu,
-          state.nu,
-        );
-        const updates = mapTensors(
-          (g, m, v) => {
-            const direction = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, takenUp(b1, count));
-            return divide(direction, add(sqrt(unbiased(v, takenUp(b2, count))), eps));
-          },
-          grads,
-          mu,
-          nu,
-        );
-        return [updates, { count, mu, nu }];
-      },
+      mu: meanOfGradients(b1),
+      nu: { next: (g, { mu, nu }) => add(blend(square(subtract(g, mu)), nu, b2), epsRoot) },
     },
+    (count) =>
+      (g, { mu, nu }) =>
+        divide(directionOf(g, mu, b1, count, nesterov), add(sqrt(unbiased(nu, takenUp(b2, count))), eps)),
   );
 }
 
@@ -309,36 +272,17 @@ export interface YogiOptions extends OptionsOf<typeof yogiOptions> {}
  */
 export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, initialAccumulatorValue } = yogiOptions.read(options, "scaleByYogi");
-  return transformation<AdamState>(
+  const start = (p: Tensor) => fullLike(p, initialAccumulatorValue);
+  const follow = (squares: Tensor, nu: Tensor) =>
+    subtract(nu, multiply(multiply(sign(subtract(nu, squares)), 1 - b2), squares));
+  return keeping<AdamState>(
     "scaleByYogi",
-    { count: "tensor", mu: "tree", nu: "tree" },
-    {
-      init: (params) => ({
-        count: zeroCount(),
-        mu: filled(params, initialAccumulatorValue),
-        nu: filled(params, initialAccumulatorValue),
-      }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const nu = mapTensors(
-          (g, v) => subtract(v, multiply(multiply(sign(subtract(v, square(g))), 1 - b2), square(g))),
-          grads,
-          state.nu,
-        );
-        const updates = mapTensors(
-          (_, m, v) =>
-            divide(
-              unbiased(m, takenUp(b1, count)),
-              add(sqrt(add(unbiased(v, takenUp(b2, count)), epsRoot)), eps),
-            ),
-          grads,
-          mu,
-          nu,
-        );
-        return [updates, { count, mu, nu }];
+    { mu: { ...meanOfGradients(b1), start }, nu: { start, next: (g, { nu }) => follow(square(g), nu) } },
+    (count) =>
+      (_, { mu, nu }) => {
+        const spread = spreadOf(unbiased(nu, takenUp(b2, count)), eps, epsRoot);
+        return divide(unbiased(mu, takenUp(b1, count)), spread);
       },
-    },
   );
 }
 
@@ -365,39 +309,23 @@ export interface RadamOptions extends OptionsOf<typeof radamOptions> {}
 export function scaleByRadam(options?: RadamOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, threshold, nesterov } = radamOptions.read(options, "scaleByRadam");
   const longest = 2 / (1 - b2) - 1;
-  return transformation<AdamState>(
-    "scaleByRadam",
-    { count: "tensor", mu: "tree", nu: "tree" },
-    {
-      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
-        const share = takenUp(b2, count);
-        const steps = astype(count, "float32");
-        const window = subtract(longest, divide(multiply(multiply(steps, 2), subtract(1, share)), share));
-        const trust = sqrt(
-          divide(
-            multiply(multiply(window.sub(4), window.sub(2)), longest),
-            multiply(window, (longest - 4) * (longest - 2)),
-          ),
-        );
-        const updates = mapTensors(
-          (g, m, v) => {
-            const direction = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, takenUp(b1, count));
-            const spread = add(sqrt(add(unbiased(v, share), epsRoot)), eps);
-            const rectified = divide(multiply(astype(trust, direction.dtype), direction), spread);
-            return where(greaterEqual(window, threshold), rectified, direction);
-          },
-          grads,
-          mu,
-          nu,
-        );
-        return [updates, { count, mu, nu }];
-      },
-    },
-  );
+  return keeping<AdamState>("scaleByRadam", { mu: meanOfGradients(b1), nu: meanOfSquares(b2) }, (count) => {
+    const share = takenUp(b2, count);
+    const steps = astype(count, "float32");
+    const window = subtract(longest, divide(multiply(multiply(steps, 2), subtract(1, share)), share));
+    const trust = sqrt(
+      divide(
+        multiply(multiply(window.sub(4), window.sub(2)), longest),
+        multiply(window, (longest - 4) * (longest - 2)),
+      ),
+    );
+    return (g, { mu, nu }) => {
+      const direction = directionOf(g, mu, b1, count, nesterov);
+      const trusted = multiply(astype(trust, direction.dtype), direction);
+      const rectified = divide(trusted, spreadOf(unbiased(nu, share), eps, epsRoot));
+      return where(greaterEqual(window, threshold), rectified, direction);
+    };
+  });
 }
 
 /** The schema of {@link AdadeltaOptions}. */
@@ -486,42 +414,24 @@ export interface AdanState extends CountState {
  */
 export function scaleByAdan(options?: AdanOptions): GradientTransformation<AdanState> {
   const { b1, b2, b3, eps, epsRoot } = adanOptions.read(options, "scaleByAdan");
-  return transformation<AdanState>(
+  const changeOf = (g: Tensor, last: Tensor, count: Tensor) =>
+    where(equal(count, 1), zerosLike(g), subtract(g, last));
+  return keeping<AdanState>(
     "scaleByAdan",
-    { mu: "tree", delta: "tree", nu: "tree", last: "tree", count: "tensor" },
     {
-      init: (params) => ({
-        count: zeroCount(),
-        mu: zerosOf(params),
-        delta: zerosOf(params),
-        nu: zerosOf(params),
-        last: zerosOf(params),
-      }),
-      update: (grads, state) => {
-        const first = equal(state.count, 0);
-        const count = state.count.add(1);
-        const change = mapTensors((g, l) => where(first, zerosLike(g), subtract(g, l)), grads, state.last);
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const delta = mapTensors((c, d) => blend(c, d, b2), change, state.delta);
-        const nu = mapTensors(
-          (g, c, v) => blend(square(add(g, multiply(c, 1 - b2))), v, b3),
-          grads,
-          change,
-          state.nu,
-        );
-        const updates = mapTensors(
-          (_, m, d, v) => {
-            const ahead = multiply(unbiased(d, takenUp(b2, count)), 1 - b2);
-            const spread = add(sqrt(add(unbiased(v, takenUp(b3, count)), epsRoot)), eps);
-            return divide(add(unbiased(m, takenUp(b1, count)), ahead), spread);
-          },
-          grads,
-          mu,
-          delta,
-          nu,
-        );
-        return [updates, { count, mu, delta, nu, last: grads }];
+      mu: meanOfGradients(b1),
+      delta: { next: (g, { delta, last }, count) => blend(changeOf(g, last, count), delta, b2) },
+      nu: {
+        next: (g, { nu, last }, count) =>
+          blend(square(add(g, multiply(changeOf(g, last, count), 1 - b2))), nu, b3),
       },
+      last: { next: (g) => g },
     },
+    (count) =>
+      (_, { mu, delta, nu }) => {
+        const ahead = multiply(unbiased(delta, takenUp(b2, count)), 1 - b2);
+        const direction = add(unbiased(mu, takenUp(b1, count)), ahead);
+        return divide(direction, spreadOf(unbiased(nu, takenUp(b3, count)), eps, epsRoot));
+      },
   );
 }

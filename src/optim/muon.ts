@@ -11,17 +11,11 @@ import { matrixTranspose } from "../numpy/shaping.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { partition } from "./labels.js";
-import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
+import { directionOf, keeping, meanOfGradients } from "./moments.js";
 import { adamw, decay, decayFrom } from "./optimizers.js";
 import { rate } from "./options.js";
 import { adamOptions, type CountState, scaleByLearningRate } from "./scaling.js";
-import {
-  chain,
-  type GradientTransformation,
-  mapTensors,
-  stateless,
-  transformation,
-} from "./transformation.js";
+import { chain, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
 
 /** The three coefficients of a step of the Newton–Schulz iteration: a·X + b·(XXᵀ)X + c·(XXᵀ)²X. */
 export type NewtonSchulzCoefficients = readonly [number, number, number];
@@ -96,27 +90,11 @@ export interface MuonState extends CountState {
  */
 export function scaleByMuon(options?: ScaleByMuonOptions): GradientTransformation<MuonState> {
   const { beta, nesterov, muDtype, adaptive, ...newton } = scaleByMuonOptions.read(options, "scaleByMuon");
-  return transformation<MuonState>(
-    "scaleByMuon",
-    { mu: "tree", count: "tensor" },
-    {
-      init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
-      update: (grads, state) => {
-        const count = state.count.add(1);
-        const mu = mapTensors((g, m) => blend(g, m, beta), grads, state.mu);
-        const updates = mapTensors(
-          (g, m) => {
-            const mean = nesterov ? lookAhead(g, m, beta, count) : unbiased(m, takenUp(beta, count));
-            const direction = orthogonalize(mean, newton);
-            return adaptive ? multiply(direction, sum(multiply(mean, direction))) : direction;
-          },
-          grads,
-          mu,
-        );
-        return [updates, { count, mu: keptIn(mu, muDtype) }];
-      },
-    },
-  );
+  return keeping<MuonState>("scaleByMuon", { mu: meanOfGradients(beta, muDtype) }, (count) => (g, { mu }) => {
+    const mean = directionOf(g, mu, beta, count, nesterov);
+    const direction = orthogonalize(mean, newton);
+    return adaptive ? multiply(direction, sum(multiply(mean, direction))) : direction;
+  });
 }
 
 const muonAdamOptions = schema({

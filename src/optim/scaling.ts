@@ -4,10 +4,22 @@ import { need } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, divide, multiply } from "../numpy/arithmetic.js";
-import { astype, negative, sign, sqrt, square } from "../numpy/elementwise.js";
+import { astype, negative, sign } from "../numpy/elementwise.js";
 import { toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
+import {
+  blend,
+  keeping,
+  keptIn,
+  lookAhead,
+  meanOfGradients,
+  meanOfSquares,
+  spreadOf,
+  takenUp,
+  unbiased,
+  zeroCount,
+  zerosOf,
+} from "./moments.js";
 import { rate } from "./options.js";
 import type { LearningRate, Schedule } from "./schedules.js";
 import {
@@ -170,28 +182,15 @@ export interface AdamState {
  */
 export function scaleByAdam(options?: AdamOptions): GradientTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, muDtype, nesterov } = adamOptions.read(options, "scaleByAdam");
-  return transformation<AdamState>(
+  return keeping<AdamState>(
     "scaleByAdam",
-    { count: "tensor", mu: "tree", nu: "tree" },
-    {
-      init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype), nu: zerosOf(params) }),
-      update: (grads, state) => {
-        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-        const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
-        const count = state.count.add(1);
-        const meanShare = takenUp(b1, count);
-        const squareShare = takenUp(b2, count);
-        const updates = mapTensors(
-          (g, m, v) => {
-            const mean = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, meanShare);
-            return divide(mean, add(sqrt(add(unbiased(v, squareShare), epsRoot)), eps));
-          },
-          grads,
-          mu,
-          nu,
-        );
-        return [updates, { count, mu: keptIn(mu, muDtype), nu }];
-      },
+    { mu: meanOfGradients(b1, muDtype), nu: meanOfSquares(b2) },
+    (count) => {
+      const [meanShare, squareShare] = [takenUp(b1, count), takenUp(b2, count)];
+      return (g, { mu, nu }) => {
+        const mean = nesterov ? lookAhead(g, mu, b1, count) : unbiased(mu, meanShare);
+        return divide(mean, spreadOf(unbiased(nu, squareShare), eps, epsRoot));
+      };
     },
   );
 }

@@ -5,12 +5,12 @@ import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, clip, divide, multiply, subtract } from "../numpy/arithmetic.js";
 import { full, zeros, zerosLike } from "../numpy/creation.js";
-import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
+import { astype, sign, square } from "../numpy/elementwise.js";
 import { equal, greater, less, where } from "../numpy/logic.js";
 import { mean } from "../numpy/reductions.js";
 import type { Tensor } from "../trace/tensor.js";
 import { atLeast, mapWholes } from "./blocks.js";
-import { blend, filled, keptIn, zeroCount, zerosOf } from "./moments.js";
+import { blend, filled, keptIn, spreadOf, zeroCount, zerosOf } from "./moments.js";
 import type { AdamState } from "./scaling.js";
 import {
   type EmptyState,
@@ -74,7 +74,7 @@ export function scaleByNovograd(options?: NovogradOptions): GradientTransformati
         );
         const mu = mapTensors(
           (g, p, m, v) => {
-            const step = add(divide(g, add(sqrt(add(v, epsRoot)), eps)), multiply(p, weightDecay));
+            const step = add(divide(g, spreadOf(v, eps, epsRoot)), multiply(p, weightDecay));
             return where(first, step, add(multiply(m, b1), step));
           },
           grads,
