@@ -1,14 +1,9 @@
-import { ShardwiseError } from "../ir/errors.js";
+import { errorClass } from "../ir/errors.js";
 import { nearest } from "../ir/nearest.js";
 import type { Setting } from "../train/config/schema.js";
 
 /** Invalid use of the command line; the process exits with code 2. */
-export class UsageError extends ShardwiseError {
-  static override readonly name: string = "UsageError";
-  constructor(message: string) {
-    super("config", message);
-  }
-}
+export class UsageError extends errorClass("UsageError", "config") {}
 
 /** A parsed command line. */
 export interface Arguments {

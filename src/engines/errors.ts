@@ -1,4 +1,4 @@
-import { ShardwiseError } from "../ir/errors.js";
+import { errorClass, ShardwiseError } from "../ir/errors.js";
 
 /** Where a device stood when it failed. */
 export interface FailurePlace {
@@ -48,12 +48,7 @@ export class DeviceFailedError extends ShardwiseError {
 }
 
 /** A device is out of memory; nothing was overwritten. */
-export class OutOfMemoryError extends ShardwiseError {
-  static override readonly name: string = "OutOfMemoryError";
-  constructor(message: string) {
-    super("out-of-memory", message);
-  }
-}
+export class OutOfMemoryError extends errorClass("OutOfMemoryError", "out-of-memory") {}
 
 /** There is no engine of that name, or what was found under it is not an engine. */
 export class EngineLoadError extends ShardwiseError {

@@ -38,68 +38,48 @@ export class ShardwiseError extends Error {
   static override readonly name: string = "ShardwiseError";
   readonly code: ErrorCode;
 
-  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions, name?: string) {
     const limit = Error.stackTraceLimit;
     Error.stackTraceLimit = Math.max(limit, deepestFrame);
     super(message, options);
     Error.stackTraceLimit = limit;
     this.code = code;
-    this.name = new.target.name;
+    this.name = name ?? new.target.name;
     // Internal errors are reported with all of their frames.
     if (code === "internal" || showsAllFrames || this.stack === undefined) return;
     this.stack = foldStack(this.stack).replace(/^Error\b/, this.name);
   }
 }
 
+/** A class of errors that all have one code. @param name in messages, which minifiers must not change */
+/* @__NO_SIDE_EFFECTS__ */
+export function errorClass(name: string, code: ErrorCode): new (message: string) => ShardwiseError {
+  return class extends ShardwiseError {
+    constructor(message: string) {
+      super(code, message, undefined, name);
+    }
+  };
+}
+
 const showsAllFrames = environment.SHARDWISE_STACKS === "all";
 
 /** Operand shapes do not fit the operation. */
-export class ShapeError extends ShardwiseError {
-  static override readonly name: string = "ShapeError";
-  constructor(message: string) {
-    super("shape", message);
-  }
-}
+export class ShapeError extends errorClass("ShapeError", "shape") {}
 
 /** Operand data types do not fit the operation. */
-export class DTypeError extends ShardwiseError {
-  static override readonly name: string = "DTypeError";
-  constructor(message: string) {
-    super("dtype", message);
-  }
-}
+export class DTypeError extends errorClass("DTypeError", "dtype") {}
 
 /** A tensor dimension is out of range or named twice. */
-export class DimError extends ShardwiseError {
-  static override readonly name: string = "DimError";
-  constructor(message: string) {
-    super("dim", message);
-  }
-}
+export class DimError extends errorClass("DimError", "dim") {}
 
 /** A mesh axis or a mapped axis is unknown, used twice or of the wrong size. */
-export class AxisError extends ShardwiseError {
-  static override readonly name: string = "AxisError";
-  constructor(message: string) {
-    super("axis", message);
-  }
-}
+export class AxisError extends errorClass("AxisError", "axis") {}
 
 /** Two trees that must agree do not, or a tree holds something that is not a leaf. */
-export class TreeError extends ShardwiseError {
-  static override readonly name: string = "TreeError";
-  constructor(message: string) {
-    super("tree", message);
-  }
-}
+export class TreeError extends errorClass("TreeError", "tree") {}
 
 /** An argument has a value outside what the function accepts. */
-export class ValueError extends ShardwiseError {
-  static override readonly name: string = "ValueError";
-  constructor(message: string) {
-    super("value", message);
-  }
-}
+export class ValueError extends errorClass("ValueError", "value") {}
 
 /** A traced value was used where a concrete one is needed, or outside the function that made it. */
 export class TracerError extends ShardwiseError {
@@ -110,36 +90,16 @@ export class TracerError extends ShardwiseError {
 }
 
 /** A value whose memory was released or donated was used again. */
-export class DisposedError extends ShardwiseError {
-  static override readonly name: string = "DisposedError";
-  constructor(message: string) {
-    super("disposed", message);
-  }
-}
+export class DisposedError extends errorClass("DisposedError", "disposed") {}
 
 /** A value was read although other processes hold parts of it. */
-export class NotAddressableError extends ShardwiseError {
-  static override readonly name: string = "NotAddressableError";
-  constructor(message: string) {
-    super("not-addressable", message);
-  }
-}
+export class NotAddressableError extends errorClass("NotAddressableError", "not-addressable") {}
 
 /** Something that has no derivative was differentiated. */
-export class GradientError extends ShardwiseError {
-  static override readonly name: string = "GradientError";
-  constructor(message: string) {
-    super("no-gradient", message);
-  }
-}
+export class GradientError extends errorClass("GradientError", "no-gradient") {}
 
 /** A check in a program failed. */
-export class CheckError extends ShardwiseError {
-  static override readonly name: string = "CheckError";
-  constructor(message: string) {
-    super("check", message);
-  }
-}
+export class CheckError extends errorClass("CheckError", "check") {}
 
 /** A sharding does not fit the tensor, the mesh, or what the program computes. */
 export class ShardingError extends ShardwiseError {
@@ -165,9 +125,4 @@ export class ParseError extends ShardwiseError {
 }
 
 /** An invariant of the library was violated: a bug in shardwise, not in the user's program. */
-export class InternalError extends ShardwiseError {
-  static override readonly name: string = "InternalError";
-  constructor(message: string) {
-    super("internal", message);
-  }
-}
+export class InternalError extends errorClass("InternalError", "internal") {}

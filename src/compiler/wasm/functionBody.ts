@@ -118,23 +118,17 @@ export class FunctionBody {
 
   /** Pushes a local's value. */
   get(local: Local): this {
-    this.writer.byte(0x20);
-    this.writer.u32(local);
-    return this;
+    return this.emit(0x20, local);
   }
 
   /** Pops into a local. */
   set(local: Local): this {
-    this.writer.byte(0x21);
-    this.writer.u32(local);
-    return this;
+    return this.emit(0x21, local);
   }
 
   /** Stores the top of the stack in a local and leaves it there. */
   tee(local: Local): this {
-    this.writer.byte(0x22);
-    this.writer.u32(local);
-    return this;
+    return this.emit(0x22, local);
   }
 
   /** Pushes a 32-bit integer; values above 2^31 are taken as unsigned bit patterns. */
@@ -167,7 +161,7 @@ export class FunctionBody {
 
   /** Pushes a vector given as four 32-bit words, lane 0 first. */
   v128(words: readonly [number, number, number, number]): this {
-    this.simd(0x0c);
+    this.emit(SIMD_PREFIX, 0x0c);
     for (const word of words) this.writer.word(word);
     return this;
   }
@@ -175,13 +169,8 @@ export class FunctionBody {
   /** A scalar instruction without immediates. */
   op(instruction: ScalarOp | AddressOp): this {
     const name = this.resolve(instruction);
-    if (name in SATURATING_OPS) {
-      this.writer.byte(NUMERIC_PREFIX);
-      this.writer.u32(SATURATING_OPS[name as keyof typeof SATURATING_OPS]);
-    } else {
-      this.writer.byte(SCALAR_OPS[name as keyof typeof SCALAR_OPS]);
-    }
-    return this;
+    if (!(name in SATURATING_OPS)) return this.emit(SCALAR_OPS[name as keyof typeof SCALAR_OPS]);
+    return this.emit(NUMERIC_PREFIX, SATURATING_OPS[name as keyof typeof SATURATING_OPS]);
   }
 
   private resolve(name: ScalarOp | AddressOp): ScalarOp {
@@ -190,19 +179,17 @@ export class FunctionBody {
 
   /** A SIMD instruction without immediates. */
   vector(name: VectorOp | VectorShiftOp | VectorScalarOp): this {
-    return this.simd(VECTOR_CODES[name]);
+    return this.emit(SIMD_PREFIX, VECTOR_CODES[name]);
   }
 
   /** A SIMD instruction with a lane index. */
   lane(name: LaneOp, lane: number): this {
-    this.simd(LANE_OPS[name]);
-    this.writer.byte(lane);
-    return this;
+    return this.emit(SIMD_PREFIX, LANE_OPS[name], lane);
   }
 
   /** Picks four 32-bit lanes out of the eight of two vectors (0 to 3 the first, 4 to 7 the second). */
   shuffle(lanes: readonly [number, number, number, number]): this {
-    this.simd(0x0d);
+    this.emit(SIMD_PREFIX, 0x0d);
     for (const lane of lanes) this.writer.raw([lane * 4, lane * 4 + 1, lane * 4 + 2, lane * 4 + 3]);
     return this;
   }
@@ -211,46 +198,31 @@ export class FunctionBody {
   memory(name: MemoryOp, offset = 0, align?: number): this {
     if (name in VECTOR_MEMORY_OPS) {
       const [code, natural] = VECTOR_MEMORY_OPS[name as keyof typeof VECTOR_MEMORY_OPS];
-      this.simd(code);
-      this.writer.u32(Math.min(align ?? 2, natural));
-    } else {
-      const [code, natural] = MEMORY_OPS[name as keyof typeof MEMORY_OPS];
-      this.writer.byte(code);
-      this.writer.u32(Math.min(align ?? 2, natural));
+      return this.emit(SIMD_PREFIX, code, Math.min(align ?? 2, natural), offset);
     }
-    this.writer.u32(offset);
-    return this;
+    const [code, natural] = MEMORY_OPS[name as keyof typeof MEMORY_OPS];
+    return this.emit(code, Math.min(align ?? 2, natural), offset);
   }
 
   /** A load into or a store from one lane of the vector on the stack. */
   laneMemory(name: LaneMemoryOp, lane: number, offset = 0): this {
     const [code, natural] = LANE_MEMORY_OPS[name];
-    this.simd(code);
-    this.writer.u32(Math.min(2, natural));
-    this.writer.u32(offset);
-    this.writer.byte(lane);
-    return this;
+    return this.emit(SIMD_PREFIX, code, Math.min(2, natural), offset, lane);
   }
 
   /** Copies bytes: pops destination, source and length. */
   memoryCopy(): this {
-    this.writer.byte(NUMERIC_PREFIX);
-    this.writer.raw([10, 0, 0]);
-    return this;
+    return this.emit(NUMERIC_PREFIX, 10, 0, 0);
   }
 
   /** Fills bytes: pops destination, byte value and length. */
   memoryFill(): this {
-    this.writer.byte(NUMERIC_PREFIX);
-    this.writer.raw([11, 0]);
-    return this;
+    return this.emit(NUMERIC_PREFIX, 11, 0);
   }
 
   /** Calls a function of the module. */
   call(target: FunctionIndex): this {
-    this.writer.byte(0x10);
-    this.writer.u32(target);
-    return this;
+    return this.emit(0x10, target);
   }
 
   /** A block; a branch to its label leaves it. */
@@ -265,31 +237,22 @@ export class FunctionBody {
 
   /** Pops a condition and runs one of the two branches, which leave nothing on the stack. */
   if(whenTrue: () => void, whenFalse?: () => void): this {
-    this.writer.byte(0x04);
-    this.writer.byte(EMPTY_BLOCK);
-    this.depth++;
-    whenTrue();
-    if (whenFalse) {
-      this.writer.byte(0x05);
+    return this.nested(0x04, () => {
+      whenTrue();
+      if (!whenFalse) return;
+      this.emit(0x05);
       whenFalse();
-    }
-    this.depth--;
-    this.writer.byte(0x0b);
-    return this;
+    });
   }
 
   /** Branches to an enclosing block or loop. */
   br(label: Label): this {
-    this.writer.byte(0x0c);
-    this.writer.u32(this.depth - label.depth);
-    return this;
+    return this.emit(0x0c, this.depth - label.depth);
   }
 
   /** Pops a condition and branches when it is not zero. */
   brIf(label: Label): this {
-    this.writer.byte(0x0d);
-    this.writer.u32(this.depth - label.depth);
-    return this;
+    return this.emit(0x0d, this.depth - label.depth);
   }
 
   /** Adds a constant to an i32 local. */
@@ -302,20 +265,18 @@ export class FunctionBody {
     return this.get(local).address(by).op("address.add").set(local);
   }
 
-  private simd(code: number): this {
-    this.writer.byte(SIMD_PREFIX);
-    this.writer.u32(code);
+  private emit(code: number, ...operands: readonly number[]): this {
+    this.writer.byte(code);
+    for (const operand of operands) this.writer.u32(operand);
     return this;
   }
 
   private nested(code: number, body: (label: Label) => void): this {
-    this.writer.byte(code);
-    this.writer.byte(EMPTY_BLOCK);
+    this.emit(code, EMPTY_BLOCK);
     this.depth++;
     body({ depth: this.depth });
     this.depth--;
-    this.writer.byte(0x0b);
-    return this;
+    return this.emit(0x0b);
   }
 
   /** The encoded body with its local declarations and final `end`. */

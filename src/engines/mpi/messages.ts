@@ -1,6 +1,6 @@
 import { CALL_WORDS } from "../../compiler/native/callList.js";
 import { byteSize } from "../../ir/dtype.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { errorClass } from "../../ir/errors.js";
 import type { SummedType } from "./families.js";
 import type { BatchCode, Mpi } from "./library.js";
 
@@ -17,12 +17,7 @@ const CALL = { function: 0, address: 2, bytes: 4, type: 6, rank: 8, tag: 10, com
 export const PHASE = { sources: 0, results: 1 } as const;
 
 /** A message between processes was lost, cut short or of another length than the receiver's. */
-export class TransportError extends ShardwiseError {
-  static override readonly name: string = "TransportError";
-  constructor(message: string) {
-    super("desync", message);
-  }
-}
+export class TransportError extends errorClass("TransportError", "desync") {}
 
 /** How many requests a message of so many bytes takes. */
 export function numPieces(bytes: number): number {

@@ -1,28 +1,7 @@
+import { bytes, double, integer, text, varint } from "../../../ir/protobuf.js";
+
 /** An XLA setting for one compilation. */
 export type XlaFlag = string | number | boolean;
-
-function varint(value: number | bigint): number[] {
-  const bytes: number[] = [];
-  let rest = BigInt.asUintN(64, BigInt(value));
-  do {
-    const low = Number(rest & 127n);
-    rest >>= 7n;
-    bytes.push(rest > 0n ? low | 128 : low);
-  } while (rest > 0n);
-  return bytes;
-}
-
-const integer = (field: number, value: number | bigint) => [...varint(field << 3), ...varint(value)];
-const bytes = (field: number, content: readonly number[]) => [
-  ...varint((field << 3) | 2),
-  ...varint(content.length),
-  ...content,
-];
-const text = (field: number, content: string) => bytes(field, [...Buffer.from(content, "utf8")]);
-const double = (field: number, value: number) => [
-  ...varint((field << 3) | 1),
-  ...new Uint8Array(Float64Array.of(value).buffer),
-];
 
 function flagValue(value: XlaFlag): number[] {
   if (typeof value === "string") return text(1, value);
