@@ -62,9 +62,9 @@ export function isStoredDType(dtype: string): dtype is StoredDType {
 }
 
 /** The element type of each of the format's names. */
-const dtypeOf = Object.fromEntries(
-  Object.entries(storedTypes).map(([dtype, stored]) => [stored, dtype]),
-) as { readonly [S in StoredType]: StoredDType };
+const dtypeOf = Object.fromEntries(Object.entries(storedTypes).map(([dtype, stored]) => [stored, dtype])) as {
+  readonly [S in StoredType]: StoredDType;
+};
 
 /**
  * Parses a file that is in memory. @param file the name used in error messages
