@@ -195,8 +195,8 @@ function addressesOf(program: CompiledProgram, step: Step): readonly SlotAddress
       return [step.index];
     case "start":
     case "done": {
-      const { source, target } = at(program.collectives, step.collective);
-      return [source, target];
+      const { source, target, ragged } = at(program.collectives, step.collective);
+      return [source, target, ...(ragged ? [ragged.sends, ragged.receives] : [])];
     }
     case "loop":
       return [];

@@ -354,7 +354,7 @@ export interface DoneStep {
  * * `permute`: source and target are `elements` elements; `permutation` pairs positions inside a group
  *   (source, target); a device that is no target gets zero bytes, or nothing where the rest is `unset`.
  * * `allToAll`: source and target are `[size, inner]`: block j of the source goes to member j, block i of the
- *   target comes from member i.
+ *   target comes from member i. Unless it is `ragged`: then tables say which rows go where.
  *
  * `outer` and `inner` count elements. Source and target are dense and never overlap, except that an `allReduce`
  * may have `source` equal to `target`.
@@ -376,7 +376,23 @@ export interface CollectiveSpec {
   readonly inner: number;
   readonly permutation: readonly (readonly [source: number, target: number])[];
   readonly unset?: true;
+  /** Set for an `allToAll` of blocks of rows whose sizes are known when it runs. */
+  readonly ragged?: RaggedExchange<SlotAddress>;
   readonly info: number;
+}
+
+/**
+ * Which rows members send each other; the target holds the rows that stay. Each table has three int32 for every block,
+ * member by member: the first row of the block here, its number of rows, and its first row there.
+ */
+export interface RaggedExchange<Place> {
+  readonly sends: Place;
+  readonly receives: Place;
+  /** The number of blocks between any two members. */
+  readonly numBlocks: number;
+  /** The number of rows of the source, and of the target. */
+  readonly rows: number;
+  readonly targetRows: number;
 }
 
 /** What a step does. */

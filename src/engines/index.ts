@@ -46,6 +46,7 @@ export type {
   OpName,
   OpParams,
   Precision,
+  RaggedDim,
   Reduction,
   RematPolicy,
   XlaFunction,

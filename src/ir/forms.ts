@@ -434,6 +434,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   psumScatter: fields({ axes, dim: count }, {}),
   ppermute: fields({ axes, permutation: hops, unset: onlyTrue }, {}),
   allToAll: fields({ axes, splitDim: count, concatDim: count }, {}),
+  raggedAllToAll: fields({ axes }, {}),
   axisIndex: fields({ axes }, {}),
   shardMap,
   shardingConstraint: fields({ mesh, spec: constraint }, {}),

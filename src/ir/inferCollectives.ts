@@ -5,7 +5,7 @@ import { broken, checkDim, count, type Operand, require, sameAsOperand, typeOf }
 import { axesSize, type MeshAxis } from "./mesh.js";
 import type { Domain } from "./opFacts.js";
 import type { AxisOp } from "./ops.js";
-import { type TensorType, tensorType } from "./shape.js";
+import { sameNumbers, type TensorType, tensorType } from "./shape.js";
 
 const reduceAcross =
   (domain: Domain) =>
@@ -72,6 +72,30 @@ export const collectiveTypes: { readonly [K in AxisOp]: TypeRule<K> } = {
     count(ins, 1);
     const split = scaleDim(typeOf(ins, 0), splitDim, dividedBy(axes, splitDim));
     return [scaleDim(split, concatDim, (n) => n * axesSize(axes))];
+  },
+  raggedAllToAll: (ins, { axes }) => {
+    count(ins, 4);
+    const [x, into, sends, receives] = [typeOf(ins, 0), typeOf(ins, 1), typeOf(ins, 2), typeOf(ins, 3)];
+    if (x.dtype !== into.dtype)
+      throw broken.dtype(`x is ${x.dtype}, into ${into.dtype}: both must have one type`);
+    if (
+      x.shape.length === 0 ||
+      !sameNumbers(x.shape.slice(1), into.shape.slice(1)) ||
+      into.shape.length === 0
+    ) {
+      throw broken.shape(`x [${x.shape}] and into [${into.shape}] may differ only in the number of rows`);
+    }
+    for (const { dtype, shape } of [sends, receives]) {
+      const [numBlocks = 0, columns] = shape;
+      if (dtype !== "int32" || shape.length !== 2 || columns !== 3 || numBlocks % axesSize(axes) !== 0) {
+        throw broken.shape(
+          `tables must be int32[blocks,3] with a multiple of ${axesSize(axes)} blocks, got ${dtype}[${shape}]`,
+        );
+      }
+    }
+    if (!sameNumbers(sends.shape, receives.shape))
+      throw broken.shape("both tables must have the same number of blocks");
+    return [tensorType(into.dtype, into.shape)];
   },
   axisIndex: (ins) => {
     count(ins, 0);

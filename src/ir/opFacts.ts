@@ -244,6 +244,7 @@ export const opFacts = {
   psumScatter: { ...collective, sends: onceAround },
   ppermute: { ...collective, sends: toOne },
   allToAll: { ...collective, sends: onceAround },
+  raggedAllToAll: { ...collective, sends: onceAround },
   axisIndex: { ...plain, family: "position" },
 
   shardMap: { ...sharding, merges: false },

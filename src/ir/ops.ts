@@ -296,6 +296,14 @@ export interface OpParams {
   };
   /** Splits `splitDim` among the devices and concatenates what they send along `concatDim`. */
   allToAll: Collective & { readonly splitDim: number; readonly concatDim: number };
+  /**
+   * `(x, into, sends, receives)`: moves blocks of rows between devices, the same number of blocks between any two of
+   * them. The int32 tables are `[devices · blocks, 3]`. A row of `sends` is the first row of x that goes to a device, how
+   * many go, and the row of its result where they begin; a row of `receives` the first row of the result that comes
+   * from a device, how many come, and where they begin in its x. The other rows of the result are those of `into`. Both
+   * tables must agree, and blocks must not overlap.
+   */
+  raggedAllToAll: Collective;
   /** The int32 position of this device, row-major over `axes`. */
   axisIndex: Collective;
 

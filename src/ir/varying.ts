@@ -84,6 +84,7 @@ const specialRules: {
   psumScatter: kept,
   ppermute: kept,
   allToAll: kept,
+  raggedAllToAll: kept,
   axisIndex: () => [none],
   pvary: (ins, { over }) => [joinAxes([union(ins), over])],
   optimizationBarrier: of,

@@ -21,6 +21,7 @@ export {
   psumScatter,
   pvary,
 } from "../spmd/mesh/collectives.js";
+export { raggedAllToAll } from "../spmd/mesh/raggedAllToAll.js";
 export {
   concatenate,
   type DotDims,

@@ -265,6 +265,14 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   psumScatter: partwise,
   ppermute: partwise,
   allToAll: partwise,
+  raggedAllToAll: ([x, into, ...tables], params, op) => {
+    const [[a, b], [c, d]] = pairOf(
+      [x, into].filter((one) => one !== undefined),
+      op,
+    );
+    const move = (from: Tensor, to: Tensor) => bind1(op, [from, to, ...tables], params);
+    return [Tensor.complex(move(a, c), move(b, d))];
+  },
   axisIndex: takenApart,
 
   shardMap: takenApart,

@@ -436,6 +436,14 @@ export function allToAll(x: Tensor, axes: readonly MeshAxis[], splitDim: number,
   return axes.length === 0 ? x : bind1("allToAll", [x], { axes, splitDim, concatDim });
 }
 
+/** Moves blocks of rows between devices: the tables say which. */
+export function raggedAllToAll(
+  [x, into, sends, receives]: readonly [x: Tensor, into: Tensor, sends: Tensor, receives: Tensor],
+  axes: readonly MeshAxis[],
+): Tensor {
+  return bind1("raggedAllToAll", [x, into, sends, receives], { axes });
+}
+
 /** This device's position along axes. */
 export function axisIndex(axes: readonly MeshAxis[]): Tensor {
   return bind1("axisIndex", [], { axes });

@@ -6,6 +6,7 @@ import {
   type CollectiveSpec,
   type CompiledProgram,
   type GemmStep,
+  type RaggedExchange,
   type RaggedGemm,
   READ_SLACK,
   type SlotAddress,
@@ -135,6 +136,7 @@ function exchange(spec: CollectiveSpec, runners: readonly Runner[]): void {
             blocks.flatMap((source) => source.slice(o * inner, (o + 1) * inner)),
           );
         case "allToAll":
+          if (spec.ragged) return exchanged(spec, spec.ragged, at(group, position), blocks, runners);
           return blocks.flatMap((source) => source.slice(position * inner, (position + 1) * inner));
         case "permute": {
           const pair = spec.permutation.find(([, target]) => target === position);
@@ -147,6 +149,25 @@ function exchange(spec: CollectiveSpec, runners: readonly Runner[]): void {
       at(runners, device).write(spec.dtype, spec.target, at(results, position));
     });
   }
+}
+
+/** What a member of a ragged exchange has afterwards: its own rows where its table names none. */
+function exchanged(
+  { dtype, target, elements }: CollectiveSpec,
+  { receives, rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
+  device: number,
+  sources: readonly number[][],
+  runners: readonly Runner[],
+): number[] {
+  const [runner, width] = [at(runners, device), elements / rows];
+  const result = runner.numbers(dtype, target, targetRows * width);
+  const table = runner.numbers("int32", receives, 3 * sources.length * numBlocks);
+  for (let block = 0; 3 * block < table.length; block++) {
+    const [start = 0, size = 0, there = 0] = table.slice(3 * block);
+    const taken = at(sources, Math.floor(block / numBlocks)).slice(there * width, (there + size) * width);
+    result.splice(start * width, taken.length, ...taken);
+  }
+  return result;
 }
 
 function combineAll({ combine, dtype }: CollectiveSpec, blocks: readonly number[][]): number[] {

@@ -90,6 +90,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   psumScatter: sum,
   ppermute: exact,
   allToAll: exact,
+  raggedAllToAll: exact,
   axisIndex: exact,
   shardMap: body,
   shardingConstraint: exact,

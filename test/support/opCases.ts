@@ -81,6 +81,8 @@ const program = (types: readonly Operand[], fn: (...args: Tensor[]) => readonly 
 const scalar = f32([]);
 const vector = f32([3]);
 const along = { axes: [deviceAxis] };
+/** A table of blocks without rows. */
+const exchange = i32([deviceAxis.size, 3], 0, 1);
 const heads = f32([2, 2, 4, 1]);
 const keys = f32([2, 3, 2, 1]);
 
@@ -334,6 +336,7 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   psumScatter: [{ ins: [f32([3, 4])], params: { ...along, dim: 1 } }],
   ppermute: [{ ins: [vector], params: { ...along, permutation: [[0, 1]] } }],
   allToAll: [{ ins: [f32([4, 3])], params: { ...along, splitDim: 0, concatDim: 1 } }],
+  raggedAllToAll: [{ ins: [f32([5, 3]), f32([6, 3]), exchange, exchange], params: along }],
   axisIndex: [{ ins: [], params: along }],
 
   shardMap: [

@@ -7,7 +7,7 @@ import type { StepOp } from "../lowering.js";
 import { blockView, joinedBlock, refOf, type View } from "../plan/buffers.js";
 import type { HostKernel } from "../steps.js";
 import type { DynamicUpdate, LoweringFrame } from "./frame.js";
-import { lowerCollective } from "./lowerCollective.js";
+import { lowerCollective, lowerRaggedAllToAll } from "./lowerCollective.js";
 import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
 import { gatherLayout } from "./lowerGroup.js";
@@ -40,6 +40,7 @@ const lowers: { readonly [K in StepOp]: Lower<K> } = {
   psumScatter: lowerCollective,
   ppermute: lowerCollective,
   allToAll: lowerCollective,
+  raggedAllToAll: lowerRaggedAllToAll,
   axisIndex,
 };
 

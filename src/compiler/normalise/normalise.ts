@@ -28,7 +28,7 @@ import {
   someEqn,
   type Var,
 } from "../../ir/program.js";
-import { raggedDotProgram } from "../../ir/raggedDot.js";
+import { raggedDotProgram } from "../../ir/ragged.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { xlaProgram } from "../../ir/xlaFunctions.js";
 import { reductionIdentity } from "../identities.js";
@@ -165,6 +165,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   psumScatter: keep,
   ppermute: keep,
   allToAll,
+  raggedAllToAll: keep,
   axisIndex: keep,
 };
 

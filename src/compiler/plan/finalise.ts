@@ -161,8 +161,12 @@ class Finaliser {
     let index = this.collectiveIndex.get(planned);
     if (index === undefined) {
       index = this.collectives.length;
-      const { source, target, ...rest } = planned;
-      this.collectives.push({ ...rest, source: this.place(source), target: this.place(target) });
+      const { source, target, ragged, ...rest } = planned;
+      const places = { source: this.place(source), target: this.place(target) };
+      const tables = ragged && {
+        ragged: { ...ragged, sends: this.place(ragged.sends), receives: this.place(ragged.receives) },
+      };
+      this.collectives.push({ ...rest, ...places, ...tables });
       this.collectiveIndex.set(planned, index);
     }
     return index;

@@ -1,4 +1,11 @@
-import type { CallbackSpec, CollectiveSpec, GemmStep, HostKernel, RaggedGemm } from "../steps.js";
+import type {
+  CallbackSpec,
+  CollectiveSpec,
+  GemmStep,
+  HostKernel,
+  RaggedExchange,
+  RaggedGemm,
+} from "../steps.js";
 import type { Buffer, Ref } from "./buffers.js";
 
 /**
@@ -108,7 +115,8 @@ export interface PlannedCond {
 }
 
 /** A collective; start and done share one. */
-export interface PlannedCollective extends Omit<CollectiveSpec, "source" | "target"> {
+export interface PlannedCollective extends Omit<CollectiveSpec, "source" | "target" | "ragged"> {
+  readonly ragged?: RaggedExchange<Ref>;
   readonly source: Ref;
   readonly target: Ref;
 }
@@ -140,8 +148,11 @@ export function accesses(step: PlannedStep): { readonly reads: Buffer[]; readonl
     case "cond":
       return { reads: [step.index.buffer], writes: [] };
     case "start":
-      return { reads: [step.collective.source.buffer], writes: [step.collective.target.buffer] };
-    case "done":
-      return { reads: [step.collective.source.buffer], writes: [step.collective.target.buffer] };
+    case "done": {
+      const { source, target, ragged } = step.collective;
+      // Rows of the target that no member sends stay.
+      const more = ragged ? [target.buffer, ragged.sends.buffer, ragged.receives.buffer] : [];
+      return { reads: [source.buffer, ...more], writes: [target.buffer] };
+    }
   }
 }

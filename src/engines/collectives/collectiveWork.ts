@@ -1,5 +1,6 @@
-import type { CollectiveSpec } from "../../compiler/steps.js";
+import type { CollectiveSpec, RaggedExchange, SlotAddress } from "../../compiler/steps.js";
 import { byteSize, partType } from "../../ir/dtype.js";
+import { checkRows } from "../../ir/rowBlocks.js";
 import { range } from "../../ir/shape.js";
 import type { Link, LinkHost, Signal } from "./collectiveGroup.js";
 import type { CombineKernel, MoveKernels } from "./moveKernels.js";
@@ -14,6 +15,7 @@ export const COLLECTIVE_SCRATCH_BYTES = 4 * TILE;
 /** What the work of a collective needs to know of the device it runs on. */
 export interface WorkHost extends LinkHost {
   readonly kernels: MoveKernels;
+  readonly memory: WebAssembly.Memory;
   readonly peers: Peers;
   /** The start of {@link COLLECTIVE_SCRATCH_BYTES} bytes. */
   readonly scratch: number;
@@ -24,8 +26,8 @@ export interface Work {
   readonly signal: Signal;
   /** Whether anybody reads this device's source. */
   readonly isRead: boolean;
-  /** Computes the own result; `sources` are the members' addresses. */
-  own(sources: readonly number[], target: number): void;
+  /** Computes the own result; `sources` are the members' addresses, `receives` that of the table of an exchange. */
+  own(sources: readonly number[], target: number, receives: number): void;
   /** Computes a share of everybody's result, when splitting the work pays. */
   readonly shared: ((sources: readonly number[], targets: readonly number[]) => void) | undefined;
 }
@@ -75,6 +77,7 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: WorkHost): W
       return { signal: link.byPeers(reads, readBy), isRead, own, shared: undefined };
     }
     case "allToAll": {
+      if (spec.ragged) return { ...everybody, own: pullRowBlocks(spec, spec.ragged, link, host) };
       const own = (sources: readonly number[], target: number) => {
         for (let i = 0; i < size; i++) {
           const from = (me + i) % size;
@@ -84,6 +87,37 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: WorkHost): W
       return { ...everybody, own };
     }
   }
+}
+
+/** Takes the rows that members send to this one; its own table says where they are. */
+function pullRowBlocks(
+  { elements, dtype }: CollectiveSpec,
+  { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
+  { members }: Link,
+  { memory, peers }: WorkHost,
+): Work["own"] {
+  const row = (elements / rows) * byteSize(dtype);
+  const words = new Int32Array(memory.buffer);
+  return (sources, target, receives) => {
+    for (let i = 0; i < members.length * numBlocks; i++) {
+      const from = Math.floor(i / numBlocks);
+      const [start, size, there] = rowBlock(words, receives, i);
+      checkRows(start, size, targetRows, "the result");
+      checkRows(there, size, rows, "x");
+      const source = (sources[from] ?? 0) + there * row;
+      if (size > 0) peers.pull(target + start * row, members[from] ?? 0, source, size * row);
+    }
+  };
+}
+
+/** A block of rows by a table: where it begins here, its number of rows, and where it begins there. */
+export function rowBlock(
+  words: Int32Array,
+  table: number,
+  index: number,
+): readonly [start: number, size: number, there: number] {
+  const at = table / 4 + 3 * index;
+  return [words[at] ?? 0, words[at + 1] ?? 0, words[at + 2] ?? 0];
 }
 
 /** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */

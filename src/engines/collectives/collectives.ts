@@ -82,9 +82,16 @@ function isMessage({ kind, permutation, unset }: CollectiveSpec): boolean {
  * overwritten two uses later, when every member has long finished with it.
  */
 export interface Collective {
-  start(source: number, target: number): void;
+  /** @param tables the addresses of the tables of a ragged exchange */
+  start(source: number, target: number, tables?: ExchangeTables): void;
   work(): void;
   settle(): void;
+}
+
+/** Where the tables of a ragged exchange are. */
+export interface ExchangeTables {
+  readonly sends: number;
+  readonly receives: number;
 }
 
 /** What a collective needs to know of the device it runs on. */
@@ -117,25 +124,25 @@ export function groupOf({ groups }: CollectiveSpec, position: number): readonly 
 }
 
 function aloneCollective(work: Work): Collective {
-  let [source, target] = [0, 0];
+  let [source, target, receives] = [0, 0, 0];
   return {
-    start(from, to) {
-      [source, target] = [from, to];
+    start(from, to, tables) {
+      [source, target, receives] = [from, to, tables?.receives ?? 0];
     },
-    work: () => work.own([source], target),
+    work: () => work.own([source], target, receives),
     settle() {},
   };
 }
 
 function directCollective(link: Link, progress: CollectiveProgress, work: Work): Collective {
   let sequence = 0;
-  let target = 0;
+  let [target, receives] = [0, 0];
   const sources = link.members.map(() => 0);
   const targets = link.members.map(() => 0);
   return {
-    start(from, to) {
+    start(from, to, tables) {
       sequence = (sequence + 1) | 0;
-      target = to;
+      [target, receives] = [to, tables?.receives ?? 0];
       link.putAddress(WORDS.source, from);
       link.putAddress(WORDS.target, to);
       progress.stamp(sequence);
@@ -150,7 +157,7 @@ function directCollective(link: Link, progress: CollectiveProgress, work: Work):
         link.addresses(WORDS.target, targets);
         work.shared(sources, targets);
       } else {
-        work.own(sources, target);
+        work.own(sources, target, receives);
       }
       work.signal.finished(sequence);
     },
@@ -172,14 +179,14 @@ function stagedCollective(
   const bytes = spec.elements * byteSize(spec.dtype);
   const stride = Math.ceil(bytes / 64) * 64;
   let sequence = 0;
-  let target = 0;
+  let [target, receives] = [0, 0];
   const sources = link.members.map(() => 0);
   link.putAddress(WORDS.staged, stagingAddress);
   link.putAddress(WORDS.staged + 2, stagingAddress + stride);
   return {
-    start(from, to) {
+    start(from, to, tables) {
       sequence = (sequence + 1) | 0;
-      target = to;
+      [target, receives] = [to, tables?.receives ?? 0];
       work.signal.awaitFinished((sequence - 2) | 0);
       if (work.isRead) host.kernels.copy(stagingAddress + (sequence & 1) * stride, from, bytes);
       progress.stamp(sequence);
@@ -190,7 +197,7 @@ function stagedCollective(
       work.signal.awaitReady(sequence, progress.verifyWait);
       progress.verifyPeers();
       link.addressesRead(WORDS.staged + 2 * (sequence & 1), sources);
-      work.own(sources, target);
+      work.own(sources, target, receives);
       work.signal.finished(sequence);
       progress.end();
     },

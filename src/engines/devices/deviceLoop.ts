@@ -229,6 +229,7 @@ class Device {
     const collectiveHost = {
       signals: this.signals,
       kernels: this.kernels,
+      memory: this.memory,
       peers: this.peers,
       scratch: this.scratch + SCRATCH.collectives,
       words,

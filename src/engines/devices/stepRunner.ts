@@ -64,6 +64,7 @@ export interface StepHost {
 interface CollectivePlaces {
   readonly source: SlotAddress;
   readonly target: SlotAddress;
+  readonly ragged?: { readonly sends: SlotAddress; readonly receives: SlotAddress };
 }
 
 /** Steps that take long enough for messages to arrive meanwhile. */
@@ -190,7 +191,13 @@ export class StepRunner {
         return this.prepareCond(step);
       case "start": {
         const { spec, collective } = at(this.host.collectives, step.collective);
-        return () => collective.start(this.address(spec.source), this.address(spec.target));
+        const { source, target, ragged } = spec;
+        if (ragged === undefined) return () => collective.start(this.address(source), this.address(target));
+        return () =>
+          collective.start(this.address(source), this.address(target), {
+            sends: this.address(ragged.sends),
+            receives: this.address(ragged.receives),
+          });
       }
       case "done":
         return this.prepareDone(step, next);

@@ -13,12 +13,14 @@ export interface CollectiveIdentity {
   readonly inner: number;
   readonly size: number;
   readonly permutation: readonly (readonly [source: number, target: number])[];
+  /** The number of rows of source and target if tables say which of them go where. */
+  readonly ragged?: { readonly rows: number; readonly targetRows: number };
 }
 
 /** Op, data type, shape and axes of a collective: `allReduce sum float32[64] over {data: 2}`. */
 export function collectiveText(spec: CollectiveIdentity): string {
   need("object", spec, "spec", "collectiveText");
-  const { kind, combine, dtype, axes, outer, inner, size, permutation } = spec;
+  const { kind, combine, dtype, axes, outer, inner, size, permutation, ragged } = spec;
   need("list", axes, "the axes", "collectiveText");
   need("string", dtype, "the data type", "collectiveText");
   if (kind === "permute") need("list", permutation, "the permutation", "collectiveText");
@@ -26,8 +28,9 @@ export function collectiveText(spec: CollectiveIdentity): string {
   const shape: readonly number[] =
     kind === "reduceScatter" ? [outer, size, inner] : kind === "allToAll" ? [size, inner] : [outer, inner];
   const pairs = kind === "permute" ? ` by ${permutation.map(([from, to]) => `${from}→${to}`).join(" ")}` : "";
+  const rows = ragged ? ` of ${describe(ragged.rows)} rows to ${describe(ragged.targetRows)}` : "";
   const dims = shape[0] === 1 && kind !== "reduceScatter" ? shape.slice(1) : shape;
-  return `${kind}${how} ${dtype}[${dims.map(describe)}] over ${formatMesh({ axes })}${pairs}`;
+  return `${kind}${how} ${dtype}[${dims.map(describe)}] over ${formatMesh({ axes })}${pairs}${rows}`;
 }
 
 /** The digits of a program's fingerprint that messages show. */

@@ -2,7 +2,7 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { type Collective, type CollectiveHost, groupOf } from "../collectives/collectives.js";
 import type { Remote } from "../devices/deviceLoop.js";
-import { allToAll, permute } from "./direct.js";
+import { allToAll, permute, raggedAllToAll } from "./direct.js";
 import { Exchange } from "./exchange.js";
 import { allGather, reduceWhole } from "./gathers.js";
 import { Group, mpiSum, reductionOf } from "./group.js";
@@ -50,6 +50,6 @@ function prepareExchange(
     case "permute":
       return permute(exchange);
     case "allToAll":
-      return allToAll(exchange);
+      return spec.ragged ? raggedAllToAll(exchange, spec.ragged) : allToAll(exchange);
   }
 }

@@ -1,7 +1,10 @@
 /** Collectives in which every block goes from one member to one other. */
+import type { RaggedExchange, SlotAddress } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
+import { checkRows } from "../../ir/rowBlocks.js";
 import { range } from "../../ir/shape.js";
 import type { Collective } from "../collectives/collectives.js";
+import { rowBlock } from "../collectives/collectiveWork.js";
 import type { Exchange } from "./exchange.js";
 import { PHASE } from "./messages.js";
 
@@ -58,6 +61,55 @@ export function allToAll(exchange: Exchange): Collective {
       for (const member of group.here) {
         const source = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;
         host.peers.pull(exchange.target + member * inner, exchange.device(member), source, inner);
+      }
+    },
+    settle: () => exchange.finish(),
+  };
+}
+
+/** Every member gets some rows of every other; the tables of both say which. */
+export function raggedAllToAll(
+  exchange: Exchange,
+  { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
+): Collective {
+  const { spec, host, links, group } = exchange;
+  const row = (spec.elements / rows) * byteSize(spec.dtype);
+  const most = Math.max(rows, targetRows) * row;
+  const batch = exchange.batch(...range(2 * numBlocks * group.elsewhere.length).map(() => most));
+  const messages = links.follow(batch);
+  const words = new Int32Array(host.memory.buffer);
+  const blocksOf = (members: readonly number[]) =>
+    members.flatMap((member) => range(numBlocks).map((i) => [member, member * numBlocks + i] as const));
+  const [away, here] = [blocksOf(group.elsewhere), blocksOf(group.here)];
+  let table = 0;
+  return {
+    start(source, target, tables) {
+      exchange.begin(source, target, 0);
+      const { sends, receives } = tables ?? { sends: 0, receives: 0 };
+      table = receives;
+      for (const [member, block] of away) {
+        const [start, size] = rowBlock(words, receives, block);
+        checkRows(start, size, targetRows, "the result");
+        if (size > 0) exchange.receive(batch, member, PHASE.sources, target + start * row, size * row);
+      }
+      for (const [member, block] of away) {
+        const [start, size] = rowBlock(words, sends, block);
+        checkRows(start, size, rows, "x");
+        if (size > 0) exchange.send(batch, member, PHASE.sources, source + start * row, size * row);
+      }
+      messages.begin();
+    },
+    work() {
+      messages.finish();
+      exchange.awaitNeighbours();
+      for (const [member, block] of here) {
+        const [start, size, there] = rowBlock(words, table, block);
+        checkRows(start, size, targetRows, "the result");
+        checkRows(there, size, rows, "x");
+        const source = (exchange.sources[exchange.placeOf(member)] ?? 0) + there * row;
+        if (size > 0) {
+          host.peers.pull(exchange.target + start * row, exchange.device(member), source, size * row);
+        }
       }
     },
     settle: () => exchange.finish(),

@@ -3,7 +3,8 @@ import { AxisError, ValueError } from "../../ir/errors.js";
 import { axisSizeIn, deviceGroups, formatMesh, type MeshAxis, positionAlong } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import { at, range, type TensorType } from "../../ir/shape.js";
+import { checkRows } from "../../ir/rowBlocks.js";
+import { at, range, sizeOf, type TensorType } from "../../ir/shape.js";
 import { maxFold, minFold, sumFold } from "./reductions.js";
 import type { Context, EvalRule } from "./rule.js";
 import { concatenated, splitAlong } from "./strided.js";
@@ -78,6 +79,33 @@ function combined(blocks: readonly HostTensor[], foldOf: typeof sumFold): HostTe
   return encode(type, totals);
 }
 
+/** A row of a table of blocks of rows: where the block begins, its rows, and where it begins on the other device. */
+type RowBlock = readonly [start: number, size: number, other: number];
+
+function blockOf(table: HostTensor, member: number): RowBlock {
+  const [start = 0, size = 0, other = 0] = decode(table).subarray(3 * member, 3 * member + 3);
+  return [start, size, other];
+}
+
+/** Copies the rows that one device sends to another, after checking that both mean the same ones. */
+function moveRows(
+  x: HostTensor,
+  into: { type: TensorType; data: HostTensor["data"] },
+  sent: RowBlock,
+  received: RowBlock,
+): void {
+  const [start, size, target] = sent;
+  if (received[0] !== target || received[1] !== size || received[2] !== start) {
+    throw new ValueError(
+      `[raggedAllToAll] one device sends rows ${start} to ${start + size} for row ${target}, the other expects rows ${received[2]} to ${received[2] + received[1]} for row ${received[0]}`,
+    );
+  }
+  checkRows(start, size, at(x.type.shape, 0), "x");
+  checkRows(target, size, at(into.type.shape, 0), "the result");
+  const width = sizeOf(x.type.shape.slice(1));
+  into.data.set(x.data.subarray(start * width, (start + size) * width), target * width);
+}
+
 const forEach = (blocks: readonly HostTensor[], result: HostTensor): HostTensor[] => blocks.map(() => result);
 
 const reduceAcross = <K extends "psum" | "pmax" | "pmin">(
@@ -108,6 +136,22 @@ export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Eval
       ),
     );
   }),
+  raggedAllToAll: (ins, { axes }, _types, context) => {
+    const [x, into, sends, receives] = [at(ins, 0), at(ins, 1), at(ins, 2), at(ins, 3)];
+    const results = into.map(({ type, data }) => ({ type, data: data.slice() }));
+    for (const lanes of meetingLanes("raggedAllToAll", axes, context)) {
+      lanes.forEach((to, member) => {
+        lanes.forEach((from, sender) => {
+          const count = at(at(sends, from).type.shape, 0) / lanes.length;
+          for (let i = 0; i < count; i++) {
+            const sent = blockOf(at(sends, from), member * count + i);
+            moveRows(at(x, from), at(results, to), sent, blockOf(at(receives, to), sender * count + i));
+          }
+        });
+      });
+    }
+    return [results];
+  },
   axisIndex: (_ins, { axes }, _types, context) => {
     const names = axisNames("axisIndex", axes, context);
     const position = (device: number) => positionAlong(context.mesh, device, names);

@@ -12,6 +12,7 @@ import * as np from "../../numpy/index.js";
 import { withAxes } from "../../trace/axes.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as lax from "./collectives.js";
+import { raggedAllToAll } from "./raggedAllToAll.js";
 
 const engine = hostEngine;
 
@@ -86,6 +87,16 @@ describe.each(engines)("on the %s engine collectives agree with JAX", (_, option
   }
 });
 
+/** Device i sends a row to j where i + j is odd; they lie in the result in the order of the senders. */
+function oddRows(x: Tensor, axes: string[], n: number): Tensor {
+  const me = lax.axisIndex(axes);
+  const counts = np.remainder(np.arange(n).add(np.arange(n).reshape([n, 1])), 2).astype("int32");
+  const before = (dim: number) => np.cumsum(counts, dim).sub(counts);
+  const [sizes, inputs, outputs] = [counts, before(1), before(0)].map((table) => np.take(table, me, 0));
+  if (!sizes || !inputs || !outputs) throw new Error("three rows");
+  return raggedAllToAll(x, x.mul(x), inputs, sizes, outputs, sizes, axes);
+}
+
 /** Collectives over `axes`, whose size is n, of a block [n, 3]. */
 const collectives: Readonly<Record<string, (x: Tensor, axes: string[], n: number) => Tensor>> = {
   psum: (x, axes) => lax.psum(x, axes),
@@ -100,6 +111,7 @@ const collectives: Readonly<Record<string, (x: Tensor, axes: string[], n: number
   "ppermute, partial": (x, axes, n) => lax.ppermute(x, axes, [[n - 1, 0]]),
   "allToAll, tiled": (x, axes) => lax.allToAll(x, axes, 0, 1, { tiled: true }),
   "allToAll, one dim": (x, axes) => lax.allToAll(x, axes, 0, 0, { tiled: true }),
+  raggedAllToAll: oddRows,
   "allToAll, moved": (x, axes, n) => lax.allToAll(x.reshape([n, 1, 3]), axes, 0, 2),
 };
 

@@ -1,3 +1,4 @@
+import { InternalError, ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, type MeshAxis } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
@@ -168,6 +169,45 @@ function allToAll(
   return batched(ops.reshape(together, [context.size, ...shape]));
 }
 
+/** One exchange for all elements of the batch if their tables are the same, else one for each. */
+function exchangeEach(ins: readonly Batched[], axes: readonly MeshAxis[], context: BatchContext): Tensor {
+  const [x, into, sends, receives] = [at(ins, 0), at(ins, 1), at(ins, 2), at(ins, 3)];
+  const [rows, target] = [materialize(x, context), materialize(into, context)];
+  if (!sends.batched && !receives.batched) {
+    const [from, to] = [ops.moveDim(rows, 0, 1), ops.moveDim(target, 0, 1)];
+    return ops.moveDim(ops.raggedAllToAll([from, to, sends.tensor, receives.tensor], axes), 1, 0);
+  }
+  const tables = [materialize(sends, context), materialize(receives, context)] as const;
+  const one = (tensor: Tensor, i: number) =>
+    ops.reshape(ops.sliceDim(tensor, 0, i, i + 1), tensor.shape.slice(1));
+  const moved = range(context.size).map((i) =>
+    ops.raggedAllToAll([one(rows, i), one(target, i), one(tables[0], i), one(tables[1], i)], axes),
+  );
+  return ops.concatenate(
+    moved.map((tensor) => ops.reshape(tensor, [1, ...tensor.shape])),
+    0,
+  );
+}
+
+/** Over the mapped axis rows move within the batch: every row of a result looks up the row that it receives. */
+function exchangeRows(ins: readonly Batched[], context: BatchContext): Tensor {
+  const [x, into, receives] = [0, 1, 3].map((i) => materialize(at(ins, i), context));
+  if (!x || !into || !receives) throw new InternalError("[vmap] raggedAllToAll needs four operands");
+  const [size = 0, numRows = 0] = x.shape;
+  const numBlocks = at(receives.shape, 1);
+  const shape = [size, at(into.shape, 1), numBlocks];
+  const column = (i: number) =>
+    ops.broadcastInDim(ops.reshape(ops.sliceDim(receives, 2, i, i + 1), [size, numBlocks]), shape, [0, 2]);
+  const behind = ops.sub(ops.iota("int32", shape, 1), column(0));
+  const isReceived = ops.and(ops.compare("ge", behind, 0), ops.compare("lt", behind, column(1)));
+  const sender = ops.div(ops.iota("int32", shape, 2), numBlocks / size);
+  const row = ops.add(ops.add(behind, column(2)), ops.mul(sender, numRows));
+  const source = ops.reduceMax(ops.select(isReceived, row, ops.full(shape, -1, "int32")), [2]);
+  const all = ops.reshape(x, [size * numRows, ...x.shape.slice(2)]);
+  const taken = ops.gather(all, source, { dim: 0, batchDims: 0 });
+  return ops.select(ops.broadcastInDim(ops.compare("ge", source, 0), into.shape, [0, 1]), taken, into);
+}
+
 /** The row-major position: `before`, then the element of the batch, then `after`. */
 function axisIndex({ before, after }: Around, context: BatchContext): Batched {
   const shape = [context.size];
@@ -209,6 +249,15 @@ export const vmapCollectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: 
     ({ axes, splitDim, concatDim }) => ({ axes, splitDim: splitDim + 1, concatDim: concatDim + 1 }),
     (x, around, params, context) => allToAll(x, around, params, context),
   ),
+  raggedAllToAll: (ins, { axes }, context) => {
+    const isMapped = aroundMapped(axes, context) !== undefined;
+    if (isMapped && axes.length > 1) {
+      throw new ValueError(
+        "[raggedAllToAll] vmap over one of several axes is not available: map over the only axis, or over another one",
+      );
+    }
+    return [batched(isMapped ? exchangeRows(ins, context) : exchangeEach(ins, axes, context))];
+  },
   axisIndex: (_ins, { axes }, context, op) => {
     const around = aroundMapped(axes, context);
     return around ? [axisIndex(around, context)] : [unbatched(bind1(op, [], { axes }))];

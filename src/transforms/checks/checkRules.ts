@@ -188,6 +188,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   psumScatter: makesNaN,
   ppermute: safe,
   allToAll: safe,
+  raggedAllToAll: safe,
   axisIndex: safe,
   shardMap: safe,
   shardingConstraint: safe,

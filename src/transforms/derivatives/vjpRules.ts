@@ -4,7 +4,7 @@ import type { MeshAxis } from "../../ir/mesh.js";
 import type { OpName, OpParams, XlaFunction } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, inversePermutation, range, type TensorType } from "../../ir/shape.js";
-import { missingAxes, varies } from "../../ir/varying.js";
+import { missingAxes, varies, varyingAxes } from "../../ir/varying.js";
 import { bind, inline } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -180,6 +180,27 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
         ),
         [...p.rhsBatch, ...partners(p.lhsContract, p.lhsContract, p.rhsContract), ...yFree],
       ),
+  ];
+};
+
+/** The cotangents of rows go back where the rows came from; rows of `into` that were replaced have none. */
+const raggedAllToAllPull: Pull<"raggedAllToAll"> = ({ ct, ins, params: { axes } }) => {
+  const [x, sends, receives] = [at(ins, 0), at(ins, 2), at(ins, 3)];
+  const column = (i: number) => ops.reshape(ops.sliceDim(receives, 1, i, i + 1), [at(receives.shape, 0)]);
+  return [
+    () => ops.raggedAllToAll([ct, ops.pvary(ops.zeros(x.type), varyingAxes(ct.type)), receives, sends], axes),
+    () => {
+      const shape = [at(ct.shape, 0), at(receives.shape, 0)];
+      const row = ops.iota("int32", shape, 0);
+      const along = (edges: Tensor) => ops.broadcastInDim(edges, shape, [1]);
+      const [start, size] = [column(0), column(1)];
+      const isReplaced = ops.and(
+        ops.compare("ge", row, along(start)),
+        ops.compare("lt", row, along(add(start, size))),
+      );
+      const mask = ops.broadcastInDim(ops.reduceMax(isReplaced, [1]), ct.shape, [0]);
+      return ops.select(mask, zerosLike(ct), ct);
+    },
   ];
 };
 
@@ -455,6 +476,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   allToAll: back((ct, { params: { axes, splitDim, concatDim } }) =>
     ops.allToAll(ct, axes, concatDim, splitDim),
   ),
+  raggedAllToAll: pull(raggedAllToAllPull),
   axisIndex: zero,
 
   shardMap: { kind: "linearize", linearize: shardMapRule },

@@ -1,8 +1,8 @@
 import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
 import { type DType, isFloat, sumType } from "../../../src/ir/dtype.js";
 import { isInDomain } from "../../../src/ir/inferChecks.js";
-import type { MeshShape } from "../../../src/ir/mesh.js";
-import { axesSize } from "../../../src/ir/mesh.js";
+import type { MeshAxis, MeshShape } from "../../../src/ir/mesh.js";
+import { axesSize, positionAlong } from "../../../src/ir/mesh.js";
 import { type CollectiveOp, opFacts, rowsBy, type UnaryOp } from "../../../src/ir/opFacts.js";
 import type { OpName, OpTable, RaggedDim } from "../../../src/ir/ops.js";
 import { newLiteral } from "../../../src/ir/program.js";
@@ -179,7 +179,7 @@ const meshes: readonly (readonly [MeshShape, readonly string[]])[] = [
 
 /** A collective over several meshes; `operand` has the dims it needs for groups of up to four. */
 function collective(
-  op: Exclude<CollectiveOp, "ppermute" | "allToAll" | "allGather" | "psumScatter">,
+  op: Exclude<CollectiveOp, "ppermute" | "allToAll" | "raggedAllToAll" | "allGather" | "psumScatter">,
   dtypes: readonly DType[],
 ): EngineCase[] {
   return onMeshes((mesh, names) =>
@@ -199,6 +199,36 @@ const axesOf = (mesh: MeshShape, names: readonly string[]) =>
 
 const blocks = (mesh: MeshShape, dtype: DType, shape: Shape): HostTensor[] =>
   range(axesSize(mesh.axes)).map((device) => sample(dtype, shape, "any", device + 1));
+
+/**
+ * Member i sends (i + 2 j) mod 3 rows to member j in two blocks, the first of one row, and rows lie in the results in the
+ * order of the senders.
+ */
+function raggedAllToAll(mesh: MeshShape, axes: readonly MeshAxis[], dtype: DType): EngineCase {
+  const size = axesSize(axes);
+  const names = axes.map(({ name }) => name);
+  const count = (from: number, to: number) => (from + 2 * to) % 3;
+  const sum = (end: number, of: (i: number) => number) => range(end).reduce((total, i) => total + of(i), 0);
+  const sentAt = (from: number, to: number) => sum(to, (j) => count(from, j));
+  const keptAt = (from: number, to: number) => 1 + sum(from, (i) => count(i, to));
+  const tables = (of: (me: number, other: number) => readonly number[]) =>
+    range(axesSize(mesh.axes)).map((device) => {
+      const me = positionAlong(mesh, device, names);
+      return hostTensor(
+        "int32",
+        [2 * size, 3],
+        range(size).flatMap((other) => {
+          const [here = 0, rows = 0, there = 0] = of(me, other);
+          const first = Math.min(rows, 1);
+          return [here, first, there, here + first, rows - first, there + first];
+        }),
+      );
+    });
+  const sends = tables((me, to) => [sentAt(me, to), count(me, to), keptAt(me, to)]);
+  const receives = tables((me, from) => [keptAt(from, me), count(from, me), sentAt(from, me)]);
+  const operands = [blocks(mesh, dtype, [9, 5]), blocks(mesh, dtype, [10, 5]), sends, receives];
+  return spmdCase("raggedAllToAll", mesh, operands, { axes });
+}
 
 const scalar = tensorType("float32", []);
 const vector = tensorType("float32", [5]);
@@ -524,6 +554,11 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
         splitDim,
         concatDim,
       }),
+    ),
+  ),
+  raggedAllToAll: onMeshes((mesh, names) =>
+    (["float32", "bfloat16", "int8"] as const).map((dtype) =>
+      raggedAllToAll(mesh, axesOf(mesh, names), dtype),
     ),
   ),
   axisIndex: onMeshes((mesh, names) => [spmdCase("axisIndex", mesh, [], { axes: axesOf(mesh, names) })]),

@@ -261,7 +261,8 @@ function gpuOf(attributes: ReadonlyMap<string, string>): Pick<XlaPlatform, "kern
   const capability = attributes.get("compute_capability");
   if (capability === undefined) return { kernels: [] };
   const isNew = Number.parseFloat(capability) >= LEAST_CAPABILITY;
-  const kernels: FusedKernel[] = isNew ? ["attention", "raggedDot"] : ["raggedDot"];
+  const ragged = ["raggedDot", "raggedAllToAll"] as const;
+  const kernels: FusedKernel[] = isNew ? ["attention", ...ragged] : [...ragged];
   return { kernels, unrolling: gpuUnrolling };
 }
 

@@ -11,10 +11,11 @@ import {
 import type { CollectiveOp } from "../../../ir/opFacts.js";
 import type { Collective, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
+import { raggedAllToAllProgram } from "../../../ir/ragged.js";
 import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { monoidOf } from "./reductions.js";
 import { listText, rowsText, typeText } from "./text.js";
-import { type Rule, signature, type Value, type Writer } from "./writer.js";
+import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
 
 /**
  * The groups of replicas that take part in a collective: mesh positions, row-major. XLA silently compiles groups that
@@ -112,6 +113,30 @@ const allToAll: Rule<"allToAll"> = (eqn, write) => {
   return [write.define(text, type)];
 };
 
+/** XLA's form says only in the sender's table where rows begin in the receiver's result. */
+const raggedAllToAll: Rule<"raggedAllToAll"> = (eqn, write) => {
+  const groups = groupsOf("raggedAllToAll", eqn.params.axes, write);
+  const [x, into, sends, receives] = eqn.ins.map((atom) => write.read(atom));
+  if (!x || !into || !sends || !receives) throw new InternalError("[raggedAllToAll] needs four operands");
+  if (!write.fuses("raggedAllToAll")) {
+    const given = [x, into, sends, receives];
+    const types = given.map(({ type }) => type);
+    return write.inline(raggedAllToAllProgram(eqn.params, types), given, write.equation);
+  }
+  const size = at(sends.type.shape, 0);
+  const column = (table: Value, i: number) => {
+    const cut = `stablehlo.slice ${table.name} [0:${size}, ${i}:${i + 1}] : `;
+    const sliced = tensorType("int32", [size, 1]);
+    return write.reshape(write.define(`${cut}${signature([table], [sliced])}`, sliced), [size]);
+  };
+  const operands = [x, into, column(sends, 0), column(sends, 1), column(sends, 2), column(receives, 1)];
+  const { type } = at(eqn.outs, 0);
+  const text =
+    `stablehlo.custom_call @ragged_all_to_all(${names(operands)}) {api_version = 4 : i32, ` +
+    `backend_config = {${groupsText(groups)}}} : ${signature(operands, [type])}`;
+  return [write.define(text, tensorType(type.dtype, type.shape))];
+};
+
 /** Looks up the position in a table with one row for every replica. */
 const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
   const { axes } = eqn.params;
@@ -144,5 +169,6 @@ export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Rule
   psumScatter,
   ppermute,
   allToAll,
+  raggedAllToAll,
   axisIndex,
 };

@@ -3,7 +3,7 @@ import { byteSize, type DType, isFloat } from "../../../ir/dtype.js";
 import type { OpsOf } from "../../../ir/opFacts.js";
 import type { Attention, OpParams } from "../../../ir/ops.js";
 import type { Program } from "../../../ir/program.js";
-import { raggedDotProgram } from "../../../ir/raggedDot.js";
+import { raggedDotProgram } from "../../../ir/ragged.js";
 import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { fusedAttention, fusedAttentionBackward, hasFusedAttention } from "./fusedAttention.js";
 import { listText } from "./text.js";

@@ -15,7 +15,7 @@ export interface Value {
 }
 
 /** Operations for which some devices have a dedicated kernel. */
-export type FusedKernel = "attention" | "raggedDot";
+export type FusedKernel = "attention" | "raggedDot" | "raggedAllToAll";
 
 /** Writes the lines of one op and returns its results. */
 export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly Value[];

@@ -65,6 +65,7 @@ const rules: { readonly [K in AxisOp | ProgramOp | "optimizationBarrier"]: Rule<
   psumScatter: own,
   ppermute: own,
   allToAll: own,
+  raggedAllToAll: own,
   axisIndex: own,
   optimizationBarrier: (_, ins) => ins,
   scan: throughBodies,

@@ -85,6 +85,7 @@ const golden: { readonly [K in Exclude<FactoredOp, ElementwiseOp>]: readonly str
   psumScatter: ["([i,j])->([i,k]) whole={j,k}"],
   ppermute: ["([i])->([i])"],
   allToAll: ["([i,j])->([k,l]) whole={i,j,k,l}"],
+  raggedAllToAll: ["([j,i],[k,i],[l,m],[n,o])->([k,i]) whole={j,k,l,m,n,o}"],
   axisIndex: ["()->([])"],
   shardingConstraint: ["([i,j])->([i,j])"],
 };

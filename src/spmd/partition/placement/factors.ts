@@ -316,6 +316,14 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
   allGather: ({ dim }, ins, outs) => collective([dim], ins, outs),
   psumScatter: ({ dim }, ins, outs) => collective([dim], ins, outs),
   allToAll: ({ splitDim, concatDim }, ins, outs) => collective([splitDim, concatDim], ins, outs),
+  raggedAllToAll: (_, ins) => {
+    const b = new RuleBuilder();
+    const whole = ({ shape }: TensorType) => b.dims(shape, () => "whole");
+    const row = b.dims(shapeOf(ins, 0).slice(1));
+    const rows = (i: number) => [...b.dims(shapeOf(ins, i).slice(0, 1), () => "whole"), ...row];
+    const [x, into] = [rows(0), rows(1)];
+    return b.rule([x, into, ...ins.slice(2).map(whole)], [into]);
+  },
   axisIndex: (_, __, outs) => elementwise({}, [], outs),
   shardingConstraint: elementwise,
 };
