@@ -37,6 +37,8 @@ export {
 export type { CollectiveOp, Family, OpsOf } from "../ir/opFacts.js";
 export type {
   Attention,
+  AttentionExtra,
+  AttentionWant,
   CallbackBatching,
   CallbackKind,
   Collective,

@@ -2,124 +2,208 @@
  * Attention in terms of smaller ops: its definition, and what runs where no fused kernel exists.
  *
  * Scores are `[batch, K, T, G, S]`: for each of the K heads of key and value, the T positions of its G query heads are
- * the rows of one matrix.
+ * the rows of one matrix. No more than a block of them exists at a time: longer sequences are loops over blocks of
+ * queries, and in them over blocks of keys, whose sums are rescaled whenever a larger score appears.
  */
-import { type DType, limits, sumType } from "./dtype.js";
-import { inferTypes } from "./infer.js";
-import type { Attention, OpName, OpParams } from "./ops.js";
-import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
-import { at, type Shape, type TensorType, tensorType } from "./shape.js";
-
-/** Collects the equations of a program. */
-class Builder {
-  readonly eqns: Eqn[] = [];
-
-  add<K extends OpName>(op: K, ins: readonly Atom[], params: OpParams[K]): Var {
-    const outs = inferTypes(op, ins, params).map(newVar);
-    this.eqns.push(makeEqn<OpName>(op, ins, outs, params));
-    return at(outs, 0);
-  }
-
-  convert(x: Var, dtype: DType): Var {
-    return x.type.dtype === dtype ? x : this.add("convert", [x], { dtype });
-  }
-
-  /** The value repeated along the last dim. */
-  alongKeys(x: Var, shape: Shape): Var {
-    return this.add("broadcastInDim", [x], { shape, dims: [0, 1, 2, 3] });
-  }
-
-  transpose(x: Var, permutation: readonly number[]): Var {
-    return this.add("transpose", [x], { permutation });
-  }
-
-  reshape(x: Var, shape: Shape): Var {
-    return this.add("reshape", [x], { shape });
-  }
-}
+import {
+  type AttentionBlocks,
+  attentionBlocks,
+  type BlockValue,
+  byName,
+  type Cut,
+  cutOf,
+  type Named,
+  overKeys,
+} from "./attentionLoops.js";
+import {
+  type AttentionBlock,
+  blockScores,
+  dropSome,
+  headsInGroups,
+  inGroups,
+  type Starts,
+  sumLike,
+  times,
+} from "./attentionScores.js";
+import { type DType, sumType } from "./dtype.js";
+import type { Attention, AttentionExtra, AttentionWant, OpParams } from "./ops.js";
+import { type Atom, newLiteral, type Program, type Var } from "./program.js";
+import { overBlocks, type ProgramBuilder, writeProgram } from "./programBuilder.js";
+import { at, type TensorType, tensorType } from "./shape.js";
 
 /** The sizes of an attention, from the types of query and key. */
 function sizesOf(query: TensorType, key: TensorType) {
   const [batch = 0, length = 0, heads = 0, headSize = 0] = query.shape;
   const [, keyLength = 0, keyHeads = 0] = key.shape;
   const groups = heads / keyHeads;
-  return {
-    whole: query.shape,
-    grouped: [batch, length, keyHeads, groups, headSize],
-    sums: [batch, heads, length],
-    scores: [batch, keyHeads, length, groups, keyLength],
-    wide: sumType(query.dtype),
-    narrow: query.dtype,
-  };
+  return { batch, length, headSize, keyLength, keyHeads, groups, wide: sumType(query.dtype) };
 }
 
 type Sizes = ReturnType<typeof sizesOf>;
 
-/** The scaled products of queries and keys; masked ones are far below all others. */
-function scoresOf(b: Builder, grouped: Var, key: Var, sizes: Sizes, { scale, causal }: Attention): Var {
-  const { scores, wide } = sizes;
-  const [, , length = 0, , keyLength = 0] = scores;
-  const products = b.add("dotGeneral", [grouped, key], {
-    lhsContract: [4],
-    rhsContract: [3],
-    lhsBatch: [0, 2],
-    rhsBatch: [0, 2],
-    dtype: wide,
-  });
-  const scaled = b.add("mul", [products, newLiteral(scale, wide)], {});
-  if (!causal) return scaled;
-  const position = (dim: number) => b.add("iota", [], { dtype: "int32", shape: [length, keyLength], dim });
-  const seen = b.add("compare", [position(0), position(1)], { direction: "ge" });
-  const mask = b.add("broadcastInDim", [seen], { shape: scores, dims: [2, 4] });
-  // Finite, so that differences of such scores are not NaN.
-  return b.add("select", [mask, scaled, newLiteral(-0.7 * limits(wide).max, wide)], {});
-}
-
 /** `[batch, K, T, G, H]` as query heads: `[batch, T, N, H]`. */
-function asHeads(b: Builder, x: Var, shape: Shape): Var {
-  return b.reshape(b.transpose(x, [0, 2, 1, 3, 4]), shape);
+function asHeads(b: ProgramBuilder, x: Var): Var {
+  const [batch = 0, keyHeads = 0, length = 0, groups = 0, headSize = 0] = x.type.shape;
+  return b.reshape(b.transpose(x, [0, 2, 1, 3, 4]), [batch, length, keyHeads * groups, headSize]);
 }
 
-/** What `attention` computes, for operands of these types. */
-export function attentionProgram(params: Attention, types: readonly TensorType[]): Program {
-  const inputs = types.map(({ dtype, shape }) => newVar(tensorType(dtype, shape)));
-  const [query, key, value] = [at(inputs, 0), at(inputs, 1), at(inputs, 2)];
-  const b = new Builder();
-  const sizes = sizesOf(query.type, key.type);
-  const scores = scoresOf(b, b.reshape(query, sizes.grouped), key, sizes, params);
-  const peak = b.add("reduceMax", [scores], { dims: [4] });
-  const exps = b.add("exp", [b.add("sub", [scores, b.alongKeys(peak, sizes.scores)], {})], {});
+/** A value for every row of scores, `[batch, K, T, G]`, as `[batch, N, T]`. */
+function asSums(b: ProgramBuilder, x: Var): Var {
+  const [batch = 0, keyHeads = 0, length = 0, groups = 0] = x.type.shape;
+  return b.reshape(b.transpose(x, [0, 1, 3, 2]), [batch, keyHeads * groups, length]);
+}
+
+/** `[batch, N, T]` as a value for every row of scores. */
+function perRow(b: ProgramBuilder, x: Var, { keyHeads, groups }: Sizes): Var {
+  const [batch = 0, , length = 0] = x.type.shape;
+  return b.transpose(b.reshape(x, [batch, keyHeads, groups, length]), [0, 1, 3, 2]);
+}
+
+/** An elementwise op of a value and one for each of its rows. */
+function withRow(b: ProgramBuilder, op: "mul" | "sub" | "div", x: Var, row: Var): Var {
+  return b.add(op, [x, b.broadcast(row, x.type.shape, [0, 1, 2, 3])], {});
+}
+
+/** The value with another one in place of one that cannot be computed with. */
+function without(b: ProgramBuilder, x: Var, value: number, instead: number): Var {
+  const { dtype, shape } = x.type;
+  const is = b.add("compare", [x, newLiteral(value, dtype)], { direction: "eq" });
+  return b.add("select", [is, b.broadcast(newLiteral(instead, dtype), shape, []), x], {});
+}
+
+const finite = (b: ProgramBuilder, x: Var) => without(b, x, Number.NEGATIVE_INFINITY, 0);
+
+/** Whether a query may see no key at all. */
+function mayHideAll({ window, extras = [] }: Attention): boolean {
+  const harmless: readonly AttentionExtra[] = ["dropoutKeys", "logSumsCotangent"];
+  return window !== undefined || extras.some((name) => !harmless.includes(name));
+}
+
+/** A softmax so far: the largest score of each row, the sum of exponentials relative to it, and the mixed values. */
+type Softmax = readonly [peak: Var, sum: Var, mixed: Var];
+
+/** The softmax over a block of keys, added to that over earlier ones. */
+function addBlock(
+  b: ProgramBuilder,
+  block: AttentionBlock,
+  starts: Starts,
+  params: Attention,
+  before: readonly Var[],
+): Softmax {
+  const { value } = block;
+  const [oldPeak, oldSum, oldMixed] = before;
+  const { scores } = blockScores(b, block, starts, params);
+  const own = b.add("stopGradient", [b.add("reduceMax", [scores], { dims: [4] })], {});
+  const peak = oldPeak ? b.add("max", [oldPeak, own], {}) : own;
+  const reference = mayHideAll(params) ? finite(b, peak) : peak;
+  const exps = b.add("exp", [withRow(b, "sub", scores, reference)], {});
   const sum = b.add("reduceSum", [exps], { dims: [4] });
-  const weights = b.add("div", [exps, b.alongKeys(sum, sizes.scores)], {});
-  const mixed = b.add("dotGeneral", [b.convert(weights, sizes.narrow), value], {
+  const kept = b.convert(dropSome(b, exps, block, starts, params), value.type.dtype);
+  const mixed = b.add("dotGeneral", [kept, value], {
     lhsContract: [4],
     rhsContract: [1],
     lhsBatch: [0, 1],
     rhsBatch: [0, 2],
-    dtype: sizes.narrow,
+    dtype: scores.type.dtype,
   });
-  const logs = b.add("add", [peak, b.add("log", [sum], {})], {});
-  const logSums = b.reshape(b.transpose(logs, [0, 1, 3, 2]), sizes.sums);
-  return { inputs, eqns: b.eqns, outputs: [asHeads(b, mixed, sizes.whole), logSums] };
+  if (!oldPeak || !oldSum || !oldMixed) return [peak, sum, mixed];
+  const factor = b.add("exp", [b.add("sub", [oldPeak, reference], {})], {});
+  return [
+    peak,
+    b.add("add", [b.add("mul", [oldSum, factor], {}), sum], {}),
+    b.add("add", [withRow(b, "mul", oldMixed, factor), mixed], {}),
+  ];
 }
 
-/**
- * What `attentionBackward` computes, for operands of these types: the weights are recomputed from the log-sums. A
- * seventh operand is the cotangent of the log-sums, where they have one.
- */
-export function attentionBackwardProgram(params: Attention, types: readonly TensorType[]): Program {
-  const inputs = types.map(({ dtype, shape }) => newVar(tensorType(dtype, shape)));
-  const [query, key, value, logSums, ct, mixed, logSumsCt] = inputs;
-  if (!query || !key || !value || !logSums || !ct || !mixed) return { inputs, eqns: [], outputs: [] };
-  const b = new Builder();
-  const sizes = sizesOf(query.type, key.type);
-  const { scores, grouped, wide, narrow, sums } = sizes;
-  const rows = [at(scores, 0), at(scores, 1), at(scores, 3), at(scores, 2)];
-  const perRow = (x: Var) => b.transpose(b.reshape(x, rows), [0, 1, 3, 2]);
-  const groups = b.reshape(query, grouped);
-  const ctGroups = b.reshape(ct, grouped);
-  const logits = scoresOf(b, groups, key, sizes, params);
-  const weights = b.add("exp", [b.add("sub", [logits, b.alongKeys(perRow(logSums), scores)], {})], {});
+/** A softmax before the first key: only the sinks, which have no value. */
+function emptySoftmax(b: ProgramBuilder, block: AttentionBlock, sizes: Sizes): Softmax {
+  const { keyHeads, groups, headSize, wide } = sizes;
+  const [batch = 0, length = 0] = block.query.type.shape;
+  const rows = [batch, keyHeads, length, groups];
+  const mixed = b.full(0, wide, [...rows, headSize]);
+  if (!block.sinks) return [b.full(Number.NEGATIVE_INFINITY, wide, rows), b.full(0, wide, rows), mixed];
+  const sinks = b.broadcast(headsInGroups(b, b.convert(block.sinks, wide), block), rows, [0, 1, 2, 3]);
+  const peak = b.add("stopGradient", [sinks], {});
+  const sum = b.add("exp", [b.add("sub", [sinks, finite(b, peak)], {})], {});
+  return [peak, sum, mixed];
+}
+
+interface Whole {
+  readonly sizes: Sizes;
+  readonly params: Attention;
+  readonly blocks: AttentionBlocks;
+}
+
+/** The attention of a block of queries to all keys: the result and the log-sums. */
+function attendRows(
+  b: ProgramBuilder,
+  start: Atom,
+  operands: Named,
+  { sizes, params, blocks }: Whole,
+): Var[] {
+  const own = byName<keyof AttentionBlock>(operands);
+  const { keyLength } = sizes;
+  const isOne = keyLength <= blocks.columns && !own.sinks;
+  const carry = isOne ? [] : emptySoftmax(b, own, sizes);
+  const loop = { start, operands, carry, sums: [], sumDims: [], madeDims: [] };
+  const softmax = isOne
+    ? addBlock(b, own, [start, newLiteral(0, "int32")], params, [])
+    : overKeys(b, loop, { keyLength, block: blocks.columns, params }, (inner, given, starts, before) => ({
+        carry: addBlock(inner, byName<keyof AttentionBlock>(given), starts, params, before),
+        sums: [],
+        made: [],
+      })).carry;
+  const [peak, sum, total] = [at(softmax, 0), at(softmax, 1), at(softmax, 2)];
+  const guarded = mayHideAll(params);
+  const mixed = withRow(b, "div", total, guarded ? without(b, sum, 0, 1) : sum);
+  const logSums = b.add("add", [guarded ? finite(b, peak) : peak, b.add("log", [sum], {})], {});
+  return [asHeads(b, b.convert(mixed, own.query.type.dtype)), asSums(b, logSums)];
+}
+
+/** The operands, all floats marked alike. */
+function markedAlike(b: ProgramBuilder, inputs: readonly Var[]): Var[] {
+  return inputs.map((x) => (x.type.dtype === "bool" ? x : b.marked(x, b.axes)));
+}
+
+const rowCuts = ({ names, values }: Named) => names.map((name, i) => cutOf(name, at(values, i).type).rows);
+
+/** What `attention` computes, for operands of these types. */
+export function attentionProgram(
+  params: Attention,
+  types: readonly TensorType[],
+  given?: AttentionBlocks,
+): Program {
+  const names: readonly BlockValue[] = ["query", "key", "value", ...(params.extras ?? [])];
+  const sizes = sizesOf(at(types, 0), at(types, 1));
+  const { length, keyLength } = sizes;
+  const blocks = given ?? attentionBlocks(length, keyLength);
+  return writeProgram(types, (b, inputs) => {
+    const values = markedAlike(b, inputs);
+    const loop = { length, block: blocks.rows, inputs: values, carry: [], joins: [1, 2] };
+    const cut = { ...loop, cuts: rowCuts({ names, values }) };
+    return overBlocks(b, cut, (inner, start, own) => ({
+      carry: [],
+      made: attendRows(inner, start, { names, values: own }, { sizes, params, blocks }),
+    })).made;
+  });
+}
+
+type BackwardBlock = AttentionBlock & { readonly [N in "logSums" | "mixedCotangent" | "shared"]: Var };
+
+/** The cotangents that a block of scores contributes, not yet rounded. */
+function pullBlock(
+  b: ProgramBuilder,
+  block: BackwardBlock,
+  starts: Starts,
+  { params, sizes }: Whole,
+  wantsBias: boolean,
+): Var[] {
+  const { query, key, value, bias, mixedCotangent: ct, logSums, shared } = block;
+  const { wide } = sizes;
+  const narrow = query.type.dtype;
+  const [groups, ctGroups] = [inGroups(b, query, block), inGroups(b, ct, block)];
+  const { scores, capped } = blockScores(b, block, starts, params);
+  const weights = b.add("exp", [withRow(b, "sub", scores, perRow(b, logSums, sizes))], {});
   const weightCts = b.add("dotGeneral", [ctGroups, value], {
     lhsContract: [4],
     rhsContract: [3],
@@ -127,17 +211,16 @@ export function attentionBackwardProgram(params: Attention, types: readonly Tens
     rhsBatch: [0, 2],
     dtype: wide,
   });
-  const products = b.add("mul", [b.convert(ct, wide), b.convert(mixed, wide)], {});
-  const inner = b.transpose(b.add("reduceSum", [products], { dims: [3] }), [0, 2, 1]);
-  const shared = perRow(logSumsCt ? b.add("sub", [inner, logSumsCt], {}) : b.reshape(inner, sums));
-  const pulled = b.add("mul", [weights, b.add("sub", [weightCts, b.alongKeys(shared, scores)], {})], {});
-  const scoreCts = b.convert(b.add("mul", [pulled, newLiteral(params.scale, wide)], {}), narrow);
+  const kept = dropSome(b, weightCts, block, starts, params);
+  const pulled = b.add("mul", [weights, withRow(b, "sub", kept, perRow(b, shared, sizes))], {});
+  const uncapped = params.softcap ? throughCap(b, pulled, capped, params.softcap) : pulled;
+  const scoreCts = b.convert(times(b, uncapped, params.scale), narrow);
   const queryCt = b.add("dotGeneral", [scoreCts, key], {
     lhsContract: [4],
     rhsContract: [1],
     lhsBatch: [0, 1],
     rhsBatch: [0, 2],
-    dtype: narrow,
+    dtype: wide,
   });
   // One sum over the rows of all query heads that a key head serves.
   const overRows = (x: Var, y: Var) => {
@@ -146,14 +229,181 @@ export function attentionBackwardProgram(params: Attention, types: readonly Tens
       rhsContract: [1, 3],
       lhsBatch: [0, 1],
       rhsBatch: [0, 2],
-      dtype: narrow,
+      dtype: wide,
     });
     return b.transpose(product, [0, 2, 1, 3]);
   };
-  const outputs = [
-    asHeads(b, queryCt, sizes.whole),
-    overRows(scoreCts, groups),
-    overRows(b.convert(weights, narrow), ctGroups),
-  ];
-  return { inputs, eqns: b.eqns, outputs };
+  const usedWeights = b.convert(dropSome(b, weights, block, starts, params), narrow);
+  const all = [asHeads(b, queryCt), overRows(scoreCts, groups), overRows(usedWeights, ctGroups)];
+  return bias && wantsBias ? [...all, sumLike(b, pulled, bias)] : all;
+}
+
+/** The cotangent of scores before the soft cap c · tanh(x / c), whose derivative is 1 − (y / c)². */
+function throughCap(b: ProgramBuilder, ct: Var, capped: Var, softcap: number): Var {
+  const ratio = times(b, capped, 1 / softcap);
+  const slope = b.add("sub", [newLiteral(1, ct.type.dtype), b.add("mul", [ratio, ratio], {})], {});
+  return b.add("mul", [ct, slope], {});
+}
+
+/**
+ * Some results of a loop over queries around one over keys. A result that is not cut along one of them is a sum over
+ * its blocks.
+ */
+class Sums {
+  private readonly all: readonly number[];
+
+  constructor(
+    private readonly types: readonly TensorType[],
+    private readonly cuts: readonly Cut[],
+    private readonly dtype: DType,
+  ) {
+    this.all = types.map((_, i) => i);
+  }
+
+  /** The results that are, or are not, cut along both sides. */
+  places(isCut: { readonly [S in keyof Cut]?: boolean }): number[] {
+    const fits = (i: number, side: keyof Cut) =>
+      isCut[side] === undefined || isCut[side] === (at(this.cuts, i)[side] !== undefined);
+    return this.all.filter((i) => fits(i, "rows") && fits(i, "columns"));
+  }
+
+  dims(places: readonly number[], side: keyof Cut): number[] {
+    return places.map((i) => at(this.cuts, i)[side] ?? 0);
+  }
+
+  zeros(b: ProgramBuilder, place: number, rows: number): Var {
+    const { shape } = at(this.types, place);
+    const dim = at(this.cuts, place).rows;
+    const own = shape.map((n, d) => (d === dim ? rows : n));
+    return b.full(0, this.dtype, own);
+  }
+}
+
+/** The values of some results. */
+type Found = ReadonlyMap<number, Var>;
+
+const foundAt = (places: readonly number[], values: readonly Var[]): [number, Var][] =>
+  places.map((place, i) => [place, at(values, i)]);
+const among = (found: Found, places: readonly number[]) => places.flatMap((place) => found.get(place) ?? []);
+
+/** Cotangents of a block of queries and all keys, added to what earlier queries contributed. */
+function pullKeys(
+  b: ProgramBuilder,
+  start: Atom,
+  operands: Named,
+  whole: Whole,
+  sums: Sums,
+  before: Found,
+): Found {
+  const rows = at(byName<"query">(operands).query.type.shape, 1);
+  const carried = sums.places({ columns: false });
+  const summed = sums.places({ columns: true, rows: false });
+  const pieces = sums.places({ columns: true, rows: true });
+  const first = (place: number) => before.get(place) ?? sums.zeros(b, place, rows);
+  const loop = {
+    start,
+    operands,
+    carry: carried.map(first),
+    sums: summed.map(first),
+    sumDims: sums.dims(summed, "columns"),
+    madeDims: sums.dims(pieces, "columns"),
+  };
+  const { sizes, params, blocks } = whole;
+  const limits = { keyLength: sizes.keyLength, block: blocks.columns, params };
+  const total = overKeys(b, loop, limits, (inner, own, starts, carry, columns) => {
+    const block = byName<keyof BackwardBlock>(own);
+    const found = pullBlock(inner, block, starts, whole, sums.places({}).length > 3);
+    const plus = (places: readonly number[], old: readonly Var[]) =>
+      places.map((place, i) => inner.add("add", [at(old, i), at(found, place)], {}));
+    return {
+      carry: plus(carried, carry),
+      sums: plus(summed, columns),
+      made: pieces.map((place) => at(found, place)),
+    };
+  });
+  return new Map([
+    ...foundAt(carried, total.carry),
+    ...foundAt(summed, total.sums),
+    ...foundAt(pieces, total.made),
+  ]);
+}
+
+/** The cotangents of query, key and value, and of the bias if its type is given, block by block in the wide type. */
+function pullRows(b: ProgramBuilder, operands: Named, whole: Whole, types: readonly TensorType[]): Var[] {
+  const { sizes, blocks } = whole;
+  const names = ["query", "key", "value", "bias"] as const;
+  const cuts = types.map((type, i) => cutOf(at(names, i), type));
+  const sums = new Sums(types, cuts, sizes.wide);
+  const [cut, summed] = [sums.places({ rows: true }), sums.places({ rows: false })];
+  const loop = {
+    length: sizes.length,
+    block: blocks.rows,
+    inputs: operands.values,
+    cuts: rowCuts(operands),
+    carry: summed.map((place) => sums.zeros(b, place, sizes.length)),
+    joins: sums.dims(cut, "rows"),
+  };
+  const { carry, made } = overBlocks(b, loop, (inner, start, values, before) => {
+    const own = { names: operands.names, values };
+    const found = pullKeys(inner, start, own, whole, sums, new Map(foundAt(summed, before)));
+    return { carry: among(found, summed), made: among(found, cut) };
+  });
+  const found = new Map([...foundAt(summed, carry), ...foundAt(cut, made)]);
+  return among(found, sums.places({}));
+}
+
+/**
+ * What `attentionBackward` computes, for operands of these types: the weights are recomputed from the log-sums, block
+ * by block.
+ */
+export function attentionBackwardProgram(
+  params: OpParams["attentionBackward"],
+  types: readonly TensorType[],
+  given?: AttentionBlocks,
+): Program {
+  const { extras = [], wants = [] } = params;
+  const names = ["query", "key", "value", "logSums", "mixedCotangent", "mixed", ...extras] as const;
+  const sizes = sizesOf(at(types, 0), at(types, 1));
+  const { length, keyLength, wide } = sizes;
+  const blocks = given ?? attentionBlocks(length, keyLength);
+  return writeProgram(types, (b, inputs) => {
+    const all = byName<BlockValue>({ names, values: markedAlike(b, inputs) });
+    const wantedType = (want: AttentionWant) => {
+      const { dtype, shape } = at(types, names.indexOf(want));
+      return tensorType(dtype, [...all.logSums.type.shape.slice(0, 2), ...shape.slice(2)]);
+    };
+    const products = b.add("mul", [b.convert(all.mixedCotangent, wide), b.convert(all.mixed, wide)], {});
+    const inner = b.transpose(b.add("reduceSum", [products], { dims: [3] }), [0, 2, 1]);
+    const shared = all.logSumsCotangent ? b.add("sub", [inner, all.logSumsCotangent], {}) : inner;
+    const logSums = mayHideAll(params) ? finite(b, all.logSums) : all.logSums;
+    const unused: readonly BlockValue[] = ["mixed", "sinks", "logSumsCotangent", "logSums"];
+    const own = names.filter((name) => !unused.includes(name));
+    const operands: Named = {
+      names: [...own, "logSums", "shared"],
+      values: [...own.map((name) => all[name]), logSums, shared],
+    };
+    const whole = { sizes, params, blocks };
+    const bias = wants.filter((want) => want === "bias").map(wantedType);
+    const results = [...types.slice(0, 3), ...bias];
+    const isOne = length <= blocks.rows && keyLength <= blocks.columns;
+    const zero = newLiteral(0, "int32");
+    const found = isOne
+      ? pullBlock(b, byName<keyof BackwardBlock>(operands), [zero, zero], whole, bias.length > 0)
+      : pullRows(b, operands, whole, results);
+    const rounded = results.map((type, i) => b.convert(at(found, i), type.dtype));
+    const [queryCt, keyCt, valueCt, biasCt] = rounded;
+    const more = wants.flatMap((want) =>
+      want === "bias" ? (biasCt ?? []) : pullSinks(b, all.sinks, logSums, shared),
+    );
+    return [queryCt, keyCt, valueCt].flatMap((x) => x ?? []).concat(more);
+  });
+}
+
+/** The cotangent of sinks: keys without a value, whose weights are exp(sink − logSums). */
+function pullSinks(b: ProgramBuilder, sinks: Var, logSums: Var, shared: Var): Var {
+  const { dtype, shape } = logSums.type;
+  const spread = b.broadcast(b.convert(sinks, dtype), shape, [0, 1]);
+  const weights = b.add("exp", [b.add("sub", [spread, logSums], {})], {});
+  const pulled = b.add("neg", [b.add("mul", [weights, shared], {})], {});
+  return b.convert(b.add("reduceSum", [pulled], { dims: [2] }), sinks.type.dtype);
 }

@@ -9,16 +9,18 @@ import {
   type Spec,
 } from "./mesh.js";
 import { rowsOf, uniformFamilies } from "./opFacts.js";
-import type {
-  CallbackBatching,
-  CallbackKind,
-  CompareDirection,
-  OpName,
-  OpParams,
-  Precision,
-  RaggedDim,
-  RematPolicy,
-  XlaFunction,
+import {
+  type AttentionExtra,
+  attentionExtras,
+  type CallbackBatching,
+  type CallbackKind,
+  type CompareDirection,
+  type OpName,
+  type OpParams,
+  type Precision,
+  type RaggedDim,
+  type RematPolicy,
+  type XlaFunction,
 } from "./ops.js";
 import type { Atom, Program } from "./program.js";
 import type { Scanner } from "./scanner.js";
@@ -28,7 +30,7 @@ import { formatType, type TensorType } from "./shape.js";
 export interface Form<T> {
   print(value: T): string;
   parse(scanner: Scanner): T;
-  /** Set for the last parameter of an op if it may be missing, in which case it is not printed. */
+  /** Set for parameters at the end of an op's list that may be missing, in which case they are not printed. */
   readonly isOptional?: true;
 }
 
@@ -265,7 +267,7 @@ function fields<K extends OpName>(
     },
     parse(scanner) {
       const values = entries.flatMap(([name, form], i) => {
-        if (form.isOptional && (i === 0 ? !scanner.sees(name) : !scanner.sees(","))) return [];
+        if (form.isOptional && !scanner.sees(`${i === 0 ? "" : ", "}${name}:`)) return [];
         if (i > 0) scanner.expect(",");
         field(scanner, name);
         return [[name, form.parse(scanner)]];
@@ -369,6 +371,38 @@ const callbackBatching = oneOf<CallbackBatching>({
   never: true,
 });
 
+/** A parameter that may be missing. */
+const optional = <T>(form: Form<T>): Form<T> => ({ ...form, isOptional: true });
+
+const attentionExtra: Form<AttentionExtra> = {
+  print: String,
+  parse(scanner) {
+    const start = scanner.here;
+    const name = scanner.word("an operand of attention");
+    const found = attentionExtras.find((extra) => extra === name);
+    return found ?? scanner.failAt(start, `an operand of attention (${attentionExtras.join(", ")})`);
+  },
+};
+
+const window: Form<readonly [before: number, after: number]> = {
+  print: counts.print,
+  parse(scanner) {
+    const start = scanner.here;
+    const [before, after, ...rest] = counts.parse(scanner);
+    if (before !== undefined && after !== undefined && rest.length === 0) return [before, after];
+    return scanner.failAt(start, "two sides of a window");
+  },
+};
+
+const attention: ValueForms<"attention"> = {
+  scale: number,
+  causal: flag,
+  window: optional(window),
+  softcap: optional(number),
+  dropoutRate: optional(number),
+  extras: optional(list(attentionExtra)),
+};
+
 const none = fields<"neg">({}, {});
 
 /** How the parameters of every op are printed and parsed. */
@@ -407,8 +441,8 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   sort: fields({ dim: count, numKeys: count }, {}),
   dotGeneral,
   raggedDot: fields({ ragged: raggedDim, dtype, precision: { ...precision, isOptional: true } }, {}),
-  attention: fields({ scale: number, causal: flag }, {}),
-  attentionBackward: fields({ scale: number, causal: flag }, {}),
+  attention: fields(attention, {}),
+  attentionBackward: fields({ ...attention, wants: optional(list(oneOf({ bias: true, sinks: true }))) }, {}),
   callback: fields(
     {
       fn: hostFunction,

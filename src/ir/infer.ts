@@ -1,5 +1,6 @@
 import { describe } from "./describe.js";
-import { byteSize, isDType, isFloat, sumType } from "./dtype.js";
+import { byteSize, isDType, isFloat } from "./dtype.js";
+import { attentionBackwardTypes, attentionTypes } from "./inferAttention.js";
 import {
   broken,
   checkDim,
@@ -21,16 +22,7 @@ import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
 import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
 import { type OpName, type OpParams, type Precision, precisions } from "./ops.js";
-import {
-  at,
-  formatType,
-  range,
-  sameNumbers,
-  sameType,
-  sizeOf,
-  type TensorType,
-  tensorType,
-} from "./shape.js";
+import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "./shape.js";
 import { keepsEqual, nothingVaries, resultVarying, varyingAlong } from "./varying.js";
 
 /** Gives the result types of one op, or throws with the rule that its operands break. */
@@ -154,27 +146,6 @@ function checkPrecision(precision: Precision | undefined): void {
   if (precision !== undefined && !precisions.includes(precision)) {
     throw broken.value(`precision ${describe(precision)} is not one of ${precisions.join(", ")}`);
   }
-}
-
-/** The types of attention's results: the query's, and the log-sums of its softmax. */
-function attentionTypes(ins: readonly Operand[]): TensorType[] {
-  const [query, key, value] = [typeOf(ins, 0), typeOf(ins, 1), typeOf(ins, 2)];
-  const dtype = commonDType(ins);
-  require(dtype, "float");
-  const [batch = 0, length = 0, heads = 0, headSize = 0] = query.shape;
-  const [keyBatch, keyLength = 0, keyHeads = 0, keySize] = key.shape;
-  if (ins.some(({ type }) => type.shape.length !== 4)) throw broken.dim("needs operands of 4 dims");
-  if (!sameNumbers(key.shape, value.shape)) throw broken.shape("key and value must have one shape");
-  if (keyBatch !== batch || keySize !== headSize) {
-    throw broken.shape("query and key must agree in the batch (dim 0) and the size of heads (dim 3)");
-  }
-  if (keyLength === 0 || keyHeads === 0) throw broken.shape("needs at least one key and one head");
-  if (heads % keyHeads !== 0) {
-    throw broken.shape(
-      `${heads} query heads cannot share ${keyHeads} key heads (${heads} / ${keyHeads} = ${heads / keyHeads})`,
-    );
-  }
-  return [tensorType(dtype, query.shape), tensorType(sumType(dtype), [batch, heads, length])];
 }
 
 const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
@@ -419,22 +390,8 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   },
 
   raggedDot: (ins, params) => [raggedDotType(ins, params)],
-  attention: (ins) => {
-    count(ins, 3);
-    return attentionTypes(ins);
-  },
-  attentionBackward: (ins) => {
-    count(ins, 6);
-    const [mixed, logSums] = attentionTypes(ins.slice(0, 3));
-    const [sums, ct, out] = [typeOf(ins, 3), typeOf(ins, 4), typeOf(ins, 5)];
-    if (!logSums || !sameType(sums, logSums)) {
-      throw broken.shape(`the log-sums must be ${logSums ? formatType(logSums) : "given"}`);
-    }
-    if (!mixed || !sameType(ct, mixed) || !sameType(out, mixed)) {
-      throw broken.shape("the result and its cotangent must have the type of the query");
-    }
-    return ins.slice(0, 3).map(({ type }) => tensorType(type.dtype, type.shape));
-  },
+  attention: attentionTypes,
+  attentionBackward: attentionBackwardTypes,
 
   scan: (ins, params) => inferControl.scan(ins, params),
   while: (ins, params) => inferControl.while(ins, params),

@@ -40,11 +40,48 @@ export interface Reduction {
 /** Which dim of a ragged product is divided into groups: rows of the result, or what is summed. */
 export type RaggedDim = "rows" | "sums";
 
+/** The further operands that attention may have, in this order. */
+export const attentionExtras = [
+  /** Added to the scores: floats `[batch, N, T, S]`, where any size may be 1. */
+  "bias",
+  /** Which keys a query sees: bool `[batch, N, T, S]`, where any size may be 1. */
+  "mask",
+  /** Queries see keys of their own segment only: int32 `[batch, T]` and `[batch, S]`. */
+  "querySegments",
+  "keySegments",
+  /** What `causal` and `window` compare instead of indices: int32 `[batch, T]` and `[batch, S]`. */
+  "queryPositions",
+  "keyPositions",
+  /** The score of a key without a value, which every query of a head sees: floats `[batch, N]`; the batch may be 1. */
+  "sinks",
+  /** Threefry keys, uint32 `[batch, N, 2]`: a weight is dropped by the bits of its two positions. */
+  "dropoutKeys",
+  /** Only of the backward pass: the cotangent of the log-sums. */
+  "logSumsCotangent",
+] as const;
+
+/** The name of a further operand of attention. */
+export type AttentionExtra = (typeof attentionExtras)[number];
+
 /** How attention weighs keys. */
 export interface Attention {
   readonly scale: number;
   readonly causal: boolean;
+  /** How many positions a query sees before and after its own; −1 for all. */
+  readonly window?: readonly [before: number, after: number];
+  /** Scores x become softcap · tanh(x / softcap). */
+  readonly softcap?: number;
+  /** The probability with which a weight is dropped. */
+  readonly dropoutRate?: number;
+  /** The operands that follow the usual ones. */
+  readonly extras?: readonly AttentionExtra[];
 }
+
+/** The operands of attention besides query, key and value that have cotangents. */
+export const attentionWants = ["bias", "sinks"] as const satisfies readonly AttentionExtra[];
+
+/** One of {@link attentionWants}. */
+export type AttentionWant = (typeof attentionWants)[number];
 
 /**
  * What calling a host callback means: a `pure` one only computes, may be called more often or never; `debug` and `io`
@@ -219,14 +256,18 @@ export interface OpParams {
     readonly precision?: Precision;
   };
   /**
-   * `(query, key, value) → (mixed, logSums)`: softmax(query · keyᵀ · scale) · value for every head, and the logarithms
-   * of the softmax's sums. query is `[batch, T, N, H]`, key and value `[batch, S, K, H]` where each of the K heads
-   * serves N / K query heads; logSums is `[batch, N, T]`. `causal` lets position t see positions up to t. The softmax
-   * is computed in float32 or wider, its weights are rounded to the type of the operands.
+   * `(query, key, value, …extras) → (mixed, logSums)`: softmax(query · keyᵀ · scale) · value for every head, and the
+   * logarithms of the softmax's sums. query is `[batch, T, N, H]`, key and value `[batch, S, K, H]` where each of the K
+   * heads serves N / K query heads; logSums is `[batch, N, T]`. `causal` lets position t see positions up to t. The
+   * result of a query that sees no key is 0, its log-sum −∞. The softmax is computed in float32 or wider, its weights
+   * are rounded to the type of the operands.
    */
   attention: Attention;
-  /** `(query, key, value, logSums, mixedCotangent, mixed)` → the cotangents of query, key and value. */
-  attentionBackward: Attention;
+  /**
+   * `(query, key, value, logSums, mixedCotangent, mixed, …extras)` → the cotangents of query, key and value, and of the
+   * operands that it `wants`, for every batch element and head: where sizes are 1, they are still to be summed.
+   */
+  attentionBackward: Attention & { readonly wants?: readonly AttentionWant[] };
 
   // the host
   /**

@@ -1,173 +1,194 @@
-/** Scaled dot-product attention. */
+/** Attention that never holds more than a block of its scores. */
 
-import { limits } from "../ir/dtype.js";
-import { DTypeError, ShapeError } from "../ir/errors.js";
+import { isFloat } from "../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { type Attention, type AttentionExtra, attentionExtras } from "../ir/ops.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
+import { split } from "../random/index.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 
-const attentionOptions = schema({
-  /** Added to the logits; broadcasts against [B, N, T, S]. */
-  bias: optional<Tensor>("any"),
-  /** Which keys a query may see (true); broadcasts against [B, N, T, S]. */
-  mask: optional<Tensor>("any"),
+/** Values of the positions of queries and keys; one tensor stands for both. */
+export type QueryKey = Tensor | { readonly query: Tensor; readonly key: Tensor };
+
+/** How many positions a query sees before and after its own; null for all, a number for both sides. */
+export type AttentionWindow = number | readonly [before: number | null, after: number | null];
+
+const attentionCallOptions = schema({
   /** Whether position t sees only positions up to t. */
-  isCausal: optional("flag"),
-  /** The factor of the logits; 1 / √H by default. */
+  causal: false,
+  /** How many positions a query sees before and after its own. */
+  window: optional<AttentionWindow>("any"),
+  /** Added to the scores: [batch, heads, length, key length], where any size may be 1. */
+  bias: optional<Tensor>("any"),
+  /** Which keys a query may see (true): [batch, heads, length, key length], where any size may be 1. */
+  mask: optional<Tensor>("any"),
+  /** Queries see keys of their own segment only: integers [batch, length]. */
+  segmentIds: optional<QueryKey>("any"),
+  /** What `causal` and `window` compare instead of indices: integers [batch, length]. */
+  positions: optional<QueryKey>("any"),
+  /** Scores x become softcap · tanh(x / softcap); not limited by default. */
+  softcap: optional("number"),
+  /** The factor of the scores; 1 / √headDim by default. */
   scale: optional("number"),
-  /** How many positions of each query are real, int32 [B]; the result of the others is 0. */
-  querySeqLengths: optional<Tensor>("any"),
-  /** How many positions of each key and value are real, int32 [B]. */
-  keyValueSeqLengths: optional<Tensor>("any"),
-  /** How many positions a query sees to the left and to the right. */
-  localWindowSize: optional<number | readonly [left: number, right: number]>("any"),
+  /** The score of a further key of each head that has no value: [heads] or [batch, heads]. */
+  sinks: optional<Tensor>("any"),
+  /** The probability with which a weight becomes 0; needs `dropoutKey`. */
+  dropoutRate: 0,
+  /** The random key for dropout. */
+  dropoutKey: optional<Tensor>("any"),
 });
 
-/** Options of {@link dotProductAttention}; T is the query's length, S that of key and value, N the heads. */
-export interface AttentionOptions extends OptionsOf<typeof attentionOptions> {}
+/** Options of {@link attention}. */
+export interface AttentionCallOptions extends OptionsOf<typeof attentionCallOptions> {}
+
+/** The results of {@link attention}. */
+export interface AttentionResult {
+  /** Like the query: [batch, length, heads, headDim]. */
+  readonly output: Tensor;
+  /** The logarithm of each softmax's sum of exponentials, sinks included: [batch, length, heads], at least float32. */
+  readonly logSumExp: Tensor;
+}
 
 /**
- * softmax(q·kᵀ · scale + bias) · v for every head. Shapes are query [B, T, N, H], key and value [B, S, K, H],
- * where N is a multiple of K: each key head serves N / K query heads. The softmax is computed in float32.
+ * softmax(q·kᵀ · scale + bias) · v for every head, computed in blocks so that memory grows linearly with the length,
+ * also in the backward pass. Shapes are query [batch, length, heads, headDim], key and value [batch, key length, key
+ * heads, headDim]; each key head serves heads / key heads query heads. Without a batch, all have 3 dims.
+ *
+ * Both results are differentiable, by query, key, value, bias and sinks: results over parts of the keys can be merged by
+ * their log-sum-exps. A query that sees no key gets 0, and a log-sum-exp of −∞. Scores are scaled, then capped, then
+ * biased, then masked; the softmax is computed in float32 or wider. Which weights are dropped depends on the key, the
+ * batch element, the head and both positions, not on how the tensors are split over devices.
  *
  * ```ts
- * nn.dotProductAttention(q, k, v, { isCausal: true })
+ * const { output } = nn.attention(q, k, v, { causal: true, segmentIds });
  * ```
  *
  * @example
  * ```ts
  * const x = np.ones([1, 3, 2, 4]);
- * nn.dotProductAttention(x, x, x).shape; // [1, 3, 2, 4]
+ * const { output, logSumExp } = nn.attention(x, x, x, { causal: true, scale: 0.25 });
+ * output.shape; // [1, 3, 2, 4]
+ * logSumExp.shape; // [1, 3, 2]
  * ```
  */
-export function dotProductAttention(
+export function attention(
   query: Tensor,
   key: Tensor,
   value: Tensor,
-  options?: AttentionOptions,
-): Tensor {
-  needTensor(query, "query", "nn.dotProductAttention");
-  needTensor(key, "key", "nn.dotProductAttention");
-  needTensor(value, "value", "nn.dotProductAttention");
-  const given = attentionOptions.read(options, "nn.dotProductAttention");
-  if (query.ndim === 3 && key.ndim === 3 && value.ndim === 3) {
-    const batched = [query, key, value].map((x) => np.expandDims(x, 0));
-    return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), given), 0);
-  }
-  const sizes = checkShapes(query, key, value);
-  const scale = given.scale ?? 1 / Math.sqrt(sizes.H);
-  if (isOneOp([query, key, value], given)) {
-    const causal = given.isCausal ?? false;
-    return at(ops.attention([query, key, value], { scale, causal }), 0);
-  }
-  return tracedAsOneCall(() => inOps([query, key, value], sizes, { ...given, scale }));
+  options?: AttentionCallOptions,
+): AttentionResult {
+  const given = attentionCallOptions.read(options, "nn.attention");
+  needTensor(query, "query", "nn.attention");
+  needTensor(key, "key", "nn.attention");
+  needTensor(value, "value", "nn.attention");
+  return tracedAsOneCall(() => attend([query, key, value], given));
 }
 
-/** Attention of several ops, its heads in groups that share keys and values. */
-function inOps(
-  [query, key, value]: readonly [Tensor, Tensor, Tensor],
-  { B, T, S, N, K, H }: ReturnType<typeof checkShapes>,
-  { scale, ...options }: AttentionOptions & { readonly scale: number },
-): Tensor {
-  const G = N / K;
-  const grouped = np.reshape(query, [B, T, K, G, H]);
-  const logitsType = np.promoteTypes(query.dtype, "float32");
-  const products = np.einsum("BTKGH,BSKH->BKGTS", grouped, key, { preferredElementType: logitsType });
-  let logits = np.multiply(products, scale);
-  if (options.bias) {
-    logits = np.astype(np.add(logits, perGroup(options.bias, { K, G }, "bias")), logitsType);
+type Given = ReturnType<(typeof attentionCallOptions)["read"]>;
+
+function attend(operands: readonly [Tensor, Tensor, Tensor], given: Given): AttentionResult {
+  const [query, key, value] = operands;
+  const types = operands.map((x) => formatType(x.type)).join(", ");
+  const dtype = operands.map((x) => x.dtype).reduce(np.promoteTypes);
+  if (!isFloat(dtype)) throw new DTypeError(`[nn.attention] needs floats, got (${types})`);
+  const ranks = new Set(operands.map(({ ndim }) => ndim));
+  if (ranks.size > 1 || (query.ndim !== 3 && query.ndim !== 4)) {
+    throw new ShapeError(
+      `[nn.attention] query, key and value must all have 4 dims [batch, length, heads, headDim], or all 3; they are (${types})`,
+    );
   }
-  const masks = [...positionMasks(T, S, options)];
-  if (options.mask) {
-    if (options.mask.dtype !== "bool") {
+  const isBatched = query.ndim === 4;
+  const batched = (x: Tensor) => (isBatched ? x : np.expandDims(x, 0));
+  const [q, k, v] = [query, key, value].map((x) => batched(ops.convert(x, dtype)));
+  if (!q || !k || !v) throw new ShapeError("[nn.attention] needs query, key and value");
+  const [batch = 0, , heads = 0, headDim = 1] = q.shape;
+  const extras = extrasOf(given, { batch, heads, isBatched });
+  const params: Attention = {
+    scale: given.scale ?? 1 / Math.sqrt(headDim),
+    causal: given.causal,
+    ...(given.window !== undefined && { window: sidesOf(given.window) }),
+    ...(given.softcap !== undefined && { softcap: given.softcap }),
+    ...(given.dropoutRate > 0 && { dropoutRate: given.dropoutRate }),
+    ...(extras.size > 0 && { extras: attentionExtras.filter((name) => extras.has(name)) }),
+  };
+  const more = attentionExtras.flatMap((name) => extras.get(name) ?? []);
+  const [output, logSums] = k.shape[1] === 0 ? withoutKeys(q) : ops.attention([q, k, v, ...more], params);
+  if (!output || !logSums) throw new ShapeError("[nn.attention] gave no result");
+  const logSumExp = ops.transpose(logSums, [0, 2, 1]);
+  return isBatched
+    ? { output, logSumExp }
+    : { output: np.squeeze(output, 0), logSumExp: np.squeeze(logSumExp, 0) };
+}
+
+/** What queries get that have no keys to see. */
+function withoutKeys(query: Tensor): Tensor[] {
+  const [batch = 0, length = 0, heads = 0] = query.shape;
+  const sums = np.full(
+    [batch, heads, length],
+    Number.NEGATIVE_INFINITY,
+    np.promoteTypes(query.dtype, "float32"),
+  );
+  return [np.zerosLike(query), sums];
+}
+
+function sidesOf(window: AttentionWindow): [before: number, after: number] {
+  const [before, after] = typeof window === "number" ? [window, window] : window;
+  const side = (n: number | null) => {
+    if (n === null) return -1;
+    if (Number.isSafeInteger(n) && n >= 0) return n;
+    throw new ValueError(
+      `[nn.attention] a side of the window must be an integer of at least 0, or null, got ${n}`,
+    );
+  };
+  return [side(before), side(after)];
+}
+
+interface Sizes {
+  readonly batch: number;
+  readonly heads: number;
+  readonly isBatched: boolean;
+}
+
+/** The further operands of the op. */
+function extrasOf(given: Given, { batch, heads, isBatched }: Sizes): ReadonlyMap<AttentionExtra, Tensor> {
+  const extras = new Map<AttentionExtra, Tensor>();
+  const batched = (x: Tensor) => (isBatched ? x : np.expandDims(x, 0));
+  const { bias, mask, segmentIds, positions, sinks, dropoutRate, dropoutKey } = given;
+  if (bias) extras.set("bias", isFloat(bias.dtype) ? batched(bias) : ops.convert(batched(bias), "float32"));
+  if (mask) {
+    if (mask.dtype !== "bool") {
       throw new DTypeError(
-        `[dotProductAttention] the mask must be bool, got ${formatType(options.mask.type)}: use bias to add numbers`,
+        `[nn.attention] the mask must be bool, got ${formatType(mask.type)}: use bias to add numbers`,
       );
     }
-    masks.push(perGroup(options.mask, { K, G }, "mask"));
+    extras.set("mask", batched(mask));
   }
-  if (masks.length > 0) {
-    const seen = masks.reduce((a, b) => np.logicalAnd(a, b));
-    // Finite, so that a fully masked row gives no NaN.
-    logits = np.where(seen, logits, -0.7 * limits(logitsType).max);
-  }
-  const weights = np.astype(softmaxLast(np.astype(logits, "float32")), key.dtype);
-  const attended = np.reshape(np.einsum("BKGTS,BSKH->BTKGH", weights, value), [B, T, N, H]);
-  const { querySeqLengths } = options;
-  return querySeqLengths ? np.where(isReal(querySeqLengths, [1, T, 1, 1], 1), attended, 0) : attended;
-}
-
-/** 16-bit attention whose mask depends on positions alone is one op, for which devices may have a kernel. */
-function isOneOp(operands: readonly Tensor[], options: AttentionOptions): boolean {
-  const { bias, mask, querySeqLengths, keyValueSeqLengths, localWindowSize } = options;
-  const [first] = operands;
-  const isNarrow = first?.dtype === "bfloat16" || first?.dtype === "float16";
-  const isSame = operands.every(({ dtype }) => dtype === first?.dtype);
-  const more = [bias, mask, querySeqLengths, keyValueSeqLengths, localWindowSize];
-  return isNarrow && isSame && operands.every(({ size }) => size > 0) && more.every((x) => x === undefined);
-}
-
-function softmaxLast(x: Tensor): Tensor {
-  const peak = ops.stopGradient(np.max(x, -1, { keepdims: true }));
-  const exps = np.exp(np.subtract(x, peak));
-  return np.divide(exps, np.sum(exps, -1, { keepdims: true }));
-}
-
-function checkShapes(query: Tensor, key: Tensor, value: Tensor) {
-  const [B, T, N, H] = query.shape;
-  const [batch, S, K, width] = key.shape;
-  const types = [query, key, value].map((x) => formatType(x.type)).join(", ");
-  const refuse = (rule: string): never => {
-    throw new ShapeError(`[dotProductAttention] ${rule}; query, key and value are (${types})`);
+  const both = (x: QueryKey | undefined, query: AttentionExtra, key: AttentionExtra) => {
+    if (!x) return;
+    const pair = x instanceof Tensor ? { query: x, key: x } : x;
+    for (const [name, tensor] of [
+      [query, pair.query],
+      [key, pair.key],
+    ] as const) {
+      extras.set(name, repeated(ops.convert(batched(tensor), "int32"), batch));
+    }
   };
-  if ([query, key, value].some((x) => x.ndim !== 4)) refuse("all must have 4 dims, or all 3");
-  if (B === undefined || T === undefined || N === undefined || H === undefined) return refuse("4 dims");
-  if (S === undefined || K === undefined) return refuse("4 dims");
-  if (key.shape.join() !== value.shape.join()) refuse("key and value must have the same shape");
-  if (batch !== B || width !== H) refuse("batch and head size (dims 0 and 3) must agree");
-  if (K === 0 || N % K !== 0) {
-    refuse(`the ${N} query heads must be a multiple of the ${K} key heads (${N} / ${K} = ${N / K})`);
+  both(segmentIds, "querySegments", "keySegments");
+  both(positions, "queryPositions", "keyPositions");
+  if (sinks) extras.set("sinks", sinks.ndim === 1 ? np.expandDims(sinks, 0) : sinks);
+  if (dropoutRate > 0) {
+    if (!dropoutKey) throw new ValueError("[nn.attention] dropoutRate needs a dropoutKey");
+    extras.set("dropoutKeys", split(dropoutKey, [batch, heads]));
   }
-  return { B, T, S, N, K, H };
+  return extras;
 }
 
-/** A bias or mask [B, N, T, S] as [B, K, G, T, S]; sizes of 1 broadcast. */
-function perGroup(x: Tensor, { K, G }: { readonly K: number; readonly G: number }, what: string): Tensor {
-  const heads = x.shape[1];
-  if (x.ndim !== 4 || (heads !== 1 && heads !== K * G)) {
-    throw new ShapeError(
-      `[dotProductAttention] ${what} must have 4 dims [batch, heads, query, key] with 1 or ${K * G} heads, got ${formatType(x.type)}`,
-    );
-  }
-  const [batch = 1, , queries = 1, keys = 1] = x.shape;
-  return np.reshape(x, heads === 1 ? [batch, 1, 1, queries, keys] : [batch, K, G, queries, keys]);
-}
-
-/** The masks that depend on positions alone, each broadcasting against [B, K, G, T, S]. */
-function* positionMasks(T: number, S: number, options: AttentionOptions): Generator<Tensor> {
-  const [rows, columns] = [ops.iota("int32", [T, S], 0), ops.iota("int32", [T, S], 1)];
-  if (options.isCausal) yield np.greaterEqual(rows, columns);
-  if (options.localWindowSize !== undefined) {
-    const size = options.localWindowSize;
-    const [left, right] = typeof size === "number" ? [size, size] : size;
-    yield np.logicalAnd(
-      np.greaterEqual(columns, np.subtract(rows, left)),
-      np.lessEqual(columns, np.add(rows, right)),
-    );
-  }
-  if (options.keyValueSeqLengths) yield isReal(options.keyValueSeqLengths, [1, 1, 1, 1, S], 4);
-  if (options.querySeqLengths) yield isReal(options.querySeqLengths, [1, 1, 1, T, 1], 3);
-}
-
-/** Where a position along `dim` lies below the length of its batch element. */
-function isReal(lengths: Tensor, shape: readonly number[], dim: number): Tensor {
-  const perBatch = np.reshape(
-    lengths,
-    shape.map((_, d) => (d === 0 ? lengths.size : 1)),
-  );
-  return np.less(ops.iota("int32", shape, dim), np.astype(perBatch, "int32"));
+/** Values of positions that are the same for the whole batch, for each of its elements. */
+function repeated(x: Tensor, batch: number): Tensor {
+  return x.shape[0] === 1 && batch !== 1 ? np.broadcastTo(x, [batch, at(x.shape, 1)]) : x;
 }

@@ -15,7 +15,7 @@ import { Tensor } from "../trace/tensor.js";
 
 export { tanh } from "../numpy/elementwise.js";
 export { logsumexp } from "../numpy/reductions.js";
-export { type AttentionOptions, dotProductAttention } from "./attention.js";
+export { type AttentionOptions, dotProductAttention } from "./dotProductAttention.js";
 
 /**
  * x itself.

@@ -17,6 +17,13 @@ export {
   type Values,
 } from "../ir/schema.js";
 export { initializers } from "../random/index.js";
+export {
+  type AttentionCallOptions,
+  type AttentionResult,
+  type AttentionWindow,
+  attention,
+  type QueryKey,
+} from "./attention.js";
 export * from "./batchNorm.js";
 export { Conv, type ConvConfig, type Padding } from "./conv.js";
 export * from "./convLayers.js";

@@ -375,10 +375,10 @@ export function raggedDot(
 
 /** softmax(query · keyᵀ · scale) · value for every head, and the logarithms of the softmax's sums. */
 export function attention(
-  [query, key, value]: readonly [query: Tensor, key: Tensor, value: Tensor],
+  operands: readonly [query: Tensor, key: Tensor, value: Tensor, ...extras: Tensor[]],
   params: OpParams["attention"],
 ): Tensor[] {
-  return bind("attention", [query, key, value], params);
+  return bind("attention", operands, params);
 }
 
 /** Marks a value for remat policies. */

@@ -5,7 +5,7 @@ import { devicePut, grad, jit, Mesh, NamedSharding, P, random, type Tensor } fro
 import type { DType } from "../../src/ir/dtype.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { at, range } from "../../src/ir/shape.js";
-import { dotProductAttention } from "../../src/nn/attention.js";
+import { dotProductAttention } from "../../src/nn/dotProductAttention.js";
 
 interface AttentionCase {
   readonly dtype: DType;

@@ -279,11 +279,47 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   attention: [
     { ins: [heads, keys, keys], params: { scale: 0.7, causal: true } },
     { ins: [f32([1, 2, 2, 2]), f32([1, 3, 2, 2]), f32([1, 3, 2, 2])], params: { scale: 0.5, causal: false } },
+    {
+      // Sinks keep the log-sums finite.
+      ins: [heads, keys, keys, f32([1, 4, 2, 1]), bool([2, 1, 1, 3]), f32([1, 4])],
+      params: { scale: 0.7, causal: true, softcap: 1.5, extras: ["bias", "mask", "sinks"] },
+    },
+    {
+      ins: [heads, keys, keys, i32([2, 2], 0, 2), i32([2, 3], 0, 2), f32([2, 4])],
+      params: {
+        scale: 0.7,
+        causal: true,
+        window: [1, -1],
+        extras: ["querySegments", "keySegments", "sinks"],
+      },
+    },
+    {
+      ins: [heads, keys, keys, i32([2, 2], 0, 4), i32([2, 3], 0, 4), f32([1, 4])],
+      params: { scale: 0.7, causal: true, extras: ["queryPositions", "keyPositions", "sinks"] },
+    },
+    {
+      ins: [heads, keys, keys, f32([2, 4, 1, 3]), u32([2, 4, 2])],
+      params: { scale: 0.5, causal: false, dropoutRate: 0.25, extras: ["bias", "dropoutKeys"] },
+    },
   ],
   attentionBackward: [
     {
       ins: [heads, keys, keys, f32([2, 4, 2], 1, 3), heads, heads],
       params: { scale: 0.7, causal: true },
+    },
+    {
+      ins: [heads, keys, keys, f32([2, 4, 2], 1, 3), heads, heads, f32([1, 4, 2, 1]), f32([2, 4, 2])],
+      params: {
+        scale: 0.7,
+        causal: true,
+        softcap: 1.5,
+        extras: ["bias", "logSumsCotangent"],
+        wants: ["bias"],
+      },
+    },
+    {
+      ins: [heads, keys, keys, f32([2, 4, 2], 1, 3), heads, heads, f32([1, 4])],
+      params: { scale: 0.7, causal: false, window: [0, 1], extras: ["sinks"], wants: ["sinks"] },
     },
   ],
 

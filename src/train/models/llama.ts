@@ -1,4 +1,4 @@
-import { type AttentionOptions, dotProductAttention } from "../../nn/attention.js";
+import { type AttentionOptions, dotProductAttention } from "../../nn/dotProductAttention.js";
 import { gelu, relu, silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";

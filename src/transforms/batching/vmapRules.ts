@@ -1,6 +1,7 @@
+import { attentionOperands } from "../../ir/inferAttention.js";
 import { elementwiseFamilies, type ReduceOp, rowsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import { at } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
 import { bind, bind1 } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -78,16 +79,22 @@ function dotGeneral(ins: readonly Batched[], params: OpParams["dotGeneral"]): Ba
   return [batched(ops.moveDim(product, place, 0))];
 }
 
-/** The batch is merged with the batch dim of attention. */
-function attention(
+/** The batch is merged with the batch dim of attention; operands that repeat along the latter stay as they are. */
+function attention<K extends "attention" | "attentionBackward">(
   ins: readonly Batched[],
-  params: OpParams["attention"],
+  params: OpParams[K],
   context: BatchContext,
-  op: "attention" | "attentionBackward",
+  op: K,
 ): Batched[] {
-  const operands = ins.map((x) => {
-    const [size = 0, batch = 0, ...rest] = materialize(x, context).shape;
-    return ops.reshape(materialize(x, context), [size * batch, ...rest]);
+  const query = at(ins, 0);
+  const inner = at(query.tensor.shape, query.batched ? 1 : 0);
+  const operands = ins.map((x, i) => {
+    if (!x.batched && x.tensor.shape[0] === 1 && i >= attentionOperands[op]) return x.tensor;
+    const whole = materialize(x, context);
+    const [size = 0, batch = 0, ...rest] = whole.shape;
+    const all =
+      batch === inner ? whole : ops.broadcastInDim(whole, [size, inner, ...rest], range(whole.ndim));
+    return ops.reshape(all, [size * inner, ...rest]);
   });
   return bind(op, operands, params).map((out) => {
     const [all = 0, ...rest] = out.shape;

@@ -2,7 +2,7 @@ import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { at, type TensorType } from "../../ir/shape.js";
 import { atSource, Environment, repeat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -25,12 +25,17 @@ export interface Linearized {
  * * `linearize`: ops with inner programs also choose what the forward pass keeps;
  * * `zero`: the results do not change with the operands (almost everywhere);
  * * `unsupported`: there is no derivative, and the reason says what to do instead.
+ *
+ * Tangents of an op that has a program of smaller ops are those of the program.
  */
 export type VjpRule<K extends OpName> =
-  | { readonly kind: "pull"; readonly pull: Pull<K> }
-  | { readonly kind: "linearize"; readonly linearize: LinearizeRule<K> }
+  | { readonly kind: "pull"; readonly pull: Pull<K>; readonly programOf?: ProgramOf<K> }
+  | { readonly kind: "linearize"; readonly linearize: LinearizeRule<K>; readonly programOf?: ProgramOf<K> }
   | { readonly kind: "zero" }
   | { readonly kind: "unsupported"; readonly reason: string };
+
+/** The program of smaller ops that an op stands for. */
+export type ProgramOf<K extends OpName> = (params: OpParams[K], types: readonly TensorType[]) => Program;
 
 /** What a `pull` rule is given. */
 export interface PullContext<K extends OpName> {
@@ -39,6 +44,8 @@ export interface PullContext<K extends OpName> {
   readonly cts: readonly Tensor[];
   /** The original cotangents: `null` where a result has none. */
   readonly given: readonly Cotangent[];
+  /** Which operands need a cotangent. */
+  readonly active: readonly boolean[];
   readonly ins: readonly Tensor[];
   readonly outs: readonly Tensor[];
   readonly params: OpParams[K];
@@ -123,7 +130,7 @@ export function linearizeEqn<K extends OpName>(
       if (rule.kind === "unsupported") throw new GradientError(`[grad] ${op}: ${rule.reason}`);
       if (rule.kind === "zero") return ins.map(() => null);
       const cts = cotangents.map((ct, i) => ct ?? ops.zeros(at(outs, i).type));
-      const pulls = rule.pull({ ct: at(cts, 0), cts, given: cotangents, ins, outs, params });
+      const pulls = rule.pull({ ct: at(cts, 0), cts, given: cotangents, active, ins, outs, params });
       return ins.map((_, i) => (active[i] ? (pulls[i]?.() ?? null) : null));
     },
   };

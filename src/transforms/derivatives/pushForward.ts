@@ -6,7 +6,7 @@ import { bodiesOf, countGroups, groupsOf, inGroups } from "../../ir/bodies.js";
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
 import type { OpName, ProgramOp } from "../../ir/ops.js";
-import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
+import { type Eqn, type EqnParts, hasPrograms, type Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { atSource, bind, Environment, traceFlat } from "../../trace/builder.js";
@@ -15,7 +15,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import { cut, pick, spread, typesOf } from "../rewrite/split.js";
 import { Threading } from "../rewrite/threadBodies.js";
 import { activityOf } from "./bodies.js";
-import { linearize, linearizeEqn, outputActivity } from "./linearize.js";
+import { linearize, linearizeEqn, outputActivity, type VjpRule } from "./linearize.js";
 import { vjpRules } from "./vjpRules.js";
 
 /** The tangent of a value; `null` stands for zeros, which are not computed. */
@@ -56,7 +56,15 @@ function pushEqn(eqn: Eqn, ins: readonly Tensor[], tangents: readonly Tangent[])
   }
   if (isOpened(eqn)) return pushBodies(eqn, ins, tangents);
   if (rule.kind === "unsupported") throw new GradientError(`[jvp] ${eqn.op}: ${rule.reason}`);
-  return transposePullback(eqn, ins, tangents);
+  const program = programOf(eqn);
+  return program ? pushForward(program, ins, tangents) : transposePullback(eqn, ins, tangents);
+}
+
+/** The program of smaller ops that an equation stands for, if its rule has one. */
+function programOf<K extends OpName>({ op, ins, params }: EqnParts<K>): Program | undefined {
+  const rule: VjpRule<K> = vjpRules[op];
+  if (rule.kind !== "pull" && rule.kind !== "linearize") return undefined;
+  return rule.programOf?.(params, typesOf(ins));
 }
 
 /** An op's map of tangents is the transpose of its map of cotangents: the pullback of that linear map. */

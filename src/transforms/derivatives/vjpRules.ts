@@ -1,11 +1,17 @@
-import { attentionBackwardProgram } from "../../ir/attention.js";
+import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isFloat } from "../../ir/dtype.js";
 import type { MeshAxis } from "../../ir/mesh.js";
-import type { OpName, OpParams, XlaFunction } from "../../ir/ops.js";
+import {
+  type AttentionExtra,
+  attentionWants,
+  type OpName,
+  type OpParams,
+  type XlaFunction,
+} from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, inversePermutation, range, type TensorType } from "../../ir/shape.js";
 import { missingAxes, varies, varyingAxes } from "../../ir/varying.js";
-import { bind, inline } from "../../trace/builder.js";
+import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { Pull, PullContext, VjpRule } from "./linearize.js";
@@ -222,30 +228,43 @@ const raggedDotPull: Pull<"raggedDot"> = ({ ct, ins, params: { ragged, precision
   ];
 };
 
-/**
- * One op gives the cotangents of all three operands; a cotangent of the log-sums, which is rare, is handled by a
- * program.
- */
-const attentionPull: Pull<"attention"> = ({ cts, given, ins, outs, params }) => {
-  const operands = [...ins, at(outs, 1), at(cts, 0), at(outs, 0)];
+/** One op gives the cotangents of all operands that need one. */
+const attentionPull: Pull<"attention"> = ({ cts, given, active, ins, outs, params }) => {
+  const extras = params.extras ?? [];
+  const operands = [...ins.slice(0, 3), at(outs, 1), at(cts, 0), at(outs, 0), ...ins.slice(3)];
+  const wants = attentionWants.filter((name) => active[3 + extras.indexOf(name)] && extras.includes(name));
   let pulled: readonly Tensor[] | undefined;
   const all = () => {
-    if (!given[1]) return bind("attentionBackward", operands, params);
-    const withLogSums = [...operands, at(cts, 1)];
-    const types = withLogSums.map(({ type }) => type);
-    return inline(attentionBackwardProgram(params, types), withLogSums);
+    const wanted = wants.length > 0 ? { ...params, wants } : params;
+    if (!given[1]) return bind("attentionBackward", operands, wanted);
+    return bind("attentionBackward", [...operands, at(cts, 1)], {
+      ...wanted,
+      extras: [...extras, "logSumsCotangent"],
+    });
   };
-  return ins.map((_, i) => () => {
+  const pull = (i: number) => () => {
     pulled ??= all();
     return at(pulled, i);
-  });
+  };
+  const pullExtra = (name: AttentionExtra, i: number) => {
+    const place = wants.findIndex((want) => want === name);
+    return place < 0 ? null : () => sumRepeated(pull(3 + place)(), at(ins, 3 + i));
+  };
+  return [pull(0), pull(1), pull(2), ...extras.map(pullExtra)];
 };
+
+/** The sum over the dims along which an operand of size 1 was repeated. */
+function sumRepeated(ct: Tensor, { shape }: Tensor): Tensor {
+  const dims = range(ct.ndim).filter((d) => shape[d] === 1 && ct.shape[d] !== 1);
+  return dims.length === 0 ? ct : ops.reshape(ops.reduceSum(ct, dims), shape);
+}
 
 /** An op that is differentiated by decomposing it into smaller ops. */
 const asProgram = <K extends OpName>(
   programOf: (params: OpParams[K], types: readonly TensorType[]) => Program,
 ): VjpRule<K> => ({
   kind: "linearize",
+  programOf,
   linearize: (ins, params, active, { linearize }) => {
     const types = ins.map(({ type }) => type);
     return linearize(programOf(params, types), ins, active);
@@ -447,7 +466,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   sort: pull(sortPull),
   dotGeneral: pull(dotPull),
   raggedDot: pull(raggedDotPull),
-  attention: pull(attentionPull),
+  attention: { kind: "pull", pull: attentionPull, programOf: attentionProgram },
   attentionBackward: asProgram(attentionBackwardProgram),
 
   scan: { kind: "linearize", linearize: scanRule },

@@ -4,7 +4,7 @@ import { isInDomain } from "../../../src/ir/inferChecks.js";
 import type { MeshAxis, MeshShape } from "../../../src/ir/mesh.js";
 import { axesSize, positionAlong } from "../../../src/ir/mesh.js";
 import { type CollectiveOp, opFacts, rowsBy, type UnaryOp } from "../../../src/ir/opFacts.js";
-import type { OpName, OpTable, RaggedDim } from "../../../src/ir/ops.js";
+import type { OpName, OpParams, OpTable, RaggedDim } from "../../../src/ir/ops.js";
 import { newLiteral } from "../../../src/ir/program.js";
 import { range, type Shape, tensorType } from "../../../src/ir/shape.js";
 import { twiceParams } from "../../support/hostFunctions.js";
@@ -153,6 +153,34 @@ function attentionBackward(dtype: DType, of: AttentionCase): EngineCase {
   const likeQuery = (seed: number) => sample(dtype, [2, length, heads, 3], "small", seed);
   const operands = [...attentionOperands(dtype, of), sums, likeQuery(5), likeQuery(6)];
   return opCase("attentionBackward", operands, { scale: 0.5, causal });
+}
+
+/** Attention with all further operands; the last query of the second batch element sees no key. */
+function fullAttention(dtype: DType, isBackward: boolean): EngineCase {
+  const of = { length: 3, heads: 4, keyHeads: 2, causal: true };
+  const operands = attentionOperands(dtype, of);
+  const likeQuery = (seed: number) => sample(dtype, [2, 3, 4, 3], "small", seed);
+  const sums = sample(sumType(dtype), [2, 4, 3], "positive", 4);
+  const extras = [
+    sample(dtype, [1, 4, 3, 5], "small", 7),
+    hostTensor("bool", [2, 1, 1, 5], [1, 0, 1, 1, 1, 1, 1, 1, 0, 1]),
+    hostTensor("int32", [2, 3], [0, 0, 1, 2, 2, 5]),
+    hostTensor("int32", [2, 5], [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]),
+    hostTensor("int32", [2, 3], [0, 3, 4, 1, 2, 3]),
+    hostTensor("int32", [2, 5], [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]),
+    sample("uint32", [2, 4, 2], "any", 8),
+  ];
+  const params: OpParams["attention"] = {
+    scale: 0.5,
+    causal: true,
+    window: [3, -1],
+    softcap: 2,
+    dropoutRate: 0.25,
+    extras: ["bias", "mask", "querySegments", "keySegments", "queryPositions", "keyPositions", "dropoutKeys"],
+  };
+  if (!isBackward) return opCase("attention", [...operands, ...extras], params);
+  const all = [...operands, sums, likeQuery(5), likeQuery(6), ...extras];
+  return opCase("attentionBackward", all, { ...params, wants: ["bias"] });
 }
 
 const meshes: readonly (readonly [MeshShape, readonly string[]])[] = [
@@ -480,10 +508,12 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   attention: (["float32", "float64", "bfloat16", "float16"] as const).flatMap((dtype) => [
     attention(dtype, { length: 5, heads: 4, keyHeads: 2, causal: true }),
     attention(dtype, { length: 3, heads: 2, keyHeads: 2, causal: false }),
+    fullAttention(dtype, false),
   ]),
   attentionBackward: (["float32", "float64", "bfloat16", "float16"] as const).flatMap((dtype) => [
     attentionBackward(dtype, { length: 5, heads: 4, keyHeads: 2, causal: true }),
     attentionBackward(dtype, { length: 3, heads: 2, keyHeads: 2, causal: false }),
+    fullAttention(dtype, true),
   ]),
   callback: [opCase("callback", [f32([2, 3], 1)], twiceParams)],
 

@@ -11,14 +11,16 @@ import { names, types, type Value, type Writer } from "./writer.js";
 const MAX_HEAD_SIZE = 128;
 
 /** Whether there is a kernel for operands of these types. */
-export function hasFusedAttention(query: TensorType, key: TensorType, { causal }: Attention): boolean {
+export function hasFusedAttention(query: TensorType, key: TensorType, params: Attention): boolean {
+  const { causal, window, softcap, extras = [] } = params;
   const [batch = 0, length = 0, heads = 0, headSize = 0] = query.shape;
   const [, keyLength = 0] = key.shape;
   const isNarrow = query.dtype === "bfloat16" || query.dtype === "float16";
   const fits = headSize > 0 && headSize % 8 === 0 && headSize <= MAX_HEAD_SIZE;
   const isPlain = batch > 0 && heads > 0 && length > 1 && keyLength > 1;
+  const isUsual = window === undefined && softcap === undefined && extras.length === 0;
   // If the lengths differ, the kernels and our definition of "up to t" may count from different ends.
-  return isNarrow && fits && isPlain && (!causal || length === keyLength);
+  return isNarrow && fits && isPlain && isUsual && (!causal || length === keyLength);
 }
 
 interface DotDims {

@@ -73,9 +73,15 @@ const golden: { readonly [K in Exclude<FactoredOp, ElementwiseOp>]: readonly str
   attention: [
     "([i,l,jk,1],[i,m,j,1],[i,m,j,1])->([i,l,jk,1],[i,jk,l]) whole={l,m}",
     "([1,j,i,l],[1,k,i,l],[1,k,i,l])->([1,j,i,l],[1,i,j]) whole={j,k,l}",
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[1,jk,l,1],[i,1,1,m],[1,jk])->([i,l,jk,1],[i,jk,l]) whole={l,m}",
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,l],[i,m],[i,jk])->([i,l,jk,1],[i,jk,l]) whole={l,m}",
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,l],[i,m],[1,jk])->([i,l,jk,1],[i,jk,l]) whole={l,m}",
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,1,m],[i,jk,n])->([i,l,jk,1],[i,jk,l]) whole={l,m,n}",
   ],
   attentionBackward: [
     "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,l],[i,l,jk,1],[i,l,jk,1])->([i,l,jk,1],[i,m,j,1],[i,m,j,1]) whole={k,l,m}",
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,l],[i,l,jk,1],[i,l,jk,1],[1,jk,l,1],[i,jk,l])->([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,l,1]) whole={k,l,m}",
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,l],[i,l,jk,1],[i,l,jk,1],[1,jk])->([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk]) whole={k,l,m}",
   ],
   callback: ["([i,j])->([k,l],[m]) whole={i,j,k,l,m}"],
   psum: ["([i])->([i])"],

@@ -1,5 +1,6 @@
+import { attentionOperands } from "../../../ir/inferAttention.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
-import type { OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
+import type { Attention, AttentionExtra, OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";
 import { at, range, type TensorType } from "../../../ir/shape.js";
 
@@ -175,14 +176,39 @@ function gatherFactors(
 }
 
 /** Batch and key heads can be split, and within a key head the query heads that share it, as `shared` says. */
-function attentionFactors(ins: readonly TensorType[], shared: FactorKind) {
+function attentionFactors(
+  op: "attention" | "attentionBackward",
+  { extras = [] }: Attention,
+  ins: readonly TensorType[],
+) {
   const [batch = 1, length = 1, heads = 1, headSize = 1] = shapeOf(ins, 0);
   const [, keyLength = 1, keyHeads = 1] = shapeOf(ins, 1);
   const b = new RuleBuilder();
+  // Backward, the query heads that share a key head are summed into its cotangents.
+  const shared = op === "attention" ? "parallel" : "whole";
   const kinds: FactorKind[] = ["parallel", "parallel", shared, "whole", "whole", "whole"];
   const sizes = [batch, keyHeads, heads / keyHeads, length, keyLength, headSize];
   const [i = [], k = [], g = [], t = [], s = [], h = []] = b.dims(sizes, (d) => at(kinds, d));
-  return { b, query: [i, t, [...k, ...g], h], key: [i, s, k, h], sums: [i, [...k, ...g], t] };
+  const n = [...k, ...g];
+  const dimsOf: { readonly [N in AttentionExtra]: DimFactors } = {
+    bias: [i, n, t, s],
+    mask: [i, n, t, s],
+    querySegments: [i, t],
+    keySegments: [i, s],
+    queryPositions: [i, t],
+    keyPositions: [i, s],
+    sinks: [i, n],
+    dropoutKeys: [i, n, []],
+    logSumsCotangent: [i, n, t],
+  };
+  const more = extras.map((name, place) => {
+    const { shape } = at(ins, attentionOperands[op] + place);
+    // Keys of two words and what stands for all of a dim are the same on every device.
+    return at([dimsOf[name]], 0).map((factors, d) =>
+      shape[d] === 1 ? [] : name === "dropoutKeys" && d === 2 ? [b.add(2, "whole")] : factors,
+    );
+  });
+  return { b, query: [i, t, n, h], key: [i, s, k, h], sums: [i, n, t], more };
 }
 
 const collective = (
@@ -293,14 +319,19 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
     const rows = [...batch, m, n];
     return b.rule([[...batch, m, k], isRows ? matrices : rows, [...batch, g]], [isRows ? rows : matrices]);
   },
-  attention: (_, ins) => {
-    const { b, query, key, sums } = attentionFactors(ins, "parallel");
-    return b.rule([query, key, key], [query, sums]);
+  attention: (params, ins) => {
+    const { b, query, key, sums, more } = attentionFactors("attention", params, ins);
+    return b.rule([query, key, key, ...more], [query, sums]);
   },
-  attentionBackward: (_, ins) => {
-    // The query heads that share a key head are summed into its cotangents.
-    const { b, query, key, sums } = attentionFactors(ins, "whole");
-    return b.rule([query, key, key, sums, query, query], [query, key, key]);
+  attentionBackward: (params, ins) => {
+    const { b, query, key, sums, more } = attentionFactors("attentionBackward", params, ins);
+    const [batch, , heads] = query;
+    const wanted = (params.wants ?? []).map((name) => [
+      batch ?? [],
+      heads ?? [],
+      ...at(more, params.extras?.indexOf(name) ?? -1).slice(2),
+    ]);
+    return b.rule([query, key, key, sums, query, query, ...more], [query, key, key, ...wanted]);
   },
 
   callback: (_, ins, outs) => {
