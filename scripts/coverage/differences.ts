@@ -9,6 +9,8 @@ What has the same name gives the same values, up to the last digits ([Numbers](l
 | \`lax.scatter(x, indices, updates, { dim, batchDims, combine })\` adds or writes slices along one dim, and drops those out of range | \`lax.scatter\`, \`scatter_add\` and others take \`ScatterDimensionNumbers\`; \`x.at(i).add(…)\`, \`.set\`, \`.multiply\`, \`.min\`, \`.max\` cover the rest |
 | \`optim.applyIfFinite(finite, next, before)\` selects one of two trees, for a step that scales its loss itself | \`optax.apply_if_finite(inner, max_consecutive_errors)\` wraps an optimiser and counts its failures |
 | \`random.multivariateNormal\` with \`method: "eigh"\` or \`"svd"\` multiplies by eigenvectors with signs of our own: the distribution is the same, a draw may differ. \`"cholesky"\`, the default, gives the same draws | the signs are LAPACK's |
+| \`scipy.special\` computes where JAX overflows, loses digits or returns NaN: \`besselJn\` of small and zero arguments, \`expn\` at 0, \`expi\` and \`spence\` of infinity, the derivative of \`spence\` from 1, \`hyp1f1\` of negative and \`hyp2f1\` of x below −1, both of parameters that end their series | JAX's float32 recurrences and series are used as they are |
+| \`scipy.linalg\` writes \`trans\` as \`"N"\`, \`"T"\` or \`"C"\` and has no pivoting in \`qr\` | \`trans\` is 0, 1 or 2, in \`solve_triangular\` also a letter |
 | numbers are \`float32\`, also integers; see [Limits](limits.md#data-types) on weak types | Python integers are \`int32\` |
 
 ### Random numbers

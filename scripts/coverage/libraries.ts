@@ -227,6 +227,15 @@ export const libraries: readonly Library[] = [
     leftOut: {},
   },
   {
+    title: "jax.scipy.linalg",
+    prefix: "jax.scipy.linalg",
+    module: "shardwise",
+    ours: "scipy.linalg",
+    names: namesOf("jax.scipy.linalg"),
+    renamed: {},
+    leftOut: {},
+  },
+  {
     title: "flax.linen",
     prefix: "nn",
     module: "shardwise/nn",

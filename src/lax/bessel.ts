@@ -6,17 +6,13 @@ import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { withDerivative } from "./functions.js";
 import { withFloats } from "./operands.js";
+import { nested } from "./series.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
 /** From where on the series in 1/x is used, and how many terms both have; float64 needs more digits. */
 const plan = (x: Tensor) =>
   x.dtype === "float64" ? { from: 20, terms: 64, tail: 36 } : { from: 10, terms: 36, tail: 16 };
-
-/** 1 + r₁ (1 + r₂ (1 + …)), where each rₖ is a factor times x. */
-function nested(x: Tensor, factors: readonly number[]): Tensor {
-  return factors.reduceRight((inner, factor) => ops.add(ops.mul(inner, ops.mul(x, factor)), 1), like(x, 1));
-}
 
 /** exp(−|x|) · I(x) of the order 0 or 1. */
 function scaledBessel(x: Tensor, order: 0 | 1): Tensor {

@@ -1,58 +1,19 @@
 /** The incomplete gamma and beta functions: series and continued fractions, each until it changes no digit. */
 
-import { limits } from "../ir/dtype.js";
 import { at } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
-import { Tensor } from "../trace/tensor.js";
-import { whileLoop } from "../transforms/control/whileLoop.js";
+import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withDerivative } from "./functions.js";
 import { withFloats } from "./operands.js";
+import { counts, repeat } from "./series.js";
 import { digamma, lgamma } from "./special.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
-/** Maximum number of terms of a series or fraction; for reasonable arguments they end long before. */
-const mostTerms = 2000;
-
 /** Where convergents are made smaller, so that they never overflow. */
 const large = 2 ** 40;
-
-/**
- * Repeats a step until all elements have converged. Elements that have converged keep their values.
- *
- * @param step from the number of the term, counted from 1, and the values to the next ones, and which elements go on
- */
-function repeat(
-  active: Tensor,
-  start: readonly Tensor[],
-  step: (n: Tensor, values: readonly Tensor[]) => readonly [values: readonly Tensor[], goesOn: Tensor],
-): readonly Tensor[] {
-  const [, , last] = whileLoop<[Tensor, Tensor, Tensor[]]>(
-    ([n, going]) =>
-      ops.and(
-        ops.compare("le", n, mostTerms),
-        ops.reduceMax(
-          going,
-          going.shape.map((_, d) => d),
-        ),
-      ),
-    ([n, going, values]) => {
-      const number = ops.broadcastInDim(ops.convert(n, at(start, 0).dtype), active.shape, []);
-      const [next, goesOn] = step(number, values);
-      const kept = next.map((x, i) => ops.select(going, x, at(values, i)));
-      return [ops.add(n, 1), ops.and(going, goesOn), kept];
-    },
-    [Tensor.scalar(1, "int32"), active, [...start]],
-  );
-  return last;
-}
-
-/** Whether a term still changes a sum. */
-function counts(term: Tensor, sum: Tensor): Tensor {
-  return ops.compare("gt", ops.abs(term), ops.mul(ops.abs(sum), limits(sum.dtype).epsilon / 2));
-}
 
 /** A value, and its derivative with respect to the first parameter if requested. */
 type Pair = readonly [value: Tensor, slope: Tensor];

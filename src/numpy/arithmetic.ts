@@ -130,12 +130,18 @@ export const floorDivide = binary(
   numberType,
 );
 
-/** Whether a remainder is not zero and has another sign than the divisor, which is not −0 or NaN. */
+/**
+ * Whether a remainder is not zero and has another sign than the divisor, which is not −0 or NaN. A remainder by the
+ * integer 0 counts as such, as in JAX.
+ */
 function isOneBelow(rest: Tensor, divisor: Tensor): Tensor {
   if (divisor.node.kind === "literal") {
-    return ops.compare(divisor.node.literal.value < 0 ? "gt" : "lt", rest, 0);
+    const { value } = divisor.node.literal;
+    return ops.compare(value === 0 ? "ne" : value < 0 ? "gt" : "lt", rest, 0);
   }
-  const otherSign = ops.compare("ne", ops.compare("lt", rest, 0), ops.compare("lt", divisor, 0));
+  const otherSign = isFloat(divisor.dtype)
+    ? ops.compare("ne", ops.compare("lt", rest, 0), ops.compare("lt", divisor, 0))
+    : ops.compare("ne", ops.sign(rest), ops.sign(divisor));
   return ops.and(otherSign, ops.compare("ne", rest, 0));
 }
 

@@ -333,6 +333,13 @@ const binary: readonly Row[] = [
   ["np.minimum(b, c)", () => np.minimum(b, c), "bool", [2, 3], [1, 0, 0, 0, 0, 0]],
   ["np.mod(b, c)", () => np.mod(b, c), "int32", [2, 3], [0, 0, 0, 0, 0, 0]],
   ["np.power(b, c)", () => np.power(b, c), "int32", [2, 3], [1, 0, 1, 0, 0, 1]],
+  [
+    "np.floorDivide by the integer 0",
+    () => np.floorDivide(np.array([5, -5, 0], "int32"), np.array([0, 0, 0], "int32")),
+    "int32",
+    [3],
+    [-2, -2, -1],
+  ],
   ["np.floorDivide(w, 3)", () => np.floorDivide(w, 3), "uint32", [3], [2, 0, 1333333333]],
   ["np.mod(w, 3)", () => np.mod(w, 3), "uint32", [3], [1, 1, 1]],
   ["np.add(w, 3)", () => np.add(w, 3), "uint32", [3], [10, 4, 4000000003]],

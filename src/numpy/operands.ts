@@ -220,7 +220,19 @@ export function pair(
   kind: (dtype: DType) => DType = (dtype) => dtype,
 ): readonly [Tensor, Tensor] {
   const dtype = kind(resultType(x, y));
-  return align([toType(x, dtype, caller), toType(y, dtype, caller)] as const, caller);
+  const operands = [operandOf(x, y, dtype, caller), operandOf(y, x, dtype, caller)] as const;
+  return align(operands, caller);
+}
+
+/** One of two operands: numbers among themselves stay weakly typed, and a constant with a type of its own ends that. */
+function operandOf(value: TensorLike, other: TensorLike, dtype: DType, caller: string): Tensor {
+  const isOther = other instanceof Tensor;
+  if (typeof value === "number" && (isOther ? other.type.weak : typeof other === "number")) {
+    return scalarOf(value, dtype, caller);
+  }
+  const x = toType(value, dtype, caller);
+  const endsWeakness = isOther && other.node.kind === "literal" && !other.type.weak && isFloat(other.dtype);
+  return endsWeakness ? ops.strong(x) : x;
 }
 
 /**

@@ -111,7 +111,7 @@ export function polyder(coefficients: TensorLike, m = 1): Tensor {
  * ```
  */
 export function polyint(coefficients: TensorLike, m = 1): Tensor {
-  let p = asFloat(vector(coefficients, "polyint"), "polyint");
+  let p = asInexact(vector(coefficients, "polyint"), "polyint");
   for (let i = 0; i < checkTimes(m, "polyint"); i++) {
     const powers = range(p.size).map((k) => p.size - k);
     p = concatenate([divide(p, array(powers, "float32")), ops.full([1], 0, p.dtype)]);

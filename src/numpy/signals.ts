@@ -14,7 +14,7 @@ import { matmul } from "./contraction.js";
 import { abs } from "./elementwise.js";
 import { concatenate } from "./joining.js";
 import { equal, greater, less, logicalAnd, where } from "./logic.js";
-import { asFloat, asTensor, inexactType, toType } from "./operands.js";
+import { asFloat, asInexact, asTensor, inexactType, toType } from "./operands.js";
 import { pad } from "./pad.js";
 import { sum } from "./reductions.js";
 import { flip } from "./shaping.js";
@@ -169,7 +169,7 @@ function repeatedPoints(
  * ```
  */
 export function gradient(value: TensorLike, spacing = 1, dim = -1): Tensor {
-  const x = asFloat(value, "gradient");
+  const x = asInexact(value, "gradient");
   const d = normalizeDim(dim, x.ndim, "gradient");
   const n = at(x.shape, d);
   if (n < 2) throw new ShapeError(`[gradient] needs 2 elements along dim ${d}, got ${formatType(x.type)}`);

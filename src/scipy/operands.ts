@@ -1,7 +1,7 @@
 /** Arguments of functions of floats: promoted to one type and broadcast to one shape, as JAX does. */
 
 import type { DType } from "../ir/dtype.js";
-import { broadcastShape, expandTo, floatType, refuseComplex, toType } from "../numpy/operands.js";
+import { broadcastShape, expandTo, floatType, refuseComplex, toType, wideType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -10,11 +10,11 @@ import type { Tensor } from "../trace/tensor.js";
 export type Tensors<V extends readonly unknown[]> = { [K in keyof V]: Tensor };
 
 /** Calls a function with floats of one type and shape. */
-export function withFloats<V extends readonly TensorLike[]>(
+export function withFloats<V extends readonly TensorLike[], R = Tensor>(
   values: V,
   caller: string,
-  compute: (...tensors: Tensors<V>) => Tensor,
-): Tensor {
+  compute: (...tensors: Tensors<V>) => R,
+): R {
   for (const value of values) refuseComplex(value, caller);
   const dtype: DType = floatType(resultType(...values));
   const tensors = values.map((value) => toType(value, dtype, caller));
@@ -23,6 +23,19 @@ export function withFloats<V extends readonly TensorLike[]>(
     caller,
   );
   return compute(...(tensors.map((x) => expandTo(x, shape)) as readonly Tensor[] as Tensors<V>));
+}
+
+/** Calls a function with floats of one shape, which are float32 at least; its results have the promoted type. */
+export function withWideFloats<V extends readonly TensorLike[]>(
+  values: V,
+  caller: string,
+  compute: (...tensors: Tensors<V>) => readonly Tensor[],
+): Tensor[] {
+  return withFloats(values, caller, (...tensors: Tensors<V>) => {
+    const dtype = tensors[0]?.dtype ?? "float32";
+    const wide = tensors.map((x: Tensor) => ops.convert(x, wideType(dtype)));
+    return compute(...(wide as readonly Tensor[] as Tensors<V>)).map((x) => ops.convert(x, dtype));
+  });
 }
 
 /** A number everywhere in the shape and type of a tensor. */

@@ -1,151 +1,41 @@
 /** JAX's `scipy.special`: functions of floats, which are promoted and broadcast. Complex numbers are refused. */
 
-import { integerFrom, need } from "../ir/arguments.js";
-import { type OptionsOf, schema } from "../ir/schema.js";
 import { range } from "../ir/shape.js";
 import { erfcTail } from "../lax/functions.js";
 import * as lax from "../lax/index.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { is, like, pick, withFloats } from "./operands.js";
+import { is, like, pick } from "./operands.js";
+import { type Binary, binary, type Unary, unary, withSlopes } from "./rules.js";
 
 export { logSoftmax, logsumexp, softmax } from "../nn/functions.js";
+export { type BesselJnOptions, besselJn } from "./besselJn.js";
+export { wofz } from "./faddeeva.js";
+export {
+  beta,
+  betainc,
+  betaln,
+  type CombOptions,
+  comb,
+  digamma,
+  factorial,
+  gamma,
+  gammainc,
+  gammaincc,
+  gammaln,
+  gammasgn,
+  loggamma,
+  multigammaln,
+  poch,
+  polygamma,
+  zeta,
+} from "./gamma.js";
+export { type SphHarmOptions, sphHarmY, type WholeNumbers } from "./harmonics.js";
+export { hyp1f1, hyp2f1 } from "./hypergeometric.js";
+export { bernoulli, exp1, expi, expn, fresnel, owensT, sici, spence } from "./integrals.js";
 
-/** A function of one float. */
-type Unary = (x: TensorLike) => Tensor;
-/** A function of two floats. */
-type Binary = (x: TensorLike, y: TensorLike) => Tensor;
-
-const unary =
-  (name: string, compute: (x: Tensor) => Tensor): Unary =>
-  (x) =>
-    withFloats([x] as const, `scipy.special.${name}`, compute);
-
-const binary =
-  (name: string, compute: (x: Tensor, y: Tensor) => Tensor): Binary =>
-  (x, y) =>
-    withFloats([x, y] as const, `scipy.special.${name}`, compute);
-
-/** A function whose derivatives by its arguments are given. */
-function withSlopes<A extends readonly Tensor[]>(
-  compute: (...args: A) => Tensor,
-  ...slopes: { [K in keyof A]: (value: Tensor, ...args: A) => Tensor }
-): (...args: A) => Tensor {
-  return libraryVjp(compute, {
-    forward: (...args: A) => {
-      const value = compute(...args);
-      return [value, [value, args] as const];
-    },
-    backward: ([value, args], ct) =>
-      slopes.map((slope: (value: Tensor, ...args: A) => Tensor) => ops.mul(ct, slope(value, ...args))) as {
-        [K in keyof A]: Tensor;
-      } as never,
-  });
-}
-
-const nan = Number.NaN;
 const infinity = Number.POSITIVE_INFINITY;
 
-/** The logarithm of the size of the gamma function. */
-export const gammaln: Unary = /* @__PURE__ */ unary("gammaln", lax.lgamma);
-
-function signOfGamma(x: Tensor): Tensor {
-  const floor = ops.floor(x);
-  const isBelow = is(x, "lt", 0);
-  const isPole = ops.and(isBelow, ops.compare("eq", x, floor));
-  const isOdd = ops.compare("ne", ops.mul(ops.floor(ops.mul(floor, 0.5)), 2), floor);
-  const isNegativeZero = ops.and(is(x, "eq", 0), is(ops.div(like(x, 1), x), "lt", 0));
-  const sign = pick(ops.or(ops.and(isBelow, isOdd), isNegativeZero), -1, like(x, 1));
-  return pick(ops.or(isPole, ops.compare("ne", x, x)), nan, ops.stopGradient(sign));
-}
-
-/** The sign of the gamma function; NaN at −1, −2 …. */
-export const gammasgn: Unary = /* @__PURE__ */ unary("gammasgn", signOfGamma);
-
-const gammaOf = (x: Tensor) => ops.mul(signOfGamma(x), ops.exp(lax.lgamma(x)));
-
-/** The gamma function. */
-export const gamma: Unary = /* @__PURE__ */ unary("gamma", gammaOf);
-
-/** The logarithm of the gamma function; NaN where that is negative or has a pole, at x ≤ 0. */
-export const loggamma: Unary = /* @__PURE__ */ unary("loggamma", (x) =>
-  ops.select(is(x, "gt", 0), lax.lgamma(x), like(x, nan)),
-);
-
-/** n!, by the gamma function; 0 for negative n. */
-export const factorial: Unary = /* @__PURE__ */ unary("factorial", (n) =>
-  pick(is(n, "lt", 0), 0, ops.exp(lax.lgamma(ops.add(n, 1)))),
-);
-
-/** From where on logarithms of the gamma function are taken by Stirling's series. */
-const stirlingFrom = 8;
-
-/** log Γ(x) − ((x − ½) log x − x + ½ log 2π) for x from 8. */
-function stirlingRest(x: Tensor): Tensor {
-  const inverse = ops.div(like(x, 1), x);
-  const square = ops.mul(inverse, inverse);
-  const series = [-1 / 1680, 1 / 1260, -1 / 360, 1 / 12].reduce<Tensor>(
-    (total, c) => ops.add(ops.mul(total, square), c),
-    like(x, 1 / 1188),
-  );
-  return ops.mul(series, inverse);
-}
-
-/** log |Γ(a) Γ(b) / Γ(a + b)|, without the cancellation that large arguments would bring. */
-function logBeta(a: Tensor, b: Tensor): Tensor {
-  const [small, large] = [ops.min(a, b), ops.max(a, b)];
-  const plain = ops.sub(ops.add(lax.lgamma(a), lax.lgamma(b)), lax.lgamma(ops.add(a, b)));
-  const isLarge = ops.and(is(large, "ge", stirlingFrom), is(small, "gt", 0));
-  const q = ops.select(isLarge, large, like(large, stirlingFrom));
-  const p = ops.select(isLarge, small, like(small, 1));
-  const sum = ops.add(p, q);
-  const log = ops.log1p(ops.div(p, q));
-  const rest = ops.sub(stirlingRest(q), stirlingRest(sum));
-  // log Γ(q) − log Γ(p + q)
-  const ratio = ops.add(ops.sub(ops.sub(p, ops.mul(p, ops.log(q))), ops.mul(ops.sub(sum, 0.5), log)), rest);
-  const isBoth = ops.and(isLarge, is(p, "ge", stirlingFrom));
-  const far = ops.select(isBoth, p, like(p, stirlingFrom));
-  const both = ops.sub(
-    ops.add(
-      ops.add(ops.mul(ops.log(q), -0.5), Math.log(2 * Math.PI) / 2),
-      ops.mul(ops.sub(far, 0.5), ops.log(ops.div(far, ops.add(far, q)))),
-    ),
-    ops.mul(q, ops.log1p(ops.div(far, q))),
-  );
-  const corrected = ops.add(
-    both,
-    ops.add(stirlingRest(far), ops.sub(stirlingRest(q), stirlingRest(ops.add(far, q)))),
-  );
-  const one = ops.select(isBoth, corrected, ops.add(lax.lgamma(p), ratio));
-  return ops.select(isLarge, one, plain);
-}
-
-/** The logarithm of the size of the beta function. */
-export const betaln: Binary = /* @__PURE__ */ binary("betaln", logBeta);
-
-/** The beta function, Γ(a) Γ(b) / Γ(a + b). */
-export const beta: Binary = /* @__PURE__ */ binary("beta", (a, b) => {
-  const sign = ops.mul(ops.mul(signOfGamma(a), signOfGamma(b)), signOfGamma(ops.add(a, b)));
-  return ops.mul(sign, ops.exp(logBeta(a, b)));
-});
-
-/** The regularised incomplete beta function. It has a derivative by x alone. */
-export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
-  return withFloats([a, b, x] as const, "scipy.special.betainc", lax.betainc);
-}
-
-/** The regularised lower incomplete gamma function. */
-export const gammainc: Binary = /* @__PURE__ */ binary("gammainc", lax.igamma);
-/** The regularised upper incomplete gamma function. */
-export const gammaincc: Binary = /* @__PURE__ */ binary("gammaincc", lax.igammac);
-/** The derivative of {@link gammaln}. */
-export const digamma: Unary = /* @__PURE__ */ unary("digamma", lax.digamma);
-/** The n-th derivative of {@link digamma}. */
-export const polygamma: Binary = /* @__PURE__ */ binary("polygamma", lax.polygamma);
-/** The zeta function of Hurwitz. It has a derivative by its second argument alone. */
-export const zeta: Binary = /* @__PURE__ */ binary("zeta", lax.zeta);
 /** The error function. */
 export const erf: Unary = /* @__PURE__ */ unary("erf", ops.erf);
 /** 1 − {@link erf}. */
@@ -217,55 +107,6 @@ const powered = (log: (x: Tensor) => Tensor) => (x: Tensor, power: Tensor) => {
 export const boxcox: Binary = /* @__PURE__ */ binary("boxcox", powered(ops.log));
 /** ((1 + x)ᵖ − 1) / p, and log(1 + x) for p = 0. */
 export const boxcox1p: Binary = /* @__PURE__ */ binary("boxcox1p", powered(ops.log1p));
-
-const combOptions = schema({
-  /** Whether an element may be chosen several times. */
-  repetition: false,
-});
-
-/** Options of {@link comb}. */
-export interface CombOptions extends OptionsOf<typeof combOptions> {}
-
-/** In how many ways k of n elements can be chosen. */
-export function comb(n: TensorLike, k: TensorLike, options?: CombOptions): Tensor {
-  const { repetition } = combOptions.read(options, "scipy.special.comb");
-  const choose = (total: Tensor, part: Tensor) => {
-    const isPossible = ops.and(
-      ops.compare("le", part, total),
-      ops.and(is(total, "ge", 0), is(part, "ge", 0)),
-    );
-    const [m, j] = [
-      ops.select(isPossible, total, like(total, 0)),
-      ops.select(isPossible, part, like(part, 0)),
-    ];
-    const log = (x: Tensor) => lax.lgamma(ops.add(x, 1));
-    const value = ops.exp(ops.sub(ops.sub(log(m), log(j)), log(ops.sub(m, j))));
-    return ops.select(isPossible, value, like(value, 0));
-  };
-  return withFloats([n, k] as const, "scipy.special.comb", (total, part) => {
-    if (!repetition) return choose(total, part);
-    const isNone = ops.and(is(part, "eq", 0), is(total, "ge", 0));
-    return pick(isNone, 1, choose(ops.sub(ops.add(total, part), 1), part));
-  });
-}
-
-const pochRule = /* @__PURE__ */ withSlopes(
-  (z: Tensor, m: Tensor) => pick(is(m, "eq", 0), 1, ops.div(gammaOf(ops.add(z, m)), gammaOf(z))),
-  (value, z, m) => ops.mul(ops.sub(lax.digamma(ops.add(z, m)), lax.digamma(z)), value),
-  (value, z, m) => ops.mul(lax.digamma(ops.add(z, m)), value),
-);
-/** Γ(z + m) / Γ(z): z (z + 1) … (z + m − 1) for integers m. */
-export const poch: Binary = /* @__PURE__ */ binary("poch", pochRule);
-
-/** The logarithm of the multivariate gamma function of dimension d. */
-export function multigammaln(a: TensorLike, d: number): Tensor {
-  need(integerFrom(1), d, "d", "scipy.special.multigammaln");
-  return withFloats([a] as const, "scipy.special.multigammaln", (x) =>
-    range(d)
-      .map((i) => lax.lgamma(ops.sub(x, i / 2)))
-      .reduce((total, one) => ops.add(total, one), like(x, ((d * (d - 1)) / 4) * Math.log(Math.PI))),
-  );
-}
 
 const erfcxRule = /* @__PURE__ */ withSlopes(
   (x: Tensor) => {

@@ -39,6 +39,9 @@ describe("a number that is an argument of a traced function", () => {
     ["astype", (rate) => rate.astype("float32"), "float32"],
     ["convertElementType", (rate) => lax.convertElementType(rate, "float32"), "float32"],
     ["a float32 tensor beside it", (rate) => rate.add(np.ones([2])), "float32"],
+    ["a float32 constant beside it", (rate) => rate.mul(np.array(2.5, "float32")), "float32"],
+    ["a weak constant beside it", (rate) => rate.mul(np.array(2.5)), "bfloat16"],
+    ["numbers among themselves", (rate) => rate.mul(np.subtract(1, 0.2)), "bfloat16"],
     ["a sum", (rate) => np.sum(np.broadcastTo(rate, [3])), "float32"],
   ])("stays weakly typed through functions of numbers alone, as in JAX: %s", (_, fn, dtype) => {
     const f = fn as (rate: TensorLike) => Tensor;
@@ -46,6 +49,11 @@ describe("a number that is an argument of a traced function", () => {
     // Also where the result leaves the function, compiled or not.
     expect(jit(f)(2).mul(halves()).dtype).toBe(dtype);
     expect(f(np.array(2)).mul(halves()).dtype).toBe(dtype);
+  });
+
+  test("of quantiles and their shares keeps 16-bit floats", () => {
+    for (const fn of [np.quantile, np.nanquantile]) expect(fn(halves(), 0.3).dtype).toBe("bfloat16");
+    expect(np.percentile(halves(), 30).dtype).toBe("bfloat16");
   });
 
   test("is traced apart from a float32 tensor of the same shape", () => {

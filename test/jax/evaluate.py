@@ -85,7 +85,7 @@ def train(optimizer, params, grads):
     return current["w"]
 
 
-NAMES_IN_SCOPE = {"jax": jax, "jnp": jnp, "lax": lax, "optax": optax, "axis": axis, "array": array, "train": train}
+NAMES_IN_SCOPE = {"jax": jax, "jnp": jnp, "lax": lax, "optax": optax, "numpy": np, "axis": axis, "array": array, "train": train}
 
 
 def run(program, inputs):

@@ -196,9 +196,15 @@ function runJax(
   }
 }
 
+const parts = ["value", "grad", "jvp", "vmap"] as const;
+
+/** Python's errors about a program that is wrong by itself, such as a misspelt name: it compares nothing. */
+const isBroken = (error: string) =>
+  /^(ModuleNotFound|Import|Name|Attribute|Syntax|Indentation)Error/.test(error);
+
 /** What is computed here and refused by JAX: types that its functions do not take, mostly. */
 function widerThanJax(number: number, here: Evaluated, jax: Evaluated): string[] {
-  return ["value", "grad", "jvp", "vmap"].flatMap((part) => {
+  return parts.flatMap((part) => {
     const error = jax.errors.get(`${number}/${part}`);
     const isWider = error !== undefined && !here.errors.has(`${number}/${part}`);
     return isWider ? [`${part} is refused by JAX: ${error}`] : [];
@@ -213,10 +219,12 @@ async function differencesOf(
   jax: Evaluated,
 ): Promise<string[]> {
   const differences: string[] = [];
-  for (const part of ["value", "grad", "jvp", "vmap"]) {
-    const error = here.errors.get(`${number}/${part}`);
-    if (error === undefined || jax.errors.has(`${number}/${part}`)) continue;
-    differences.push(`${part} is refused here: ${error}`);
+  for (const part of parts) {
+    const [error, refusal] = [here, jax].map(({ errors }) => errors.get(`${number}/${part}`));
+    if (refusal !== undefined && isBroken(refusal))
+      differences.push(`${part} cannot be asked of JAX: ${refusal}`);
+    else if (error !== undefined && refusal === undefined)
+      differences.push(`${part} is refused here: ${error}`);
   }
   if (differences.length > 0) return differences;
   const valueShape = here.results.get(`${number}/value`)?.shape ?? [];

@@ -1,6 +1,6 @@
 """Writes scipy.json: jax.scipy.special and jax.scipy.stats by JAX.
 
-    python test/jax/scipy.py > test/jax/scipy.json
+    python test/jax/scipy_functions.py > test/jax/scipy.json
 """
 
 import jax

@@ -1,0 +1,41 @@
+/** Functions of floats from what they compute, and from their derivatives. */
+
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
+import { withFloats } from "./operands.js";
+
+/** A function of one float. */
+export type Unary = (x: TensorLike) => Tensor;
+/** A function of two floats. */
+export type Binary = (x: TensorLike, y: TensorLike) => Tensor;
+
+/** A function of `scipy.special` of one float. */
+export const unary =
+  (name: string, compute: (x: Tensor) => Tensor): Unary =>
+  (x) =>
+    withFloats([x] as const, `scipy.special.${name}`, compute);
+
+/** A function of `scipy.special` of two floats. */
+export const binary =
+  (name: string, compute: (x: Tensor, y: Tensor) => Tensor): Binary =>
+  (x, y) =>
+    withFloats([x, y] as const, `scipy.special.${name}`, compute);
+
+/** A function whose derivatives by its arguments are given. */
+export function withSlopes<A extends readonly Tensor[]>(
+  compute: (...args: A) => Tensor,
+  ...slopes: { [K in keyof A]: (value: Tensor, ...args: A) => Tensor }
+): (...args: A) => Tensor {
+  return libraryVjp(compute, {
+    forward: (...args: A) => {
+      const value = compute(...args);
+      return [value, [value, args] as const];
+    },
+    backward: ([value, args], ct) =>
+      slopes.map((slope: (value: Tensor, ...args: A) => Tensor) => ops.mul(ct, slope(value, ...args))) as {
+        [K in keyof A]: Tensor;
+      } as never,
+  });
+}
