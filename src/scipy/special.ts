@@ -33,6 +33,7 @@ export {
 export { type SphHarmOptions, sphHarmY, type WholeNumbers } from "./harmonics.js";
 export { hyp1f1, hyp2f1 } from "./hypergeometric.js";
 export { bernoulli, exp1, expi, expn, fresnel, owensT, sici, spence } from "./integrals.js";
+export type { Binary, Unary } from "./rules.js";
 
 const infinity = Number.POSITIVE_INFINITY;
 
