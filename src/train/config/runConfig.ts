@@ -116,6 +116,11 @@ export const runSchema = {
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
   checkpointEvery: integer(100, "steps between checkpoints"),
+  checkpoint: choice(
+    "sync",
+    "whether training waits while more than 1 GiB is saved, or the devices copy the state first",
+    ["sync", "async"],
+  ),
   keep: integer(2, "how many checkpoints to keep"),
   evalEvery: integer(100, "steps between evaluations"),
   sample: integer(240, "tokens to generate at the end", 0),

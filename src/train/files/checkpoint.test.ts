@@ -16,7 +16,7 @@ import {
   type Tensor,
   tree,
 } from "shardwise";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { getSharding, Partitioned } from "../../nn/partitioned.js";
 import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { parseManifest } from "./checkpointManifest.js";
@@ -412,6 +412,74 @@ describe("a save that is killed", () => {
     },
     60_000,
   );
+});
+
+describe("a save of more than the host may hold", () => {
+  const numLeaves = 8;
+  /** Each leaf is somewhat larger than a piece. */
+  const state = () =>
+    Object.fromEntries(
+      Array.from({ length: numLeaves }, (_, i) => [`leaf${i}`, np.full([pieceBytes / 4 + 10], i)]),
+    );
+
+  /** A file system whose writes wait until they are let go. */
+  function waiting() {
+    let letGo = () => {};
+    const gate = new Promise<void>((resolve) => {
+      letGo = resolve;
+    });
+    const fileSystem: FileSystem = {
+      ...nodeFileSystem,
+      create: async (path) => {
+        const file = await nodeFileSystem.create(path);
+        return { ...file, write: (bytes) => gate.then(() => file.write(bytes)) };
+      },
+    };
+    return { fileSystem, letGo: () => letGo() };
+  }
+
+  test("reads tensors only as they are written, and returns when all are read", async () => {
+    const { fileSystem, letGo } = waiting();
+    const saved = state();
+    const reads = Object.values(saved).map((leaf) => vi.spyOn(leaf.storage("test"), "download"));
+    const numRead = () => reads.filter(({ mock }) => mock.calls.length > 0).length;
+    const checkpoints = openCheckpoints(root, {
+      fileSystem,
+      maxFileBytes: 2.5 * pieceBytes,
+      maxHeldBytes: 3.5 * pieceBytes,
+    });
+    let isCopied = false;
+    const saving = checkpoints.save(1, saved).then((pending) => {
+      isCopied = true;
+      return pending;
+    });
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(numRead()).toBe(3);
+    expect(isCopied).toBe(false);
+    letGo();
+    const { committed } = await saving;
+    expect(numRead()).toBe(numLeaves);
+    const { folder } = await committed;
+    expect(await bitsOf(await (await openCheckpoint(folder)).restoreTree())).toEqual(await bitsOf(state()));
+  });
+
+  test("returns when it fails, and leaves nothing behind", async () => {
+    const fileSystem: FileSystem = {
+      ...nodeFileSystem,
+      create: async (path) => {
+        if (path.includes("tensors-00003")) throw new Error("no third file");
+        return nodeFileSystem.create(path);
+      },
+    };
+    const checkpoints = openCheckpoints(root, {
+      fileSystem,
+      maxFileBytes: pieceBytes,
+      maxHeldBytes: pieceBytes,
+    });
+    const { committed } = await checkpoints.save(1, state());
+    await expect(committed).rejects.toThrow("no third file");
+    expect(await readdir(root)).toEqual([]);
+  });
 });
 
 describe("a save on a full disk", () => {

@@ -13,9 +13,11 @@ import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
+import type { HostData } from "../../ir/dtype.js";
 import { ValueError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
-import { range, type TensorType } from "../../ir/shape.js";
+import { at, range, type TensorType } from "../../ir/shape.js";
+import type { HostPart } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import {
@@ -30,15 +32,31 @@ import {
   parseManifest,
   storeTree,
 } from "./checkpointManifest.js";
-import { listSteps, removeOld, type Snapshot, writeCheckpoint } from "./checkpointWrite.js";
+import {
+  leafBytes,
+  listSteps,
+  MAX_FILES,
+  removeOld,
+  type Snapshot,
+  writeCheckpoint,
+} from "./checkpointWrite.js";
 import { FileError, reasonOf } from "./fileError.js";
-import { type FileSystem, nodeFileSystem } from "./files.js";
+import { type FileSystem, inParallel, nodeFileSystem } from "./files.js";
+import { permutedView, readView } from "./fileViews.js";
 import { alone, type ProcessGroup } from "./processGroup.js";
 import { checkMatch } from "./restoreMatch.js";
 import { readSafetensors, readSafetensorsHeader } from "./safetensors.js";
 import { type StoredArray, storedTypes } from "./safetensorsBytes.js";
+import type { StoredTensor } from "./safetensorsHeader.js";
 import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
-import { download, namedLeaves, ownPlacement, type RestoreOptions, rebuild } from "./treeFiles.js";
+import {
+  download,
+  type NamedLeaf,
+  namedLeaves,
+  ownPlacement,
+  type RestoreOptions,
+  rebuild,
+} from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
 export interface CheckpointExtras {
@@ -74,7 +92,7 @@ export class Checkpoint {
 
   /** Compares every file with its checksum; throws a {@link FileError} that names the first damaged one. */
   async verify(): Promise<void> {
-    for (const file of range(this.manifest.files.length)) await this.verifyFile(file);
+    await this.verifyFiles(range(this.manifest.files.length));
   }
 
   /** All tensors as they are stored, by path. */
@@ -122,19 +140,19 @@ export class Checkpoint {
     const files = partial
       ? new Set([...held.values()].map(({ file }) => file))
       : range(this.manifest.files.length);
-    for (const file of files) await this.verifyFile(file);
-    for (const file of files) await this.checkHeader(file);
-    const read = async (path: string, file: number) => {
-      const name = this.fileName(file);
-      const found = (await readSafetensors(name, [path])).tensors.get(path);
-      if (!found) throw new FileError("checkpoint", name, 0, `tensor "${path}" is missing`);
-      return found.data;
-    };
-    const readHeld = ({ path }: { path: string }) => {
+    await this.verifyFiles([...files]);
+    const tensors = new Map<string, { readonly file: string; readonly tensor: StoredTensor }>();
+    for (const file of files) {
+      for (const [path, tensor] of await this.checkHeader(file))
+        tensors.set(path, { file: this.fileName(file), tensor });
+    }
+    const parts = ({ path, type }: NamedLeaf) => {
       const leaf = held.get(path);
-      return leaf && read(path, leaf.file);
+      if (!leaf) return undefined;
+      const { names, ...rest } = permutedView([path], leaf.shape, range(leaf.shape.length));
+      return (part?: HostPart) => readView({ names, numStacked: 0, ...rest }, { tensors }, type, part);
     };
-    return rebuild(target, wanted, readHeld, options, "restore");
+    return rebuild(target, wanted, { parts }, options, "restore");
   }
 
   /** The saved state in the structure in which it was saved, on the host. */
@@ -148,17 +166,21 @@ export class Checkpoint {
     return loadTree(this.manifest.tree, tensors) as T;
   }
 
-  private async verifyFile(file: number): Promise<void> {
-    const listed = this.manifest.files[file];
-    if (listed) await checkHash(join(this.folder, listed.name), listed, this.manifest.version);
+  /** Compares files with their checksums, several at once; the first damaged one in their order is reported. */
+  private async verifyFiles(files: readonly number[]): Promise<void> {
+    const { folder, manifest } = this;
+    await inParallel(files, MAX_FILES, async (file) => {
+      const listed = manifest.files[file];
+      if (listed) await checkHash(join(folder, listed.name), listed, manifest.version);
+    });
   }
 
   private fileName(file: number): string {
     return join(this.folder, this.manifest.files[file]?.name ?? "");
   }
 
-  /** Compares the header of a file with the manifest. */
-  private async checkHeader(file: number): Promise<void> {
+  /** Compares the header of a file with the manifest; returns its tensors by name. */
+  private async checkHeader(file: number): Promise<ReadonlyMap<string, StoredTensor>> {
     const name = this.fileName(file);
     const { tensors } = await readSafetensorsHeader(name);
     const leaves = this.manifest.leaves.filter((leaf) => leaf.file === file);
@@ -173,6 +195,7 @@ export class Checkpoint {
       const rule = `it holds ${tensors.size} tensors, but the manifest says ${leaves.length}`;
       throw new FileError("checkpoint", name, 0, rule);
     }
+    return tensors;
   }
 }
 
@@ -212,6 +235,8 @@ export interface CheckpointsOptions {
   readonly keep?: number;
   /** Size above which another file is started; 1 GiB by default. */
   readonly maxFileBytes?: number;
+  /** Maximum size of tensors in host memory while a state is saved; a larger tensor is held alone. 1 GiB by default. */
+  readonly maxHeldBytes?: number;
   /** The file system to write through; that of the machine by default. */
   readonly fileSystem?: FileSystem;
   /** The processes that save together, each writing some of the files; one by default. */
@@ -238,6 +263,7 @@ export class Checkpoints {
   readonly root: string;
   private readonly keep: number;
   private readonly maxFileBytes: number;
+  private readonly maxHeldBytes: number;
   private readonly files: FileSystem;
   private readonly group: ProcessGroup;
   private writing: Promise<unknown> = Promise.resolve();
@@ -247,32 +273,42 @@ export class Checkpoints {
   constructor(root: string, options: CheckpointsOptions) {
     need("path", root, "the folder", "openCheckpoints");
     need("object", options, "the options", "openCheckpoints");
-    const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, processGroup = alone } = options;
+    const { keep = 3, maxFileBytes = 2 ** 30, maxHeldBytes = 2 ** 30 } = options;
+    const { fileSystem = nodeFileSystem, processGroup = alone } = options;
     if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
       throw new ValueError(`[openCheckpoints] keep must be an integer of at least 1, got ${describe(keep)}`);
     }
     this.root = root;
     this.keep = keep;
     this.maxFileBytes = maxFileBytes;
+    this.maxHeldBytes = maxHeldBytes;
     this.files = fileSystem;
     this.group = processGroup;
   }
 
   /**
    * Saves a tree of tensors. The call returns once the elements are copied, so that training can continue and donate
-   * its tensors; files are written in the background, one checkpoint after the other.
+   * its tensors. Up to `maxHeldBytes` are copied at once and written in the background; a larger state is written while
+   * it is copied, so that the host never holds more. Checkpoints are written one after the other.
    */
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
     if (!Number.isSafeInteger(step) || step < 0) {
       throw new ValueError(`[save] the step must be an integer of at least 0, got ${describe(step)}`);
     }
-    const snapshot = await takeSnapshot(step, state, extras);
+    const { files, root, keep, group, maxHeldBytes } = this;
+    const { snapshot, isCopied, bytes } = await takeSnapshot(
+      step,
+      state,
+      extras,
+      (bytes) =>
+        // Processes copy tensors that are spread over them together, in the same order.
+        bytes <= maxHeldBytes || group.count > 1,
+    );
     const committed = this.writing.then(async () => {
-      const { files, root, keep, group } = this;
       // Divides the bytes about evenly among processes.
-      const share = Math.ceil(snapshotBytes(snapshot) / group.count);
+      const share = Math.ceil(bytes / group.count);
       const most = group.count === 1 ? this.maxFileBytes : Math.max(1, Math.min(this.maxFileBytes, share));
-      const name = await writeCheckpoint(files, root, snapshot, most, group);
+      const name = await writeCheckpoint(files, root, snapshot, most, group, maxHeldBytes);
       const notRemoved =
         group.index > 0 ? [] : await removeOld(files, root, keep, name).catch((error) => [reasonOf(error)]);
       return { folder: join(this.root, name), notRemoved };
@@ -280,6 +316,8 @@ export class Checkpoints {
     this.writing = committed.catch((error: unknown) => {
       this.failure ??= { error };
     });
+    // A write that fails copies no more.
+    await Promise.race([isCopied(), this.writing]);
     return { step, committed };
   }
 
@@ -329,15 +367,23 @@ export function openCheckpoints(root: string, options: CheckpointsOptions = {}):
   return new Checkpoints(root, options);
 }
 
-/** The bytes of a snapshot's tensors. */
-function snapshotBytes({ leaves }: Snapshot): number {
-  return leaves.reduce((sum, { data }) => sum + data.byteLength, 0);
+/** A state and its size. */
+interface TakenSnapshot {
+  readonly snapshot: Snapshot;
+  readonly bytes: number;
+  /** Settles once all elements are copied. */
+  isCopied(): Promise<unknown>;
 }
 
-async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtras): Promise<Snapshot> {
+/** @param fits whether a state of some bytes is copied at once */
+async function takeSnapshot(
+  step: number,
+  state: unknown,
+  extras: CheckpointExtras,
+  fits: (bytes: number) => boolean,
+): Promise<TakenSnapshot> {
   const named = namedLeaves(state, "save");
-  // All copies are asked for before the first wait, so that what the caller does next cannot change them.
-  const copies = named.map((leaf) => download(leaf, "save"));
+  const bytes = named.reduce((sum, { type }) => sum + leafBytes(type), 0);
   let mesh: readonly MeshAxis[] | null = null;
   const specs = named.map((leaf) => {
     const placement = ownPlacement(leaf);
@@ -346,27 +392,63 @@ async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtr
       mesh ??= placement.mesh.axes.map(({ name, size }) => ({ name, size }));
     return placement.spec;
   });
-  const data = await Promise.all(copies);
+  const { reads, isCopied } = fits(bytes) ? await copiesOf(named) : laterCopiesOf(named);
   const leaves = named.map(({ path, type }, i) => ({
     path,
     ...type,
     spec: specs[i] ?? [],
-    data: data[i] ?? new Uint8Array(),
+    read: at(reads, i),
   }));
   const { rng = null, data: position = null, config = null } = extras;
   return {
-    manifest: {
-      format: manifestFormat,
-      version: manifestVersion,
-      step,
-      mesh,
-      rng,
-      data: position,
-      config,
-      tree: storeTree(state),
+    snapshot: {
+      manifest: {
+        format: manifestFormat,
+        version: manifestVersion,
+        step,
+        mesh,
+        rng,
+        data: position,
+        config,
+        tree: storeTree(state),
+      },
+      leaves,
     },
-    leaves,
+    bytes,
+    isCopied,
   };
+}
+
+/** How the elements of tensors are read. */
+interface Copies extends Pick<TakenSnapshot, "isCopied"> {
+  readonly reads: readonly (() => Promise<HostData>)[];
+}
+
+/** Copies all tensors; the copies are asked for at once, so that what the caller does next cannot change them. */
+async function copiesOf(named: readonly NamedLeaf[]): Promise<Copies> {
+  const copies: (HostData | undefined)[] = await Promise.all(named.map((leaf) => download(leaf, "save")));
+  const reads = named.map((_, i) => async () => {
+    const copy = copies[i] ?? new Uint8Array();
+    // It can be collected as soon as it has been written.
+    copies[i] = undefined;
+    return copy;
+  });
+  return { reads, isCopied: async () => {} };
+}
+
+/** Tensors that are copied one by one when they are read. */
+function laterCopiesOf(named: readonly NamedLeaf[]): Copies {
+  let left = named.length;
+  let finish = () => {};
+  const copied = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  const reads = named.map((leaf) => async () => {
+    const data = await download(leaf, "save");
+    if (--left === 0) finish();
+    return data;
+  });
+  return { reads, isCopied: () => copied };
 }
 
 /** The pieces of a file, all read into the same memory. */

@@ -6,16 +6,50 @@ import { byteSize } from "../../ir/dtype.js";
 import { range, sizeOf } from "../../ir/shape.js";
 import { formatManifest, type Manifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
-import type { FileSystem } from "./files.js";
+import { type FileSystem, inParallel } from "./files.js";
 import { alone, type ProcessGroup, together } from "./processGroup.js";
-import { bytesOf, layOutSafetensors } from "./safetensorsBytes.js";
-import { PieceHasher, piecesOf } from "./seal.js";
+import { bytesOf, layOutTypes } from "./safetensorsBytes.js";
+import { type Parts, PieceHasher, piecesOf } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
 
-/** A state whose elements were copied from the devices. */
+/** A state to be saved. */
 export interface Snapshot {
   readonly manifest: Omit<Manifest, "files" | "leaves">;
-  readonly leaves: readonly (Omit<Manifest["leaves"][number], "file"> & { readonly data: HostData })[];
+  readonly leaves: readonly SnapshotLeaf[];
+}
+
+/** A tensor to be saved. */
+export interface SnapshotLeaf extends Omit<Manifest["leaves"][number], "file"> {
+  /** Copies the elements to the host; called once. */
+  readonly read: () => Promise<HostData>;
+}
+
+/** The size of a leaf. */
+export const leafBytes = ({ dtype, shape }: Pick<SnapshotLeaf, "dtype" | "shape">): number =>
+  sizeOf(shape) * byteSize(dtype);
+
+/** Maximum number of files that are written or read at once: disks reach their speed with several. */
+export const MAX_FILES = 4;
+
+/** The bytes of tensors in host memory, which are limited. */
+class HeldBytes {
+  private bytes = 0;
+  private readonly waiting: (() => void)[] = [];
+
+  constructor(private readonly most: number) {}
+
+  /** Waits until there is space for some more bytes. */
+  async take(bytes: number): Promise<void> {
+    while (this.bytes > 0 && this.bytes + bytes > this.most) {
+      await new Promise<void>((resolve) => this.waiting.push(resolve));
+    }
+    this.bytes += bytes;
+  }
+
+  giveBack(bytes: number): void {
+    this.bytes -= bytes;
+    for (const resume of this.waiting.splice(0)) resume();
+  }
 }
 
 /** The form of the folder name of a step. */
@@ -43,7 +77,7 @@ export function groupLeaves(leaves: readonly Pick<NamedLeaf, "type">[], maxFileB
   let file = 0;
   let bytes = 0;
   return leaves.map(({ type }) => {
-    const size = sizeOf(type.shape) * byteSize(type.dtype);
+    const size = leafBytes(type);
     if (bytes > 0 && bytes + size > maxFileBytes) {
       file++;
       bytes = 0;
@@ -65,6 +99,7 @@ export async function writeCheckpoint(
   snapshot: Snapshot,
   maxFileBytes: number,
   group: ProcessGroup = alone,
+  maxHeldBytes = Number.POSITIVE_INFINITY,
 ): Promise<string> {
   const { step } = snapshot.manifest;
   const label = `step-${String(step).padStart(8, "0")}`;
@@ -77,7 +112,7 @@ export async function writeCheckpoint(
     });
     const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
     const reports = await together(group, async () =>
-      JSON.stringify(await writeTensors(files, draft, tensorFiles, group)),
+      JSON.stringify(await writeTensors(files, draft, tensorFiles, group, new HeldBytes(maxHeldBytes))),
     );
     const written = tensorFiles.map(({ name }, i) => ({
       name,
@@ -121,11 +156,10 @@ function layOut(snapshot: Snapshot, maxFileBytes: number) {
   const number = (n: number) => String(n).padStart(5, "0");
   const tensorFiles = range(numFiles).map((file) => {
     const members = snapshot.leaves.filter((_, i) => groups[i] === file);
-    const { header, arrays } = layOutSafetensors(members.map((leaf) => [leaf.path, leaf] as const));
-    return {
-      name: `tensors-${number(file + 1)}-of-${number(numFiles)}.safetensors`,
-      parts: [header, ...arrays.map(({ data }) => bytesOf(data))],
-    };
+    const { header, arrays } = layOutTypes(members.map((leaf) => [leaf.path, leaf] as const));
+    const name = `tensors-${number(file + 1)}-of-${number(numFiles)}.safetensors`;
+    const bytes = arrays.reduce((sum, leaf) => sum + leafBytes(leaf), header.length);
+    return { name, header, leaves: arrays, bytes };
   });
   const leaves = snapshot.leaves.map(({ path, dtype, shape, spec }, i) => ({
     path,
@@ -139,36 +173,55 @@ function layOut(snapshot: Snapshot, maxFileBytes: number) {
   return { tensorFiles, manifest };
 }
 
+/** A file of tensors that is to be written. */
+type TensorFile = ReturnType<typeof layOut>["tensorFiles"][number];
+
 /** The fields of a file in the manifest, without its name. */
 type Written = Omit<ManifestFile, "name">;
 
-/** Writes this process's share of the tensor files, and returns their sizes and checksums. */
+/** Writes this process's share of the tensor files, several at once, and returns their sizes and checksums. */
 async function writeTensors(
   files: FileSystem,
   draft: string,
-  tensorFiles: ReturnType<typeof layOut>["tensorFiles"],
+  tensorFiles: readonly TensorFile[],
   { index, count }: ProcessGroup,
+  held: HeldBytes,
 ): Promise<Record<string, Written>> {
   const written: Record<string, Written> = {};
-  for (const { name, parts } of tensorFiles.filter((_, i) => i % count === index)) {
+  const own = tensorFiles.filter((_, i) => i % count === index);
+  await inParallel(own, MAX_FILES, async (file) => {
     try {
-      written[name] = await writeFile(files, join(draft, name), parts);
+      written[file.name] = await writeFile(files, join(draft, file.name), contentsOf(file, held));
     } catch (cause) {
       if (index === 0 || systemCode(cause) !== "ENOENT") throw cause;
       const rule =
         "process 0 made this folder, but it does not exist here: checkpoints of several hosts need a shared file system";
       throw new FileError("checkpoint", draft, 0, rule, { cause });
     }
-  }
+  });
   return written;
+}
+
+/** The header of a file and the elements of its tensors, each of which is in memory until the next is asked for. */
+async function* contentsOf({ header, leaves }: TensorFile, held: HeldBytes): AsyncGenerator<Uint8Array> {
+  yield header;
+  for (const leaf of leaves) {
+    const bytes = leafBytes(leaf);
+    await held.take(bytes);
+    try {
+      yield bytesOf(await leaf.read());
+    } finally {
+      held.giveBack(bytes);
+    }
+  }
 }
 
 /** The total size of the files of a checkpoint in bytes. */
 function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
   const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
-  const sizes = tensorFiles.map(({ name, parts }) => ({
+  const sizes = tensorFiles.map(({ name, bytes }) => ({
     name,
-    bytes: parts.reduce((sum, part) => sum + part.length, 0),
+    bytes,
     sha256: "0".repeat(64),
     pieces: "",
   }));
@@ -176,12 +229,12 @@ function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
 }
 
 /** Writes a file piece by piece, while other threads hash the pieces before. */
-async function writeFile(files: FileSystem, path: string, parts: readonly Uint8Array[]): Promise<Written> {
+async function writeFile(files: FileSystem, path: string, parts: Parts): Promise<Written> {
   const hasher = new PieceHasher();
   const file = await files.create(path);
   let bytes = 0;
   try {
-    for (const piece of piecesOf(parts)) {
+    for await (const piece of piecesOf(parts)) {
       await hasher.add(piece);
       await file.write(piece);
       bytes += piece.length;

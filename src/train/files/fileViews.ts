@@ -125,7 +125,7 @@ async function readLoops(
  */
 export async function readView(
   view: FileView,
-  { tensors }: FoundTensors,
+  { tensors }: Pick<FoundTensors, "tensors">,
   { dtype, shape }: { readonly dtype: StoredDType; readonly shape: Shape },
   part: HostPart = { shape, offsets: shape.map(() => 0) },
 ): Promise<HostData> {

@@ -90,6 +90,28 @@ export const nodeFileSystem: FileSystem = {
   },
 };
 
+/**
+ * Works on items, at most some of them at once. After a failure no further item is begun; when those that were begun
+ * have ended, the failure of the first item that failed is thrown.
+ */
+export async function inParallel<T>(
+  items: readonly T[],
+  most: number,
+  work: (item: T) => Promise<void>,
+): Promise<void> {
+  const queue = items.entries();
+  const failures: { readonly index: number; readonly error: unknown }[] = [];
+  const worker = async () => {
+    for (const [index, item] of queue) {
+      await work(item).catch((error: unknown) => failures.push({ index, error }));
+      if (failures.length > 0) return;
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(most, items.length) }, worker));
+  const [first] = failures.sort((a, b) => a.index - b.index);
+  if (first) throw first.error;
+}
+
 /** Replaces a small file atomically: at any time, even after a power cut, there is the old one or the new one. */
 export async function replaceFile(path: string, content: string): Promise<void> {
   const draft = `${path}.${randomUUID()}`;

@@ -129,22 +129,30 @@ export function layOutSafetensors(
   tensors: Iterable<readonly [string, StoredArray]>,
   metadata: Iterable<readonly [string, string]> = [],
 ): { header: Uint8Array; arrays: readonly StoredArray[] } {
-  requireLittleEndian();
   const named = entriesOf<StoredArray>(tensors, "the tensors");
   for (const [name, array] of named) checkArray(name, array);
-  const seen = new Set(named.map(([name]) => name));
-  if (seen.size !== named.length || seen.has("__metadata__")) {
+  return layOutTypes(named, metadata);
+}
+
+/** The same for arrays of which only the types are known. */
+export function layOutTypes<A extends Pick<StoredArray, "dtype" | "shape">>(
+  tensors: readonly (readonly [string, A])[],
+  metadata: Iterable<readonly [string, string]> = [],
+): { header: Uint8Array; arrays: readonly A[] } {
+  requireLittleEndian();
+  const seen = new Set(tensors.map(([name]) => name));
+  if (seen.size !== tensors.length || seen.has("__metadata__")) {
     throw new ValueError('[safetensors] names of tensors must be different, and none may be "__metadata__"');
   }
   // The widest elements come first, so that every array is aligned to its elements.
-  const size = (array: StoredArray) => storedSizes[storedTypes[array.dtype]];
-  named.sort(([a, x], [b, y]) => size(y) - size(x) || (a < b ? -1 : 1));
+  const size = ({ dtype }: A) => storedSizes[storedTypes[dtype]];
+  const named = [...tensors].sort(([a, x], [b, y]) => size(y) - size(x) || (a < b ? -1 : 1));
   const fields: string[] = [];
   const labels = Object.fromEntries(entriesOf<string>(metadata, "the metadata"));
   if (Object.keys(labels).length > 0) fields.push(`"__metadata__":${JSON.stringify(labels)}`);
   let offset = 0;
-  for (const [name, { dtype, shape, data }] of named) {
-    const end = offset + data.byteLength;
+  for (const [name, { dtype, shape }] of named) {
+    const end = offset + sizeOf(shape) * byteSize(dtype);
     const entry = { dtype: storedTypes[dtype], shape, data_offsets: [offset, end] };
     fields.push(`${JSON.stringify(name)}:${JSON.stringify(entry)}`);
     offset = end;

@@ -1,23 +1,29 @@
 import { describe, expect, test } from "vitest";
-import { PieceHasher, pieceBytes, piecesOf } from "./seal.js";
+import { type Parts, PieceHasher, pieceBytes, piecesOf } from "./seal.js";
+
+async function piecesIn(parts: Parts): Promise<Uint8Array[]> {
+  const pieces: Uint8Array[] = [];
+  for await (const piece of piecesOf(parts)) pieces.push(piece);
+  return pieces;
+}
 
 const counted = (bytes: number) => new Uint8Array(bytes).map((_, i) => i % 251);
 
 describe("pieces of a file", () => {
-  test("are all of one size but the last, wherever its parts end", () => {
+  test("are all of one size but the last, wherever its parts end", async () => {
     const sizes = [10, 0, pieceBytes - 10, 3 * pieceBytes, 1, 2 * pieceBytes, pieceBytes - 2, 5];
     const parts = sizes.map(counted);
-    const pieces = [...piecesOf(parts)];
+    const pieces = await piecesIn(parts);
     expect(pieces.map(({ length }) => length)).toEqual([...Array(7).fill(pieceBytes), 4]);
     expect(Buffer.concat(pieces).equals(Buffer.concat(parts))).toBe(true);
-    // What lies in one part is not copied.
+    // Whole pieces in one part are not copied.
     expect(pieces.map(({ buffer }) => parts.findIndex((part) => part.buffer === buffer))).toEqual([
-      -1, 3, 3, 3, -1, 5, -1, 7,
+      -1, 3, 3, 3, -1, 5, -1, -1,
     ]);
   });
 
   test("of nothing are none", async () => {
-    expect([...piecesOf([new Uint8Array()])]).toEqual([]);
+    expect(await piecesIn([new Uint8Array()])).toEqual([]);
     expect((await new PieceHasher().finish()).pieces).toBe("");
   });
 });

@@ -26,24 +26,31 @@ function hashPieces(bytes: Uint8Array, size: number): string {
     .join("");
 }
 
-/** The pieces of a file that is the concatenation of parts; only pieces that span parts are copies. */
-export function* piecesOf(parts: Iterable<Uint8Array>): Generator<Uint8Array> {
+/** The parts of a file, one after the other. */
+export type Parts = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
+
+/**
+ * The pieces of a file that is the concatenation of parts, each of which may be overwritten when the next is asked for.
+ * Only pieces that span parts are copies.
+ */
+export async function* piecesOf(parts: Parts): AsyncGenerator<Uint8Array> {
   let begun: Uint8Array[] = [];
   let missing = pieceBytes;
-  const join = () => (begun.length === 1 && begun[0]) || Buffer.concat(begun);
-  for (const part of parts) {
+  for await (const part of parts) {
     for (let start = 0; start < part.length; ) {
       const portion = part.subarray(start, start + missing);
       start += portion.length;
       missing -= portion.length;
-      begun.push(portion);
-      if (missing > 0) continue;
-      yield join();
+      if (missing > 0) {
+        begun.push(portion.slice());
+        continue;
+      }
+      yield begun.length === 0 ? portion : Buffer.concat([...begun, portion]);
       begun = [];
       missing = pieceBytes;
     }
   }
-  if (begun.length > 0) yield join();
+  if (begun.length > 0) yield Buffer.concat(begun);
 }
 
 /** Maximum number of pieces hashed at once; leaves one of the four threads of Node's pool to other work. */

@@ -69,6 +69,7 @@ const free: readonly (
   "steps",
   "out",
   "checkpointEvery",
+  "checkpoint",
   "keep",
   "evalEvery",
   "sample",

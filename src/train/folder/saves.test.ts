@@ -1,10 +1,14 @@
 import { join } from "node:path";
 import { afterAll, afterEach, expect, test, vi } from "vitest";
+import * as np from "../../numpy/index.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
 import "../../index.js";
 import { temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { runMesh, runTrainingFunctions } from "../config/setup.js";
 import { openCheckpoints } from "../files/checkpoint.js";
 import { type FileSystem, nodeFileSystem } from "../files/files.js";
+import { restoreRun } from "./savedRun.js";
 import { RunSaves } from "./saves.js";
 
 const folder = temporaryFolder();
@@ -49,4 +53,35 @@ test("a save that failed is noticed at once, and tried again when there is space
   expect(saves.step).toBe(3);
   clock.mockReturnValue(1e9);
   expect(saves.isDue).toBe(false);
+}, 60_000);
+
+test("an asynchronous save holds a copy of the state, so that steps go on before anything is written", async () => {
+  let letGo = () => {};
+  const gate = new Promise<void>((resolve) => {
+    letGo = resolve;
+  });
+  const fileSystem: FileSystem = {
+    ...nodeFileSystem,
+    create: (path) => gate.then(() => nodeFileSystem.create(path)),
+  };
+  // Nothing is copied to the host before it is written.
+  const root = join(folder.path, "async");
+  const checkpoints = openCheckpoints(root, { fileSystem, maxHeldBytes: 1 });
+  const config = tinyConfig(folder.path, { checkpoint: "async" });
+  const training = runTrainingFunctions(config, 16, runMesh(config));
+  const state = training.init(0);
+  const saves = new RunSaves(config, training, checkpoints, undefined, () => {});
+  const valuesOf = (tensors: unknown) =>
+    Promise.all(tree.leaves(tensors).map((leaf) => (leaf instanceof Tensor ? leaf.js() : leaf)));
+  const before = await valuesOf(state);
+  await saves.save(state, 1, null);
+  const tokens = np.zeros([4, 9], { dtype: "int32" });
+  const [after] = training.step(state, tokens);
+  await after.step.ready();
+  expect(saves.step).toBe(0);
+  letGo();
+  await saves.settled();
+  expect(saves.step).toBe(1);
+  const restored = await restoreRun(await openCheckpoints(root).load(1), training);
+  expect(await valuesOf(restored)).toEqual(before);
 }, 60_000);

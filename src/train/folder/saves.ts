@@ -1,4 +1,5 @@
 import { statfs } from "node:fs/promises";
+import { OutOfMemoryError } from "../../engines/errors.js";
 import { bytesOf } from "../../ir/shape.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -22,6 +23,8 @@ export class RunSaves {
   step: number;
   /** Number of saves that failed since the last successful one. */
   private failures = 0;
+  /** Settles once the elements of the state being saved have been read. */
+  private saving: Promise<void> = Promise.resolve();
   /** When to retry a failed save, as `performance.now()`. */
   private retryAt = Number.POSITIVE_INFINITY;
 
@@ -60,6 +63,7 @@ export class RunSaves {
 
   /** Retries a failed save with the current state; postpones it again if there is no space. */
   async retry(state: LanguageModelState, step: number, position: Json): Promise<void> {
+    await this.saving;
     await this.checkpoints.finished().catch(() => {});
     this.retryAt = performance.now() + retryAfter;
     if (await this.hasSpace(state)) await this.begin(state, step, position, () => {});
@@ -81,8 +85,16 @@ export class RunSaves {
   ): Promise<void> {
     await this.requireFinite(state, step);
     const { checkpoints, training, config } = this;
-    const pending = await saveRun(checkpoints, training, state, { step, config, position });
-    pending.committed.then(
+    const copy = config.checkpoint === "async" ? await this.copyOf(state) : undefined;
+    const saving = saveRun(checkpoints, training, copy ?? state, { step, config, position });
+    // The caller may change the state once its elements, or those of its copy, have been read.
+    if (copy === undefined) await saving;
+    this.saving = saving.then(
+      () => {},
+      () => {},
+    );
+    const committed = saving.then((pending) => pending.committed);
+    committed.then(
       ({ folder }) => {
         this.folder = folder;
         this.step = step;
@@ -95,6 +107,20 @@ export class RunSaves {
         onFailure(error);
       },
     );
+    if (copy !== undefined) committed.finally(() => tree.dispose(copy)).catch(() => {});
+  }
+
+  /** A copy of a state on its devices; undefined if they have no memory for it. */
+  private async copyOf(state: LanguageModelState): Promise<LanguageModelState | undefined> {
+    try {
+      const copy = this.training.copy(state);
+      await copy.step.ready();
+      return copy;
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error;
+      this.note("the devices have no memory for a copy of the state: training waits while it is saved");
+      return undefined;
+    }
   }
 
   /**
@@ -102,6 +128,7 @@ export class RunSaves {
    * ends the run.
    */
   async settled(): Promise<void> {
+    await this.saving;
     try {
       await this.checkpoints.finished();
     } catch (error) {
@@ -113,6 +140,7 @@ export class RunSaves {
   async finish(state: LanguageModelState, step: number, position: Json): Promise<void> {
     await this.settled();
     if (this.step !== step || !this.folder) await this.save(state, step, position, true);
+    await this.saving;
     await this.checkpoints.finished();
   }
 

@@ -60,6 +60,8 @@ export interface Training {
   findNonFinite(state: LanguageModelState, tokens: Tensor): Promise<NonFinite | undefined>;
   /** Whether all elements of a state are finite, a bool scalar. */
   isFinite(state: LanguageModelState): Tensor;
+  /** A copy of a state in memory of its own, on the same devices. */
+  copy(state: LanguageModelState): LanguageModelState;
   /** The mean cross-entropy of tokens under the state's parameters. */
   evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
   /** The logits of the next token after every position of tokens [batch, length]. */
@@ -149,6 +151,12 @@ export function createTraining(options: TrainingOptions): Training {
       inShardings: [shardings],
       outShardings: everywhere,
       name: "isFinite",
+    }),
+    copy: jit((state: LanguageModelState) => state, {
+      mesh,
+      inShardings: [shardings],
+      outShardings: shardings,
+      name: "copy",
     }),
     evaluate: jit(functions.evaluate, { ...ofBatch, name: "evaluate" }),
     logits: jit(functions.logits, {
