@@ -7,6 +7,7 @@ export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/ba
 export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
 export { bundledText, type TextName } from "./data/corpus.js";
+export { JsonTokenizer } from "./data/jsonTokenizer.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { readTokenizer } from "./data/tokenizerFile.js";
 export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";

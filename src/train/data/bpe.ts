@@ -7,9 +7,10 @@ import {
   byteCharacters,
   bytesByCharacter,
   bytesOfToken,
-  gpt2Pattern,
+  linearPatterns,
   translatePattern,
 } from "./byteLevel.js";
+import { type Merge, mergePairs } from "./merges.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
 
 /** A token that is matched in the text before any other. */
@@ -73,7 +74,7 @@ export class BpeTokenizer implements Tokenizer {
   readonly endOfText: number | undefined;
   private readonly bytes: readonly (Uint8Array | undefined)[];
   private readonly byteTokens: readonly number[];
-  private readonly ranks = new Map<number, { readonly rank: number; readonly joined: number }>();
+  private readonly ranks = new Map<number, Merge>();
   private readonly wholeTokens: ReadonlyMap<string, number>;
   /** Added tokens in the order in which they are matched: those of the raw text come first. */
   private readonly rawMarks: Marks | undefined;
@@ -169,57 +170,7 @@ export class BpeTokenizer implements Tokenizer {
     }
     // Bytes that the vocabulary does not have are dropped, as the reference does without an unknown token.
     const symbols = Array.from(bytes, (byte) => at(this.byteTokens, byte)).filter((token) => token >= 0);
-    return symbols.length <= 32 ? this.joinShort(symbols) : this.joinLong(symbols);
-  }
-
-  /** Merges the pair with the highest priority until no pair is left. */
-  private joinShort(symbols: number[]): number[] {
-    for (;;) {
-      let best = -1;
-      let found: { readonly rank: number; readonly joined: number } | undefined;
-      for (let i = 0; i + 1 < symbols.length; i++) {
-        const pair = this.ranks.get(at(symbols, i) * this.vocabSize + at(symbols, i + 1));
-        if (pair && (!found || pair.rank < found.rank)) {
-          found = pair;
-          best = i;
-        }
-      }
-      if (!found) return symbols;
-      symbols.splice(best, 2, found.joined);
-    }
-  }
-
-  /** The same with a heap, so that a text without spaces does not take quadratic time. */
-  private joinLong(symbols: number[]): number[] {
-    const n = symbols.length;
-    const next = Int32Array.from(symbols, (_, i) => (i + 1 < n ? i + 1 : -1));
-    const previous = Int32Array.from(symbols, (_, i) => i - 1);
-    // An entry is rank · n + position, so that the smallest has the highest priority and is then the leftmost.
-    const heap: number[] = [];
-    const pairAt = (i: number) => {
-      const right = next[i] ?? -1;
-      return right < 0 ? undefined : this.ranks.get(at(symbols, i) * this.vocabSize + at(symbols, right));
-    };
-    const push = (i: number) => {
-      const pair = pairAt(i);
-      if (pair) pushHeap(heap, pair.rank * n + i);
-    };
-    for (let i = 0; i < n; i++) push(i);
-    for (let entry = popHeap(heap); entry !== undefined; entry = popHeap(heap)) {
-      const i = entry % n;
-      const pair = at(symbols, i) < 0 ? undefined : pairAt(i);
-      if (!pair || pair.rank !== Math.floor(entry / n)) continue;
-      const right = next[i] ?? -1;
-      symbols[i] = pair.joined;
-      symbols[right] = -1;
-      const after = next[right] ?? -1;
-      next[i] = after;
-      if (after >= 0) previous[after] = i;
-      push(i);
-      const before = previous[i] ?? -1;
-      if (before >= 0) push(before);
-    }
-    return symbols.filter((token) => token >= 0);
+    return mergePairs(symbols, (left, right) => this.ranks.get(left * this.vocabSize + right));
   }
 }
 
@@ -263,7 +214,7 @@ export function escapePattern(text: string): string {
 }
 
 /** Patterns known to run in linear time. */
-const trusted = new Set([translatePattern(gpt2Pattern).source, "\\p{N}", "\\p{N}+"]);
+const trusted = new Set([...linearPatterns].map((pattern) => translatePattern(pattern).source));
 
 /** Time limit of other patterns in milliseconds: a base, and an allowance per character. */
 const timeLimit = { base: 1500, perCharacter: 0.02 };
@@ -301,36 +252,4 @@ function split(piece: string, pattern: RegExp): string[] {
   }
   if (start < piece.length) parts.push(piece.slice(start));
   return parts;
-}
-
-/** Pushes a number onto a binary min-heap. */
-export function pushHeap(heap: number[], value: number): void {
-  let i = heap.length;
-  heap.push(value);
-  while (i > 0) {
-    const parent = (i - 1) >> 1;
-    const above = at(heap, parent);
-    if (above <= value) break;
-    heap[i] = above;
-    i = parent;
-  }
-  heap[i] = value;
-}
-
-/** Pops the smallest number of a binary min-heap. */
-export function popHeap(heap: number[]): number | undefined {
-  const top = heap[0];
-  const last = heap.pop();
-  if (top === undefined || last === undefined || heap.length === 0) return top;
-  let i = 0;
-  for (;;) {
-    let child = 2 * i + 1;
-    if (child >= heap.length) break;
-    if (child + 1 < heap.length && at(heap, child + 1) < at(heap, child)) child++;
-    if (at(heap, child) >= last) break;
-    heap[i] = at(heap, child);
-    i = child;
-  }
-  heap[i] = last;
-  return top;
 }

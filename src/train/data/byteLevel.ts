@@ -5,6 +5,20 @@ import { ValueError } from "../../ir/errors.js";
 export const gpt2Pattern =
   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
+/** How Llama 3 and Qwen 2 split text. */
+const wordsAndNumbers = (numbers: string) =>
+  `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|${numbers}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`;
+
+/** Patterns of widespread tokenisers that run in linear time, so that they need no time limit. */
+export const linearPatterns: ReadonlySet<string> = new Set([
+  gpt2Pattern,
+  wordsAndNumbers("\\p{N}{1,3}"),
+  wordsAndNumbers("\\p{N}"),
+  "\\p{N}",
+  "\\p{N}+",
+  " {2,}",
+]);
+
 /** For every byte the character that stands for it: printable ones for themselves, others from U+0100 on. */
 export const byteCharacters: readonly string[] = (() => {
   let next = 256;

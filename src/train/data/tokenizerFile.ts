@@ -2,13 +2,14 @@ import { readFile, stat } from "node:fs/promises";
 import { need } from "../../ir/arguments.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import type { BpeTokenizer } from "./bpe.js";
+import type { JsonTokenizer } from "./jsonTokenizer.js";
 import { parseTokenizer } from "./tokenizerJson.js";
 
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
 
 /** Reads a tokeniser from a `tokenizer.json`; see {@link parseTokenizer}. */
-export async function readTokenizer(path: string): Promise<BpeTokenizer> {
+export async function readTokenizer(path: string): Promise<BpeTokenizer | JsonTokenizer> {
   need("path", path, "path", "readTokenizer");
   try {
     const { size } = await stat(path);

@@ -1,10 +1,11 @@
-/** The `tokenizer.json` format of Hugging Face's tokenizers, limited to byte-level BPE. */
+/** The `tokenizer.json` format of Hugging Face's tokenizers. */
 
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { isObject, type JsonObject } from "../files/json.js";
 import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel, escapePattern } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
+import { JsonTokenizer } from "./jsonTokenizer.js";
 
 const maxVocabSize = 2 ** 22;
 
@@ -14,8 +15,8 @@ const maxPattern = 10_000;
 
 /**
  * Reads a tokeniser from the text of a `tokenizer.json`. Settings that would give other tokens than the reference does are errors.
- * Settings for whole examples are ignored: `encode` gives the tokens of the text alone, without the special tokens of
- * `post_processor`, without `truncation` and `padding`.
+ * Settings for whole examples are ignored: `encode` gives the tokens of the text alone, without `truncation` and
+ * `padding`, and without the special tokens of `post_processor` unless `addSpecialTokens` is set.
  *
  * @param file the name used in error messages
  *
@@ -25,7 +26,7 @@ const maxPattern = 10_000;
  * train.parseTokenizer(train.formatTokenizer(tokenizer)).vocabSize; // 260
  * ```
  */
-export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
+export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer | JsonTokenizer {
   need("string", text, "text", "parseTokenizer");
   needIfGiven("string", file, "file", "parseTokenizer");
   let value: unknown;
@@ -37,8 +38,16 @@ export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
       cause,
     });
   }
-  return new BpeTokenizer(new Reader(file).read(value));
+  try {
+    return new BpeTokenizer(new Reader(file).read(value));
+  } catch (error) {
+    if (!(error instanceof UnsupportedSetting) || !isObject(value)) throw error;
+    return new JsonTokenizer(value, text, file);
+  }
 }
+
+/** A setting that is not that of plain byte-level BPE. */
+class UnsupportedSetting extends FileError {}
 
 class Reader {
   private readonly file: string;
@@ -59,6 +68,7 @@ class Reader {
     if (model.byte_fallback === true)
       throw this.unsupported("model.byte_fallback", true, "only false is read");
     this.readDecoder(root.decoder);
+    this.readPostProcessor(root.post_processor);
     const addedTokens = this.list(root.added_tokens ?? [], "added_tokens").map((token, i) =>
       this.readAdded(token, `added_tokens[${i}]`),
     );
@@ -198,8 +208,16 @@ class Reader {
     }
   }
 
+  /** One that adds no tokens. */
+  private readPostProcessor(value: unknown): void {
+    const type = isObject(value) ? value.type : undefined;
+    if (isObject(value) && type !== "ByteLevel")
+      throw this.unsupported("post_processor.type", type, "only ByteLevel is read");
+  }
+
   private fields(value: unknown, where: string): JsonObject {
     if (isObject(value)) return value;
+    if (value === null || value === undefined) throw this.unsupported(where, value, "it must be an object");
     throw this.wrong(where, "must be an object");
   }
 
@@ -219,7 +237,8 @@ class Reader {
   }
 
   private unsupported(where: string, got: unknown, rule: string): FileError {
-    return this.wrong(where, `is ${JSON.stringify(got)?.slice(0, 60)}: ${rule}`);
+    const what = `${where} is ${JSON.stringify(got)?.slice(0, 60)}: ${rule}`;
+    return new UnsupportedSetting("tokenizer", this.file, 0, what);
   }
 }
 
@@ -232,8 +251,9 @@ class Reader {
  * JSON.parse(train.formatTokenizer(tokenizer)).model.type; // "BPE"
  * ```
  */
-export function formatTokenizer(tokenizer: BpeTokenizer): string {
+export function formatTokenizer(tokenizer: BpeTokenizer | JsonTokenizer): string {
   need("object", tokenizer, "the tokenizer", "formatTokenizer");
+  if (tokenizer instanceof JsonTokenizer) return tokenizer.source;
   const { model } = tokenizer;
   checkModel(model, "formatTokenizer");
   const cuts = [...model.cuts];

@@ -6,6 +6,7 @@ import type { RunConfig } from "../config/runConfig.js";
 import { BpeTokenizer } from "../data/bpe.js";
 import { trainBpe } from "../data/bpeTrainer.js";
 import { bundledText } from "../data/corpus.js";
+import { JsonTokenizer } from "../data/jsonTokenizer.js";
 import { readTextFile } from "../data/textFile.js";
 import { byteTokenizer, type Tokenizer } from "../data/tokenizer.js";
 import { readTokenizer } from "../data/tokenizerFile.js";
@@ -106,7 +107,8 @@ async function openTokenizer(
       ? trainBpe(documents, { vocabSize: data.vocabSize })
       : await readTokenizer(data.tokenizer);
   await mkdir(folder, { recursive: true });
-  if (tokenizer instanceof BpeTokenizer) await replaceFile(own, formatTokenizer(tokenizer));
+  if (tokenizer instanceof BpeTokenizer || tokenizer instanceof JsonTokenizer)
+    await replaceFile(own, formatTokenizer(tokenizer));
   return tokenizer;
 }
 
