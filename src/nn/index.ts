@@ -66,6 +66,7 @@ export {
   modulePath,
   type ResultOf,
 } from "./module.js";
+export { MoE, type MoEConfig, type MoEResult, type RouterStatistics } from "./moe.js";
 export * from "./multiHeadAttention.js";
 export {
   type BiasConfig,
