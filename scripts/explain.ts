@@ -6,9 +6,9 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { explainMemory, explainProgram } from "../src/compiler/explain.js";
 import type { CompiledProgram } from "../src/compiler/steps.js";
 import { WorkersEngine } from "../src/engines/workers/workersEngine.js";
+import { explainMemory, explainProgram } from "./explainProgram.js";
 
 /** Where the engine loads every program that it has compiled. */
 interface Loading {

@@ -99,6 +99,22 @@ export interface ProgramOutput {
   readonly inputIndex?: number | undefined;
 }
 
+/** How steps name what they work on: by places of a compiled program, or by buffers before the memory plan. */
+export interface Naming {
+  readonly place: unknown;
+  readonly slot: unknown;
+  readonly step: unknown;
+  readonly collective: unknown;
+}
+
+/** The names in a compiled program; slots are indices into its table, collectives into `program.collectives`. */
+export interface Compiled extends Naming {
+  readonly place: SlotAddress;
+  readonly slot: number;
+  readonly step: Step;
+  readonly collective: number;
+}
+
 /** One action of a device. */
 export type Step =
   | KernelStep
@@ -141,13 +157,13 @@ export interface KernelStep {
  * op(B) is k × n. Leading dimensions are in elements. Batch dims nest, outermost first; their strides are in
  * bytes and may be 0 for A and B. With `beta` 0 the old C is not read.
  */
-export interface GemmStep {
+export interface GemmStep<N extends Naming = Compiled> {
   readonly op: "gemm";
   /** The type of A and B, and of C; for bfloat16 C is float32. */
   readonly dtype: "float32" | "float64" | "bfloat16";
-  readonly a: SlotAddress;
-  readonly b: SlotAddress;
-  readonly c: SlotAddress;
+  readonly a: N["place"];
+  readonly b: N["place"];
+  readonly c: N["place"];
   readonly m: number;
   readonly n: number;
   readonly k: number;
@@ -162,7 +178,7 @@ export interface GemmStep {
   readonly beta: number;
   readonly batch: readonly GemmBatch[];
   /** Set if the product is one of groups of rows, whose sizes are known when it runs. */
-  readonly ragged?: RaggedGemm<SlotAddress>;
+  readonly ragged?: RaggedGemm<N["place"]>;
   readonly info: number;
 }
 
@@ -189,10 +205,10 @@ export interface GemmBatch {
 }
 
 /** Moves `bytes` bytes; the two places do not overlap. */
-export interface CopyStep {
+export interface CopyStep<N extends Naming = Compiled> {
   readonly op: "copy";
-  readonly source: SlotAddress;
-  readonly target: SlotAddress;
+  readonly source: N["place"];
+  readonly target: N["place"];
   readonly bytes: number;
   readonly info: number;
 }
@@ -250,39 +266,39 @@ export type HostKernel =
  * `table[slot] = address(from) + Σ clamp(int32 at term.index, 0, term.max) * term.stride`: the address of a
  * dynamic slice.
  */
-export interface AddressStep {
+export interface AddressStep<N extends Naming = Compiled> {
   readonly op: "address";
-  readonly slot: number;
-  readonly from: SlotAddress;
-  readonly terms: readonly AddressTerm[];
+  readonly slot: N["slot"];
+  readonly from: N["place"];
+  readonly terms: readonly AddressTerm<N>[];
   readonly info: number;
 }
 
 /** One dynamic index of an {@link AddressStep}. */
-export interface AddressTerm {
-  readonly index: SlotAddress;
+export interface AddressTerm<N extends Naming = Compiled> {
+  readonly index: N["place"];
   readonly max: number;
   /** In bytes. */
   readonly stride: number;
 }
 
 /** Writes the int32 `positions[p]` to the target, where p is the device's row-major position in the mesh. */
-export interface AxisIndexStep {
+export interface AxisIndexStep<N extends Naming = Compiled> {
   readonly op: "axisIndex";
-  readonly target: SlotAddress;
+  readonly target: N["place"];
   readonly positions: readonly number[];
   readonly info: number;
 }
 
 /** Sets a dynamic slot: `table[slot] = address(from)`. */
-export interface SlotSet {
-  readonly slot: number;
-  readonly from: SlotAddress;
+export interface SlotSet<N extends Naming = Compiled> {
+  readonly slot: N["slot"];
+  readonly from: N["place"];
 }
 
 /** Moves a dynamic slot: `table[slot] += stride` (bytes, may be negative). */
-export interface SlotAdvance {
-  readonly slot: number;
+export interface SlotAdvance<N extends Naming = Compiled> {
+  readonly slot: N["slot"];
   readonly stride: number;
 }
 
@@ -290,13 +306,13 @@ export interface SlotAdvance {
  * `sets` once, then `count` times the body, and after every iteration first all `advances`, then all `swaps`
  * (the two slots exchange their contents). `count` may be 0.
  */
-export interface LoopStep {
+export interface LoopStep<N extends Naming = Compiled> {
   readonly op: "loop";
   readonly count: number;
-  readonly sets: readonly SlotSet[];
-  readonly body: readonly Step[];
-  readonly advances: readonly SlotAdvance[];
-  readonly swaps: readonly (readonly [number, number])[];
+  readonly sets: readonly SlotSet<N>[];
+  readonly body: readonly N["step"][];
+  readonly advances: readonly SlotAdvance<N>[];
+  readonly swaps: readonly (readonly [N["slot"], N["slot"]])[];
   readonly info: number;
 }
 
@@ -304,21 +320,21 @@ export interface LoopStep {
  * `sets` once; then run `condition` and stop unless the byte at `predicate` is not 0; else run `body`, do the
  * `swaps`, and begin again.
  */
-export interface WhileStep {
+export interface WhileStep<N extends Naming = Compiled> {
   readonly op: "while";
-  readonly sets: readonly SlotSet[];
-  readonly condition: readonly Step[];
-  readonly predicate: SlotAddress;
-  readonly body: readonly Step[];
-  readonly swaps: readonly (readonly [number, number])[];
+  readonly sets: readonly SlotSet<N>[];
+  readonly condition: readonly N["step"][];
+  readonly predicate: N["place"];
+  readonly body: readonly N["step"][];
+  readonly swaps: readonly (readonly [N["slot"], N["slot"]])[];
   readonly info: number;
 }
 
 /** Runs the branch whose number is the int32 at `index`, clamped to the branches there are. */
-export interface CondStep {
+export interface CondStep<N extends Naming = Compiled> {
   readonly op: "cond";
-  readonly index: SlotAddress;
-  readonly branches: readonly (readonly Step[])[];
+  readonly index: N["place"];
+  readonly branches: readonly (readonly N["step"][])[];
   readonly info: number;
 }
 
@@ -326,10 +342,9 @@ export interface CondStep {
  * Begins a collective. Never waits for other devices longer than it takes them to have left an earlier use of
  * the same collective. Every device of the mesh starts and ends the same collectives in the same order.
  */
-export interface StartStep {
+export interface StartStep<N extends Naming = Compiled> {
   readonly op: "start";
-  /** An index into `program.collectives`. */
-  readonly collective: number;
+  readonly collective: N["collective"];
   readonly info: number;
 }
 
@@ -338,9 +353,9 @@ export interface StartStep {
  * peers have read it). Between start and done this device writes neither, and does not read the target.
  * Several collectives can be under way; a collective is never started again before it is done.
  */
-export interface DoneStep {
+export interface DoneStep<N extends Naming = Compiled> {
   readonly op: "done";
-  readonly collective: number;
+  readonly collective: N["collective"];
   readonly info: number;
 }
 
@@ -360,7 +375,7 @@ export interface DoneStep {
  * may have `source` equal to `target`.
  * Reductions combine in the order of the group, so that all members get the same bits.
  */
-export interface CollectiveSpec {
+export interface CollectiveSpec<N extends Naming = Compiled> {
   readonly kind: "allReduce" | "allGather" | "reduceScatter" | "permute" | "allToAll";
   /** How elements are combined (for bool: `max` is or, `min` is and); bfloat16 and float16 sum in float32. */
   readonly combine: "sum" | "max" | "min";
@@ -368,8 +383,8 @@ export interface CollectiveSpec {
   readonly axes: readonly MeshAxis[];
   readonly groups: readonly (readonly number[])[];
   readonly size: number;
-  readonly source: SlotAddress;
-  readonly target: SlotAddress;
+  readonly source: N["place"];
+  readonly target: N["place"];
   /** The elements of the source. */
   readonly elements: number;
   readonly outer: number;

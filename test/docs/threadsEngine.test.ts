@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { explainMemory, explainProgram } from "../../scripts/explainProgram.js";
 import { compileProgram } from "../../src/compiler/compile.js";
-import { explainMemory, explainProgram } from "../../src/compiler/explain.js";
 import { grad, makeProgram, np, simplify, type Tensor } from "../../src/index.js";
 
 test("the page about the threads engine shows the step list and memory plan of today", () => {

@@ -158,7 +158,7 @@ function plannedHead(step: PlannedStep, names: BufferNames): string {
     case "callback":
       return `call ${step.spec.fn.name} ${list(step.ins)} → ${list(step.outs)}`;
     case "address":
-      return `address ${names.of(step.target)} = ${names.ref(step.from)}`;
+      return `address ${names.of(step.slot)} = ${names.ref(step.from)}`;
     case "axisIndex":
       return `position → ${names.ref(step.target)}`;
     case "loop":

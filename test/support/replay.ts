@@ -41,7 +41,7 @@ export function replay(steps: readonly PlannedStep[]): Execution[] {
   const run = (list: readonly PlannedStep[]): void => {
     for (const step of list) {
       if (step.op === "while") {
-        for (const { target, from } of step.sets) pointsTo.set(target.root(), resolve(from.buffer));
+        for (const { slot, from } of step.sets) pointsTo.set(slot.root(), resolve(from.buffer));
         for (const _ of range(ITERATIONS)) {
           run(step.condition);
           record(step);
@@ -51,9 +51,9 @@ export function replay(steps: readonly PlannedStep[]): Execution[] {
         continue;
       }
       record(step);
-      if (step.op === "address") pointsTo.set(step.target.root(), resolve(step.from.buffer));
+      if (step.op === "address") pointsTo.set(step.slot.root(), resolve(step.from.buffer));
       if (step.op === "loop") {
-        for (const { target, from } of step.sets) pointsTo.set(target.root(), resolve(from.buffer));
+        for (const { slot, from } of step.sets) pointsTo.set(slot.root(), resolve(from.buffer));
         for (const _ of range(Math.min(step.count, ITERATIONS))) {
           run(step.body);
           swap(step.swaps);

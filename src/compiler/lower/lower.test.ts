@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { explainProgram } from "../../../scripts/explainProgram.js";
 import { findDifference, randomInputs } from "../../../test/compiler/differential.js";
 import { simulate } from "../../../test/compiler/simulate.js";
 import { printPlanned, text } from "../../../test/support/compilerText.js";
@@ -11,7 +12,6 @@ import { makeEqn, newVar, type Program } from "../../ir/program.js";
 import { range, type TensorType, tensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { compileProgram, lowerProgram } from "../compile.js";
-import { explainProgram } from "../explain.js";
 import { denseView } from "../plan/buffers.js";
 import { Compilation } from "../plan/compilation.js";
 import type { Step } from "../steps.js";

@@ -104,13 +104,13 @@ function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]):
   });
 }
 
-function setsOf(carries: readonly Carry[]): { target: Buffer; from: { buffer: Buffer; offset: number } }[] {
+function setsOf(carries: readonly Carry[]): PlannedLoop["sets"][number][] {
   return carries.flatMap(({ current, next, first, second, slot }) => {
-    if (slot) return [{ target: slot, from: refOf(first) }];
+    if (slot) return [{ slot, from: refOf(first) }];
     return next && second
       ? [
-          { target: current.buffer, from: refOf(first) },
-          { target: next.buffer, from: refOf(second) },
+          { slot: current.buffer, from: refOf(first) },
+          { slot: next.buffer, from: refOf(second) },
         ]
       : [];
   });
@@ -132,15 +132,15 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
     body,
     range(numCarry).map((i) => numConsts + i),
   );
-  const advances: { target: Buffer; stride: number }[] = [];
-  const sets: { target: Buffer; from: { buffer: Buffer; offset: number } }[] = [];
+  const advances: PlannedLoop["advances"][number][] = [];
+  const sets: PlannedLoop["sets"][number][] = [];
   const slice = (whole: View): View => {
     const bytes = byteSize(whole.dtype);
     const stride = at(whole.strides, 0);
     const buffer = compilation.dynamic([whole.buffer], depth);
     const start = whole.offset + (reverse ? Math.max(0, length - 1) * stride : 0);
-    sets.push({ target: buffer, from: { buffer: whole.buffer, offset: start * bytes } });
-    advances.push({ target: buffer, stride: (reverse ? -stride : stride) * bytes });
+    sets.push({ slot: buffer, from: { buffer: whole.buffer, offset: start * bytes } });
+    advances.push({ slot: buffer, stride: (reverse ? -stride : stride) * bytes });
     const type = tensorType(whole.dtype, whole.shape.slice(1));
     return { ...denseView(buffer, type), strides: whole.strides.slice(1) };
   };

@@ -98,7 +98,7 @@ function dynamicBlock(
     return [{ index, max, stride: at(x.strides, d) * bytes }];
   });
   const info = frame.compilation.info([eqn.op], eqn.source, 0, 0);
-  frame.steps.push({ op: "address", target: buffer, from: refOf(x), terms, info });
+  frame.steps.push({ op: "address", slot: buffer, from: refOf(x), terms, info });
   return { ...x, buffer, offset: 0, shape: sizes };
 }
 

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { explainProgram } from "../../../scripts/explainProgram.js";
 import { findDifference, randomInputs } from "../../../test/compiler/differential.js";
 import { randomProgram } from "../../../test/compiler/randomProgram.js";
 import { printPlanned, text } from "../../../test/support/compilerText.js";
@@ -6,7 +7,6 @@ import { buildProgram } from "../../../test/support/interpreting.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { compileProgram, lowerProgram } from "../compile.js";
-import { explainProgram } from "../explain.js";
 import type { CompiledProgram, Step } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import { finalise } from "./finalise.js";

@@ -172,8 +172,8 @@ class Finaliser {
     return index;
   }
 
-  private sets(sets: readonly { readonly target: Buffer; readonly from: Ref }[]) {
-    return sets.map(({ target, from }) => ({ slot: this.slotOf(target), from: this.place(from) }));
+  private sets(sets: PlannedLoop["sets"]) {
+    return sets.map(({ slot, from }) => ({ slot: this.slotOf(slot), from: this.place(from) }));
   }
 
   private swaps(swaps: readonly (readonly [Buffer, Buffer])[]) {
@@ -206,7 +206,7 @@ class Finaliser {
       case "copy": {
         const [source, target] = [this.place(step.source), this.place(step.target)];
         if (source.slot === target.slot && source.offset === target.offset) return undefined;
-        return { op: "copy", source, target, bytes: step.bytes, info };
+        return { ...step, source, target };
       }
       case "host":
         return {
@@ -219,14 +219,13 @@ class Finaliser {
         return this.callback(step);
       case "address":
         return {
-          op: "address",
-          slot: this.slotOf(step.target),
+          ...step,
+          slot: this.slotOf(step.slot),
           from: this.place(step.from),
           terms: step.terms.map((term) => ({ ...term, index: this.place(term.index) })),
-          info,
         };
       case "axisIndex":
-        return { op: "axisIndex", target: this.place(step.target), positions: step.positions, info };
+        return { ...step, target: this.place(step.target) };
       case "loop":
         return this.loop(step);
       case "while":
@@ -248,27 +247,24 @@ class Finaliser {
     return { op: "callback", callback, places, numOperands: ins.length, calls, info };
   }
 
-  private loop({ count, sets, body, advances, swaps, info }: PlannedLoop): Step {
+  private loop(step: PlannedLoop): Step {
     return {
-      op: "loop",
-      count,
-      sets: this.sets(sets),
-      body: this.steps(body),
-      advances: advances.map(({ target, stride }) => ({ slot: this.slotOf(target), stride })),
-      swaps: this.swaps(swaps),
-      info,
+      ...step,
+      sets: this.sets(step.sets),
+      body: this.steps(step.body),
+      advances: step.advances.map(({ slot, stride }) => ({ slot: this.slotOf(slot), stride })),
+      swaps: this.swaps(step.swaps),
     };
   }
 
-  private while({ sets, condition, predicate, body, swaps, info }: PlannedWhile): Step {
+  private while(step: PlannedWhile): Step {
     return {
-      op: "while",
-      sets: this.sets(sets),
-      condition: this.steps(condition),
-      predicate: this.place(predicate),
-      body: this.steps(body),
-      swaps: this.swaps(swaps),
-      info,
+      ...step,
+      sets: this.sets(step.sets),
+      condition: this.steps(step.condition),
+      predicate: this.place(step.predicate),
+      body: this.steps(step.body),
+      swaps: this.swaps(step.swaps),
     };
   }
 }

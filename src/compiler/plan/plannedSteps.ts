@@ -1,12 +1,13 @@
-import type {
-  CallbackSpec,
-  CollectiveSpec,
-  GemmStep,
-  HostKernel,
-  RaggedExchange,
-  RaggedGemm,
-} from "../steps.js";
+import type * as steps from "../steps.js";
 import type { Buffer, Ref } from "./buffers.js";
+
+/** The names in steps before the memory plan: buffers instead of places. */
+interface Planned extends steps.Naming {
+  readonly place: Ref;
+  readonly slot: Buffer;
+  readonly step: PlannedStep;
+  readonly collective: PlannedCollective;
+}
 
 /**
  * A step before the memory plan: like a step, but it names buffers instead of places. `reads` and `writes` are
@@ -14,41 +15,17 @@ import type { Buffer, Ref } from "./buffers.js";
  */
 export type PlannedStep =
   | PlannedKernel
-  | PlannedGemm
-  | {
-      readonly op: "copy";
-      readonly source: Ref;
-      readonly target: Ref;
-      readonly bytes: number;
-      readonly info: number;
-    }
-  | {
-      readonly op: "host";
-      readonly kernel: HostKernel;
-      readonly ins: readonly Ref[];
-      readonly outs: readonly Ref[];
-      readonly info: number;
-    }
-  | {
-      readonly op: "callback";
-      readonly spec: CallbackSpec;
-      readonly calls: readonly boolean[];
-      readonly ins: readonly Ref[];
-      readonly outs: readonly Ref[];
-      readonly info: number;
-    }
-  | PlannedAddress
-  | {
-      readonly op: "axisIndex";
-      readonly target: Ref;
-      readonly positions: readonly number[];
-      readonly info: number;
-    }
+  | PlannedHost
+  | PlannedCallback
   | PlannedLoop
   | PlannedWhile
   | PlannedCond
-  | { readonly op: "start"; readonly collective: PlannedCollective; readonly info: number }
-  | { readonly op: "done"; readonly collective: PlannedCollective; readonly info: number };
+  | steps.GemmStep<Planned>
+  | steps.CopyStep<Planned>
+  | steps.AddressStep<Planned>
+  | steps.AxisIndexStep<Planned>
+  | steps.StartStep<Planned>
+  | steps.DoneStep<Planned>;
 
 /** A call of a kernel of the library. */
 export interface PlannedKernel {
@@ -65,61 +42,33 @@ export interface PlannedKernel {
   readonly info: number;
 }
 
-/** A matrix product. */
-export interface PlannedGemm extends Omit<GemmStep, "a" | "b" | "c" | "ragged"> {
-  readonly ragged?: RaggedGemm<Ref>;
-  readonly a: Ref;
-  readonly b: Ref;
-  readonly c: Ref;
+/** A loop in JavaScript over values in memory. */
+interface PlannedHost extends Pick<steps.HostStep, "op" | "kernel" | "info"> {
+  readonly ins: readonly Ref[];
+  readonly outs: readonly Ref[];
 }
 
-/** Sets a dynamic buffer's slot from indices in memory. */
-export interface PlannedAddress {
-  readonly op: "address";
-  readonly target: Buffer;
-  readonly from: Ref;
-  readonly terms: readonly { readonly index: Ref; readonly max: number; readonly stride: number }[];
-  readonly info: number;
+/** A call of a function of the host. */
+interface PlannedCallback extends Pick<steps.CallbackStep, "op" | "calls" | "info"> {
+  readonly spec: steps.CallbackSpec;
+  readonly ins: readonly Ref[];
+  readonly outs: readonly Ref[];
 }
 
 /** A counted loop; dynamic buffers are set before it, and advanced and swapped after every iteration. */
-export interface PlannedLoop {
-  readonly op: "loop";
-  readonly count: number;
-  readonly sets: readonly { readonly target: Buffer; readonly from: Ref }[];
-  readonly body: readonly PlannedStep[];
-  readonly advances: readonly { readonly target: Buffer; readonly stride: number }[];
-  readonly swaps: readonly (readonly [Buffer, Buffer])[];
-  readonly info: number;
-}
+export type PlannedLoop = steps.LoopStep<Planned>;
 
 /** A loop with a condition. */
-export interface PlannedWhile {
-  readonly op: "while";
-  readonly sets: readonly { readonly target: Buffer; readonly from: Ref }[];
-  readonly condition: readonly PlannedStep[];
-  readonly predicate: Ref;
-  readonly body: readonly PlannedStep[];
-  readonly swaps: readonly (readonly [Buffer, Buffer])[];
-  readonly info: number;
-}
+export type PlannedWhile = steps.WhileStep<Planned>;
 
 /** A choice among branches. */
-export interface PlannedCond {
-  readonly op: "cond";
-  readonly index: Ref;
-  readonly branches: readonly (readonly PlannedStep[])[];
+interface PlannedCond extends steps.CondStep<Planned> {
   /** Results that some branch returns unchanged, each with the operand it is. */
   readonly handedOn: readonly { readonly result: Buffer; readonly operand: Buffer }[];
-  readonly info: number;
 }
 
 /** A collective; start and done share one. */
-export interface PlannedCollective extends Omit<CollectiveSpec, "source" | "target" | "ragged"> {
-  readonly ragged?: RaggedExchange<Ref>;
-  readonly source: Ref;
-  readonly target: Ref;
-}
+export type PlannedCollective = steps.CollectiveSpec<Planned>;
 
 /** The buffers a step reads and writes itself, without those of the steps inside it. */
 export function accesses(step: PlannedStep): { readonly reads: Buffer[]; readonly writes: Buffer[] } {

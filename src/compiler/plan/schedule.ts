@@ -156,9 +156,8 @@ function footprint(step: PlannedStep): Footprint {
     // Host callbacks keep their order.
     if (s.op === "callback") result.writes.add(theHost);
     // A step that sets a slot must not move past steps that read through it.
-    if (s.op === "address") result.writes.add(s.target.root());
-    if (s.op === "loop" || s.op === "while")
-      for (const { target } of s.sets) result.writes.add(target.root());
+    if (s.op === "address") result.writes.add(s.slot.root());
+    if (s.op === "loop" || s.op === "while") for (const { slot } of s.sets) result.writes.add(slot.root());
     for (const inner of innerSteps(s)) inner.forEach(visit);
   };
   visit(step);

@@ -135,12 +135,8 @@ export class Mpi {
   /** Begins MPI in this process unless it has begun; any thread may call it afterwards. */
   initialize(): void {
     if (this.flag("MPI_Initialized")) return;
-    const code = this.call(
-      "MPI_Init_thread",
-      ["uintptr_t", "uintptr_t", "int", "uintptr_t"],
-      [0, 0, MPI_THREAD_MULTIPLE, this.resultsAddress],
-    );
-    this.check(code, "MPI_Init_thread");
+    const types = ["uintptr_t", "uintptr_t", "int", "uintptr_t"];
+    this.call("MPI_Init_thread", types, [0, 0, MPI_THREAD_MULTIPLE, this.resultsAddress]);
     if ((this.results[0] ?? 0) < MPI_THREAD_MULTIPLE) {
       throw new EngineLoadError(
         `[mpi] ${this.choice.path} lets only one thread call it (level ${this.results[0]} of ${MPI_THREAD_MULTIPLE}): use one that was built with MPI_THREAD_MULTIPLE`,
@@ -156,7 +152,7 @@ export class Mpi {
 
   /** Ends MPI in this process; all processes have to. */
   finalize(): void {
-    this.call("MPI_Finalize", [], []);
+    this.bind("MPI_Finalize", [])();
   }
 
   rank(comm: number): number {
@@ -172,10 +168,7 @@ export class Mpi {
     const length = this.results.subarray(0, 1);
     const text = new Uint8Array(this.results.buffer, 64);
     const args = [this.addressOf(text), this.addressOf(length)];
-    this.check(
-      this.call("MPI_Get_library_version", ["uintptr_t", "uintptr_t"], args),
-      "MPI_Get_library_version",
-    );
+    this.call("MPI_Get_library_version", ["uintptr_t", "uintptr_t"], args);
     const raw = Buffer.from(text.slice(0, length[0])).toString();
     return raw.replaceAll("\0", "").split(/[\n,]/)[0]?.replaceAll(/\s+/g, " ").trim() ?? "";
   }
@@ -185,7 +178,7 @@ export class Mpi {
     const { handle, tagBound } = this.family;
     const types = [handle, "int", "uintptr_t", "uintptr_t"];
     const args = [this.world, tagBound, this.resultsAddress, this.resultsAddress + 8];
-    this.check(this.call("MPI_Comm_get_attr", types, args), "MPI_Comm_get_attr");
+    this.call("MPI_Comm_get_attr", types, args);
     if (this.results[2] === 0) return LEAST_TAG_BOUND;
     const [low = 0, high = 0] = new Uint32Array(this.results.buffer, 0, 2);
     return Number(this.koffi.decode(BigInt(low) + (BigInt(high) << 32n), "int"));
@@ -193,9 +186,7 @@ export class Mpi {
 
   /** A communicator of its own with the same processes; all of them call this together. */
   duplicate(comm: number): number {
-    const { handle } = this.family;
-    const code = this.call("MPI_Comm_dup", [handle, "uintptr_t"], [comm, this.resultsAddress]);
-    this.check(code, "MPI_Comm_dup");
+    this.call("MPI_Comm_dup", [this.family.handle, "uintptr_t"], [comm, this.resultsAddress]);
     const copy = this.readHandle();
     this.setErrors(copy);
     return copy;
@@ -209,7 +200,7 @@ export class Mpi {
   subset(comm: number, ranks: readonly number[], tag: number): number {
     const { handle } = this.family;
     const make = (name: string, types: readonly string[], args: readonly number[]) => {
-      this.check(this.call(name, types, args), name);
+      this.call(name, types, args);
       return this.readHandle();
     };
     const list = new Int32Array(new SharedArrayBuffer(4 * ranks.length));
@@ -266,14 +257,13 @@ export class Mpi {
     const types = ["int", "int", this.family.handle, "uintptr_t", "uintptr_t"];
     const status = 16;
     const args = [rank, tag, comm, this.resultsAddress, this.resultsAddress + 4 * status];
-    this.check(this.call("MPI_Iprobe", types, args), "MPI_Iprobe");
+    this.call("MPI_Iprobe", types, args);
     return this.results[0] === 0 ? undefined : this.statusBytesReceived(this.results, status);
   }
 
   /** Begins to wait for all processes; the request is written to an address. */
   ibarrier(comm: number, request: number): void {
-    const code = this.call("MPI_Ibarrier", [this.family.handle, "uintptr_t"], [comm, request]);
-    this.check(code, "MPI_Ibarrier");
+    this.call("MPI_Ibarrier", [this.family.handle, "uintptr_t"], [comm, request]);
   }
 
   /** Looks whether requests are complete; where they are, `flag` is not 0 and the statuses are written. */
@@ -308,7 +298,7 @@ export class Mpi {
   describe(code: number): string {
     const text = new Uint8Array(this.results.buffer, 64);
     const args = [code, this.addressOf(text), this.resultsAddress];
-    this.call("MPI_Error_string", ["int", "uintptr_t", "uintptr_t"], args);
+    this.bind("MPI_Error_string", ["int", "uintptr_t", "uintptr_t"])(...args);
     return Buffer.from(text.slice(0, this.results[0])).toString().replaceAll("\0", "");
   }
 
@@ -321,25 +311,21 @@ export class Mpi {
     const words = new Uint32Array(this.results.buffer, 0, 2);
     words[0] = handle >>> 0;
     words[1] = Math.floor(handle / 2 ** 32);
-    this.check(this.call(name, ["uintptr_t"], [this.resultsAddress]), name);
+    this.call(name, ["uintptr_t"], [this.resultsAddress]);
   }
 
   private setErrors(comm: number): void {
     const { handle } = this.family;
-    this.check(
-      this.call("MPI_Comm_set_errhandler", [handle, handle], [comm, this.constants.errorsReturn]),
-      "MPI_Comm_set_errhandler",
-    );
+    this.call("MPI_Comm_set_errhandler", [handle, handle], [comm, this.constants.errorsReturn]);
   }
 
   private flag(name: string): boolean {
-    this.check(this.call(name, ["uintptr_t"], [this.resultsAddress]), name);
+    this.call(name, ["uintptr_t"], [this.resultsAddress]);
     return this.results[0] !== 0;
   }
 
   private number(name: string, comm: number): number {
-    const code = this.call(name, [this.family.handle, "uintptr_t"], [comm, this.resultsAddress]);
-    this.check(code, name);
+    this.call(name, [this.family.handle, "uintptr_t"], [comm, this.resultsAddress]);
     return this.results[0] ?? 0;
   }
 
@@ -349,8 +335,8 @@ export class Mpi {
     return this.family.handleBytes === 8 ? low + high * 2 ** 32 : low;
   }
 
-  private call(name: string, types: readonly string[], args: readonly number[]): number {
-    return this.bind(name, types)(...args);
+  private call(name: string, types: readonly string[], args: readonly number[]): void {
+    this.check(this.bind(name, types)(...args), name);
   }
 
   private bind(name: string, types: readonly string[]): Native {

@@ -1,6 +1,6 @@
-import { at, formatBytes, formatType, range } from "../ir/shape.js";
-import type { CompiledProgram, KernelStep, SlotAddress, Step } from "./steps.js";
-import { forEachStep, namedLists } from "./stepTree.js";
+import type { CompiledProgram, KernelStep, SlotAddress, Step } from "../src/compiler/steps.js";
+import { forEachStep, namedLists } from "../src/compiler/stepTree.js";
+import { at, formatBytes, formatType, range } from "../src/ir/shape.js";
 
 /**
  * A compiled program as text: its steps with what each computes and costs, then the boundary and the memory.
