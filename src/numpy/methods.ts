@@ -282,27 +282,16 @@ const methods = {
   at: method((x, ...indices: Index[]) => new IndexUpdate(x, indices)),
 } satisfies Partial<Tensor>;
 
-Object.assign(Tensor.prototype, methods);
-for (const name of Object.keys(methods)) {
-  Object.defineProperty(Tensor.prototype, name, { enumerable: false });
+const getters = {
+  real: complex.real,
+  imag: complex.imag,
+  T: (x: Tensor) => shaping.transpose(x),
+  mT: shaping.matrixTranspose,
+};
+
+const prototype: object = Tensor.prototype;
+for (const [name, value] of Object.entries(methods)) {
+  Object.defineProperty(prototype, name, { value, writable: true, configurable: true });
 }
-Object.defineProperty(Tensor.prototype, "real", {
-  get(this: Tensor) {
-    return complex.real(this);
-  },
-});
-Object.defineProperty(Tensor.prototype, "imag", {
-  get(this: Tensor) {
-    return complex.imag(this);
-  },
-});
-Object.defineProperty(Tensor.prototype, "T", {
-  get(this: Tensor) {
-    return shaping.transpose(this);
-  },
-});
-Object.defineProperty(Tensor.prototype, "mT", {
-  get(this: Tensor) {
-    return shaping.matrixTranspose(this);
-  },
-});
+for (const [name, getter] of Object.entries(getters))
+  Object.defineProperty(prototype, name, { get: method(getter) });
