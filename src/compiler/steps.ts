@@ -392,7 +392,7 @@ export interface CollectiveSpec<N extends Naming = Compiled> {
   readonly permutation: readonly (readonly [source: number, target: number])[];
   readonly unset?: true;
   /** Set for an `allToAll` of blocks of rows whose sizes are known when it runs. */
-  readonly ragged?: RaggedExchange<SlotAddress>;
+  readonly ragged?: RaggedExchange<N["place"]>;
   readonly info: number;
 }
 
