@@ -420,7 +420,7 @@ export interface StepInfo {
   readonly flops: number;
   /** Bytes read and written by one execution. */
   readonly bytes: number;
-  /** What a loop or a choice stands for. */
+  /** What a loop or a choice of a pipeline stands for, with its numbers of stages, microbatches and messages. */
   readonly role?: ControlRole;
 }
 

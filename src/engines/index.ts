@@ -47,6 +47,7 @@ export type {
   None,
   OpName,
   OpParams,
+  PipelineLoop,
   Precision,
   RaggedDim,
   Reduction,

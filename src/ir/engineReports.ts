@@ -1,3 +1,5 @@
+import type { ControlRole } from "./ops.js";
+
 /** What an engine runs on; engines add what is particular to them. */
 export interface EngineInfo {
   /** The engine's name. */
@@ -55,7 +57,7 @@ export interface TraceEvent {
   /** The ops it computes. */
   readonly ops: readonly string[];
   /** What a loop or a choice stands for, such as the slots of a pipeline schedule, if the program says so. */
-  readonly role?: string | undefined;
+  readonly role?: ControlRole | undefined;
   readonly source: string | undefined;
   readonly begin: number;
   readonly end: number;

@@ -15,6 +15,7 @@ import {
   type CallbackBatching,
   type CallbackKind,
   type CompareDirection,
+  type ControlRole,
   type OpName,
   type OpParams,
   type Precision,
@@ -243,8 +244,48 @@ function field(scanner: Scanner, name: string): void {
 
 type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]-?: Form<NonNullable<Values<K>[P]>> };
 
-/** What a loop or a choice stands for, if it is said. */
-const role: Form<string> = { ...text, isOptional: true };
+const roleKind = oneOf<ControlRole["kind"]>({
+  forward: true,
+  backward: true,
+  slots: true,
+  action: true,
+  message: true,
+  link: true,
+});
+const direction = oneOf<Extract<ControlRole, { kind: "message" }>["from"]>({
+  fromLeft: true,
+  fromRight: true,
+  fromSelf: true,
+});
+
+/** What a loop or a choice stands for, if it is said: its kind and its numbers in parentheses. */
+const role: Form<ControlRole> = {
+  isOptional: true,
+  print: ({ kind, ...values }) => `${kind}(${Object.values(values).join(", ")})`,
+  parse: (scanner) => {
+    const kind = roleKind.parse(scanner);
+    scanner.expect("(");
+    const next = () => {
+      const value = count.parse(scanner);
+      if (!scanner.eat(",")) scanner.expect(")");
+      return value;
+    };
+    switch (kind) {
+      case "action":
+        scanner.expect(")");
+        return { kind };
+      case "message": {
+        const from = direction.parse(scanner);
+        scanner.expect(")");
+        return { kind, from };
+      }
+      case "link":
+        return { kind, link: next() };
+      default:
+        return { kind, numStages: next(), numMicrobatches: next(), numRepeats: next() };
+    }
+  },
+};
 
 /** A last parameter that is true or missing. */
 const onlyTrue: Form<true> = {
@@ -359,7 +400,7 @@ const shardMap: OpForm<"shardMap"> = {
   programs: { body: "one" },
 };
 
-const direction = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
+const comparison = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
 const xlaFunction = oneOf<XlaFunction>({ erf: true, erfInv: true, exponentialQuantile: true });
 const combine = oneOf<OpParams["scatter"]["combine"]>({ add: true, set: true });
 
@@ -412,7 +453,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   convert: fields({ dtype }, {}),
   bitcast: fields({ dtype }, {}),
   xlaFunction: fields({ fn: xlaFunction }, {}),
-  compare: fields({ direction }, {}),
+  compare: fields({ direction: comparison }, {}),
   select: none,
   clamp: none,
   threefry2x32: none,

@@ -363,10 +363,27 @@ export interface OpParams {
 }
 
 /**
- * What a loop or a choice stands for, such as the slots of a pipeline schedule. It changes nothing that is computed, and
- * reaches the compiled steps, so that those who read them need not guess.
+ * What a loop or a choice of a pipeline stands for. It changes nothing that is computed, and reaches the compiled steps,
+ * so that those who read them need not guess:
+ * * `forward` and `backward` loops pass every microbatch on by one stage in an iteration; the backward pass of a loop has
+ *   the other role;
+ * * in an iteration of a loop over `slots`, every stage takes the `action` that a schedule gives it;
+ * * `message` is the choice whether a message is stored, `link` that of what two neighbours exchange.
  */
-export type ControlRole = string;
+export type ControlRole =
+  | PipelineLoop
+  | { readonly kind: "action" }
+  | { readonly kind: "message"; readonly from: "fromLeft" | "fromRight" | "fromSelf" }
+  | { readonly kind: "link"; readonly link: number };
+
+/** The role of a loop over the iterations or slots of a pipeline. */
+export interface PipelineLoop {
+  readonly kind: "forward" | "backward" | "slots";
+  readonly numStages: number;
+  readonly numMicrobatches: number;
+  /** How often a microbatch passes through all stages; for slots, the number of chunks of a stage. */
+  readonly numRepeats: number;
+}
 
 /** The name of an op. */
 export type OpName = keyof OpParams;

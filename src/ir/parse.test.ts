@@ -50,9 +50,14 @@ describe("a printed program is read back as it is", () => {
   test("with loops and choices that have a role", () => {
     const program = makeProgram((x: Tensor) =>
       scanWithRole(
-        "slots",
+        { kind: "slots", numStages: 2, numMicrobatches: 4, numRepeats: 1 },
         (sum: Tensor, y: Tensor) => [
-          switchWithRole("action", y.gt(0), [(z: Tensor) => z, (z: Tensor) => z.mul(2)], sum.add(y)),
+          switchWithRole(
+            { kind: "link", link: 3 },
+            y.gt(0),
+            [(z: Tensor) => z, (z: Tensor) => z.mul(2)],
+            sum.add(y),
+          ),
           null,
         ],
         np.sum(x),
@@ -60,8 +65,8 @@ describe("a printed program is read back as it is", () => {
       ),
     )(np.ones([4]));
     const text = roundTrip(program);
-    expect(text).toContain('numCarry: 1, role: "slots"}');
-    expect(text).toContain('{role: "action"}');
+    expect(text).toContain("numCarry: 1, role: slots(2, 4, 1)}");
+    expect(text).toContain("{role: link(3)}");
   });
 
   test.each(programCases.map((one) => [one.name, one.program] as const))("as in %s", (_, program) => {

@@ -1,3 +1,4 @@
+import type { ControlRole } from "../ir/ops.js";
 import type { Atom, Program } from "../ir/program.js";
 import { type FieldsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, normalizeDim, withShape } from "../ir/shape.js";
@@ -7,7 +8,7 @@ import type { Prefix } from "../trace/prefix.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { scan as scanFunction } from "../transforms/control/scan.js";
+import { scanWithRole } from "../transforms/control/scan.js";
 import { sliceOf } from "../transforms/rewrite/deadCode.js";
 import { ModuleError } from "./errors.js";
 import { type CollectionFilter, isEmptyFilter } from "./filter.js";
@@ -110,9 +111,24 @@ export function scan<A extends readonly unknown[], R>(
   options: ModuleScanOptions<A, R>,
 ): (...args: A) => R;
 export function scan(target: unknown, options: ModuleScanOptions): unknown {
+  return liftScan(target, options);
+}
+
+/** {@link scan} of a function, with a role for those who read the compiled steps. */
+export function scanFunctionWithRole<A extends readonly unknown[], R>(
+  role: ControlRole,
+  target: (...args: A) => R,
+  options: ModuleScanOptions<A, R>,
+): (...args: A) => R {
+  // What is lifted from a function is one of the same type.
+  return liftScan(target, options, role) as (...args: A) => R;
+}
+
+function liftScan(target: unknown, options: ModuleScanOptions, role?: ControlRole): unknown {
   const { methods, variableAxes, splitRngs, ...loop } = moduleScanOptions.read(options, "nn.scan");
   const filters = { variableAxes: Object.entries(variableAxes), splitRngs: Object.entries(splitRngs) };
-  return liftTarget(target, { name: "Scan", caller: "nn.scan", call: scanLoop(filters, loop), methods });
+  const call = scanLoop(filters, loop, role);
+  return liftTarget(target, { name: "Scan", caller: "nn.scan", call, methods });
 }
 
 /** What one iteration gets besides the carry: its variables, keys and slices of arguments. */
@@ -140,7 +156,11 @@ export interface LoopFilters {
 }
 
 /** A call that is a loop: its function takes the carry and slices, and returns the carry and results to stack. */
-export function scanLoop({ variableAxes, splitRngs }: LoopFilters, options: LoopOptions): LiftedCall {
+export function scanLoop(
+  { variableAxes, splitRngs }: LoopFilters,
+  options: LoopOptions,
+  role?: ControlRole,
+): LiftedCall {
   const { variableBroadcast, variableCarry, inAxes, outAxes, reverse, metadataParams } = options;
   const axes = variableAxes.map(([, axis]) => axis);
   const isSplit = splitRngs.map(([, split]) => split);
@@ -179,7 +199,8 @@ export function scanLoop({ variableAxes, splitRngs }: LoopFilters, options: Loop
     const constants = needsConstants(options, lifted)
       ? findConstants(layout, (carry, slice) => iterate(given, carry, slice), [carried, init], xs)
       : { shared: given, results: [] };
-    const [[carriedOut, last], [results, stacked]] = scanFunction(
+    const [[carriedOut, last], [results, stacked]] = scanWithRole(
+      role,
       (carry: Carry, slice: Slice): [Carry, [readonly Tensor[], readonly VariableGroup[]]] => {
         const out = iterate(constants.shared, carry, slice);
         return [out.carry, [layout.leaves(out.result).stacked, out.stacked]];

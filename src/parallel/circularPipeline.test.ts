@@ -2,8 +2,9 @@ import { describe, expect, test } from "vitest";
 import { GoldenLayer } from "../../test/conformance/goldens/areas/circularPipeline.js";
 import { expectNear } from "../../test/support/near.js";
 import { hostEngine } from "../engines/host.js";
-import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
+import { grad, jit, Mesh, makeProgram, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
 import { isCollective } from "../ir/opFacts.js";
+import { printProgram } from "../ir/print.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";
@@ -126,6 +127,16 @@ async function expectSequential(
 
 /** `PIPELINES=all` tries every combination; otherwise those are left out that say nothing new. */
 const everything = process.env.PIPELINES === "all";
+
+test("says in its program what its loops are, forward and backward", () => {
+  const pipeline = pipelineWith({ numStages: 2, numPipelineRepeats: 3, numPipelineMicrobatches: 4 });
+  const x = np.ones([8, length, embed]);
+  const variables = variablesOf(pipeline, x);
+  const loss = (given: nn.Variables) => np.sum(pipeline.apply(given, x));
+  const text = printProgram(makeProgram(grad(loss))(variables));
+  expect(text).toContain("role: forward(2, 4, 3)");
+  expect(text).toContain("role: backward(2, 4, 3)");
+});
 
 describe("a circular pipeline equals its layers one after the other", () => {
   const combinations = [1, 2, 4, 8].flatMap((numStages) =>

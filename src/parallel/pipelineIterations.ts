@@ -1,9 +1,10 @@
+import type { PipelineLoop } from "../ir/ops.js";
 import { range } from "../ir/shape.js";
 import type { Variables } from "../nn/index.js";
 import * as np from "../numpy/index.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { scan } from "../transforms/control/scan.js";
+import { scan, scanWithRole } from "../transforms/control/scan.js";
 import { remat } from "../transforms/derivatives/remat.js";
 import type { LoopState, PipelineBuffers } from "./pipelineLoop.js";
 import { eachWeight, type SpecTree } from "./pipelineSpecs.js";
@@ -23,17 +24,31 @@ export function runIterations(
   const buffers =
     config.pipelineFsdpAgPerRepeat && numRepeats > 1
       ? runRounds(parts, start, given)
-      : iterate(parts, start, { from: 0, length: parts.totalIterations }, (state) =>
+      : iterate(parts, start, { from: 0, length: parts.totalIterations, role: roleOf(parts) }, (state) =>
           parts.runOneIteration(state, given),
         );
   return { ...buffers, loopIteration: parts.totalIterations };
+}
+
+/** Consecutive iterations. */
+interface Iterations {
+  readonly from: number | Tensor;
+  readonly length: number;
+  /** The role of their loop, if they are all there are. */
+  readonly role?: PipelineLoop | undefined;
+}
+
+/** The role of the loop over all iterations; none if activations are passed on with a delay. */
+function roleOf({ settings }: CircularPipelineParts): PipelineLoop | undefined {
+  const { numStages, numMicrobatches, numRepeats, forwardingDelay } = settings;
+  return forwardingDelay === 1 ? { kind: "forward", numStages, numMicrobatches, numRepeats } : undefined;
 }
 
 /** Runs some iterations one after the other. */
 function iterate(
   parts: CircularPipelineParts,
   start: PipelineBuffers,
-  { from, length }: { readonly from: number | Tensor; readonly length: number },
+  { from, length, role }: Iterations,
   run: (state: LoopState) => LoopState,
 ): PipelineBuffers {
   const { scanPipelineIterations = true, setRematPolicyOnPipelineIterations = true } = parts.settings.config;
@@ -45,11 +60,8 @@ function iterate(
   if (scanPipelineIterations) {
     const body = setRematPolicyOnPipelineIterations ? remat(step, { policy }) : step;
     const iterations = np.add(np.arange(length).astype("int32"), from);
-    const [buffers] = scan(
-      (carry: PipelineBuffers, i: Tensor) => [body(carry, i), null] as const,
-      start,
-      iterations,
-    );
+    const next = (carry: PipelineBuffers, i: Tensor) => [body(carry, i), null] as const;
+    const [buffers] = scanWithRole(role, next, start, iterations);
     return buffers;
   }
   return range(length).reduce((carry: PipelineBuffers, i) => {

@@ -4,7 +4,21 @@ import { Stack } from "../../test/conformance/goldens/models.js";
 import { agreement, expectClose, expectTreeClose } from "../../test/support/goldens.js";
 import { forAll, normal } from "../../test/support/parallelChecks.js";
 import { simulateDevices } from "../engines/index.js";
-import { jit, lax, Mesh, np, P, random, shardMap, type Tensor, tree, valueAndGrad } from "../index.js";
+import {
+  grad,
+  jit,
+  lax,
+  Mesh,
+  makeProgram,
+  np,
+  P,
+  random,
+  shardMap,
+  type Tensor,
+  tree,
+  valueAndGrad,
+} from "../index.js";
+import { printProgram } from "../ir/print.js";
 import { range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";
 import { executePipeline, initSharded, ModelParallelismWrapper, PipelineModule } from "./index.js";
@@ -20,6 +34,26 @@ const pipelineOf = (n: number, numMicrobatches: number) =>
   });
 
 describe("a pipeline", () => {
+  test("says in its program what its loops are, forward and backward, with modules and without", () => {
+    const mesh = Mesh.create({ pipe: 2 }, { engine });
+    const x = normal(0, 4, 3);
+    const model = pipelineOf(1, 4);
+    const variables = initSharded(model.init, { mesh })(random.key(0), x);
+    const options = { numMicrobatches: 4, modelAxisName: "pipe" };
+    const runs = [
+      (given: nn.Variables, input: Tensor) => model.apply(given, input),
+      (_: nn.Variables, input: Tensor) => executePipeline((state: Tensor) => np.tanh(state), input, options),
+    ];
+    for (const run of runs) {
+      const loss = (given: nn.Variables, input: Tensor) => lax.psum(np.sum(run(given, input)), "pipe");
+      const inSpecs = [nn.getPartitionSpec(variables), P()] as const;
+      const mapped = shardMap(loss, { mesh, inSpecs, outSpecs: P(), checkReplication: false });
+      const text = printProgram(makeProgram(grad(mapped, { argnums: 1 }))(variables, x));
+      expect(text).toContain("role: forward(2, 4, 1)");
+      expect(text).toContain("role: backward(2, 4, 1)");
+    }
+  });
+
   test("equals the stages one after the other in value and gradient, whatever the sizes", async () => {
     await forAll(
       {

@@ -5,15 +5,16 @@ import { type FieldsOf, type OptionsOf, optional, required, schema, type Values 
 import { formatType, sameType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { scopeOrNone } from "../nn/context.js";
-import { isModule, type ModuleInstance, type ModuleOptions, scan as scanModule } from "../nn/index.js";
+import { isModule, type ModuleInstance, type ModuleOptions } from "../nn/index.js";
 import { mainMethod, moduleClass } from "../nn/module.js";
+import { scanFunctionWithRole } from "../nn/scan.js";
 import * as np from "../numpy/index.js";
 import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { scan } from "../transforms/control/scan.js";
+import { scanWithRole } from "../transforms/control/scan.js";
 
 /** One stage of a pipeline: a module or a function whose result has the type of its first argument. */
 export type Stage<T, A extends readonly unknown[]> = (x: T, ...args: A) => T;
@@ -106,6 +107,7 @@ export function executePipeline<T, A extends readonly unknown[]>(
   const { numMicrobatches, modelAxisName, splitRngs } = pipelineOptions.read(options, "executePipeline");
   const numStages = axesSize(lookUpAxes(modelAxisName, "executePipeline"));
   const length = numMicrobatches + numStages - 1;
+  const role = { kind: "forward", numStages, numMicrobatches, numRepeats: 1 } as const;
   const microbatches = tree.map(
     (leaf: Tensor) => splitBatch(leaf, numMicrobatches),
     checkBatch(x, numMicrobatches),
@@ -119,12 +121,12 @@ export function executePipeline<T, A extends readonly unknown[]>(
   const step = (current: Stage<T, A>, state: T, input: T): [T, T] =>
     executePipelineStep(current, state, input, { modelAxisName }, ...args);
   const [, outputs] = needsLift(stage)
-    ? scanModule(step, {
+    ? scanFunctionWithRole(role, step, {
         variableBroadcast: "params",
         splitRngs: { params: false, ...splitRngs },
         length,
       })(stage, first, inputs)
-    : scan((state: T, input: T) => step(stage, state, input), first, inputs, { length });
+    : scanWithRole(role, (state: T, input: T) => step(stage, state, input), first, inputs, { length });
   return tree.map((leaf: Tensor) => {
     const results = ops.sliceDim(leaf, 0, numStages - 1, length);
     return np.reshape(results, [-1, ...results.shape.slice(2)]);

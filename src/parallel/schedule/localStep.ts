@@ -22,7 +22,6 @@ import {
   neighbours,
   type Pair,
   type PartName,
-  roles,
   type SlotCell,
   type SlotTable,
 } from "./slots.js";
@@ -113,7 +112,7 @@ const same = (rows: readonly Tensor[]) => rows;
 const onlyIf = (condition: Tensor, change: typeof same, rows: readonly Tensor[]) =>
   cond(condition, change, same, rows);
 const storeMessage = (from: Direction, comes: Tensor, store: typeof same, rows: readonly Tensor[]) =>
-  switchWithRole(roles.message(from), comes, [same, store], rows);
+  switchWithRole({ kind: "message", from }, comes, [same, store], rows);
 
 /** The stages of a link between which messages come from a direction. */
 function pairsFrom(way: (typeof neighbours)[number], { left, right, exchanges }: Link): Pair[] {
@@ -186,11 +185,11 @@ class StageRunner {
     const exchanges = table.links.map(({ bySlot }) => np.array(bySlot, "int32"));
     const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
     const [end] = scanWithRole(
-      roles.slots,
+      table.role,
       (state: State, [slot, exchange]: readonly [Tensor, readonly Tensor[]]): [State, null] => {
         const numbers = lax.dynamicIndexInDim(slot, this.stage, 0, false);
         const cell = mapCell(form, (_, i) => lax.indexInDim(numbers, i, 0, false));
-        const after = switchWithRole(roles.action, cell.branch, branches, state, cell);
+        const after = switchWithRole({ kind: "action" }, cell.branch, branches, state, cell);
         return [{ ...after, arrived: this.exchange(exchange, state, after, cell) }, null];
       },
       this.start(),
@@ -258,7 +257,7 @@ class StageRunner {
         return onlyIf(reads, store(message, row), rows);
       };
       return switchWithRole(
-        roles.link(i),
+        { kind: "link", link: i },
         at(exchanges, i),
         [same, ...link.exchanges.map(handOver)],
         arrived,

@@ -4,6 +4,7 @@
  */
 import { describe } from "../../ir/describe.js";
 import { InternalError } from "../../ir/errors.js";
+import type { PipelineLoop } from "../../ir/ops.js";
 import { at, range } from "../../ir/shape.js";
 import { type Lifetime, mapLifetimes } from "./parts.js";
 import {
@@ -67,6 +68,8 @@ export interface SlotCell<T = number> {
 
 /** A schedule slot by slot. */
 export interface SlotTable {
+  /** What the loop over the slots is called in compiled steps. */
+  readonly role: PipelineLoop;
   readonly branches: readonly Branch[];
   /** By slot and stage. */
   readonly slots: readonly (readonly SlotCell[])[];
@@ -77,17 +80,6 @@ export interface SlotTable {
   /** The neighbours that ever send each other anything. */
   readonly links: readonly Link[];
 }
-
-/** The roles of the loop over slots and of the choices in it, by which they are found among compiled steps. */
-export const roles = {
-  slots: "pipeline slots",
-  /** The choice of the action: branch 0 does nothing, the others are those of the table. */
-  action: "pipeline action",
-  /** The choice whether a message from this direction is stored. */
-  message: (from: Direction) => `pipeline message ${from}`,
-  /** The choice of the exchange of a link: branch 0 exchanges nothing, the others are those of the table. */
-  link: (index: number) => `pipeline link ${index}`,
-} as const;
 
 /** From the slot in which a value is written to the slot in which it is last read. */
 interface Span {
@@ -307,6 +299,12 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
     at(at(slots, message.from), message.stage)[message.direction] = lookUp(arrived.rowOf, message);
   }
   return {
+    role: {
+      kind: "slots",
+      numStages: schedule.stages.length,
+      numMicrobatches: schedule.numMicrobatches,
+      numRepeats: schedule.numChunks,
+    },
     branches,
     slots,
     rows: mapParts((part) => mapLifetimes((lifetime) => kept[part][lifetime].numRows)),

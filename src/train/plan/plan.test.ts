@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, describe, expect, test, vi } from "vitest";
+import type { ControlRole } from "../../ir/ops.js";
 import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
@@ -9,7 +10,7 @@ import { hostEngine } from "../../engines/host.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";
-import { roles, slotTable } from "../../parallel/schedule/slots.js";
+import { slotTable } from "../../parallel/schedule/slots.js";
 import { memoryNeed, totalBytes } from "../config/memoryNeed.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { type Calibration, calibratedPrices, readCalibration, writeCalibration } from "./calibration.js";
@@ -177,7 +178,7 @@ describe("the time of a program", () => {
 
   test("of a pipeline is what its stages do slot by slot, and the bubble the rest", () => {
     const schedule = makeSchedule("1f1b", { numStages: 2, numMicrobatches: 4 });
-    const { branches, slots } = slotTable(schedule, false);
+    const { branches, slots, role } = slotTable(schedule, false);
     const lengths = { F: 2, I: 2, W: 2 };
     const choice: Step = {
       op: "cond",
@@ -187,8 +188,8 @@ describe("the time of a program", () => {
     };
     const pipeline = (count: number) => {
       const program = programOf([{ ...loop(count, [choice, product(1)]), info: 1 }]);
-      const role = (name: string) => ({ ops: [], flops: 0, bytes: 0, role: name });
-      return { ...program, infos: [...program.infos, role(roles.slots), role(roles.action)] };
+      const info = (own: ControlRole) => ({ ops: [], flops: 0, bytes: 0, role: own });
+      return { ...program, infos: [...program.infos, info(role), info({ kind: "action" })] };
     };
     const program = pipeline(slots.length);
     const { seconds, parts } = stepTime(program, inRows, { numDevices: 2, schedule });

@@ -1,11 +1,12 @@
 /** Predicts the time of a compiled training step on a machine, and where it goes, from the prices of its step list. */
 import type { CompiledProgram, CondStep, LoopStep, Step } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
+import type { ControlRole } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
 import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
-import { type Branch, roles, type SlotTable, slotTable } from "../../parallel/schedule/slots.js";
+import { type Branch, type SlotTable, slotTable } from "../../parallel/schedule/slots.js";
 import { type PartName, type Prices, partOfStep } from "./prices.js";
 
 /** Where the time of a step goes, in seconds. */
@@ -113,7 +114,7 @@ class Walk {
   private add(ledger: Ledger, step: Step, underway: Map<number, number>, turns: number): void {
     switch (step.op) {
       case "loop": {
-        if (this.roleOf(step) === roles.slots) this.addPipeline(ledger, step);
+        if (this.roleOf(step)?.kind === "slots") this.addPipeline(ledger, step);
         else ledger.add(this.list(step.body, turns), step.count);
         return;
       }
@@ -147,7 +148,7 @@ class Walk {
     }
   }
 
-  private roleOf({ info }: LoopStep | CondStep): string | undefined {
+  private roleOf({ info }: LoopStep | CondStep): ControlRole | undefined {
     return at(this.program.infos, info).role;
   }
 
@@ -157,18 +158,19 @@ class Walk {
     const { schedule } = this.setting;
     if (!schedule) throw new InternalError("[plan] the time of a loop over slots needs its schedule");
     const table = slotTable(schedule, false);
-    const choices = new Map(
-      loop.body.flatMap((step) => (step.op === "cond" ? [[this.roleOf(step), step] as const] : [])),
-    );
-    const choice = choices.get(roles.action);
+    const choices = loop.body.flatMap((step) => {
+      const role = step.op === "cond" ? this.roleOf(step) : undefined;
+      return step.op === "cond" && role ? [{ role, step }] : [];
+    });
+    const choice = choices.find(({ role }) => role.kind === "action")?.step;
     if (loop.count !== table.slots.length || choice?.branches.length !== table.branches.length + 1) {
       throw new InternalError(
         `[plan] a loop over ${loop.count} slots with ${choice?.branches.length ?? 0} actions does not follow the schedule, which has ${table.slots.length} slots and ${table.branches.length + 1} actions: was it made for other messages or another schedule?`,
       );
     }
-    const messages = messageCounts(table).flatMap(({ role, counts }) => {
-      const found = choices.get(role);
-      return found ? [{ found, counts }] : [];
+    const messages = choices.flatMap(({ role, step }) => {
+      const counts = messageCounts(table, role);
+      return counts ? [{ found: step, counts }] : [];
     });
     const apart = new Set<Step>([choice, ...messages.map(({ found }) => found)]);
     ledger.add(this.list(loop.body.filter((step) => !apart.has(step))), loop.count);
@@ -194,17 +196,15 @@ class Walk {
   }
 }
 
-/** How often all stages together take each branch of the choices that pass messages on. */
-function messageCounts({ links, slots }: SlotTable): { readonly role: string; readonly counts: number[] }[] {
-  const numStored = slots.flat().filter(({ fromSelf }) => fromSelf >= 0).length;
-  return [
-    { role: roles.message("fromSelf"), counts: [0, numStored] },
-    ...links.map(({ exchanges, bySlot }, i) => ({
-      role: roles.link(i),
-      // Both ends of a link are busy with an exchange.
-      counts: [0, ...exchanges.map((_, e) => 2 * bySlot.filter((exchange) => exchange === e + 1).length)],
-    })),
-  ];
+/** How often all stages together take each branch of a choice that passes messages on; undefined for others. */
+function messageCounts({ links, slots }: SlotTable, role: ControlRole): readonly number[] | undefined {
+  if (role.kind === "message" && role.from === "fromSelf") {
+    return [0, slots.flat().filter(({ fromSelf }) => fromSelf >= 0).length];
+  }
+  if (role.kind !== "link") return undefined;
+  const { exchanges, bySlot } = at(links, role.link);
+  // Both ends of a link are busy with an exchange.
+  return [0, ...exchanges.map((_, e) => 2 * bySlot.filter((exchange) => exchange === e + 1).length)];
 }
 
 /** The branch index of a stage's action. */

@@ -7,6 +7,7 @@ import {
   type Pass,
   type PipelinePlan,
   type PipelineTask,
+  passOf,
   plannedBubble,
   taskLabel,
 } from "./pipelineSchedule.js";
@@ -59,11 +60,13 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
   const count = numIterations(plan);
   // Without times an iteration is one unit long.
   const spans = separatePasses(
-    plan.passes.map((pass, i) =>
-      measured
-        ? { pass, ...extent(slots.filter((slot) => slot.pass === pass)) }
-        : { pass, begin: i * count, end: (i + 1) * count },
-    ),
+    plan.loops
+      .map(passOf)
+      .map((pass, i) =>
+        measured
+          ? { pass, ...extent(slots.filter((slot) => slot.pass === pass)) }
+          : { pass, begin: i * count, end: (i + 1) * count },
+      ),
   );
   const [begin, end] = [spans[0]?.begin ?? 0, spans.at(-1)?.end ?? 0];
   const share = (time: number) => (time - begin) / (end - begin || 1);
@@ -105,7 +108,7 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
     height: y,
     left,
     bottom: measured ? 24 : 0,
-    minWidth: left + plan.passes.length * count * narrowestSlot,
+    minWidth: left + plan.loops.length * count * narrowestSlot,
     label: `which microbatch each of ${plan.stages.length} stages works on`,
     content: `${hatch}${parts.join("")}`,
   });

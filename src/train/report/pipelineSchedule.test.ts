@@ -2,10 +2,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createThreadsEngine } from "../../engines/index.js";
+import type { ControlRole } from "../../ir/ops.js";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { zeroBubbleH1, zeroBubbleV } from "../../parallel/index.js";
-import { roles } from "../../parallel/schedule/slots.js";
 import { runMesh, runTrainingFunctions } from "../config/setup.js";
 import { trainRun } from "../run/trainRun.js";
 import { pipelineChart } from "./pipelineChart.js";
@@ -21,8 +21,15 @@ import { runPipeline } from "./runReport.js";
 import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Work } from "./stepTrace.js";
 
 const plan = planPipeline({ numStages: 2, numRepeats: 2 }, 2);
+const [forward, backward] = plan.loops;
 
-const loop = (device: number, own: number, count: number, begin: number, role?: string): LoopIteration[] =>
+const loop = (
+  device: number,
+  own: number,
+  count: number,
+  begin: number,
+  role?: ControlRole,
+): LoopIteration[] =>
   Array.from({ length: count }, (_, iteration) => ({
     device,
     program: "step",
@@ -50,7 +57,7 @@ describe("a pipeline's schedule", () => {
     expect(plannedBubble(plan)).toBeCloseTo(1 / 5);
   });
 
-  test("is found in a trace: loops of that many iterations, forward and then backward", () => {
+  test("is found in a trace by the roles of its loops, forward and then backward", () => {
     const wait: Work = {
       device: 1,
       kind: "wait",
@@ -61,9 +68,10 @@ describe("a pipeline's schedule", () => {
       end: 21,
     };
     const iterations = [0, 1].flatMap((device) => [
-      ...loop(device, 1, 7, 0),
-      ...loop(device, 2, 5, 10),
-      ...loop(device, 3, 5, 20),
+      // Another loop happens to have as many iterations.
+      ...loop(device, 1, 5, 0),
+      ...loop(device, 2, 5, 10, forward),
+      ...loop(device, 3, 5, 20, backward),
     ]);
     const measured = measurePipeline(plan, { work: [wait], iterations }, (device) => device);
     const of = (device: number, pass: string) =>
@@ -86,7 +94,7 @@ describe("a pipeline's schedule", () => {
     const parts = loop(0, 1, 2, 0).map((one, i) => ({ ...one, begin: 20 * i, end: 20 * (i + 1) }));
     const iterations = parts.flatMap((part) => [
       part,
-      ...[...loop(0, 2, 5, part.begin), ...loop(0, 3, 5, part.begin + 10)].map((one) => ({
+      ...[...loop(0, 2, 5, part.begin, forward), ...loop(0, 3, 5, part.begin + 10, backward)].map((one) => ({
         ...one,
         depth: 1,
       })),
@@ -113,7 +121,7 @@ describe("a pipeline's schedule", () => {
     ]);
     // Another loop happens to have as many iterations as there are slots.
     const iterations = [0, 1].flatMap((device) => [
-      ...loop(device, 1, 7, 0, roles.slots),
+      ...loop(device, 1, 7, 0, schedule.loops[0]),
       ...loop(device, 2, 7, 7),
     ]);
     const measured = measurePipeline(schedule, { work: [], iterations }, (device) => device);
@@ -128,8 +136,10 @@ describe("a pipeline's schedule", () => {
   });
 
   test("is not made up where a trace does not show it", () => {
-    const forwardOnly: StepTrace = { work: [], iterations: loop(0, 1, 5, 0) };
+    const forwardOnly: StepTrace = { work: [], iterations: loop(0, 1, 5, 0, forward) };
     expect(measurePipeline(plan, forwardOnly, () => 0)).toBeUndefined();
+    const unnamed: StepTrace = { work: [], iterations: [...loop(0, 1, 5, 0), ...loop(0, 2, 5, 10)] };
+    expect(measurePipeline(plan, unnamed, () => 0)).toBeUndefined();
     expect(measurePipeline(plan, { work: [], iterations: [] }, () => 0)).toBeUndefined();
   });
 });

@@ -1,7 +1,8 @@
 /** What the stages of a pipeline should work on in every iteration, and what they did in a recorded step. */
+import type { ControlRole, PipelineLoop } from "../../ir/ops.js";
 import { range } from "../../ir/shape.js";
 import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
-import { roles, slotTable } from "../../parallel/schedule/slots.js";
+import { slotTable } from "../../parallel/schedule/slots.js";
 import type { LayerLayout } from "../models/canonical.js";
 import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
 
@@ -18,10 +19,8 @@ export interface PipelineTask {
 export interface PipelinePlan {
   readonly numMicrobatches: number;
   readonly numRepeats: number;
-  /** The loops that a step runs one after the other; a single one if forward and backward are interleaved. */
-  readonly passes: readonly Pass[];
-  /** What compiled steps call the loop over the iterations; otherwise it is found by their number. */
-  readonly role?: string;
+  /** What compiled steps call the loops that a step runs: one if forward and backward are interleaved, else one each. */
+  readonly loops: readonly PipelineLoop[];
   /** By stage and iteration of the forward pass; a backward pass runs the iterations from the last to the first. */
   readonly stages: readonly (readonly (PipelineTask | null)[])[];
 }
@@ -38,12 +37,14 @@ export function planPipeline(
       return { microbatch: done % numMicrobatches, repeat: Math.floor(done / numMicrobatches) };
     }),
   );
-  return { numMicrobatches, numRepeats, passes: ["forward", "backward"], stages };
+  const loop = { numStages, numMicrobatches, numRepeats };
+  const loops = (["forward", "backward"] as const).map((kind) => ({ kind, ...loop }));
+  return { numMicrobatches, numRepeats, loops, stages };
 }
 
 /** The plan of a pipeline that runs by a schedule of forward and backward actions. */
 export function planSchedule(schedule: PipelineSchedule): PipelinePlan {
-  const { slots, branches } = slotTable(schedule, false);
+  const { slots, branches, role } = slotTable(schedule, false);
   const stages = schedule.stages.map((_, stage) =>
     slots.map((row) => {
       const cell = row[stage];
@@ -52,7 +53,7 @@ export function planSchedule(schedule: PipelineSchedule): PipelinePlan {
     }),
   );
   const { numMicrobatches, numChunks } = schedule;
-  return { numMicrobatches, numRepeats: numChunks, passes: ["step"], role: roles.slots, stages };
+  return { numMicrobatches, numRepeats: numChunks, loops: [role], stages };
 }
 
 /** The number of iterations in each direction. */
@@ -73,6 +74,11 @@ export function taskLabel({ microbatch, repeat, kind }: PipelineTask, { numRepea
 
 /** A direction of the pipeline, or a step in which both are interleaved. */
 export type Pass = "forward" | "backward" | "step";
+
+/** The pass that a loop runs. */
+export function passOf({ kind }: PipelineLoop): Pass {
+  return kind === "slots" ? "step" : kind;
+}
 
 /** One iteration of the pipeline as a device ran it; times in milliseconds. */
 export interface MeasuredSlot {
@@ -109,12 +115,8 @@ export interface MeasuredPipeline {
   readonly shares: PipelineShares;
 }
 
-/** A pipeline's loops are top-level, or in the loop over accumulated parts of a batch. */
-const depths = [0, 1];
-
 /**
- * Finds the pipeline in a recorded step: loops with the plan's role, or with as many iterations as the plan, one for
- * each of its passes in turn. Undefined if there are none, or if devices differ.
+ * Finds the pipeline in a recorded step by the roles of its loops. Undefined if there are none, or if devices differ.
  *
  * @param stageOf the stage of a device
  */
@@ -127,42 +129,42 @@ export function measurePipeline(
   const slots: MeasuredSlot[] = [];
   let numParts: number | undefined;
   for (const device of devicesOf(trace.iterations)) {
-    const own = trace.iterations.filter((one) => one.device === device && one.role === plan.role);
-    const found = depths.map((depth) => loopRuns(own, depth).filter((run) => run.length === total));
-    const each = plan.passes.length;
-    const loops = found.find((runs) => runs.length > 0 && runs.length % each === 0) ?? [];
-    numParts ??= loops.length / each;
-    if (numParts === 0 || numParts !== loops.length / each) return undefined;
+    const own = trace.iterations.filter((one) => one.device === device);
     const waits = trace.work.filter((one) => one.device === device && one.kind === "wait");
     const stage = stageOf(device);
-    loops.forEach((run, i) => {
-      const pass = plan.passes[i % each] ?? "step";
-      for (const { iteration: ran, begin, end } of run) {
-        const iteration = pass === "backward" ? total - 1 - ran : ran;
-        slots.push({
-          device,
-          stage,
-          part: Math.floor(i / each),
-          pass,
-          iteration,
-          task: plan.stages[stage]?.[iteration] ?? null,
-          begin,
-          end,
-          waits: waits
-            .filter((wait) => wait.begin >= begin && wait.end <= end)
-            .map((wait) => ({ begin: wait.begin, end: wait.end })),
-        });
-      }
-    });
+    const measured: MeasuredSlot[] = [];
+    for (const loop of plan.loops) {
+      const runs = loopRuns(own.filter(({ role }) => isSameLoop(role, loop))).filter(
+        (run) => run.length === total,
+      );
+      numParts ??= runs.length;
+      if (numParts === 0 || numParts !== runs.length) return undefined;
+      runs.forEach((run, part) => {
+        for (const { iteration: ran, begin, end } of run) {
+          const iteration = loop.kind === "backward" ? total - 1 - ran : ran;
+          const task = plan.stages[stage]?.[iteration] ?? null;
+          const inside = waits.filter((wait) => wait.begin >= begin && wait.end <= end);
+          const pauses = inside.map((wait) => ({ begin: wait.begin, end: wait.end }));
+          const pass = passOf(loop);
+          measured.push({ device, stage, part, pass, iteration, task, begin, end, waits: pauses });
+        }
+      });
+    }
+    slots.push(...measured.sort((a, b) => a.begin - b.begin));
   }
   return numParts === undefined ? undefined : { slots, numParts, shares: pipelineShares(slots) };
 }
 
-/** The iterations of a device at some depth in the order in which they ran, by the runs of their loops. */
-function loopRuns(iterations: readonly LoopIteration[], depth: number): LoopIteration[][] {
+const isSameLoop = (role: ControlRole | undefined, loop: PipelineLoop): boolean =>
+  role?.kind === loop.kind &&
+  role.numStages === loop.numStages &&
+  role.numMicrobatches === loop.numMicrobatches &&
+  role.numRepeats === loop.numRepeats;
+
+/** The iterations of a device in the order in which they ran, by the runs of their loops. */
+function loopRuns(iterations: readonly LoopIteration[]): LoopIteration[][] {
   const runs: LoopIteration[][] = [];
   for (const one of iterations) {
-    if (one.depth !== depth) continue;
     if (one.iteration === 0) runs.push([]);
     runs.at(-1)?.push(one);
   }

@@ -12,7 +12,16 @@ const trace: StepTrace = {
     [0, 1].flatMap((pass) =>
       [0, 1, 2].map((iteration): LoopIteration => {
         const begin = 10 * pass + 2 * iteration;
-        return { device, program: "step", loop: pass, iteration, depth: 0, begin, end: begin + 2 };
+        return {
+          device,
+          program: "step",
+          loop: pass,
+          role: plan.loops[pass],
+          iteration,
+          depth: 0,
+          begin,
+          end: begin + 2,
+        };
       }),
     ),
   ),

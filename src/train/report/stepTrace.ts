@@ -1,5 +1,6 @@
 import type { Engine } from "../../ir/engine.js";
 import type { TraceEvent } from "../../ir/engineReports.js";
+import type { ControlRole } from "../../ir/ops.js";
 import { openTraceFile } from "./traceFile.js";
 
 /** The kind of work of a device's step, which determines its colour in reports; `wait` is waiting for other devices. */
@@ -24,7 +25,7 @@ export interface LoopIteration {
   readonly loop: number;
   readonly iteration: number;
   /** What the loop stands for, if the program says so. */
-  readonly role?: string | undefined;
+  readonly role?: ControlRole | undefined;
   /** The number of iterations of other loops around it. */
   readonly depth: number;
   readonly begin: number;

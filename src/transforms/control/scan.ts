@@ -64,12 +64,13 @@ export function scan<C, X, Y>(
 
 /** {@link scan} with a role for those who read the compiled steps. */
 export function scanWithRole<C, X, Y>(
-  role: ControlRole,
+  role: ControlRole | undefined,
   fn: (carry: C, x: X) => readonly [C, Y],
   init: C,
   xs: X,
+  options?: ScanOptions,
 ): [C, Y] {
-  return traceScan(fn, init, xs, scanOptions.read(undefined, "scan"), role);
+  return traceScan(fn, init, xs, scanOptions.read(options, "scan"), role);
 }
 
 function traceScan<C, X, Y>(

@@ -1,7 +1,7 @@
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError, InternalError } from "../../ir/errors.js";
 import { axesSize, type Spec } from "../../ir/mesh.js";
-import type { OpParams, ProgramOp } from "../../ir/ops.js";
+import type { ControlRole, OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Program, Var } from "../../ir/program.js";
 import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
@@ -103,11 +103,18 @@ export const scanRule: LinearizeRule<"scan"> = (operands, params, active, tools,
       reverse: !reverse,
       numConsts: invariants.length,
       numCarry: carryIn.length,
+      ...(params.role && { role: backwardRole(params.role) }),
     });
     return spread(grads, activeIn).map((ct, i) => (active[i] ? ct : null));
   };
   return { outs, pullback };
 };
+
+/** The role of the backward pass of a loop. */
+function backwardRole(role: ControlRole): ControlRole {
+  if (role.kind !== "forward" && role.kind !== "backward") return role;
+  return { ...role, kind: role.kind === "forward" ? "backward" : "forward" };
+}
 
 /** The residuals of a loop, and where its backward pass finds them. */
 interface KeptResiduals {
