@@ -1,6 +1,6 @@
 /**
  * `npm run test:bundlers`: the packed package, bundled by each tool of docs/bundlers.md with the files and commands of
- * that page, and run where it was built and in an empty folder:
+ * that page, and run where it was built and in an empty folder; and pages, which a browser opens (`bundledPages.ts`):
  *
  *   npm run test:bundlers                   every tool
  *   npm run test:bundlers -- webpack bun    some of them
@@ -8,59 +8,30 @@
  * Tools come from npm in fixed versions and stay in a folder for temporary files. Ends with 0 when all passed, with 1
  * when something failed, and with 3 when the tools could not be fetched.
  */
-import { spawn, spawnSync } from "node:child_process";
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { spawn } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { delimiter, dirname, join } from "node:path";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 import { gzipSync } from "node:zlib";
-import { fetchRuntime, isFetched, runtimes } from "../runtimeFolders.js";
+import { fetchRuntime, isFetched } from "../runtimeFolders.js";
 import { readText } from "../site/pages.js";
 import { type Block, blocksOf } from "../site/programs.js";
+import { buildAndOpen, pageCases } from "./bundledPages.js";
+import {
+  checkGradient,
+  environment,
+  folder,
+  install,
+  makeProject,
+  others,
+  run,
+  Skipped,
+} from "./projects.js";
 
 const page = "docs/bundlers.md";
-const root = fileURLToPath(new URL("../../", import.meta.url));
-const folder = join(tmpdir(), "shardwise-bundlers");
-
-const tools = {
-  "@rollup/plugin-node-resolve": "16.0.3",
-  esbuild: "0.28.2",
-  next: "16.4.6",
-  react: "19.3.1",
-  "react-dom": "19.3.1",
-  rollup: "4.68.2",
-  vite: "8.3.8",
-  webpack: "5.112.2",
-  "webpack-cli": "7.3.1",
-};
-
-const others = runtimes.filter(({ name }) => name === "bun" || name === "deno");
-
-/** Programs are started by name: first those of the tools, then the runtimes. */
-const environment = {
-  ...process.env,
-  NODE_OPTIONS: undefined,
-  SHARDWISE_ENGINE: undefined,
-  SHARDWISE_VERIFY: undefined,
-  NEXT_TELEMETRY_DISABLED: "1",
-  PATH: [
-    join(folder, "node_modules", ".bin"),
-    ...others.map(({ program }) => dirname(program)),
-    process.env.PATH,
-  ].join(delimiter),
-};
 
 /** What the program prints; see `bundled/results.js`. */
 interface Results {
@@ -78,9 +49,6 @@ interface Case {
   readonly commands: readonly string[];
 }
 
-/** Why a case does not apply here. */
-class Skipped extends Error {}
-
 /** The cases of the page, by its headings. */
 function casesOfPage(): Case[] {
   const headings = readText(page)
@@ -95,54 +63,6 @@ function casesOfPage(): Case[] {
       .filter(({ language }) => language === "sh")
       .map(({ text }) => ({ tool, files, commands: text.trim().split("\n") }));
   });
-}
-
-/** Runs a command and returns its output; a failed download is not a failed test. */
-function run(command: string, cwd: string): string {
-  const { status, stdout, stderr } = spawnSync(command.replace(/^npx /, ""), {
-    cwd,
-    env: environment,
-    encoding: "utf8",
-    shell: true,
-    timeout: 600_000,
-  });
-  if (status === 0) return stdout;
-  const output = `${stdout}\n${stderr}`.trim();
-  if (/error sending request for url|ENOTFOUND/.test(output)) {
-    throw new Skipped(`\`${command}\` could not download what it needs`);
-  }
-  throw new Error(`${command} ended with ${status}:\n${output.slice(-4000)}`);
-}
-
-/** Installs the tools that are missing, and the current package. */
-function install(): void {
-  mkdirSync(folder, { recursive: true });
-  const manifest = JSON.stringify({ private: true, type: "module", dependencies: tools });
-  const stamp = join(folder, "installed.json");
-  const quiet = "--no-audit --no-fund --ignore-scripts --prefer-offline --loglevel=error";
-  if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== manifest) {
-    rmSync(stamp, { force: true });
-    writeFileSync(join(folder, "package.json"), manifest);
-    run(`npm install ${quiet}`, folder);
-    writeFileSync(stamp, manifest);
-  }
-  for (const name of readdirSync(folder)) if (name.endsWith(".tgz")) rmSync(join(folder, name));
-  run(`npm pack --silent --ignore-scripts --pack-destination ${JSON.stringify(folder)}`, root);
-  const file = readdirSync(folder).find((name) => name.endsWith(".tgz"));
-  run(`npm install --no-save ${quiet} ./${file}`, folder);
-}
-
-/** A project with the program, and with the files of the page, each under the name in its first line. */
-function makeProject(name: string, files: readonly string[]): string {
-  const project = join(folder, "projects", name);
-  rmSync(project, { recursive: true, force: true });
-  cpSync(join(root, "scripts", "package", "bundled"), project, { recursive: true });
-  for (const text of files) {
-    const path = join(project, /^\/\/ (\S+)/.exec(text)?.[1] ?? "unnamed.js");
-    mkdirSync(dirname(path), { recursive: true });
-    writeFileSync(path, text);
-  }
-  return project;
 }
 
 /** Builds and runs one case, and returns what its program printed. */
@@ -229,59 +149,61 @@ function freePort(): Promise<number> {
 /** What the program computes without a bundler; its gradient is compared with plain numbers. */
 function expectedResults(): Results {
   const found: Results = JSON.parse(run("node main.js", makeProject("unbundled", [])));
-  const gradient = 32 * 8 * 16 * (1 - Math.tanh(0.16) ** 2);
-  if (Math.abs(found.gradient - gradient) > 1e-3)
-    throw new Error(`the gradient is ${found.gradient}, not ${gradient}`);
+  checkGradient(found.gradient);
   return found;
 }
 
-async function attempt(one: Case, name: string, expected: Results): Promise<"passed" | "failed" | "skipped"> {
+type Outcome = "passed" | "failed" | "skipped";
+
+/** Does what a case is about, and prints what came of it. */
+async function attempt(what: string, action: () => Promise<string | undefined>): Promise<Outcome> {
   const begin = performance.now();
-  const lines = one.commands.join("; ");
   try {
-    const missing = others.find((runtime) => lines.includes(`${runtime.name} `) && !isFetched(runtime));
-    if (missing && !fetchRuntime(missing)) throw new Skipped(`${missing.source} could not be fetched`);
-    await bundle(one, name, expected);
-    console.log(`passed   ${lines} (${((performance.now() - begin) / 1000).toFixed(0)} s)`);
+    const note = await action();
+    const seconds = `${((performance.now() - begin) / 1000).toFixed(0)} s`;
+    console.log(`passed   ${what} (${note === undefined ? seconds : `${note}; ${seconds}`})`);
     return "passed";
   } catch (error) {
-    const isSkipped = error instanceof Skipped;
-    console.log(
-      `${isSkipped ? "skipped" : "failed "}  ${lines}: ${error instanceof Error ? error.message : error}`,
-    );
-    return isSkipped ? "skipped" : "failed";
+    const outcome = error instanceof Skipped ? "skipped" : "failed";
+    console.log(`${outcome.padEnd(8)} ${what}: ${error instanceof Error ? error.message : error}`);
+    return outcome;
   }
 }
 
+async function attemptCase(one: Case, name: string, expected: Results): Promise<Outcome> {
+  const lines = one.commands.join("; ");
+  return attempt(lines, async () => {
+    const missing = others.find((runtime) => lines.includes(`${runtime.name} `) && !isFetched(runtime));
+    if (missing && !fetchRuntime(missing)) throw new Skipped(`${missing.source} could not be fetched`);
+    await bundle(one, name, expected);
+    return undefined;
+  });
+}
+
 async function main(names: readonly string[]): Promise<number> {
-  const isChosen = ({ tool }: Case) =>
+  const isChosen = ({ tool }: { readonly tool: string }) =>
     names.length === 0 || names.some((name) => tool.toLowerCase().startsWith(name.toLowerCase()));
-  const cases = casesOfPage().filter(isChosen);
-  if (cases.length === 0)
-    throw new Error(`no tool is called ${names.join(" or ")}: see the headings of ${page}`);
+  const [cases, pages] = [casesOfPage().filter(isChosen), pageCases.filter(isChosen)];
+  const number = cases.length + pages.length;
+  if (number === 0) throw new Error(`no tool is called ${names.join(" or ")}: see the headings of ${page}`);
   try {
     install();
   } catch (error) {
-    console.log(
-      `0 passed, 0 failed, ${cases.length} skipped: the tools could not be fetched from npm: ${error}`,
-    );
+    console.log(`0 passed, 0 failed, ${number} skipped: the tools could not be fetched from npm: ${error}`);
     return 3;
   }
-  const expected = expectedResults();
-  const results: string[] = [];
-  if (cases.some(({ tool }) => tool === "esbuild")) {
-    try {
-      console.log(`passed   no module of Node in pages; gzipped: ${bundleForPages()}`);
-      results.push("passed");
-    } catch (error) {
-      console.log(`failed   pages: ${error instanceof Error ? error.message : error}`);
-      results.push("failed");
-    }
+  const outcomes: Outcome[] = [];
+  if (isChosen({ tool: "esbuild" }))
+    outcomes.push(await attempt("no module of Node in pages", async () => `gzipped: ${bundleForPages()}`));
+  for (const one of pages) {
+    outcomes.push(await attempt(`${one.tool}: ${one.name}, in a browser`, () => buildAndOpen(one)));
   }
+  const expected = cases.length > 0 ? expectedResults() : undefined;
   for (const [i, one] of cases.entries()) {
-    results.push(await attempt(one, `${one.tool.toLowerCase().replaceAll(/\W/g, "")}-${i}`, expected));
+    const name = `${one.tool.toLowerCase().replaceAll(/\W/g, "")}-${i}`;
+    if (expected) outcomes.push(await attemptCase(one, name, expected));
   }
-  const count = (result: string) => results.filter((one) => one === result).length;
+  const count = (outcome: Outcome) => outcomes.filter((one) => one === outcome).length;
   console.log(`${count("passed")} passed, ${count("failed")} failed, ${count("skipped")} skipped`);
   return count("failed") > 0 ? 1 : 0;
 }
