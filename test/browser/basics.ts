@@ -6,11 +6,14 @@ import {
   byteTokenizer,
   createTraining,
   encodeSafetensors,
+  formatTokenizer,
   openOriginFiles,
   parseSafetensors,
+  parseTokenizer,
   readBytes,
   readRunConfig,
   tokensInMemory,
+  trainBpe,
 } from "shardwise/train";
 
 const loss = (w: Tensor) => np.sum(np.tanh(np.matmul(w, w)));
@@ -101,6 +104,62 @@ async function whileBusy(): Promise<{
   return { ticks, ms, closed };
 }
 
+/** A loop without end on workers. */
+function neverEnds(signal?: AbortSignal): Tensor {
+  const engine = createThreadsEngine({ numDevices: 2, ...(signal && { signal }) });
+  const forever = (x: Tensor) =>
+    lax.whileLoop(
+      (x: Tensor) => np.less(np.sum(x), 100),
+      (x: Tensor) => np.tanh(x),
+      x,
+    );
+  return jit(forever, { mesh: Mesh.create({ data: 2 }, { engine }) })(np.ones([8]));
+}
+
+/** What comes of a run whose signal is aborted, and after how many milliseconds. */
+async function abortRun(): Promise<{ readonly told: string; readonly ms: number }> {
+  const controller = new AbortController();
+  const running = neverEnds(controller.signal);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  const begin = performance.now();
+  controller.abort();
+  const told = await running.data().then(
+    () => "ended",
+    (error: Error) => error.name,
+  );
+  return { told, ms: performance.now() - begin };
+}
+
+/** Starts a run without end, and returns once its workers are there. */
+async function startForever(): Promise<void> {
+  neverEnds();
+  await new Promise((resolve) => setTimeout(resolve, 300));
+}
+
+/** What a page says of more memory than it has, and of a pattern that nothing could stop. */
+async function limits(): Promise<string[]> {
+  const said = (action: () => unknown) =>
+    Promise.resolve()
+      .then(action)
+      .then(
+        () => "nothing",
+        (error: Error) => `${error.name}: ${error.message}`,
+      );
+  const mesh = Mesh.create({ data: 2 });
+  const wide = jit((x: Tensor) => np.broadcastTo(x, [2 ** 30]).add(1), { mesh });
+  const own = JSON.parse(formatTokenizer(trainBpe("low lower lowest", { vocabSize: 260 })));
+  const split = { type: "Split", pattern: { Regex: "(a+)+b" }, behavior: "Isolated", invert: false };
+  const bytes = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false };
+  const pattern = parseTokenizer(
+    JSON.stringify({ ...own, pre_tokenizer: { type: "Sequence", pretokenizers: [split, bytes] } }),
+  );
+  return [
+    await said(() => np.zeros([2 ** 35]).data()),
+    await said(() => wide(np.ones([1])).data()),
+    await said(() => pattern.encode("a".repeat(64))),
+  ];
+}
+
 /** Files of a page: kept by the browser, read by URL with progress, picked, and refused. */
 async function files(): Promise<Record<string, unknown>> {
   const kept = await openOriginFiles("runs/test");
@@ -122,4 +181,15 @@ async function files(): Promise<Record<string, unknown>> {
   return { names, read, gone: await again.read("a.bin"), isWhole, picked: [...picked], refused, threads };
 }
 
-Object.assign(globalThis, { files, values, train, roundTrip, whileBusy, withoutMesh, engineInfo });
+Object.assign(globalThis, {
+  abortRun,
+  engineInfo,
+  files,
+  limits,
+  roundTrip,
+  startForever,
+  train,
+  values,
+  whileBusy,
+  withoutMesh,
+});

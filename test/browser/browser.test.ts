@@ -104,6 +104,37 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     await expect.poll(() => page.workers().length).toBe(0);
     await page.close();
   });
+
+  test("ends runs and workers when a signal is aborted and when the page is left", async () => {
+    const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
+    const { told, ms } = await call<{ told: string; ms: number }>(page, "abortRun");
+    expect(told).toBe("DisposedError");
+    expect(ms).toBeLessThan(5000);
+    await expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(0);
+    await call(page, "startForever");
+    expect(page.workers()).toHaveLength(2);
+    // A page that is only put away keeps its workers.
+    for (const [persisted, left] of [
+      [true, 2],
+      [false, 0],
+    ] as const) {
+      await page.evaluate(
+        (persisted) => dispatchEvent(new PageTransitionEvent("pagehide", { persisted })),
+        persisted,
+      );
+      await expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(left);
+    }
+    await page.close();
+  });
+
+  test("tells what it cannot hold and what it could not stop", async () => {
+    const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
+    const [elements = "", memory = "", pattern = ""] = await call<string[]>(page, "limits");
+    expect(elements).toMatch(/^ShapeError: .*34359738368 elements, more than 2\^34: split it into parts/);
+    expect(memory).toMatch(/^OutOfMemoryError: .*f32\[1073741824\].* reported by the browser/);
+    expect(pattern).toMatch(/^ValueError: \[tokenizer\] the pattern .*\(a\+\)\+b.* a page cannot stop it/);
+    await page.close();
+  });
 });
 
 const { exports } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as {

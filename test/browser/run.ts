@@ -1,19 +1,21 @@
 /**
- * Runs the suite of engines and all reference values in a real browser:
+ * Runs the suite of engines and all reference values in the browsers of this machine:
  *
- *   npm run test:browsers [-- --engine threads|inline|reference] [--area AREA]
+ *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference] [--area AREA]
  *
  * Worker threads run in a page that is cross-origin isolated, the others in one that is not.
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import type { Browser } from "playwright-core";
+import { type Browser, webkit } from "playwright-core";
 import { bundlePage, launchBrowser, openPage, pageWith, serve } from "../support/browserPage.js";
-import { findChromium } from "../support/programs.js";
+import { Firefox } from "../support/firefox.js";
+import { findChromium, findFirefox } from "../support/programs.js";
 import type { TestReport } from "./vitest.js";
 
 const root = new URL("../../", import.meta.url);
 const goldens = new URL("test/goldens/", root);
+const own = new URL("dist/shardwise.browser.js", root);
 
 /** The engines of pages, and the kind of page that each runs in. */
 const pages = { threads: "isolated", inline: "plain", reference: "plain" } as const;
@@ -32,70 +34,134 @@ const prebuilt = `
   };
 `;
 
-async function main(): Promise<number> {
-  const { values } = parseArgs({ options: { engine: { type: "string" }, area: { type: "string" } } });
-  const executable = findChromium();
-  if (executable === undefined) {
-    console.log("skipped, only with a browser (Debian: chromium; CHROMIUM names another one)");
-    return 0;
-  }
+/** A browser that opens pages, each of which computes one report. */
+interface TestBrowser {
+  report(url: string, call: string): Promise<TestReport>;
+  close(): Promise<void>;
+}
+
+/** The browsers by name: how to find each, what to install where there is none, and how to start it. */
+const browsers: Readonly<
+  Record<
+    string,
+    {
+      readonly find: () => string | undefined;
+      readonly hint: string;
+      readonly launch: (executable: string) => Promise<TestBrowser>;
+    }
+  >
+> = {
+  chromium: {
+    find: findChromium,
+    hint: "Debian: chromium; CHROMIUM names another one",
+    launch: async (executable) => withPlaywright(await launchBrowser(executable)),
+  },
+  firefox: {
+    find: findFirefox,
+    hint: "Debian: firefox-esr; FIREFOX names another one",
+    launch: async (executable) => withMarionette(await Firefox.launch(executable)),
+  },
+  webkit: {
+    find: () => process.env.WEBKIT,
+    hint: "WEBKIT names the program of a WebKit that playwright built",
+    launch: async (executable) => withPlaywright(await launchBrowser(executable, webkit)),
+  },
+};
+
+function withPlaywright(browser: Browser): TestBrowser {
+  return {
+    async report(url, call) {
+      const { page, lines } = await openPage(browser, url);
+      try {
+        return await page.evaluate(call);
+      } catch (error) {
+        const said = lines.length > 0 ? `; the page wrote ${lines.join(" | ")}` : "";
+        return { passed: 0, failures: [`${call}: ${String(error)}${said}`] };
+      } finally {
+        await page.close();
+      }
+    },
+    close: () => browser.close(),
+  };
+}
+
+function withMarionette(browser: Firefox): TestBrowser {
+  return {
+    report: async (url, call) =>
+      browser.evaluate(url, call).then(
+        (value) => value as TestReport,
+        (error: unknown) => ({ passed: 0, failures: [`${call}: ${String(error)}`] }),
+      ),
+    close: () => browser.close(),
+  };
+}
+
+/** What the pages load. */
+async function servedFiles(): Promise<Map<string, string | Uint8Array>> {
   const files = new Map<string, string | Uint8Array>([
     ["/index.html", pageWith("page.js")],
     ["/page.js", await bundlePage("test/browser/suite.ts", { vitest: "./test/browser/vitest.ts" })],
     ["/prebuilt.html", pageWith("prebuilt.js")],
     ["/prebuilt.js", prebuilt],
   ]);
-  const own = new URL("dist/shardwise.browser.js", root);
   if (existsSync(own)) files.set("/shardwise.browser.js", readFileSync(own));
   for (const name of readdirSync(goldens))
     files.set(`/goldens/${name}`, readFileSync(new URL(name, goldens)));
-  const { url, server } = await serve(files);
-  const browser = await launchBrowser(executable);
-  const total = { passed: 0, failed: 0 };
-  const count = (what: string, { passed, failures }: TestReport) => {
-    total.passed += passed;
-    total.failed += failures.length;
-    console.log(`${what}: ${passed} passed, ${failures.length} failed`);
-    for (const failure of failures) console.log(`  FAIL ${failure}`);
-  };
-  const areas = readdirSync(goldens)
-    .filter((name) => name.endsWith(".json"))
-    .map((name) => name.replace(".json", ""))
-    .filter((name) => (values.area ?? name) === name);
-  for (const [engine, kind] of Object.entries(pages)) {
-    if ((values.engine ?? engine) !== engine) continue;
-    const run = (call: string) => inPage(browser, `${url}/${kind}/index.html`, call);
-    if (values.area === undefined)
-      count(`${engine}, ${kind} page, conformance`, await run(`conformance("${engine}")`));
-    for (const area of areas)
-      count(`${engine}, ${kind} page, ${area}`, await run(`goldens("${engine}", "${area}")`));
-  }
-  if (existsSync(own) && values.area === undefined) {
-    for (const kind of ["isolated", "plain"]) {
-      const isRight = await inPage(browser, `${url}/${kind}/prebuilt.html`, "prebuilt()");
-      count(`dist/shardwise.browser.js, ${kind} page`, {
-        passed: 1,
-        failures: isRight ? [] : ["wrong values"],
-      });
-    }
-  }
-  await browser.close();
-  server.close();
-  console.log(`${total.passed} passed, ${total.failed} failed`);
-  return total.failed > 0 || total.passed === 0 ? 1 : 0;
+  return files;
 }
 
-/** What a call gives in a new page; modules of the page have run before. */
-async function inPage(browser: Browser, url: string, call: string): Promise<TestReport> {
-  const { page, lines } = await openPage(browser, url);
-  try {
-    return await page.evaluate(call);
-  } catch (error) {
-    const said = lines.length > 0 ? `; the page wrote ${lines.join(" | ")}` : "";
-    return { passed: 0, failures: [`${call}: ${String(error)}${said}`] };
-  } finally {
-    await page.close();
+const areas = readdirSync(goldens)
+  .filter((name) => name.endsWith(".json"))
+  .map((name) => name.replace(".json", ""));
+
+/** Everything that one browser computes, as pages and calls. */
+function* calls(only: { readonly engine?: string | undefined; readonly area?: string | undefined }) {
+  for (const [engine, kind] of Object.entries(pages)) {
+    if ((only.engine ?? engine) !== engine) continue;
+    const page = `${kind}/index.html`;
+    const name = (what: string) => `${engine}, ${kind} page, ${what}`;
+    if (only.area === undefined) yield { name: name("conformance"), page, call: `conformance("${engine}")` };
+    for (const area of areas.filter((area) => (only.area ?? area) === area))
+      yield { name: name(area), page, call: `goldens("${engine}", "${area}")` };
   }
+  if (!existsSync(own) || only.area !== undefined || only.engine !== undefined) return;
+  for (const kind of ["isolated", "plain"])
+    yield {
+      name: `dist/shardwise.browser.js, ${kind} page`,
+      page: `${kind}/prebuilt.html`,
+      call: "prebuilt()",
+    };
+}
+
+async function main(): Promise<number> {
+  const { values } = parseArgs({
+    options: { browser: { type: "string" }, engine: { type: "string" }, area: { type: "string" } },
+  });
+  const chosen = Object.entries(browsers).filter(([name]) => (values.browser ?? name) === name);
+  if (chosen.length === 0)
+    throw new Error(`unknown browser ${values.browser}: use ${Object.keys(browsers).join(", ")}`);
+  const { url, server } = await serve(await servedFiles());
+  const total = { passed: 0, failed: 0, skipped: 0 };
+  for (const [name, { find, hint, launch }] of chosen) {
+    const executable = find();
+    if (executable === undefined) {
+      console.log(`${name}: skipped, it is not installed (${hint})`);
+      total.skipped++;
+      continue;
+    }
+    const browser = await launch(executable);
+    for (const { name: what, page, call } of calls(values)) {
+      const { passed, failures } = await browser.report(`${url}/${page}`, call);
+      total.passed += passed;
+      total.failed += failures.length;
+      console.log(`${name}, ${what}: ${passed} passed, ${failures.length} failed`);
+      for (const failure of failures) console.log(`  FAIL ${failure}`);
+    }
+    await browser.close();
+  }
+  server.close();
+  console.log(`${total.passed} passed, ${total.failed} failed`);
+  return total.failed > 0 || total.passed + total.skipped === 0 ? 1 : 0;
 }
 
 process.exitCode = await main();

@@ -17,6 +17,11 @@ function isExecutable(path: string): boolean {
   }
 }
 
+/** A Firefox, or one that the environment names. */
+export function findFirefox(): string | undefined {
+  return process.env.FIREFOX ?? onPath("firefox-esr", "firefox");
+}
+
 /** A Chromium, or one that the environment names. */
 export function findChromium(): string | undefined {
   return process.env.CHROMIUM ?? onPath("chromium", "chromium-browser", "google-chrome");

@@ -30,7 +30,8 @@ export class ThreadsEngine extends WorkersEngine {
 
   /** @internal */
   constructor(options: ThreadsEngineOptions, test?: TestOptions) {
-    const { numDevices } = options;
+    const { numDevices, signal } = options;
+    signal?.throwIfAborted();
     checkDeviceCount(numDevices, "createThreadsEngine", maxThreads);
     super(
       numDevices,
@@ -38,6 +39,7 @@ export class ThreadsEngine extends WorkersEngine {
       options,
       test,
     );
+    signal?.addEventListener("abort", () => void this.close(), { once: true });
     if (mayBlock()) this.readNow = (buffer) => this.waitAndView(this.own(buffer, "readNow"));
   }
 

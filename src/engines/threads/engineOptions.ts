@@ -1,4 +1,4 @@
-import { type OptionsOf, required, schema } from "../../ir/schema.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { type WorkersInfo, workersOptions } from "../workers/workersEngine.js";
 
 /** The schema of {@link ThreadsEngineOptions}. */
@@ -6,6 +6,8 @@ export const threadsEngineOptions = schema({
   ...workersOptions.fields,
   /** The number of devices, each a worker thread. */
   numDevices: required("number"),
+  /** Closes the engine when it is aborted: runs and workers end, and what waits for values gets a `DisposedError`. */
+  signal: optional<AbortSignal>("object"),
 });
 
 /** Options of a threads engine. */

@@ -1,4 +1,4 @@
-import { within } from "#train/data/stoppable";
+import { canRunAway, within } from "#train/data/stoppable";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
@@ -223,6 +223,12 @@ const timeLimit = { base: 1500, perCharacter: 0.02 };
 export function cut(text: string, cuts: readonly Cut[]): string[] {
   const isTrusted = cuts.every((step) => step === "prefixSpace" || trusted.has(step.source));
   if (isTrusted) return cutPieces(text, cuts);
+  const runaway = cuts.find((step) => step !== "prefixSpace" && canRunAway(step));
+  if (runaway !== undefined) {
+    throw new ValueError(
+      `[tokenizer] the pattern ${String(runaway).slice(0, 80)} repeats a choice, which can backtrack without end, and a page cannot stop it: use another tokenizer, or Node`,
+    );
+  }
   const limit = Math.ceil(timeLimit.base + timeLimit.perCharacter * text.length);
   const done = within(limit, () => cutPieces(text, cuts));
   if (done) return done.result;

@@ -4,6 +4,9 @@ import { lazily } from "../../ir/identity.js";
 
 const prepared = lazily(() => ({ script: new Script("work()"), context: createContext({}) }));
 
+/** Whether a pattern may take exponential time where nothing can stop it; here {@link within} does. */
+export const canRunAway = (_pattern: RegExp): boolean => false;
+
 /** What `work` returns, or undefined when it took longer than the given milliseconds. */
 export function within<T>(limitMs: number, work: () => T): { readonly result: T } | undefined {
   // V8 checks the timeout inside of regular expressions, too.
