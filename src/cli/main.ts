@@ -10,6 +10,7 @@ import { type Command, type ExitCode, exitCodes } from "./command.js";
 import { blame } from "./commands/blame.js";
 import { compare } from "./commands/compare.js";
 import { evaluate } from "./commands/evaluate.js";
+import { exportModel } from "./commands/export.js";
 import { generate } from "./commands/generate.js";
 import { inspect } from "./commands/inspect.js";
 import { plan } from "./commands/plan.js";
@@ -20,7 +21,17 @@ import { argumentsOf } from "./runArguments.js";
 import { respectNohup } from "./signals.js";
 
 /** All commands, in the order of the help text. */
-export const commands: readonly Command[] = [train, generate, evaluate, inspect, compare, plan, trace, blame];
+export const commands: readonly Command[] = [
+  train,
+  generate,
+  evaluate,
+  exportModel,
+  inspect,
+  compare,
+  plan,
+  trace,
+  blame,
+];
 
 function commandNamed(name: string): Command {
   const found = commands.find((command) => command.name === name);

@@ -4,6 +4,7 @@ import { flag, integer, optionalInteger } from "../../train/config/schema.js";
 import { checkpointFolder } from "../../train/config/setup.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { runHolder } from "../../train/folder/lock.js";
+import { initialSettings } from "../../train/pretrained/initialize.js";
 import { openLivePage } from "../../train/report/livePage.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
@@ -35,6 +36,7 @@ export const train = defineCommand({
     "shardwise train",
     "shardwise train my.json --steps 1000 --mesh data=2,model=2",
     "shardwise train --model.kind mlstm --data.source my.txt --out runs/mine",
+    "shardwise train --init models/llama --data.source my.txt --optimizer.learningRate 1e-5",
     "shardwise train --resume --out runs/mine",
     "shardwise train my.json --max-restarts 3",
     "shardwise train --watch",
@@ -134,7 +136,8 @@ function describeRecording(path: string | undefined): string {
 /** The configuration from the file and the options; a resumed run has the settings it was saved with. */
 async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfig> {
   const [file] = args.positional;
-  const json = file === undefined ? {} : readConfigFile(file);
+  const given = file === undefined ? {} : readConfigFile(file);
+  const json = await withInitialSettings(given, args);
   const config = configOf(json, args);
   const newest = resume ? await openCheckpoints(checkpointFolder(config.out)).latest() : undefined;
   if (newest) {
@@ -144,6 +147,13 @@ async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfi
   const named =
     args.settings.some(({ path }) => path === "out") || (file !== undefined && "out" in Object(json));
   return resume || named ? config : { ...config, out: await freeFolder(config.out) };
+}
+
+/** The configuration with the settings of the pretrained model that it names, unless a resumed run has them already. */
+async function withInitialSettings(json: unknown, args: Arguments): Promise<unknown> {
+  const named = args.settings.find(({ path }) => path === "init")?.value ?? Object(json).init;
+  if (typeof named !== "string" || named === "") return json;
+  return mergeConfigs(await initialSettings(named), json);
 }
 
 /** The first of `folder`, `folder-2`, `folder-3` … that holds no run. */

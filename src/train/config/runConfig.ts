@@ -112,6 +112,7 @@ export const runSchema = {
     "sums over several processes: with the bits of worker threads, or by MPI in an order of its own",
     ["exact", "fast"],
   ),
+  init: text("", "folder of a pretrained model to start from, with its config.json"),
   steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),

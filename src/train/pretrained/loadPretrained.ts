@@ -47,6 +47,8 @@ export interface Pretrained {
   readonly tokenizer: Tokenizer | undefined;
   /** The configuration of the model. */
   readonly config: ModelConfig;
+  /** Where it was loaded from. */
+  readonly folder: string;
   /** The folder's `config.json`. */
   readonly json: Readonly<Record<string, unknown>>;
 }
@@ -87,7 +89,7 @@ export async function loadPretrained(
   const types = parameterTypes(config, type);
   const shardings = mesh && logicalToMeshSharding(getPartitionSpec(types), mesh, rulesOn(mesh));
   const params = await importPretrained(folder, types, config, pretrained, shardings ? { shardings } : {});
-  return { model, params, tokenizer, config, json: pretrained.json };
+  return { model, params, tokenizer, config, folder, json: pretrained.json };
 }
 
 /** The types of a model's parameters. */

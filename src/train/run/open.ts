@@ -21,6 +21,13 @@ export async function open(run: LiveRun): Promise<OpenRun> {
   await agreeOn(group, "the step to continue from", String(from?.step ?? 0));
   await life.phase(`reading ${config.data.source}`);
   const data = await openRunData(config, config.out, { begun: from !== undefined });
+  const { vocabSize } = config.model;
+  if (vocabSize > 0 && data.tokenizer.vocabSize > vocabSize) {
+    throw new ShardwiseError(
+      "config",
+      `[train] the tokeniser has ${data.tokenizer.vocabSize} tokens, but model.vocabSize is ${vocabSize}: use the tokeniser of the model`,
+    );
+  }
   return { ...run, from, data };
 }
 

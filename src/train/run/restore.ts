@@ -1,6 +1,13 @@
 /** The fourth stage of a run: its state, from a checkpoint or from its seed. */
+import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
+import { getPartitionSpec } from "../../nn/partitioned.js";
+import * as tree from "../../trace/tree.js";
+import { modelConfig } from "../config/runConfig.js";
 import { FileError } from "../files/fileError.js";
 import { restoreRun } from "../folder/savedRun.js";
+import { keepCompanions } from "../pretrained/initialize.js";
+import { importPretrained, parameterTypes, rulesOn } from "../pretrained/loadPretrained.js";
+import { readPretrainedConfig } from "../pretrained/pretrainedFolder.js";
 import { firstBadLeaf, isFiniteState } from "../step/health.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { BuiltRun } from "./build.js";
@@ -16,10 +23,30 @@ export interface RestoredRun extends BuiltRun {
 export async function restore(run: BuiltRun): Promise<RestoredRun> {
   const { config, life, from, training } = run;
   await life.phase(from ? `restoring step ${from.step}` : "initialising the model");
+  if (!from && config.init !== "") return { ...run, state: await pretrainedState(run), step: 0 };
   if (!from) return { ...run, state: training.init(config.seed), step: 0 };
   const state = await restoreRun(from, training);
   if (await isFiniteState(training, state)) return { ...run, state, step: from.step };
   const bad = await firstBadLeaf(state);
   const rule = `its tensors are not all finite${bad ? `; the first one is ${bad.path}` : ""}: remove this checkpoint to continue from the one before it, or start a new run`;
   throw new FileError("resume", from.folder, 0, rule);
+}
+
+/** The state of a run that starts from a pretrained model. */
+async function pretrainedState({
+  config,
+  data,
+  mesh,
+  group,
+  training,
+}: BuiltRun): Promise<LanguageModelState> {
+  const model = modelConfig(config, data.tokenizer.vocabSize);
+  const pretrained = await readPretrainedConfig(config.init);
+  const types = parameterTypes(model, "float32");
+  const shardings = logicalToMeshSharding(getPartitionSpec(types), mesh, rulesOn(mesh));
+  const params = await importPretrained(config.init, types, model, pretrained, { shardings });
+  const state = training.initFrom(params);
+  tree.dispose(params, state);
+  if (group.index === 0) await keepCompanions(config.init, config.out);
+  return state;
 }

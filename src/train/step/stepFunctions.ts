@@ -82,6 +82,8 @@ interface Gradients {
 export interface StepFunctions {
   /** The state before the first step. */
   create(key: Tensor): LanguageModelState;
+  /** The state before the first step of a model with given parameters, in float32 and canonical order. */
+  createFrom(params: Variables): LanguageModelState;
   gradients(state: LanguageModelState, tokens: Tensor): Gradients;
   /** @param wasGood whether all steps before were finite; if not, the state does not change */
   step(state: LanguageModelState, tokens: Tensor, wasGood: Tensor): [LanguageModelState, StepMetrics];
@@ -114,17 +116,19 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
 
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
   const gradients = inContext(gradientsOf(differentiate, accumulate, scaling));
+  const stateOf = (canonical: Variables): LanguageModelState => {
+    const params = fromCanonical(canonical, layout);
+    return {
+      params: castFloats(params, paramDtype),
+      optimizer: optimizer.init(params),
+      step: np.zeros([], { dtype: "int32" }),
+      ...(scaling ? { lossScale: scaling.init() } : {}),
+    };
+  };
   return {
-    create: inContext((key: Tensor) => {
-      // Parameters are equal on every mesh: they are initialised in canonical order and then spread over stages.
-      const params = fromCanonical(inTurn.init(key, example), layout);
-      return {
-        params: castFloats(params, paramDtype),
-        optimizer: optimizer.init(params),
-        step: np.zeros([], { dtype: "int32" }),
-        ...(scaling ? { lossScale: scaling.init() } : {}),
-      };
-    }),
+    // Parameters are equal on every mesh: they are initialised in canonical order and then spread over stages.
+    create: inContext((key: Tensor) => stateOf(inTurn.init(key, example))),
+    createFrom: inContext(stateOf),
     gradients,
     step: inContext(updateWith(gradients, optimizer, scaling)),
     evaluate: inContext((state: LanguageModelState, tokens: Tensor) => {

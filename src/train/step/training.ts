@@ -4,6 +4,7 @@ import type { Program } from "../../ir/program.js";
 import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
+import type { Variables } from "../../nn/scope.js";
 import { allFinite } from "../../optim/index.js";
 import * as random from "../../random/index.js";
 import { CostReport } from "../../spmd/inspect/cost.js";
@@ -48,6 +49,12 @@ function stepMemory({ outputs, arenaBytes }: CompiledProgram, perDevice: Program
 export interface Training {
   /** The state before the first step, made on the devices. */
   init(seed: number): LanguageModelState;
+  /**
+   * The state before the first step of a model with given parameters in float32, with layers in canonical order.
+   *
+   * @param params on any devices
+   */
+  initFrom(params: Variables): LanguageModelState;
   /**
    * One step on int32 tokens [batch, length + 1]; the old state's memory is reused. A step whose loss or gradients are
    * not finite returns the state unchanged.
@@ -141,6 +148,7 @@ export function createTraining(options: TrainingOptions): Training {
   const { cost, compile } = analyse(lower, mesh, ofStep.name);
   return {
     init: (seed) => init(random.key(seed)),
+    initFrom: jit(functions.createFrom, { mesh, outShardings: shardings, name: "initFrom" }),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
     cost,
     compile,

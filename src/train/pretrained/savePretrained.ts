@@ -1,0 +1,218 @@
+import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { copyFile, mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { need } from "../../ir/arguments.js";
+import { byteSize, decode, encode, type HostData, viewHost } from "../../ir/dtype.js";
+import { ShardwiseError, TreeError } from "../../ir/errors.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
+import { at, sizeOf } from "../../ir/shape.js";
+import type { Variables } from "../../nn/scope.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import type { ExchangedLeaf } from "../files/exchange.js";
+import { writeView } from "../files/fileViews.js";
+import type { JsonObject } from "../files/json.js";
+import { writeSafetensors } from "../files/safetensors.js";
+import { wholeOf } from "../files/treeFiles.js";
+import type { ModelConfig } from "../models/config.js";
+import { decoderOf, llamaDecoder } from "../models/decoder.js";
+import type { ParamDtype } from "../step/parameterUpdates.js";
+import { type PretrainedConfig, parsePretrainedConfig, pretrainedLeaves } from "./pretrainedFolder.js";
+
+/** A model to save: what {@link loadPretrained} returns, or a model of one's own. */
+export interface SavedModel {
+  /** The parameters, as {@link loadPretrained} or a model's `init` returns them. */
+  readonly params: Variables;
+  readonly config: ModelConfig;
+  /** The `config.json` to write: that of the model that the parameters come from; Llama's by default. */
+  readonly json?: Readonly<Record<string, unknown>>;
+  /** A folder whose tokeniser files are copied. */
+  readonly folder?: string;
+}
+
+const saveOptions = schema({
+  /** The type of the files' tensors; that of `json` by default. */
+  dtype: optional<ParamDtype>("any"),
+  /** The size from which files are split, in bytes; 5 GB by default. */
+  maxFileBytes: 5e9,
+});
+
+/** Options of {@link savePretrained}. */
+export interface SavePretrainedOptions extends OptionsOf<typeof saveOptions> {}
+
+/** Small files of a model that other libraries read besides the configuration and the parameters. */
+export const companionFiles = [
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "tokenizer.model",
+  "special_tokens_map.json",
+  "generation_config.json",
+  "chat_template.jinja",
+  "vocab.json",
+  "merges.txt",
+];
+
+/**
+ * Writes a model as a folder that Hugging Face's transformers reads. The folder appears when it is complete. Parameters
+ * that were loaded and not changed have the same bits as before.
+ *
+ * ```ts
+ * const pretrained = await loadPretrained("models/llama");
+ * await savePretrained("models/mine", { ...pretrained, params: trained });
+ * ```
+ *
+ * @example
+ * ```ts
+ * await train.savePretrained("x", { params: {}, config: { kind: "mlstm" } }).catch((error) => error.code); // "config"
+ * ```
+ */
+export async function savePretrained(
+  folder: string,
+  model: SavedModel,
+  options: SavePretrainedOptions = {},
+): Promise<void> {
+  const caller = "savePretrained";
+  need("path", folder, "folder", caller);
+  need("object", model, "the model", caller);
+  const { params, config, json } = model;
+  need("object", params, "params", caller);
+  need("object", config, "config", caller);
+  const { maxFileBytes, ...rest } = saveOptions.read(options, caller);
+  const pretrained = parsePretrainedConfig(
+    (json as JsonObject) ?? llamaJson(config),
+    "config.json",
+    Object.keys(json ?? {}),
+  );
+  const dtype = rest.dtype ?? pretrained.storedDtype;
+  const isUsed = existsSync(folder) && (await readdir(folder)).length > 0;
+  if (isUsed) throw new ShardwiseError("file", `[${caller}] ${folder} is not empty: choose another folder`);
+  const draft = join(dirname(folder), `.saving-${randomUUID()}`);
+  try {
+    await mkdir(draft, { recursive: true });
+    await writeTensors(draft, fileTensors(params, config, pretrained), dtype, maxFileBytes);
+    const fields = {
+      ...pretrained.json,
+      ...("torch_dtype" in pretrained.json ? { torch_dtype: dtype } : { dtype }),
+    };
+    await writeFile(join(draft, "config.json"), `${JSON.stringify(fields, null, 2)}\n`);
+    for (const name of model.folder === undefined ? [] : companionFiles) {
+      const from = join(model.folder ?? "", name);
+      if (existsSync(from)) await copyFile(from, join(draft, name));
+    }
+    await rm(folder, { recursive: true, force: true });
+    await rename(draft, folder);
+  } finally {
+    await rm(draft, { recursive: true, force: true });
+  }
+}
+
+/** One tensor of the files: the parts of leaves that it is made of. */
+interface FileTensor {
+  readonly name: string;
+  readonly size: number;
+  readonly parts: readonly { readonly leaf: ExchangedLeaf; readonly index: number }[];
+}
+
+function fileTensors(params: Variables, config: ModelConfig, pretrained: PretrainedConfig): FileTensor[] {
+  const found = new Map<string, FileTensor>();
+  for (const leaf of pretrainedLeaves(params, config, pretrained)) {
+    leaf.view.names.forEach((name, index) => {
+      const before = found.get(name)?.parts ?? [];
+      found.set(name, { name, size: sizeOf(leaf.view.fileShape), parts: [...before, { leaf, index }] });
+    });
+  }
+  return [...found.values()];
+}
+
+async function writeTensors(
+  folder: string,
+  tensors: readonly FileTensor[],
+  dtype: ParamDtype,
+  maxBytes: number,
+): Promise<void> {
+  const files: FileTensor[][] = [[]];
+  let filled = 0;
+  for (const tensor of tensors) {
+    const bytes = tensor.size * byteSize(dtype);
+    if (filled > 0 && filled + bytes > maxBytes) {
+      files.push([]);
+      filled = 0;
+    }
+    files.at(-1)?.push(tensor);
+    filled += bytes;
+  }
+  const number = (i: number) => String(i).padStart(5, "0");
+  const nameOf = (i: number) =>
+    files.length === 1
+      ? "model.safetensors"
+      : `model-${number(i + 1)}-of-${number(files.length)}.safetensors`;
+  for (const [i, own] of files.entries()) {
+    const arrays = [];
+    for (const tensor of own) arrays.push([tensor.name, await arrayOf(tensor, dtype)] as const);
+    await writeSafetensors(join(folder, nameOf(i)), arrays, [["format", "pt"]]);
+  }
+  if (files.length === 1) return;
+  const weights = files.flatMap((own, i) => own.map(({ name }) => [name, nameOf(i)] as const));
+  const total = tensors.reduce((bytes, { size }) => bytes + size * byteSize(dtype), 0);
+  const index = { metadata: { total_size: total }, weight_map: Object.fromEntries(weights.sort()) };
+  await writeFile(join(folder, "model.safetensors.index.json"), `${JSON.stringify(index, null, 2)}\n`);
+}
+
+async function arrayOf({ size, parts }: FileTensor, dtype: ParamDtype) {
+  const data = viewHost(dtype, new ArrayBuffer(size * byteSize(dtype)));
+  for (const { leaf, index } of parts) {
+    const { view, type } = leaf;
+    const shape = type.shape.slice(view.numStacked);
+    writeView(view, shape, dtype, await elementsOf(leaf, index, dtype), data);
+  }
+  return { dtype, shape: at(parts, 0).leaf.view.fileShape, data };
+}
+
+/** The elements of one layer of a leaf, in the type of the files. */
+async function elementsOf(
+  { leaf, path, type, view }: ExchangedLeaf,
+  index: number,
+  dtype: ParamDtype,
+): Promise<HostData> {
+  if (!(leaf instanceof Tensor))
+    throw new TreeError(`[savePretrained] the leaf at "${path}" is not a tensor`);
+  const layer = view.numStacked === 0 ? leaf : ops.sliceDim(leaf, 0, index, index + 1);
+  const data = await wholeOf(layer, "savePretrained");
+  if (layer !== leaf) layer.dispose();
+  return type.dtype === dtype ? data : encode(dtype, Array.from(decode(type.dtype, data)));
+}
+
+/** The `config.json` of a model with Llama's decoder. */
+function llamaJson(model: ModelConfig): JsonObject {
+  const decoder = decoderOf(model);
+  const differs = Object.entries(llamaDecoder).filter(
+    ([name, value]) => name !== "headSize" && decoder[name as keyof typeof decoder] !== value,
+  );
+  if (model.kind !== "llama" || differs.length > 0) {
+    const what = model.kind === "llama" ? `model.decoder.${differs[0]?.[0]}` : `the kind ${model.kind}`;
+    throw new ShardwiseError(
+      "config",
+      `[savePretrained] no family of transformers is a model with ${what}: only models with Llama's decoder, or that started from a pretrained one, can be exported`,
+    );
+  }
+  return {
+    architectures: ["LlamaForCausalLM"],
+    model_type: "llama",
+    dtype: "float32",
+    vocab_size: model.vocabSize,
+    hidden_size: model.width,
+    intermediate_size: model.mlpWidth,
+    num_hidden_layers: model.numLayers,
+    num_attention_heads: model.numHeads,
+    num_key_value_heads: model.numKvHeads,
+    head_dim: decoder.headSize || model.width / model.numHeads,
+    hidden_act: "silu",
+    rms_norm_eps: model.normEpsilon,
+    rope_theta: model.ropeBase,
+    tie_word_embeddings: model.tieEmbeddings,
+    max_position_embeddings: 4096,
+    attention_bias: false,
+    mlp_bias: false,
+  };
+}
