@@ -15,6 +15,7 @@ import { scan } from "../transforms/control/scan.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { zeroCount } from "./moments.js";
 import {
+  type ExtraArgs,
   type GradientTransformation,
   mapTensors,
   needTransformation,
@@ -125,14 +126,19 @@ export function multiSteps<S>(
         inner: inner.init(params),
         grads: mapTensors((p) => zerosLike(p), params),
       }),
-      update: <T>(grads: T, state: MultiStepsState<S>, params?: T): [T, MultiStepsState<S>] => {
+      update: <T>(
+        grads: T,
+        state: MultiStepsState<S>,
+        params?: T,
+        extra?: ExtraArgs<T>,
+      ): [T, MultiStepsState<S>] => {
         const { miniStep } = state;
         const mean = mapTensors(
           (g, m) => add(m, divide(g.sub(m), astype(miniStep.add(1), m.dtype))),
           grads,
           state.grads,
         );
-        const [updates, next] = inner.update(mean, state.inner, params);
+        const [updates, next] = inner.update(mean, state.inner, params, extra);
         const last = equal(miniStep, every - 1);
         return [
           mapTensors((u) => where(last, u, zerosLike(u)), updates),

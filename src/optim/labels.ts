@@ -55,11 +55,11 @@ export function partition<K extends string>(
     Object.fromEntries(states) as Readonly<Record<K, unknown>>;
   return {
     init: (params) => collect(entries.map(([label, inner]) => [label, inner.init(params)])),
-    update: (grads, state, params) => {
+    update: (grads, state, params, extra) => {
       need("object", state, "the state", "partition");
       let updates = grads;
       const next = entries.map(([label, inner]) => {
-        const [changed, after] = inner.update(updates, state[label as K], params);
+        const [changed, after] = inner.update(updates, state[label as K], params, extra);
         updates = changed;
         return [label, after] as const;
       });

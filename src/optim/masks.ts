@@ -2,7 +2,7 @@ import { need } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { type GradientTransformation, needTransformation } from "./transformation.js";
+import { type ExtraArgs, type GradientTransformation, needTransformation } from "./transformation.js";
 
 /** Which parameters a transformation applies to: a tree of booleans (or a prefix of one), or a function to one. */
 export type Mask = unknown | ((params: unknown) => unknown);
@@ -69,15 +69,39 @@ export function masked<S>(inner: GradientTransformation<S>, mask: Mask): Gradien
   };
   return {
     init: (params) => inner.init(keep(params, chosen(params))),
-    update: <T>(grads: T, state: S, params?: T): [T, S] => {
+    update: <T>(grads: T, state: S, params?: T, extra?: ExtraArgs<T>): [T, S] => {
       const flags = chosen(params ?? grads);
-      const part = params === undefined ? undefined : keep(params, flags);
-      const [changed, next] = inner.update(keep(grads, flags), state, part);
-      const { leaves, structure } = tree.flatten(grads);
-      const results = tree.leaves(changed);
-      let used = 0;
-      const merged = leaves.map((leaf, i) => (flags[i] ? results[used++] : leaf));
-      return [tree.unflatten<T>(structure, merged), next];
+      const part = (values: T | undefined) => (values === undefined ? undefined : keep(values, flags));
+      const loss = extra && partOf(extra, params, flags, part);
+      const [changed, next] = inner.update(keep(grads, flags), state, part(params), loss);
+      return [merged(grads, changed, flags), next];
     },
+  };
+}
+
+/** The leaves of one tree, and in the place of the chosen ones those of another that has no others. */
+function merged<T>(values: T, part: unknown, flags: readonly boolean[]): T {
+  const { leaves, structure } = tree.flatten(values);
+  const results = tree.leaves(part);
+  let used = 0;
+  return tree.unflatten<T>(
+    structure,
+    leaves.map((leaf, i) => (flags[i] ? results[used++] : leaf)),
+  );
+}
+
+/** The loss as a function of the chosen parameters; the others stay as they are. */
+function partOf<T>(
+  { grad, valueFn, ...rest }: ExtraArgs<T>,
+  params: T | undefined,
+  flags: readonly boolean[],
+  part: (values: T | undefined) => unknown,
+): ExtraArgs {
+  return {
+    ...rest,
+    ...(grad === undefined ? {} : { grad: part(grad) }),
+    ...(valueFn && params !== undefined
+      ? { valueFn: (some: unknown) => valueFn(merged(params, some, flags)) }
+      : {}),
   };
 }

@@ -325,6 +325,19 @@ describe("six steps of searched length agree with optax", () => {
     expectEqual(await search(optimizer, fromState), golden.searches[name]);
   });
 
+  test("the loss reaches transformations inside of masks, partitions and several calls", async () => {
+    for (const name of ["polyakSgd", "lbfgs backtracking"]) {
+      const [optimizer = sgd(1)] = searches[name] ?? [];
+      for (const wrapped of [
+        optim.masked(optimizer, true),
+        optim.partition({ all: optimizer }, () => "all"),
+        optim.multiSteps(optimizer, 1),
+      ]) {
+        expectEqual(await search(wrapped, false), golden.searches[name]);
+      }
+    }
+  });
+
   test("the loss is asked for", () => {
     const params = start();
     const { update, init } = optim.lbfgs();

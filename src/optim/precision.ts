@@ -14,6 +14,7 @@ import { select } from "./accumulate.js";
 import { sumOverTree } from "./clipping.js";
 import { zeroCount } from "./moments.js";
 import {
+  type ExtraArgs,
   type GradientTransformation,
   mapTensors,
   needTransformation,
@@ -80,9 +81,11 @@ export function masterWeights<S>(inner: GradientTransformation<S>): GradientTran
         const master = castFloats(params, "float32");
         return { master, inner: inner.init(master) };
       },
-      update: <T>(grads: T, state: MasterState<S>, params?: T): [T, MasterState<S>] => {
+      update: <T>(grads: T, state: MasterState<S>, params?: T, extra?: ExtraArgs<T>): [T, MasterState<S>] => {
         const current = requireParams(params, "masterWeights");
-        const [updates, next] = inner.update(castFloats(grads, "float32"), state.inner, state.master as T);
+        const wide = (tree: T) => castFloats(tree, "float32");
+        const loss = extra?.grad === undefined ? extra : { ...extra, grad: wide(extra.grad) };
+        const [updates, next] = inner.update(wide(grads), state.inner, state.master as T, loss);
         const master = mapTensors((m, u) => m.add(u), state.master, updates);
         const moves = mapTensors(
           (p, m) => astype(astype(m, p.dtype), "float32").sub(astype(p, "float32")),
