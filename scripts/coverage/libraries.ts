@@ -297,6 +297,7 @@ export const libraries: readonly Library[] = [
     names: namesOf("optax"),
     renamed: {
       MultiSteps: "optim.multiSteps",
+      convex_kl_divergence: "optim.generalizedKlDivergence",
       constant_schedule: "optim.constant",
       cosine_decay_schedule: "optim.cosine",
       cosine_onecycle_schedule: "optim.cosineOneCycle",

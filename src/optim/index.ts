@@ -28,6 +28,7 @@ export {
 } from "./adaptive.js";
 export * from "./aliases.js";
 export { clipByGlobalNorm, globalNorm } from "./clipping.js";
+export * from "./conditions.js";
 export * from "./ctc.js";
 export {
   type FactoredRmsOptions,

@@ -1,7 +1,7 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
-import { isInteger, limits } from "../ir/dtype.js";
+import { isFloat, isInteger, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
@@ -23,9 +23,18 @@ import { Tensor } from "../trace/tensor.js";
 const asTensor = (x: TensorLike, caller: string): Tensor =>
   x instanceof Tensor ? x : toTensor(x, "float32", caller);
 
+/** An operand of floats, as optax asks for: losses of integers would wrap around and round. */
+function asFloats(x: TensorLike, caller: string): Tensor {
+  const tensor = asTensor(x, caller);
+  if (isFloat(tensor.dtype)) return tensor;
+  throw new DTypeError(
+    `[${caller}] takes floats, got ${formatType(tensor.type)}: convert them with astype("float32")`,
+  );
+}
+
 /** The difference of predictions and targets, which must have one shape; predictions are errors without targets. */
 function errorsOf(predictions: TensorLike, targets: TensorLike | undefined, caller: string): Tensor {
-  const given = asTensor(predictions, caller);
+  const given = asFloats(predictions, caller);
   if (targets === undefined) return given;
   const wanted = asTensor(targets, caller);
   if (given.shape.join() !== wanted.shape.join()) {
@@ -131,8 +140,8 @@ export function cosineSimilarity(
   const { epsilon, dim, where: mask } = cosineLossOptions.read(options, "cosineSimilarity");
   const unit = (x: Tensor) =>
     divide(x, sqrt(maximum(sum(square(x), dim, { keepdims: true, where: mask }), epsilon)));
-  const given = asTensor(predictions, "cosineSimilarity");
-  const wanted = asTensor(targets, "cosineSimilarity");
+  const given = asFloats(predictions, "cosineSimilarity");
+  const wanted = asFloats(targets, "cosineSimilarity");
   return sum(multiply(unit(given), unit(wanted)), dim, { where: mask });
 }
 
@@ -162,7 +171,7 @@ export function cosineDistance(
  * ```
  */
 export function sigmoidBinaryCrossEntropy(logits: TensorLike, labels: TensorLike): Tensor {
-  const x = asTensor(logits, "sigmoidBinaryCrossEntropy");
+  const x = asFloats(logits, "sigmoidBinaryCrossEntropy");
   const y = astype(labels, x.dtype);
   return subtract(multiply(negative(y), logSigmoid(x)), multiply(subtract(1, y), logSigmoid(negative(x))));
 }
@@ -187,7 +196,7 @@ export interface FocalOptions extends OptionsOf<typeof focalOptions> {}
  */
 export function sigmoidFocalLoss(logits: TensorLike, labels: TensorLike, options?: FocalOptions): Tensor {
   const { alpha, gamma } = focalOptions.read(options, "sigmoidFocalLoss");
-  const x = asTensor(logits, "sigmoidFocalLoss");
+  const x = asFloats(logits, "sigmoidFocalLoss");
   const y = astype(labels, x.dtype);
   const wrong = logsumexp(stack([logSigmoid(x), logSigmoid(negative(x))], -1), -1, {
     b: stack([subtract(1, y), y], -1),
@@ -266,7 +275,7 @@ function spreadMask(mask: TensorLike | undefined, x: Tensor, dim: Dims): TensorL
  */
 export function softmaxCrossEntropy(logits: TensorLike, labels: TensorLike, options?: LossOptions): Tensor {
   const { dim, where: given } = lossOptions.read(options, "softmaxCrossEntropy");
-  const x = asTensor(logits, "softmaxCrossEntropy");
+  const x = asFloats(logits, "softmaxCrossEntropy");
   const mask = spreadMask(given, x, dim);
   const logProbs = logSoftmax(x, dim, { where: mask });
   return negative(sum(multiply(labels, logProbs), dim, { where: mask }));
@@ -281,7 +290,7 @@ export function softmaxCrossEntropy(logits: TensorLike, labels: TensorLike, opti
  * ```
  */
 export function safeSoftmaxCrossEntropy(logits: TensorLike, labels: TensorLike): Tensor {
-  const x = asTensor(logits, "safeSoftmaxCrossEntropy");
+  const x = asFloats(logits, "safeSoftmaxCrossEntropy");
   const logProbs = logSoftmax(x);
   const counts = logicalNot(equal(labels, 0));
   return negative(sum(where(counts, multiply(labels, where(counts, logProbs, 0)), 0), -1));
@@ -305,7 +314,7 @@ export function softmaxCrossEntropyWithIntegerLabels(
   options?: LossOptions,
 ): Tensor {
   const { dim, where: given } = lossOptions.read(options, "softmaxCrossEntropyWithIntegerLabels");
-  const x = asTensor(logits, "softmaxCrossEntropyWithIntegerLabels");
+  const x = asFloats(logits, "softmaxCrossEntropyWithIntegerLabels");
   const classes = labels instanceof Tensor ? labels : toTensor(labels, "int32", "labels");
   if (!isInteger(classes.dtype)) {
     throw new DTypeError(
@@ -362,7 +371,7 @@ export function polyLossCrossEntropy(
   given?: PolyLossOptions,
 ): Tensor {
   const { epsilon, ...options } = polyLossOptions.read(given, "polyLossCrossEntropy");
-  const x = asTensor(logits, "polyLossCrossEntropy");
+  const x = asFloats(logits, "polyLossCrossEntropy");
   const { dim, where: mask } = options;
   const wrong = sum(multiply(labels, subtract(1, softmax(x, dim, { where: mask }))), dim, { where: mask });
   return add(softmaxCrossEntropy(x, labels, options), multiply(wrong, epsilon));
@@ -378,10 +387,10 @@ export function polyLossCrossEntropy(
  */
 export function klDivergence(logPredictions: TensorLike, targets: TensorLike, options?: LossOptions): Tensor {
   const { dim, where: mask } = lossOptions.read(options, "klDivergence");
-  const p = asTensor(targets, "klDivergence");
+  const [logits, p] = [asFloats(logPredictions, "klDivergence"), asFloats(targets, "klDivergence")];
   const none = equal(p, 0);
   const logs = where(none, 0, log(where(none, 1, p)));
-  return sum(multiply(p, subtract(logs, logPredictions)), dim, { where: mask });
+  return sum(multiply(p, subtract(logs, logits)), dim, { where: mask });
 }
 
 /**
@@ -398,8 +407,10 @@ export function klDivergenceWithLogTargets(
   logTargets: TensorLike,
   options?: LossOptions,
 ): Tensor {
-  const { dim, where: mask } = lossOptions.read(options, "klDivergenceWithLogTargets");
-  return sum(multiply(exp(logTargets), subtract(logTargets, logPredictions)), dim, { where: mask });
+  const caller = "klDivergenceWithLogTargets";
+  const { dim, where: mask } = lossOptions.read(options, caller);
+  const [logits, logs] = [asFloats(logPredictions, caller), asFloats(logTargets, caller)];
+  return sum(multiply(exp(logs), subtract(logs, logits)), dim, { where: mask });
 }
 
 /**
@@ -430,6 +441,7 @@ export function generalizedKlDivergence(
  */
 export function smoothLabels(labels: Tensor, alpha: number, options: { readonly dim?: number } = {}): Tensor {
   needTensor(labels, "labels", "smoothLabels");
+  asFloats(labels, "smoothLabels");
   need("number", alpha, "alpha", "smoothLabels");
   needIfGiven("object", options, "options", "smoothLabels");
   const { dim = -1 } = options;
@@ -467,8 +479,12 @@ export function tripletMarginLoss(
   options?: TripletOptions,
 ): Tensor {
   const { dim, normDegree, margin, eps } = tripletOptions.read(options, "tripletMarginLoss");
+  const start = asFloats(anchors, "tripletMarginLoss");
   const distance = (x: TensorLike) =>
-    power(add(sum(power(subtract(anchors, x), normDegree), dim), eps), 1 / normDegree);
+    power(
+      add(sum(power(subtract(start, asFloats(x, "tripletMarginLoss")), normDegree), dim), eps),
+      1 / normDegree,
+    );
   return maximum(add(subtract(distance(positives), distance(negatives)), margin), 0);
 }
 

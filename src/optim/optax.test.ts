@@ -349,6 +349,25 @@ describe("six steps of searched length agree with optax", () => {
   });
 });
 
+describe("a loss", () => {
+  test("takes floats alone, as in optax", () => {
+    const whole = np.array([[1, 2]], "uint8");
+    const floats = np.ones([1, 2]);
+    for (const loss of [
+      optim.squaredError,
+      optim.logCosh,
+      optim.cosineSimilarity,
+      optim.sigmoidBinaryCrossEntropy,
+      optim.sigmoidFocalLoss,
+      optim.softmaxCrossEntropy,
+      optim.klDivergence,
+    ]) {
+      expect(() => loss(whole, floats)).toThrow(/takes floats, got u8\[1,2\]: convert them with astype/);
+    }
+    expect(() => optim.tripletMarginLoss(floats, whole, floats)).toThrow(/tripletMarginLoss.*takes floats/);
+  });
+});
+
 describe("a schedule agrees with optax", () => {
   test.each(Object.entries(schedules))("%s", async (name, schedule) => {
     const values = Array.from({ length: 12 }, (_, i) => schedule(i));

@@ -214,7 +214,7 @@ function averaged(power: Tensor, average: "mean" | "median"): Tensor {
  * ```ts
  * const x = np.array([1, 2, 3, 2, 1, 0, 1, 2]);
  * const [freqs, power] = scipy.signal.csd(x, x, { nperseg: 4 });
- * np.real(power); // [0.1944, 0.7778, 0.02778]
+ * np.real(power); // [0.4444, 1.444, 0.2222]
  * ```
  */
 export function csd(x: TensorLike, y: TensorLike, options?: CsdOptions): [freqs: Tensor, power: Tensor] {
@@ -227,7 +227,7 @@ export function csd(x: TensorLike, y: TensorLike, options?: CsdOptions): [freqs:
  * @example
  * ```ts
  * const [freqs, power] = scipy.signal.welch(np.array([1, 2, 3, 2, 1, 0, 1, 2]), { nperseg: 4 });
- * power; // [0.1944, 0.7778, 0.02778]
+ * power; // [0.4444, 1.444, 0.2222]
  * ```
  */
 export function welch(x: TensorLike, options?: CsdOptions): [freqs: Tensor, power: Tensor] {

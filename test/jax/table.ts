@@ -259,6 +259,8 @@ optim.scaleByAdadelta,optim.scaleByAdam,optim.scaleByAdamax,optim.scaleByAdan,op
 optim.scaleByRprop mn: train(@({learningRate: 0.1}), a, b)
 optim.scale,optim.clip,optim.clipByBlockRms,optim.clipByGlobalNorm,optim.adaptiveGradClip,optim.addDecayedWeights,optim.scaleByLearningRate mn: train(@(0.3), a, b)
 optim.ema mn: train(@(0.9), a, b); train(@(0.9, {debias: false}), a, b)
+optim.conditionallyTransform,optim.conditionallyMask mn: train(@(optim.scale(0.3), (count) => np.equal(count, 1)), a, b)
+optim.normalizeByUpdateNorm mn: train(@(0.5, 0.001), a, b)
 optim.trace mn: train(@({decay: 0.9}), a, b); train(@({decay: 0.9, nesterov: true}), a, b)
 optim.scaleBySchedule mn: train(@((count) => np.divide(1, np.add(count, 1))), a, b)
 optim.chain mn: train(@(optim.clip(0.5), optim.scale(-0.1)), a, b)
@@ -291,7 +293,7 @@ optim.ntxent m: @(a, np.array([0, 1, 0], "int32"))
 /** Exported functions that the table leaves out, by reason. */
 export const exemptions: Readonly<Record<string, string>> = {
   "modules and transforms of modules, which the tests of src/nn compare with values recorded from Flax":
-    "nn.BatchNorm nn.Bidirectional nn.Conv nn.ConvLSTMCell nn.ConvLocal nn.ConvTranspose nn.Dense nn.DenseGeneral nn.Dropout nn.Einsum nn.Embed nn.GRUCell nn.GroupNorm nn.InstanceNorm nn.LSTMCell nn.LayerNorm nn.MGUCell nn.MoE nn.MultiHeadAttention nn.MultiHeadDotProductAttention nn.OptimizedLSTMCell nn.PReLU nn.RMSNorm nn.RNN nn.SelfAttention nn.Sequential nn.SimpleCell nn.SpectralNorm nn.WeightNorm nn.avgPool nn.maxPool nn.minPool nn.pool nn.makeAttentionMask nn.makeCausalMask nn.combineMasks nn.cond nn.customVjp nn.foldRngs nn.grad nn.interceptMethods nn.jit nn.jvp nn.mapVariables nn.mapRngs nn.perturb nn.remat nn.rematScan nn.scan nn.switch nn.switchCase nn.valueAndGrad nn.vjp nn.vmap nn.whileLoop nn.layerNorm nn.rmsNorm",
+    "nn.BatchNorm nn.Bidirectional nn.Conv nn.ConvLSTMCell nn.ConvLocal nn.ConvTranspose nn.Dense nn.DenseGeneral nn.Dropout nn.Einsum nn.Embed nn.GRUCell nn.GroupNorm nn.InstanceNorm nn.LSTMCell nn.LayerNorm nn.MGUCell nn.MoE nn.MultiHeadAttention nn.MultiHeadDotProductAttention nn.OptimizedLSTMCell nn.PReLU nn.RMSNorm nn.RNN nn.SelfAttention nn.Sequential nn.SimpleCell nn.SpectralNorm nn.WeightNorm nn.attention nn.avgPool nn.maxPool nn.minPool nn.pool nn.makeAttentionMask nn.makeCausalMask nn.combineMasks nn.cond nn.customVjp nn.foldRngs nn.grad nn.interceptMethods nn.jit nn.jvp nn.mapVariables nn.mapRngs nn.perturb nn.remat nn.rematScan nn.scan nn.switch nn.switchCase nn.valueAndGrad nn.vjp nn.vmap nn.whileLoop nn.layerNorm nn.rmsNorm",
   "builds or inspects modules, variables and their metadata; no numbers of its own":
     "nn.AxisMetadata nn.DenyList nn.LogicallyPartitioned nn.ModuleError nn.Partitioned nn.addAxis nn.getLogicalAxisRules nn.getPartitionSpec nn.getSharding nn.getVariable nn.hasRng nn.hasVariable nn.isBoxed nn.isInitializing nn.isModule nn.isMutableCollection nn.logicalAxisRules nn.logicalToMesh nn.logicalToMeshAxes nn.logicalToMeshSharding nn.makeRng nn.mapBoxes nn.module nn.modulePath nn.param nn.putVariable nn.removeAxis nn.replaceBoxed nn.rnnCell nn.sow nn.tabulate nn.unbox nn.variable nn.withLogicalConstraint nn.withLogicalPartitioning nn.withPartitioning nn.optional nn.required nn.schema",
   "needs a mesh; the tests of src/spmd compare them with values recorded from JAX":
