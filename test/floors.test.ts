@@ -60,6 +60,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     gemm: ["wasm"],
     kernel: ["steps.ts", "stepTree.ts", "identities.ts", "lowering.ts", "wasm"],
     native: ["steps.ts", "identities.ts", "wasm", "kernel"],
+    wgsl: ["steps.ts", "wasm", "kernel"],
     normalise: ["identities.ts"],
     fuse: ["lowering.ts"],
     plan: ["steps.ts", "stepTree.ts", "lowering.ts", "wasm", "kernel", "native", "fuse"],
@@ -141,6 +142,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "workers",
     ],
     xla: ["errors.ts", "launch.ts", "shell.ts", "system"],
+    webgpu: ["checks.ts", "errors.ts", "loopLimit.ts", "shell.ts", "memory"],
   },
   train: {
     files: [],

@@ -34,6 +34,7 @@ export const chapters: readonly Chapter[] = [
       "planning.md",
       "clusters.md",
       "gpu.md",
+      "webgpu.md",
       "performance.md",
     ],
   },

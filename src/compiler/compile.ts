@@ -1,6 +1,7 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
-import { at, bytesOf } from "../ir/shape.js";
+import { at, bytesOf, range } from "../ir/shape.js";
+import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
 import { LoweringFrame } from "./lower/frame.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
@@ -13,6 +14,7 @@ import { scheduleCollectives } from "./plan/schedule.js";
 import type { CompiledProgram } from "./steps.js";
 import type { AddressType } from "./wasm/addresses.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
+import { gpuTarget } from "./wgsl/kernelShader.js";
 
 /** What a program is compiled for. */
 export interface CompileProgramOptions {
@@ -73,8 +75,32 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
 
 /** Compiles a per-device program into a step list with a static memory plan. */
 export function compileProgram(program: Program, options: CompileProgramOptions): CompiledProgram {
-  const { compilation, steps, inputs, outputs } = lowerProgram(program, options);
+  return finish(program, lowerProgram(program, options), options);
+}
+
+function finish(program: Program, lowered: LoweredProgram, options: CompileProgramOptions): CompiledProgram {
+  const { compilation, steps, inputs, outputs } = lowered;
   const scheduled = scheduleCollectives(steps, compilation.infos);
   const plan = planMemory(scheduled, inputs, outputs, options.donated ?? []);
   return finalise(options.name ?? "program", program, compilation, scheduled, plan);
+}
+
+/** A program for a GPU: the same steps as elsewhere, without modules, and the loops of every kernel. */
+export interface GpuProgram {
+  readonly compiled: CompiledProgram;
+  /** By the numbers that kernel steps have. */
+  readonly kernels: readonly LoopPlan[];
+}
+
+/** Compiles a per-device program into a step list for a GPU. */
+export function compileForGpu(
+  program: Program,
+  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name">,
+): GpuProgram {
+  const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
+  const lowered = lowerProgram(program, all);
+  const compiled = finish(program, lowered, all);
+  const { library } = lowered.compilation;
+  const kernels = range(library.size).map((i) => planLoops(library.kernel(i).plan, false, gpuTarget));
+  return { compiled, kernels };
 }

@@ -101,6 +101,12 @@ export { simulateDevices } from "./simulateDevices.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";
 export type { ThreadsEngineInfo, ThreadsEngineOptions } from "./threads/engineOptions.js";
+export {
+  createWebGpuEngine,
+  type WebGpuEngine,
+  type WebGpuEngineInfo,
+  type WebGpuEngineOptions,
+} from "./webgpu/engine.js";
 export type { WorkersEngine, WorkersInfo } from "./workers/workersEngine.js";
 export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";

@@ -60,7 +60,10 @@ describe("an engine's name", () => {
   });
 
   test.each([
-    ["thread", /unknown engine "thread": use "threads", "reference", "mpi", "xla", or a package or path/],
+    [
+      "thread",
+      /unknown engine "thread": use "threads", "reference", "mpi", "xla", "webgpu", or a package or path/,
+    ],
     ["./no-engine.js", /unknown engine ".\/no-engine.js".*; there is no file \/.*no-engine.js/],
     [write("throws.mjs", 'throw new Error("no driver");'), /throws.mjs" cannot be loaded: no driver/],
     [
@@ -129,7 +132,9 @@ describe("--engine", { timeout: 120_000 }, () => {
       ended(startShardwise(folder.path, ["trace", ...size, "--mesh", "data=1", "--engine", "reference"])),
     ]);
     expect(wrong).toMatchObject({ code: 2, out: "" });
-    expect(wrong.err).toContain('unknown engine "thread": use "threads", "reference", "mpi", "xla", or');
+    expect(wrong.err).toContain(
+      'unknown engine "thread": use "threads", "reference", "mpi", "xla", "webgpu", or',
+    );
     expect(traced.err).toContain('the engine "reference" records nothing: use --engine threads');
   });
 

@@ -7,6 +7,7 @@ import { EngineLoadError } from "./errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { engineSettings } from "./settings.js";
 import { createThreadsEngine } from "./threads/engine.js";
+import { createWebGpuEngine, openWebGpu } from "./webgpu/engine.js";
 
 const engineOptions = schema({
   ...engineSettings.fields,
@@ -30,6 +31,8 @@ const engines = {
   reference: ({ numDevices, deadlineMs }: EngineOptions) => createReferenceEngine({ numDevices, deadlineMs }),
   mpi: ({ products: _, ...options }: EngineOptions) => createMpiEngine(options),
   xla: ({ products }: EngineOptions) => createXlaEngine({ products }),
+  webgpu: ({ numDevices, memoryBytes, deadlineMs }: EngineOptions) =>
+    createWebGpuEngine({ numDevices, memoryBytes, deadlineMs }),
 } as const satisfies Readonly<Record<string, EngineModule["createEngine"]>>;
 
 /** The names of the engines of this package, the default first. */
@@ -58,10 +61,11 @@ export function openEngine(name: string, options: EngineOptions): Engine {
 
 /**
  * Imports the module of an engine ahead of {@link openEngine}. This is required for modules with top-level await, and
- * on versions of Node that cannot require ES modules.
+ * on versions of Node that cannot require ES modules. For `webgpu` it opens the GPU, or reports why there is none.
  */
 export async function importEngine(name: string): Promise<void> {
   need("string", name, "name", "importEngine");
+  if (name === "webgpu") await openWebGpu();
   if (isOwn(name)) return;
   const found = locate(name);
   let exports: unknown;

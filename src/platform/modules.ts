@@ -54,6 +54,12 @@ export function requirePackage(name: string): unknown {
   return from && createRequire(from)(name);
 }
 
+/** Imports a package, from the place where it is found; undefined if it is not installed. */
+export async function importPackage(name: string): Promise<unknown> {
+  const from = packagesFrom(name);
+  return from && importModule(createRequire(from).resolve(name));
+}
+
 /** The folder of an installed package that exports its `package.json`. */
 export function packageFolder(name: string): string | undefined {
   const file = `${name}/package.json`;

@@ -3,16 +3,19 @@ import "../../src/index.js";
 import { createInlineEngine } from "../../src/engines/inline/engine.js";
 import { createReferenceEngine } from "../../src/engines/reference/engine.js";
 import { createThreadsEngine } from "../../src/engines/threads/engine.js";
+import { createWebGpuEngine } from "../../src/engines/webgpu/engine.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { runEngineSuite } from "../conformance/engine/suite.js";
 import { parseCases } from "../conformance/goldens/cases.js";
 import { numDevices, runCase } from "../conformance/goldens/runCase.js";
+import { withoutFloat64 } from "../support/withoutFloat64.js";
 import { runTests, type TestReport } from "./vitest.js";
 
 const engines: Readonly<Record<string, (numDevices: number) => Engine>> = {
   threads: (numDevices) => createThreadsEngine({ numDevices, deadlineMs: 60_000 }),
   inline: (numDevices) => createInlineEngine({ numDevices }),
   reference: (numDevices) => createReferenceEngine({ numDevices }),
+  webgpu: (numDevices) => createWebGpuEngine({ numDevices }),
 };
 
 function open(name: string): (numDevices: number) => Engine {
@@ -23,7 +26,7 @@ function open(name: string): (numDevices: number) => Engine {
 
 /** Runs the suite that every engine passes. */
 async function conformance(name: string): Promise<TestReport> {
-  runEngineSuite({ name, newEngine: open(name) });
+  runEngineSuite({ name, newEngine: open(name), skip: name === "webgpu" ? [withoutFloat64] : [] });
   return runTests();
 }
 

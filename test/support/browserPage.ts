@@ -6,7 +6,9 @@ import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
 
 const flags = [
   "--no-sandbox",
-  "--disable-gpu",
+  // The software adapter of WebGPU.
+  "--enable-unsafe-webgpu",
+  "--use-webgpu-adapter=swiftshader",
   // Containers have little of it, or none.
   "--disable-dev-shm-usage",
   "--no-first-run",

@@ -41,9 +41,15 @@ export interface FusedProgram {
   readonly materialised: ReadonlySet<number>;
 }
 
+/** How a program is divided. */
+export interface FuseOptions {
+  /** Whether kernels may add up over all of their rows, which then have to run one after the other. */
+  readonly addsOverRows: boolean;
+}
+
 /** Divides a normalised program into fused kernels and other steps. */
-export function fuse(program: Program): FusedProgram {
-  return new Fuser(program).run();
+export function fuse(program: Program, options: FuseOptions = { addsOverRows: true }): FusedProgram {
+  return new Fuser(program, options).run();
 }
 
 /** Minimum number of elements of an operand for which reading it once instead of twice pays. */
@@ -85,7 +91,10 @@ class Fuser {
   /** Values that must be in memory because something other than a kernel reads them. */
   private readonly pinned = new Set<number>();
 
-  constructor(private readonly program: Program) {
+  constructor(
+    private readonly program: Program,
+    private readonly options: FuseOptions,
+  ) {
     this.reach = new Reachability();
   }
 
@@ -456,7 +465,7 @@ class Fuser {
     const { dims } = eqn.params;
     const reduced = expand(dims.flatMap((d) => at(map, d)));
     const valueLoops = map.flatMap((list) => expand(list));
-    const place = reductionPlace(group, valueLoops, reduced);
+    const place = reductionPlace(group, valueLoops, reduced, this.options);
     if (place === undefined) return false;
     if (place === "rows") group.inner = reduced;
     group.operandMaps.set(eqn, map);
@@ -485,14 +494,16 @@ function reductionPlace(
   group: FusionGroup,
   valueLoops: readonly Dim[],
   reduced: readonly Dim[],
+  { addsOverRows }: FuseOptions,
 ): "rows" | "row" | "late" | undefined {
   const loops = group.loops();
+  const late = addsOverRows ? "late" : undefined;
   const inner = group.inner && expand(group.inner);
   const isWhole = loops.every((dim) => valueLoops.includes(dim));
   const last = loops.at(-1);
   if (!inner) {
     if (!isWhole) return undefined;
-    if (!last || !reduced.includes(last)) return "late";
+    if (addsOverRows && (!last || !reduced.includes(last))) return "late";
     const fits = lateDims(group).every(
       (others) =>
         reduced.every((dim) => others.includes(dim)) || !reduced.some((dim) => others.includes(dim)),
@@ -502,12 +513,12 @@ function reductionPlace(
   const touched = inner.filter((dim) => reduced.includes(dim));
   if (touched.length === inner.length) {
     if (reduced.length === inner.length) return "row";
-    return isWhole ? "late" : undefined;
+    return isWhole ? late : undefined;
   }
   if (touched.length > 0) return undefined;
   const hasRows = loops.every((dim) => inner.includes(dim) || valueLoops.includes(dim));
   const isRowValue = !valueLoops.some((dim) => inner.includes(dim));
-  return isWhole || (hasRows && isRowValue) ? "late" : undefined;
+  return isWhole || (hasRows && isRowValue) ? late : undefined;
 }
 
 /** Which loop of one group is which of another, from a value that both see. */

@@ -65,6 +65,11 @@ export class KernelLibrary {
     return `${exactKey(this.features)} ${this.parts}`;
   }
 
+  /** The number of kernels. */
+  get size(): number {
+    return this.kernels.length;
+  }
+
   /** The kernel of an index. */
   kernel(index: number): LibraryKernel {
     return at(this.kernels, index);

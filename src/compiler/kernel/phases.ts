@@ -54,7 +54,7 @@ const instructions: { readonly [P in Price]: number } = { trivial: 1, short: 1, 
 export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan {
   const analysis: Analysis = { spec, features, inner: innerNodes(spec), phaseOf: phases(spec.nodes) };
   const roots = rootsOf(analysis);
-  const spills = findSpills(analysis, roots);
+  const spills = features.gpu ? new Set<number>() : findSpills(analysis, roots);
   const inner = roots.map((phaseRoots, p) => innerSection(analysis, p, phaseRoots, spills));
   const rows = range(roots.length + 1).map((p) => rowSection(analysis, p, inner.slice(p)));
   return {

@@ -59,7 +59,7 @@ export class LoweringFrame {
     readonly program: Program,
     readonly depth: number,
   ) {
-    this.fused = fuse(program);
+    this.fused = fuse(program, { addsOverRows: !compilation.features.gpu });
     this.outputIds = new Set(program.outputs.flatMap((atom) => (atom.kind === "var" ? [atom.id] : [])));
     this.positions = new Map(program.eqns.map((eqn, i) => [eqn, i]));
     this.alone = new Set(

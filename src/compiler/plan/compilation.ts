@@ -21,7 +21,7 @@ export class Compilation {
 
   constructor(
     readonly mesh: MeshShape,
-    features: WasmFeatures,
+    readonly features: WasmFeatures,
     threads: number,
     /** The type of the addresses of the memory that the program runs in. */
     readonly addressType: AddressType = "i32",

@@ -50,7 +50,7 @@ export function finalise(
   const cost = costOf(steps, infos, finaliser.collectives, plan.arenaBytes, inputs, outputs);
   return {
     name,
-    modules: [moduleOf(compilation)],
+    modules: compilation.features.gpu ? [] : [moduleOf(compilation)],
     steps,
     slots: finaliser.slots(),
     arenaBytes: plan.arenaBytes,

@@ -7,6 +7,12 @@ export interface WasmFeatures {
   readonly fma: boolean;
   /** Whether the processor has 16 registers for vectors, as x86 has, instead of 32. */
   readonly fewRegisters?: boolean;
+  /**
+   * Whether the target is a GPU instead, which has no float64, no host to call, and memory but no scratch rows: what
+   * WebAssembly computes in float64 is a function of the target there, values are recomputed instead of kept, and
+   * kernels add nothing up over their rows, which run side by side.
+   */
+  readonly gpu?: true;
 }
 
 /** The features every engine that runs fixed-width SIMD has. */

@@ -20,6 +20,8 @@ export const SCALAR_OPS = {
   "i32.add": 0x6a,
   "i32.sub": 0x6b,
   "i32.mul": 0x6c,
+  "i32.div_s": 0x6d,
+  "i32.div_u": 0x6e,
   "i32.and": 0x71,
   "i32.shl": 0x74,
   "i32.shr_s": 0x75,

@@ -28,7 +28,7 @@ export type VecInstruction =
   | { readonly kind: "shuffle"; readonly args: readonly [Vec, Vec]; readonly lanes: Words }
   /** A scalar WebAssembly instruction on every lane. */
   | { readonly kind: "scalar"; readonly op: ScalarOp; readonly lane: LaneType; readonly args: readonly Vec[] }
-  /** A host function on both float64 lanes. */
+  /** A host function on both float64 lanes; on a GPU, a function of the target on every float32 lane. */
   | { readonly kind: "host"; readonly name: ScalarFunction; readonly args: readonly Vec[] }
   /** `args[0]`, with the float32 lanes where the mask `args[1]` is set replaced by a host function of the rest. */
   | { readonly kind: "patch"; readonly name: ScalarFunction; readonly args: readonly Vec[] };
@@ -148,7 +148,7 @@ export class VecBuilder {
     return this.push({ kind: "scalar", op, lane, args });
   }
 
-  /** A host function on both float64 lanes. */
+  /** A host function on both float64 lanes; on a GPU, a function of the target on every float32 lane. */
   host(name: ScalarFunction, ...args: readonly Vec[]): Vec {
     return this.push({ kind: "host", name, args });
   }

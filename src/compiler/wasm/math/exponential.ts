@@ -13,6 +13,12 @@ const DOUBLE_BIAS = 254;
 const EXP_COEFFICIENTS = [1.3814599e-3, 8.3687166e-3, 4.1668389e-2, 1.66665211e-1, 4.9999994e-1];
 
 function exponentSplit(b: VecBuilder, x: Vec, bias: number): { r: Vec; biased: Vec } {
+  if (b.features.gpu) {
+    // Compilers of GPUs may simplify x + magic − magic to x.
+    const n = b.op("f32x4.nearest", b.mul(x, b.f32(LOG2_E)));
+    const r = b.nmadd(n, b.f32(LN2_LOW), b.nmadd(n, b.f32(LN2_HIGH), x));
+    return { r, biased: b.iadd(b.op("i32x4.trunc_sat_f32x4_s", n), b.i32(bias)) };
+  }
   const magic = b.f32(ROUNDING_MAGIC + bias);
   const biased = b.madd(x, b.f32(LOG2_E), magic);
   const n = b.sub(biased, magic);
@@ -124,7 +130,9 @@ export function tanh(b: VecBuilder, x: Vec): Vec {
   const c = b.atMost(b.atLeast(x, -limit), limit);
   const z = b.mul(c, c);
   const numerator = b.madd(b.mul(z, c), b.poly(z, TANH_NUMERATOR), c);
-  return b.div(numerator, b.poly(z, TANH_DENOMINATOR));
+  const ratio = b.div(numerator, b.poly(z, TANH_DENOMINATOR));
+  // A GPU may or may not fuse products with sums.
+  return b.features.gpu ? b.atMost(b.atLeast(ratio, -1), 1) : ratio;
 }
 
 /** 1 / (1 + e^−x), down to denormals. */

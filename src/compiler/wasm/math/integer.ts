@@ -6,6 +6,9 @@ export type Signedness = "signed" | "unsigned";
 /** Integer division towards zero; x / 0 is all ones and the most negative number over −1 is itself. */
 export function divideInteger(b: VecBuilder, x: Vec, y: Vec, kind: Signedness): Vec {
   const signed = kind === "signed";
+  // A GPU divides by 0 and by −1 without a trap.
+  if (b.features.gpu)
+    return b.or(b.scalar(signed ? "i32.div_s" : "i32.div_u", "i32", x, y), b.op("i32x4.eq", y, b.i32(0)));
   const widen = signed ? "f64x2.convert_low_i32x4_s" : "f64x2.convert_low_i32x4_u";
   const narrow = signed ? "i32x4.trunc_sat_f64x2_s_zero" : "i32x4.trunc_sat_f64x2_u_zero";
   const [xLow, xHigh] = b.halves(widen, x);

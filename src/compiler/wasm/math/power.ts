@@ -60,18 +60,24 @@ function powerOfHalf(b: VecBuilder, x: Vec, y: Vec): Vec {
   return b.op("f64x2.mul", b.dpoly(f, EXP2_SERIES), b.shift("i64x2.shl", biased, 52));
 }
 
+/** x^y for x ≥ 0. */
+function powerOfPositive(b: VecBuilder, x: Vec, y: Vec): Vec {
+  if (b.features.gpu) return b.host("pow", x, y);
+  const [xLow, xHigh] = b.halves("f64x2.promote_low_f32x4", x);
+  const [yLow, yHigh] = b.halves("f64x2.promote_low_f32x4", y);
+  return b.join(
+    b.op("f32x4.demote_f64x2_zero", powerOfHalf(b, xLow, yLow)),
+    b.op("f32x4.demote_f64x2_zero", powerOfHalf(b, xHigh, yHigh)),
+  );
+}
+
 /** x^y with the special cases of C's `pow`: 1^y and x^0 are 1 even for NaN, (−1)^±∞ is 1. */
 export function pow(b: VecBuilder, x: Vec, y: Vec): Vec {
   const one = b.f32(1);
   const zero = b.f32(0);
   const infinity = b.f32(Infinity);
   const magnitude = b.abs(x);
-  const [xLow, xHigh] = b.halves("f64x2.promote_low_f32x4", magnitude);
-  const [yLow, yHigh] = b.halves("f64x2.promote_low_f32x4", y);
-  const positive = b.join(
-    b.op("f32x4.demote_f64x2_zero", powerOfHalf(b, xLow, yLow)),
-    b.op("f32x4.demote_f64x2_zero", powerOfHalf(b, xHigh, yHigh)),
-  );
+  const positive = powerOfPositive(b, magnitude, y);
   const integer = b.op("f32x4.eq", y, b.op("f32x4.nearest", y));
   const half = b.mul(y, b.f32(0.5));
   const odd = b.and(integer, b.op("f32x4.ne", half, b.op("f32x4.nearest", half)));
@@ -92,6 +98,7 @@ const EXACT_QUOTIENT = 2 ** 29;
 
 /** The remainder of truncated division, with the sign of x, exact as `x % y` in JavaScript. */
 export function rem(b: VecBuilder, x: Vec, y: Vec): Vec {
+  if (b.features.gpu) return b.host("rem", x, y);
   const ax = b.abs(x);
   const ay = b.abs(y);
   const [xs, ys] = [b.halves("f64x2.promote_low_f32x4", ax), b.halves("f64x2.promote_low_f32x4", ay)];

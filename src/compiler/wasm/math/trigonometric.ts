@@ -37,6 +37,7 @@ function sineOfQuadrant(b: VecBuilder, r: Vec, quadrant: Vec): Vec {
 
 /** Sine, accurate for every float32. */
 export function sin(b: VecBuilder, x: Vec): Vec {
+  if (b.features.gpu) return b.host("sin", x);
   const { r, quadrant } = reduce(b, x);
   const far = b.op("f32x4.gt", b.abs(x), b.f32(REDUCTION_LIMIT));
   return b.patch(sineOfQuadrant(b, r, quadrant), far, "sin", x);
@@ -44,6 +45,7 @@ export function sin(b: VecBuilder, x: Vec): Vec {
 
 /** Cosine, accurate for every float32. */
 export function cos(b: VecBuilder, x: Vec): Vec {
+  if (b.features.gpu) return b.host("cos", x);
   const { r, quadrant } = reduce(b, x);
   const far = b.op("f32x4.gt", b.abs(x), b.f32(REDUCTION_LIMIT));
   return b.patch(sineOfQuadrant(b, r, b.iadd(quadrant, b.i32(1))), far, "cos", x);

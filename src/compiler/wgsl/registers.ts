@@ -1,0 +1,284 @@
+import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import type { ScalarOp, VectorOp, VectorShiftOp } from "../wasm/opcodes.js";
+import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../wasm/vectorProgram.js";
+import type { WgslFunctionName } from "./functions.js";
+
+/**
+ * A value of a shader in the forms it has been needed in so far: its bits, a float, or whether a mask is set. Each is
+ * the name of a variable or a constant.
+ */
+export interface Register {
+  bits?: string | undefined;
+  float?: string | undefined;
+  flag?: string | undefined;
+  /** The bits, where they are known. */
+  readonly constant?: number | undefined;
+}
+
+/** Collects the lines of a shader's function, and the functions of the library that they call. */
+export class WgslWriter {
+  readonly lines: string[] = [];
+  readonly used = new Set<WgslFunctionName>();
+  private depth = 1;
+  private numNames = 0;
+
+  /** Adds a line. */
+  line(text: string): void {
+    this.lines.push(`${"  ".repeat(this.depth)}${text}`);
+  }
+
+  /** Adds lines in braces after a head. */
+  block(head: string, body: () => void): void {
+    this.line(`${head} {`);
+    this.depth++;
+    body();
+    this.depth--;
+    this.line("}");
+  }
+
+  /** A name that no other variable has. */
+  name(): string {
+    return `v${this.numNames++}`;
+  }
+
+  /** The name of a new variable with a value. */
+  let(expression: string): string {
+    const name = this.name();
+    this.line(`let ${name} = ${expression};`);
+    return name;
+  }
+
+  /** Marks a function of the library as called. */
+  call(name: WgslFunctionName, ...args: readonly string[]): string {
+    this.used.add(name);
+    return `${name}(${args.join(", ")})`;
+  }
+
+  /** The bits of a value. */
+  bits(register: Register): string {
+    if (register.bits !== undefined) return register.bits;
+    if (register.flag !== undefined) register.bits = this.let(`select(0u, 0xffffffffu, ${register.flag})`);
+    else register.bits = this.let(`bitcast<u32>(${register.float})`);
+    return register.bits;
+  }
+
+  /** The bits as a signed integer. */
+  int(register: Register): string {
+    return `bitcast<i32>(${this.bits(register)})`;
+  }
+
+  /** A value as a float. */
+  float(register: Register): string {
+    if (register.float !== undefined) return register.float;
+    const { constant } = register;
+    if (constant === undefined) register.float = this.let(`bitcast<f32>(${this.bits(register)})`);
+    else if ((constant & 0x7f800000) !== 0x7f800000) register.float = `bitcast<f32>(${hex(constant)})`;
+    else {
+      // The compiler refuses constants that are no numbers.
+      this.used.add("zero");
+      register.float = `bitcast<f32>(${hex(constant)} | zero)`;
+    }
+    return register.float;
+  }
+}
+
+/** A 32-bit pattern as WGSL writes it. */
+export function hex(word: number): string {
+  return `0x${(word >>> 0).toString(16)}u`;
+}
+
+/** A constant of these bits. */
+export function constant(word: number): Register {
+  return { bits: hex(word), constant: word >>> 0 };
+}
+
+type Rule = (w: WgslWriter, a: Register, b: Register, c: Register) => Register;
+
+const float =
+  (text: (a: string, b: string) => string): Rule =>
+  (w, a, b) => ({ float: w.let(text(w.float(a), w.float(b))) });
+const called =
+  (name: WgslFunctionName): Rule =>
+  (w, a, b) => ({ float: w.let(w.call(name, w.float(a), w.float(b))) });
+const calledOfOne =
+  (name: WgslFunctionName): Rule =>
+  (w, a) => ({ float: w.let(w.call(name, w.float(a))) });
+const compared =
+  (text: (a: string, b: string) => string): Rule =>
+  (w, a, b) => ({ flag: w.let(text(w.float(a), w.float(b))) });
+const bits =
+  (text: (a: string, b: string) => string): Rule =>
+  (w, a, b) => ({ bits: w.let(text(w.bits(a), w.bits(b))) });
+const ints =
+  (text: (a: string, b: string) => string): Rule =>
+  (w, a, b) => ({ bits: w.let(`bitcast<u32>(${text(w.int(a), w.int(b))})`) });
+const bitsCompared =
+  (sign: string): Rule =>
+  (w, a, b) => ({ flag: w.let(`${w.bits(a)} ${sign} ${w.bits(b)}`) });
+const intsCompared =
+  (sign: string): Rule =>
+  (w, a, b) => ({ flag: w.let(`${w.int(a)} ${sign} ${w.int(b)}`) });
+
+/** `and`, `or` and `xor`: on masks they are choices, which compilers understand better than patterns of bits. */
+const bitwise =
+  (sign: "&" | "|" | "^"): Rule =>
+  (w, a, b) => {
+    if (a.flag !== undefined && b.flag !== undefined)
+      return { flag: w.let(`${a.flag} ${{ "&": "&&", "|": "||", "^": "!=" }[sign]} ${b.flag}`) };
+    const [mask, other] = a.flag === undefined ? [b, a] : [a, b];
+    if (mask.flag !== undefined && sign === "&") {
+      if (other.float !== undefined) return { float: w.let(`select(0.0, ${other.float}, ${mask.flag})`) };
+      return { bits: w.let(`select(0u, ${w.bits(other)}, ${mask.flag})`) };
+    }
+    if (mask.flag !== undefined && sign === "|")
+      return { bits: w.let(`select(${w.bits(other)}, 0xffffffffu, ${mask.flag})`) };
+    return { bits: w.let(`${w.bits(a)} ${sign} ${w.bits(b)}`) };
+  };
+
+const select: Rule = (w, a, b, mask) => {
+  if (mask.flag === undefined) {
+    const m = w.bits(mask);
+    return { bits: w.let(`(${w.bits(a)} & ${m}) | (${w.bits(b)} & ~${m})`) };
+  }
+  if (a.flag !== undefined && b.flag !== undefined)
+    return { flag: w.let(`select(${b.flag}, ${a.flag}, ${mask.flag})`) };
+  const isFloat = (x: Register) => x.float !== undefined || x.constant !== undefined;
+  if (isFloat(a) && isFloat(b)) return { float: w.let(`select(${w.float(b)}, ${w.float(a)}, ${mask.flag})`) };
+  return { bits: w.let(`select(${w.bits(b)}, ${w.bits(a)}, ${mask.flag})`) };
+};
+
+/** What an instruction is in WGSL, for those that work on 32-bit lanes. */
+const vectorRules: { readonly [K in VectorOp]?: Rule } = {
+  "f32x4.add": float((a, b) => `${a} + ${b}`),
+  "f32x4.sub": float((a, b) => `${a} - ${b}`),
+  "f32x4.mul": float((a, b) => `${a} * ${b}`),
+  "f32x4.div": called("f_div"),
+  "f32x4.neg": (w, a) => ({ bits: w.let(`${w.bits(a)} ^ 0x80000000u`) }),
+  "f32x4.abs": (w, a) => ({ bits: w.let(`${w.bits(a)} & 0x7fffffffu`) }),
+  "f32x4.min": called("f_min"),
+  "f32x4.max": called("f_max"),
+  "f32x4.pmin": float((a, b) => `select(${a}, ${b}, ${b} < ${a})`),
+  "f32x4.pmax": float((a, b) => `select(${a}, ${b}, ${a} < ${b})`),
+  "f32x4.sqrt": calledOfOne("f_sqrt"),
+  "f32x4.floor": float((a) => `floor(${a})`),
+  "f32x4.ceil": float((a) => `ceil(${a})`),
+  "f32x4.trunc": float((a) => `trunc(${a})`),
+  "f32x4.nearest": float((a) => `round(${a})`),
+  "f32x4.eq": compared((a, b) => `${a} == ${b}`),
+  "f32x4.ne": compared((a, b) => `!(${a} == ${b})`),
+  "f32x4.lt": compared((a, b) => `${a} < ${b}`),
+  "f32x4.le": compared((a, b) => `${a} <= ${b}`),
+  "f32x4.gt": compared((a, b) => `${a} > ${b}`),
+  "f32x4.ge": compared((a, b) => `${a} >= ${b}`),
+  "f32x4.convert_i32x4_s": (w, a) => ({ float: w.let(`f32(${w.int(a)})`) }),
+  "f32x4.convert_i32x4_u": (w, a) => ({ float: w.let(`f32(${w.bits(a)})`) }),
+  "i32x4.trunc_sat_f32x4_s": (w, a) => ({ bits: w.let(w.call("to_i32", w.float(a))) }),
+  "i32x4.trunc_sat_f32x4_u": (w, a) => ({ bits: w.let(w.call("to_u32", w.float(a))) }),
+  "i32x4.add": bits((a, b) => `${a} + ${b}`),
+  "i32x4.sub": bits((a, b) => `${a} - ${b}`),
+  "i32x4.mul": bits((a, b) => `${a} * ${b}`),
+  "i32x4.neg": bits((a) => `0u - ${a}`),
+  "i32x4.abs": ints((a) => `abs(${a})`),
+  "i32x4.min_s": ints((a, b) => `min(${a}, ${b})`),
+  "i32x4.max_s": ints((a, b) => `max(${a}, ${b})`),
+  "i32x4.min_u": bits((a, b) => `min(${a}, ${b})`),
+  "i32x4.max_u": bits((a, b) => `max(${a}, ${b})`),
+  "i32x4.eq": bitsCompared("=="),
+  "i32x4.ne": bitsCompared("!="),
+  "i32x4.lt_s": intsCompared("<"),
+  "i32x4.le_s": intsCompared("<="),
+  "i32x4.gt_s": intsCompared(">"),
+  "i32x4.ge_s": intsCompared(">="),
+  "i32x4.lt_u": bitsCompared("<"),
+  "i32x4.le_u": bitsCompared("<="),
+  "i32x4.gt_u": bitsCompared(">"),
+  "i32x4.ge_u": bitsCompared(">="),
+  "v128.and": bitwise("&"),
+  "v128.or": bitwise("|"),
+  "v128.xor": bitwise("^"),
+  "v128.not": (w, a) =>
+    a.flag === undefined ? { bits: w.let(`~${w.bits(a)}`) } : { flag: w.let(`!${a.flag}`) },
+  "v128.andnot": (w, a, b) =>
+    b.flag === undefined
+      ? { bits: w.let(`${w.bits(a)} & ~${w.bits(b)}`) }
+      : { bits: w.let(`select(${w.bits(a)}, 0u, ${b.flag})`) },
+  "v128.bitselect": select,
+};
+
+const scalarRules: { readonly [K in ScalarOp]?: Rule } = {
+  // WGSL takes shifts modulo 32, as WebAssembly does, but refuses constants that are larger.
+  "i32.shl": bits((a, b) => `${a} << (${b} & 31u)`),
+  "i32.shr_u": bits((a, b) => `${a} >> (${b} & 31u)`),
+  "i32.shr_s": (w, a, b) => ({ bits: w.let(`bitcast<u32>(${w.int(a)} >> (${w.bits(b)} & 31u))`) }),
+  "i32.div_s": (w, a, b) => ({ bits: w.let(`bitcast<u32>(${w.int(a)} / ${w.let(w.int(b))})`) }),
+  "i32.div_u": (w, a, b) => ({ bits: w.let(`${w.bits(a)} / ${w.let(w.bits(b))}`) }),
+};
+
+const shiftRules: {
+  readonly [K in VectorShiftOp]?: (w: WgslWriter, a: Register, amount: number) => Register;
+} = {
+  "i32x4.shl": (w, a, amount) => ({ bits: w.let(`${w.bits(a)} << ${amount & 31}u`) }),
+  "i32x4.shr_u": (w, a, amount) => ({ bits: w.let(`${w.bits(a)} >> ${amount & 31}u`) }),
+  "i32x4.shr_s": (w, a, amount) => ({ bits: w.let(`bitcast<u32>(${w.int(a)} >> ${amount & 31}u)`) }),
+};
+
+/** Functions that only a GPU computes on 32-bit lanes. */
+const hostRules: Readonly<Record<string, Rule>> = {
+  sin: calledOfOne("f_sin"),
+  cos: calledOfOne("f_cos"),
+  pow: called("f_pow"),
+  rem: called("f_rem"),
+};
+
+/** Combines two values by an instruction. */
+export function combine(w: WgslWriter, op: VectorOp, a: Register, b: Register): Register {
+  return need(vectorRules[op], op)(w, a, b, b);
+}
+
+function need<T>(rule: T | undefined, what: string): T {
+  if (rule === undefined) throw new InternalError(`[wgsl] ${what} has no form in WGSL`);
+  return rule;
+}
+
+/** Where a program takes values from. */
+export interface Sources {
+  input(slot: number): Register;
+  uniform(slot: number): Register;
+}
+
+/** Writes a straight-line program; gives its results. */
+export function writeProgram(w: WgslWriter, program: VecProgram, sources: Sources): Register[] {
+  const values: Register[] = [];
+  const value = (vec: Vec): Register => at(values, vec);
+  for (const instruction of program.instructions) values.push(write(w, instruction, value, sources));
+  return program.outputs.map(value);
+}
+
+function write(
+  w: WgslWriter,
+  instruction: VecInstruction,
+  value: (vec: Vec) => Register,
+  sources: Sources,
+): Register {
+  const [a = {}, b = a, c = a] = argsOf(instruction).map(value);
+  switch (instruction.kind) {
+    case "input":
+      return sources.input(instruction.slot);
+    case "uniform":
+      return sources.uniform(instruction.slot);
+    case "constant":
+      return constant(instruction.words[0]);
+    case "vector":
+      return need(vectorRules[instruction.op], instruction.op)(w, a, b, c);
+    case "shift":
+      return need(shiftRules[instruction.op], instruction.op)(w, a, instruction.amount);
+    case "scalar":
+      return need(scalarRules[instruction.op], instruction.op)(w, a, b, c);
+    case "host":
+      return need(hostRules[instruction.name], instruction.name)(w, a, b, c);
+    case "shuffle":
+    case "patch":
+      throw new InternalError(`[wgsl] ${instruction.kind} has no form in WGSL`);
+  }
+}

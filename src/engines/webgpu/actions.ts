@@ -1,0 +1,304 @@
+import type { GpuProgram } from "../../compiler/compile.js";
+import type {
+  AddressStep,
+  CallbackStep,
+  CollectiveSpec,
+  GemmStep,
+  LoopStep,
+  SlotAddress,
+  SlotSet,
+  Step,
+} from "../../compiler/steps.js";
+import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
+import { gemmShader } from "../../compiler/wgsl/gemmShader.js";
+import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
+import { MAX_PARAMS } from "../../compiler/wgsl/memory.js";
+import {
+  addressShader,
+  copyShader,
+  fetchShader,
+  hostShader,
+  TABLE_OP,
+  tableShader,
+  WORDS_PER_CHANGE,
+} from "../../compiler/wgsl/stepShaders.js";
+import { byteSize } from "../../ir/dtype.js";
+import { ShardwiseError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+
+/** A call of a shader. */
+export interface Dispatch {
+  readonly kind: "dispatch";
+  /** The text of the shader and its workgroups, given the slabs of the places. */
+  readonly shader: (slabs: readonly number[]) => {
+    readonly code: string;
+    readonly workgroups: number | readonly [number, number, number];
+  };
+  /** Slots of the address table whose slabs the shader is bound to. */
+  readonly slots: readonly number[];
+  /** Where its parameters begin, in bytes. */
+  readonly params: number;
+  readonly writesTable: boolean;
+  /** What it computes, for messages. */
+  readonly info: number;
+  /** What has been prepared for the slabs of an earlier run. */
+  readonly prepared: Map<string, Prepared>;
+}
+
+/** A dispatch with everything that recording it takes. */
+export interface Prepared {
+  readonly pipeline: GPUComputePipeline;
+  readonly bindGroup: GPUBindGroup;
+  readonly workgroups: readonly [number, number, number];
+}
+
+/** Slots that follow others to their slabs. */
+export type SlabMove =
+  | { readonly slot: number; readonly from: number }
+  | { readonly swap: readonly [number, number] };
+
+/** What a device of a program does, with slots of the table that all of its devices share. */
+export type Action =
+  | Dispatch
+  | { readonly kind: "moves"; readonly moves: readonly SlabMove[] }
+  | {
+      readonly kind: "loop";
+      readonly count: number;
+      readonly before: readonly Action[];
+      readonly body: readonly Action[];
+    }
+  | {
+      readonly kind: "while";
+      readonly before: readonly Action[];
+      readonly condition: readonly Action[];
+      readonly predicate: Fetch;
+      readonly body: readonly Action[];
+    }
+  | { readonly kind: "cond"; readonly index: Fetch; readonly branches: readonly (readonly Action[])[] }
+  | { readonly kind: "collective"; readonly collective: number }
+  | { readonly kind: "callback"; readonly step: CallbackStep; readonly firstSlot: number };
+
+/** A value that the host needs: a dispatch that leaves it in a slot of the table. */
+export interface Fetch {
+  readonly dispatch: Dispatch;
+  readonly slot: number;
+}
+
+/** Collects the parameters of all dispatches of a program. */
+export class Params {
+  private readonly words: number[] = [];
+
+  /** @param alignment of the parameters of a dispatch, in bytes */
+  constructor(private readonly alignment: number) {}
+
+  /** Adds the words of a dispatch; gives their offset in bytes. */
+  add(words: readonly number[]): number {
+    if (words.length > MAX_PARAMS)
+      throw new ShardwiseError(
+        "internal",
+        `[webgpu] a step has ${words.length} parameters, at most ${MAX_PARAMS}`,
+      );
+    while ((4 * this.words.length) % this.alignment !== 0) this.words.push(0);
+    const offset = 4 * this.words.length;
+    for (const word of words) this.words.push(word >>> 0);
+    return offset;
+  }
+
+  /** All parameters, with room after the last for a shader that can see more. */
+  toWords(): Uint32Array<ArrayBuffer> {
+    const all = new Uint32Array(this.words.length + MAX_PARAMS);
+    all.set(this.words);
+    return all;
+  }
+}
+
+/** Turns the steps of a program into the actions of one device. */
+export class ActionBuilder {
+  private readonly constants: DataView;
+
+  /**
+   * @param firstSlot where the device's slots begin in the table that all devices of the program share
+   * @param fetchSlot the slot for values that the host reads
+   */
+  constructor(
+    private readonly program: GpuProgram,
+    private readonly params: Params,
+    private readonly position: number,
+    private readonly firstSlot: number,
+    private readonly fetchSlot: number,
+  ) {
+    const { constants } = program.compiled;
+    this.constants = new DataView(constants.buffer, constants.byteOffset, constants.byteLength);
+  }
+
+  steps(steps: readonly Step[]): Action[] {
+    return steps.flatMap((step) => this.step(step));
+  }
+
+  private step(step: Step): Action[] {
+    switch (step.op) {
+      case "kernel": {
+        const places = this.kernelPlaces(step.args, step.numArgs);
+        const plan = at(this.program.kernels, step.kernel);
+        return [this.dispatch(places, (slabs) => kernelShader(plan, slabs), step.info)];
+      }
+      case "gemm":
+        return [this.gemm(step)];
+      case "copy": {
+        const { source, target, bytes, info } = step;
+        const isAligned = bytes % 4 === 0 && this.isAligned(source) && this.isAligned(target);
+        return [this.dispatch([source, target], (slabs) => copyShader(bytes, isAligned, slabs), info)];
+      }
+      case "host":
+        return [this.dispatch(step.places, (slabs) => hostShader(step.kernel, slabs), step.info)];
+      case "callback":
+        return [{ kind: "callback", step, firstSlot: this.firstSlot }];
+      case "address":
+        return this.address(step);
+      case "axisIndex": {
+        const plan = gpuPlan(valueSpec("int32", 1, at(step.positions, this.position)));
+        return [this.dispatch([step.target], (slabs) => kernelShader(plan, slabs), step.info)];
+      }
+      case "loop":
+        return [this.loop(step)];
+      case "while":
+        return [
+          {
+            kind: "while",
+            before: this.sets(step.sets, step.info),
+            condition: this.steps(step.condition),
+            predicate: this.fetch(step.predicate, true, step.info),
+            body: [...this.steps(step.body), ...this.swaps(step.swaps, step.info)],
+          },
+        ];
+      case "cond": {
+        const branches = step.branches.map((branch) => this.steps(branch));
+        return [{ kind: "cond", index: this.fetch(step.index, false, step.info), branches }];
+      }
+      case "start":
+        return [];
+      case "done":
+        return [{ kind: "collective", collective: step.collective }];
+    }
+  }
+
+  private kernelPlaces(args: number, count: number): SlotAddress[] {
+    return Array.from({ length: count }, (_, i) => ({
+      slot: this.constants.getUint32(args + 8 * i, true) / 4,
+      offset: this.constants.getUint32(args + 8 * i + 4, true),
+    }));
+  }
+
+  /** Whether a place begins at a word whatever happens: dynamic slots may lead anywhere. */
+  private isAligned({ slot, offset }: SlotAddress): boolean {
+    return offset % 4 === 0 && this.program.compiled.slots[slot]?.kind !== "dynamic";
+  }
+
+  private gemm(step: GemmStep): Dispatch {
+    const { a, b, c, info, op: _, ...shape } = step;
+    return this.dispatch([a, b, c], (slabs) => gemmShader(shape, slabs), info);
+  }
+
+  private dispatch(places: readonly SlotAddress[], shader: Dispatch["shader"], info: number): Dispatch {
+    const words = places.flatMap(({ slot, offset }) => [this.firstSlot + slot, offset]);
+    const slots = places.map(({ slot }) => this.firstSlot + slot);
+    return newDispatch(shader, slots, this.params.add(words), false, info);
+  }
+
+  private address({ slot, from, terms, info }: AddressStep): Action[] {
+    const words = [
+      ...[this.firstSlot + slot, this.firstSlot + from.slot, from.offset],
+      ...terms.flatMap(({ index, max, stride }) => [this.firstSlot + index.slot, index.offset, max, stride]),
+    ];
+    const slots = terms.map(({ index }) => this.firstSlot + index.slot);
+    const dispatch = newDispatch(addressShader, slots, this.params.add(words), true, info);
+    return [
+      dispatch,
+      { kind: "moves", moves: [{ slot: this.firstSlot + slot, from: this.firstSlot + from.slot }] },
+    ];
+  }
+
+  private loop({ count, sets, body, advances, swaps, info }: LoopStep): Action {
+    const moved = advances.map(({ slot, stride }) => [TABLE_OP.advance, this.firstSlot + slot, 0, stride]);
+    return {
+      kind: "loop",
+      count,
+      before: this.sets(sets, info),
+      body: [...this.steps(body), ...this.changes(moved, info), ...this.swaps(swaps, info)],
+    };
+  }
+
+  private sets(sets: readonly SlotSet[], info: number): Action[] {
+    const changes = sets.map(({ slot, from }) => [
+      TABLE_OP.set,
+      this.firstSlot + slot,
+      this.firstSlot + from.slot,
+      from.offset,
+    ]);
+    const moves = sets.map(({ slot, from }) => ({
+      slot: this.firstSlot + slot,
+      from: this.firstSlot + from.slot,
+    }));
+    return [...this.changes(changes, info), ...(moves.length > 0 ? [{ kind: "moves", moves } as const] : [])];
+  }
+
+  private swaps(swaps: readonly (readonly [number, number])[], info: number): Action[] {
+    const pairs = swaps.map(([a, b]) => [this.firstSlot + a, this.firstSlot + b] as const);
+    const moves = pairs.map((swap) => ({ swap }));
+    return [
+      ...this.changes(
+        pairs.map(([a, b]) => [TABLE_OP.swap, a, b, 0]),
+        info,
+      ),
+      ...(moves.length > 0 ? [{ kind: "moves", moves } as const] : []),
+    ];
+  }
+
+  /** Changes of the table, as few dispatches as their parameters allow. */
+  private changes(changes: readonly (readonly number[])[], info: number): Action[] {
+    const most = MAX_PARAMS / WORDS_PER_CHANGE;
+    const parts = Array.from({ length: Math.ceil(changes.length / most) }, (_, i) =>
+      changes.slice(i * most, (i + 1) * most),
+    );
+    return parts.map((part) =>
+      newDispatch(() => tableShader(part.length), [], this.params.add(part.flat()), true, info),
+    );
+  }
+
+  private fetch({ slot, offset }: SlotAddress, isByte: boolean, info: number): Fetch {
+    const params = this.params.add([this.firstSlot + slot, offset, this.fetchSlot]);
+    const dispatch = newDispatch(() => fetchShader(isByte), [this.firstSlot + slot], params, true, info);
+    return { dispatch, slot: this.fetchSlot };
+  }
+}
+
+function newDispatch(
+  shader: Dispatch["shader"],
+  slots: readonly number[],
+  params: number,
+  writesTable: boolean,
+  info: number,
+): Dispatch {
+  return { kind: "dispatch", shader, slots, params, writesTable, info, prepared: new Map() };
+}
+
+/** The dispatches of a collective for one group of positions. @param firstSlot the first slot of a position */
+export function collectiveDispatches(
+  spec: CollectiveSpec,
+  group: readonly number[],
+  params: Params,
+  firstSlot: (position: number) => number,
+): Dispatch[] {
+  return collectiveKernels(spec).map(({ plan, args }) => {
+    const places = args.map(({ member, side, element }) => {
+      const { slot, offset } = spec[side];
+      return {
+        slot: firstSlot(at(group, member)) + slot,
+        offset: offset + element * byteSize(spec.dtype),
+      };
+    });
+    const words = params.add(places.flatMap(({ slot, offset }) => [slot, offset]));
+    const slots = places.map(({ slot }) => slot);
+    return newDispatch((slabs) => kernelShader(plan, slabs), slots, words, false, spec.info);
+  });
+}

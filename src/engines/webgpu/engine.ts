@@ -1,0 +1,376 @@
+import { compileForGpu, type GpuProgram } from "../../compiler/compile.js";
+import { isSupported } from "../../compiler/wgsl/stepShaders.js";
+import { Ambient } from "../../ir/ambient.js";
+import { type HostData, viewHost } from "../../ir/dtype.js";
+import type { CompileOptions, Engine } from "../../ir/engine.js";
+import type { EngineInfo, MemoryUsage } from "../../ir/engineReports.js";
+import { DTypeError } from "../../ir/errors.js";
+import { type Eqn, forEachEqn, type Program } from "../../ir/program.js";
+import { reclaim } from "../../ir/reclaim.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
+import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
+import { checkDeviceCount, checkSizes } from "../checks.js";
+import { OutOfMemoryError } from "../errors.js";
+import { limitLoops } from "../loopLimit.js";
+import { EngineShell, type LoadedProgram, type Rows } from "../shell.js";
+import { WebGpuBuffer } from "./buffers.js";
+import { type Gpu, openGpu } from "./gpu.js";
+import { Machine } from "./machine.js";
+import type { GpuBlock } from "./memory.js";
+import { MachineProgram } from "./program.js";
+import { WorkQueue } from "./queue.js";
+import { Run, type RunBlocks } from "./run.js";
+
+const webGpuEngineOptions = schema({
+  /** Number of devices that share the GPU; 1 by default. */
+  numDevices: optional("number", 1),
+  /** Maximum memory of each device in bytes; by default whatever the GPU has. */
+  memoryBytes: optional("number"),
+  /** How long a loop without a fixed end may run; by default `SHARDWISE_DEADLINE` (in seconds), or two minutes. */
+  deadlineMs: optional("number"),
+});
+
+/** Options of the WebGPU engine. */
+export interface WebGpuEngineOptions extends OptionsOf<typeof webGpuEngineOptions> {}
+
+/** What a WebGPU engine runs on; the GPU's name, limits and features are known once it is open. */
+export interface WebGpuEngineInfo extends EngineInfo {
+  readonly limits?: Readonly<Record<string, number>>;
+  readonly features?: readonly string[];
+}
+
+/**
+ * Opens an engine on the GPU that WebGPU offers: in browsers that of the page, in Node through the package `webgpu`.
+ * Several devices share one GPU, so that meshes can be tried on it.
+ *
+ * The GPU is opened in the background; whatever is asked of the engine meanwhile waits for it. `await engine.opened`
+ * tells whether there is one.
+ *
+ * @example
+ * ```ts
+ * engines.createWebGpuEngine({ numDevices: 2 }).numDevices; // 2
+ * ```
+ */
+export function createWebGpuEngine(options?: WebGpuEngineOptions): WebGpuEngine {
+  const { numDevices, memoryBytes, deadlineMs } = webGpuEngineOptions.read(options, "createWebGpuEngine");
+  checkDeviceCount(numDevices, "createWebGpuEngine");
+  const gpu = opened.get() ?? openGpu();
+  opened.set(undefined);
+  return new WebGpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
+}
+
+const opened = new Ambient<Gpu | undefined>({
+  name: "GPU of the next WebGPU engine",
+  initial: undefined,
+  setBy: "importEngine",
+  dependence: { unkeyed: "programs are compiled for engines, which have their GPU by then" },
+});
+
+/** Opens the GPU of the next engine, so that the engine can say at once what it runs on. */
+export async function openWebGpu(): Promise<void> {
+  if (opened.get() === undefined) opened.set(await openGpu());
+}
+
+/** Maximum size of elements that are kept on the host after reading them. */
+const SMALL_BYTES = 1 << 16;
+
+/** The engine of a GPU; see {@link createWebGpuEngine}. */
+export class WebGpuEngine extends EngineShell<WebGpuBuffer> implements Engine {
+  readonly name = "webgpu";
+  /** Resolved when the GPU is open; rejected with the reason where there is none. */
+  readonly opened: Promise<void>;
+  private readonly queue = new WorkQueue();
+  private machine: Machine | undefined;
+  private openingFailure: Error | undefined;
+  private readonly taken: number[];
+  private numRuns = 0;
+
+  /** @internal */
+  constructor(
+    readonly numDevices: number,
+    private readonly memoryBytes: number | undefined,
+    private readonly deadlineMs: number | undefined,
+    gpu: Gpu | Promise<Gpu>,
+  ) {
+    super();
+    this.taken = range(numDevices).map(() => 0);
+    const capacity = memoryBytes === undefined ? Number.POSITIVE_INFINITY : memoryBytes * numDevices;
+    if (!(gpu instanceof Promise)) {
+      this.machine = new Machine(gpu, capacity);
+      this.opened = Promise.resolve();
+      return;
+    }
+    this.opened = gpu.then(
+      (found) => {
+        this.machine = new Machine(found, capacity);
+      },
+      (error: unknown) => {
+        this.openingFailure = error instanceof Error ? error : new Error(String(error));
+        throw error;
+      },
+    );
+    // Whoever uses the engine is told; nobody has to wait for this.
+    this.opened.catch(() => {});
+    this.queue.add(() => this.opened.catch(() => {}));
+  }
+
+  protected override get failure(): Error | undefined {
+    return this.openingFailure ?? this.machine?.failure;
+  }
+
+  info(): WebGpuEngineInfo {
+    const { numDevices } = this;
+    if (this.machine === undefined) return { engine: "webgpu", numDevices };
+    const { name, limits, features } = this.machine.gpu.facts;
+    const { maxStorageBufferBindingSize: buffer, maxComputeInvocationsPerWorkgroup: threads } = limits;
+    const facts = [
+      `buffers of ${Math.floor(buffer / 2 ** 20)} MiB`,
+      `workgroups of ${threads} threads`,
+      ...features,
+    ];
+    return {
+      ...{ engine: "webgpu", numDevices, deviceKind: name, limits, features },
+      gemm: `${name} (WebGPU, ${facts.join(", ")})`,
+      ...(this.memoryBytes === undefined ? {} : { memoryBytes: this.memoryBytes }),
+    };
+  }
+
+  memoryUsage(device: number): MemoryUsage {
+    this.checkDevice(device, "memoryUsage");
+    return {
+      used: at(this.taken, device),
+      capacity: this.memoryBytes ?? Number.POSITIVE_INFINITY,
+      arena: this.machine?.arenaBytes(device) ?? 0,
+    };
+  }
+
+  protected prepare(
+    program: Program,
+    options: CompileOptions,
+    devices: readonly number[],
+  ): LoadedProgram<WebGpuBuffer> {
+    checkSizes(program);
+    checkTypes(program, options.name ?? "program");
+    const compiled = compileForGpu(program, options);
+    const loaded: { program: MachineProgram | undefined } = { program: undefined };
+    return {
+      start: (inputs) => this.startRun(compiled, devices, loaded, inputs),
+      release: () =>
+        this.queue.add(() => {
+          if (this.machine) loaded.program?.release();
+          return undefined;
+        }),
+    };
+  }
+
+  private startRun(
+    compiled: GpuProgram,
+    devices: readonly number[],
+    loaded: { program: MachineProgram | undefined },
+    inputs: Rows<WebGpuBuffer>,
+  ): WebGpuBuffer[][] {
+    const outputs = compiled.compiled.outputs.map(({ type }) =>
+      devices.map((device) => this.newBuffer(type, device)),
+    );
+    let refused: unknown;
+    let isNow = true;
+    this.queue.add(() => {
+      const fail = (error: unknown) => {
+        for (const buffer of outputs.flat()) buffer.failure ??= this.failure ?? error;
+      };
+      try {
+        const machine = this.open();
+        loaded.program ??= new MachineProgram(compiled, machine, devices);
+        const blocks = this.places(machine, compiled, devices, inputs, outputs);
+        const run = new Run(loaded.program, blocks, limitLoops(this.deadlineMs), this.numRuns++);
+        return run.start()?.catch(fail);
+      } catch (error) {
+        if (isNow) refused = error;
+        fail(error);
+        return undefined;
+      }
+    });
+    isNow = false;
+    if (!(refused instanceof OutOfMemoryError)) return outputs;
+    for (const buffer of outputs.flat()) buffer.dispose("released");
+    throw refused;
+  }
+
+  /** Memory for the results of a run; donated inputs pass theirs on. */
+  private places(
+    machine: Machine,
+    { compiled }: GpuProgram,
+    devices: readonly number[],
+    inputs: Rows<WebGpuBuffer>,
+    outputs: Rows<WebGpuBuffer>,
+  ): RunBlocks[] {
+    const given = inputs.map((row) => row.map((buffer) => this.blockOf(buffer)));
+    // Inputs keep their memory until there is enough for all results.
+    compiled.outputs.forEach(({ inputIndex, bytes }, o) => {
+      if (inputIndex !== undefined) return;
+      for (const target of at(outputs, o)) target.block = this.allocate(machine, bytes);
+    });
+    compiled.outputs.forEach(({ inputIndex }, o) => {
+      if (inputIndex === undefined) return;
+      at(outputs, o).forEach((target, position) => {
+        const source = at(at(inputs, inputIndex), position);
+        target.block = source.block;
+        source.block = undefined;
+      });
+    });
+    return devices.map((_, position) => ({
+      inputs: given.map((row) => at(row, position)),
+      outputs: outputs.map((row) => at(row, position).block),
+    }));
+  }
+
+  private blockOf({ block, failure, type }: WebGpuBuffer): GpuBlock {
+    if (block !== undefined && failure === undefined) return block;
+    throw failure ?? new Error(`[webgpu] ${formatType(type)} has no memory`);
+  }
+
+  protected write(type: TensorType, data: HostData, device: number): WebGpuBuffer {
+    const buffer = this.newBuffer(type, device);
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    // What cannot be uploaded at once is copied: the caller may change it.
+    const kept = this.queue.isIdle ? bytes : bytes.slice();
+    this.queue.add(() => {
+      try {
+        const machine = this.open();
+        buffer.block = this.allocate(machine, buffer.bytes);
+        machine.upload(buffer.block, kept);
+      } catch (error) {
+        buffer.failure = error;
+      }
+      return undefined;
+    });
+    // The caller is told at once what can be told at once.
+    if (buffer.failure instanceof OutOfMemoryError) {
+      const { failure } = buffer;
+      buffer.dispose("released");
+      throw failure;
+    }
+    return buffer;
+  }
+
+  protected async read(buffer: WebGpuBuffer): Promise<HostData> {
+    if (buffer.seen) return buffer.seen.slice();
+    const { type, bytes } = buffer;
+    let result: Promise<Uint8Array<ArrayBuffer>[]> | undefined;
+    // The copy is recorded in its turn, so the buffer may be released meanwhile.
+    await new Promise<void>((resolve, reject) => {
+      this.queue.add(() => {
+        try {
+          const machine = this.open();
+          const { slab, address } = this.blockOf(buffer);
+          result = machine.download([{ buffer: machine.memory.buffer(slab), offset: address, bytes }]);
+          result.catch(() => {});
+          resolve();
+        } catch (error) {
+          reject(error);
+        }
+        return undefined;
+      });
+    });
+    const [read = new Uint8Array(0)] = (await result) ?? [];
+    const data = viewHost(type.dtype, read.buffer);
+    if (bytes <= SMALL_BYTES && buffer.isLive) buffer.seen = data.slice();
+    return data;
+  }
+
+  protected async written(buffer: WebGpuBuffer): Promise<void> {
+    await this.queue.idle();
+    this.blockOf(buffer);
+    await this.machine?.gpu.device.queue.onSubmittedWorkDone();
+    await this.machine?.settled();
+    if (this.failure) throw this.failure;
+  }
+
+  protected view(buffer: WebGpuBuffer): HostData | undefined {
+    return buffer.seen;
+  }
+
+  protected copy(buffer: WebGpuBuffer, device: number): WebGpuBuffer {
+    const target = this.newBuffer(buffer.type, device);
+    this.queue.add(() => {
+      try {
+        const machine = this.open();
+        const source = this.blockOf(buffer);
+        target.block = this.allocate(machine, buffer.bytes);
+        copyBlock(machine, source, target.block, buffer.bytes);
+      } catch (error) {
+        target.failure = error;
+      }
+      return undefined;
+    });
+    return target;
+  }
+
+  protected async end(): Promise<void> {
+    await this.queue.idle();
+    this.machine?.destroy();
+  }
+
+  /** The open GPU; throws why there is none, or why it failed. */
+  private open(): Machine {
+    if (this.failure) throw this.failure;
+    if (this.machine === undefined) throw new Error("[webgpu] the GPU is not open");
+    return this.machine;
+  }
+
+  private allocate(machine: Machine, bytes: number): GpuBlock {
+    try {
+      return machine.memory.allocate(bytes);
+    } catch (error) {
+      // Tensors that nothing can reach any more give their memory back.
+      if (!(error instanceof OutOfMemoryError) || reclaim() === 0) throw error;
+      return machine.memory.allocate(bytes);
+    }
+  }
+
+  private newBuffer(type: TensorType, device: number): WebGpuBuffer {
+    const buffer = new WebGpuBuffer(this, type, device, bytesOf(type), (left) => {
+      this.taken[device] = at(this.taken, device) - left.bytes;
+      left.seen = undefined;
+      this.queue.add(() => {
+        if (left.block && this.machine) this.machine.memory.release(left.block);
+        left.block = undefined;
+        return undefined;
+      });
+    });
+    this.taken[device] = at(this.taken, device) + buffer.bytes;
+    return buffer;
+  }
+}
+
+/** Copies a block; a buffer cannot be copied to itself, so that goes through another one. */
+function copyBlock(machine: Machine, source: GpuBlock, target: GpuBlock, bytes: number): void {
+  const size = Math.ceil(bytes / 4) * 4;
+  if (size === 0) return;
+  const [from, to] = [machine.memory.buffer(source.slab), machine.memory.buffer(target.slab)];
+  if (from !== to) machine.commands().copyBufferToBuffer(from, source.address, to, target.address, size);
+  else {
+    const between = machine.gpu.device.createBuffer({ size, usage: 4 | 8 });
+    machine.commands().copyBufferToBuffer(from, source.address, between, 0, size);
+    machine.commands().copyBufferToBuffer(between, 0, to, target.address, size);
+    machine.submit();
+    between.destroy();
+    return;
+  }
+  machine.submit();
+}
+
+/** Refuses types that shaders do not have, with the equation that needs them. */
+function checkTypes(program: Program, name: string): void {
+  const refuse = (type: TensorType, eqn: Eqn | undefined): void => {
+    if (isSupported(type.dtype)) return;
+    const where = eqn ? `${eqn.op}${eqn.source ? ` at ${eqn.source.text}` : ""} has` : "an input is";
+    throw new DTypeError(
+      `[compile] ${name}: ${where} ${formatType(type)}, but the webgpu engine has no ${type.dtype}: convert it, or use the threads engine`,
+    );
+  };
+  for (const { type } of program.inputs) refuse(type, undefined);
+  forEachEqn(program, (eqn) => {
+    for (const { type } of [...eqn.ins, ...eqn.outs]) refuse(type, eqn);
+  });
+}

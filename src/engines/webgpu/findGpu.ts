@@ -1,0 +1,47 @@
+import { importPackage } from "#platform/modules";
+import { environment } from "#platform/system";
+import { lazily } from "../../ir/identity.js";
+import { EngineLoadError } from "../errors.js";
+
+const INSTALL = "npm install webgpu (Dawn, with binaries for Linux, macOS and Windows)";
+
+/** WebGPU of this process: that of the host if it has one, else of the package `webgpu`. */
+export async function findGpu(): Promise<GPU> {
+  return globalThis.navigator?.gpu ?? dawn();
+}
+
+/** Made once: Dawn ends everything when this object is collected, although devices are still in use. */
+const dawn = lazily(async (): Promise<GPU> => {
+  const found = await load();
+  if (isWebGpu(found)) return found.create(flags());
+  throw new EngineLoadError(`the package "webgpu" exports no function create: ${INSTALL}`);
+});
+
+async function load(): Promise<unknown> {
+  let found: unknown;
+  try {
+    found = await importPackage("webgpu");
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new EngineLoadError(`the package "webgpu" cannot be loaded: ${reason}`, { cause });
+  }
+  if (found !== undefined) return found;
+  throw new EngineLoadError(
+    `the engine "webgpu" needs WebGPU, which Node does not have itself: ${INSTALL}, in the folder of the program`,
+  );
+}
+
+/** Settings of Dawn, such as `enable-dawn-features=allow_unsafe_apis`, one after the other with spaces. */
+function flags(): string[] {
+  return (environment.SHARDWISE_DAWN ?? "").split(/\s+/).filter((flag) => flag !== "");
+}
+
+interface WebGpuPackage {
+  create(flags: readonly string[]): GPU;
+}
+
+function isWebGpu(found: unknown): found is WebGpuPackage {
+  return (
+    typeof found === "object" && found !== null && "create" in found && typeof found.create === "function"
+  );
+}
