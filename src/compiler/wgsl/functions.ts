@@ -150,7 +150,7 @@ fn trig(x: f32, quarter: u32) -> f32 {
   },
   f_cos: { uses: ["trig"], code: "fn f_cos(x: f32) -> f32 { return trig(x, 1u); }" },
   pair: {
-    // Numbers as unevaluated sums of two float32, which hold twice as many bits.
+    // Numbers as unevaluated sums of two float32, which hold twice as many bits; infinities have no second part.
     code: `fn two_sum(a: f32, b: f32) -> vec2<f32> {
   let s = a + b;
   let t = s - a;
@@ -162,7 +162,8 @@ fn two_product(a: f32, b: f32) -> vec2<f32> {
   let bh = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   let al = a - ah;
   let bl = b - bh;
-  return vec2<f32>(p, ((ah * bh - p) + ah * bl + al * bh) + al * bl);
+  let rest = ((ah * bh - p) + ah * bl + al * bh) + al * bl;
+  return vec2<f32>(p, select(0.0, rest, abs(p) < 1e38));
 }
 fn pair_product(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   let p = two_product(a.x, b.x);

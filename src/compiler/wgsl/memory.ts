@@ -98,7 +98,7 @@ export class Arguments {
     this.dtypes.forEach((dtype, arg) => {
       const [slot, offset] = [param(WORDS_PER_ARG * arg), param(WORDS_PER_ARG * arg + 1)];
       const address = `table[${slot}] + ${offset}`;
-      w.line(`let a${arg} = ${byteSize(dtype) === 4 ? `(${address}) >> 2u` : address};`);
+      w.line(`let a${arg} = ${byteSize(dtype) >= 4 ? `(${address}) >> 2u` : address};`);
     });
   }
 
@@ -106,6 +106,11 @@ export class Arguments {
   load(w: WgslWriter, arg: number, element: string): Register {
     const dtype = at(this.dtypes, arg);
     if (byteSize(dtype) === 4) return { bits: w.let(this.word(arg, `a${arg} + ${element}`)) };
+    if (byteSize(dtype) === 8) {
+      const index = w.let(`a${arg} + 2u * (${element})`);
+      const [first, second] = [index, `${index} + 1u`].map((at) => `bitcast<f32>(${this.word(arg, at)})`);
+      return { pair: w.let(`vec2<f32>(${first}, ${second})`) };
+    }
     const { address, shift, bits } = this.place(w, arg, element);
     const raw = `(${this.word(arg, `${address} >> 2u`)} >> ${shift})`;
     if (dtype === "bool") return { flag: w.let(`(${raw} & 0xffu) != 0u`) };
@@ -122,6 +127,17 @@ export class Arguments {
       const index = `a${arg} + ${element}`;
       if (this.atomic.has(slab)) w.line(`atomicStore(&slab${slab}[${index}], ${w.bits(value)});`);
       else w.line(`slab${slab}[${index}] = ${w.bits(value)};`);
+      return;
+    }
+    if (byteSize(dtype) === 8) {
+      const index = w.let(`a${arg} + 2u * (${element})`);
+      const pair = w.let(w.pair(value));
+      const word = (at: string, bits: string) =>
+        this.atomic.has(slab)
+          ? `atomicStore(&slab${slab}[${at}], ${bits});`
+          : `slab${slab}[${at}] = ${bits};`;
+      w.line(word(index, `bitcast<u32>(${pair}.x)`));
+      w.line(word(`${index} + 1u`, `bitcast<u32>(${pair}.y)`));
       return;
     }
     const { address, shift, bits } = this.place(w, arg, element);

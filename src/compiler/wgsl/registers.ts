@@ -1,19 +1,27 @@
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { ScalarOp, VectorOp, VectorShiftOp } from "../wasm/opcodes.js";
-import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../wasm/vectorProgram.js";
+import {
+  argsOf,
+  float32Bits,
+  type Vec,
+  type VecInstruction,
+  type VecProgram,
+} from "../wasm/vectorProgram.js";
 import type { WgslFunctionName } from "./functions.js";
 
 /**
- * A value of a shader in the forms it has been needed in so far: its bits, a float, or whether a mask is set. Each is
- * the name of a variable or a constant.
+ * A value of a shader in the forms it has been needed in so far: its bits, a float, whether a mask is set, or two floats
+ * whose sum stands for a float64. Each is the name of a variable or a constant.
  */
 export interface Register {
   bits?: string | undefined;
   float?: string | undefined;
   flag?: string | undefined;
-  /** The bits, where they are known. */
+  pair?: string | undefined;
+  /** The bits, where they are known, and those above them if it is a float64. */
   readonly constant?: number | undefined;
+  readonly high?: number | undefined;
 }
 
 /** Collects the lines of a shader's function, and the functions of the library that they call. */
@@ -63,6 +71,18 @@ export class WgslWriter {
     return register.bits;
   }
 
+  /** A value as two floats. */
+  pair(register: Register): string {
+    const { constant: low, high } = register;
+    if (register.pair !== undefined || low === undefined || high === undefined) return register.pair ?? "";
+    const [value = 0] = new Float64Array(Uint32Array.of(low, high).buffer);
+    const [first, second] = [value, value - Math.fround(value)].map((part) =>
+      this.float(constant(float32Bits(part))),
+    );
+    register.pair = `vec2<f32>(${first}, ${second})`;
+    return register.pair;
+  }
+
   /** The bits as a signed integer. */
   int(register: Register): string {
     return `bitcast<i32>(${this.bits(register)})`;
@@ -88,9 +108,9 @@ export function hex(word: number): string {
   return `0x${(word >>> 0).toString(16)}u`;
 }
 
-/** A constant of these bits. */
-export function constant(word: number): Register {
-  return { bits: hex(word), constant: word >>> 0 };
+/** A constant of these bits. @param high those above them if it is a float64 */
+export function constant(word: number, high?: number): Register {
+  return { bits: hex(word), constant: word >>> 0, high };
 }
 
 type Rule = (w: WgslWriter, a: Register, b: Register, c: Register) => Register;
@@ -136,7 +156,16 @@ const bitwise =
     return { bits: w.let(`${w.bits(a)} ${sign} ${w.bits(b)}`) };
   };
 
+const paired =
+  (name: "pair_sum" | "pair_product"): Rule =>
+  (w, a, b) => {
+    w.used.add("pair");
+    return { pair: w.let(`${name}(${w.pair(a)}, ${w.pair(b)})`) };
+  };
+
 const select: Rule = (w, a, b, mask) => {
+  if (mask.flag !== undefined && (a.pair !== undefined || b.pair !== undefined || isDouble(a)))
+    return { pair: w.let(`select(${w.pair(b)}, ${w.pair(a)}, ${mask.flag})`) };
   if (mask.flag === undefined) {
     const m = w.bits(mask);
     return { bits: w.let(`(${w.bits(a)} & ${m}) | (${w.bits(b)} & ~${m})`) };
@@ -148,7 +177,10 @@ const select: Rule = (w, a, b, mask) => {
   return { bits: w.let(`select(${w.bits(b)}, ${w.bits(a)}, ${mask.flag})`) };
 };
 
-/** What an instruction is in WGSL, for those that work on 32-bit lanes. */
+/** Whether a constant can only be a float64. */
+const isDouble = ({ constant: low, high }: Register): boolean => low !== undefined && high !== low;
+
+/** What an instruction is in WGSL, for those that work on 32-bit lanes, and the few on float64. */
 const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.add": float((a, b) => `${a} + ${b}`),
   "f32x4.sub": float((a, b) => `${a} - ${b}`),
@@ -194,6 +226,13 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "i32x4.le_u": bitsCompared("<="),
   "i32x4.gt_u": bitsCompared(">"),
   "i32x4.ge_u": bitsCompared(">="),
+  "f64x2.promote_low_f32x4": (w, a) => ({ pair: w.let(`vec2<f32>(${w.float(a)}, 0.0)`) }),
+  "f32x4.demote_f64x2_zero": (w, a) => {
+    const pair = w.let(w.pair(a));
+    return { float: w.let(`${pair}.x + ${pair}.y`) };
+  },
+  "f64x2.add": paired("pair_sum"),
+  "f64x2.mul": paired("pair_product"),
   "v128.and": bitwise("&"),
   "v128.or": bitwise("|"),
   "v128.xor": bitwise("^"),
@@ -268,7 +307,7 @@ function write(
     case "uniform":
       return sources.uniform(instruction.slot);
     case "constant":
-      return constant(instruction.words[0]);
+      return constant(instruction.words[0], instruction.words[1]);
     case "vector":
       return need(vectorRules[instruction.op], instruction.op)(w, a, b, c);
     case "shift":
@@ -278,6 +317,8 @@ function write(
     case "host":
       return need(hostRules[instruction.name], instruction.name)(w, a, b, c);
     case "shuffle":
+      // Between masks of 32-bit and 64-bit lanes; here a mask is one value.
+      return a;
     case "patch":
       throw new InternalError(`[wgsl] ${instruction.kind} has no form in WGSL`);
   }

@@ -1,6 +1,6 @@
 import { byteSize, type DType, isFloat, isUnsigned } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import { combineInstruction, lanes } from "../kernel/lanes.js";
+import { combineInstruction } from "../kernel/lanes.js";
 import type { HostKernel } from "../steps.js";
 import {
   Arguments,
@@ -237,9 +237,4 @@ export function fetchShader(isByte: boolean): WgslShader {
   const word = "slab0[address >> 2u]";
   w.line(`table[${param(2)}] = ${isByte ? `(${word} >> ((address & 3u) * 8u)) & 0xffu` : word};`);
   return { code: shaderCode(declarations(3, [{ atomic: false }], true), w, 1), workgroups: 1 };
-}
-
-/** Whether a shader can hold elements of a type. */
-export function isSupported(dtype: DType): boolean {
-  return lanes[dtype] !== "double" && dtype !== "complex64";
 }

@@ -1,11 +1,9 @@
 import { compileForGpu, type GpuProgram } from "../../compiler/compile.js";
-import { isSupported } from "../../compiler/wgsl/stepShaders.js";
 import { Ambient } from "../../ir/ambient.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage } from "../../ir/engineReports.js";
-import { DTypeError } from "../../ir/errors.js";
-import { type Eqn, forEachEqn, type Program } from "../../ir/program.js";
+import type { Program } from "../../ir/program.js";
 import { reclaim } from "../../ir/reclaim.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
@@ -20,6 +18,7 @@ import type { GpuBlock } from "./memory.js";
 import { MachineProgram } from "./program.js";
 import { WorkQueue } from "./queue.js";
 import { Run, type RunBlocks } from "./run.js";
+import { checkTypes } from "./types.js";
 
 const webGpuEngineOptions = schema({
   /** Number of devices that share the GPU; 1 by default. */
@@ -358,19 +357,4 @@ function copyBlock(machine: Machine, source: GpuBlock, target: GpuBlock, bytes: 
     return;
   }
   machine.submit();
-}
-
-/** Refuses types that shaders do not have, with the equation that needs them. */
-function checkTypes(program: Program, name: string): void {
-  const refuse = (type: TensorType, eqn: Eqn | undefined): void => {
-    if (isSupported(type.dtype)) return;
-    const where = eqn ? `${eqn.op}${eqn.source ? ` at ${eqn.source.text}` : ""} has` : "an input is";
-    throw new DTypeError(
-      `[compile] ${name}: ${where} ${formatType(type)}, but the webgpu engine has no ${type.dtype}: convert it, or use the threads engine`,
-    );
-  };
-  for (const { type } of program.inputs) refuse(type, undefined);
-  forEachEqn(program, (eqn) => {
-    for (const { type } of [...eqn.ins, ...eqn.outs]) refuse(type, eqn);
-  });
 }
