@@ -28,7 +28,7 @@ import {
   someEqn,
   type Var,
 } from "../../ir/program.js";
-import { raggedDotProgram } from "../../ir/ragged.js";
+import { raggedAllToAllProgram, raggedDotProgram } from "../../ir/ragged.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { xlaProgram } from "../../ir/xlaFunctions.js";
 import { reductionIdentity } from "../identities.js";
@@ -165,7 +165,10 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   psumScatter: keep,
   ppermute: keep,
   allToAll,
-  raggedAllToAll: keep,
+  raggedAllToAll: (r, eqn) => {
+    if (r.options.raggedSteps ?? true) r.keep(eqn);
+    else r.inline(raggedAllToAllProgram(eqn.params, typesOf(eqn)), eqn);
+  },
   axisIndex: keep,
 };
 
@@ -275,7 +278,7 @@ function raggedDot(r: Rewriter, eqn: Eqn<"raggedDot">): void {
   const { wide, isTaken } = productType(r, x, dtype);
   if ([x, y, sizes].some(({ type }) => sizeOf(type.shape) === 0)) {
     r.splat(newLiteral(0, dtype), out);
-  } else if (!isFloat(wide)) {
+  } else if (!isFloat(wide) || r.options.raggedSteps === false) {
     r.inline(raggedDotProgram(eqn.params, typesOf(eqn)), eqn);
   } else {
     const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));

@@ -1,7 +1,8 @@
 import { at, range } from "../../ir/shape.js";
 import type { GemmStep } from "../steps.js";
-import { Arguments, shaderCode } from "./memory.js";
-import { WgslWriter } from "./registers.js";
+import { float32Bits } from "../wasm/vectorProgram.js";
+import { Arguments, param, shaderCode, WORDS_PER_ARG } from "./memory.js";
+import { hex, WgslWriter } from "./registers.js";
 
 /** The part of a product that a workgroup computes, and each of its threads. */
 export interface GemmTile {
@@ -23,8 +24,10 @@ export interface GemmShader {
   readonly workgroups: readonly [number, number, number];
 }
 
-/** The tile that suits a product. */
-export function chooseTile({ m, n }: GemmShape): GemmTile {
+/** The tile that suits a product; none where each thread computes one element by itself. */
+export function chooseTile({ m, n }: GemmShape, isSoftware: boolean): GemmTile | undefined {
+  // Shared memory gains nothing on a CPU, and shaders with barriers take its compiler seconds.
+  if (isSoftware) return undefined;
   if (m < 32 || n < 32) return { m: 16, n: 16, k: 16, threadM: 1, threadN: 1 };
   return { m: 64, n: 64, k: 16, threadM: 4, threadN: 4 };
 }
@@ -34,14 +37,85 @@ export function batchCount({ batch }: GemmShape): number {
   return batch.reduce((count, dim) => count * dim.count, 1);
 }
 
+/** The words of a product's parameters after those of its places: products of other sizes share a shader. */
+export function gemmParams({ m, n, k, lda, ldb, ldc, batch }: GemmShape): number[] {
+  const dims = batch.flatMap(({ count, strideA, strideB, strideC }) => [
+    ...[count, strideA / 4, strideB / 4, strideC / 4],
+  ]);
+  return [m, n, k, lda, ldb, ldc, ...dims];
+}
+
+const FIRST_PARAM = 3 * WORDS_PER_ARG;
+const SIZES = ["m", "n", "k", "lda", "ldb", "ldc"] as const;
+
 /**
  * Writes a product as a shader: a workgroup holds a strip of both operands in shared memory, and each of its threads a
  * block of results in registers.
  *
  * @param slabs the slabs of A, B and C
  */
-export function gemmShader(shape: GemmShape, slabs: readonly number[], tile = chooseTile(shape)): GemmShader {
-  return new GemmWriter(shape, slabs, tile).write();
+export function gemmShader(
+  shape: GemmShape,
+  slabs: readonly number[],
+  tile: GemmTile | undefined,
+): GemmShader {
+  return tile ? new GemmWriter(shape, slabs, tile).write() : plainShader(shape, slabs);
+}
+
+/** Reads sizes and, for each operand, where this batch begins in words. */
+function begin(w: WgslWriter, { batch }: GemmShape): void {
+  SIZES.forEach((name, i) => {
+    w.line(`let ${name} = ${param(FIRST_PARAM + i)};`);
+  });
+  for (const [i, name] of ["a", "b", "c"].entries()) w.line(`var start_${name} = a${i};`);
+  w.line("var rest = workgroup_id.z;");
+  for (const i of range(batch.length).reverse()) {
+    const first = FIRST_PARAM + SIZES.length + 4 * i;
+    const index = w.let(`rest % ${param(first)}`);
+    for (const [o, name] of ["a", "b", "c"].entries())
+      w.line(`start_${name} += ${index} * ${param(first + 1 + o)};`);
+    w.line(`rest = rest / ${param(first)};`);
+  }
+}
+
+function numParams({ batch }: GemmShape): number {
+  return SIZES.length + 4 * batch.length;
+}
+
+/** A product in which every thread reads a row and a column. */
+function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
+  const w = new WgslWriter();
+  const args = new Arguments(["float32", "float32", "float32"], slabs, [2]);
+  args.open(w);
+  begin(w, shape);
+  w.line("let column = workgroup_id.x * 64u + local_invocation_index;");
+  w.line("if (column >= n) { return; }");
+  const [slabA, slabB, slabC] = slabs;
+  const left = shape.transposeA ? "d * lda + r" : "r * lda + d";
+  const right = shape.transposeB ? "column * ldb + d" : "d * ldb + column";
+  const rows = Math.min(shape.m, 65_535);
+  w.block(`for (var r = workgroup_id.y; r < m; r += ${rows}u)`, () => {
+    w.line("var sum = 0.0;");
+    w.block("for (var d = 0u; d < k; d++)", () => {
+      w.line(
+        `sum += bitcast<f32>(slab${slabA}[start_a + ${left}]) * bitcast<f32>(slab${slabB}[start_b + ${right}]);`,
+      );
+    });
+    w.line("let index = start_c + r * ldc + column;");
+    w.line(`slab${slabC}[index] = bitcast<u32>(${scaled(shape, "sum", `slab${slabC}[index]`)});`);
+  });
+  return {
+    code: shaderCode(args.declarations(numParams(shape)), w, 64, BUILTINS),
+    workgroups: [Math.ceil(shape.n / 64), rows, batchCount(shape)],
+  };
+}
+
+/** A sum times alpha, plus beta times what was there. */
+function scaled({ alpha, beta }: GemmShape, sum: string, old: string): string {
+  const value = alpha === 1 ? sum : `${sum} * bitcast<f32>(${hex(float32Bits(alpha))})`;
+  if (beta === 0) return value;
+  const before = `bitcast<f32>(${old})`;
+  return `${value} + ${beta === 1 ? before : `${before} * bitcast<f32>(${hex(float32Bits(beta))})`}`;
 }
 
 const BUILTINS = ["workgroup_id", "local_invocation_index"];
@@ -67,15 +141,15 @@ class GemmWriter {
     const { w, tile, shape } = this;
     const args = new Arguments(["float32", "float32", "float32"], this.slabs, [2]);
     args.open(w);
-    this.batches();
+    begin(w, shape);
     w.line(`let row = workgroup_id.y * ${tile.m}u;`);
     w.line(`let column = workgroup_id.x * ${tile.n}u;`);
     w.line(`let x = local_invocation_index % ${this.across}u;`);
     w.line(`let y = local_invocation_index / ${this.across}u;`);
     this.eachSum((name) => w.line(`var ${name} = ${this.vector("0.0")};`));
-    w.block(`for (var k = 0u; k < ${shape.k}u; k += ${tile.k}u)`, () => {
-      this.fill("a", tile.m, shape.m, shape.transposeA, shape.lda);
-      this.fill("b", tile.n, shape.n, !shape.transposeB, shape.ldb);
+    w.block(`for (var first = 0u; first < k; first += ${tile.k}u)`, () => {
+      this.fill("a", tile.m, shape.m, shape.transposeA);
+      this.fill("b", tile.n, shape.n, !shape.transposeB);
       w.line("workgroupBarrier();");
       this.multiply();
       w.line("workgroupBarrier();");
@@ -86,29 +160,11 @@ class GemmWriter {
       const length = (tile.k * (name === "a" ? tile.m : tile.n)) / this.width;
       return `var<workgroup> tile_${name}: array<${element}, ${length}>;`;
     });
-    const head = [args.declarations(), ...shared].join("\n");
+    const head = [args.declarations(numParams(shape)), ...shared].join("\n");
     return {
       code: shaderCode(head, w, this.threads, BUILTINS),
       workgroups: [Math.ceil(shape.n / tile.n), Math.ceil(shape.m / tile.m), batchCount(shape)],
     };
-  }
-
-  /** Where the operands and the result of this batch begin, in words. */
-  private batches(): void {
-    const { w } = this;
-    const terms: Record<"A" | "B" | "C", string[]> = { A: [], B: [], C: [] };
-    let after = batchCount(this.shape);
-    this.shape.batch.forEach((dim, i) => {
-      after /= dim.count;
-      w.line(`let batch${i} = (workgroup_id.z / ${after}u) % ${dim.count}u;`);
-      for (const operand of ["A", "B", "C"] as const) {
-        const stride = dim[`stride${operand}`];
-        if (stride !== 0) terms[operand].push(` + batch${i} * ${(stride / 4) >>> 0}u`);
-      }
-    });
-    w.line(`let start_a = a0${terms.A.join("")};`);
-    w.line(`let start_b = a1${terms.B.join("")};`);
-    w.line(`let start_c = a2${terms.C.join("")};`);
   }
 
   /**
@@ -117,26 +173,25 @@ class GemmWriter {
    *
    * @param along whether elements of the result's dim, not those that are added, are neighbours in memory
    */
-  private fill(name: "a" | "b", size: number, limit: number, along: boolean, leading: number): void {
+  private fill(name: "a" | "b", size: number, extent: number, along: boolean): void {
     const { w, tile } = this;
-    const [slab, start] = name === "a" ? [at(this.slabs, 0), "row"] : [at(this.slabs, 1), "column"];
-    const isWhole = limit % size === 0 && this.shape.k % tile.k === 0;
+    const [slab, start, limit] =
+      name === "a" ? [at(this.slabs, 0), "row", "m"] : [at(this.slabs, 1), "column", "n"];
+    const isWhole = extent % size === 0 && this.shape.k % tile.k === 0;
+    const width = along ? size : tile.k;
     const count = (size * tile.k) / this.threads;
     for (const i of range(Math.ceil(count))) {
       const number = w.let(`local_invocation_index + ${i * this.threads}u`);
-      const [inner, outer] = [
-        w.let(`${number} % ${along ? size : tile.k}u`),
-        w.let(`${number} / ${along ? size : tile.k}u`),
-      ];
+      const [inner, outer] = [w.let(`${number} % ${width}u`), w.let(`${number} / ${width}u`)];
       const [place, depth] = along ? [inner, outer] : [outer, inner];
       const index = along
-        ? `(k + ${depth}) * ${leading}u + ${start} + ${place}`
-        : `(${start} + ${place}) * ${leading}u + k + ${depth}`;
+        ? `(first + ${depth}) * ld${name} + ${start} + ${place}`
+        : `(${start} + ${place}) * ld${name} + first + ${depth}`;
       const read = `bitcast<f32>(slab${slab}[start_${name} + ${index}])`;
       const guarded = w.name();
       w.line(`var ${guarded} = 0.0;`);
       const bounds = [
-        ...(isWhole ? [] : [`${start} + ${place} < ${limit}u`, `k + ${depth} < ${this.shape.k}u`]),
+        ...(isWhole ? [] : [`${start} + ${place} < ${limit}`, `first + ${depth} < k`]),
         ...(count % 1 === 0 ? [] : [`${number} < ${size * tile.k}u`]),
       ];
       if (bounds.length === 0) w.line(`${guarded} = ${read};`);
@@ -177,29 +232,20 @@ class GemmWriter {
   }
 
   private finish(): void {
-    const { w, tile, width } = this;
-    const { m, n, ldc, alpha, beta } = this.shape;
+    const { w, tile, width, shape } = this;
     const slab = at(this.slabs, 2);
+    const isWhole = shape.m % tile.m === 0 && shape.n % tile.n === 0;
     this.eachSum((name, i, j) => {
       w.block("", () => {
         w.line(`let r = row + y * ${tile.threadM}u + ${i}u;`);
         for (const c of range(width)) {
           const column = w.let(`column + x * ${tile.threadN}u + ${j * width + c}u`);
-          const value = `${width === 4 ? `${name}[${c}]` : name}${alpha === 1 ? "" : ` * bitcast<f32>(${bitsOf(alpha)})`}`;
-          w.block(`if (r < ${m}u && ${column} < ${n}u)`, () => {
-            const index = w.let(`start_c + r * ${ldc}u + ${column}`);
-            const old =
-              beta === 0
-                ? ""
-                : ` + bitcast<f32>(slab${slab}[${index}])${beta === 1 ? "" : ` * bitcast<f32>(${bitsOf(beta)})`}`;
-            w.line(`slab${slab}[${index}] = bitcast<u32>(${value}${old});`);
-          });
+          const index = w.let(`start_c + r * ldc + ${column}`);
+          const value = scaled(shape, width === 4 ? `${name}[${c}]` : name, `slab${slab}[${index}]`);
+          const store = `slab${slab}[${index}] = bitcast<u32>(${value});`;
+          w.line(isWhole ? store : `if (r < m && ${column} < n) { ${store} }`);
         }
       });
     });
   }
-}
-
-function bitsOf(value: number): string {
-  return `0x${(new Uint32Array(Float32Array.of(value).buffer)[0] ?? 0).toString(16)}u`;
 }

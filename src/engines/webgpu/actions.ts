@@ -10,7 +10,7 @@ import type {
   Step,
 } from "../../compiler/steps.js";
 import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
-import { gemmShader } from "../../compiler/wgsl/gemmShader.js";
+import { chooseTile, gemmParams, gemmShader } from "../../compiler/wgsl/gemmShader.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
 import { MAX_PARAMS } from "../../compiler/wgsl/memory.js";
 import {
@@ -126,6 +126,7 @@ export class ActionBuilder {
     private readonly position: number,
     private readonly firstSlot: number,
     private readonly fetchSlot: number,
+    private readonly isSoftware: boolean,
   ) {
     const { constants } = program.compiled;
     this.constants = new DataView(constants.buffer, constants.byteOffset, constants.byteLength);
@@ -196,13 +197,19 @@ export class ActionBuilder {
 
   private gemm(step: GemmStep): Dispatch {
     const { a, b, c, info, op: _, ...shape } = step;
-    return this.dispatch([a, b, c], (slabs) => gemmShader(shape, slabs), info);
+    const tile = chooseTile(shape, this.isSoftware);
+    return this.dispatch([a, b, c], (slabs) => gemmShader(shape, slabs, tile), info, gemmParams(shape));
   }
 
-  private dispatch(places: readonly SlotAddress[], shader: Dispatch["shader"], info: number): Dispatch {
+  private dispatch(
+    places: readonly SlotAddress[],
+    shader: Dispatch["shader"],
+    info: number,
+    extra: readonly number[] = [],
+  ): Dispatch {
     const words = places.flatMap(({ slot, offset }) => [this.firstSlot + slot, offset]);
     const slots = places.map(({ slot }) => this.firstSlot + slot);
-    return newDispatch(shader, slots, this.params.add(words), false, info);
+    return newDispatch(shader, slots, this.params.add([...words, ...extra]), false, info);
   }
 
   private address({ slot, from, terms, info }: AddressStep): Action[] {

@@ -37,7 +37,8 @@ export class MachineProgram {
     const params = new Params(Math.max(256, facts.limits.minUniformBufferOffsetAlignment));
     this.actions = devices.map((_, position) => {
       const first = this.firstSlot(position);
-      return new ActionBuilder(program, params, position, first, first + compiled.slots.length).steps(
+      const fetched = first + compiled.slots.length;
+      return new ActionBuilder(program, params, position, first, fetched, facts.isSoftware).steps(
         compiled.steps,
       );
     });
