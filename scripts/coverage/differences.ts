@@ -13,6 +13,18 @@ What has the same name gives the same values, up to the last digits ([Numbers](l
 | \`scipy.linalg\` writes \`trans\` as \`"N"\`, \`"T"\` or \`"C"\` and has no pivoting in \`qr\` | \`trans\` is 0, 1 or 2, in \`solve_triangular\` also a letter |
 | numbers are \`float32\`, also integers; see [Limits](limits.md#data-types) on weak types | Python integers are \`int32\` |
 
+### Computed here, refused by JAX
+
+\`npm run test:jax -- --wider\` lists what JAX rejects and shardwise computes. Each group has one meaning:
+
+| accepted | what it is |
+| --- | --- |
+| \`lax.linalg\`, \`np.linalg\` and \`np.fft\` of bfloat16 and float16 | the result in float32, for decompositions rounded once to the type of the operand |
+| derivatives of singular values from \`np.linalg.svd\` with full matrices, and of eigenvalues from \`np.linalg.eig\` | those of the thin decomposition and of \`np.linalg.eigvals\`; of eigenvectors the doc comment says what they assume |
+| the derivative of \`lax.nextafter\` | 1 by the first operand, 0 by the second |
+| \`np.vander\` of booleans, \`np.polyfit\` of narrow integers | the numbers as int32 and float32, as in other functions of \`np\` |
+| \`vmap\` of \`lax.raggedDot\` over any dim | the same product for each element of the batch |
+
 ### Random numbers
 
 Keys, bits, integers, permutations and uniform values have JAX's bits on every engine. So have \`normal\`, \`truncatedNormal\` and \`exponential\` of float32, bfloat16 and float16: they follow XLA's polynomials step by step, including the products that LLVM fuses with sums, as JAX 0.10 computes them on CPUs with fused multiply-add (all of ARM, x86 since 2013). A test compares 10,000 draws of each for several seeds; none differs. JAX itself gives other last digits on GPUs. The other distributions start from the same bits and differ in the last digits as their functions do.

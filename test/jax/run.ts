@@ -6,6 +6,7 @@
  *   npm run test:jax -- np.sort            # one function, or programs whose name contains a word
  *   npm run test:jax -- --seed 7           # other arguments
  *   npm run test:jax -- --wider            # list also what is computed here and refused by JAX
+ *   npm run test:jax -- --known            # list also what differs as known.ts says
  *
  * JAX is looked for in JAX_PYTHON, and in .venv/bin/python.
  */
@@ -42,6 +43,7 @@ const { values: options, positionals } = parseArgs({
   options: {
     seed: { type: "string", default: process.env.SEED ?? "1" },
     wider: { type: "boolean", default: false },
+    known: { type: "boolean", default: false },
   },
 });
 const seed = Number(options.seed);
@@ -252,8 +254,10 @@ async function main(): Promise<void> {
     if (options.wider) for (const text of wider) process.stdout.write(`  ${program.name}: ${text}\n`);
     if (differences.length === 0 && wider.length > 0) counts.wider++;
     else if (differences.length === 0) counts.agree++;
-    else if (reason !== undefined) counts.documented++;
-    else failures.push(`${program.name}: ${differences.join("; ")}`);
+    else if (reason !== undefined) {
+      counts.documented++;
+      if (options.known) process.stdout.write(`  ${program.name}: ${differences.join("; ")} (${reason})\n`);
+    } else failures.push(`${program.name}: ${differences.join("; ")}`);
   }
   for (const failure of failures) process.stdout.write(`✗ ${failure}\n`);
   process.stdout.write(
