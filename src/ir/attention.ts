@@ -11,7 +11,9 @@ import {
   type BlockValue,
   byName,
   type Cut,
+  cutBlock,
   cutOf,
+  keysSeen,
   type Named,
   overKeys,
 } from "./attentionLoops.js";
@@ -29,7 +31,7 @@ import { type DType, sumType } from "./dtype.js";
 import type { Attention, AttentionExtra, AttentionWant, OpParams } from "./ops.js";
 import { type Atom, newLiteral, type Program, type Var } from "./program.js";
 import { overBlocks, type ProgramBuilder, writeProgram } from "./programBuilder.js";
-import { at, type TensorType, tensorType } from "./shape.js";
+import { at, range, type TensorType, tensorType } from "./shape.js";
 
 /** The sizes of an attention, from the types of query and key. */
 function sizesOf(query: TensorType, key: TensorType) {
@@ -82,6 +84,29 @@ function mayHideAll({ window, extras = [] }: Attention): boolean {
 /** A softmax so far: the largest score of each row, the sum of exponentials relative to it, and the mixed values. */
 type Softmax = readonly [peak: Var, sum: Var, mixed: Var];
 
+/** Exponentials of a block of scores, relative to the largest score so far. */
+function weigh(b: ProgramBuilder, block: AttentionBlock, starts: Starts, params: Attention, oldPeak?: Var) {
+  const { scores } = blockScores(b, block, starts, params);
+  const own = b.add("stopGradient", [b.add("reduceMax", [scores], { dims: [4] })], {});
+  const peak = oldPeak ? b.add("max", [oldPeak, own], {}) : own;
+  const reference = mayHideAll(params) ? finite(b, peak) : peak;
+  const exps = b.add("exp", [withRow(b, "sub", scores, reference)], {});
+  return { peak, reference, exps, sum: b.add("reduceSum", [exps], { dims: [4] }) };
+}
+
+/** The values of a block, mixed by weights, some of which are dropped. */
+function mix(b: ProgramBuilder, weights: Var, block: AttentionBlock, starts: Starts, params: Attention): Var {
+  const { value } = block;
+  const kept = b.convert(dropSome(b, weights, block, starts, params), value.type.dtype);
+  return b.add("dotGeneral", [kept, value], {
+    lhsContract: [4],
+    rhsContract: [1],
+    lhsBatch: [0, 1],
+    rhsBatch: [0, 2],
+    dtype: weights.type.dtype,
+  });
+}
+
 /** The softmax over a block of keys, added to that over earlier ones. */
 function addBlock(
   b: ProgramBuilder,
@@ -90,23 +115,9 @@ function addBlock(
   params: Attention,
   before: readonly Var[],
 ): Softmax {
-  const { value } = block;
-  const [oldPeak, oldSum, oldMixed] = before;
-  const { scores } = blockScores(b, block, starts, params);
-  const own = b.add("stopGradient", [b.add("reduceMax", [scores], { dims: [4] })], {});
-  const peak = oldPeak ? b.add("max", [oldPeak, own], {}) : own;
-  const reference = mayHideAll(params) ? finite(b, peak) : peak;
-  const exps = b.add("exp", [withRow(b, "sub", scores, reference)], {});
-  const sum = b.add("reduceSum", [exps], { dims: [4] });
-  const kept = b.convert(dropSome(b, exps, block, starts, params), value.type.dtype);
-  const mixed = b.add("dotGeneral", [kept, value], {
-    lhsContract: [4],
-    rhsContract: [1],
-    lhsBatch: [0, 1],
-    rhsBatch: [0, 2],
-    dtype: scores.type.dtype,
-  });
-  if (!oldPeak || !oldSum || !oldMixed) return [peak, sum, mixed];
+  const [oldPeak, oldSum, oldMixed] = [at(before, 0), at(before, 1), at(before, 2)];
+  const { peak, reference, exps, sum } = weigh(b, block, starts, params, oldPeak);
+  const mixed = mix(b, exps, block, starts, params);
   const factor = b.add("exp", [b.add("sub", [oldPeak, reference], {})], {});
   return [
     peak,
@@ -135,29 +146,54 @@ interface Whole {
 }
 
 /** The attention of a block of queries to all keys: the result and the log-sums. */
-function attendRows(
-  b: ProgramBuilder,
-  start: Atom,
-  operands: Named,
-  { sizes, params, blocks }: Whole,
-): Var[] {
+function attendRows(b: ProgramBuilder, start: Atom, operands: Named, whole: Whole): Var[] {
+  const { sizes, params, blocks } = whole;
   const own = byName<keyof AttentionBlock>(operands);
   const { keyLength } = sizes;
-  const isOne = keyLength <= blocks.columns && !own.sinks;
-  const carry = isOne ? [] : emptySoftmax(b, own, sizes);
+  if (keyLength <= blocks.columns && !own.sinks) {
+    return attendOnce(b, [start, newLiteral(0, "int32")], own, params);
+  }
+  const carry = emptySoftmax(b, own, sizes);
   const loop = { start, operands, carry, sums: [], sumDims: [], madeDims: [] };
-  const softmax = isOne
-    ? addBlock(b, own, [start, newLiteral(0, "int32")], params, [])
-    : overKeys(b, loop, { keyLength, block: blocks.columns, params }, (inner, given, starts, before) => ({
-        carry: addBlock(inner, byName<keyof AttentionBlock>(given), starts, params, before),
-        sums: [],
-        made: [],
-      })).carry;
+  const limits = { keyLength, block: blocks.columns, params };
+  const softmax = overKeys(b, loop, limits, (inner, given, starts, before) => ({
+    carry: addBlock(inner, byName<keyof AttentionBlock>(given), starts, params, before),
+    sums: [],
+    made: [],
+  })).carry;
   const [peak, sum, total] = [at(softmax, 0), at(softmax, 1), at(softmax, 2)];
-  const guarded = mayHideAll(params);
-  const mixed = withRow(b, "div", total, guarded ? without(b, sum, 0, 1) : sum);
-  const logSums = b.add("add", [guarded ? finite(b, peak) : peak, b.add("log", [sum], {})], {});
-  return [asHeads(b, b.convert(mixed, own.query.type.dtype)), asSums(b, logSums)];
+  return attended(b, own, withRow(b, "div", total, divisor(b, sum, params)), peak, sum, params);
+}
+
+/** The same where one block holds all keys that these queries see. */
+function attendOnce(b: ProgramBuilder, starts: Starts, own: AttentionBlock, params: Attention): Var[] {
+  const { peak, exps, sum } = weigh(b, own, starts, params);
+  const all = divisor(b, sum, params);
+  // Narrow weights are rounded after the division, as in JAX; else there are fewer results to divide than weights.
+  const isNarrow = own.value.type.dtype !== exps.type.dtype;
+  const mixed = isNarrow
+    ? mix(b, withRow(b, "div", exps, all), own, starts, params)
+    : withRow(b, "div", mix(b, exps, own, starts, params), all);
+  return attended(b, own, mixed, peak, sum, params);
+}
+
+/** What weights are divided by; those of a row without any are 0. */
+function divisor(b: ProgramBuilder, sum: Var, params: Attention): Var {
+  return mayHideAll(params) ? without(b, sum, 0, 1) : sum;
+}
+
+/** Results of rows of scores in the order of the op's results. */
+function attended(
+  b: ProgramBuilder,
+  { query }: AttentionBlock,
+  mixed: Var,
+  peak: Var,
+  sum: Var,
+  params: Attention,
+): Var[] {
+  const reference = mayHideAll(params) ? finite(b, peak) : peak;
+  const logSums = b.add("add", [reference, b.add("log", [sum], {})], {});
+  return [asHeads(b, b.convert(mixed, query.type.dtype)), asSums(b, logSums)];
 }
 
 /** The operands, all floats marked alike. */
@@ -179,6 +215,8 @@ export function attentionProgram(
   const blocks = given ?? attentionBlocks(length, keyLength);
   return writeProgram(types, (b, inputs) => {
     const values = markedAlike(b, inputs);
+    if (blocks.unrolled && !names.includes("sinks"))
+      return attendUnrolled(b, { names, values }, { sizes, params, blocks });
     const loop = { length, block: blocks.rows, inputs: values, carry: [], joins: [1, 2] };
     const cut = { ...loop, cuts: rowCuts({ names, values }) };
     return overBlocks(b, cut, (inner, start, own) => ({
@@ -186,6 +224,36 @@ export function attentionProgram(
       made: attendRows(inner, start, { names, values: own }, { sizes, params, blocks }),
     })).made;
   });
+}
+
+/** The first and last queries of blocks of so many. */
+const rowBlocks = (length: number, rows: number): [first: number, end: number][] =>
+  range(Math.ceil(length / rows)).map((i) => [i * rows, Math.min(length, (i + 1) * rows)]);
+
+/** One block of queries after the other, each with the keys that it sees as one block. */
+function attendUnrolled(b: ProgramBuilder, operands: Named, { sizes, params, blocks }: Whole): Var[] {
+  const { length, keyLength } = sizes;
+  const pieces = rowBlocks(length, blocks.rows).map(([first, end]) => {
+    const [key, keyEnd] = keysSeen(params, first, end - first, keyLength);
+    const own = byName<keyof AttentionBlock>(cutBlock(b, operands, [first, end], [key, keyEnd]));
+    return attendOnce(b, [newLiteral(first, "int32"), newLiteral(key, "int32")], own, params);
+  });
+  return [
+    joined(
+      b,
+      pieces.map((piece) => at(piece, 0)),
+      1,
+    ),
+    joined(
+      b,
+      pieces.map((piece) => at(piece, 1)),
+      2,
+    ),
+  ];
+}
+
+function joined(b: ProgramBuilder, pieces: readonly Var[], dim: number): Var {
+  return pieces.length === 1 ? at(pieces, 0) : b.add("concatenate", pieces, { dim });
 }
 
 type BackwardBlock = AttentionBlock & { readonly [N in "logSums" | "mixedCotangent" | "shared"]: Var };
@@ -352,6 +420,51 @@ function pullRows(b: ProgramBuilder, operands: Named, whole: Whole, types: reado
   return among(found, sums.places({}));
 }
 
+/** A sum over keys from `first` to before `end`. */
+interface KeySum {
+  readonly first: number;
+  readonly end: number;
+  readonly value: Var;
+}
+
+/** The sum of two where they overlap; the second one neither begins nor ends before the first one. */
+function plus(b: ProgramBuilder, x: KeySum, y: KeySum): KeySum {
+  const cut = ({ first, value }: KeySum, from: number, to: number) =>
+    to > from ? [b.slice(value, 1, from - first, to - from)] : [];
+  const middle = Math.min(Math.max(y.first, x.first), x.end);
+  const [before, after] = [cut(x, x.first, middle), cut(y, x.end, y.end)];
+  const [left, right] = [cut(x, middle, x.end), cut(y, middle, x.end)];
+  const both = left.map((part, i) => b.add("add", [part, at(right, i)], {}));
+  return { first: x.first, end: y.end, value: joined(b, [...before, ...both, ...after], 1) };
+}
+
+/** One block of queries after the other, each with the keys that it sees as one block. */
+function pullUnrolled(b: ProgramBuilder, operands: Named, whole: Whole): Var[] {
+  const { sizes, params, blocks } = whole;
+  const { length, keyLength } = sizes;
+  const queryCts: Var[] = [];
+  let sums: readonly KeySum[] = [];
+  for (const [first, end] of rowBlocks(length, blocks.rows)) {
+    const [key, keyEnd] = keysSeen(params, first, end - first, keyLength);
+    const own = byName<keyof BackwardBlock>(cutBlock(b, operands, [first, end], [key, keyEnd]));
+    const starts: Starts = [newLiteral(first, "int32"), newLiteral(key, "int32")];
+    const [queryCt, ...keyCts] = pullBlock(b, own, starts, whole, false);
+    if (queryCt) queryCts.push(queryCt);
+    const found = keyCts.map((value) => ({ first: key, end: keyEnd, value }));
+    sums = sums.length === 0 ? found : found.map((sum, i) => plus(b, at(sums, i), sum));
+  }
+  const all = sums.map(({ first, end, value }) => padKeys(b, value, first, keyLength - end));
+  return [joined(b, queryCts, 1), ...all];
+}
+
+/** Zeros for the keys before and after some. */
+function padKeys(b: ProgramBuilder, x: Var, before: number, after: number): Var {
+  if (before === 0 && after === 0) return x;
+  const along = (n: number) => x.type.shape.map((_, d) => (d === 1 ? n : 0));
+  const zero = newLiteral(0, x.type.dtype);
+  return b.add("pad", [x, zero], { low: along(before), high: along(after), interior: along(0) });
+}
+
 /**
  * What `attentionBackward` computes, for operands of these types: the weights are recomputed from the log-sums, block
  * by block.
@@ -389,7 +502,9 @@ export function attentionBackwardProgram(
     const zero = newLiteral(0, "int32");
     const found = isOne
       ? pullBlock(b, byName<keyof BackwardBlock>(operands), [zero, zero], whole, bias.length > 0)
-      : pullRows(b, operands, whole, results);
+      : blocks.unrolled && bias.length === 0
+        ? pullUnrolled(b, operands, whole)
+        : pullRows(b, operands, whole, results);
     const rounded = results.map((type, i) => b.convert(at(found, i), type.dtype));
     const [queryCt, keyCt, valueCt, biasCt] = rounded;
     const more = wants.flatMap((want) =>

@@ -9,6 +9,8 @@ import { at, type TensorType } from "./shape.js";
 export interface AttentionBlocks {
   readonly rows: number;
   readonly columns: number;
+  /** Whether blocks of queries are written one after the other, each with the keys that it sees as one block. */
+  readonly unrolled?: boolean;
 }
 
 /** The largest number of scores of a head that exist at a time, unless a single query has more. */
@@ -62,6 +64,36 @@ export function cutOf(name: BlockValue, { shape }: TensorType): Cut {
     ...(rows !== undefined && shape[rows] !== 1 && { rows }),
     ...(columns !== undefined && shape[columns] !== 1 && { columns }),
   };
+}
+
+/** The keys, from a first to before a last one, that a block of queries sees as far as indices say; at least one. */
+export function keysSeen(
+  { causal, window: [before, after] = [-1, -1], extras = [] }: Attention,
+  start: number,
+  rows: number,
+  keyLength: number,
+): readonly [first: number, end: number] {
+  if (extras.includes("queryPositions")) return [0, keyLength];
+  const ahead = causal ? 0 : after;
+  const end = ahead < 0 ? keyLength : Math.min(keyLength, start + rows + ahead);
+  const first = before < 0 ? 0 : Math.max(0, start - before);
+  return [Math.min(first, end - 1), end];
+}
+
+/** The values of a block of queries and keys. */
+export function cutBlock(
+  b: ProgramBuilder,
+  { names, values }: Named,
+  rows: readonly [first: number, end: number],
+  columns: readonly [first: number, end: number],
+): Named {
+  const cut = (x: Var, dim: number | undefined, [first, end]: readonly [number, number]) =>
+    dim === undefined ? x : b.slice(x, dim, first, end - first);
+  const own = values.map((x, i) => {
+    const { rows: rowDim, columns: columnDim } = cutOf(at(names, i), x.type);
+    return cut(cut(x, rowDim, rows), columnDim, columns);
+  });
+  return { names, values: own };
 }
 
 /** Values with their names. */

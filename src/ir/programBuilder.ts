@@ -3,7 +3,16 @@ import type { DType } from "./dtype.js";
 import { inferTypes } from "./infer.js";
 import type { MeshAxis } from "./mesh.js";
 import type { OpName, OpParams } from "./ops.js";
-import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
+import {
+  type Atom,
+  type Eqn,
+  makeEqn,
+  mapOperands,
+  newLiteral,
+  newVar,
+  type Program,
+  type Var,
+} from "./program.js";
 import { at, type Shape, type TensorType } from "./shape.js";
 import { agreeAnyway, joinAxes, missingAxes, operandVarying, varyingAlong, varyingAxes } from "./varying.js";
 
@@ -57,6 +66,14 @@ export class ProgramBuilder {
     });
   }
 
+  /** The equations of a program that is used only here, on other values; returns its results. */
+  inline({ inputs, eqns, outputs }: Program, ins: readonly Var[]): Atom[] {
+    const given = new Map(inputs.map(({ id }, i) => [id, at(ins, i)]));
+    const replace = (atom: Atom): Atom => (atom.kind === "var" ? (given.get(atom.id) ?? atom) : atom);
+    for (const eqn of eqns) this.eqns.push(mapOperands(eqn, replace));
+    return outputs.map(replace);
+  }
+
   /** The value marked as differing along some axes. */
   marked(x: Var, axes: readonly MeshAxis[]): Var {
     const over = missingAxes(varyingAxes(x.type), axes);
@@ -91,7 +108,7 @@ export interface BlockLoop {
   readonly length: number;
   readonly block: number;
   readonly inputs: readonly Var[];
-  /** For every input the dim that is cut into blocks; the others are the same for all. */
+  /** For every input the dim that is cut into equal blocks; the others are the same for all. */
   readonly cuts: readonly (number | undefined)[];
   readonly carry: readonly Var[];
   /** The dims along which the pieces that each block makes are put together. */
@@ -125,7 +142,9 @@ export function overBlocks(b: ProgramBuilder, loop: BlockLoop, step: BlockStep):
   const slices = (start: number, size: number) =>
     loop.inputs.map((x, i) => {
       const dim = loop.cuts[i];
-      return dim === undefined ? x : b.slice(x, dim, start, size);
+      if (dim === undefined) return x;
+      const each = at(x.type.shape, dim) / length;
+      return b.slice(x, dim, start * each, size * each);
     });
   const single = (start: number, size: number, carry: readonly Var[]) =>
     step(b, newLiteral(start, "int32"), slices(start, size), carry);
@@ -146,9 +165,11 @@ function scanBlocks(b: ProgramBuilder, loop: BlockLoop, count: number, step: Blo
   const stacks = inputs.flatMap((x, i) => {
     const dim = cuts[i];
     if (dim === undefined) return [];
-    const used = b.slice(x, dim, 0, count * block);
     const { shape } = x.type;
-    const split = b.reshape(used, [...shape.slice(0, dim), count, block, ...shape.slice(dim + 1)]);
+    // A position may be several elements, such as the query heads of a key head.
+    const own = (block * at(shape, dim)) / loop.length;
+    const used = b.slice(x, dim, 0, count * own);
+    const split = b.reshape(used, [...shape.slice(0, dim), count, own, ...shape.slice(dim + 1)]);
     return [b.transpose(split, movedTo(shape.length + 1, dim, 0))];
   });
   const indices = b.add("iota", [], { dtype: "int32", shape: [count], dim: 0 });

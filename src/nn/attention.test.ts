@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { expectNear } from "../../test/support/near.js";
 import { grad, jit, np, random, type Tensor, vmap } from "../index.js";
+import { at } from "../ir/shape.js";
 import * as nn from "./index.js";
 
 interface Sizes {
@@ -24,6 +25,17 @@ interface Choice {
   readonly softcap: boolean;
   readonly sinks: boolean;
 }
+
+const none: Choice = {
+  causal: false,
+  window: false,
+  bias: false,
+  mask: false,
+  segments: false,
+  positions: false,
+  softcap: false,
+  sinks: false,
+};
 
 const draw = (seed: number, shape: readonly number[]) => random.normal(random.key(seed), [...shape]);
 
@@ -213,4 +225,44 @@ describe("attention", () => {
     const one = (q: Tensor, k: Tensor, v: Tensor) => nn.attention(q, k, v, { causal: true }).output;
     expectNear(await vmap(one)(q, k, v).data(), await one(q, k, v).data(), 1e-6);
   });
+
+  test.each([
+    ["tiles", { length: 130, keyLength: 150, keyHeads: 2, groups: 1, headDim: 8 }, { causal: true }],
+    ["shared key heads", { length: 129, keyLength: 129, keyHeads: 2, groups: 2, headDim: 4 }, { bias: true }],
+    [
+      "windows",
+      { length: 200, keyLength: 190, keyHeads: 1, groups: 1, headDim: 4 },
+      { window: true, mask: true },
+    ],
+    [
+      "sinks",
+      { length: 140, keyLength: 140, keyHeads: 1, groups: 2, headDim: 4 },
+      { causal: true, sinks: true },
+    ],
+    ["loops", { length: 1030, keyLength: 1030, keyHeads: 1, groups: 1, headDim: 4 }, { causal: true }],
+    [
+      "segments",
+      { length: 120, keyLength: 90, keyHeads: 1, groups: 1, headDim: 4 },
+      { segments: true, softcap: true },
+    ],
+  ] as const)(
+    "gives the same in %s of long sequences, with the same gradients",
+    async (_, sizes, chosen) => {
+      const size = { batch: 2, ...sizes };
+      const args = operands(size);
+      const options = optionsOf(size, { ...none, ...chosen });
+      const weights = draw(11, [2, size.length, size.keyHeads * size.groups, size.headDim]);
+      const gradients = (fn: typeof plainly) =>
+        jit(
+          grad((q: Tensor, k: Tensor, v: Tensor) => np.sum(fn([q, k, v], options).output.mul(weights)), {
+            argnums: [0, 1, 2],
+          }),
+        )(...args);
+      const [got, want] = [gradients((all, given) => nn.attention(...all, given)), gradients(plainly)];
+      for (const [i, name] of ["query", "key", "value"].entries()) {
+        expectNear(await at(got, i).data(), await at(want, i).data(), 2e-4, `the gradient of the ${name}`);
+      }
+    },
+    60_000,
+  );
 });

@@ -192,3 +192,14 @@ function extrasOf(given: Given, { batch, heads, isBatched }: Sizes): ReadonlyMap
 function repeated(x: Tensor, batch: number): Tensor {
   return x.shape[0] === 1 && batch !== 1 ? np.broadcastTo(x, [batch, at(x.shape, 1)]) : x;
 }
+
+/** The output, with the average of all values for queries that see no key, as JAX and Flax define it. */
+export function averagedIfHidden({ output, logSumExp }: AttentionResult, value: Tensor): Tensor {
+  const [batch = 0, , keyHeads = 0, headDim = 0] = value.shape;
+  const [, length = 0, heads = 0] = output.shape;
+  const wide = np.mean(ops.convert(value, logSumExp.dtype), 1);
+  const grouped = np.reshape(wide, [batch, 1, keyHeads, 1, headDim]);
+  const average = np.broadcastTo(grouped, [batch, length, keyHeads, heads / keyHeads, headDim]);
+  const isHidden = np.equal(np.expandDims(logSumExp, -1), Number.NEGATIVE_INFINITY);
+  return np.where(isHidden, ops.convert(np.reshape(average, output.shape), output.dtype), output);
+}

@@ -2,12 +2,13 @@ import { need } from "../ir/arguments.js";
 import { type DType, dtypeKind, limits } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, pick, required, schema, type Values } from "../ir/schema.js";
-import { formatType, range, sameNumbers } from "../ir/shape.js";
+import { formatType, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { bernoulli } from "../random/index.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
+import { averagedIfHidden, attention as blockAttention } from "./attention.js";
 import { softmax } from "./functions.js";
 import { DenseGeneral, linearConfig } from "./linear.js";
 import { module } from "./module.js";
@@ -198,6 +199,8 @@ function attend(
 ): Tensor {
   const [query, key, value] = promote([givenQuery, givenKey, givenValue], options.dtype, "attention");
   const { dtype } = query;
+  const inBlocks = attendInBlocks([query, key, value], options);
+  if (inBlocks) return inBlocks;
   const scaled = np.divide(query, Math.sqrt(query.shape.at(-1) ?? 1));
   let logits = np.einsum("...qhd,...khd->...hqk", scaled, key);
   if (options.mask) logits = np.where(options.mask, logits, limits(dtype).min);
@@ -205,6 +208,33 @@ function attend(
   const weights = ops.convert(softmax(ops.convert(logits, wide)), dtype);
   if (options.sowWeights) sow("intermediates", "attention_weights", weights);
   return np.einsum("...hqk,...khd->...qhd", dropWeights(weights, options), value);
+}
+
+/** The same without ever holding all weights, unless they are asked for, dropped, or rounded to a narrow type. */
+function attendInBlocks(
+  operands: readonly [Tensor, Tensor, Tensor],
+  { mask, sowWeights, deterministic, dropoutRate, forceFloat32Softmax }: AttentionFunctionOptions,
+): Tensor | undefined {
+  const [query, key] = operands;
+  const { dtype, ndim, shape } = query;
+  const isWide = dtype === "float32" || dtype === "float64" || forceFloat32Softmax;
+  const drops = !deterministic && dropoutRate > 0;
+  const heads = shape.slice(-2);
+  const areAlike = sameNumbers(key.shape.slice(-2), heads) && (key.shape.at(-3) ?? 0) > 0;
+  if (sowWeights || drops || !isWide || ndim < 3 || !areAlike) return undefined;
+  const batch = shape.slice(0, -3);
+  const flat = (x: Tensor) => np.reshape(x, [sizeOf(batch), ...x.shape.slice(-3)]);
+  const [q, k, v] = operands.map(flat);
+  let seen: Tensor | undefined;
+  if (mask) {
+    const own = mask.shape.slice(0, -3);
+    const isShared = own.every((n) => n === 1);
+    if (mask.ndim !== ndim || (!isShared && !sameNumbers(own, batch))) return undefined;
+    seen = np.reshape(np.notEqual(mask, 0), [sizeOf(own), ...mask.shape.slice(-3)]);
+  }
+  if (!q || !k || !v) return undefined;
+  const attended = blockAttention(q, k, v, seen && { mask: seen });
+  return np.reshape(seen ? averagedIfHidden(attended, v) : attended.output, shape);
 }
 
 function dropWeights(weights: Tensor, options: AttentionFunctionOptions): Tensor {

@@ -55,6 +55,7 @@ const blocks = [
   { rows: 2, columns: 3 },
   { rows: 7, columns: 4 },
   { rows: 3, columns: 8 },
+  { rows: 2, columns: 8, unrolled: true },
 ];
 
 describe("attention in blocks", () => {

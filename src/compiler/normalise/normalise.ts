@@ -8,7 +8,6 @@
  * adjacent small sums have become one.
  */
 
-import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { type DType, isFloat, isNarrowInteger, sumType } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
@@ -38,6 +37,7 @@ import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
 import { sumInParts } from "./longSums.js";
 import { type RewriteOptions, Rewriter } from "./rewriter.js";
+import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
 
 /**
  * Brings a per-device program into the small language that the later passes understand:
@@ -150,8 +150,8 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   sort: keep,
   dotGeneral: dot,
   raggedDot,
-  attention: (r, eqn) => r.inline(attentionProgram(eqn.params, typesOf(eqn)), eqn),
-  attentionBackward: (r, eqn) => r.inline(attentionBackwardProgram(eqn.params, typesOf(eqn)), eqn),
+  attention: (r, eqn) => r.inline(tiledAttention(eqn.params, typesOf(eqn)), eqn),
+  attentionBackward: (r, eqn) => r.inline(tiledAttentionBackward(eqn.params, typesOf(eqn)), eqn),
 
   callback: keep,
 
