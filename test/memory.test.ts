@@ -1,8 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { createThreadsEngine, type ThreadsEngine } from "../src/engines/index.js";
 import { createInlineEngine } from "../src/engines/inline/engine.js";
-import { jit, Mesh, np, type Tensor } from "../src/index.js";
+import { grad, jit, Mesh, np, random, type Tensor } from "../src/index.js";
 import { reclaim } from "../src/ir/reclaim.js";
+import * as nn from "../src/nn/index.js";
 import { createRuntime } from "../src/spmd/run/execute.js";
 import { currentRuntime, installRuntime } from "../src/trace/runtime.js";
 import { growthPerTurn } from "./support/growth.js";
@@ -153,4 +154,17 @@ describe("the growth of memory in a loop", () => {
     }));
     expect(Math.abs(growthPerTurn(warming))).toBeLessThan(256);
   });
+});
+
+describe("attention", () => {
+  test("of 32,768 tokens and its gradient need memory for the tokens, not for their pairs", async () => {
+    const { mesh, engine } = smallMesh(64 * MiB);
+    const x = random.normal(random.key(0), [1, 32_768, 1, 8]);
+    const loss = (x: Tensor) => np.sum(nn.attention(x, x, x, { causal: true }).output);
+    const gradient = await jit(grad(loss), { mesh })(x).data();
+    expect(gradient.every(Number.isFinite)).toBe(true);
+    // A single copy of the tokens is 1 MiB, all scores in float32 are 4 GiB.
+    const { arena, peak } = engine.memoryUsage(0);
+    expect(arena + peak).toBeLessThan(12 * MiB);
+  }, 300_000);
 });

@@ -105,12 +105,21 @@ const perRow = ({ ins }: Values) => {
   const [, columns = 0] = at(ins, 1).type.shape.slice(-2);
   return 2 * sizeOf(at(ins, 0).type.shape) * columns;
 };
-/** The matrix products of attention: two in the forward pass, five in the backward pass. */
+/** The matrix products of attention: two in the forward pass, five in the backward pass, of the keys that are seen. */
 const perScore =
   (products: number) =>
-  ({ ins }: Values) => {
+  ({ ins, params }: Pick<Eqn<"attention" | "attentionBackward">, "ins" | "params">) => {
+    const { causal, window: [before, after] = [-1, -1], extras } = params;
+    const [batch = 0, length = 0, heads = 0, headSize = 0] = at(ins, 0).type.shape;
     const [keyLength = 0] = at(ins, 1).type.shape.slice(1);
-    return 2 * products * sizeOf(at(ins, 0).type.shape) * keyLength;
+    const ahead = causal ? 0 : after;
+    let pairs = 0;
+    for (let t = 0; t < length; t++) {
+      const end = ahead < 0 ? keyLength : Math.min(keyLength, t + ahead + 1);
+      pairs += Math.max(0, end - (before < 0 ? 0 : Math.max(0, t - before)));
+    }
+    const seen = extras?.includes("queryPositions") ? length * keyLength : pairs;
+    return 2 * products * batch * heads * headSize * seen;
   };
 const perUpdate = ({ ins, params }: Eqn<"scatter">) =>
   params.combine === "add" ? sizeOf(at(ins, 2).type.shape) : 0;
