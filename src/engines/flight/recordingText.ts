@@ -2,20 +2,14 @@
 
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
-import type {
-  FlightAgreement,
-  FlightCollective,
-  FlightDevice,
-  FlightProgram,
-  FlightRecord,
-  FlightRecording,
-  FlightState,
-} from "../../ir/flight.js";
+import type { FlightRecord, FlightRecording, FlightState } from "../../ir/flight.js";
+import * as json from "../../ir/json.js";
 
 /** @internal How the file of a recording begins. */
 export const format = "shardwise-flight";
 const version = 1;
 const states: readonly FlightState[] = ["starting", "idle", "running", "waiting", "gone"];
+const isState = (value: unknown): value is FlightState => states.some((state) => state === value);
 const kinds: readonly FlightRecord["kind"][] = ["run", "collective"];
 
 /** Throws unless a value has the shape of a recording. */
@@ -53,14 +47,17 @@ export function formatRecording(recording: FlightRecording): string {
 export function parseRecording(text: string, file: string): FlightRecording {
   need("string", text, "text", "parseRecording");
   need("string", file, "file", "parseRecording");
-  const reader = new RecordingReader(file);
+  const wrong = (where: string, rule: string) => fileError(file, `${where} ${rule}`);
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (cause) {
-    throw reader.wrong("it", `must be JSON (${cause instanceof Error ? cause.message : String(cause)})`);
+    throw wrong("it", `must be JSON (${cause instanceof Error ? cause.message : String(cause)})`);
   }
-  return reader.read(value);
+  const { format: form, version: written } = json.fields(value, "it", wrong);
+  if (form !== format) throw wrong("format", `must be "${format}"`);
+  if (written !== version) throw wrong("version", `must be ${version}; another release wrote it`);
+  return readRecording(value, "", wrong);
 }
 
 /** @internal The error of a file that is not a recording. */
@@ -68,123 +65,51 @@ export function fileError(file: string, rule: string): ShardwiseError {
   return new ShardwiseError("file", `[flight] ${file}: ${rule}`);
 }
 
-type Fields = Readonly<Record<string, unknown>>;
+const readRecord: json.JsonReader<FlightRecord> = (value, where, wrong) => {
+  const [kind, program, run, sequence, collective, begin, end] = json.list(value, where, wrong);
+  const number = (one: unknown) => json.number(one, where, wrong);
+  const known = kinds[number(kind)];
+  if (known === undefined) throw wrong(where, "must start with 0 or 1", kind);
+  return {
+    kind: known,
+    program: number(program),
+    run: number(run),
+    sequence: number(sequence),
+    collective: number(collective),
+    begin: number(begin),
+    end: end === null ? null : number(end),
+  };
+};
 
-/** Turns parsed JSON into a recording, or names the field that is wrong. */
-class RecordingReader {
-  constructor(private readonly file: string) {}
+const { arrayOf, ifGiven, number, object, orNull, string } = json;
 
-  read(value: unknown): FlightRecording {
-    const fields = this.fields(value, "it");
-    if (fields.format !== format) throw this.wrong("format", `must be "${format}"`);
-    if (fields.version !== version)
-      throw this.wrong("version", `must be ${version}; another release wrote it`);
-    const process = this.fields(fields.process, "process");
-    return {
-      reason: this.text(fields.reason, "reason"),
-      time: this.number(fields.time, "time"),
-      engine: this.text(fields.engine, "engine"),
-      numDevices: this.number(fields.numDevices, "numDevices"),
-      process: {
-        index: this.number(process.index, "process.index"),
-        count: this.number(process.count, "process.count"),
-        pid: this.number(process.pid, "process.pid"),
-        host: this.text(process.host, "process.host"),
-        ...(process.job === undefined ? {} : { job: this.text(process.job, "process.job") }),
-      },
-      programs: this.list(fields.programs, "programs").map((entry, i) =>
-        this.readProgram(entry, `programs[${i}]`),
+const readRecording: json.JsonReader<FlightRecording> = object({
+  reason: string,
+  time: number,
+  engine: string,
+  numDevices: number,
+  process: object({ index: number, count: number, pid: number, host: string, job: ifGiven(string) }),
+  programs: arrayOf(
+    object({
+      id: number,
+      name: string,
+      collectives: arrayOf(
+        object({
+          text: string,
+          fingerprint: number,
+          groups: arrayOf(arrayOf(number)),
+          source: orNull(string),
+        }),
       ),
-      devices: this.list(fields.devices, "devices").map((entry, i) =>
-        this.readDevice(entry, `devices[${i}]`),
-      ),
-    };
-  }
-
-  wrong(where: string, rule: string): ShardwiseError {
-    return fileError(this.file, `${where} ${rule}`);
-  }
-
-  private readProgram(value: unknown, where: string): FlightProgram {
-    const fields = this.fields(value, where);
-    return {
-      id: this.number(fields.id, `${where}.id`),
-      name: this.text(fields.name, `${where}.name`),
-      collectives: this.list(fields.collectives, `${where}.collectives`).map((entry, i) =>
-        this.readCollective(entry, `${where}.collectives[${i}]`),
-      ),
-      ...(fields.agreement === undefined
-        ? {}
-        : { agreement: this.readAgreement(fields.agreement, `${where}.agreement`) }),
-    };
-  }
-
-  private readAgreement(value: unknown, where: string): FlightAgreement {
-    const { key, fingerprint } = this.fields(value, where);
-    return {
-      key: this.text(key, `${where}.key`),
-      fingerprint: this.text(fingerprint, `${where}.fingerprint`),
-    };
-  }
-
-  private readCollective(value: unknown, where: string): FlightCollective {
-    const fields = this.fields(value, where);
-    return {
-      text: this.text(fields.text, `${where}.text`),
-      fingerprint: this.number(fields.fingerprint, `${where}.fingerprint`),
-      groups: this.list(fields.groups, `${where}.groups`).map((group, g) =>
-        this.list(group, `${where}.groups[${g}]`).map((n) => this.number(n, `${where}.groups[${g}]`)),
-      ),
-      source: fields.source === null ? null : this.text(fields.source, `${where}.source`),
-    };
-  }
-
-  private readDevice(value: unknown, where: string): FlightDevice {
-    const fields = this.fields(value, where);
-    const state = states.find((name) => name === fields.state);
-    if (state === undefined) throw this.wrong(`${where}.state`, `must be one of ${states.join(", ")}`);
-    return {
-      device: this.number(fields.device, `${where}.device`),
-      state,
-      place: fields.place === null ? null : this.text(fields.place, `${where}.place`),
-      records: this.list(fields.records, `${where}.records`).map((entry, i) =>
-        this.readRecord(entry, `${where}.records[${i}]`),
-      ),
-    };
-  }
-
-  private readRecord(value: unknown, where: string): FlightRecord {
-    const [kind, program, run, sequence, collective, begin, end] = this.list(value, where);
-    const known = kinds[this.number(kind, where)];
-    if (known === undefined) throw this.wrong(where, "must start with 0 or 1");
-    return {
-      kind: known,
-      program: this.number(program, where),
-      run: this.number(run, where),
-      sequence: this.number(sequence, where),
-      collective: this.number(collective, where),
-      begin: this.number(begin, where),
-      end: end === null ? null : this.number(end, where),
-    };
-  }
-
-  private fields(value: unknown, where: string): Fields {
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return { ...value };
-    throw this.wrong(where, "must be an object");
-  }
-
-  private list(value: unknown, where: string): readonly unknown[] {
-    if (Array.isArray(value)) return value;
-    throw this.wrong(where, "must be an array");
-  }
-
-  private number(value: unknown, where: string): number {
-    if (typeof value === "number") return value;
-    throw this.wrong(where, "must be a number");
-  }
-
-  private text(value: unknown, where: string): string {
-    if (typeof value === "string") return value;
-    throw this.wrong(where, "must be a string");
-  }
-}
+      agreement: ifGiven(object({ key: string, fingerprint: string })),
+    }),
+  ),
+  devices: arrayOf(
+    object({
+      device: number,
+      state: json.ofKind(isState, `must be one of ${states.join(", ")}`),
+      place: orNull(string),
+      records: arrayOf(readRecord),
+    }),
+  ),
+});

@@ -1,13 +1,15 @@
 /** The manifest of a checkpoint. It is untrusted input: every field is checked before it is used. */
+import * as json from "../../ir/json.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { Shape } from "../../ir/shape.js";
 import { isTyped } from "../../ir/shape.js";
 import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as tree from "../../trace/tree.js";
 import { FileError, reasonOf } from "./fileError.js";
-import { isObject, type JsonObject } from "./json.js";
 import { isStoredDType, type StoredDType } from "./safetensorsBytes.js";
 import { checkSeal, seal } from "./seal.js";
+
+const { arrayOf, count, fields, ifGiven, list, matching, object, ofKind, orNull, string } = json;
 
 /** A JSON value. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
@@ -127,180 +129,139 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
       },
     );
   }
-  return new ManifestReader(file, isSealed).read(value);
+  return readManifest(value, isSealed, (where, rule, got) => {
+    const found = JSON.stringify(got) ?? "nothing";
+    const short = found.length > 60 ? `${found.slice(0, 60)}…` : found;
+    return new FileError("checkpoint", file, 0, `${where} ${rule}, got ${short}`);
+  });
 }
 
 /** Turns parsed JSON into a manifest, or names the field that is wrong. */
-class ManifestReader {
-  constructor(
-    private readonly file: string,
-    private readonly isSealed: boolean,
-  ) {}
-
-  read(value: unknown): Manifest {
-    const fields = this.fields(value, "the manifest");
-    if (fields.format !== manifestFormat)
-      throw this.wrong("format", `must be "${manifestFormat}"`, fields.format);
-    const version = this.count(fields.version, "version");
-    if (version < 1 || version > manifestVersion) {
-      throw this.wrong(
-        "version",
-        `must be from 1 to ${manifestVersion}; another release wrote this file`,
-        version,
-      );
-    }
-    if (version > 1 && !this.isSealed)
-      throw this.wrong("seal", "must be the last field, with the checksum of all others", fields.seal);
-    const files = this.list(fields.files, "files").map((entry, i) => this.readFile(entry, `files[${i}]`));
-    const leaves = this.list(fields.leaves, "leaves").map((entry, i) =>
-      this.readLeaf(entry, `leaves[${i}]`, files.length),
-    );
-    this.unique(
-      files.map(({ name }) => name),
-      "files",
-    );
-    this.unique(
-      leaves.map(({ path }) => path),
-      "leaves",
-    );
-    const seen = new Set<number>();
-    const stored = this.readTree(fields.tree, "tree", leaves.length, seen, 0);
-    if (seen.size !== leaves.length)
-      throw this.wrong("tree", `must name all ${leaves.length} leaves`, seen.size);
-    return {
-      format: manifestFormat,
-      version,
-      step: this.count(fields.step, "step"),
-      mesh: this.readMesh(fields.mesh),
-      rng: this.json(fields.rng),
-      data: this.json(fields.data),
-      config: this.json(fields.config),
-      tree: stored,
-      leaves,
-      files,
-    };
+function readManifest(value: unknown, isSealed: boolean, wrong: json.Wrong): Manifest {
+  const given = fields(value, "the manifest", wrong);
+  if (given.format !== manifestFormat) throw wrong("format", `must be "${manifestFormat}"`, given.format);
+  const version = count(given.version, "version", wrong);
+  if (version < 1 || version > manifestVersion) {
+    throw wrong("version", `must be from 1 to ${manifestVersion}; another release wrote this file`, version);
   }
+  if (version > 1 && !isSealed)
+    throw wrong("seal", "must be the last field, with the checksum of all others", given.seal);
+  const files = arrayOf(readFile)(given.files, "files", wrong);
+  const leaves = arrayOf(readLeaf(files.length))(given.leaves, "leaves", wrong);
+  checkUnique(
+    files.map(({ name }) => name),
+    "files",
+    wrong,
+  );
+  checkUnique(
+    leaves.map(({ path }) => path),
+    "leaves",
+    wrong,
+  );
+  const seen = new Set<number>();
+  const stored = readTree(leaves.length, seen)(given.tree, "tree", wrong);
+  if (seen.size !== leaves.length) throw wrong("tree", `must name all ${leaves.length} leaves`, seen.size);
+  return {
+    format: manifestFormat,
+    version,
+    step: count(given.step, "step", wrong),
+    mesh: orNull(arrayOf(object({ name: string, size: count })))(given.mesh, "mesh", wrong),
+    rng: (given.rng ?? null) as Json,
+    data: (given.data ?? null) as Json,
+    config: (given.config ?? null) as Json,
+    tree: stored,
+    leaves,
+    files,
+  };
+}
 
-  private readFile(value: unknown, where: string): ManifestFile {
-    const { name, bytes, sha256, pieces = "" } = this.fields(value, where);
-    // The name goes into a path, so nothing but the names that are written is accepted.
-    if (typeof name !== "string" || !/^tensors-\d{5,9}-of-\d{5,9}\.safetensors$/.test(name)) {
-      throw this.wrong(`${where}.name`, "must be like tensors-00001-of-00002.safetensors", name);
-    }
-    if (typeof sha256 !== "string" || !/^[0-9a-f]{64}$/.test(sha256)) {
-      throw this.wrong(`${where}.sha256`, "must be 64 hexadecimal digits", sha256);
-    }
-    if (typeof pieces !== "string" || !/^(?:[0-9a-f]{16})*$/.test(pieces)) {
-      throw this.wrong(`${where}.pieces`, "must be 16 hexadecimal digits for each piece", pieces);
-    }
-    return { name, bytes: this.count(bytes, `${where}.bytes`), sha256, pieces };
-  }
+const readFile: json.JsonReader<ManifestFile> = (value, where, wrong) => ({
+  pieces: "",
+  ...fileFields(value, where, wrong),
+});
 
-  private readLeaf(value: unknown, where: string, numFiles: number): ManifestLeaf {
-    const { path, dtype: name, shape, spec, file } = this.fields(value, where);
-    if (typeof path !== "string") throw this.wrong(`${where}.path`, "must be a string", path);
-    if (typeof name !== "string" || !isStoredDType(name)) {
-      throw this.wrong(`${where}.dtype`, "must be a data type", name);
-    }
-    const sizes = this.list(shape, `${where}.shape`).map((n, d) => this.count(n, `${where}.shape[${d}]`));
-    if (sizes.length > maxDims)
-      throw this.wrong(`${where}.shape`, `must have at most ${maxDims} dims`, sizes.length);
-    const axes = this.list(spec, `${where}.spec`).map((dim, d) => this.names(dim, `${where}.spec[${d}]`));
-    const index = this.count(file, `${where}.file`);
-    if (index >= numFiles) throw this.wrong(`${where}.file`, `must be below ${numFiles}`, index);
-    return { path, dtype: name, shape: sizes, spec: axes, file: index };
-  }
+const fileFields = object({
+  // The name goes into a path, so nothing but the names that are written is accepted.
+  name: matching(
+    /^tensors-\d{5,9}-of-\d{5,9}\.safetensors$/,
+    "must be like tensors-00001-of-00002.safetensors",
+  ),
+  bytes: count,
+  sha256: matching(/^[0-9a-f]{64}$/, "must be 64 hexadecimal digits"),
+  pieces: ifGiven(matching(/^(?:[0-9a-f]{16})*$/, "must be 16 hexadecimal digits for each piece")),
+});
 
-  private readMesh(value: unknown): MeshAxis[] | null {
-    if (value === null) return null;
-    return this.list(value, "mesh").map((axis, i) => {
-      const { name, size } = this.fields(axis, `mesh[${i}]`);
-      if (typeof name !== "string") throw this.wrong(`mesh[${i}].name`, "must be a string", name);
-      return { name, size: this.count(size, `mesh[${i}].size`) };
-    });
-  }
+const axisNames = arrayOf<string>((value, where, wrong) => {
+  if (typeof value === "string") return value;
+  throw wrong(where.replace(/\[\d+\]$/, ""), "must be an array of axis names", value);
+});
 
-  private readTree(
-    value: unknown,
-    where: string,
-    numLeaves: number,
-    seen: Set<number>,
-    depth: number,
-  ): StoredTree {
-    if (depth > maxDepth) throw this.wrong("tree", `must be at most ${maxDepth} levels deep`, depth);
+const leafFields = object({
+  path: string,
+  dtype: ofKind(
+    (value): value is StoredDType => typeof value === "string" && isStoredDType(value),
+    "must be a data type",
+  ),
+  shape: arrayOf(count),
+  spec: arrayOf(axisNames),
+  file: count,
+});
+
+const readLeaf =
+  (numFiles: number): json.JsonReader<ManifestLeaf> =>
+  (value, where, wrong) => {
+    const leaf = leafFields(value, where, wrong);
+    const { shape, file } = leaf;
+    if (shape.length > maxDims)
+      throw wrong(`${where}.shape`, `must have at most ${maxDims} dims`, shape.length);
+    if (file >= numFiles) throw wrong(`${where}.file`, `must be below ${numFiles}`, file);
+    return leaf;
+  };
+
+const readTree =
+  (numLeaves: number, seen: Set<number>, depth = 0): json.JsonReader<StoredTree> =>
+  (value, where, wrong) => {
+    if (depth > maxDepth) throw wrong("tree", `must be at most ${maxDepth} levels deep`, depth);
     if (value === null) return null;
     if (typeof value === "number") {
-      const index = this.count(value, where);
+      const index = count(value, where, wrong);
       if (index >= numLeaves || seen.has(index)) {
-        throw this.wrong(where, `must be the index of a leaf (below ${numLeaves}) that is used once`, index);
+        throw wrong(where, `must be the index of a leaf (below ${numLeaves}) that is used once`, index);
       }
       seen.add(index);
       return index;
     }
-    const read = (child: unknown, at: string) => this.readTree(child, at, numLeaves, seen, depth + 1);
-    const fields = this.fields(value, where);
-    if ("list" in fields) {
+    const inner = readTree(numLeaves, seen, depth + 1);
+    const read = (child: unknown, at: string) => inner(child ?? null, at, wrong);
+    const given = fields(value, where, wrong);
+    if ("list" in given) {
       return {
-        list: this.list(fields.list, `${where}.list`).map((child, i) => read(child, `${where}[${i}]`)),
+        list: list(given.list, `${where}.list`, wrong).map((child, i) => read(child, `${where}[${i}]`)),
       };
     }
-    if ("object" in fields) {
-      const entries = this.list(fields.object, `${where}.object`).map((entry, i) => {
-        const [key, child] = this.list(entry, `${where}.object[${i}]`);
-        if (typeof key !== "string") throw this.wrong(`${where}.object[${i}]`, "must start with a key", key);
-        return [key, read(child ?? null, `${where}.${key}`)] as const;
+    if ("object" in given) {
+      const entries = list(given.object, `${where}.object`, wrong).map((entry, i) => {
+        const [key, child] = list(entry, `${where}.object[${i}]`, wrong);
+        if (typeof key !== "string") throw wrong(`${where}.object[${i}]`, "must start with a key", key);
+        return [key, read(child, `${where}.${key}`)] as const;
       });
-      this.unique(
+      checkUnique(
         entries.map(([key]) => key),
         where,
+        wrong,
       );
       return { object: entries };
     }
-    const names = this.list(fields.partitioned, `${where}.partitioned`).map((name, d) => {
-      if (name === null || typeof name === "string") return name;
-      return this.names(name, `${where}.partitioned[${d}]`);
-    });
-    return { partitioned: names, value: read(fields.value ?? null, where) };
-  }
+    const readNames: json.JsonReader<string | null | readonly string[]> = (name, ...at) =>
+      name === null || typeof name === "string" ? name : axisNames(name, ...at);
+    const partitioned = arrayOf(readNames)(given.partitioned, `${where}.partitioned`, wrong);
+    return { partitioned, value: read(given.value, where) };
+  };
 
-  private names(value: unknown, where: string): string[] {
-    return this.list(value, where).map((name) => {
-      if (typeof name === "string") return name;
-      throw this.wrong(where, "must be an array of axis names", name);
-    });
-  }
-
-  private fields(value: unknown, where: string): JsonObject {
-    if (isObject(value)) return value;
-    throw this.wrong(where, "must be an object", value);
-  }
-
-  private list(value: unknown, where: string): readonly unknown[] {
-    if (Array.isArray(value)) return value;
-    throw this.wrong(where, "must be an array", value);
-  }
-
-  private count(value: unknown, where: string): number {
-    if (typeof value === "number" && Number.isSafeInteger(value) && value >= 0) return value;
-    throw this.wrong(where, "must be an integer of at least 0", value);
-  }
-
-  /** Everything that JSON.parse gives is JSON. */
-  private json(value: unknown): Json {
-    return (value ?? null) as Json;
-  }
-
-  private unique(names: readonly string[], where: string): void {
-    const seen = new Set<string>();
-    for (const name of names) {
-      if (seen.has(name)) throw this.wrong(where, "must not name anything twice", name);
-      seen.add(name);
-    }
-  }
-
-  private wrong(where: string, rule: string, got: unknown): FileError {
-    const text = JSON.stringify(got) ?? "nothing";
-    const short = text.length > 60 ? `${text.slice(0, 60)}…` : text;
-    return new FileError("checkpoint", this.file, 0, `${where} ${rule}, got ${short}`);
+function checkUnique(names: readonly string[], where: string, wrong: json.Wrong): void {
+  const seen = new Set<string>();
+  for (const name of names) {
+    if (seen.has(name)) throw wrong(where, "must not name anything twice", name);
+    seen.add(name);
   }
 }
