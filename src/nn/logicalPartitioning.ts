@@ -5,7 +5,7 @@ import type { DType } from "../ir/dtype.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
-import { axesOf, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { axesOf, mapSpecs, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { currentMesh } from "../spmd/run/constraint.js";
 import { needTensor } from "../trace/promote.js";
@@ -98,8 +98,6 @@ export function logicalToMeshAxes(
   return new PartitionSpec(assign(names, rules).map((axes) => axes ?? null));
 }
 
-const isSpec = (node: unknown) => node instanceof PartitionSpec;
-
 /**
  * {@link logicalToMeshAxes} for every spec of a tree, such as that of {@link getPartitionSpec}.
  *
@@ -109,7 +107,7 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
  * ```
  */
 export function logicalToMesh<T>(specs: T, rules: LogicalRules = getLogicalAxisRules()): T {
-  return mapSpecs<T, T>(specs, (spec) => logicalToMeshAxes(spec.entries, rules));
+  return mapSpecs(specs, (spec) => logicalToMeshAxes(spec.entries, rules));
 }
 
 /**
@@ -129,14 +127,6 @@ export function logicalToMeshSharding<T>(
   need("object", mesh, "mesh", "nn.logicalToMeshSharding");
   needIfGiven("list", rules, "rules", "nn.logicalToMeshSharding");
   return mapSpecs(specs, (spec) => new NamedSharding(mesh, logicalToMeshAxes(spec.entries, rules)));
-}
-
-function mapSpecs<T, R>(specs: T, fn: (spec: PartitionSpec) => unknown): R {
-  const { leaves, structure } = tree.flatten(specs, isSpec);
-  return tree.unflatten(
-    structure,
-    leaves.map((leaf) => (leaf instanceof PartitionSpec ? fn(leaf) : leaf)),
-  );
 }
 
 /** What happens to a constraint when a name has no rule. */

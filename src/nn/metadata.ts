@@ -45,11 +45,7 @@ export function isBoxed(value: unknown): value is AxisMetadata {
  * ```
  */
 export function mapBoxes<T>(fn: (box: AxisMetadata) => unknown, values: T): T {
-  const { leaves, structure } = tree.flatten(values, isBoxed);
-  return tree.unflatten<T>(
-    structure,
-    leaves.map((leaf) => (isBoxed(leaf) ? fn(leaf) : leaf)),
-  );
+  return tree.mapUntil(isBoxed, (leaf: unknown) => (isBoxed(leaf) ? fn(leaf) : leaf), values) as T;
 }
 
 /**

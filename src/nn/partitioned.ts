@@ -183,9 +183,8 @@ export type ShardingTree<T, S> = unknown extends T
       : { readonly [K in keyof T]: ShardingTree<T[K], S> };
 
 function mapSpecs<T, S>(fn: (spec: PartitionSpec) => S, variables: T): ShardingTree<T, S> {
-  const { leaves, structure } = tree.flatten(variables, (node) => isBoxed(node) || isTyped(node));
-  return tree.unflatten(
-    structure,
-    leaves.map((leaf) => fn(leaf instanceof Partitioned ? leaf.getPartitionSpec() : new PartitionSpec([]))),
-  );
+  const specOf = (leaf: unknown) =>
+    leaf instanceof Partitioned ? leaf.getPartitionSpec() : new PartitionSpec([]);
+  const isLeaf = (node: unknown) => isBoxed(node) || isTyped(node);
+  return tree.mapUntil(isLeaf, (leaf: unknown) => fn(specOf(leaf)), variables) as ShardingTree<T, S>;
 }

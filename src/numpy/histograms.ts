@@ -1,6 +1,6 @@
 /** Counts of elements in bins. */
 
-import { need } from "../ir/arguments.js";
+import { integerFrom, need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
@@ -101,9 +101,7 @@ export function histogramBinEdges(
 ): Tensor {
   const { bins, range: bounds } = histogramBinEdgesSchema.read(options, "histogramBinEdges");
   if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
-  if (!(Number.isInteger(bins) && bins >= 1)) {
-    throw new ValueError(`[histogram] the number of bins must be an integer of at least 1, got ${bins}`);
-  }
+  need(integerFrom(1), bins, "the number of bins", "histogram");
   const x = asFloat(value, "histogramBinEdges");
   const flat = ops.reshape(x, [x.size]);
   if (bounds !== undefined) need("numbers", bounds, "range", "histogramBinEdges");

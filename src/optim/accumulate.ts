@@ -1,6 +1,6 @@
-import { need } from "../ir/arguments.js";
+import { integerFrom, need } from "../ir/arguments.js";
 import { sumType } from "../ir/dtype.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { ShapeError } from "../ir/errors.js";
 import { isTyped } from "../ir/shape.js";
 import { add, divide } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
@@ -22,13 +22,6 @@ import {
   transformation,
 } from "./transformation.js";
 
-/** Throws unless a number of calls or parts is an integer of at least 1. */
-export function checkCount(n: number, caller: string, what: string): void {
-  if (!(Number.isInteger(n) && n >= 1)) {
-    throw new ValueError(`[${caller}] ${what} must be an integer of at least 1, got ${n}`);
-  }
-}
-
 /**
  * Splits a batch into microbatches along the first dim, runs them one after the other and returns the means
  * of the values and gradients, so that a batch needs the memory of one microbatch. 16-bit floats are added up
@@ -49,7 +42,7 @@ export function microbatch<P, B, R>(
 ): (params: P, batch: B) => R {
   need("function", fn, "fn", "microbatch");
   need("number", numMicrobatches, "numMicrobatches", "microbatch");
-  checkCount(numMicrobatches, "microbatch", "the number of microbatches");
+  need(integerFrom(1), numMicrobatches, "the number of microbatches", "microbatch");
   if (numMicrobatches === 1) return fn;
   return (params, batch) => {
     const parts = tree.mapWithPath<B, unknown, unknown>(
@@ -115,7 +108,7 @@ export function multiSteps<S>(
 ): GradientTransformation<MultiStepsState<S>> {
   needTransformation(inner, "multiSteps");
   need("number", every, "every", "multiSteps");
-  checkCount(every, "multiSteps", "the number of calls a step");
+  need(integerFrom(1), every, "the number of calls a step", "multiSteps");
   return transformation<MultiStepsState<S>>(
     "multiSteps",
     { miniStep: "tensor", gradientStep: "tensor", inner: "tree", grads: "tree" },

@@ -1,6 +1,6 @@
 /** Steps along the curvature that the last gradients show: L-BFGS. */
 
-import { ValueError } from "../ir/errors.js";
+import { integerFrom } from "../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { add, divide, minimum, mod, multiply, subtract } from "../numpy/arithmetic.js";
 import { arange, zeros } from "../numpy/creation.js";
@@ -27,7 +27,7 @@ import {
 
 const lbfgsOptions = schema({
   /** How many of the last steps are remembered; 10 by default. */
-  memorySize: optional("integer", 10),
+  memorySize: optional(integerFrom(1), 10),
   /** Whether the curvature of the last step scales the first guess; true by default. */
   scaleInitPrecond: true,
 });
@@ -56,9 +56,6 @@ export interface LbfgsState extends CountState {
  */
 export function scaleByLbfgs(options?: LbfgsOptions): GradientTransformation<LbfgsState> {
   const { memorySize, scaleInitPrecond } = lbfgsOptions.read(options, "scaleByLbfgs");
-  if (memorySize < 1) {
-    throw new ValueError(`[scaleByLbfgs] memorySize must be an integer of at least 1, got ${memorySize}`);
-  }
   const stacked = (params: unknown) => mapTensors((p) => zeros([memorySize, ...p.shape], p.dtype), params);
   return transformation<LbfgsState>(
     "scaleByLbfgs",

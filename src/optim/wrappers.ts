@@ -1,6 +1,6 @@
 /** Optimisers that wrap other optimisers, and running means of updates. */
 
-import { need, needIfGiven } from "../ir/arguments.js";
+import { integerFrom, need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { dtypeKind } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
@@ -10,7 +10,7 @@ import { astype } from "../numpy/elementwise.js";
 import { equal, notEqual, where } from "../numpy/logic.js";
 import { needTensor, toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { checkCount, select } from "./accumulate.js";
+import { select } from "./accumulate.js";
 import { blend, keptIn, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import { rate } from "./options.js";
 import type { CountState } from "./scaling.js";
@@ -120,7 +120,7 @@ export function lookahead<S>(
 ): GradientTransformation<LookaheadState<S>> {
   needTransformation(inner, "lookahead");
   const { syncPeriod, slowStepSize, resetState } = lookaheadOptions.read(options, "lookahead");
-  checkCount(syncPeriod, "lookahead", "syncPeriod");
+  need(integerFrom(1), syncPeriod, "syncPeriod", "lookahead");
   return transformation<LookaheadState<S>>(
     "lookahead",
     { fast: "tree", stepsSinceSync: "tensor" },
@@ -230,7 +230,7 @@ export interface ApplyEveryState extends CountState {
  */
 export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
   needIfGiven("number", every, "every", "applyEvery");
-  checkCount(every, "applyEvery", "every");
+  need(integerFrom(1), every, "every", "applyEvery");
   return transformation<ApplyEveryState>(
     "applyEvery",
     { sum: "tree", count: "tensor" },
@@ -315,6 +315,6 @@ export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: num
 export function periodicUpdate<T>(newTensors: T, oldTensors: T, steps: Tensor, period: number): T {
   needTensor(steps, "steps", "periodicUpdate");
   need("number", period, "period", "periodicUpdate");
-  checkCount(period, "periodicUpdate", "the period");
+  need(integerFrom(1), period, "the period", "periodicUpdate");
   return select(equal(mod(steps, period), 0), newTensors, oldTensors);
 }

@@ -1,5 +1,5 @@
-import { need } from "../ir/arguments.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { integerFrom, need } from "../ir/arguments.js";
+import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
@@ -94,11 +94,7 @@ export function accumulateGradients<P, B, M, V = null>(
 }
 
 function splitBatch<B>(batch: B, numMinibatches: number): B {
-  if (!Number.isInteger(numMinibatches) || numMinibatches < 1) {
-    throw new ValueError(
-      `[accumulateGradients] numMinibatches must be an integer of at least 1, got ${numMinibatches}`,
-    );
-  }
+  need(integerFrom(1), numMinibatches, "numMinibatches", "accumulateGradients");
   return tree.mapWithPath<B, unknown, Tensor>((path, leaf) => {
     const x = leafTensor(leaf, "accumulateGradients", path);
     const [n, ...rest] = x.shape;

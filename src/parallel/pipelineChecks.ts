@@ -2,11 +2,11 @@ import { axisSizeIn } from "../ir/mesh.js";
 import { formatType, isTyped, type TensorType } from "../ir/shape.js";
 import { getLogicalAxisRules, type ModuleInstance } from "../nn/index.js";
 import { nameOfModule } from "../nn/module.js";
-import { axesOf, PartitionSpec } from "../spmd/mesh/partitionSpec.js";
+import { axesOf, isSpec, PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type PipelineSettings, report, rulesOf, rulesProblems } from "./pipelineConfig.js";
-import { isSpec, type SpecTree } from "./pipelineSpecs.js";
+import type { SpecTree } from "./pipelineSpecs.js";
 
 /** The arguments of a call that are checked. */
 interface CallShapes {

@@ -3,7 +3,7 @@ import { at, range, type Shape } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { logicalToMesh, withLogicalConstraint } from "../nn/index.js";
 import * as np from "../numpy/index.js";
-import { P, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { mapSpecs, P, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { withShardingConstraint } from "../spmd/run/constraint.js";
 import * as ops from "../trace/ops.js";
@@ -12,7 +12,7 @@ import { vmap } from "../transforms/batching/vmap.js";
 import { checkpointPolicies } from "../transforms/derivatives/remat.js";
 import { checkSpecs, requireSpecs } from "./pipelineChecks.js";
 import { type CircularPipelineConfig, type PipelineSettings, readConfig, rulesOf } from "./pipelineConfig.js";
-import { eachWeight, mapSpecs, type SpecTree, weightsWithoutBoxes, withoutAxes } from "./pipelineSpecs.js";
+import { eachWeight, type SpecTree, weightsWithoutBoxes, withoutAxes } from "./pipelineSpecs.js";
 
 /** The buffers carried between iterations, each with the stages in dim 0. */
 export interface PipelineBuffers {

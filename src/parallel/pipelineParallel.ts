@@ -1,5 +1,5 @@
-import { need } from "../ir/arguments.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { integerFrom, need } from "../ir/arguments.js";
+import { ShapeError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
 import { type FieldsOf, type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import { formatType, sameType } from "../ir/shape.js";
@@ -144,11 +144,7 @@ function splitBatch(leaf: Tensor, numMicrobatches: number): Tensor {
 }
 
 function checkBatch<T>(x: T, numMicrobatches: number): T {
-  if (!Number.isInteger(numMicrobatches) || numMicrobatches < 1) {
-    throw new ValueError(
-      `[executePipeline] numMicrobatches must be an integer of at least 1, got ${numMicrobatches}`,
-    );
-  }
+  need(integerFrom(1), numMicrobatches, "numMicrobatches", "executePipeline");
   for (const { path, leaf } of tree.flattenWithPath(x)) {
     const { shape } = leafTensor(leaf, "executePipeline", path);
     const what = path === "" ? "batch" : `batch of "${path}",`;

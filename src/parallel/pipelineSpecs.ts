@@ -1,21 +1,14 @@
-import { isBoxed, Partitioned, type Variables } from "../nn/index.js";
-import { PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { isBoxed, mapBoxes, Partitioned, type Variables } from "../nn/index.js";
+import { isSpec, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 
 /** A tree with a spec for every weight. */
 export type SpecTree = unknown;
 
-/** Whether a node of a tree is a spec, which is a leaf there. */
-export const isSpec = (node: unknown): boolean => node instanceof PartitionSpec;
-
 /** Unboxes values without the sharding constraint that `unbox` adds. */
 export function weightsWithoutBoxes<T>(weights: T): T {
-  const { leaves, structure } = tree.flatten(weights, isBoxed);
-  return tree.unflatten<T>(
-    structure,
-    leaves.map((leaf) => (leaf instanceof Partitioned ? leaf.value : isBoxed(leaf) ? leaf.unbox() : leaf)),
-  );
+  return mapBoxes((box) => (box instanceof Partitioned ? box.value : box.unbox()), weights);
 }
 
 /** The names that boxes give the dims of weights, or null when there are no boxes. */
@@ -25,15 +18,6 @@ export function specsOfBoxes(weights: Variables): SpecTree {
   return tree.unflatten(
     structure,
     leaves.map((leaf) => (leaf instanceof Partitioned ? leaf.getPartitionSpec() : new PartitionSpec([]))),
-  );
-}
-
-/** Applies a function to every spec of a tree. */
-export function mapSpecs<T>(specs: T, fn: (spec: PartitionSpec) => PartitionSpec): T {
-  const { leaves, structure } = tree.flatten(specs, isSpec);
-  return tree.unflatten<T>(
-    structure,
-    leaves.map((leaf) => (leaf instanceof PartitionSpec ? fn(leaf) : leaf)),
   );
 }
 

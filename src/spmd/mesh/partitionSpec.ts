@@ -9,6 +9,7 @@ import {
   splitCount,
 } from "../../ir/mesh.js";
 import { at, type Shape } from "../../ir/shape.js";
+import * as tree from "../../trace/tree.js";
 import { type KnownAxes, unknownAxis } from "./mesh.js";
 
 /** Marks a dim that a constraint leaves to the partitioner. */
@@ -147,4 +148,12 @@ export function toPartitionSpec(spec: Spec): PartitionSpec {
   );
   while (entries.length > 0 && entries.at(-1) === null) entries.pop();
   return new PartitionSpec(entries);
+}
+
+/** Whether a node of a tree is a spec, which is a leaf there. */
+export const isSpec = (node: unknown): node is PartitionSpec => node instanceof PartitionSpec;
+
+/** Applies a function to every spec of a tree. */
+export function mapSpecs<R>(specs: unknown, fn: (spec: PartitionSpec) => unknown): R {
+  return tree.mapUntil(isSpec, (leaf: unknown) => (isSpec(leaf) ? fn(leaf) : leaf), specs) as R;
 }

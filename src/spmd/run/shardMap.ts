@@ -12,7 +12,13 @@ import { type Argnums, flattenCall, type TracedTree, traceTree } from "../../tra
 import * as tree from "../../trace/tree.js";
 import { markOutputs } from "../../transforms/control/varyingTypes.js";
 import { type Mesh, needMesh, unknownAxis } from "../mesh/mesh.js";
-import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
+import {
+  isSpec,
+  PartitionSpec,
+  replicatedSpec,
+  resolveSpec,
+  toPartitionSpec,
+} from "../mesh/partitionSpec.js";
 import { varyingOutputs } from "../partition/passes/replication.js";
 
 /** Options of {@link shardMap} for a function with the arguments `A` and the result `R`. */
@@ -40,8 +46,6 @@ const shardMapOptions = schema<FieldsOf<ShardMapOptions>>({
   axisNames: optional("any"),
   staticArgnums: optional("any"),
 });
-
-const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
 /**
  * A function over whole tensors from one that sees a single device's blocks and may call collectives

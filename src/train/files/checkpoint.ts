@@ -11,7 +11,7 @@
 import { createHash } from "node:crypto";
 import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { need, needIfGiven } from "../../ir/arguments.js";
+import { integerFrom, need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import type { HostData } from "../../ir/dtype.js";
 import { ValueError } from "../../ir/errors.js";
@@ -292,9 +292,7 @@ export class Checkpoints {
    * it is copied, so that the host never holds more. Checkpoints are written one after the other.
    */
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
-    if (!Number.isSafeInteger(step) || step < 0) {
-      throw new ValueError(`[save] the step must be an integer of at least 0, got ${describe(step)}`);
-    }
+    need(integerFrom(0), step, "the step", "save");
     const { files, root, keep, group, maxHeldBytes } = this;
     const { snapshot, isCopied, bytes } = await takeSnapshot(
       step,
