@@ -74,6 +74,7 @@ export {
   trace,
 } from "./scaling.js";
 export * from "./schedules.js";
+export * from "./sizedOptimizers.js";
 export {
   centralize,
   type NovogradOptions,
