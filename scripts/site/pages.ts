@@ -19,7 +19,15 @@ export const chapters: readonly Chapter[] = [
   },
   {
     title: "Training",
-    pages: ["modules.md", "training-loop.md", "data.md", "checkpoints.md", "cli.md", "faults.md"],
+    pages: [
+      "modules.md",
+      "training-loop.md",
+      "data.md",
+      "checkpoints.md",
+      "fine-tuning.md",
+      "cli.md",
+      "faults.md",
+    ],
   },
   {
     title: "Many devices",

@@ -50,6 +50,7 @@ export {
   type LinearConfig,
 } from "./linear.js";
 export * from "./logicalPartitioning.js";
+export { type AdaptableModule, type LoraModule, type LoraOptions, lora } from "./lora.js";
 export * from "./mapVariables.js";
 export * from "./metadata.js";
 export {

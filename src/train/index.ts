@@ -83,6 +83,7 @@ export {
 export { formatPlan } from "./plan/planText.js";
 export type { Prices } from "./plan/prices.js";
 export type { TimeParts } from "./plan/stepCost.js";
+export { loadAdapters, type PretrainedAdapters, saveAdapters } from "./pretrained/adapters.js";
 export { type LoadPretrainedOptions, loadPretrained, type Pretrained } from "./pretrained/loadPretrained.js";
 export { type SavedModel, type SavePretrainedOptions, savePretrained } from "./pretrained/savePretrained.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";

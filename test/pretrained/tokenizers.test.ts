@@ -6,7 +6,7 @@ const folder = process.env.TOKENIZERS ?? new URL("./fixtures/tokenizers", import
 const kinds = readdirSync(folder).flatMap((file) => file.match(/^(.*)\.tokenizer\.json$/)?.[1] ?? []);
 const read = (kind: string) => readFileSync(`${folder}/${kind}.tokenizer.json`, "utf8");
 
-/** What Hugging Face's tokenizers made of a text; `tokenizers.py` writes these files. */
+/** What Hugging Face's tokenizers made of a text; `tokenizer_samples.py` writes these files. */
 interface Sample {
   readonly text: string;
   readonly ids: readonly number[];

@@ -47,8 +47,8 @@ export function blockClass(config: ModelConfig) {
 /** A loop over `length` layers with stacked parameters. */
 export function layerLoop(config: ModelConfig, length: number) {
   return scan(blockClass(config), {
-    variableAxes: { params: 0, cache: 0 },
-    splitRngs: { params: true },
+    variableAxes: { params: 0, cache: 0, lora: 0 },
+    splitRngs: { params: true, lora: true },
     inAxes: isMixed(decoderOf(config)) ? [null, 0] : [null],
     length,
     metadataParams: { partitionName: "layers" },

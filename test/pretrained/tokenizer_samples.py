@@ -1,6 +1,6 @@
 """Trains a small tokeniser of every kind and encodes and decodes random texts with Hugging Face's tokenizers.
 
-usage: tokenizers.py FOLDER TEXT-FILE NUMBER-OF-TEXTS [KIND …]
+usage: tokenizer_samples.py FOLDER TEXT-FILE NUMBER-OF-TEXTS [KIND …]
 """
 
 import base64
@@ -11,7 +11,6 @@ import random
 import sys
 import unicodedata
 
-sys.path.pop(0)  # this file has the name of the library
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 folder, corpus, count = sys.argv[1], open(sys.argv[2], encoding="utf-8").read(), int(sys.argv[3])
