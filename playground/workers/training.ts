@@ -1,7 +1,7 @@
 /** Trains a small Llama on the workers of this tab. */
 import { devicePut, engineInfo, Mesh, np, type Tensor, tree } from "shardwise";
 import { adamw, chain, clipByGlobalNorm, warmupCosine } from "shardwise/optim";
-import { byteTokenizer, createTraining, generate, openBatches, tokensInMemory } from "shardwise/train";
+import { byteTokenizer, continueText, createTraining, openBatches, tokensInMemory } from "shardwise/train";
 import { type Span, spansOf } from "./record.js";
 
 /** What the page asks for. */
@@ -102,7 +102,7 @@ async function sample(
       .get(Math.min(tokens.length, window) - 1)
       .data()) as ArrayLike<number>;
   };
-  return generate(nextLogits, tokenizer, window, { prompt: "The ", length: 120, temperature: 0.7, seed });
+  return continueText(nextLogits, tokenizer, window, { prompt: "The ", length: 120, temperature: 0.7, seed });
 }
 
 addEventListener("message", async ({ data }: MessageEvent<ToTraining>) => {

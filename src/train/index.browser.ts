@@ -32,10 +32,11 @@ export {
   type StoredTensor,
   type StoredType,
 } from "./files/safetensorsHeader.js";
+export { type ContinueOptions, continueText, type NextLogits } from "./generation/continueText.js";
+export { type GeneratedToken, type GenerateOptions, generate } from "./generation/generate.js";
 export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
-export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export { DivergedError } from "./step/health.js";

@@ -52,10 +52,11 @@ export {
 } from "./files/safetensorsBytes.js";
 export type { ForeignType, SafetensorsHeader, StoredTensor, StoredType } from "./files/safetensorsHeader.js";
 export type { RestoreOptions } from "./files/treeFiles.js";
+export { type ContinueOptions, continueText, type NextLogits } from "./generation/continueText.js";
+export { type GeneratedToken, type GenerateOptions, generate } from "./generation/generate.js";
 export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
-export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CalibrateOptions, calibrate } from "./plan/calibrate.js";
 export {

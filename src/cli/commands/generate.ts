@@ -2,7 +2,7 @@ import type { Variables } from "../../nn/scope.js";
 import { modelConfig } from "../../train/config/runConfig.js";
 import { decimal, integer, text } from "../../train/config/schema.js";
 import { storedConfig } from "../../train/folder/savedRun.js";
-import { sampleText } from "../../train/models/sampleText.js";
+import { sampleText } from "../../train/generation/sampleText.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { engineOption, findCheckpoint, useEngine } from "../runArguments.js";
@@ -17,6 +17,10 @@ export const generate = defineCommand({
     length: integer(200, "number of tokens to add", 0),
     temperature: decimal(0.8, "below 1 keeps to likely tokens, 0 takes the likeliest"),
     "top-k": integer(0, "sample from the K likeliest tokens only, or from all with 0", 0),
+    "top-p": decimal(1, "sample from the likeliest tokens that have this share of the probability together"),
+    "min-p": decimal(0, "sample from tokens with at least this multiple of the likeliest one's probability"),
+    "repetition-penalty": decimal(1, "above 1, tokens that the text has already become less likely"),
+    stop: text("", "a string that ends the text; none by default"),
     seed: integer(0, "seed of the sampling", 0),
     ...engineOption,
   },
@@ -27,7 +31,8 @@ export const generate = defineCommand({
   ],
   run: async (parsed) => {
     await useEngine(parsed);
-    const { prompt, length, temperature, "top-k": topK, seed } = parsed.values;
+    const { prompt, length, temperature, "top-k": topK, "top-p": topP, "min-p": minP } = parsed.values;
+    const { "repetition-penalty": repetitionPenalty, stop, seed } = parsed.values;
     const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "generate");
     const config = storedConfig(checkpoint);
     const tokenizer = await storedTokenizer(config, run);
@@ -38,7 +43,9 @@ export const generate = defineCommand({
     await sampleText(
       { model: modelConfig(config, tokenizer.vocabSize), params, tokenizer, window: config.data.sequence },
       {
-        ...{ prompt, length, temperature, topK, seed, signal: closed.signal },
+        ...{ prompt, length, temperature, topK, topP, minP, repetitionPenalty, seed },
+        stop: stop === "" ? [] : [stop],
+        signal: closed.signal,
         onText: (piece) => process.stdout.write(piece),
       },
     );

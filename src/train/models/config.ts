@@ -23,8 +23,8 @@ export interface ModelConfig {
   /** What each block keeps for the backward pass: everything, only matrix products, or nothing. */
   readonly remat: "none" | "dots" | "full";
   /**
-   * If set, the model reads one token at a time, [batch, 1], and keeps at most this many previous ones in the
-   * collection `cache`.
+   * If set, the model keeps what it has read in the collection `cache`: at most this many tokens of all rows together.
+   * Recurrent models, which keep a state of fixed size instead, then read one token at a time.
    */
   readonly cacheLength?: number;
   /** How the decoder differs from Llama's. */

@@ -2,7 +2,6 @@ import { Dense, Embed } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import { remat } from "../../nn/remat.js";
 import { scan } from "../../nn/scan.js";
-import { isInitializing, variable } from "../../nn/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
@@ -14,10 +13,11 @@ import { LlamaBlock } from "./llama.js";
 import { MlstmBlock } from "./mlstm.js";
 import { activation, weight } from "./names.js";
 import { normNamed } from "./norm.js";
+import type { Reading } from "./reading.js";
 import { XlstmBlock } from "./xlstm.js";
 
 /** Runs the blocks of a model one after the other on a residual stream. */
-export type RunLayers = (config: ModelConfig, x: Tensor, positions: Tensor) => Tensor;
+export type RunLayers = (config: ModelConfig, x: Tensor, reading: Reading) => Tensor;
 
 /** The policy of each choice of `remat`. */
 export const rematPolicies = {
@@ -28,7 +28,7 @@ export const rematPolicies = {
 const blocks = { llama: LlamaBlock, mlstm: MlstmBlock, xlstm: XlstmBlock };
 
 /**
- * The block of a model as a step of a loop: `(stream, positions, isLocal) → [stream, nothing]`, where `isLocal` is given
+ * The block of a model as a step of a loop: `(stream, reading, isLocal) → [stream, nothing]`, where `isLocal` is given
  * only if some layers have a window.
  */
 export function blockClass(config: ModelConfig) {
@@ -36,8 +36,8 @@ export function blockClass(config: ModelConfig) {
   const Step = module(
     "Layer",
     (c: ModelConfig) =>
-      (x: Tensor, positions: Tensor, isLocal?: Tensor): [Tensor, null] => [
-        Block({ ...c, name: "block" })(x, positions, isLocal),
+      (x: Tensor, reading: Reading, isLocal?: Tensor): [Tensor, null] => [
+        Block({ ...c, name: "block" })(x, reading, isLocal),
         null,
       ],
   );
@@ -55,22 +55,14 @@ export function layerLoop(config: ModelConfig, length: number) {
   });
 }
 
-const runInTurn: RunLayers = (config, x, positions) => {
+const runInTurn: RunLayers = (config, x, reading) => {
   const Layers = layerLoop(config, config.numLayers);
   const decoder = decoderOf(config);
   const layers = Layers({ ...config, name: "layers" });
   const isLocal = localLayers(decoder, config.numLayers);
-  const [out] = isMixed(decoder) ? layers(x, positions, np.array(isLocal)) : layers(x, positions);
+  const [out] = isMixed(decoder) ? layers(x, reading, np.array(isLocal)) : layers(x, reading);
   return out;
 };
-
-/** The position of a token that is decoded alone, counted in the cache. */
-function nextPosition(): Tensor {
-  const count = variable("cache", "position", () => ops.zeros({ dtype: "int32", shape: [1] }));
-  const position = count.value;
-  if (!isInitializing()) count.value = position.add(1);
-  return position;
-}
 
 /** Configuration of {@link LanguageModel}. */
 export interface LanguageModelConfig extends ModelConfig {
@@ -111,7 +103,7 @@ export function embedTokens(
     dtype,
     embeddingInit: weight(["positions", "embed"], initializers.normal(0.02)),
   });
-  return activation(embedded.add(learned(positions)), "batch", "length", "activationEmbed");
+  return activation(embedded.add(learned(np.maximum(positions, 0))), "batch", "length", "activationEmbed");
 }
 
 /** Limits values smoothly to ±cap; 0 for no limit. */
@@ -144,16 +136,19 @@ export function outputLogits(
 /**
  * A decoder: int32 tokens [batch, length] to logits [batch, length, vocabulary]. It is written over whole
  * tensors with named dims; the rules of {@link languageModelRules} say how a mesh splits them.
+ *
+ * With a cache it is given what it reads, and of each row the index of the token whose logits are wanted, int32 [batch].
  */
 export const LanguageModel = module(
   "LanguageModel",
   (config: LanguageModelConfig) =>
-    (tokens: Tensor): Tensor => {
+    (tokens: Tensor, given?: Reading, last?: Tensor): Tensor => {
       const { runLayers = runInTurn } = config;
-      const [, length = 0] = tokens.shape;
       const table = embeddingTable(config);
-      const positions = config.cacheLength === undefined ? ops.iota("int32", [length], 0) : nextPosition();
-      const x = embedTokens(config, table, tokens, positions);
-      return outputLogits(config, () => table, runLayers(config, x, positions));
+      const reading = given ?? { positions: ops.iota("int32", [tokens.shape[1] ?? 0], 0) };
+      const x = embedTokens(config, table, tokens, reading.positions);
+      const stream = runLayers(config, x, reading);
+      const wanted = last ? np.takeAlongAxis(stream, last.reshape([-1, 1, 1]), 1) : stream;
+      return outputLogits(config, () => table, wanted);
     },
 );

@@ -2,27 +2,16 @@ import { type AttentionOptions, dotProductAttention } from "../../nn/dotProductA
 import { gelu, relu, silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
-import { isInitializing, variable } from "../../nn/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
-import { Tensor } from "../../trace/tensor.js";
+import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
+import { type Reading, withPast } from "./reading.js";
 import { rotary, rotaryFrequencies } from "./rotary.js";
-
-/** The cached values of all tokens up to this one: [batch, length, …], 0 for later positions. */
-function cached(name: string, x: Tensor, position: Tensor, length: number): Tensor {
-  const [batch = 0, , ...rest] = x.shape;
-  const all = variable("cache", name, () => ops.zeros({ dtype: x.dtype, shape: [batch, length, ...rest] }));
-  if (isInitializing()) return all.value;
-  const zero = Tensor.scalar(0, "int32");
-  const starts = [zero, position.reshape([]), ...rest.map(() => zero)];
-  all.value = ops.dynamicUpdateSlice(all.value, x, starts);
-  return all.value;
-}
 
 /** The features of a head. */
 export function headSizeOf(config: ModelConfig): number {
@@ -42,7 +31,7 @@ function frequenciesOf(config: ModelConfig, isLocal: Tensor | undefined): Tensor
   return isLocal ? np.where(isLocal, local, global) : local;
 }
 
-/** Which keys the queries see: a mask [1, 1, queries, keys], or the options of attention that say the same. */
+/** Which keys the queries see: a mask [batch, 1, queries, keys], or the options of attention that say the same. */
 function visibleKeys(
   config: ModelConfig,
   positions: Tensor,
@@ -54,13 +43,13 @@ function visibleKeys(
   if (config.cacheLength === undefined && !isLocal && attentionCap === 0) {
     return { isCausal: true, ...(hasWindow ? { localWindowSize: [window - 1, 0] } : {}) };
   }
-  const queries = positions.reshape([positions.size, 1]);
+  const queries = np.expandDims(positions, -1);
   const keys = np.arange(numKeys);
   const past = np.lessEqual(keys, queries);
   const near = np.less(queries.sub(keys), window);
   const nearOrGlobal = isLocal ? np.logicalOr(np.logicalNot(isLocal), near) : near;
   const seen = hasWindow ? np.logicalAnd(past, nearOrGlobal) : past;
-  return { mask: seen.reshape([1, 1, positions.size, numKeys]) };
+  return { mask: np.expandDims(seen, positions.ndim === 1 ? [0, 1] : 1) };
 }
 
 /** Attention whose logits are limited to ±cap, over any heads; otherwise as {@link dotProductAttention}. */
@@ -89,8 +78,9 @@ function cappedAttention(
 const Attention = module(
   "Attention",
   (config: ModelConfig) =>
-    (x: Tensor, positions: Tensor, isLocal?: Tensor): Tensor => {
-      const { numHeads, numKvHeads, width, dtype, cacheLength } = config;
+    (x: Tensor, reading: Reading, isLocal?: Tensor): Tensor => {
+      const { numHeads, numKvHeads, width, dtype } = config;
+      const { positions } = reading;
       const decoder = decoderOf(config);
       const headSize = headSizeOf(config);
       const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
@@ -116,9 +106,8 @@ const Attention = module(
       const query = placed("query", project("query", numHeads, "heads"));
       const key = placed("key", project("key", numKvHeads, "kvHeads"));
       const value = project("value", numKvHeads, "kvHeads");
-      const past = (name: string, own: Tensor) =>
-        cacheLength === undefined ? own : cached(name, own, positions, cacheLength);
-      const [keys, values] = [past("keys", key), past("values", value)];
+      const keys = withPast("keys", key, reading, config);
+      const values = withPast("values", value, reading, config);
       const seen = visibleKeys(config, positions, keys.shape[1] ?? 0, isLocal);
       const scale = decoder.attentionScale || 1 / Math.sqrt(headSize);
       const cap = decoder.attentionCap;
@@ -183,11 +172,10 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
 export const LlamaBlock = module(
   "Block",
   (config: ModelConfig) =>
-    (x: Tensor, positions: Tensor, layer?: Tensor): Tensor => {
+    (x: Tensor, reading: Reading, layer?: Tensor): Tensor => {
       const decoder = decoderOf(config);
       const isLocal = isMixed(decoder) && layer ? layer : undefined;
-      const attend = (input: Tensor) =>
-        Attention({ ...config, name: "attention" })(input, positions, isLocal);
+      const attend = (input: Tensor) => Attention({ ...config, name: "attention" })(input, reading, isLocal);
       const mlp = (input: Tensor) => Mlp({ ...config, name: "mlp" })(input);
       const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
       const after = (name: string, output: Tensor) =>

@@ -10,6 +10,7 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { activation, weight, whole } from "./names.js";
+import type { Reading } from "./reading.js";
 
 /** The inputs of the matrix memory. */
 export interface MemoryInputs {
@@ -166,36 +167,32 @@ export function normalizeHeads(memory: Tensor, { dtype, normEpsilon }: ModelConf
 }
 
 /** A pre-norm block with the matrix memory between an up-projection and a gated down-projection. */
-export const MlstmBlock = module(
-  "Block",
-  (config: ModelConfig) =>
-    (x: Tensor, _positions: Tensor): Tensor => {
-      const { mlpWidth, width, dtype, normEpsilon } = config;
-      const isCached = config.cacheLength !== undefined;
-      const scaleInit = weight(["norm"], initializers.ones);
-      const normed = whole(RMSNorm({ name: "norm", epsilon: normEpsilon, dtype, scaleInit })(x));
-      const inner = upProjection("up", normed, config);
-      const gate = upProjection("gate", normed, config);
-      const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner));
-      const query = perHead("query", mixed, config);
-      const key = perHead("key", mixed, config);
-      const value = perHead("value", inner, config);
-      const all = np.concatenate([query, key, value], -1);
-      const memory = (isCached ? nextOfMatrixMemory : matrixMemory)({
-        query,
-        key,
-        value,
-        // Input gates start nearly closed, so that weights which are small relative to the stabiliser do not lead to
-        // divisions by almost 0.
-        inputGate: gates("inputGate", all, initializers.constant(-10)),
-        // Heads forget at different rates.
-        forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
-      });
-      const heads = normalizeHeads(memory, config).reshape(inner.shape);
-      const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
-      const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
-      const kernelInit = weight(["mlp", "embed"]);
-      const down = Dense({ name: "down", features: width, useBias: false, dtype, kernelInit })(out);
-      return activation(x.add(down), "batch", "length", "activationEmbed");
-    },
-);
+export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, _reading: Reading): Tensor => {
+  const { mlpWidth, width, dtype, normEpsilon } = config;
+  const isCached = config.cacheLength !== undefined;
+  const scaleInit = weight(["norm"], initializers.ones);
+  const normed = whole(RMSNorm({ name: "norm", epsilon: normEpsilon, dtype, scaleInit })(x));
+  const inner = upProjection("up", normed, config);
+  const gate = upProjection("gate", normed, config);
+  const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner));
+  const query = perHead("query", mixed, config);
+  const key = perHead("key", mixed, config);
+  const value = perHead("value", inner, config);
+  const all = np.concatenate([query, key, value], -1);
+  const memory = (isCached ? nextOfMatrixMemory : matrixMemory)({
+    query,
+    key,
+    value,
+    // Input gates start nearly closed, so that weights which are small relative to the stabiliser do not lead to
+    // divisions by almost 0.
+    inputGate: gates("inputGate", all, initializers.constant(-10)),
+    // Heads forget at different rates.
+    forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
+  });
+  const heads = normalizeHeads(memory, config).reshape(inner.shape);
+  const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
+  const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
+  const kernelInit = weight(["mlp", "embed"]);
+  const down = Dense({ name: "down", features: width, useBias: false, dtype, kernelInit })(out);
+  return activation(x.add(down), "batch", "length", "activationEmbed");
+});

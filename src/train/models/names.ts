@@ -5,6 +5,8 @@ import {
 } from "../../nn/logicalPartitioning.js";
 import type { ParamInitializer } from "../../nn/partitioned.js";
 import { initializers } from "../../random/index.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { axesOf } from "../../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../../trace/tensor.js";
 
 /** The logical names of the dims of parameters. */
@@ -43,6 +45,15 @@ export type TensorParallelism = "sync" | "async";
  */
 export function languageModelRules(tensor: TensorParallelism): LogicalRules {
   return tensor === "sync" ? wholeStream : splitStream;
+}
+
+/** The rules of language models for the axes that a mesh has. */
+export function rulesOn(mesh: Mesh): LogicalRules {
+  return languageModelRules("sync").flatMap(([name, axes]) => {
+    const own = axesOf(axes).filter((axis) => mesh.shape[axis] !== undefined);
+    const [only] = own;
+    return only === undefined ? [] : [[name, own.length === 1 ? only : own] as const];
+  });
 }
 
 const wholeStream: LogicalRules = [

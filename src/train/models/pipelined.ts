@@ -15,7 +15,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
       const Layers = layerLoop(config, layersPerStage);
       // Every sequence starts at its first token, so a stage can compute the positions itself.
       const positions = ops.iota("int32", [stream.shape[1] ?? 0], 0);
-      const [out] = Layers({ ...config, name: "stack" })(stream, positions);
+      const [out] = Layers({ ...config, name: "stack" })(stream, { positions });
       return out;
     });
     const pipeline = CircularPipeline({

@@ -10,6 +10,7 @@ import { headSizeOf, Mlp } from "./llama.js";
 import { matrixMemory, nextOfMatrixMemory, normalizeHeads } from "./mlstm.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
+import type { Reading } from "./reading.js";
 
 /** The matrix memory of xLSTM 7B: queries, keys and gates are projections of the stream, without a convolution. */
 const Memory = module("Memory", (config: ModelConfig) => (x: Tensor): Tensor => {
@@ -63,14 +64,10 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor): Tensor => 
 });
 
 /** A pre-norm block of xLSTM 7B: the matrix memory and an MLP, each added to the residual stream. */
-export const XlstmBlock = module(
-  "Block",
-  (config: ModelConfig) =>
-    (x: Tensor, _positions: Tensor): Tensor => {
-      const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
-      const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
-      const memory = Memory({ ...config, name: "memory" })(before("memoryNorm", x));
-      const stream = streamed(x.add(memory));
-      return streamed(stream.add(Mlp({ ...config, name: "mlp" })(before("mlpNorm", stream))));
-    },
-);
+export const XlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, _reading: Reading): Tensor => {
+  const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
+  const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
+  const memory = Memory({ ...config, name: "memory" })(before("memoryNorm", x));
+  const stream = streamed(x.add(memory));
+  return streamed(stream.add(Mlp({ ...config, name: "mlp" })(before("mlpNorm", stream))));
+});

@@ -3,13 +3,12 @@ import { join } from "node:path";
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { type LogicalRules, logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
+import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec } from "../../nn/partitioned.js";
 import type { Variables } from "../../nn/scope.js";
 import { castFloats } from "../../optim/index.js";
 import * as random from "../../random/index.js";
 import { type Mesh, needMesh } from "../../spmd/mesh/mesh.js";
-import { axesOf } from "../../spmd/mesh/partitionSpec.js";
 import * as ops from "../../trace/ops.js";
 import { evalShape } from "../../transforms/makeProgram.js";
 import type { Tokenizer } from "../data/tokenizer.js";
@@ -19,7 +18,7 @@ import { findTensors } from "../files/safetensorsFiles.js";
 import type { RestoreOptions } from "../files/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
-import { languageModelRules } from "../models/names.js";
+import { rulesOn } from "../models/names.js";
 import type { ParamDtype } from "../step/parameterUpdates.js";
 import { type PretrainedConfig, pretrainedLeaves, readPretrainedConfig } from "./pretrainedFolder.js";
 
@@ -30,8 +29,6 @@ const loadOptions = schema({
   dtype: optional<ParamDtype>("any"),
   /** Fields of `config.json` that are unknown here and do not change what the model computes. */
   ignoreFields: optional<readonly string[]>("strings", []),
-  /** Maximum number of tokens to generate with a cache; without it the model reads whole texts. */
-  cacheLength: optional("integer"),
 });
 
 /** Options of {@link loadPretrained}. */
@@ -74,7 +71,7 @@ export async function loadPretrained(
 ): Promise<Pretrained> {
   const caller = "loadPretrained";
   need("path", folder, "folder", caller);
-  const { mesh, dtype, ignoreFields, cacheLength } = loadOptions.read(options, caller);
+  const { mesh, dtype, ignoreFields } = loadOptions.read(options, caller);
   if (mesh) needMesh(mesh, caller);
   const pretrained = await readPretrainedConfig(folder, ignoreFields);
   const type = dtype ?? pretrained.storedDtype;
@@ -82,7 +79,6 @@ export async function loadPretrained(
     ...pretrained.model,
     dtype: type,
     remat: "none",
-    ...(cacheLength === undefined ? {} : { cacheLength }),
   };
   const tokenizer = await folderTokenizer(folder, config.vocabSize);
   const model = LanguageModel(config);
@@ -94,19 +90,12 @@ export async function loadPretrained(
 
 /** The types of a model's parameters. */
 export function parameterTypes(config: ModelConfig, dtype: ParamDtype): Variables {
-  const { cacheLength: _, ...whole } = config;
   const create = () =>
-    castFloats(LanguageModel(whole).init(random.key(0), ops.zeros({ dtype: "int32", shape: [1, 2] })), dtype);
+    castFloats(
+      LanguageModel(config).init(random.key(0), ops.zeros({ dtype: "int32", shape: [1, 2] })),
+      dtype,
+    );
   return evalShape(create)() as unknown as Variables;
-}
-
-/** The rules of language models for the axes that a mesh has. */
-export function rulesOn(mesh: Mesh): LogicalRules {
-  return languageModelRules("sync").flatMap(([name, axes]) => {
-    const own = axesOf(axes).filter((axis) => mesh.shape[axis] !== undefined);
-    const [only] = own;
-    return only === undefined ? [] : [[name, own.length === 1 ? only : own] as const];
-  });
 }
 
 /** Reads the parameters of a folder into the structure of `types`. */

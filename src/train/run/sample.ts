@@ -1,8 +1,8 @@
 /** Samples of a run's model. */
 import { modelConfig } from "../config/runConfig.js";
 import { onHost } from "../folder/savedRun.js";
+import { sampleText } from "../generation/sampleText.js";
 import { toCanonical } from "../models/canonical.js";
-import { sampleText } from "../models/sampleText.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { BuiltRun } from "./build.js";
 import type { RunData } from "./runData.js";

@@ -1,10 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { devicePut, Mesh, NamedSharding, np, P, random, type Tensor } from "../../index.js";
 import { byteTokenizer } from "../data/tokenizer.js";
-import type { ModelConfig } from "./config.js";
-import { draw, generate } from "./generate.js";
-import { LanguageModel } from "./languageModel.js";
+import type { ModelConfig } from "../models/config.js";
+import { LanguageModel } from "../models/languageModel.js";
+import { CachedModel } from "./cachedModel.js";
+import { continueText } from "./continueText.js";
 import { sampleText } from "./sampleText.js";
+import { drawToken } from "./sampling.js";
 
 const base: ModelConfig = {
   kind: "llama",
@@ -32,28 +34,33 @@ describe.each(["llama", "mlstm"] as const)("the %s model", (kind) => {
   test("says token by token what it says of the whole text", async () => {
     const text = tokenizer.encode("Call me Ishm");
     const expected = await whole.apply(params, rowOf([...text])).data();
-    const reading = LanguageModel({ ...model, cacheLength: window }).with({ mutable: ["cache"] });
-    let { cache } = LanguageModel({ ...model, cacheLength: window }).init(
-      random.key(0),
-      np.zeros([1, 1], "int32"),
-    );
-    for (const [i, token] of [...text].entries()) {
-      const [logits, changed] = reading.apply({ ...params, ...(cache ? { cache } : {}) }, rowOf([token]));
-      cache = changed.cache;
-      (await logits.data()).forEach((value, j) => {
+    const cached = new CachedModel(model, params, { slots: 3, maxLength: 24 });
+    const close = (values: ArrayLike<number>, i: number) => {
+      Array.from(values).forEach((value, j) => {
         const want = Number(expected[i * model.vocabSize + j]);
-        expect(Math.abs(Number(value) - want), `position ${i}`).toBeLessThan(
-          1e-5 * Math.max(1, Math.abs(want)),
-        );
+        expect(Math.abs(value - want), `position ${i}`).toBeLessThan(1e-5 * Math.max(1, Math.abs(want)));
       });
+    };
+    // The text in one slot at once, in another token by token, both beside a third text.
+    close(await cached.read(0, [...text.slice(0, 5)]), 4);
+    await cached.read(2, [1, 2, 3]);
+    for (const [i, token] of [...text].entries()) {
+      const others = i < 7 ? ([[0, text[i + 5] ?? 0]] as const) : [];
+      const logits = await cached.next(new Map([[1, token], [2, 7], ...others]));
+      close(logits.get(1) ?? [], i);
+      if (i < 7) close(logits.get(0) ?? [], i + 5);
     }
+    // A slot that is emptied begins anew.
+    cached.forget(1);
+    close(await cached.read(1, [...text]), text.length - 1);
+    await cached.close();
   });
 
   test("writes the text that recomputing everything would, beyond its window too", async () => {
     const length = 20;
     const options = { prompt: "whale", length, temperature: 0 };
     const sampled = await sampleText({ model, params, tokenizer, window }, options);
-    const recomputed = await generate(
+    const recomputed = await continueText(
       async (tokens) => {
         const logits = await whole.apply(params, rowOf(tokens)).data();
         return Array.from(logits.slice(-model.vocabSize), Number);
@@ -86,7 +93,7 @@ describe("generating", () => {
 
   test("goes on from the last half when the window is full", async () => {
     const asked: number[] = [];
-    const text = await generate(
+    const text = await continueText(
       (tokens) => {
         asked.push(tokens.length);
         return alphabet(tokens);
@@ -102,7 +109,7 @@ describe("generating", () => {
   test("tells every piece of text once", async () => {
     const pieces: string[] = [];
     const onText = (piece: string) => pieces.push(piece);
-    await generate(alphabet, tokenizer, 8, { prompt: "a", length: 4, temperature: 0, onText });
+    await continueText(alphabet, tokenizer, 8, { prompt: "a", length: 4, temperature: 0, onText });
     expect(pieces.join("")).toBe("bcde");
   });
 
@@ -111,7 +118,8 @@ describe("generating", () => {
     const shares = (temperature: number, topK: number) => {
       const counts = [0, 0, 0, 0];
       for (let i = 0; i < 1000; i++) {
-        const token = draw(logits, temperature, topK, (i + 0.5) / 1000);
+        const sampling = { temperature, topK, topP: 1, minP: 0, repetitionPenalty: 1 };
+        const token = drawToken(logits, 4, sampling, [], (i + 0.5) / 1000);
         counts[token] = (counts[token] ?? 0) + 1;
       }
       return counts;
@@ -125,9 +133,11 @@ describe("generating", () => {
 
   test("wants a temperature and a topK that make sense", async () => {
     const options = { prompt: "", length: 1 };
-    await expect(generate(alphabet, tokenizer, 4, { ...options, temperature: -1 })).rejects.toThrow(
+    await expect(continueText(alphabet, tokenizer, 4, { ...options, temperature: -1 })).rejects.toThrow(
       /temperature is -1/,
     );
-    await expect(generate(alphabet, tokenizer, 4, { ...options, topK: 1.5 })).rejects.toThrow(/topK is 1.5/);
+    await expect(continueText(alphabet, tokenizer, 4, { ...options, topK: 1.5 })).rejects.toThrow(
+      /topK is 1.5/,
+    );
   });
 });

@@ -1,0 +1,288 @@
+/** A model that reads several texts at once, and remembers what it has read of each. */
+import { ValueError } from "../../ir/errors.js";
+import { at, range } from "../../ir/shape.js";
+import { logicalAxisRules } from "../../nn/logicalPartitioning.js";
+import { unbox } from "../../nn/metadata.js";
+import type { Variables } from "../../nn/scope.js";
+import * as np from "../../numpy/index.js";
+import * as random from "../../random/index.js";
+import { Mesh } from "../../spmd/mesh/mesh.js";
+import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
+import { devicePut, NamedSharding, shardingOf } from "../../spmd/mesh/sharding.js";
+import { withMesh } from "../../spmd/run/constraint.js";
+import { jit } from "../../spmd/run/jit.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import type { ModelConfig } from "../models/config.js";
+import { LanguageModel } from "../models/languageModel.js";
+import { rulesOn } from "../models/names.js";
+import { pageSize } from "../models/reading.js";
+
+/** Numbers of tokens that are read at once; programs are compiled for these alone. */
+const chunkSizes = [16, 128, 512] as const;
+
+/** How a model is used for generation. */
+export interface CachedModelOptions {
+  /** How many texts are read at once; rounded up to a multiple of the devices that rows are split over. */
+  readonly slots: number;
+  /** Maximum number of tokens of a text. */
+  readonly maxLength: number;
+  /** The mesh to run on; that of the parameters by default, or else one device. */
+  readonly mesh?: Mesh | undefined;
+}
+
+/** Reads tokens: the functions that are compiled. */
+interface Functions {
+  /** Logits [rows, vocabulary] after tokens [rows, length]. */
+  read(
+    params: Variables,
+    cache: Variables,
+    tokens: Tensor,
+    positions: Tensor,
+    pages: Tensor,
+    last: Tensor,
+  ): [Tensor, Variables];
+  /** The same for one token of some rows, by a recurrent model; rows that are fresh start with an empty state. */
+  next(
+    params: Variables,
+    cache: Variables,
+    tokens: Tensor,
+    isActive: Tensor,
+    isFresh: Tensor,
+  ): [Tensor, Variables];
+  empty(): Variables;
+}
+
+/** A model with one slot for each text that it reads. */
+export class CachedModel {
+  readonly slots: number;
+  readonly maxLength: number;
+  private readonly isRecurrent: boolean;
+  /** Rows of tokens are split over this many devices. */
+  private readonly rowsTogether: number;
+  private readonly functions: Functions;
+  private readonly params: Variables | Promise<Variables>;
+  private readonly givenParams: Variables;
+  private cache: Variables | undefined;
+  /** The pages of each slot, and the number of tokens that it has read. */
+  private readonly pages: number[][];
+  private readonly lengths: number[];
+  private readonly freePages: number[];
+
+  constructor(model: ModelConfig, given: Variables, { slots, maxLength, mesh }: CachedModelOptions) {
+    // The names in boxes are those of another mesh, or of none.
+    const params = unbox<Variables>(given);
+    const own = mesh ?? meshOf(params) ?? Mesh.create({ data: 1 });
+    this.rowsTogether = (own.shape.data ?? 1) * (own.shape.fsdp ?? 1);
+    this.slots = Math.ceil(slots / this.rowsTogether) * this.rowsTogether;
+    const numPages = this.slots * Math.ceil(maxLength / pageSize);
+    this.maxLength = maxLength;
+    this.isRecurrent = model.kind !== "llama";
+    this.functions = compiled({ ...model, cacheLength: numPages * pageSize }, own, this.slots);
+    this.givenParams = params;
+    this.params = meshOf(params) === own ? params : devicePut(params, everywhere(own));
+    this.pages = range(this.slots).map(() => []);
+    this.lengths = range(this.slots).map(() => 0);
+    this.freePages = range(numPages).reverse();
+  }
+
+  /** Empties a slot. */
+  forget(slot: number): void {
+    this.freePages.push(...at(this.pages, slot).splice(0));
+    this.lengths[slot] = 0;
+  }
+
+  /** Reads more of a slot's text; returns the logits after its last token. */
+  async read(slot: number, tokens: readonly number[]): Promise<ArrayLike<number>> {
+    this.needSpace(slot, tokens.length);
+    if (this.isRecurrent) {
+      let logits: ArrayLike<number> = [];
+      for (const token of tokens) [logits = []] = (await this.next(new Map([[slot, token]]))).values();
+      return logits;
+    }
+    let logits: Tensor | undefined;
+    for (let start = 0; start < tokens.length; ) {
+      const size =
+        chunkSizes.find((n) => n >= tokens.length - start) ?? at(chunkSizes, -1 + chunkSizes.length);
+      const chunk = tokens.slice(start, start + size);
+      logits?.dispose();
+      logits = await this.readRows([{ slot, tokens: chunk }], this.rowsTogether, size);
+      start += chunk.length;
+    }
+    const data = await dataOf(logits);
+    return Array.prototype.slice.call(data, 0, data.length / this.rowsTogether);
+  }
+
+  /** Reads one more token of some slots; returns the logits after it, by slot. */
+  async next(tokens: ReadonlyMap<number, number>): Promise<Map<number, ArrayLike<number>>> {
+    for (const slot of tokens.keys()) this.needSpace(slot, 1);
+    const logits = this.isRecurrent
+      ? await this.nextOfRecurrent(tokens)
+      : await this.readRows(
+          range(this.slots).map((slot) => ({
+            slot,
+            tokens: tokens.has(slot) ? [tokens.get(slot) ?? 0] : [],
+          })),
+          this.slots,
+          1,
+        );
+    const [, size = 0] = logits.shape;
+    const data = await dataOf(logits);
+    return new Map(
+      [...tokens.keys()].map((slot) => [
+        slot,
+        Array.prototype.slice.call(data, slot * size, (slot + 1) * size),
+      ]),
+    );
+  }
+
+  /** Releases the cache and what was placed on devices. */
+  async close(): Promise<void> {
+    tree.dispose(this.cache);
+    this.cache = undefined;
+    // Tensors that were there already belong to the caller.
+    tree.dispose(await this.params, this.givenParams);
+  }
+
+  private needSpace(slot: number, count: number): void {
+    const length = at(this.lengths, slot) + count;
+    if (length <= this.maxLength) return;
+    throw new ValueError(
+      `[generate] a text of ${length} tokens is longer than maxLength ${this.maxLength}: use a larger maxLength`,
+    );
+  }
+
+  /** Reads a chunk of each row's text. @param size of the chunk, which shorter ones are padded to */
+  private async readRows(
+    rows: readonly { readonly slot: number; readonly tokens: readonly number[] }[],
+    numRows: number,
+    size: number,
+  ): Promise<Tensor> {
+    const ids = new Int32Array(numRows * size);
+    const positions = new Int32Array(numRows * size).fill(-1);
+    const last = new Int32Array(numRows);
+    rows.forEach(({ slot, tokens }, row) => {
+      const length = at(this.lengths, slot);
+      tokens.forEach((token, i) => {
+        ids[row * size + i] = token;
+        positions[row * size + i] = length + i;
+      });
+      last[row] = Math.max(0, tokens.length - 1);
+      this.lengths[slot] = length + tokens.length;
+      const pages = at(this.pages, slot);
+      while (pages.length * pageSize < length + tokens.length) pages.push(this.freePages.pop() ?? 0);
+    });
+    // Few different numbers of pages, so that few programs are compiled.
+    const used = Math.max(1, ...rows.map(({ slot }) => at(this.pages, slot).length));
+    const numPages = Math.min(2 ** Math.ceil(Math.log2(used)), Math.ceil(this.maxLength / pageSize));
+    const pages = new Int32Array(numRows * numPages);
+    rows.forEach(({ slot }, row) => {
+      pages.set(at(this.pages, slot), row * numPages);
+    });
+    const int = (shape: readonly number[], data: Int32Array) =>
+      Tensor.fromHost({ dtype: "int32", shape }, data);
+    const [logits, cache] = this.functions.read(
+      await this.params,
+      this.cache ?? this.functions.empty(),
+      int([numRows, size], ids),
+      int([numRows, size], positions),
+      int([numRows, numPages], pages),
+      int([numRows], last),
+    );
+    this.cache = cache;
+    return logits;
+  }
+
+  private async nextOfRecurrent(tokens: ReadonlyMap<number, number>): Promise<Tensor> {
+    const flags = (of: (slot: number) => boolean) =>
+      Tensor.fromHost(
+        { dtype: "bool", shape: [this.slots] },
+        Uint8Array.from(range(this.slots), (slot) => Number(of(slot))),
+      );
+    const ids = Int32Array.from(range(this.slots), (slot) => tokens.get(slot) ?? 0);
+    const [logits, cache] = this.functions.next(
+      await this.params,
+      this.cache ?? this.functions.empty(),
+      Tensor.fromHost({ dtype: "int32", shape: [this.slots, 1] }, ids),
+      flags((slot) => tokens.has(slot)),
+      flags((slot) => at(this.lengths, slot) === 0),
+    );
+    for (const slot of tokens.keys()) this.lengths[slot] = at(this.lengths, slot) + 1;
+    this.cache = cache;
+    return logits;
+  }
+}
+
+async function dataOf(logits: Tensor | undefined): Promise<ArrayLike<number>> {
+  const data = (await logits?.data()) ?? [];
+  logits?.dispose();
+  return data as ArrayLike<number>;
+}
+
+const everywhere = (mesh: Mesh) => new NamedSharding(mesh, new PartitionSpec([]));
+
+/** The mesh of a tree's tensors, if they are on one. */
+function meshOf(params: Variables): Mesh | undefined {
+  for (const leaf of tree.leaves(params)) {
+    const sharding = leaf instanceof Tensor ? shardingOf(leaf) : undefined;
+    if (sharding instanceof NamedSharding) return sharding.mesh;
+  }
+  return undefined;
+}
+
+function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
+  const network = LanguageModel(config);
+  const changing = network.with({ mutable: ["cache"] });
+  const rules = rulesOn(mesh);
+  const inContext =
+    <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
+    (...args: A): R =>
+      withMesh(mesh, () => logicalAxisRules(rules, () => fn(...args)));
+  const initial = (): Variables => {
+    const { cache = {} } = network.init(random.key(0), ops.zeros({ dtype: "int32", shape: [slots, 1] }));
+    return { cache };
+  };
+  const placed = { mesh, outShardings: [everywhere(mesh), null] } as const;
+  const rowsOf = (logits: Tensor) => np.squeeze(logits, 1).astype("float32");
+  return {
+    empty: jit(inContext(initial), { mesh, name: "emptyCache" }),
+    read: jit(
+      inContext(
+        (
+          params: Variables,
+          cache: Variables,
+          tokens: Tensor,
+          positions: Tensor,
+          pages: Tensor,
+          last: Tensor,
+        ) => {
+          const [logits, changed] = changing.apply(
+            { ...params, ...cache },
+            tokens,
+            { positions, pages },
+            last,
+          );
+          return [rowsOf(logits), changed] as [Tensor, Variables];
+        },
+      ),
+      { ...placed, donate: 1, name: "readTokens" },
+    ),
+    next: jit(
+      inContext((params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor, isFresh: Tensor) => {
+        // States are [layers, rows, …].
+        const choose = (where: Tensor, a: Variables, b: Variables) =>
+          tree.map(
+            (x: Tensor, y: Tensor) =>
+              np.where(where.reshape([1, slots, ...range(x.ndim - 2).map(() => 1)]), x, y),
+            a,
+            b,
+          );
+        const before = choose(isFresh, initial(), cache);
+        const [logits, changed] = changing.apply({ ...params, ...before }, tokens);
+        return [rowsOf(logits), choose(isActive, changed, cache)] as [Tensor, Variables];
+      }),
+      { ...placed, donate: 1, name: "nextTokens" },
+    ),
+  };
+}

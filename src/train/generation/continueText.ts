@@ -1,0 +1,83 @@
+import { need } from "../../ir/arguments.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
+import type { Tokenizer } from "../data/tokenizer.js";
+import { Chances, checkedSampling, drawToken } from "./sampling.js";
+import { TextStream } from "./textStream.js";
+
+const continueOptions = schema({
+  /** The text to continue. */
+  prompt: required("string"),
+  /** How many tokens to add. */
+  length: required("number"),
+  /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest token; 0.8 by default. */
+  temperature: 0.8,
+  /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
+  topK: 0,
+  /** Draws from the likeliest tokens that have this share of the probability together; 1, the default, for all. */
+  topP: 1,
+  /** Draws from tokens with at least this multiple of the probability of the likeliest; 0, the default, for all. */
+  minP: 0,
+  /** Above 1, tokens that the text has already become less likely; 1, the default, for none. */
+  repetitionPenalty: 1,
+  /** Strings that end the text; they are not part of it. */
+  stop: optional<readonly string[]>("strings", []),
+  /** Seed of the draws; 0 by default. */
+  seed: 0,
+  /** Stops the generation when it is aborted. */
+  signal: optional<AbortSignal>("any"),
+  /** Called with every new piece of text. */
+  onText: optional<(text: string) => void>("function"),
+});
+
+/** Options of {@link continueText}. */
+export interface ContinueOptions extends OptionsOf<typeof continueOptions> {}
+
+/**
+ * A model's logits of the token after a text, possibly more than the tokeniser has tokens. Most calls pass the tokens
+ * of the previous call and one more.
+ *
+ * @param tokens at least one, and at most the window
+ */
+export type NextLogits = (tokens: readonly number[]) => Promise<ArrayLike<number>>;
+
+/**
+ * Continues a text token by token. When the window is full, the model continues from its last half.
+ *
+ * @param window the maximum number of tokens that the model sees
+ */
+export async function continueText(
+  logits: NextLogits,
+  tokenizer: Tokenizer,
+  window: number,
+  options: ContinueOptions,
+): Promise<string> {
+  need("function", logits, "logits", "continueText");
+  need("object", tokenizer, "tokenizer", "continueText");
+  need("function", tokenizer.encode, "encode of the tokenizer", "continueText");
+  need("function", tokenizer.decode, "decode of the tokenizer", "continueText");
+  need("number", window, "window", "continueText");
+  const read = continueOptions.read(options, "continueText");
+  const { prompt, length, seed, signal, onText, stop } = read;
+  const sampling = checkedSampling(read, "continueText");
+  // A model needs at least one token to continue from; every text has line breaks.
+  const start = tokenizer.encode(prompt === "" ? "\n" : prompt);
+  const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
+  const numPrompt = tokens.length;
+  const stream = new TextStream(tokenizer, stop);
+  const chances = new Chances(seed);
+  const added: string[] = [];
+  const tell = (piece: string) => {
+    added.push(piece);
+    if (piece !== "") onText?.(piece);
+  };
+  let first = Math.max(0, tokens.length - window);
+  for (let i = 0; i < length && !stream.isStopped && signal?.aborted !== true; i++) {
+    if (tokens.length - first > window) first = tokens.length - Math.ceil(window / 2);
+    const all = await logits(tokens.slice(first));
+    const token = drawToken(all, tokenizer.vocabSize, sampling, tokens, await chances.at(i));
+    tokens.push(token);
+    tell(stream.add(token));
+  }
+  if (!stream.isStopped) tell(stream.end());
+  return `${tokenizer.decode(tokens.slice(0, numPrompt))}${added.join("")}`;
+}

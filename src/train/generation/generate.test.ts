@@ -1,0 +1,170 @@
+import { describe, expect, test } from "vitest";
+import { Mesh, np, random } from "../../index.js";
+import { byteTokenizer } from "../data/tokenizer.js";
+import type { ModelConfig } from "../models/config.js";
+import { LanguageModel } from "../models/languageModel.js";
+import { type GenerateOptions, generate } from "./generate.js";
+import { drawToken, type Sampling } from "./sampling.js";
+import { TextStream } from "./textStream.js";
+
+const base: ModelConfig = {
+  kind: "llama",
+  vocabSize: 288,
+  width: 16,
+  numLayers: 2,
+  numHeads: 4,
+  numKvHeads: 2,
+  mlpWidth: 32,
+  tieEmbeddings: true,
+  ropeBase: 10_000,
+  normEpsilon: 1e-6,
+  dtype: "float32",
+  remat: "none",
+};
+const tokenizer = byteTokenizer();
+const paramsOf = (model: ModelConfig) => LanguageModel(model).init(random.key(3), np.zeros([1, 2], "int32"));
+
+/** The tokens of every prompt. */
+async function tokensOf(
+  model: ModelConfig,
+  prompts: readonly (string | readonly number[])[],
+  options: GenerateOptions,
+): Promise<number[][]> {
+  const texts: number[][] = prompts.map(() => []);
+  const params = paramsOf(model);
+  for await (const { prompt, token } of generate(model, params, prompts, { tokenizer, ...options })) {
+    texts[prompt]?.push(token);
+  }
+  return texts;
+}
+
+describe.each(["llama", "mlstm"] as const)("texts of the %s model", (kind) => {
+  const model: ModelConfig = { ...base, kind };
+  const prompts = ["Call me", "whale", "The sea was", "a", "Ishmael went to sea"];
+  const options = { maxTokens: 6, maxLength: 32, slots: 2, seed: 5, topP: 0.95, stopTokens: [] };
+
+  test("are the same alone and beside others, also if there are more of them than slots", async () => {
+    const all = await tokensOf(model, prompts, options);
+    expect(all.map(({ length }) => length)).toEqual(prompts.map(() => 6));
+    for (const [i, prompt] of prompts.slice(0, 2).entries()) {
+      expect(await tokensOf(model, [prompt], options)).toEqual([all[i]]);
+    }
+    const [other] = await tokensOf(model, [prompts[0] ?? ""], { ...options, seed: 6 });
+    expect(other).not.toEqual(all[0]);
+  });
+
+  test("take the likeliest token of the whole text with temperature 0", async () => {
+    const [drawn = []] = await tokensOf(model, [[5, 6, 7]], { ...options, temperature: 0 });
+    const tokens = [5, 6, 7];
+    for (const token of drawn) {
+      const logits = LanguageModel(model).apply(paramsOf(model), np.array([tokens], "int32"));
+      const data = Array.from(await logits.data(), Number)
+        .slice(-model.vocabSize)
+        .slice(0, 257);
+      expect(token).toBe(data.indexOf(Math.max(...data)));
+      tokens.push(token);
+    }
+  });
+});
+
+test("a mesh gives the texts of one device", async () => {
+  const prompts = ["Call me", "whale"];
+  const options = { maxTokens: 5, slots: 4, temperature: 0 };
+  const mesh = Mesh.create({ data: 2, model: 2 });
+  expect(await tokensOf(base, prompts, { ...options, mesh })).toEqual(await tokensOf(base, prompts, options));
+});
+
+test("texts end at stop tokens and strings, when they are long enough, and when they are aborted", async () => {
+  const params = paramsOf(base);
+  const ends = async (options: GenerateOptions) => {
+    const pieces: string[] = [];
+    let last: string | undefined;
+    for await (const { text, finish } of generate(base, params, ["sea"], {
+      tokenizer,
+      seed: 1,
+      ...options,
+    })) {
+      pieces.push(text);
+      last = finish;
+    }
+    return { text: pieces.join(""), last };
+  };
+  const long = await ends({ maxTokens: 24, stopTokens: [] });
+  expect(long.last).toBe("length");
+  const stop = long.text.slice(8, 10);
+  expect(await ends({ maxTokens: 24, stopTokens: [], stop: ["never", stop] })).toEqual({
+    text: long.text.slice(0, long.text.indexOf(stop)),
+    last: "stop",
+  });
+  const abort = new AbortController();
+  const aborted = generate(base, params, ["sea"], { tokenizer, maxTokens: 1000, signal: abort.signal });
+  await aborted.next();
+  abort.abort();
+  const rest: unknown[] = [];
+  for await (const piece of aborted) rest.push(piece);
+  expect(rest.length).toBeLessThan(10);
+  // A reader that leaves ends the generation, too.
+  for await (const _ of generate(base, params, ["sea", "ship"], { tokenizer, maxTokens: 1000 })) break;
+});
+
+test("what makes no sense is refused before anything runs", async () => {
+  const params = paramsOf(base);
+  const refused = (prompts: readonly (string | readonly number[])[], options: GenerateOptions) =>
+    expect(generate(base, params, prompts, options).next()).rejects;
+  await refused(["a"], {}).toThrow("prompts that are strings need a tokenizer");
+  await refused([[1]], { stop: ["x"] }).toThrow("stop strings need a tokenizer");
+  await refused([[300]], {}).toThrow("the vocabulary has the tokens 0 to 287");
+  await refused([[]], {}).toThrow("a prompt has no tokens");
+  await refused([[1, 2, 3]], { maxLength: 3 }).toThrow("a prompt has 3 tokens, and maxLength is 3");
+  await refused([[1]], { topP: 0 }).toThrow("topP is 0: use a number above 0 and up to 1");
+  await refused([[1]], { temperature: -1 }).toThrow("temperature is -1");
+  await refused([[1]], { repetitionPenalty: 0 }).toThrow("repetitionPenalty is 0");
+});
+
+describe("a token", () => {
+  const plain: Sampling = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 };
+  const logits = [0, 3, 2, 4].map((weight) => Math.log(weight));
+  const shares = (changes: Partial<Sampling>, seen: readonly number[] = []) => {
+    const counts = [0, 0, 0, 0];
+    for (let i = 0; i < 900; i++) {
+      const token = drawToken(logits, 4, { ...plain, ...changes }, seen, (i + 0.5) / 900);
+      counts[token] = (counts[token] ?? 0) + 1;
+    }
+    return counts;
+  };
+
+  test("is drawn from those that the limits leave", () => {
+    expect(shares({})).toEqual([0, 300, 200, 400]);
+    expect(shares({ topP: 0.4 })).toEqual([0, 0, 0, 900]);
+    expect(shares({ topP: 0.6 })).toEqual([0, 386, 0, 514]);
+    expect(shares({ topP: 0.78 })).toEqual([0, 300, 200, 400]);
+    expect(shares({ minP: 0.7 })).toEqual([0, 386, 0, 514]);
+    expect(shares({ topK: 2, topP: 0.5 })).toEqual([0, 0, 0, 900]);
+  });
+
+  test("that the text has already is less likely with a penalty", () => {
+    // log 4 / 2 = log 2.
+    expect(shares({ repetitionPenalty: 2 }, [3, 3])).toEqual([0, 386, 257, 257]);
+    expect(drawToken([-1, -1.5], 2, { ...plain, temperature: 0, repetitionPenalty: 2 }, [0], 0)).toBe(1);
+  });
+
+  test("is not drawn from logits that are not finite", () => {
+    expect(() => drawToken([Number.NaN, 1], 2, plain, [], 0.5)).toThrow("not finite");
+  });
+});
+
+test("text is shown when its characters are complete and it cannot be the beginning of a stop string", () => {
+  const show = (text: string, stop: readonly string[]) => {
+    const stream = new TextStream(tokenizer, stop);
+    const pieces: string[] = [];
+    for (const token of tokenizer.encode(text)) {
+      if (!stream.isStopped) pieces.push(stream.add(token));
+    }
+    if (!stream.isStopped) pieces.push(stream.end());
+    return pieces;
+  };
+  expect(show("aé", [])).toEqual(["a", "", "é", ""]);
+  expect(show("ab", ["bc"])).toEqual(["a", "", "b"]);
+  expect(show("abcd", ["bc"])).toEqual(["a", "", ""]);
+  expect(show("abab!", ["abac"])).toEqual(["", "", "", "ab", "ab!", ""]);
+});

@@ -1,0 +1,203 @@
+/** Continues many texts at once: texts join and leave between steps (continuous batching). */
+import { ValueError } from "../../ir/errors.js";
+import { range } from "../../ir/shape.js";
+import type { Variables } from "../../nn/scope.js";
+import type { ModelConfig } from "../models/config.js";
+import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
+import { Chances, drawToken, type Sampling } from "./sampling.js";
+
+/** A text to be continued. */
+export interface TokenRequest {
+  /** The tokens to continue; at least one. */
+  readonly tokens: readonly number[];
+  /** Maximum number of tokens to add. */
+  readonly maxTokens: number;
+  readonly sampling: Sampling;
+  readonly seed: number;
+  /** Tokens that end the text; they are reported, too. */
+  readonly stopTokens: ReadonlySet<number>;
+  /** Ends the text when it is aborted. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** One more token of a text. */
+export interface DrawnToken {
+  readonly token: number;
+  /** Why it is the last one, if it is. */
+  readonly finish?: "stop" | "length";
+}
+
+/** A text that is being continued. */
+class Continuation {
+  readonly drawn: DrawnToken[] = [];
+  readonly chances: Chances;
+  readonly seen: number[];
+  numDrawn = 0;
+  isOver = false;
+  failure: { readonly error: unknown } | undefined;
+  private wake = () => {};
+
+  constructor(readonly request: TokenRequest) {
+    this.chances = new Chances(request.seed);
+    this.seen = [...request.tokens];
+  }
+
+  /** Whether nobody wants more tokens. */
+  get isLeft(): boolean {
+    return this.isOver || this.request.signal?.aborted === true;
+  }
+
+  push(drawn: DrawnToken): void {
+    this.drawn.push(drawn);
+    if (drawn.finish) this.isOver = true;
+    this.wake();
+  }
+
+  end(failure?: { readonly error: unknown }): void {
+    this.isOver = true;
+    this.failure ??= failure;
+    this.wake();
+  }
+
+  async *read(): AsyncGenerator<DrawnToken> {
+    const onAbort = () => this.end();
+    this.request.signal?.addEventListener("abort", onAbort);
+    try {
+      while (true) {
+        const next = this.drawn.shift();
+        if (next) yield next;
+        else if (this.failure) throw this.failure.error;
+        else if (this.isLeft) return;
+        else
+          await new Promise<void>((resolve) => {
+            this.wake = resolve;
+          });
+      }
+    } finally {
+      this.isOver = true;
+      this.request.signal?.removeEventListener("abort", onAbort);
+    }
+  }
+}
+
+/** Options of {@link TextGenerator}. */
+export interface GeneratorOptions extends CachedModelOptions {
+  /** One more than the largest token that is drawn; the model may have more for padding. */
+  readonly vocabSize: number;
+}
+
+/** Continues texts with a model, as many at once as it has slots; others wait. */
+export class TextGenerator {
+  private readonly model: CachedModel;
+  private readonly vocabSize: number;
+  private readonly waiting: Continuation[] = [];
+  /** The text of every slot, and its next token. */
+  private readonly active = new Map<number, { readonly text: Continuation; next: number }>();
+  private running: Promise<void> | undefined;
+  private isClosed = false;
+
+  constructor(model: ModelConfig, params: Variables, { vocabSize, ...options }: GeneratorOptions) {
+    this.model = new CachedModel(model, params, options);
+    this.vocabSize = vocabSize;
+  }
+
+  /** The number of texts that are continued, and of those that wait for a slot. */
+  get load(): { readonly active: number; readonly waiting: number } {
+    return { active: this.active.size, waiting: this.waiting.length };
+  }
+
+  /** Maximum number of tokens of a text. */
+  get maxLength(): number {
+    return this.model.maxLength;
+  }
+
+  /** Continues a text; its tokens are computed ahead of the reader. Ending the iteration frees its slot. */
+  submit(request: TokenRequest): AsyncGenerator<DrawnToken> {
+    const { tokens, maxTokens } = request;
+    const { maxLength } = this.model;
+    if (this.isClosed) throw new ValueError("[generate] the generator is closed");
+    if (tokens.length === 0) throw new ValueError("[generate] a prompt has no tokens: give at least one");
+    if (tokens.length >= maxLength && maxTokens > 0) {
+      throw new ValueError(
+        `[generate] a prompt has ${tokens.length} tokens, and maxLength is ${maxLength}: use a shorter prompt or a larger maxLength`,
+      );
+    }
+    const wrong = tokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < this.vocabSize));
+    if (wrong !== undefined) {
+      throw new ValueError(
+        `[generate] a prompt has the token ${wrong}: the vocabulary has the tokens 0 to ${this.vocabSize - 1}`,
+      );
+    }
+    const text = new Continuation(request);
+    if (maxTokens <= 0) text.end();
+    else {
+      this.waiting.push(text);
+      this.running ??= this.run().finally(() => {
+        this.running = undefined;
+      });
+    }
+    return text.read();
+  }
+
+  /** Ends all texts, and releases what the model holds. */
+  async close(): Promise<void> {
+    this.isClosed = true;
+    for (const text of this.waiting.splice(0)) text.end();
+    for (const { text } of this.active.values()) text.end();
+    await this.running;
+    await this.model.close();
+  }
+
+  private async run(): Promise<void> {
+    try {
+      while (this.waiting.length > 0 || this.active.size > 0) {
+        await this.admit();
+        const tokens = new Map([...this.active].map(([slot, { next }]) => [slot, next]));
+        if (tokens.size === 0) continue;
+        for (const [slot, logits] of await this.model.next(tokens)) await this.draw(slot, logits);
+        // Timers and sockets have their turn between steps.
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+    } catch (error) {
+      for (const slot of this.active.keys()) this.model.forget(slot);
+      const texts = [...this.waiting.splice(0), ...[...this.active.values()].map(({ text }) => text)];
+      this.active.clear();
+      for (const text of texts) text.end({ error });
+    }
+  }
+
+  /** Frees the slots of texts that are left, and reads the prompts of those that wait. */
+  private async admit(): Promise<void> {
+    for (const [slot, { text }] of this.active) if (text.isLeft) this.leave(slot);
+    for (const slot of range(this.model.slots)) {
+      if (this.active.has(slot)) continue;
+      let text = this.waiting.shift();
+      while (text?.isLeft) text = this.waiting.shift();
+      if (!text) return;
+      this.active.set(slot, { text, next: 0 });
+      await this.draw(slot, await this.model.read(slot, text.request.tokens));
+    }
+  }
+
+  private leave(slot: number): void {
+    this.model.forget(slot);
+    this.active.delete(slot);
+  }
+
+  /** Draws the next token of a slot's text. */
+  private async draw(slot: number, logits: ArrayLike<number>): Promise<void> {
+    const place = this.active.get(slot);
+    if (!place) return;
+    const { text } = place;
+    const { sampling, maxTokens, stopTokens } = text.request;
+    const chance = sampling.temperature === 0 ? 0 : await text.chances.at(text.numDrawn);
+    const token = drawToken(logits, this.vocabSize, sampling, text.seen, chance);
+    text.seen.push(token);
+    text.numDrawn++;
+    const isFull = text.numDrawn >= maxTokens || text.seen.length >= this.model.maxLength;
+    const finish = stopTokens.has(token) ? "stop" : isFull ? "length" : undefined;
+    text.push(finish ? { token, finish } : { token });
+    place.next = token;
+    if (finish) this.leave(slot);
+  }
+}

@@ -1,0 +1,143 @@
+import { ValueError } from "../../ir/errors.js";
+import * as np from "../../numpy/index.js";
+import * as random from "../../random/index.js";
+import { jit } from "../../spmd/run/jit.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { vmap } from "../../transforms/batching/vmap.js";
+
+/** How tokens are drawn. */
+export interface Sampling {
+  /** Divides the logits; 0 takes the likeliest token. */
+  readonly temperature: number;
+  /** Draws from this many of the likeliest tokens; 0 for all. */
+  readonly topK: number;
+  /** Draws from the likeliest tokens that have this share of the probability together; 1 for all. */
+  readonly topP: number;
+  /** Draws from tokens with at least this multiple of the probability of the likeliest; 0 for all. */
+  readonly minP: number;
+  /** Divides positive logits of tokens that the text has already, and multiplies negative ones; 1 for none. */
+  readonly repetitionPenalty: number;
+}
+
+/** The sampling that options ask for; throws for values that have no meaning. */
+export function checkedSampling(options: Sampling, caller: string): Sampling {
+  const { temperature, topK, topP, minP, repetitionPenalty } = options;
+  const rules: readonly (readonly [name: string, isRight: boolean, value: number, rule: string])[] = [
+    ["temperature", temperature >= 0, temperature, "a number of at least 0"],
+    ["topK", Number.isInteger(topK) && topK >= 0, topK, "an integer, 0 for all tokens"],
+    ["topP", topP > 0 && topP <= 1, topP, "a number above 0 and up to 1"],
+    ["minP", minP >= 0 && minP <= 1, minP, "a number from 0 to 1"],
+    ["repetitionPenalty", repetitionPenalty > 0, repetitionPenalty, "a number above 0"],
+  ];
+  for (const [name, isRight, value, rule] of rules) {
+    if (!isRight) throw new ValueError(`[${caller}] ${name} is ${value}: use ${rule}`);
+  }
+  return { temperature, topK, topP, minP, repetitionPenalty };
+}
+
+/**
+ * Draws a token. Penalties come first, then the temperature, then the three limits in the order of {@link Sampling}.
+ *
+ * @param logits of at least `vocabSize` tokens; others are never drawn
+ * @param seen the tokens that the text has
+ * @param chance from 0 to 1: the place in the cumulative distribution, by token
+ */
+export function drawToken(
+  logits: ArrayLike<number>,
+  vocabSize: number,
+  sampling: Sampling,
+  seen: Iterable<number>,
+  chance: number,
+): number {
+  const { temperature, topK, topP, minP, repetitionPenalty } = sampling;
+  const values = Float64Array.from({ length: Math.min(vocabSize, logits.length) }, (_, i) => logits[i] ?? 0);
+  if (repetitionPenalty !== 1) {
+    for (const token of new Set(seen)) {
+      const value = values[token];
+      if (value !== undefined)
+        values[token] = value > 0 ? value / repetitionPenalty : value * repetitionPenalty;
+    }
+  }
+  const best = likeliest(values);
+  const largest = values[best] ?? Number.NaN;
+  if (!(largest > Number.NEGATIVE_INFINITY && largest < Number.POSITIVE_INFINITY)) {
+    throw new ValueError("[generate] the model's logits are not finite: its parameters are damaged");
+  }
+  if (temperature === 0) return best;
+  const weights = values.map((value) => Math.exp((value - largest) / temperature));
+  if (topK > 0 && topK < weights.length) keepLikeliest(weights, topK);
+  if (topP < 1) keepShare(weights, topP);
+  for (const [token, weight] of weights.entries()) if (weight < minP) weights[token] = 0;
+  let left = chance * weights.reduce((sum, weight) => sum + weight, 0);
+  for (const [token, weight] of weights.entries()) {
+    left -= weight;
+    if (left < 0) return token;
+  }
+  return best;
+}
+
+/** The first of the largest values, or the last NaN. */
+function likeliest(values: Float64Array): number {
+  return values.reduce(
+    (best, value, i) => (value > (values[best] ?? 0) || Number.isNaN(value) ? i : best),
+    0,
+  );
+}
+
+/** The given tokens, likeliest first; among equal ones, the first. */
+function ranked(weights: Float64Array, tokens: Uint32Array): Uint32Array {
+  return tokens.sort((a, b) => (weights[b] ?? 0) - (weights[a] ?? 0) || a - b);
+}
+
+/** Sets the weights of all but the first `count` of some ranked tokens to 0. */
+function keepFirst(weights: Float64Array, order: Uint32Array, count: number): void {
+  const kept = Array.from(order.subarray(0, count), (token) => [token, weights[token] ?? 0] as const);
+  weights.fill(0);
+  for (const [token, weight] of kept) weights[token] = weight;
+}
+
+function keepLikeliest(weights: Float64Array, count: number): void {
+  // All tokens above the count-th largest weight are kept, so only those from it on need an order.
+  const least = Float64Array.from(weights).sort()[weights.length - count] ?? 0;
+  const tokens = Uint32Array.from(weights.keys()).filter((token) => (weights[token] ?? 0) >= least);
+  keepFirst(weights, ranked(weights, tokens), count);
+}
+
+function keepShare(weights: Float64Array, share: number): void {
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  // Together, tokens below this have less than what is left out, so that none of them is needed.
+  const least = ((1 - share) * total) / weights.length;
+  const tokens = Uint32Array.from(weights.keys()).filter((token) => (weights[token] ?? 0) >= least);
+  const order = ranked(weights, tokens);
+  let [sum, count] = [0, 0];
+  while (count < order.length && (sum < share * total || count === 0))
+    sum += weights[order[count++] ?? 0] ?? 0;
+  keepFirst(weights, order, count);
+}
+
+/** How many chances are drawn at once. */
+const block = 32;
+
+const drawBlock = jit(
+  (key: Tensor, start: Tensor) =>
+    vmap((i: Tensor) => random.uniform(random.foldIn(key, i), []))(np.arange(block).add(start)),
+  { name: "chances" },
+);
+
+/** Numbers from 0 to 1, the i-th of which depends on the seed and on i alone. */
+export class Chances {
+  private known: ArrayLike<number | boolean> = [];
+  private start = 0;
+
+  constructor(private readonly seed: number) {}
+
+  async at(i: number): Promise<number> {
+    if (this.known.length === 0 || i < this.start || i >= this.start + block) {
+      this.start = i - (i % block);
+      const drawn = drawBlock(random.key(this.seed), np.array(this.start, "int32"));
+      this.known = await drawn.data();
+      drawn.dispose();
+    }
+    return Number(this.known[i - this.start] ?? 0);
+  }
+}
