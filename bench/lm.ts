@@ -34,6 +34,7 @@ export async function lm(): Promise<Report> {
     return lmOverMpi();
   }
   if (engine === "xla") return lmOnGpu();
+  if (engine === "webgpu") return (await import("./webgpu.js")).lmOnWebGpu();
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);
   const parallel = listOption("parallel", ["data"], kinds);

@@ -8,7 +8,7 @@ const known = {
   devices: "how many devices, such as 1,2,8,16 (lm, profile, collectives), or stages (bubbles)",
   dtype: "what is multiplied: float32, or bfloat16 beside it (matmul)",
   engine:
-    "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), or xla for GPUs (lm, dispatch)",
+    "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), xla for GPUs (lm, dispatch), or webgpu (lm)",
   processes: "how many processes of one device each; 2 by default (lm and collectives with --engine mpi)",
   sizes:
     "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile); KiB of tensors, such as 64,1024 (collectives with --engine mpi)",

@@ -16,6 +16,7 @@ import { benchmarkNames, checkOptions } from "./options.js";
 import { pipeline } from "./pipeline.js";
 import { profile } from "./profile.js";
 import { bubbles } from "./schedules.js";
+import { webgpu } from "./webgpu.js";
 
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
@@ -28,6 +29,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   bubbles,
   lm,
   profile,
+  webgpu,
 };
 
 checkOptions();
@@ -38,7 +40,9 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 let report: Report = {};
-for (const name of names.length > 0 ? names : Object.keys(benchmarks)) {
+// Not every machine has a GPU.
+const everywhere = Object.keys(benchmarks).filter((name) => name !== "webgpu");
+for (const name of names.length > 0 ? names : everywhere) {
   const benchmark = benchmarks[name];
   console.error(`${name} …`);
   if (benchmark) report = { ...report, ...(await benchmark()) };
