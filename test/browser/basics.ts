@@ -1,6 +1,7 @@
 /** The page of the everyday test: what a reader tries first, with every engine that the page can have. */
 import { devicePut, engineInfo, grad, jit, lax, Mesh, np, P, random, shardMap, type Tensor } from "shardwise";
-import { createThreadsEngine } from "shardwise/engines";
+import { createThreadsEngine, createWebGpuEngine } from "shardwise/engines";
+import * as nn from "shardwise/nn";
 import { adamw } from "shardwise/optim";
 import {
   byteTokenizer,
@@ -66,6 +67,32 @@ export async function train(axes: Readonly<Record<string, number>>): Promise<num
     losses.push(await metrics.loss.item());
   }
   return losses;
+}
+
+/** Values that the GPU computes, on two devices that share it, and what threads compute. */
+async function onWebGpu(): Promise<Record<string, unknown>> {
+  const engine = createWebGpuEngine({ numDevices: 2 });
+  await engine.opened;
+  const there = Mesh.create({ data: 2 }, { engine });
+  const w = random.normal(random.key(0), [32, 32]);
+  const results = async (mesh: Mesh) => {
+    const centred = shardMap((x: Tensor) => nn.softmax(x.sub(lax.pmean(x, "data"))), {
+      mesh,
+      inSpecs: [P("data")],
+      outSpecs: P("data"),
+    });
+    const draw = jit((key: Tensor) => random.normal(key, [64]), { mesh });
+    const values = [jit(grad(loss), { mesh })(w), centred(w), draw(random.key(7))];
+    return Promise.all(values.map(async (value) => [...(await value.data())]));
+  };
+  const [got, want] = [await results(there), await results(Mesh.create({ data: 2 }))];
+  const wide = jit((x: Tensor) => np.sin(x.astype("float64")).astype("float32"), { mesh: there });
+  const refused = await Promise.resolve()
+    .then(() => wide(w))
+    .catch((error: Error) => error.message);
+  const { deviceKind, features } = engine.info();
+  await engine.close();
+  return { got, want, refused, deviceKind, features };
 }
 
 /** Whether a tree survives the safetensors format in memory. */
@@ -182,6 +209,7 @@ async function files(): Promise<Record<string, unknown>> {
 }
 
 Object.assign(globalThis, {
+  onWebGpu,
   abortRun,
   engineInfo,
   files,

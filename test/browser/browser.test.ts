@@ -84,6 +84,24 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     await page.close();
   });
 
+  test("computes on its GPU, also on a mesh", { timeout: 240_000 }, async () => {
+    const { page } = await openPage(browser, `${served.url}/plain/index.html`);
+    const { got, want, refused, deviceKind } = await call<{
+      readonly got: readonly number[][];
+      readonly want: readonly number[][];
+      readonly refused: string;
+      readonly deviceKind: string;
+    }>(page, "onWebGpu");
+    for (const [i, values] of want.entries()) {
+      expect(got[i]).toHaveLength(values.length);
+      for (const [k, value] of values.entries())
+        expect(Math.abs((got[i]?.[k] ?? Number.NaN) - value)).toBeLessThan(1e-5 * (1 + Math.abs(value)));
+    }
+    expect(refused).toMatch(/sin.* has f64\[32,32\], but the webgpu engine has no float64/);
+    expect(deviceKind).not.toBe("");
+    await page.close();
+  });
+
   test("keeps files for its origin, and reads files by URL and of a picker", async () => {
     const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
     const { refused, threads, ...rest } = await call<Record<string, unknown>>(page, "files");

@@ -68,6 +68,14 @@ export const browser: Optional<string> = optional(
   findChromium,
 );
 
+/** An adapter is looked for in another process: drivers may end theirs. */
+export const webGpu = optional("WebGPU in Node (npm install webgpu, and a Vulkan driver)", () => {
+  const script =
+    'import { create } from "webgpu"; process.exit((await create([]).requestAdapter()) ? 0 : 1);';
+  const { status } = spawnSync(process.execPath, ["--input-type=module", "-e", script], { stdio: "ignore" });
+  return status === 0 || undefined;
+});
+
 export const koffi = optional("koffi, which has no binary for this system", loadKoffi);
 
 export const blas = optional("a BLAS (Debian: libopenblas0-pthread; SHARDWISE_BLAS names one)", () =>
@@ -108,6 +116,7 @@ export const hugePages = optional("huge pages of Linux", () =>
 export const installable: Readonly<Record<string, Optional>> = {
   mpi,
   browser,
+  webGpu,
   koffi,
   blas,
   compiler,

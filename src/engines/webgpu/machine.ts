@@ -65,7 +65,7 @@ export class Machine {
   upload(block: GpuBlock, bytes: Uint8Array, offset = 0): void {
     const size = Math.ceil(bytes.byteLength / 4) * 4;
     let padded = bytes;
-    if (size !== bytes.byteLength || bytes.buffer instanceof SharedArrayBuffer) {
+    if (size !== bytes.byteLength || !(bytes.buffer instanceof ArrayBuffer)) {
       padded = new Uint8Array(size);
       padded.set(bytes);
     }
