@@ -1,5 +1,6 @@
 /** Transformations that scale gradients by their history: the parts of the adaptive optimisers. */
-import { type OptionsOf, omit, pick, schema } from "../ir/schema.js";
+
+import { type OptionsOf, omit, schema } from "../ir/schema.js";
 import { add, divide, maximum, multiply, subtract } from "../numpy/arithmetic.js";
 import { fullLike, zerosLike } from "../numpy/creation.js";
 import { abs, astype, sign, sqrt, square } from "../numpy/elementwise.js";
@@ -17,23 +18,19 @@ import {
   unbiased,
   zerosOf,
 } from "./moments.js";
+import {
+  adadeltaOptions,
+  adamaxOptions,
+  adamOptions,
+  adanOptions,
+  beliefOptions,
+  radamOptions,
+  rmsOptions,
+  rssOptions,
+  yogiOptions,
+} from "./options.js";
 import type { AdamOptions, AdamState, CountState } from "./scaling.js";
-import { adamOptions } from "./scaling.js";
 import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
-
-/** The schema of {@link RmsOptions}. */
-export const rmsOptions = schema({
-  /** The decay of the running means; 0.9 by default. */
-  decay: 0.9,
-  /** Avoids division by zero; 1e-8 by default. */
-  eps: 1e-8,
-  /** Initial value of the mean of squares; 0 by default. */
-  initialScale: 0,
-  /** Whether `eps` is added inside of the square root; true by default. */
-  epsInSqrt: true,
-  /** Whether the means are corrected for their initial value of zero. */
-  biasCorrection: false,
-});
 
 /** Options of {@link scaleByRms} and {@link scaleByStddev}. */
 export interface RmsOptions extends OptionsOf<typeof rmsOptions> {}
@@ -101,14 +98,6 @@ export function scaleByStddev(options?: RmsOptions): GradientTransformation<Mean
     },
   );
 }
-
-/** The schema of {@link RssOptions}. */
-export const rssOptions = schema({
-  /** Initial value of the sum; 0.1 by default. */
-  initialAccumulatorValue: 0.1,
-  /** Avoids division by zero; 1e-7 by default. */
-  eps: 1e-7,
-});
 
 /** Options of {@link scaleByRss}. */
 export interface RssOptions extends OptionsOf<typeof rssOptions> {}
@@ -182,9 +171,6 @@ export function scaleByAmsgrad(
   );
 }
 
-/** The schema of {@link AdamaxOptions}. */
-export const adamaxOptions = schema(pick(adamOptions.fields, "b1", "b2", "eps"));
-
 /** Options of {@link scaleByAdamax}. */
 export interface AdamaxOptions extends OptionsOf<typeof adamaxOptions> {}
 
@@ -212,15 +198,6 @@ export function scaleByAdamax(options?: AdamaxOptions): GradientTransformation<A
   );
 }
 
-/** The schema of {@link BeliefOptions}. */
-export const beliefOptions = schema({
-  ...pick(adamOptions.fields, "b1", "b2", "nesterov"),
-  /** Added outside of the square root; 1e-16 by default. */
-  eps: 1e-16,
-  /** Added inside of the square root; 1e-16 by default. */
-  epsRoot: 1e-16,
-});
-
 /** Options of {@link scaleByBelief}. */
 export interface BeliefOptions extends OptionsOf<typeof beliefOptions> {}
 
@@ -247,15 +224,6 @@ export function scaleByBelief(options?: BeliefOptions): GradientTransformation<A
         divide(directionOf(g, mu, b1, count, nesterov), add(sqrt(unbiased(nu, takenUp(b2, count))), eps)),
   );
 }
-
-/** The schema of {@link YogiOptions}. */
-export const yogiOptions = schema({
-  ...pick(adamOptions.fields, "b1", "b2", "epsRoot"),
-  /** Added outside of the square root; 1e-3 by default. */
-  eps: 1e-3,
-  /** Initial value of both moments; 1e-6 by default. */
-  initialAccumulatorValue: 1e-6,
-});
 
 /** Options of {@link scaleByYogi}. */
 export interface YogiOptions extends OptionsOf<typeof yogiOptions> {}
@@ -285,13 +253,6 @@ export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamS
       },
   );
 }
-
-/** The schema of {@link RadamOptions}. */
-export const radamOptions = schema({
-  ...pick(adamOptions.fields, "b1", "b2", "eps", "epsRoot", "nesterov"),
-  /** From which length of the averaging window on gradients are divided by their spread; 5 by default. */
-  threshold: 5,
-});
 
 /** Options of {@link scaleByRadam}. */
 export interface RadamOptions extends OptionsOf<typeof radamOptions> {}
@@ -327,14 +288,6 @@ export function scaleByRadam(options?: RadamOptions): GradientTransformation<Ada
     };
   });
 }
-
-/** The schema of {@link AdadeltaOptions}. */
-export const adadeltaOptions = schema({
-  /** The decay of both running means; 0.9 by default. */
-  rho: 0.9,
-  /** Added inside of the square roots; 1e-6 by default. */
-  eps: 1e-6,
-});
 
 /** Options of {@link scaleByAdadelta}. */
 export interface AdadeltaOptions extends OptionsOf<typeof adadeltaOptions> {}
@@ -376,20 +329,6 @@ export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformati
     },
   );
 }
-
-/** The schema of {@link AdanOptions}. */
-export const adanOptions = schema({
-  /** The decay of the mean of gradients; 0.98 by default. */
-  b1: 0.98,
-  /** The decay of the mean of their differences; 0.92 by default. */
-  b2: 0.92,
-  /** The decay of the mean of squares; 0.99 by default. */
-  b3: 0.99,
-  /** Added outside of the square root; 1e-8 by default. */
-  eps: 1e-8,
-  /** Added inside of the square root; 0 by default. */
-  epsRoot: 0,
-});
 
 /** Options of {@link scaleByAdan}. */
 export interface AdanOptions extends OptionsOf<typeof adanOptions> {}

@@ -4,16 +4,9 @@ import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, omit, optional, schema } from "../ir/schema.js";
 import {
   type AdanOptions,
-  adadeltaOptions,
-  adamaxOptions,
-  adanOptions,
   type BeliefOptions,
-  beliefOptions,
   type RadamOptions,
   type RssOptions,
-  radamOptions,
-  rmsOptions,
-  rssOptions,
   scaleByAdadelta,
   scaleByAdamax,
   scaleByAdan,
@@ -25,9 +18,8 @@ import {
   scaleByStddev,
   scaleByYogi,
   type YogiOptions,
-  yogiOptions,
 } from "./adaptive.js";
-import { factoredRmsOptions, scaleByFactoredRms } from "./factored.js";
+import { scaleByFactoredRms } from "./factored.js";
 import { clipByBlockRms } from "./guards.js";
 import {
   type AdamOptimizerOptions,
@@ -41,7 +33,19 @@ import {
   type WeightDecayOptions,
   weightDecayOptions,
 } from "./optimizers.js";
-import { rate, stepOptions } from "./options.js";
+import {
+  adadeltaOptions,
+  adamaxOptions,
+  adanOptions,
+  beliefOptions,
+  factoredRmsOptions,
+  radamOptions,
+  rate,
+  rmsOptions,
+  rssOptions,
+  stepOptions,
+  yogiOptions,
+} from "./options.js";
 import { scale, scaleByLearningRate, scaleBySchedule, trace } from "./scaling.js";
 import type { LearningRate } from "./schedules.js";
 import { scaleByParamBlockRms } from "./sizes.js";

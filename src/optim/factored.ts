@@ -1,5 +1,6 @@
 /** Squared gradients of matrices kept as one row and one column: the memory of Adafactor. */
-import { type OptionsOf, schema } from "../ir/schema.js";
+
+import type { OptionsOf } from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
 import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
@@ -8,22 +9,9 @@ import { mean, sum } from "../numpy/reductions.js";
 import { expandDims } from "../numpy/shaping.js";
 import type { Tensor } from "../trace/tensor.js";
 import { zeroCount, zerosOf } from "./moments.js";
+import { factoredRmsOptions } from "./options.js";
 import type { CountState } from "./scaling.js";
 import { type GradientTransformation, mapTensors, requireParams, transformation } from "./transformation.js";
-
-/** The schema of {@link FactoredRmsOptions}. */
-export const factoredRmsOptions = schema({
-  /** Whether matrices are kept as a row and a column; true by default. */
-  factored: true,
-  /** How fast the means forget: at step t the decay is 1 − t^−rate; 0.8 by default. */
-  decayRate: 0.8,
-  /** Steps that were done before, for fine-tuning; 0 by default. */
-  decayOffset: 0,
-  /** The size from which on the second largest dim is kept apart; 128 by default. */
-  minDimSizeToFactor: 128,
-  /** Added to squared gradients; 1e-30 by default. */
-  eps: 1e-30,
-});
 
 /** Options of {@link scaleByFactoredRms}. */
 export interface FactoredRmsOptions extends OptionsOf<typeof factoredRmsOptions> {}

@@ -13,8 +13,8 @@ import type { Tensor } from "../trace/tensor.js";
 import { partition } from "./labels.js";
 import { directionOf, keeping, meanOfGradients } from "./moments.js";
 import { adamw, decay, decayFrom } from "./optimizers.js";
-import { rate } from "./options.js";
-import { adamOptions, type CountState, scaleByLearningRate } from "./scaling.js";
+import { adamOptions, rate } from "./options.js";
+import { type CountState, scaleByLearningRate } from "./scaling.js";
 import { chain, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
 
 /** The three coefficients of a step of the Newton–Schulz iteration: a·X + b·(XXᵀ)X + c·(XXᵀ)²X. */

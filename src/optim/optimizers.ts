@@ -1,16 +1,8 @@
 import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { type Mask, masked } from "./masks.js";
-import { rate, stepOptions } from "./options.js";
-import {
-  adamOptions,
-  addDecayedWeights,
-  lionOptions,
-  scaleByAdam,
-  scaleByLearningRate,
-  scaleByLion,
-  trace,
-} from "./scaling.js";
+import { adamOptions, lionOptions, rate, stepOptions } from "./options.js";
+import { addDecayedWeights, scaleByAdam, scaleByLearningRate, scaleByLion, trace } from "./scaling.js";
 import type { LearningRate } from "./schedules.js";
 import { chain, identity } from "./transformation.js";
 

@@ -20,7 +20,7 @@ import {
   zeroCount,
   zerosOf,
 } from "./moments.js";
-import { rate } from "./options.js";
+import { adamOptions, lionOptions, rate } from "./options.js";
 import type { LearningRate, Schedule } from "./schedules.js";
 import {
   type EmptyState,
@@ -144,22 +144,6 @@ export function trace(options: TraceOptions): GradientTransformation<TraceState>
   );
 }
 
-/** The schema of {@link AdamOptions}. */
-export const adamOptions = schema({
-  /** The decay of the mean of gradients; 0.9 by default. */
-  b1: 0.9,
-  /** The decay of the mean of squared gradients; 0.999 by default. */
-  b2: 0.999,
-  /** Added outside of the square root; 1e-8 by default. */
-  eps: 1e-8,
-  /** Added inside of the square root; 0 by default. */
-  epsRoot: 0,
-  /** The type in which the mean is kept; that of the parameters by default. */
-  muDtype: optional(dtypeKind),
-  /** Whether to look one step ahead. */
-  nesterov: false,
-});
-
 /** Options of {@link scaleByAdam}. */
 export interface AdamOptions extends OptionsOf<typeof adamOptions> {}
 
@@ -194,16 +178,6 @@ export function scaleByAdam(options?: AdamOptions): GradientTransformation<AdamS
     },
   );
 }
-
-/** The schema of {@link LionOptions}. */
-export const lionOptions = schema({
-  /** The share of the momentum in the direction of a step; 0.9 by default. */
-  b1: 0.9,
-  /** The decay of the momentum; 0.99 by default. */
-  b2: 0.99,
-  /** The type in which the momentum is kept; that of the parameters by default. */
-  muDtype: optional(dtypeKind),
-});
 
 /** Options of {@link scaleByLion}. */
 export interface LionOptions extends OptionsOf<typeof lionOptions> {}

@@ -8,10 +8,9 @@ import type { StepOptions } from "./aliases.js";
 import { addNoise } from "./guards.js";
 import { type Mask, masked } from "./masks.js";
 import { decay, decayFrom, type WeightDecayOptions } from "./optimizers.js";
-import { stepOptions } from "./options.js";
+import { adamOptions, novogradOptions, rpropOptions, stepOptions } from "./options.js";
 import {
   type AdamOptions,
-  adamOptions,
   addDecayedWeights,
   scale,
   scaleByAdam,
@@ -20,9 +19,7 @@ import {
 } from "./scaling.js";
 import {
   type NovogradOptions,
-  novogradOptions,
   type RpropOptions,
-  rpropOptions,
   scaleByNovograd,
   scaleByOptimisticGradient,
   scaleByRprop,

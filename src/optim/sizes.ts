@@ -1,8 +1,7 @@
 /** Transformations that decide how large a step of each parameter is. */
 
 import { needIfGiven } from "../ir/arguments.js";
-import { dtypeKind } from "../ir/dtype.js";
-import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
+import { type OptionsOf, schema } from "../ir/schema.js";
 import { add, clip, divide, multiply, subtract } from "../numpy/arithmetic.js";
 import { full, zeros, zerosLike } from "../numpy/creation.js";
 import { astype, sign, square } from "../numpy/elementwise.js";
@@ -11,6 +10,7 @@ import { mean } from "../numpy/reductions.js";
 import type { Tensor } from "../trace/tensor.js";
 import { atLeast, mapWholes } from "./blocks.js";
 import { blend, filled, keptIn, spreadOf, zeroCount, zerosOf } from "./moments.js";
+import { novogradOptions, rpropOptions } from "./options.js";
 import type { AdamState } from "./scaling.js";
 import {
   type EmptyState,
@@ -20,22 +20,6 @@ import {
   stateless,
   transformation,
 } from "./transformation.js";
-
-/** The schema of {@link NovogradOptions}. */
-export const novogradOptions = schema({
-  /** The decay of the mean of gradients; 0.9 by default. */
-  b1: 0.9,
-  /** The decay of the mean of squared norms; 0.25 by default. */
-  b2: 0.25,
-  /** Added outside of the square root; 1e-8 by default. */
-  eps: 1e-8,
-  /** Added inside of the square root; 0 by default. */
-  epsRoot: 0,
-  /** The share by which parameters shrink per step; 0 by default. */
-  weightDecay: 0,
-  /** The type in which the mean is kept; that of the parameters by default. */
-  muDtype: optional(dtypeKind),
-});
 
 /** Options of {@link scaleByNovograd}. */
 export interface NovogradOptions extends OptionsOf<typeof novogradOptions> {}
@@ -87,20 +71,6 @@ export function scaleByNovograd(options?: NovogradOptions): GradientTransformati
     },
   );
 }
-
-/** The schema of {@link RpropOptions}. */
-export const rpropOptions = schema({
-  /** The size of the first steps. */
-  learningRate: required("number"),
-  /** What a step shrinks by where the gradient turned; 0.5 by default. */
-  etaMinus: 0.5,
-  /** What a step grows by where it did not; 1.2 by default. */
-  etaPlus: 1.2,
-  /** The smallest step; 1e-6 by default. */
-  minStepSize: 1e-6,
-  /** The largest step; 50 by default. */
-  maxStepSize: 50,
-});
 
 /** Options of {@link scaleByRprop}. */
 export interface RpropOptions extends OptionsOf<typeof rpropOptions> {}
