@@ -48,7 +48,7 @@ interface PlannedHost extends Pick<steps.HostStep, "op" | "kernel" | "info"> {
   readonly outs: readonly Ref[];
 }
 
-/** A call of a function of the host. */
+/** A host callback. */
 interface PlannedCallback extends Pick<steps.CallbackStep, "op" | "calls" | "info"> {
   readonly spec: steps.CallbackSpec;
   readonly ins: readonly Ref[];
