@@ -54,6 +54,7 @@ export const runSchema = {
     paramDtype: choice("float32", "type of parameters; 16-bit ones have float32 masters", floatTypes),
     remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
     vocabSize: integer(0, "rows of the embedding table; 0 for the tokeniser's, filled up", 0),
+    documentEnd: integer(-1, "token that ends a document, which then sees no other; -1 for none", -1),
     decoder: decoderSchema,
   },
   mesh: {

@@ -27,6 +27,11 @@ export interface ModelConfig {
    * Recurrent models, which keep a state of fixed size instead, then read one token at a time.
    */
   readonly cacheLength?: number;
+  /**
+   * The token that ends a document (`llama`): tokens then see only those of their own document, positions count from its
+   * first token, and no token is predicted from the end of the document before. None by default, or if it is negative.
+   */
+  readonly documentEnd?: number;
   /** How the decoder differs from Llama's. */
   readonly decoder?: Partial<DecoderConfig>;
 }
@@ -74,6 +79,18 @@ export function modelViolations(config: ModelConfig): Violation[] {
     violations.push({
       fields: ["model.decoder.headSize", "model.decoder.rotaryShare"],
       text: `model.decoder.headSize is ${headSize}, of which ${headSize * rotaryShare} features are rotated: use an even number`,
+    });
+  }
+  const { documentEnd = -1, kind, vocabSize } = config;
+  if (documentEnd >= 0 && kind !== "llama") {
+    violations.push({
+      fields: ["model.documentEnd", "model.kind"],
+      text: `model.documentEnd is ${documentEnd}, but the state of ${kind} blocks goes on across documents: use model.kind llama, or no model.documentEnd`,
+    });
+  } else if (!Number.isInteger(documentEnd) || documentEnd >= vocabSize) {
+    violations.push({
+      fields: ["model.documentEnd"],
+      text: `model.documentEnd is ${documentEnd}: use a token from 0 to ${vocabSize - 1}`,
     });
   }
   multiple("numHeads", 1, "numKvHeads", "numKvHeads =");

@@ -1,3 +1,4 @@
+import { cummax } from "../../lax/index.js";
 import { Dense, Embed } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import { remat } from "../../nn/remat.js";
@@ -63,6 +64,24 @@ const runInTurn: RunLayers = (config, x, reading) => {
   const [out] = isMixed(decoder) ? layers(x, reading, np.array(isLocal)) : layers(x, reading);
   return out;
 };
+
+/** The positions of tokens [batch, length]: int32 [length], or [batch, length] counted from the start of documents. */
+export function tokenPositions({ documentEnd = -1 }: ModelConfig, tokens: Tensor): Tensor {
+  const [, length = 0] = tokens.shape;
+  if (documentEnd < 0) return ops.iota("int32", [length], 0);
+  const indices = ops.iota("int32", tokens.shape, 1);
+  const isEnd = np.equal(tokens, documentEnd);
+  const isAfterEnd = np.concatenate(
+    [np.zerosLike(isEnd.get(":", np.s(0, 1))), isEnd.get(":", np.s(0, length - 1))],
+    1,
+  );
+  return indices.sub(cummax(np.where(isAfterEnd, indices, 0), 1));
+}
+
+/** Which predictions of tokens [batch, length] count: those from the end of a document do not. */
+export function countedTokens({ documentEnd = -1 }: ModelConfig, tokens: Tensor): Tensor | undefined {
+  return documentEnd < 0 ? undefined : np.notEqual(tokens, documentEnd);
+}
 
 /** Configuration of {@link LanguageModel}. */
 export interface LanguageModelConfig extends ModelConfig {
@@ -145,7 +164,7 @@ export const LanguageModel = module(
     (tokens: Tensor, given?: Reading, last?: Tensor): Tensor => {
       const { runLayers = runInTurn } = config;
       const table = embeddingTable(config);
-      const reading = given ?? { positions: ops.iota("int32", [tokens.shape[1] ?? 0], 0) };
+      const reading = given ?? { positions: tokenPositions(config, tokens) };
       const x = embedTokens(config, table, tokens, reading.positions);
       const stream = runLayers(config, x, reading);
       const wanted = last ? np.takeAlongAxis(stream, last.reshape([-1, 1, 1]), 1) : stream;

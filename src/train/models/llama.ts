@@ -1,10 +1,9 @@
-import { type AttentionOptions, dotProductAttention } from "../../nn/dotProductAttention.js";
+import { type AttentionCallOptions, attention } from "../../nn/attention.js";
 import { gelu, relu, silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
-import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
@@ -31,47 +30,30 @@ function frequenciesOf(config: ModelConfig, isLocal: Tensor | undefined): Tensor
   return isLocal ? np.where(isLocal, local, global) : local;
 }
 
-/** Which keys the queries see: a mask [batch, 1, queries, keys], or the options of attention that say the same. */
+/** Which keys the queries see, as options of attention. */
 function visibleKeys(
   config: ModelConfig,
   positions: Tensor,
   numKeys: number,
   isLocal: Tensor | undefined,
-): Pick<AttentionOptions, "isCausal" | "localWindowSize" | "mask"> {
-  const { window, layers, attentionCap } = decoderOf(config);
+): Pick<AttentionCallOptions, "causal" | "window" | "mask" | "segmentIds"> {
+  const { window, layers } = decoderOf(config);
   const hasWindow = window > 0 && layers.includes("L");
-  if (config.cacheLength === undefined && !isLocal && attentionCap === 0) {
-    return { isCausal: true, ...(hasWindow ? { localWindowSize: [window - 1, 0] } : {}) };
+  const isWhole = config.cacheLength === undefined;
+  // Positions begin again with every document.
+  const isPacked = isWhole && (config.documentEnd ?? -1) >= 0;
+  const segmentIds = isPacked ? np.cumsum(np.equal(positions, 0).astype("int32"), 1) : undefined;
+  if (isWhole && !isLocal) {
+    return { causal: true, segmentIds, ...(hasWindow && { window: [window - 1, 0] as const }) };
   }
-  const queries = np.expandDims(positions, -1);
   const keys = np.arange(numKeys);
+  const places = isPacked ? keys : positions;
+  const queries = np.expandDims(places, -1);
   const past = np.lessEqual(keys, queries);
   const near = np.less(queries.sub(keys), window);
   const nearOrGlobal = isLocal ? np.logicalOr(np.logicalNot(isLocal), near) : near;
   const seen = hasWindow ? np.logicalAnd(past, nearOrGlobal) : past;
-  return { mask: np.expandDims(seen, positions.ndim === 1 ? [0, 1] : 1) };
-}
-
-/** Attention whose logits are limited to ±cap, over any heads; otherwise as {@link dotProductAttention}. */
-function cappedAttention(
-  query: Tensor,
-  key: Tensor,
-  value: Tensor,
-  { scale, cap, mask }: { readonly scale: number; readonly cap: number; readonly mask: Tensor },
-): Tensor {
-  const [batch = 0, length = 0, heads = 0, size = 0] = query.shape;
-  const kvHeads = key.shape[2] ?? 1;
-  const grouped = query.reshape([batch, length, kvHeads, heads / kvHeads, size]);
-  const logits = np
-    .einsum("BTKGH,BSKH->BKGTS", grouped, key)
-    .astype("float32")
-    .mul(scale / cap);
-  const seen = np.expandDims(mask, 2);
-  const masked = np.where(seen, np.tanh(logits).mul(cap), -1e30);
-  const peak = ops.stopGradient(np.max(masked, -1, { keepdims: true }));
-  const exps = np.exp(masked.sub(peak));
-  const weights = exps.div(np.sum(exps, -1, { keepdims: true })).astype(value.dtype);
-  return np.einsum("BKGTS,BSKH->BTKGH", weights, value).reshape([batch, length, heads, size]);
+  return { mask: np.expandDims(seen, places.ndim === 1 ? [0, 1] : 1), segmentIds };
 }
 
 /** Causal self-attention with grouped key-value heads. */
@@ -110,11 +92,8 @@ const Attention = module(
       const values = withPast("values", value, reading, config);
       const seen = visibleKeys(config, positions, keys.shape[1] ?? 0, isLocal);
       const scale = decoder.attentionScale || 1 / Math.sqrt(headSize);
-      const cap = decoder.attentionCap;
-      const mixed =
-        seen.mask && cap > 0
-          ? cappedAttention(query, keys, values, { scale, cap, mask: seen.mask })
-          : dotProductAttention(query, keys, values, { ...seen, scale });
+      const softcap = decoder.attentionCap > 0 ? decoder.attentionCap : undefined;
+      const mixed = attention(query, keys, values, { ...seen, scale, softcap }).output;
       return DenseGeneral({
         name: "out",
         features: width,

@@ -26,10 +26,12 @@ const partsOfNarrow = remat(partsOf, { staticArgnums: 2 });
  *
  * @param logits [batch, length, vocabulary], any float type; computed in float32
  * @param targets int32 [batch, length]
+ * @param counted which tokens the mean is taken over, bool [batch, length]; all by default
  */
-export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0): LossParts {
+export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0, counted?: Tensor): LossParts {
   const isNarrow = logits.dtype === "bfloat16" || logits.dtype === "float16";
-  const [loss, entropy] = (isNarrow ? partsOfNarrow : partsOf)(logits, targets, zLoss);
+  const parts = isNarrow ? partsOfNarrow : partsOf;
+  const [loss, entropy] = counted ? parts(logits, targets, zLoss, counted) : parts(logits, targets, zLoss);
   return { loss, crossEntropy: entropy };
 }
 
@@ -38,14 +40,25 @@ function isTarget(targets: Tensor, vocabulary: number): Tensor {
   return np.equal(np.expandDims(targets, -1), np.arange(vocabulary));
 }
 
-function partsOf(logits: Tensor, targets: Tensor, zLoss: number): [loss: Tensor, entropy: Tensor] {
+/** The mean over the tokens that count. */
+function meanOf(x: Tensor, counted: Tensor | undefined): Tensor {
+  if (!counted) return np.mean(x);
+  return np.sum(np.where(counted, x, 0)).div(np.maximum(np.sum(counted.astype("float32")), 1));
+}
+
+function partsOf(
+  logits: Tensor,
+  targets: Tensor,
+  zLoss: number,
+  counted?: Tensor,
+): [loss: Tensor, entropy: Tensor] {
   const wide = logits.astype("float32");
   const largest = ops.stopGradient(np.max(wide, -1, { keepdims: true }));
   const shifted = wide.sub(largest);
   const logSum = np.log(np.sum(np.exp(shifted), -1));
   const picked = np.sum(np.where(isTarget(targets, at(logits.shape, 2)), shifted, 0), -1);
-  const entropy = np.mean(logSum.sub(picked));
+  const entropy = meanOf(logSum.sub(picked), counted);
   if (zLoss === 0) return [entropy, entropy];
   const normalizer = logSum.add(np.squeeze(largest, -1));
-  return [entropy.add(np.mean(normalizer.mul(normalizer)).mul(zLoss)), entropy];
+  return [entropy.add(meanOf(normalizer.mul(normalizer), counted).mul(zLoss)), entropy];
 }

@@ -23,7 +23,7 @@ import * as tree from "../../trace/tree.js";
 import { valueAndGrad } from "../../transforms/derivatives/grad.js";
 import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
-import { LanguageModel } from "../models/languageModel.js";
+import { countedTokens, LanguageModel } from "../models/languageModel.js";
 import { crossEntropy, type LossParts } from "../models/loss.js";
 import { languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
@@ -155,6 +155,11 @@ function lossFunctions(
     chunksOf(name, repeats),
     placementOf(name),
   );
+  if (layout && (model.documentEnd ?? -1) >= 0) {
+    throw new ValueError(
+      "[train] model.documentEnd does not go with the stages of a pipeline: use another axis than pipe, or no model.documentEnd",
+    );
+  }
   const isSwept = layout && !isInterleaved(name);
   const network = isSwept
     ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, microbatches, layout) })
@@ -162,8 +167,10 @@ function lossFunctions(
   const losses: Losses = (params, tokens) => {
     const length = (tokens.shape[1] ?? 1) - 1;
     const variables = isSwept ? params : toCanonical(params, layout);
-    const logits = network.apply(variables, ops.sliceDim(tokens, 1, 0, length));
-    return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
+    const inputs = ops.sliceDim(tokens, 1, 0, length);
+    const logits = network.apply(variables, inputs);
+    const targets = ops.sliceDim(tokens, 1, 1, length + 1);
+    return crossEntropy(logits, targets, zLoss, countedTokens(model, inputs));
   };
   if (!layout || isSwept) return { layout, losses, differentiate: sweptGradients(losses) };
   const schedule = scheduleFor(name, layout, microbatches);
