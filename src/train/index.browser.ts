@@ -12,6 +12,12 @@ export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
 export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
 export { FileError } from "./files/fileError.js";
 export {
+  checkpointsIn,
+  type PageCheckpoint,
+  type PageCheckpoints,
+  type PageRestoreOptions,
+} from "./files/pageCheckpoints.js";
+export {
   downloadBytes,
   type OriginFiles,
   openOriginFiles,

@@ -34,6 +34,12 @@ export {
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
 export {
+  checkpointsIn,
+  type PageCheckpoint,
+  type PageCheckpoints,
+  type PageRestoreOptions,
+} from "./files/pageCheckpoints.js";
+export {
   downloadBytes,
   type OriginFiles,
   openOriginFiles,

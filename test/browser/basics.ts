@@ -1,10 +1,24 @@
 /** The page of the everyday test: what a reader tries first, with every engine that the page can have. */
-import { devicePut, engineInfo, grad, jit, lax, Mesh, np, P, random, shardMap, type Tensor } from "shardwise";
+import {
+  devicePut,
+  engineInfo,
+  grad,
+  jit,
+  lax,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  random,
+  shardMap,
+  type Tensor,
+} from "shardwise";
 import { createThreadsEngine, createWebGpuEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import { adamw } from "shardwise/optim";
 import {
   byteTokenizer,
+  checkpointsIn,
   createTraining,
   encodeSafetensors,
   formatTokenizer,
@@ -208,7 +222,20 @@ async function files(): Promise<Record<string, unknown>> {
   return { names, read, gone: await again.read("a.bin"), isWhole, picked: [...picked], refused, threads };
 }
 
+/** A run that is left and taken up again from the page's own files. */
+async function checkpoints(): Promise<Record<string, unknown>> {
+  const mesh = Mesh.create({ data: 2 });
+  const sharded = (w: Tensor) => devicePut(w, new NamedSharding(mesh, P("data")));
+  const kept = checkpointsIn(await openOriginFiles("runs/checkpoints"));
+  for (const step of [1, 2]) await kept.save(step, { w: await sharded(np.full([4], step)) }, { step });
+  const again = checkpointsIn(await openOriginFiles("runs/checkpoints"));
+  const found = await again.restore({ w: await sharded(np.zeros([4])) });
+  await again.remove(1);
+  return { steps: await again.steps(), metadata: found?.metadata, w: await found?.values.w.js() };
+}
+
 Object.assign(globalThis, {
+  checkpoints,
   onWebGpu,
   abortRun,
   engineInfo,

@@ -108,6 +108,8 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     expect(rest).toEqual({ names: ["a.bin"], read: [4, 5], gone: undefined, isWhole: true, picked: [7] });
     expect(refused).toContain("missing.bin, byte 0: the server answers 404");
     expect(threads).toContain("devices in a browser have one thread each");
+    const restored = { steps: [2], metadata: { step: 2 }, w: [2, 2, 2, 2] };
+    expect(await call(page, "checkpoints")).toEqual(restored);
     await page.close();
   });
 
