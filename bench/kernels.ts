@@ -1,8 +1,9 @@
 /** Fused kernels over two million floats, as a share of the speed of copying memory, and in other libraries. */
-import { devicePut, grad, jit, lax, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
+import { devicePut, grad, jit, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import { best, copySpeed, type Report, type Row } from "./measure.js";
 import { otherLibraries } from "./others.mjs";
+import { adamw, gelu, layerNorm, softmax } from "./works.js";
 
 const [numRows, numColumns] = [2048, 1024];
 
@@ -15,27 +16,6 @@ interface Work {
 }
 
 const size = numRows * numColumns;
-
-function gelu(x: Tensor): Tensor {
-  return x.mul(np.tanh(x.add(x.mul(x).mul(x).mul(0.044715)).mul(Math.sqrt(2 / Math.PI))).add(1)).mul(0.5);
-}
-
-function softmax(x: Tensor): Tensor {
-  const weights = np.exp(x.sub(lax.stopGradient(np.max(x, -1, { keepdims: true }))));
-  return weights.div(np.sum(weights, -1, { keepdims: true }));
-}
-
-function layerNorm(x: Tensor): Tensor {
-  const centred = x.sub(np.mean(x, -1, { keepdims: true }));
-  return centred.mul(lax.rsqrt(np.mean(centred.mul(centred), -1, { keepdims: true }).add(1e-6)));
-}
-
-function adamw(p: Tensor, m: Tensor, v: Tensor, g: Tensor): Tensor[] {
-  const mean = m.mul(0.9).add(g.mul(0.1));
-  const square = v.mul(0.95).add(g.mul(g).mul(0.05));
-  const update = mean.mul(1.1).div(np.sqrt(square.mul(1.2)).add(1e-8));
-  return [p.sub(update.add(p.mul(0.1)).mul(3e-4)), mean, square];
-}
 
 const backward = (f: (x: Tensor) => Tensor) => (x: Tensor, ct: Tensor) =>
   grad((y: Tensor) => np.sum(f(y).mul(ct)))(x);

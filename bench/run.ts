@@ -4,6 +4,7 @@
  * options. Every figure is compared with the peak of the machine, or with another library on the same work, measured
  * in the same run.
  */
+import { browser } from "./browser/browser.js";
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";
 import { dispatch } from "./dispatch.js";
@@ -30,6 +31,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   lm,
   profile,
   webgpu,
+  browser,
 };
 
 checkOptions();

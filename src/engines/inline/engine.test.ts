@@ -36,6 +36,17 @@ describe("a program on the calling thread", () => {
     expect(engine.statistics).toMatchObject({ compiledRuns: 1, interpretedRuns: 0 });
   });
 
+  test("is compiled for a mesh of one device, unless it calls a collective", () => {
+    const engine = createInlineEngine();
+    const mesh = { axes: [{ name: "x", size: 1 }] };
+    const sum = buildProgram([large], (emit, x) => emit("psum", [x], { axes: mesh.axes }));
+    for (const program of [increment(large), sum]) {
+      const executable = engine.compile(program, { mesh, devices: [0] });
+      executable.execute([[engine.upload(large, filled(1, large), 0)]]);
+    }
+    expect(engine.statistics).toMatchObject({ compiledRuns: 1, interpretedRuns: 1 });
+  });
+
   test("is interpreted when it is small, until that has cost as much as compiling it", () => {
     const engine = createInlineEngine({ patience: 1024 / 65536 });
     const small = tensorType("float32", [256]);

@@ -8,6 +8,7 @@ import type { GemmStep } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
+import { isCollectiveEqn } from "../../ir/opFacts.js";
 import { type Program, someEqn } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { openKernelCode } from "../kernels/loadKernels.js";
@@ -111,7 +112,7 @@ class Kernels implements Evaluator {
   }
 
   prepare(program: Program, options: CompileOptions): LocalProgram {
-    const isLocal = options.mesh.axes.length === 0;
+    const isLocal = runsAlone(program, options);
     const elements = interpretedElements(program);
     const worth = (this.options.patience ?? 1) * compilingCost(program);
     let left = isLocal ? worth : Number.POSITIVE_INFINITY;
@@ -208,6 +209,11 @@ class Kernels implements Evaluator {
       this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(architecture)));
     return this.gemms.prepare(step, this.gemmModule);
   }
+}
+
+/** Whether a program runs on one device and has nothing to say to others; the axes of its mesh then have size 1. */
+function runsAlone(program: Program, { devices }: CompileOptions): boolean {
+  return devices.length === 1 && !someEqn(program, isCollectiveEqn);
 }
 
 /** Whether a program has bfloat16 products: only then is the implementation determined, which takes milliseconds. */

@@ -1,0 +1,102 @@
+/**
+ * Our engines in a page of Chromium beside jax-js and TensorFlow.js, both WebAssembly, in the same page. Those two are
+ * installed into a folder for temporary files.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
+import { launchBrowser, openPage, pageWith, serve } from "../../test/support/browserPage.js";
+import { findChromium } from "../../test/support/programs.js";
+import type { Report, Row } from "../measure.js";
+
+const folder = join(tmpdir(), "shardwise-bench-browser");
+const [rows, columns] = [2048, 1024];
+
+/** For how long each library repeats each work, in milliseconds. */
+const patienceMs = 1000;
+
+const works = [
+  "matmul 256",
+  "matmul 512",
+  "matmul 1024",
+  "tanh-gelu",
+  "softmax",
+  "layer norm",
+  "AdamW update",
+  "training step",
+];
+
+/** How the page is asked for a time, by column. */
+const columnsOfTable: Readonly<Record<string, (work: string) => string>> = {
+  "threads ms": (work) => `timeOurs("threads", "${work}", ${rows}, ${columns}, ${patienceMs})`,
+  "one thread ms": (work) => `timeOurs("one thread", "${work}", ${rows}, ${columns}, ${patienceMs})`,
+  "tfjs-wasm ms": (work) => `timeOther(0, "${work}", ${rows}, ${columns}, ${patienceMs})`,
+  "jax-js ms": (work) => `timeOther(1, "${work}", ${rows}, ${columns}, ${patienceMs})`,
+};
+
+/** Installs the other libraries in the versions of `bench/package.json`. */
+function installOthers(): void {
+  const manifest = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  const own = join(folder, "package.json");
+  mkdirSync(folder, { recursive: true });
+  if (existsSync(join(folder, "node_modules")) && readFileSync(own, "utf8") === manifest) return;
+  writeFileSync(own, manifest);
+  const args = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
+  const { status, stderr } = spawnSync("npm", args, { cwd: folder, encoding: "utf8" });
+  if (status !== 0) throw new Error(`npm could not install what to compare with: ${stderr}`);
+}
+
+async function codeOf(file: string): Promise<Uint8Array> {
+  const { outputFiles } = await bundleForBrowser({
+    entryPoints: [fileURLToPath(new URL(file, import.meta.url))],
+    nodePaths: [join(folder, "node_modules")],
+    // TensorFlow.js starts its workers from the text of a function, where a helper for names is not defined.
+    keepNames: false,
+  });
+  return outputFiles[0]?.contents ?? new Uint8Array();
+}
+
+/** What the page loads: both bundles, and the WebAssembly of TensorFlow.js. */
+async function servedFiles(): Promise<Map<string, string | Uint8Array>> {
+  const wasm = join(folder, "node_modules", "@tensorflow", "tfjs-backend-wasm", "dist");
+  const modules = readdirSync(wasm).filter((name) => name.endsWith(".wasm"));
+  return new Map<string, string | Uint8Array>([
+    ["/index.html", `${pageWith("ours.js")}<script type="module" src="others.js"></script>`],
+    ["/ours.js", await codeOf("./ourPage.ts")],
+    ["/others.js", await codeOf("./otherPage.mjs")],
+    ...modules.map((name) => [`/${name}`, readFileSync(join(wasm, name))] as const),
+  ]);
+}
+
+/** Runs the benchmark. */
+export async function browser(): Promise<Report> {
+  const executable = findChromium();
+  if (executable === undefined) {
+    console.error("browser: skipped, there is none (Debian: chromium)");
+    return {};
+  }
+  installOthers();
+  const { url, server } = await serve(await servedFiles());
+  const chromium = await launchBrowser(executable);
+  try {
+    const { page, lines } = await openPage(chromium, `${url}/isolated/index.html`);
+    const table: Row[] = [];
+    for (const work of works) {
+      const row: Record<string, string | number | null> = { work };
+      for (const [column, call] of Object.entries(columnsOfTable)) {
+        row[column] = await page.evaluate<number | null>(call(work)).catch((error: unknown) => {
+          console.error(`${work}, ${column}: ${String(error).split("\n")[0]}; ${lines.at(-1) ?? ""}`);
+          return null;
+        });
+      }
+      table.push(row);
+    }
+    return { [`In a page of Chromium ${chromium.version()}`]: table };
+  } finally {
+    await chromium.close();
+    server.close();
+  }
+}
