@@ -6,6 +6,14 @@ export type { Config, Field, ReadConfig, Schema, Setting } from "./config/schema
 export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
 export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
+export {
+  type ChatMessage,
+  type ChatOptions,
+  type ChatTemplate,
+  type EncodedChat,
+  encodeChat,
+  parseChatTemplate,
+} from "./data/chatTemplate.js";
 export { JsonTokenizer } from "./data/jsonTokenizer.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
