@@ -151,7 +151,7 @@ function boundAxis(name: string): MeshAxis | undefined {
   return boundAxes().some((axis) => axis.name === name) ? at(lookUpAxes(name, "MoE"), 0) : undefined;
 }
 
-/** A part of a whole number of things for each device along an axis. */
+/** The equal part that each device along an axis has of a number of things. */
 function partOf(whole: number, what: string, axis: MeshAxis | undefined): number {
   const size = axis?.size ?? 1;
   if (whole % size === 0) return whole / size;

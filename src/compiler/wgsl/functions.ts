@@ -167,11 +167,12 @@ fn two_product(a: f32, b: f32) -> vec2<f32> {
 }
 fn pair_product(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   let p = two_product(a.x, b.x);
-  return two_sum(p.x, p.y + (a.x * b.y + a.y * b.x));
+  return select(two_sum(p.x, p.y + (a.x * b.y + a.y * b.x)), p, p.x == 0.0);
 }
 fn pair_sum(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   let s = two_sum(a.x, b.x);
-  return two_sum(s.x, s.y + (a.y + b.y));
+  let low = s.y + (a.y + b.y);
+  return select(two_sum(s.x, low), vec2<f32>(s.x, 0.0), s.x == 0.0 && low == 0.0);
 }`,
   },
   f_div: {

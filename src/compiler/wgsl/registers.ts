@@ -229,7 +229,8 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f64x2.promote_low_f32x4": (w, a) => ({ pair: w.let(`vec2<f32>(${w.float(a)}, 0.0)`) }),
   "f32x4.demote_f64x2_zero": (w, a) => {
     const pair = w.let(w.pair(a));
-    return { float: w.let(`${pair}.x + ${pair}.y`) };
+    // Adding 0 would turn −0 into 0.
+    return { float: w.let(`select(${pair}.x + ${pair}.y, ${pair}.x, ${pair}.y == 0.0)`) };
   },
   "f64x2.add": paired("pair_sum"),
   "f64x2.mul": paired("pair_product"),

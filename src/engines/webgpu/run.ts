@@ -209,7 +209,7 @@ export class Run {
     }
   }
 
-  /** Calls a function of the host with what lies on the GPU, and writes its results there. */
+  /** Calls a host callback with what lies on the GPU, and writes its results there. */
   private async callback(
     { step, firstSlot }: Extract<Action, { kind: "callback" }>,
     position: number,
