@@ -14,6 +14,7 @@ const known = {
     "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile); KiB of tensors, such as 64,1024 (collectives with --engine mpi)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
   remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
+  lengths: "how many tokens, such as 256,8192 (attention)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm)",
 } as const;
 

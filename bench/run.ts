@@ -4,6 +4,8 @@
  * options. Every figure is compared with the peak of the machine, or with another library on the same work, measured
  * in the same run.
  */
+
+import { attention } from "./attention.js";
 import { browser } from "./browser/browser.js";
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";
@@ -21,6 +23,7 @@ import { webgpu } from "./webgpu.js";
 
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
+  attention,
   kernels,
   eager,
   dispatch,

@@ -1,0 +1,62 @@
+/**
+ * Causal attention, forward and backward, in float32 on one core: one device of the `threads` engine beside JAX's
+ * `dot_product_attention` (`JAX_PYTHON`) and PyTorch's `scaled_dot_product_attention` (`TORCH_PYTHON`), where they are
+ * installed. The share of products alone counts the half of the scores that is seen.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { grad, jit, Mesh, np, random, type Tensor } from "shardwise";
+import { createThreadsEngine, type ThreadsEngine } from "shardwise/engines";
+import * as nn from "shardwise/nn";
+import { runJax } from "./jax.js";
+import { allCorePeak, best, type Report, type Row, settle } from "./measure.js";
+import { countsOption } from "./options.js";
+
+const [batch, heads, headDim] = [1, 8, 64];
+
+/** Runs the benchmark. */
+export async function attention(): Promise<Report> {
+  const peak = await allCorePeak(1);
+  const engine = createThreadsEngine({ numDevices: 1 });
+  const rows: Row[] = [];
+  try {
+    for (const length of countsOption("lengths", [256, 512, 1024, 2048, 4096, 8192])) {
+      const ours = await ourTime(engine, length);
+      const settings = { batch, heads, headDim, length };
+      const jax = runJax("attention.py", settings, { devices: 1, cores: 1 })?.step_ms ?? null;
+      const torch = torchTime(settings);
+      // Two products forward and five backward, of half of all pairs of tokens.
+      const flops = 7 * batch * heads * length * length * headDim;
+      rows.push({
+        length,
+        ms: ours,
+        "share of products alone": flops / peak / 1e6 / ours,
+        "JAX ms": jax,
+        "PyTorch ms": torch,
+        "times as fast as PyTorch": torch === null ? null : torch / ours,
+      });
+    }
+  } finally {
+    await engine.close();
+  }
+  return { "causal attention, forward and backward, one core": rows };
+}
+
+async function ourTime(engine: ThreadsEngine, length: number): Promise<number> {
+  const mesh = Mesh.create({ data: 1 }, { engine });
+  const draw = (seed: number) => random.normal(random.key(seed), [batch, length, heads, headDim]);
+  const loss = (q: Tensor, k: Tensor, v: Tensor) => np.sum(nn.attention(q, k, v, { causal: true }).output);
+  const step = jit(grad(loss, { argnums: [0, 1, 2] }), { mesh });
+  const [q, k, v] = [draw(1), draw(2), draw(3)];
+  return best(() => settle(step(q, k, v)), { seconds: 2 });
+}
+
+/** Milliseconds of PyTorch on one core, or null where it is not installed. */
+function torchTime(settings: object): number | null {
+  const python = process.env.TORCH_PYTHON;
+  if (!python || !existsSync(python)) return null;
+  const file = fileURLToPath(new URL("torch/attention.py", import.meta.url));
+  const { status, stdout } = spawnSync(python, [file, JSON.stringify(settings)], { encoding: "utf8" });
+  return status === 0 ? Number(stdout.trim()) : null;
+}
