@@ -3,7 +3,7 @@ import { within } from "#train/data/stoppable";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, schema } from "../../ir/schema.js";
-import { isObject, type JsonObject } from "../files/json.js";
+import { isObject } from "../files/json.js";
 import { escapePattern } from "./bpe.js";
 import { linearPatterns } from "./byteLevel.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
@@ -64,7 +64,7 @@ export class JsonTokenizer implements Tokenizer {
   private readonly cache = new Map<string, readonly number[]>();
 
   /** @param source the text of the file, which was parsed to `json` */
-  constructor(json: JsonObject, source: string, file: string) {
+  constructor(json: Readonly<Record<string, unknown>>, source: string, file: string) {
     const root = new TokenizerFields(json, "", file);
     const part = <T>(name: string, read: (fields: TokenizerFields) => T): T | undefined =>
       (json[name] ?? null) === null ? undefined : read(root.object(name));
