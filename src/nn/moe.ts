@@ -112,7 +112,9 @@ export const MoE = module({ name: "MoE", options: moeConfig }, (config) => (inpu
   const { numExperts, paramDtype, dtype } = config;
   const width = at(inputs.shape, 2);
   const routerKernel = param("router", config.routerInit, [width, numExperts], paramDtype);
-  const bias = config.balanceBias ? param("bias", config.biasInit, [numExperts], "float32") : undefined;
+  const bias = config.balanceBias
+    ? param("balanceBias", config.biasInit, [numExperts], "float32")
+    : undefined;
   const weights = expertWeights(config, width);
   const [x, gate, up, down] = promote([inputs, weights.gate, weights.up, weights.down], dtype, "MoE");
   const contract = { lhsContract: [2], rhsContract: [0] };

@@ -24,7 +24,7 @@ weights = {
     "gate": draw(E, D, F),
     "up": draw(E, D, F),
     "down": draw(E, F, D),
-    "bias": jnp.asarray([0.3, -0.2, 0.0, 0.1], jnp.float32),
+    "balanceBias": jnp.asarray([0.3, -0.2, 0.0, 0.1], jnp.float32),
     "sharedGate": draw(D, 2 * F),
     "sharedUp": draw(D, 2 * F),
     "sharedDown": draw(2 * F, D),
@@ -36,7 +36,7 @@ def moe(w, x, *, k, gate, scale, normalize, capacity, bias, shared):
     hi = jax.lax.Precision.HIGHEST
     logits = jnp.einsum("bld,de->ble", x, w["router"], precision=hi)
     scores = jax.nn.softmax(logits, -1) if gate == "softmax" else jax.nn.sigmoid(logits)
-    ranked = scores + w["bias"] if bias else logits
+    ranked = scores + w["balanceBias"] if bias else logits
     _, index = jax.lax.top_k(ranked, k)
     chosen = jnp.take_along_axis(scores, index, -1)
     if normalize:

@@ -51,7 +51,7 @@ export const plan = defineCommand({
     if (name === undefined && calibrates && parsed.settings.length === 0) return exitCodes.ok;
     const json = name === undefined ? {} : readConfigFile(name);
     // The mesh is what the command looks for, so the configuration's own is ignored.
-    const alone = { mesh: { data: 1, fsdp: 1, pipe: 1, model: 1 } };
+    const alone = { mesh: { data: 1, fsdp: 1, expert: 1, pipe: 1, model: 1 } };
     const config = configOf(mergeConfigs(json, alone), parsed);
     const numDevices = devices ?? availableParallelism();
     const { prices, note } = await pricesOf(parsed.values, readCalibration(file), numDevices);

@@ -75,7 +75,7 @@ interface Alternative {
 /** Changes of one setting each that reduce memory. */
 function alternatives(config: RunConfig): Alternative[] {
   const { model, mesh, data, optimizer } = config;
-  const parts = mesh.data * mesh.fsdp * (mesh.pipe > 1 ? config.pipeline.microbatches : 1);
+  const parts = mesh.data * mesh.fsdp * mesh.expert * (mesh.pipe > 1 ? config.pipeline.microbatches : 1);
   const found: Alternative[] = [];
   if (model.remat !== "full") {
     found.push({ option: "--model.remat full", changed: { ...config, model: { ...model, remat: "full" } } });

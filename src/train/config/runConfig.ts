@@ -7,6 +7,7 @@ import { type ModelConfig, modelViolations, type Violation } from "../models/con
 import { type DecoderConfig, isMixed } from "../models/decoder.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
 import { decoderSchema } from "./decoderSchema.js";
+import { expertsSchema } from "./expertsSchema.js";
 import {
   automatic,
   type Config,
@@ -37,11 +38,11 @@ const floatTypes = ["float32", "bfloat16", "float16"] as const;
 /** Everything that describes a training run, with defaults that train a small model in a few minutes. */
 export const runSchema = {
   model: {
-    kind: choice("llama", "the blocks: attention, or the matrix memory of xLSTM (xlstm: that of xLSTM 7B)", [
+    kind: choice(
       "llama",
-      "mlstm",
-      "xlstm",
-    ]),
+      "the blocks: attention (moe: with experts), or the matrix memory of xLSTM (xlstm: that of xLSTM 7B)",
+      ["llama", "moe", "mlstm", "xlstm"],
+    ),
     width: integer(128, "width of the residual stream"),
     numLayers: integer(4, "number of blocks"),
     numHeads: integer(4, "attention heads"),
@@ -56,10 +57,12 @@ export const runSchema = {
     vocabSize: integer(0, "rows of the embedding table; 0 for the tokeniser's, filled up", 0),
     documentEnd: integer(-1, "token that ends a document, which then sees no other; -1 for none", -1),
     decoder: decoderSchema,
+    experts: expertsSchema,
   },
   mesh: {
     data: integer(numCores, "devices along axis data: each has the whole model"),
     fsdp: integer(1, "devices along axis fsdp: data parallel with split parameters"),
+    expert: integer(1, "devices along axis expert: data parallel with split experts (moe)"),
     pipe: integer(1, "devices along axis pipe: stages of a pipeline"),
     model: integer(1, "devices along axis model: tensor parallel"),
   },
@@ -235,6 +238,7 @@ function crossViolations(config: RunConfig): Violation[] {
   multiple("data.batch", data.batch, [
     { field: "mesh.data", what: "data", ways: mesh.data },
     { field: "mesh.fsdp", what: "fsdp", ways: mesh.fsdp },
+    { field: "mesh.expert", what: "expert", ways: mesh.expert },
     ...(optimizer.accumulate > 1
       ? [{ field: "optimizer.accumulate", what: "accumulate", ways: optimizer.accumulate }]
       : []),
@@ -246,6 +250,17 @@ function crossViolations(config: RunConfig): Violation[] {
   multiple("model.numKvHeads", model.numKvHeads, byModel);
   multiple("model.mlpWidth", model.mlpWidth, byModel);
   multiple("model.width", model.width, [{ field: "mesh.fsdp", ways: mesh.fsdp }]);
+  if (model.kind === "moe") {
+    const byExpert = [{ field: "mesh.expert", ways: mesh.expert }];
+    multiple("model.experts.numExperts", model.experts.numExperts, byExpert);
+    if (model.experts.expertWidth > 0)
+      multiple("model.experts.expertWidth", model.experts.expertWidth, byModel);
+  } else if (mesh.expert > 1) {
+    violations.push({
+      fields: ["mesh.expert", "model.kind"],
+      text: `mesh.expert is ${mesh.expert}, but model.kind ${model.kind} has no experts: use moe, or mesh.data`,
+    });
+  }
   if (config.tensor === "async") {
     const what = "mesh.model, tensor async";
     multiple("model.width", model.width, [{ field: "mesh.model", what, ways: mesh.model }]);

@@ -20,11 +20,12 @@ export function checkpointFolder(run: string): string {
 /** Makes the mesh of a run, on the shared engine of the process unless another is given. */
 export function runMesh(config: RunConfig, engine?: Engine): Mesh {
   needRunConfig(config, "trainRun");
-  const { data, fsdp, pipe, model } = config.mesh;
+  const { data, fsdp, expert, pipe, model } = config.mesh;
   const settings = engineSettings(config);
   const given =
-    engine ?? (isEmpty(settings) ? undefined : sharedEngine(data * fsdp * pipe * model, settings));
-  return Mesh.create({ data, fsdp, pipe, model }, given ? { engine: given } : {});
+    engine ?? (isEmpty(settings) ? undefined : sharedEngine(data * fsdp * expert * pipe * model, settings));
+  const axes: Record<string, number> = { data, fsdp, ...(expert > 1 ? { expert } : {}), pipe, model };
+  return Mesh.create(axes, given ? { engine: given } : {});
 }
 
 const isEmpty = (settings: object): boolean => Object.keys(settings).length === 0;

@@ -92,10 +92,10 @@ export class RunJournal {
     this.lastEnd = end;
     const { data } = this.config;
     const tokens = data.batch * data.sequence;
-    const { loss, crossEntropy, gradientNorm, lossScale } = values;
+    const { loss, crossEntropy, gradientNorm, lossScale, router } = values;
     const learningRate = await runSchedule(this.config)(values.numUpdates).item();
     const tokensPerSecond = tokens / seconds;
-    const rest = lossScale === undefined ? {} : { lossScale };
+    const rest = { ...(lossScale === undefined ? {} : { lossScale }), ...router };
     const numbers = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds, ...rest };
     this.metrics.write(step, numbers);
     if (isSkipped(values)) {

@@ -1,10 +1,14 @@
 import type { DType } from "../../ir/dtype.js";
 import { type DecoderConfig, decoderOf } from "./decoder.js";
+import { type ExpertsConfig, expertsOf, numStatistics } from "./experts.js";
 
 /** The sizes and choices of a language model. */
 export interface ModelConfig {
-  /** `llama`: attention blocks; `mlstm`: the matrix-memory blocks of xLSTM; `xlstm`: those of xLSTM 7B, with an MLP. */
-  readonly kind: "llama" | "mlstm" | "xlstm";
+  /**
+   * `llama`: attention blocks; `moe`: the same with mixtures of experts; `mlstm`: the matrix-memory blocks of xLSTM;
+   * `xlstm`: those of xLSTM 7B, with an MLP.
+   */
+  readonly kind: "llama" | "moe" | "mlstm" | "xlstm";
   readonly vocabSize: number;
   /** The width of the residual stream. */
   readonly width: number;
@@ -34,6 +38,8 @@ export interface ModelConfig {
   readonly documentEnd?: number;
   /** How the decoder differs from Llama's. */
   readonly decoder?: Partial<DecoderConfig>;
+  /** The experts of `moe`. */
+  readonly experts?: Partial<ExpertsConfig>;
 }
 
 /** What is wrong with a configuration. */
@@ -75,7 +81,11 @@ export function modelViolations(config: ModelConfig): Violation[] {
   if (headSize === 0) {
     const inner = config.kind === "mlstm" ? "mlpWidth" : "width";
     multiple(inner, 2, "numHeads", "twice numHeads =");
-  } else if (positions === "rotary" && config.kind === "llama" && (headSize * rotaryShare) % 2 !== 0) {
+  } else if (
+    positions === "rotary" &&
+    (config.kind === "llama" || config.kind === "moe") &&
+    (headSize * rotaryShare) % 2 !== 0
+  ) {
     violations.push({
       fields: ["model.decoder.headSize", "model.decoder.rotaryShare"],
       text: `model.decoder.headSize is ${headSize}, of which ${headSize * rotaryShare} features are rotated: use an even number`,
@@ -94,10 +104,32 @@ export function modelViolations(config: ModelConfig): Violation[] {
     });
   }
   multiple("numHeads", 1, "numKvHeads", "numKvHeads =");
+  violations.push(...expertViolations(config));
   if (!/^[LG]+$/.test(layers)) {
     violations.push({
       fields: ["model.decoder.layers"],
       text: `model.decoder.layers is ${JSON.stringify(layers)}: use a pattern of L (local) and G (global), such as LLLLLG`,
+    });
+  }
+  return violations;
+}
+
+/** What does not fit together in the experts of a model. */
+function expertViolations(config: ModelConfig): Violation[] {
+  if (config.kind !== "moe") return [];
+  const { numExperts, numExpertsPerToken } = expertsOf(config);
+  const violations: Violation[] = [];
+  if (numExpertsPerToken > numExperts) {
+    violations.push({
+      fields: ["model.experts.numExpertsPerToken", "model.experts.numExperts"],
+      text: `model.experts.numExpertsPerToken is ${numExpertsPerToken}, more than the ${numExperts} experts: use at most ${numExperts}`,
+    });
+  }
+  const most = config.width - numStatistics(config) + numExperts;
+  if (numExperts > most) {
+    violations.push({
+      fields: ["model.width", "model.experts.numExperts"],
+      text: `model.experts.numExperts is ${numExperts}: a stream of width ${config.width} carries the statistics of at most ${most} experts`,
     });
   }
   return violations;

@@ -12,6 +12,7 @@ import type { ModelConfig } from "./config.js";
 import { decoderOf, isMixed, localLayers } from "./decoder.js";
 import { LlamaBlock } from "./llama.js";
 import { MlstmBlock } from "./mlstm.js";
+import { MoeBlock, tokensOf, withStatistics } from "./moe.js";
 import { activation, weight } from "./names.js";
 import { normNamed } from "./norm.js";
 import type { Reading } from "./reading.js";
@@ -26,7 +27,7 @@ export const rematPolicies = {
   full: checkpointPolicies.nothingSaveable,
 };
 
-const blocks = { llama: LlamaBlock, mlstm: MlstmBlock, xlstm: XlstmBlock };
+const blocks = { llama: LlamaBlock, moe: MoeBlock, mlstm: MlstmBlock, xlstm: XlstmBlock };
 
 /**
  * The block of a model as a step of a loop: `(stream, reading, isLocal) → [stream, nothing]`, where `isLocal` is given
@@ -56,7 +57,8 @@ export function layerLoop(config: ModelConfig, length: number) {
   });
 }
 
-const runInTurn: RunLayers = (config, x, reading) => {
+/** Runs the blocks one after the other. */
+export const runInTurn: RunLayers = (config, x, reading) => {
   const Layers = layerLoop(config, config.numLayers);
   const decoder = decoderOf(config);
   const layers = Layers({ ...config, name: "layers" });
@@ -114,7 +116,7 @@ export function embedTokens(
   // Rounded to the type of the stream first, as the models that have a factor were trained.
   const scaled = embedScale === 1 ? looked : looked.mul(Tensor.scalar(embedScale, "float32").astype(dtype));
   const embedded = activation(scaled, "batch", "length", "activationEmbed");
-  if (encoding === "rotary") return embedded;
+  if (encoding === "rotary") return withStatistics(config, embedded);
   const learned = Embed({
     name: "positions",
     numEmbeddings: maxLength,
@@ -122,7 +124,8 @@ export function embedTokens(
     dtype,
     embeddingInit: weight(["positions", "embed"], initializers.normal(0.02)),
   });
-  return activation(embedded.add(learned(np.maximum(positions, 0))), "batch", "length", "activationEmbed");
+  const placed = embedded.add(learned(np.maximum(positions, 0)));
+  return withStatistics(config, activation(placed, "batch", "length", "activationEmbed"));
 }
 
 /** Limits values smoothly to ±cap; 0 for no limit. */
@@ -138,7 +141,12 @@ export function outputLogits(
 ): Tensor {
   const { vocabSize, dtype } = config;
   const { headBias, logitCap } = decoderOf(config);
-  const normed = activation(normNamed("norm", config)(stream), "batch", "length", "activationEmbed");
+  const normed = activation(
+    normNamed("norm", config)(tokensOf(config, stream)),
+    "batch",
+    "length",
+    "activationEmbed",
+  );
   const logits = config.tieEmbeddings
     ? table().attend(normed)
     : Dense({

@@ -146,24 +146,30 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
 /**
  * A block: attention and an MLP, each added to the residual stream, with norms where the configuration puts them.
  *
+ * @param mlp the MLP, called once
+ */
+export function decoderBlock(config: ModelConfig, mlp: (input: Tensor) => Tensor) {
+  return (x: Tensor, reading: Reading, layer?: Tensor): Tensor => {
+    const decoder = decoderOf(config);
+    const isLocal = isMixed(decoder) && layer ? layer : undefined;
+    const attend = (input: Tensor) => Attention({ ...config, name: "attention" })(input, reading, isLocal);
+    const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
+    const after = (name: string, output: Tensor) =>
+      decoder.normPlacement === "both" ? normNamed(name, config)(output) : output;
+    const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
+    const normed = before("attentionNorm", x);
+    const attended = after("attentionPostNorm", attend(normed));
+    if (decoder.normPlacement === "parallel") return streamed(x.add(attended).add(mlp(normed)));
+    const stream = streamed(x.add(attended));
+    return streamed(stream.add(after("mlpPostNorm", mlp(before("mlpNorm", stream)))));
+  };
+}
+
+/**
+ * The block of Llama and its relatives.
+ *
  * The third argument says whether the layer has a window, where only some have.
  */
-export const LlamaBlock = module(
-  "Block",
-  (config: ModelConfig) =>
-    (x: Tensor, reading: Reading, layer?: Tensor): Tensor => {
-      const decoder = decoderOf(config);
-      const isLocal = isMixed(decoder) && layer ? layer : undefined;
-      const attend = (input: Tensor) => Attention({ ...config, name: "attention" })(input, reading, isLocal);
-      const mlp = (input: Tensor) => Mlp({ ...config, name: "mlp" })(input);
-      const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
-      const after = (name: string, output: Tensor) =>
-        decoder.normPlacement === "both" ? normNamed(name, config)(output) : output;
-      const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
-      const normed = before("attentionNorm", x);
-      const attended = after("attentionPostNorm", attend(normed));
-      if (decoder.normPlacement === "parallel") return streamed(x.add(attended).add(mlp(normed)));
-      const stream = streamed(x.add(attended));
-      return streamed(stream.add(after("mlpPostNorm", mlp(before("mlpNorm", stream)))));
-    },
+export const LlamaBlock = module("Block", (config: ModelConfig) =>
+  decoderBlock(config, (input) => Mlp({ ...config, name: "mlp" })(input)),
 );

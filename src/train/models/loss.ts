@@ -10,6 +10,25 @@ export interface LossParts {
   readonly loss: Tensor;
   /** The mean cross-entropy alone, in nats. */
   readonly crossEntropy: Tensor;
+  /** What the routers of experts did, if there are any. */
+  readonly router?: Tensor;
+}
+
+/** The parts of a loss as they are returned beside the value that is differentiated. */
+export type StepAux = readonly [loss: Tensor, entropy: Tensor, ...router: Tensor[]];
+
+/** The parts of a loss as an array, which all transforms average. */
+export function auxOf({ loss, crossEntropy: entropy, router }: LossParts): StepAux {
+  return router ? [loss, entropy, router] : [loss, entropy];
+}
+
+/** A loss with the losses of routers added. */
+export function withRouters(
+  parts: LossParts,
+  routers: { readonly loss: Tensor; readonly statistics: Tensor } | undefined,
+): LossParts {
+  if (!routers) return parts;
+  return { ...parts, loss: parts.loss.add(routers.loss), router: routers.statistics };
 }
 
 /**

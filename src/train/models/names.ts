@@ -20,7 +20,8 @@ export type ParamDim =
   | "norm"
   | "conv"
   | "gates"
-  | "positions";
+  | "positions"
+  | "experts";
 
 /** The logical names of the dims of activations. */
 export type ActivationDim =
@@ -41,10 +42,23 @@ export type TensorParallelism = "sync" | "async";
 
 /**
  * Which mesh axes split which dims: the batch over `data` and `fsdp`, parameters over `fsdp` along the
- * residual stream's width, heads, MLP and vocabulary over `model`, stages and layers of a pipeline over `pipe`.
+ * residual stream's width, heads, MLP and vocabulary over `model`, stages and layers of a pipeline over `pipe`, experts
+ * and the batch over `expert`, where the mesh has it.
+ *
+ * @param axisNames the axes of the mesh; all by default
  */
-export function languageModelRules(tensor: TensorParallelism): LogicalRules {
-  return tensor === "sync" ? wholeStream : splitStream;
+export function languageModelRules(tensor: TensorParallelism, axisNames?: readonly string[]): LogicalRules {
+  const rules = tensor === "sync" ? wholeStream : splitStream;
+  if (axisNames === undefined || axisNames.includes("expert")) return rules;
+  return rules.flatMap(([name, axes]) => {
+    if (name === "experts") return [];
+    return name === "batch" ? [[name, batchAxes(axisNames)] as const] : [[name, axes] as const];
+  });
+}
+
+/** The axes that split the batch: devices with experts have parts of their own. */
+export function batchAxes(axisNames: readonly string[]): string[] {
+  return ["data", "fsdp", "expert"].filter((axis) => axis !== "expert" || axisNames.includes(axis));
 }
 
 /** The rules of language models for the axes that a mesh has. */
@@ -57,7 +71,8 @@ export function rulesOn(mesh: Mesh): LogicalRules {
 }
 
 const wholeStream: LogicalRules = [
-  ["batch", ["data", "fsdp"]],
+  ["batch", ["data", "fsdp", "expert"]],
+  ["experts", "expert"],
   ["vocab", "model"],
   ["heads", "model"],
   ["kvHeads", "model"],

@@ -15,7 +15,8 @@ import * as tree from "../../trace/tree.js";
 import type { LayerLayout } from "./canonical.js";
 import type { ModelConfig } from "./config.js";
 import { embeddingTable, embedTokens, layerLoop, outputLogits } from "./languageModel.js";
-import { crossEntropy } from "./loss.js";
+import { auxOf, crossEntropy, type StepAux, withRouters } from "./loss.js";
+import { routerLosses } from "./moe.js";
 
 /**
  * The schedules that interleave forward and backward; the others are loops that reverse-mode differentiation reverses.
@@ -122,7 +123,7 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
     variables: Variables,
     tokens: Tensor,
     scale: (loss: Tensor) => Tensor,
-  ): [value: readonly [Tensor, readonly [Tensor, Tensor]], grads: Variables] => {
+  ): [value: readonly [Tensor, StepAux], grads: Variables] => {
     const step = pipelineTrainStep(
       schedule,
       {
@@ -130,8 +131,9 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
         stage: (w: Node, stream: Tensor) => here(() => stage.apply({ params: w }, stream)),
         last: (w: Node, stream: Tensor, targets: Tensor) =>
           here(() => {
-            const parts = crossEntropy(last.apply({ params: w }, stream), targets, zLoss);
-            return [scale(parts.loss), [parts.loss, parts.crossEntropy]] as const;
+            const entropy = crossEntropy(last.apply({ params: w }, stream), targets, zLoss);
+            const parts = withRouters(entropy, routerLosses(model, stream));
+            return [scale(parts.loss), auxOf(parts)] as const;
           }),
       },
       { mesh, batchAxes, hasAux: true },

@@ -33,8 +33,8 @@ const [maxStages, maxModel] = [64, 8];
 
 type Mesh = RunConfig["mesh"];
 
-/** All meshes of a number of devices. */
-export function meshesOf(numDevices: number, mostPipe = maxStages): Mesh[] {
+/** All meshes of a number of devices. @param numExperts the number of experts of the model, if it has any */
+export function meshesOf(numDevices: number, mostPipe = maxStages, numExperts = 1): Mesh[] {
   const divisors = (n: number) => range(n).flatMap((i) => (n % (i + 1) === 0 ? [i + 1] : []));
   return divisors(numDevices)
     .filter((model) => model <= maxModel)
@@ -42,12 +42,17 @@ export function meshesOf(numDevices: number, mostPipe = maxStages): Mesh[] {
       divisors(numDevices / model)
         .filter((pipe) => pipe <= mostPipe)
         .flatMap((pipe) =>
-          divisors(numDevices / model / pipe).map((fsdp) => ({
-            data: numDevices / model / pipe / fsdp,
-            fsdp,
-            pipe,
-            model,
-          })),
+          divisors(numDevices / model / pipe)
+            .filter((expert) => numExperts % expert === 0)
+            .flatMap((expert) =>
+              divisors(numDevices / model / pipe / expert).map((fsdp) => ({
+                data: numDevices / model / pipe / expert / fsdp,
+                fsdp,
+                expert,
+                pipe,
+                model,
+              })),
+            ),
         ),
     );
 }
@@ -78,7 +83,8 @@ function variantsOf({ pipe }: Mesh, config: RunConfig, space: SearchSpace): Vari
 export function candidatesOf(config: RunConfig, numDevices: number, space: SearchSpace = {}): Candidates {
   const refused = new Map<string, number>();
   const configs: RunConfig[] = [];
-  for (const mesh of meshesOf(numDevices, config.model.numLayers)) {
+  const { kind, experts, numLayers } = config.model;
+  for (const mesh of meshesOf(numDevices, numLayers, kind === "moe" ? experts.numExperts : 1)) {
     for (const { pipeline, accumulate } of variantsOf(mesh, config, space)) {
       for (const remat of space.remat ?? (["none", "dots", "full"] as const)) {
         const changed: RunConfig = {

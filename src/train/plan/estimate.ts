@@ -29,7 +29,7 @@ const recomputed = { none: 1, dots: 1.1, full: 4 / 3 } as const;
 /** Estimates the time and memory of a step. */
 export function estimateStep(config: RunConfig, sizes: ModelSizes, prices: Prices): Estimate {
   const { mesh, model } = config;
-  const numDevices = mesh.data * mesh.fsdp * mesh.pipe * mesh.model;
+  const numDevices = mesh.data * mesh.fsdp * mesh.expert * mesh.pipe * mesh.model;
   const turns = Math.max(1, numDevices / prices.numCores);
   const computing =
     (turns * recomputed[model.remat] * sizes.flops) / (numDevices * prices.peakFlops * usualEfficiency);
@@ -72,17 +72,25 @@ function liveMicrobatches(config: RunConfig): number {
   return Math.min(m, live[config.pipeline.schedule]);
 }
 
+/** The parameters of a device along axis `expert`, which splits those of experts only. */
+function heldParameters(mesh: RunConfig["mesh"], model: RunConfig["model"], numParameters: number): number {
+  const { numExperts, expertWidth } = model.experts;
+  if (model.kind !== "moe") return numParameters;
+  const ofExperts = 3 * model.numLayers * numExperts * model.width * (expertWidth || model.mlpWidth);
+  return numParameters - ofExperts + ofExperts / mesh.expert;
+}
+
 function stateBytes({ mesh, model, optimizer }: RunConfig, { numParameters }: ModelSizes): number {
   const moments = { sgd: 0, momentum: 1, adam: 2, adamw: 2, lion: 1 }[optimizer.kind];
   const masters = model.paramDtype === "float32" ? 0 : 4;
   const each = byteSize(model.paramDtype) + masters + 4 * moments + 4;
-  return (each * numParameters) / (mesh.fsdp * mesh.pipe * mesh.model);
+  return (each * heldParameters(mesh, model, numParameters)) / (mesh.fsdp * mesh.pipe * mesh.model);
 }
 
 function activationBytes(config: RunConfig, { vocabSize }: ModelSizes): number {
   const { mesh, model, data } = config;
   const { m } = pipelineSizes(config);
-  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * m);
+  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.expert * m);
   const { width, mlpWidth, numHeads } = model;
   const kept = {
     none: (10 * width + 4 * mlpWidth + 2 * numHeads * data.sequence) / mesh.model,
@@ -96,7 +104,7 @@ function activationBytes(config: RunConfig, { vocabSize }: ModelSizes): number {
   return each * tokens * (liveMicrobatches(config) * layers * kept + whole) + logits;
 }
 
-/** A collective along one axis of the mesh, in the order data, fsdp, pipe, model, the last fastest. */
+/** A collective along one axis of the mesh, in the order data, fsdp, expert, pipe, model, the last fastest. */
 function along(
   mesh: RunConfig["mesh"],
   axis: keyof RunConfig["mesh"],
@@ -104,8 +112,9 @@ function along(
   bytes: number,
 ): CollectiveSpec {
   const strides = {
-    data: mesh.fsdp * mesh.pipe * mesh.model,
-    fsdp: mesh.pipe * mesh.model,
+    data: mesh.fsdp * mesh.expert * mesh.pipe * mesh.model,
+    fsdp: mesh.expert * mesh.pipe * mesh.model,
+    expert: mesh.pipe * mesh.model,
     pipe: mesh.model,
     model: 1,
   };
@@ -134,15 +143,19 @@ function communication(config: RunConfig, { numParameters }: ModelSizes, prices:
   const { m, v } = pipelineSizes(config);
   const time = (axis: keyof typeof mesh, kind: CollectiveSpec["kind"], bytes: number) =>
     mesh[axis] === 1 ? 0 : prices.collective(along(mesh, axis, kind, bytes));
-  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * m);
+  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.expert * m);
   const stream = tokens * model.width * byteSize(model.dtype);
-  const held = (4 * numParameters) / (mesh.pipe * mesh.model);
+  const held = (4 * heldParameters(mesh, model, numParameters)) / (mesh.pipe * mesh.model);
+  const sent = stream * model.experts.numExpertsPerToken;
   const passes = model.remat === "full" ? 6 : 4;
   return (
     m * (model.numLayers / mesh.pipe) * passes * time("model", "allReduce", stream) +
     2 * time("fsdp", "allGather", held / mesh.fsdp) +
     time("fsdp", "reduceScatter", held) +
     time("data", "allReduce", held / mesh.fsdp) +
+    // To the experts and back, in both passes; what they share is summed as along `data`.
+    m * (model.numLayers / mesh.pipe) * passes * time("expert", "allToAll", sent) +
+    time("expert", "allReduce", held / mesh.fsdp) +
     2 * (v * m + mesh.pipe - 1) * time("pipe", "permute", stream)
   );
 }

@@ -436,7 +436,10 @@ describe("a plan", () => {
   });
 
   test("adds up to its parts", () => {
-    const swept = priceConfig({ ...config, mesh: { data: 1, fsdp: 1, pipe: 2, model: 1 } }, prices);
+    const swept = priceConfig(
+      { ...config, mesh: { data: 1, fsdp: 1, expert: 1, pipe: 2, model: 1 } },
+      prices,
+    );
     for (const { seconds, parts, config: one } of [...whole().choices, swept]) {
       const { communication, ...rest } = parts;
       const all = [...Object.values(communication), ...Object.values(rest)];

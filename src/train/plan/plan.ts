@@ -67,7 +67,7 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   needRunConfig(config, "priceConfig");
   need("object", prices, "prices", "priceConfig");
   const { data, mesh: axes, pipeline } = config;
-  const numDevices = axes.data * axes.fsdp * axes.pipe * axes.model;
+  const numDevices = axes.data * axes.fsdp * axes.expert * axes.pipe * axes.model;
   // The reference engine has any number of devices, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
@@ -173,14 +173,15 @@ function pick<T extends { readonly config: RunConfig }>(sorted: readonly T[], co
     seen.set(key, (seen.get(key) ?? 0) + 1);
     return (seen.get(key) ?? 0) <= limit;
   };
-  const kinds = ({ mesh }: RunConfig) => [mesh.fsdp > 1, mesh.pipe > 1, mesh.model > 1].join(" ");
+  const kinds = ({ mesh }: RunConfig) =>
+    [mesh.fsdp > 1, mesh.expert > 1, mesh.pipe > 1, mesh.model > 1].join(" ");
   const firsts = sorted.filter(({ config }) => isAmong(kinds(config), 1));
   const next = sorted.filter(({ config }) => isAmong(Object.values(config.mesh).join("x"), most));
   return [...new Set([...firsts, ...next, ...sorted])].slice(0, count);
 }
 
 function modelSizes(config: RunConfig): ModelSizes {
-  const alone: RunConfig = { ...config, mesh: { data: 1, fsdp: 1, pipe: 1, model: 1 } };
+  const alone: RunConfig = { ...config, mesh: { data: 1, fsdp: 1, expert: 1, pipe: 1, model: 1 } };
   const training = runTrainingFunctions(alone, expectedVocabulary(alone), runMesh(alone, hostEngine));
   return {
     numParameters: numParameters(training.types),

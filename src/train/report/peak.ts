@@ -18,11 +18,17 @@ import { recordWork } from "./stepTrace.js";
 export function stepFlops({ params }: Pick<Training["types"], "params">, { model, data }: RunConfig): number {
   const weights = namedLeaves(params, "stepFlops")
     .filter(({ path }) => model.tieEmbeddings || !path.endsWith("embed/embedding"))
-    .reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
-  const inner = model.kind === "llama" ? model.width : model.mlpWidth;
+    .reduce((sum, { path, type }) => sum + sizeOf(type.shape) * shareUsed(model, path), 0);
+  const inner = model.kind === "llama" || model.kind === "moe" ? model.width : model.mlpWidth;
   // Queries with keys and weights with values, 2 each, three times with the backward pass; half is masked.
   const mixing = 6 * model.numLayers * inner * data.sequence;
   return (6 * weights + mixing) * data.batch * data.sequence;
+}
+
+/** The share of a weight that a token is multiplied with: only that of its experts. */
+function shareUsed({ kind, experts }: RunConfig["model"], path: string): number {
+  const isOfExperts = kind === "moe" && /\/mlp\/(gate|up|down)$/.test(path);
+  return isOfExperts ? experts.numExpertsPerToken / experts.numExperts : 1;
 }
 
 /**

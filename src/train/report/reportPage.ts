@@ -185,6 +185,31 @@ const known: Readonly<Record<string, { title: string; note: string; y: string; c
     y: "learning rate",
     colour: "var(--rate)",
   },
+  routerImbalance: {
+    title: "Fullest expert",
+    note: "Its load as a multiple of the mean; 1 is balanced.",
+    y: "load / mean",
+    colour: "var(--other)",
+  },
+  routerDropped: {
+    title: "Dropped choices",
+    note: "The share of the choices of tokens that found their expert full.",
+    y: "share",
+    colour: "var(--other)",
+  },
+  routerEntropy: {
+    title: "Router entropy",
+    note: "How undecided routers are, in nats.",
+    y: "nats",
+    colour: "var(--other)",
+  },
+  routerBalance: {
+    title: "Load-balance loss",
+    note: "Before its weight; the number of experts per token when all get as many tokens.",
+    y: "loss",
+    colour: "var(--other)",
+  },
+  routerZ: { title: "Router z-loss", note: "Before its weight.", y: "loss", colour: "var(--other)" },
   lossScale: {
     title: "Loss scale",
     note: "Keeps float16 gradients from vanishing.",

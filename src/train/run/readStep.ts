@@ -4,6 +4,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { modelConfig } from "../config/runConfig.js";
 import type { Json } from "../files/checkpointManifest.js";
+import { routerMetrics } from "../models/moe.js";
 import {
   type DivergedError,
   diverged,
@@ -39,16 +40,19 @@ export async function readStep(run: BuiltRun, unread: UnreadStep, state: Languag
 }
 
 async function readValues(metrics: StepMetrics): Promise<StepValues> {
-  const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale] = await Promise.all([
-    metrics.loss.item(),
-    metrics.crossEntropy.item(),
-    metrics.gradientNorm.item(),
-    metrics.gradientSquares.data(),
-    metrics.numUpdates.item(),
-    metrics.lossScale?.item(),
-  ]);
+  const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale, router] =
+    await Promise.all([
+      metrics.loss.item(),
+      metrics.crossEntropy.item(),
+      metrics.gradientNorm.item(),
+      metrics.gradientSquares.data(),
+      metrics.numUpdates.item(),
+      metrics.lossScale?.item(),
+      metrics.router?.data(),
+    ]);
   tree.dispose(metrics);
-  const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
+  const routers = router ? { router: routerMetrics(router) } : {};
+  const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, ...routers };
   return lossScale === undefined ? told : { ...told, lossScale };
 }
 

@@ -22,6 +22,8 @@ export class DivergedError extends ShardwiseError {
 export interface StepValues {
   readonly loss: number;
   readonly crossEntropy: number;
+  /** What the routers of experts did, by the names of metrics. */
+  readonly router?: Readonly<Record<string, number>>;
   readonly gradientNorm: number;
   readonly gradientSquares: ArrayLike<number>;
   /** The number of updates before the step. */

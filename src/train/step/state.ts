@@ -21,6 +21,8 @@ export interface StepMetrics {
   readonly gradientSquares: Tensor;
   /** The number of updates before this step, an int32, which determines the learning rate. */
   readonly numUpdates: Tensor;
+  /** What the routers of experts did, if there are any. */
+  readonly router?: Tensor;
   /** The loss scale; the step was skipped if the norm of its gradients is not finite. */
   readonly lossScale?: Tensor;
   /**

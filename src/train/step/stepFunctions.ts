@@ -23,8 +23,10 @@ import * as tree from "../../trace/tree.js";
 import { valueAndGrad } from "../../transforms/derivatives/grad.js";
 import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
-import { countedTokens, LanguageModel } from "../models/languageModel.js";
-import { crossEntropy, type LossParts } from "../models/loss.js";
+import { expertsOf } from "../models/experts.js";
+import { countedTokens, LanguageModel, type RunLayers, runInTurn } from "../models/languageModel.js";
+import { auxOf, crossEntropy, type LossParts, type StepAux, withRouters } from "../models/loss.js";
+import { type RouterLosses, routerLosses } from "../models/moe.js";
 import { languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
 import {
@@ -34,6 +36,7 @@ import {
   scheduledGradients,
   scheduleFor,
 } from "../models/scheduled.js";
+import { balancingBias, withoutSurplus } from "./balancingBias.js";
 import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 
@@ -76,6 +79,7 @@ interface Gradients {
   readonly entropy: Tensor;
   readonly grads: Variables;
   readonly gradientNorm: Tensor;
+  readonly router?: Tensor;
 }
 
 /** The training of a language model as functions of whole tensors, which are compiled for its mesh. */
@@ -104,10 +108,12 @@ interface Scaling extends LossScale {
 /** The functions of a training: the model, its losses, their gradients and the optimiser put together. */
 export function stepFunctions(options: TrainingOptions): StepFunctions {
   const { model, mesh, accumulate = 1, paramDtype = "float32" } = options;
-  const rules = languageModelRules(options.tensor ?? "sync");
+  const rules = languageModelRules(options.tensor ?? "sync", mesh.axisNames);
   const inTurn = LanguageModel(model);
   const { layout, losses, differentiate } = lossFunctions(options, rules);
-  const optimizer = parameterUpdates(options.optimizer, paramDtype);
+  const { biasRate } = expertsOf(model);
+  const balanced = model.kind === "moe" ? balancingBias(options.optimizer, biasRate) : options.optimizer;
+  const optimizer = parameterUpdates(balanced, paramDtype);
   const scaling = scalingOf(options);
   const inContext =
     <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
@@ -161,16 +167,21 @@ function lossFunctions(
     );
   }
   const isSwept = layout && !isInterleaved(name);
-  const network = isSwept
-    ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, microbatches, layout) })
-    : LanguageModel(model);
+  const run = isSwept ? pipelinedLayers(mesh, microbatches, layout) : runInTurn;
   const losses: Losses = (params, tokens) => {
     const length = (tokens.shape[1] ?? 1) - 1;
     const variables = isSwept ? params : toCanonical(params, layout);
+    let routers: RouterLosses | undefined;
+    const runLayers: RunLayers = (...args) => {
+      const stream = run(...args);
+      routers = routerLosses(model, stream);
+      return stream;
+    };
+    const network = LanguageModel({ ...model, runLayers });
     const inputs = ops.sliceDim(tokens, 1, 0, length);
     const logits = network.apply(variables, inputs);
     const targets = ops.sliceDim(tokens, 1, 1, length + 1);
-    return crossEntropy(logits, targets, zLoss, countedTokens(model, inputs));
+    return withRouters(crossEntropy(logits, targets, zLoss, countedTokens(model, inputs)), routers);
   };
   if (!layout || isSwept) return { layout, losses, differentiate: sweptGradients(losses) };
   const schedule = scheduleFor(name, layout, microbatches);
@@ -195,15 +206,15 @@ type Differentiate = (
   params: Variables,
   tokens: Tensor,
   scale: (loss: Tensor) => Tensor,
-) => [value: readonly [Tensor, readonly [loss: Tensor, entropy: Tensor]], grads: Variables];
+) => [value: readonly [Tensor, StepAux], grads: Variables];
 
 /** Gradients by reverse-mode differentiation of the whole model. */
 function sweptGradients(losses: Losses): Differentiate {
   return (params, tokens, scale) =>
     valueAndGrad(
       (own: Variables) => {
-        const { loss, crossEntropy: entropy } = losses(own, tokens);
-        return [scale(loss), [loss, entropy]] as const;
+        const parts = losses(own, tokens);
+        return [scale(parts.loss), auxOf(parts)] as const;
       },
       { hasAux: true },
     )(params);
@@ -218,9 +229,10 @@ function gradientsOf(
   return ({ params: current, lossScale }, tokens) => {
     const scale = (loss: Tensor) => (scaling && lossScale ? scaling.scale(lossScale, loss) : loss);
     const ofPart = (params: Variables, rows: Tensor) => differentiate(params, rows, scale);
-    const [[, [loss, entropy]], scaled] = microbatch(ofPart, numParts)(current, tokens);
+    const [[, [loss, entropy, router]], scaled] = microbatch(ofPart, numParts)(current, tokens);
     const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
-    return { loss, entropy, grads, gradientNorm: globalNorm(castFloats(grads, "float32")) };
+    const norm = globalNorm(castFloats(withoutSurplus(grads), "float32"));
+    return { loss, entropy, grads, gradientNorm: norm, ...(router && { router }) };
   };
 }
 
@@ -232,7 +244,7 @@ function updateWith(
 ): StepFunctions["step"] {
   return (state, tokens, wasGood) => {
     const { lossScale } = state;
-    const { loss, entropy, grads, gradientNorm } = gradients(state, tokens);
+    const { loss, entropy, grads, gradientNorm, router } = gradients(state, tokens);
     const [params, remembered] = optimizer.update(grads, state.optimizer, state.params);
     const changed = { params, optimizer: remembered, step: state.step.add(1) };
     const squares = tree.leaves(grads).map((g) => np.sum(np.square((g as Tensor).astype("float32"))));
@@ -242,6 +254,7 @@ function updateWith(
       gradientNorm,
       gradientSquares: np.stack(squares),
       numUpdates: state.step,
+      ...(router && { router }),
     };
     const finite = np.logicalAnd(np.isfinite(gradientNorm), np.isfinite(loss));
     const before = { params: state.params, optimizer: state.optimizer, step: state.step };

@@ -18,6 +18,7 @@ import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import type { LayerLayout } from "../models/canonical.js";
+import { batchAxes } from "../models/names.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions, trainingOptions } from "./stepFunctions.js";
 
@@ -130,7 +131,7 @@ export function createTraining(options: TrainingOptions): Training {
   const { layout } = functions;
   const types = evalShape(functions.create)(random.key(0));
   const shardings = logicalToMeshSharding(getPartitionSpec(types), mesh, functions.rules);
-  const batchSharding = new NamedSharding(mesh, new PartitionSpec([["data", "fsdp"]]));
+  const batchSharding = new NamedSharding(mesh, new PartitionSpec([batchAxes(mesh.axisNames)]));
   const everywhere = new NamedSharding(mesh, new PartitionSpec([]));
   const onMesh = { mesh, overlap: tensor === "async" ? ["model"] : [] };
   const ofBatch = { ...onMesh, inShardings: [shardings, batchSharding] } as const;

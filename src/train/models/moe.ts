@@ -1,0 +1,143 @@
+/**
+ * Decoders whose MLPs are mixtures of experts. The statistics of their routers travel with the residual stream, in extra
+ * positions behind its tokens, so that loops over layers, stages of pipelines and their schedules need not know of them.
+ */
+import { module } from "../../nn/module.js";
+import { MoE, type RouterStatistics } from "../../nn/moe.js";
+import * as np from "../../numpy/index.js";
+import { initializers } from "../../random/index.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import type { ModelConfig } from "./config.js";
+import { expertsOf, numStatistics, travelling } from "./experts.js";
+import { decoderBlock } from "./llama.js";
+import { activation, weight } from "./names.js";
+import type { Reading } from "./reading.js";
+
+/** The positions that the statistics take: 16-bit streams carry what rounding takes off in a second one. */
+function numPositions({ kind, dtype }: ModelConfig): number {
+  if (kind !== "moe") return 0;
+  return dtype === "float32" ? 1 : 2;
+}
+
+/** A residual stream with room for statistics. */
+export function withStatistics(config: ModelConfig, stream: Tensor): Tensor {
+  const count = numPositions(config);
+  if (count === 0) return stream;
+  const [batch = 0, , width = 0] = stream.shape;
+  const room = ops.zeros({ dtype: stream.dtype, shape: [batch, count, width] });
+  return activation(np.concatenate([stream, room], 1), "batch", "length", "activationEmbed");
+}
+
+/** The tokens of a residual stream. */
+export function tokensOf(config: ModelConfig, stream: Tensor): Tensor {
+  const count = numPositions(config);
+  return count === 0 ? stream : ops.sliceDim(stream, 1, 0, (stream.shape[1] ?? 0) - count);
+}
+
+/** The statistics in a residual stream, summed over layers: float32 [batch, {@link numStatistics}]. */
+function statisticsOf(config: ModelConfig, stream: Tensor): Tensor {
+  const [count, size] = [numPositions(config), numStatistics(config)];
+  const length = (stream.shape[1] ?? 0) - count;
+  const rows = ops.sliceDim(ops.sliceDim(stream, 1, length, length + count), 2, 0, size);
+  return np.sum(rows.astype("float32"), 1);
+}
+
+/** Puts statistics behind the tokens of a stream. */
+function packed(config: ModelConfig, tokens: Tensor, statistics: Tensor): Tensor {
+  const [batch = 0, , width = 0] = tokens.shape;
+  const count = numPositions(config);
+  const first = statistics.astype(tokens.dtype);
+  const rest = statistics.sub(first.astype("float32")).astype(tokens.dtype);
+  const rows = np.stack([first, rest].slice(0, count), 1);
+  const room = ops.zeros({ dtype: tokens.dtype, shape: [batch, count, width - numStatistics(config)] });
+  return np.concatenate([tokens, np.concatenate([rows, room], 2)], 1);
+}
+
+const asVector = (router: RouterStatistics): Tensor =>
+  np.concatenate(
+    [
+      np.stack(
+        travelling.map((name) => router[name]),
+        1,
+      ),
+      router.load,
+    ],
+    1,
+  );
+
+/** The mixture of experts of a block. */
+function expertLayer(config: ModelConfig) {
+  const { expertWidth, capacityFactor, biasRate, zLoss: _, balanceLoss: __, ...experts } = expertsOf(config);
+  return MoE({
+    ...experts,
+    name: "mlp",
+    features: expertWidth || config.mlpWidth,
+    ...(capacityFactor > 0 ? { capacityFactor } : {}),
+    balanceBias: biasRate > 0,
+    dtype: config.dtype,
+    routerInit: weight(["embed", null]),
+    kernelInit: weight(["experts", "embed", "mlp"]),
+    outKernelInit: weight(["experts", "mlp", "embed"]),
+    sharedInit: weight(["embed", "mlp"]),
+    sharedOutInit: weight(["mlp", "embed"]),
+    biasInit: weight([null], initializers.zeros),
+  });
+}
+
+/** A block of a decoder with a mixture of experts. */
+export const MoeBlock = module(
+  "Block",
+  (config: ModelConfig) =>
+    (x: Tensor, reading: Reading, layer?: Tensor): Tensor => {
+      const tokens = tokensOf(config, x);
+      const [length, { positions }] = [tokens.shape[1] ?? 0, reading];
+      // Stages of pipelines count the positions of the whole stream.
+      const isLonger = positions.ndim === 1 && (positions.shape[0] ?? 0) > length;
+      const own = isLonger ? { ...reading, positions: ops.sliceDim(positions, 0, 0, length) } : reading;
+      let statistics = statisticsOf(config, x);
+      const mlp = (input: Tensor) => {
+        const { output, router } = expertLayer(config)(input);
+        statistics = statistics.add(asVector(router));
+        return output;
+      };
+      return packed(config, decoderBlock(config, mlp)(tokens, own, layer), statistics);
+    },
+);
+
+/** The losses of routers, and what they did, as means over rows and layers. */
+export interface RouterLosses {
+  /** To be added to the loss. */
+  readonly loss: Tensor;
+  /** float32 [{@link numStatistics}] */
+  readonly statistics: Tensor;
+}
+
+/** The losses of routers from the stream after the last block; undefined if there are none. */
+export function routerLosses(config: ModelConfig, stream: Tensor): RouterLosses | undefined {
+  if (config.kind !== "moe") return undefined;
+  const { balanceLoss, zLoss } = expertsOf(config);
+  const sums = np.mean(statisticsOf(config, stream), 0);
+  const statistics = sums.div(config.numLayers);
+  const [balance, z, surplus] = [0, 1, 2].map((i) => ops.reshape(ops.sliceDim(statistics, 0, i, i + 1), []));
+  if (!balance || !z || !surplus) return undefined;
+  // Its gradient is the surplus of experts; its value means nothing.
+  const unseen = surplus.sub(ops.stopGradient(surplus)).mul(config.numLayers);
+  return {
+    loss: balance.mul(balanceLoss).add(z.mul(zLoss)).add(unseen),
+    statistics: ops.stopGradient(statistics),
+  };
+}
+
+/** Router statistics as metrics of a step. */
+export function routerMetrics(statistics: ArrayLike<number>): Readonly<Record<string, number>> {
+  const [balance = 0, z = 0, , dropped = 0, entropy = 0, ...load] = Array.from(statistics);
+  return {
+    routerBalance: balance,
+    routerZ: z,
+    routerDropped: dropped,
+    routerEntropy: entropy,
+    /** The load of the fullest expert as a multiple of the mean. */
+    routerImbalance: Math.max(...load) * load.length,
+  };
+}
