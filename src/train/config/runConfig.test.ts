@@ -45,7 +45,7 @@ test("where an axis of the mesh is named, those that are not have one device", (
       json,
       Object.entries(settings).map(([path, value]) => ({ path, value })),
     ).config.mesh;
-  const alone = { data: 1, fsdp: 1, pipe: 1, model: 1 };
+  const alone = { data: 1, fsdp: 1, expert: 1, pipe: 1, model: 1 };
   expect(meshOf({ mesh: { model: 2 } })).toEqual({ ...alone, model: 2 });
   expect(meshOf({}, { "mesh.pipe": 2 })).toEqual({ ...alone, pipe: 2 });
   expect(meshOf({ mesh: { data: 4 } }, { "mesh.pipe": 2 })).toEqual({ ...alone, data: 4, pipe: 2 });
@@ -53,10 +53,10 @@ test("where an axis of the mesh is named, those that are not have one device", (
 
 test("devices that are given stand along data, unless the mesh is said", () => {
   const read = (json: unknown, devices: number) => readRunConfig(json, [], devices).config;
-  expect(read({}, 3).mesh).toEqual({ data: 3, fsdp: 1, pipe: 1, model: 1 });
+  expect(read({}, 3).mesh).toEqual({ data: 3, fsdp: 1, expert: 1, pipe: 1, model: 1 });
   expect(read({}, 3).data.batch).toBe(defaultBatch(3));
   expect(read({ data: { batch: 6 } }, 3).data.batch).toBe(6);
-  expect(read({ mesh: { fsdp: 2 } }, 3).mesh).toEqual({ data: 1, fsdp: 2, pipe: 1, model: 1 });
+  expect(read({ mesh: { fsdp: 2 } }, 3).mesh).toEqual({ data: 1, fsdp: 2, expert: 1, pipe: 1, model: 1 });
 });
 
 test("sums of several processes have the bits of worker threads unless a run says otherwise", () => {

@@ -238,7 +238,7 @@ function crossViolations(config: RunConfig): Violation[] {
   multiple("data.batch", data.batch, [
     { field: "mesh.data", what: "data", ways: mesh.data },
     { field: "mesh.fsdp", what: "fsdp", ways: mesh.fsdp },
-    { field: "mesh.expert", what: "expert", ways: mesh.expert },
+    ...(mesh.expert > 1 ? [{ field: "mesh.expert", what: "expert", ways: mesh.expert }] : []),
     ...(optimizer.accumulate > 1
       ? [{ field: "optimizer.accumulate", what: "accumulate", ways: optimizer.accumulate }]
       : []),
