@@ -23,10 +23,12 @@ describe("the arguments of a command", () => {
       ]),
       settings: [
         { path: "steps", value: "1e3" },
-        ...Object.entries({ data: "2", fsdp: "1", expert: "1", pipe: "3", model: "1" }).map(([axis, value]) => ({
-          path: `mesh.${axis}`,
-          value,
-        })),
+        ...Object.entries({ data: "2", fsdp: "1", expert: "1", pipe: "3", model: "1" }).map(
+          ([axis, value]) => ({
+            path: `mesh.${axis}`,
+            value,
+          }),
+        ),
       ],
       problems: [],
     });
