@@ -15,6 +15,7 @@ import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
 import { publish, type Report } from "./measure.js";
+import { moe } from "./moe.js";
 import { benchmarkNames, checkOptions } from "./options.js";
 import { pipeline } from "./pipeline.js";
 import { profile } from "./profile.js";
@@ -31,6 +32,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   communication,
   pipeline,
   bubbles,
+  moe,
   lm,
   profile,
   webgpu,

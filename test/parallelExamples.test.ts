@@ -22,6 +22,7 @@ describe("the example", () => {
     ["tensor-parallel", "9 ppermute"],
     ["pipeline", "stage 3  · · · 0 1 2 3 4 5 6 7"],
     ["schedules", "zb-h1: 8 % bubble, keeps the activations of 2 parts at most"],
+    ["experts", "raggedAllToAll"],
     ["three-d", 'up/module/sharded/kernel: Partitioned("pipe", "model", null, "data")'],
   ])("%s reaches its loss", { timeout: 120_000 }, async (name, shown) => {
     // Five schedules take turns in one of them, and half of its steps reach the target.

@@ -39,6 +39,7 @@ export const chapters: readonly Chapter[] = [
       "parallelism/pipeline.md",
       "parallelism/circular-pipeline.md",
       "parallelism/schedules.md",
+      "parallelism/experts.md",
       "planning.md",
       "clusters.md",
       "gpu.md",

@@ -2,6 +2,7 @@
  * The moving pictures of the pages about many devices, as SVG files with CSS animations: they run in every browser
  * without a script, follow the reader's colours, and stand still for readers who prefer that.
  */
+
 import {
   type ActionKind,
   gpipe,
@@ -9,6 +10,7 @@ import {
   type PipelineSchedule,
   timeline,
 } from "shardwise/parallel";
+import { expertsPicture } from "./expertsPicture.js";
 
 const style = `
     text { font: 13px system-ui, sans-serif; fill: #1f2328 }
@@ -198,4 +200,5 @@ export const pictures: Readonly<Record<string, () => string>> = {
   "mesh.svg": meshPicture,
   "ring.svg": ringPicture,
   "pipeline.svg": pipelinePicture,
+  "experts.svg": () => expertsPicture({ svg, rect, text }),
 };

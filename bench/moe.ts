@@ -1,0 +1,66 @@
+/**
+ * A training step of a mixture of experts, compared with that of a dense MLP of the same operations in products.
+ *
+ *     npm run bench -- moe
+ */
+import { jit, Mesh, np, random, type Tensor, tree, valueAndGrad, withMesh } from "shardwise";
+import { createThreadsEngine } from "shardwise/engines";
+import * as nn from "shardwise/nn";
+import { bestInTurns, type Report, type Row, settle } from "./measure.js";
+import { countsOption } from "./options.js";
+
+const [batch, length, width, features, perToken] = [8, 256, 512, 512, 2];
+
+/** A dense gated MLP. */
+const Mlp = nn.module("Mlp", ({ inner }: { inner: number }) => (x: Tensor): Tensor => {
+  const dense = (name: string, size: number) => nn.Dense({ name, features: size, useBias: false });
+  return dense("down", width)(nn.silu(dense("gate", inner)(x)).mul(dense("up", inner)(x)));
+});
+
+/** A step of gradient descent of a layer on a mesh. */
+function stepOf(
+  mesh: Mesh,
+  variables: nn.Variables,
+  apply: (v: nn.Variables, x: Tensor) => Tensor,
+  x: Tensor,
+) {
+  const loss = (v: nn.Variables, a: Tensor) => np.mean(np.square(apply(v, a)));
+  const step = jit(
+    (v: nn.Variables, a: Tensor) => {
+      const [, grads] = valueAndGrad(loss)(v, a);
+      return tree.map((p: Tensor, g: Tensor) => p.sub(g.mul(1e-3)), v, grads);
+    },
+    { mesh },
+  );
+  return () => settle(withMesh(mesh, () => step(variables, x)));
+}
+
+/** Runs the benchmark. */
+export async function moe(): Promise<Report> {
+  const rows: Row[] = [];
+  for (const devices of countsOption("devices", [1, 2])) {
+    const engine = createThreadsEngine({ numDevices: devices });
+    const mesh = Mesh.create({ expert: devices }, { engine });
+    const x = random.normal(random.key(0), [batch, length, width]);
+    const dense = Mlp({ inner: perToken * features });
+    const steps = [stepOf(mesh, dense.init(random.key(1), x), (v, a) => dense.apply(v, a), x)];
+    const counts = [8, 16, 64];
+    for (const numExperts of counts) {
+      const layer = nn.MoE({ numExperts, features, numExpertsPerToken: perToken });
+      steps.push(stepOf(mesh, layer.init(random.key(1), x), (v, a) => layer.apply(v, a).output, x));
+    }
+    const [denseMs = 0, ...times] = await bestInTurns(steps, { seconds: 10 });
+    counts.forEach((numExperts, i) => {
+      const ms = times[i] ?? 0;
+      rows.push({
+        devices,
+        experts: numExperts,
+        "step ms": ms,
+        "dense ms": denseMs,
+        "times dense": ms / denseMs,
+      });
+    });
+    await engine.close();
+  }
+  return { "mixture of experts": rows };
+}
