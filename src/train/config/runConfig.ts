@@ -221,6 +221,50 @@ function pipelineViolations(decoder: DecoderConfig): Violation[] {
   }));
 }
 
+/** Requires a value to split over devices or parts. */
+type Multiple = (path: string, value: number, by: readonly Way[]) => void;
+
+/** Adds what is wrong with the experts of a run on its mesh. */
+function checkExperts({ model, mesh }: RunConfig, multiple: Multiple, violations: Violation[]): void {
+  const byModel = [{ field: "mesh.model", ways: mesh.model }];
+  if (model.kind === "moe") {
+    const byExpert = [{ field: "mesh.expert", ways: mesh.expert }];
+    multiple("model.experts.numExperts", model.experts.numExperts, byExpert);
+    if (model.experts.expertWidth > 0)
+      multiple("model.experts.expertWidth", model.experts.expertWidth, byModel);
+  } else if (mesh.expert > 1) {
+    violations.push({
+      fields: ["mesh.expert", "model.kind"],
+      text: `mesh.expert is ${mesh.expert}, but model.kind ${model.kind} has no experts: use moe, or mesh.data`,
+    });
+  }
+}
+
+/** Adds what is wrong with the pipeline of a run. */
+function checkPipeline(
+  { model, mesh, pipeline }: RunConfig,
+  multiple: Multiple,
+  violations: Violation[],
+): void {
+  violations.push(...pipelineViolations(model.decoder));
+  const byPipe = { field: "mesh.pipe", ways: mesh.pipe };
+  const { schedule, repeats } = pipeline;
+  const isV = placementOf(schedule) === "v";
+  multiple("model.numLayers", model.numLayers, [
+    byPipe,
+    isV
+      ? { field: "pipeline.schedule", what: `two parts of ${schedule}`, ways: 2 }
+      : { field: "pipeline.repeats", ways: repeats },
+  ]);
+  if (!isInterleaved(schedule)) multiple("pipeline.microbatches", pipeline.microbatches, [byPipe]);
+  if (repeats > 1 && (isV || onePart.includes(schedule))) {
+    violations.push({
+      fields: ["pipeline.repeats", "pipeline.schedule"],
+      text: `pipeline.repeats is ${repeats}, but every stage has ${isV ? "two parts" : "one part"} of the model with pipeline.schedule ${schedule}: leave it out, or use circular, interleaved or breadth-first`,
+    });
+  }
+}
+
 function crossViolations(config: RunConfig): Violation[] {
   const { model, mesh, pipeline, data, optimizer } = config;
   const violations = modelViolations(modelConfig(config, 256));
@@ -250,17 +294,7 @@ function crossViolations(config: RunConfig): Violation[] {
   multiple("model.numKvHeads", model.numKvHeads, byModel);
   multiple("model.mlpWidth", model.mlpWidth, byModel);
   multiple("model.width", model.width, [{ field: "mesh.fsdp", ways: mesh.fsdp }]);
-  if (model.kind === "moe") {
-    const byExpert = [{ field: "mesh.expert", ways: mesh.expert }];
-    multiple("model.experts.numExperts", model.experts.numExperts, byExpert);
-    if (model.experts.expertWidth > 0)
-      multiple("model.experts.expertWidth", model.experts.expertWidth, byModel);
-  } else if (mesh.expert > 1) {
-    violations.push({
-      fields: ["mesh.expert", "model.kind"],
-      text: `mesh.expert is ${mesh.expert}, but model.kind ${model.kind} has no experts: use moe, or mesh.data`,
-    });
-  }
+  checkExperts(config, multiple, violations);
   if (config.tensor === "async") {
     const what = "mesh.model, tensor async";
     multiple("model.width", model.width, [{ field: "mesh.model", what, ways: mesh.model }]);
@@ -272,24 +306,6 @@ function crossViolations(config: RunConfig): Violation[] {
       text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
     });
   }
-  if (mesh.pipe > 1) {
-    violations.push(...pipelineViolations(model.decoder));
-    const byPipe = { field: "mesh.pipe", ways: mesh.pipe };
-    const { schedule, repeats } = pipeline;
-    const isV = placementOf(schedule) === "v";
-    multiple("model.numLayers", model.numLayers, [
-      byPipe,
-      isV
-        ? { field: "pipeline.schedule", what: `two parts of ${schedule}`, ways: 2 }
-        : { field: "pipeline.repeats", ways: repeats },
-    ]);
-    if (!isInterleaved(schedule)) multiple("pipeline.microbatches", pipeline.microbatches, [byPipe]);
-    if (repeats > 1 && (isV || onePart.includes(schedule))) {
-      violations.push({
-        fields: ["pipeline.repeats", "pipeline.schedule"],
-        text: `pipeline.repeats is ${repeats}, but every stage has ${isV ? "two parts" : "one part"} of the model with pipeline.schedule ${schedule}: leave it out, or use circular, interleaved or breadth-first`,
-      });
-    }
-  }
+  if (mesh.pipe > 1) checkPipeline(config, multiple, violations);
   return violations;
 }
