@@ -55,7 +55,7 @@ export function createWebGpuEngine(options?: WebGpuEngineOptions): WebGpuEngine 
   checkDeviceCount(numDevices, "createWebGpuEngine");
   const gpu = opened.get() ?? openGpu();
   opened.set(undefined);
-  return new WebGpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
+  return new GpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
 }
 
 const opened = new Ambient<Gpu | undefined>({
@@ -74,9 +74,14 @@ export async function openWebGpu(): Promise<void> {
 const SMALL_BYTES = 1 << 16;
 
 /** The engine of a GPU; see {@link createWebGpuEngine}. */
-export class WebGpuEngine extends EngineShell<WebGpuBuffer> implements Engine {
-  readonly name = "webgpu";
+export interface WebGpuEngine extends Engine {
   /** Resolved when the GPU is open; rejected with the reason where there is none. */
+  readonly opened: Promise<void>;
+  info(): WebGpuEngineInfo;
+}
+
+class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
+  readonly name = "webgpu";
   readonly opened: Promise<void>;
   private readonly queue = new WorkQueue();
   private machine: Machine | undefined;
@@ -84,7 +89,6 @@ export class WebGpuEngine extends EngineShell<WebGpuBuffer> implements Engine {
   private readonly taken: number[];
   private numRuns = 0;
 
-  /** @internal */
   constructor(
     readonly numDevices: number,
     private readonly memoryBytes: number | undefined,
