@@ -18,7 +18,8 @@ export type QueryKey = Tensor | { readonly query: Tensor; readonly key: Tensor }
 /** How many positions a query sees before and after its own; null for all, a number for both sides. */
 export type AttentionWindow = number | readonly [before: number | null, after: number | null];
 
-const attentionCallOptions = schema({
+/** The schema of {@link AttentionCallOptions}. */
+export const attentionCallOptions = schema({
   /** Whether position t sees only positions up to t. */
   causal: false,
   /** How many positions a query sees before and after its own. */
@@ -136,7 +137,8 @@ function withoutKeys(query: Tensor): Tensor[] {
   return [np.zerosLike(query), sums];
 }
 
-function sidesOf(window: AttentionWindow): [before: number, after: number] {
+/** A window as the op takes it: −1 for a side without a limit. */
+export function sidesOf(window: AttentionWindow): [before: number, after: number] {
   const [before, after] = typeof window === "number" ? [window, window] : window;
   const side = (n: number | null) => {
     if (n === null) return -1;

@@ -25,6 +25,14 @@ export {
   type QueryKey,
 } from "./attention.js";
 export * from "./batchNorm.js";
+export {
+  type ContextAttentionOptions,
+  type ContextParallelism,
+  type ContextPlacement,
+  type ContextPositionsOptions,
+  contextAttention,
+  contextPositions,
+} from "./contextAttention.js";
 export { Conv, type ConvConfig, type Padding } from "./conv.js";
 export * from "./convLayers.js";
 export * from "./dropout.js";
@@ -106,3 +114,4 @@ export * from "./tabulate.js";
 export * from "./variables.js";
 export * from "./vmap.js";
 export * from "./weightNorm.js";
+export { unzigzag, zigzag } from "./zigzag.js";

@@ -1,0 +1,265 @@
+/**
+ * Attention over a split sequence equals that of one device, with all gradients. `npm run test:meshes` takes every mesh
+ * of eight devices with every choice.
+ */
+import { describe, expect, test } from "vitest";
+import { agreement, expectClose, expectTreeClose } from "../../test/support/goldens.js";
+import { compileProgram } from "../compiler/compile.js";
+import {
+  grad,
+  jit,
+  Mesh,
+  makeProgram,
+  np,
+  P,
+  random,
+  shardMap,
+  simplify,
+  type Tensor,
+  valueAndGrad,
+  withMesh,
+} from "../index.js";
+import { partition } from "../spmd/partition/partition.js";
+import * as nn from "./index.js";
+
+const everything = process.env.SHARDWISE_ALL_MESHES === "1";
+
+interface Case {
+  readonly options: nn.ContextAttentionOptions;
+  readonly length?: number;
+  readonly heads?: readonly [heads: number, keyHeads: number];
+  readonly sinks?: boolean;
+  readonly segments?: boolean;
+}
+
+const cases: Readonly<Record<string, Case>> = {
+  "all tokens": { options: {} },
+  causal: { options: { causal: true } },
+  "a causal window of three tokens": { options: { causal: true, window: [3, null] } },
+  "a causal window longer than a part": { options: { causal: true, window: [7, 0] } },
+  "a window on both sides": { options: { window: [2, 5] } },
+  segments: { options: { causal: true }, segments: true },
+  "a soft cap, a scale and sinks": { options: { causal: true, softcap: 2, scale: 0.7 }, sinks: true },
+  "zigzag, all tokens": { options: { placement: "zigzag" } },
+  "zigzag, causal": { options: { causal: true, placement: "zigzag" } },
+  "zigzag, a causal window and segments": {
+    options: { causal: true, placement: "zigzag", window: [6, null] },
+    segments: true,
+  },
+  "zigzag, sinks": { options: { causal: true, placement: "zigzag" }, sinks: true },
+};
+const ways = ["ring", "allToAll", "gather"] as const;
+const meshes: readonly Record<string, number>[] = [
+  { context: 1 },
+  { context: 2 },
+  { context: 4 },
+  { context: 8 },
+  { context: 2, model: 2 },
+  { data: 2, context: 2, model: 2 },
+  { fsdp: 2, context: 4 },
+  { data: 2, fsdp: 2, context: 2 },
+  { context: 4, model: 2 },
+];
+
+const draw = (seed: number, shape: readonly number[]) => random.normal(random.key(seed), [...shape]);
+
+/** Operands of 4 rows; with sinks as a further one. */
+function operandsOf({ length = 16, heads: [heads, keyHeads] = [8, 8], sinks }: Case): Tensor[] {
+  const keys = [4, length, keyHeads, 4];
+  return [draw(1, [4, length, heads, 4]), draw(2, keys), draw(3, keys), ...(sinks ? [draw(4, [heads])] : [])];
+}
+
+const segmentsOf = (length: number) =>
+  np.floorDivide(np.arange(4 * length).reshape([4, length]), 5).astype("int32");
+
+/** A loss of both results. */
+function lossOf({ output, logSumExp }: nn.AttentionResult): Tensor {
+  return np.sum(np.sin(output)).add(np.sum(np.cos(logSumExp)));
+}
+
+type Attend = (q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | undefined, ids: Tensor | undefined) => Tensor;
+
+/** Loss and gradients by all operands. */
+function gradients(attend: Attend, one: Case): readonly [Tensor, Tensor[]] {
+  const args = operandsOf(one);
+  const ids = one.segments ? segmentsOf(one.length ?? 16) : undefined;
+  const fn = ([q, k, v, sinks]: Tensor[]) => attend(q as Tensor, k as Tensor, v as Tensor, sinks, ids);
+  return valueAndGrad(fn)(args) as readonly [Tensor, Tensor[]];
+}
+
+function alone(one: Case) {
+  const { placement: _, context: __, axis: ___, positions: ____, ...options } = one.options;
+  return gradients(
+    (q, k, v, sinks, ids) =>
+      lossOf(
+        nn.attention(q, k, v, {
+          ...options,
+          ...(options.window !== undefined && { window: options.window }),
+          ...(sinks && { sinks }),
+          segmentIds: ids,
+        } as nn.AttentionCallOptions),
+      ),
+    one,
+  );
+}
+
+/** The same in the global view; the sequence is placed and both results are brought back in order. */
+function split(one: Case, context: nn.ContextParallelism, sizes: Readonly<Record<string, number>>) {
+  const mesh = Mesh.create(sizes);
+  const size = sizes.context ?? 1;
+  const place = (x: Tensor) => (one.options.placement === "zigzag" ? nn.zigzag(x, size) : x);
+  const attend: Attend = (q, k, v, sinks, ids) => {
+    const result = nn.contextAttention(place(q), place(k), place(v), {
+      ...one.options,
+      context,
+      ...(sinks && { sinks }),
+      ...(ids && { segmentIds: place(ids) }),
+    });
+    return lossOf(result);
+  };
+  return withMesh(mesh, () => jit(() => gradients(attend, one), { mesh })());
+}
+
+const names = Object.keys(cases);
+const tried = meshes.flatMap((mesh, m) =>
+  ways.flatMap((way, w) =>
+    names.filter((_, c) => everything || (c + w + 5 * m) % 8 === 0).map((name) => [name, way, mesh] as const),
+  ),
+);
+
+describe("the results and gradients of one device", () => {
+  test.for(tried)("%s by %s on %j", { timeout: 60_000 }, async ([name, way, mesh]) => {
+    const one = cases[name] ?? { options: {} };
+    await expectTreeClose(split(one, way, mesh), jit(() => alone(one))(), agreement.gradient);
+  });
+});
+
+describe("inside of shardMap", () => {
+  const mesh = Mesh.create({ context: 4 });
+  const part = P(null, "context");
+
+  test.each(ways)(
+    "%s gives a device the results of its own tokens, by positions of any order",
+    async (context) => {
+      const order = random.permutation(random.key(9), 16).astype("int32");
+      const [q, k, v] = operandsOf({ options: {} }) as [Tensor, Tensor, Tensor];
+      const mixed = (x: Tensor) => np.take(x, order, 1);
+      const attend = shardMap(
+        (a: Tensor, b: Tensor, c: Tensor, positions: Tensor) =>
+          nn.contextAttention(a, b, c, { context, causal: true, window: [9, null], positions }),
+        { mesh, inSpecs: [part, part, part, P("context")], outSpecs: part },
+      );
+      const got = attend(mixed(q), mixed(k), mixed(v), order);
+      const want = nn.attention(q, k, v, { causal: true, window: [9, null] });
+      await expectClose(got.output, mixed(want.output));
+      await expectClose(got.logSumExp, mixed(want.logSumExp));
+    },
+  );
+
+  test("knows the positions of the tokens of each device", async () => {
+    const of = (placement: nn.ContextPlacement) =>
+      shardMap((x: Tensor) => x.add(nn.contextPositions(4, { placement })), {
+        mesh,
+        inSpecs: P("context"),
+        outSpecs: P("context"),
+      })(np.zeros([16], { dtype: "int32" }));
+    expect(await of("contiguous").js()).toEqual(await np.arange(16).js());
+    expect(await of("zigzag").js()).toEqual(await nn.zigzag(np.arange(16), 4, 0).js());
+  });
+});
+
+describe("at the edges", () => {
+  const onFour = (one: Case, context: nn.ContextParallelism) => split(one, context, { context: 4 });
+
+  test.each(ways)("one token on each device by %s", async (way) => {
+    const one = { options: { causal: true }, length: 4 };
+    await expectTreeClose(onFour(one, way), jit(() => alone(one))(), agreement.gradient);
+  });
+
+  test.each([
+    ["ring", [6, 2]],
+    ["gather", [6, 3]],
+    ["allToAll", [8, 4]],
+    ["allToAll", [8, 2]],
+    ["allToAll", [4, 1]],
+  ] as const)("shared key heads by %s, %j", async (way, heads) => {
+    const one = { options: { causal: true }, heads };
+    await expectTreeClose(onFour(one, way), jit(() => alone(one))(), agreement.gradient);
+  });
+
+  test.each(ways)("NaN of a key reaches the tokens that see it alone, by %s", async (context) => {
+    const [q, k, v] = operandsOf({ options: {} }) as [Tensor, Tensor, Tensor];
+    const bad = k.at(1, 9).set(Number.NaN);
+    const mesh = Mesh.create({ context: 4 });
+    const { output } = withMesh(mesh, () =>
+      jit((x: Tensor) => nn.contextAttention(q, x, v, { causal: true, context }), { mesh })(bad),
+    );
+    const isBad = await np.any(np.isnan(output), [2, 3]).js();
+    expect(isBad).toEqual(
+      Array.from({ length: 4 }, (_, row) => Array.from({ length: 16 }, (__, t) => row === 1 && t >= 9)),
+    );
+  });
+
+  test("bfloat16 is as near to float32 as on one device", async () => {
+    const [q, k, v] = operandsOf({ options: {} }).map((x) => x.astype("bfloat16")) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
+    const mesh = Mesh.create({ context: 4 });
+    const { output, logSumExp } = withMesh(mesh, () =>
+      jit(() => nn.contextAttention(q, k, v, { causal: true }), { mesh })(),
+    );
+    expect([output.dtype, logSumExp.dtype]).toEqual(["bfloat16", "float32"]);
+    const want = nn.attention(q, k, v, { causal: true }).output.astype("float32");
+    await expectClose(output.astype("float32"), want, { rtol: 2 ** -7, atol: 2 ** -7 });
+  });
+
+  test("sizes that do not divide are named", () => {
+    expect(() => onFour({ options: {}, length: 10 }, "ring")).toThrow(
+      '[nn.contextAttention] 10 tokens do not split over axis "context" (10 / 4 = 2.5): use a multiple of 4',
+    );
+    expect(() => onFour({ options: { placement: "zigzag" }, length: 12 }, "ring")).toThrow(
+      "[nn.zigzag] 12 tokens do not split into two chunks for each of 4 devices (12 / 8 = 1.5): use a multiple of 8",
+    );
+    expect(() => onFour({ options: {}, heads: [6, 2] }, "allToAll")).toThrow(
+      '[nn.contextAttention] 6 heads do not split over axis "context" (6 / 4 = 1.5): use a multiple of 4 for context "allToAll", or "ring"',
+    );
+    expect(() => onFour({ options: {}, heads: [12, 3] }, "allToAll")).toThrow(
+      '[nn.contextAttention] 3 key heads do not split over axis "context" (3 / 4 = 0.75)',
+    );
+  });
+});
+
+test("keys and values travel around the ring while blocks are computed, forward and backward", () => {
+  const mesh = Mesh.create({ context: 4 });
+  const part = P(null, "context");
+  const attend = shardMap(
+    (q: Tensor, k: Tensor, v: Tensor) => nn.contextAttention(q, k, v, { causal: true }).output,
+    { mesh, inSpecs: part, outSpecs: part },
+  );
+  const loss = (...args: readonly [Tensor, Tensor, Tensor]) => np.sum(np.sin(attend(...args)));
+  const x = np.ones([1, 512, 2, 16]);
+  const program = simplify(makeProgram(grad(loss, { argnums: [0, 1, 2] }))(x, x, x));
+  const own = simplify(partition(program, mesh).program);
+  const { steps } = compileProgram(own, { mesh, features: { fma: false } });
+  let open = 0;
+  let [products, covered] = [0, 0];
+  for (const { op } of steps) {
+    if (op === "start") open++;
+    if (op === "done") open--;
+    if (op === "gemm") products++;
+    if (op === "gemm" && open > 0) covered++;
+  }
+  expect(products).toBeGreaterThanOrEqual(4 * 2 + 4 * 5);
+  expect(covered / products, steps.map(({ op }) => op).join(" ")).toBeGreaterThan(0.5);
+});
+
+test("zigzag gives every device an early and a late chunk, and unzigzag brings them back", async () => {
+  const x = np.arange(24).reshape([2, 12]);
+  expect(await nn.zigzag(x, 3).js()).toEqual([
+    [0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7],
+    [12, 13, 22, 23, 14, 15, 20, 21, 16, 17, 18, 19],
+  ]);
+  expect(await nn.unzigzag(nn.zigzag(x, 3), 3).js()).toEqual(await x.js());
+});

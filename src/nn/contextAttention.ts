@@ -1,0 +1,366 @@
+/** Context parallelism: attention over a sequence that a mesh axis splits. */
+import { oneOf } from "../ir/arguments.js";
+import { isFloat } from "../ir/dtype.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import type { MeshAxis } from "../ir/mesh.js";
+import type { Attention } from "../ir/ops.js";
+import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
+import { at, formatType } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import { allGather, allToAll } from "../spmd/mesh/collectives.js";
+import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
+import { currentMesh } from "../spmd/run/constraint.js";
+import { shardMap } from "../spmd/run/shardMap.js";
+import { boundAxes, lookUpAxes } from "../trace/axes.js";
+import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { type AttentionResult, attention, attentionCallOptions, sidesOf } from "./attention.js";
+import { sigmoid, softplus } from "./functions.js";
+import { deviceIndex, ringAttention, type TokenFacts } from "./ringAttention.js";
+import { zigzag } from "./zigzag.js";
+
+/** How the devices of an axis exchange what their parts of a sequence need of each other. */
+export type ContextParallelism = "ring" | "allToAll" | "gather";
+
+/** Which tokens of a sequence a device holds: consecutive ones, or two chunks as `nn.zigzag` places them. */
+export type ContextPlacement = "contiguous" | "zigzag";
+
+const { causal, window, softcap, scale, sinks } = attentionCallOptions.fields;
+
+const contextOptions = schema({
+  causal,
+  window,
+  softcap,
+  scale,
+  sinks,
+  /**
+   * `ring` (the default): keys and values travel around a ring while blocks are computed. `allToAll`: each device gets
+   * the whole sequence of some heads. `gather`: each device gets all keys and values.
+   */
+  context: optional(oneOf<ContextParallelism>("ring", "allToAll", "gather"), "ring"),
+  /** The mesh axis that splits the sequence. */
+  axis: optional("string", "context"),
+  /** Which tokens a device holds; `contiguous` by default. */
+  placement: optional(oneOf<ContextPlacement>("contiguous", "zigzag"), "contiguous"),
+  /** The positions of the tokens, if the placement does not tell them: integers [batch, length] or [length]. */
+  positions: optional<Tensor>("any"),
+  /** Tokens see tokens of their own segment only: integers [batch, length]. */
+  segmentIds: optional<Tensor>("any"),
+  /** The mesh axes that split the batch in the global view. */
+  batchAxes: optional<readonly string[]>("any", ["data", "fsdp", "expert"]),
+  /** The mesh axis that splits the heads in the global view. */
+  modelAxis: optional("string", "model"),
+});
+
+/** Options of {@link contextAttention}. */
+export interface ContextAttentionOptions extends OptionsOf<typeof contextOptions> {}
+
+type Given = Values<typeof contextOptions.fields>;
+
+/** Everything that is split, so that a shard map can pass it on. */
+interface Operands {
+  readonly query: Tensor;
+  readonly key: Tensor;
+  readonly value: Tensor;
+  readonly facts: TokenFacts;
+  readonly sinks: Tensor | null;
+}
+
+/**
+ * {@link attention} of a sequence to itself where a mesh axis splits the sequence: every device has the queries, keys and
+ * values of some tokens, [batch, length, heads, headDim], and gets the results of those. Positions decide about causal
+ * masks and windows, so that devices may hold any tokens.
+ *
+ * Inside of `shardMap` tensors are those of one device. Elsewhere they are whole, and the surrounding `withMesh` has the
+ * axis; without it, or if it has one device, this is plain attention.
+ *
+ * `ring`: keys and values make n − 1 hops forward, and n with the sums of their cotangents backward. `allToAll`: an
+ * all-to-all of queries, keys and values and one of the results, the same backward; the heads must split over the axis.
+ * `gather`: all-gather of keys and values forward, reduce-scatter backward.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ context: 2 });
+ * const part = P(null, "context");
+ * const attend = (x: Tensor) => nn.contextAttention(x, x, x, { causal: true }).output;
+ * const x = random.normal(random.key(0), [1, 6, 2, 4]);
+ * shardMap(attend, { mesh, inSpecs: part, outSpecs: part })(x).shape; // [1, 6, 2, 4]
+ * ```
+ */
+export function contextAttention(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  options?: ContextAttentionOptions,
+): AttentionResult {
+  const given = contextOptions.read(options, "nn.contextAttention");
+  const operands = checkedOperands([query, key, value], given);
+  const axis = boundAxis(given.axis);
+  return axis ? onDevice(operands, given, axis) : onMesh(operands, given);
+}
+
+/** The positions of the tokens that devices hold: of this one inside of `shardMap`, else of all in their order. */
+function placedPositions(length: number, placement: ContextPlacement, axis: MeshAxis, index: Tensor): Tensor {
+  const start = (chunk: Tensor, size: number) => chunk.mul(size).add(ops.iota("int32", [size], 0));
+  if (placement === "contiguous") return start(index, length);
+  const last = np.subtract(2 * axis.size - 1, index).astype("int32");
+  return ops.concatenate([start(index, length / 2), start(last, length / 2)], 0);
+}
+
+const contextPositionsOptions = schema({
+  /** The mesh axis that splits the sequence. */
+  axis: optional("string", "context"),
+  /** Which tokens a device holds; `contiguous` by default. */
+  placement: optional(oneOf<ContextPlacement>("contiguous", "zigzag"), "contiguous"),
+});
+
+/** Options of {@link contextPositions}. */
+export interface ContextPositionsOptions extends OptionsOf<typeof contextPositionsOptions> {}
+
+/**
+ * The positions of tokens, int32 [length]: inside of `shardMap` of the `length` tokens of this device, elsewhere of a whole
+ * sequence in the order in which the surrounding mesh splits it.
+ *
+ * @example
+ * ```ts
+ * const mesh = Mesh.create({ context: 2 });
+ * withMesh(mesh, () => nn.contextPositions(8, { placement: "zigzag" })); // [0, 1, 6, 7, 2, 3, 4, 5]
+ * ```
+ */
+export function contextPositions(length: number, options?: ContextPositionsOptions): Tensor {
+  const given = contextPositionsOptions.read(options, "nn.contextPositions");
+  const axis = boundAxis(given.axis);
+  if (axis) return placedPositions(length, given.placement, axis, deviceIndex(axis));
+  const all = ops.iota("int32", [length], 0);
+  const size = currentMesh()?.shape[given.axis] ?? 1;
+  return given.placement === "zigzag" ? zigzag(all, size, 0) : all;
+}
+
+/** The axis of this name that is bound here, if collectives can name it. */
+function boundAxis(name: string): MeshAxis | undefined {
+  return boundAxes().some((axis) => axis.name === name)
+    ? at(lookUpAxes(name, "nn.contextAttention"), 0)
+    : undefined;
+}
+
+function checkedOperands(tensors: readonly [Tensor, Tensor, Tensor], given: Given): Operands {
+  const names = ["query", "key", "value"];
+  tensors.forEach((x, i) => {
+    needTensor(x, at(names, i), "nn.contextAttention");
+  });
+  const types = tensors.map((x) => formatType(x.type)).join(", ");
+  const dtype = tensors.map((x) => x.dtype).reduce(np.promoteTypes);
+  if (!isFloat(dtype)) throw new DTypeError(`[nn.contextAttention] needs floats, got (${types})`);
+  if (tensors.some(({ ndim }) => ndim !== 4)) {
+    throw new ShapeError(
+      `[nn.contextAttention] query, key and value must have 4 dims [batch, length, heads, headDim]; they are (${types})`,
+    );
+  }
+  const lengths = new Set(tensors.map(({ shape }) => shape[1]));
+  if (lengths.size > 1) {
+    throw new ShapeError(
+      `[nn.contextAttention] query, key and value must be of the same tokens; they are (${types})`,
+    );
+  }
+  const [query, key, value] = tensors;
+  const wide = (x: Tensor) => ops.convert(x, dtype);
+  const tokens = [at(query.shape, 0), at(query.shape, 1)];
+  const perToken = (x: Tensor) => np.broadcastTo(ops.convert(x, "int32"), tokens);
+  const facts = {
+    ...(given.segmentIds && { segments: perToken(given.segmentIds) }),
+    ...(given.positions && { positions: perToken(given.positions) }),
+  };
+  return { query: wide(query), key: wide(key), value: wide(value), facts, sinks: given.sinks ?? null };
+}
+
+/** The global view: a shard map over the axis, and over those that split batch and heads, which need nothing from it. */
+function onMesh(operands: Operands, given: Given): AttentionResult {
+  const mesh = currentMesh();
+  const size = mesh?.shape[given.axis] ?? 1;
+  const { query, key, value, facts } = operands;
+  if (!mesh || size === 1) return attention(query, key, value, wholeOptions(operands, given));
+  const [batch = 0, length = 0, heads = 0] = query.shape;
+  const multiple = given.placement === "zigzag" ? 2 * size : size;
+  if (length % multiple !== 0) {
+    const chunks = given.placement === "zigzag" ? " in two chunks for each device" : "";
+    throw new ShapeError(
+      `[nn.contextAttention] ${length} tokens do not split over axis "${given.axis}"${chunks} (${length} / ${multiple} = ${Number((length / multiple).toPrecision(3))}): use a multiple of ${multiple}`,
+    );
+  }
+  const isFree = (name: string) => (mesh.shape[name] ?? 1) > 1 && boundAxis(name) === undefined;
+  const batchAxes = given.batchAxes.filter(isFree);
+  const numParts = batchAxes.reduce((product, name) => product * (mesh.shape[name] ?? 1), 1);
+  const rows = batchAxes.length > 0 && batch % numParts === 0 ? batchAxes : [];
+  const ways = mesh.shape[given.modelAxis] ?? 1;
+  const splitsHeads = isFree(given.modelAxis) && heads % ways === 0 && at(key.shape, 2) % ways === 0;
+  const byHead = splitsHeads ? given.modelAxis : null;
+  const batchEntry = rows.length > 0 ? rows : null;
+  const tokens = new PartitionSpec([batchEntry, given.axis]);
+  const perHead = new PartitionSpec([batchEntry, given.axis, byHead]);
+  const sinkDims = operands.sinks?.ndim === 2 ? [at(operands.sinks.shape, 0) === 1 ? null : batchEntry] : [];
+  const specs = {
+    query: perHead,
+    key: perHead,
+    value: perHead,
+    facts: tree.map(() => tokens, facts),
+    sinks: operands.sinks && new PartitionSpec([...sinkDims, byHead]),
+  };
+  const block = (own: Operands): AttentionResult =>
+    onDevice(own, given, at(lookUpAxes(given.axis, "nn.contextAttention"), 0));
+  return shardMap(block, {
+    mesh,
+    axisNames: [given.axis, ...rows, ...(splitsHeads ? [given.modelAxis] : [])],
+    inSpecs: [specs] as never,
+    outSpecs: { output: perHead, logSumExp: perHead },
+  })(operands);
+}
+
+/** The options of attention that need no exchange. */
+function plainOptions({ causal, window, softcap, scale }: Given) {
+  return {
+    causal,
+    ...(window !== undefined && { window }),
+    ...(softcap !== undefined && { softcap }),
+    ...(scale !== undefined && { scale }),
+  };
+}
+
+/** The options of attention where a device has the whole sequence in its own order. */
+function wholeOptions({ facts, sinks }: Operands, given: Given) {
+  return {
+    ...plainOptions(given),
+    ...(facts.segments && { segmentIds: facts.segments }),
+    ...(facts.positions && { positions: facts.positions }),
+    ...(sinks && { sinks }),
+  };
+}
+
+/** The local view. */
+function onDevice(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
+  const { query, key, value } = operands;
+  const length = at(query.shape, 1);
+  if (given.placement === "zigzag" && length % 2 !== 0) {
+    throw new ShapeError(
+      `[nn.contextAttention] a device's ${length} tokens are not two chunks of the same length, as placement zigzag has them (${length} / 2 = ${length / 2}): use an even number`,
+    );
+  }
+  if (axis.size === 1) return attention(query, key, value, wholeOptions(operands, given));
+  switch (given.context) {
+    case "ring":
+      return byRing(operands, given, axis);
+    case "allToAll":
+      return byHeads(operands, given, axis);
+    case "gather":
+      return byGathering(operands, given, axis);
+  }
+}
+
+/** The positions of tokens for the whole batch, where masks need them. */
+function positionsFor({ query, facts }: Operands, given: Given, axis: MeshAxis, index: Tensor): Tensor {
+  const [batch = 0, length = 0] = query.shape;
+  const placed = () => placedPositions(length, given.placement, axis, index);
+  return facts.positions ?? np.broadcastTo(placed(), [batch, length]);
+}
+
+function byRing(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
+  const { query, key, value, facts, sinks } = operands;
+  const [batch = 0, length = 0, , headDim = 1] = query.shape;
+  const { causal, window, placement } = given;
+  const sides = window === undefined ? undefined : sidesOf(window);
+  const params: Attention = {
+    scale: given.scale ?? 1 / Math.sqrt(headDim),
+    causal,
+    ...(sides && { window: sides }),
+    ...(given.softcap !== undefined && { softcap: given.softcap }),
+  };
+  const isPlaced = facts.positions === undefined;
+  const of = (index: Tensor) =>
+    np.broadcastTo(placedPositions(length, placement, axis, index), [batch, length]);
+  const ring = {
+    axis,
+    params,
+    numHops: isPlaced && placement === "contiguous" ? hopsSeen(given, length, axis) : axis.size - 1,
+    isZigzag: isPlaced && causal && placement === "zigzag",
+    positions: (hop: number) => {
+      if (hop === 0 && (placement === "contiguous" || !window)) return undefined;
+      const me = deviceIndex(axis);
+      const from = np.remainder(me.add(axis.size - hop), axis.size).astype("int32");
+      return { query: of(me), key: of(from) };
+    },
+  };
+  const { output, logSums } = ringAttention(ring, { query, key, value, facts });
+  return sinks ? withSinks(output, logSums, sinks) : { output, logSumExp: logSums };
+}
+
+/** The number of hops after which a causal window ends, with consecutive tokens on every device. */
+function hopsSeen({ causal, window }: Given, length: number, { size }: MeshAxis): number {
+  const [before] = window === undefined ? [-1] : sidesOf(window);
+  if (!causal || before < 0 || length === 0) return size - 1;
+  return Math.min(size - 1, Math.ceil(before / length));
+}
+
+/** Results over all keys with a further key of each head that has no value. */
+function withSinks(output: Tensor, logSums: Tensor, sinks: Tensor): AttentionResult {
+  const score = np.expandDims(sinks.ndim === 1 ? np.expandDims(sinks, 0) : sinks, 1).astype(logSums.dtype);
+  const above = logSums.sub(score);
+  const share = np.expandDims(sigmoid(above), -1);
+  return { output: output.mul(share).astype(output.dtype), logSumExp: softplus(above).add(score) };
+}
+
+function byGathering(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
+  const { query, facts, sinks } = operands;
+  const gathered = <T>(x: T) => allGather(x, given.axis, { dim: 1, tiled: true });
+  const { key, value } = gathered({ key: operands.key, value: operands.value });
+  const own = positionsFor(operands, given, axis, deviceIndex(axis));
+  return attention(query, key, value, {
+    ...plainOptions(given),
+    ...(facts.segments && { segmentIds: { query: facts.segments, key: gathered(facts.segments) } }),
+    ...((given.causal || given.window) && { positions: { query: own, key: gathered(own) } }),
+    ...(sinks && { sinks }),
+  });
+}
+
+function byHeads(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
+  const { query, facts, sinks } = operands;
+  const { size } = axis;
+  const [heads, keyHeads] = [at(query.shape, 2), at(operands.key.shape, 2)];
+  checkHeads(heads, keyHeads, axis);
+  // With fewer key heads than devices, several devices need the same one.
+  const copies = keyHeads % size === 0 ? 1 : size / keyHeads;
+  const all = <T>(x: T) => allToAll(x, given.axis, 2, 1, { tiled: true });
+  const repeated = (x: Tensor) => all(copies === 1 ? x : np.repeat(x, copies, 2));
+  const gathered = (x: Tensor) => allGather(x, given.axis, { dim: 1, tiled: true });
+  const isOrdered = !facts.positions && given.placement === "contiguous";
+  const needsPositions = !isOrdered && (given.causal || given.window !== undefined);
+  const index = deviceIndex(axis);
+  const { output, logSumExp } = attention(all(query), repeated(operands.key), repeated(operands.value), {
+    ...plainOptions(given),
+    ...(facts.segments && { segmentIds: gathered(facts.segments) }),
+    ...(needsPositions && { positions: gathered(positionsFor(operands, given, axis, index)) }),
+    ...(sinks && { sinks: ownHeads(sinks, index, heads / size) }),
+  });
+  const back = (x: Tensor) => allToAll(x, given.axis, 1, 2, { tiled: true });
+  return { output: back(output), logSumExp: back(logSumExp) };
+}
+
+/** The part of the last dim that belongs to the heads of this device. */
+function ownHeads(sinks: Tensor, index: Tensor, count: number): Tensor {
+  const zero = ops.zeros({ dtype: "int32", shape: [] });
+  const starts = sinks.ndim === 2 ? [zero, index.mul(count)] : [index.mul(count)];
+  return ops.dynamicSlice(sinks, starts, [...sinks.shape.slice(0, -1), count]);
+}
+
+function checkHeads(heads: number, keyHeads: number, { name, size }: MeshAxis): void {
+  const ratio = (a: number, b: number) => `${a} / ${b} = ${Number((a / b).toPrecision(3))}`;
+  if (heads % size !== 0) {
+    throw new ShapeError(
+      `[nn.contextAttention] ${heads} heads do not split over axis "${name}" (${ratio(heads, size)}): use a multiple of ${size} for context "allToAll", or "ring"`,
+    );
+  }
+  if (keyHeads % size === 0 || size % keyHeads === 0) return;
+  throw new ShapeError(
+    `[nn.contextAttention] ${keyHeads} key heads do not split over axis "${name}" (${ratio(keyHeads, size)}): use a multiple or a divisor of ${size} for context "allToAll", or "ring"`,
+  );
+}
