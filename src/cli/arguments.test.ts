@@ -23,7 +23,7 @@ describe("the arguments of a command", () => {
       ]),
       settings: [
         { path: "steps", value: "1e3" },
-        ...Object.entries({ data: "2", fsdp: "1", expert: "1", pipe: "3", model: "1" }).map(
+        ...Object.entries({ data: "2", fsdp: "1", expert: "1", pipe: "3", context: "1", model: "1" }).map(
           ([axis, value]) => ({
             path: `mesh.${axis}`,
             value,
@@ -41,7 +41,10 @@ describe("the arguments of a command", () => {
     ["data=2=3", /got "data=2=3"/],
     ["data=-4", /as in data=1/],
     ["data=2,data=3", /axis data is named twice, in "data=2,data=3"/],
-    ["dta=2", /unknown axis "dta"; the axes are data, fsdp, expert, pipe, model; did you mean data\?/],
+    [
+      "dta=2",
+      /unknown axis "dta"; the axes are data, fsdp, expert, pipe, context, model; did you mean data\?/,
+    ],
     ["", /unknown axis ""/],
   ])('of a mesh are refused when they are "%s"', (mesh, says) => {
     expect(problems("--mesh", mesh)).toMatch(says);

@@ -299,6 +299,8 @@ export const exemptions: Readonly<Record<string, string>> = {
     "nn.AxisMetadata nn.DenyList nn.LogicallyPartitioned nn.ModuleError nn.Partitioned nn.addAxis nn.getLogicalAxisRules nn.getPartitionSpec nn.getSharding nn.getVariable nn.hasRng nn.hasVariable nn.isBoxed nn.isInitializing nn.isModule nn.isMutableCollection nn.logicalAxisRules nn.logicalToMesh nn.logicalToMeshAxes nn.logicalToMeshSharding nn.makeRng nn.mapBoxes nn.module nn.modulePath nn.param nn.putVariable nn.removeAxis nn.replaceBoxed nn.rnnCell nn.sow nn.tabulate nn.unbox nn.variable nn.withLogicalConstraint nn.withLogicalPartitioning nn.withPartitioning nn.optional nn.required nn.schema",
   "needs a mesh; the tests of src/spmd compare them with values recorded from JAX":
     "lax.allGather lax.allToAll lax.axisIndex lax.axisSize lax.pcast lax.pmax lax.pmean lax.pmin lax.ppermute lax.pshift lax.psum lax.psumScatter lax.pvary lax.raggedAllToAll",
+  "ours alone; src/nn/contextAttention.test.ts compares it with nn.attention on one device":
+    "nn.contextAttention nn.contextPositions nn.unzigzag nn.zigzag",
   "has another signature than in JAX, as docs/jax.md says": "lax.gather lax.scatter",
   "returns names, shapes or types, which unit tests check":
     "np.broadcastShapes np.canCast np.isdtype np.issubdtype np.promoteTypes np.resultType np.shape lax.convDimensionNumbers lax.padtypeToPads",

@@ -45,7 +45,7 @@ test("where an axis of the mesh is named, those that are not have one device", (
       json,
       Object.entries(settings).map(([path, value]) => ({ path, value })),
     ).config.mesh;
-  const alone = { data: 1, fsdp: 1, expert: 1, pipe: 1, model: 1 };
+  const alone = { data: 1, fsdp: 1, expert: 1, pipe: 1, context: 1, model: 1 };
   expect(meshOf({ mesh: { model: 2 } })).toEqual({ ...alone, model: 2 });
   expect(meshOf({}, { "mesh.pipe": 2 })).toEqual({ ...alone, pipe: 2 });
   expect(meshOf({ mesh: { data: 4 } }, { "mesh.pipe": 2 })).toEqual({ ...alone, data: 4, pipe: 2 });
@@ -53,10 +53,17 @@ test("where an axis of the mesh is named, those that are not have one device", (
 
 test("devices that are given stand along data, unless the mesh is said", () => {
   const read = (json: unknown, devices: number) => readRunConfig(json, [], devices).config;
-  expect(read({}, 3).mesh).toEqual({ data: 3, fsdp: 1, expert: 1, pipe: 1, model: 1 });
+  expect(read({}, 3).mesh).toEqual({ data: 3, fsdp: 1, expert: 1, pipe: 1, context: 1, model: 1 });
   expect(read({}, 3).data.batch).toBe(defaultBatch(3));
   expect(read({ data: { batch: 6 } }, 3).data.batch).toBe(6);
-  expect(read({ mesh: { fsdp: 2 } }, 3).mesh).toEqual({ data: 1, fsdp: 2, expert: 1, pipe: 1, model: 1 });
+  expect(read({ mesh: { fsdp: 2 } }, 3).mesh).toEqual({
+    data: 1,
+    fsdp: 2,
+    expert: 1,
+    pipe: 1,
+    context: 1,
+    model: 1,
+  });
 });
 
 test("sums of several processes have the bits of worker threads unless a run says otherwise", () => {
@@ -68,4 +75,23 @@ test("float32 is multiplied as float32 unless a run says otherwise", () => {
   expect(engineSettings(readRunConfig({}).config)).toEqual({});
   expect(engineSettings(readRunConfig({ precision: "tf32" }).config)).toEqual({ products: "tf32" });
   expect(problems({ precision: "half" })).toEqual([expect.stringContaining("use float32 | tf32")]);
+});
+
+test("sequences split over context where they have equal parts and the model can", () => {
+  const problems = (json: object) => readRunConfig({ mesh: { context: 4 }, ...json }).violations;
+  expect(problems({})).toEqual([]);
+  expect(problems({ data: { sequence: 12 } })).toEqual([
+    "data.sequence is 12, which does not split 8 ways (mesh.context x two chunks for each device: 12 / 8 = 1.5): use 8 or 16",
+  ]);
+  expect(problems({ context: "gather", data: { sequence: 12 } })).toEqual([]);
+  expect(problems({ context: "allToAll", model: { numHeads: 2, numKvHeads: 2 } })).toEqual([
+    "model.numHeads is 2, which does not split 4 ways (mesh.context x mesh.model: 2 / 4 = 0.5): use 4",
+  ]);
+  expect(problems({ context: "allToAll", model: { numKvHeads: 2 } })).toEqual([]);
+  expect(problems({ model: { kind: "mlstm" } })).toEqual([
+    "mesh.context splits sequences, which models of kind mlstm do not support: use mesh.fsdp or mesh.model",
+  ]);
+  expect(problems({ model: { decoder: { window: 8, layers: "LG" } } })).toEqual([
+    "mesh.context splits sequences, which layers with and without a window (model.decoder.layers) do not support: use mesh.fsdp or mesh.model",
+  ]);
 });

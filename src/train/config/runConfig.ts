@@ -6,6 +6,7 @@ import { isObject } from "../files/json.js";
 import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
 import { type DecoderConfig, isMixed } from "../models/decoder.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
+import { placementFor } from "../models/sequence.js";
 import { decoderSchema } from "./decoderSchema.js";
 import { expertsSchema } from "./expertsSchema.js";
 import {
@@ -64,6 +65,7 @@ export const runSchema = {
     fsdp: integer(1, "devices along axis fsdp: data parallel with split parameters"),
     expert: integer(1, "devices along axis expert: data parallel with split experts (moe)"),
     pipe: integer(1, "devices along axis pipe: stages of a pipeline"),
+    context: integer(1, "devices along axis context: each has a part of every sequence"),
     model: integer(1, "devices along axis model: tensor parallel"),
   },
   pipeline: {
@@ -79,6 +81,11 @@ export const runSchema = {
     "sync",
     "how the devices of axis model exchange activations: summed, or in rings that overlap with products",
     ["sync", "async"],
+  ),
+  context: choice(
+    "ring",
+    "how the devices of axis context exchange what attention needs: keys and values in a ring, all heads of some tokens for some heads of all, or gathered keys and values",
+    ["ring", "allToAll", "gather"],
   ),
   data: {
     source: text("bundled", "a text file, or `bundled` for the text that comes with the install"),
@@ -265,6 +272,34 @@ function checkPipeline(
   }
 }
 
+/** Adds what is wrong with sequences that are split over `context`. */
+function checkContext(config: RunConfig, multiple: Multiple, violations: Violation[]): void {
+  const { model, mesh, data } = config;
+  violations.push(...contextViolations(config));
+  const isZigzag = placementFor(model, config.context) === "zigzag";
+  const byContext = { field: "mesh.context", ways: mesh.context };
+  const chunks = { field: "context", what: "two chunks for each device", ways: 2 };
+  multiple("data.sequence", data.sequence, [byContext, ...(isZigzag ? [chunks] : [])]);
+  if (config.context !== "allToAll") return;
+  const both = [byContext, { field: "mesh.model", ways: mesh.model }];
+  multiple("model.numHeads", model.numHeads, both);
+  // Fewer key heads than devices are repeated.
+  const isRepeated = mesh.context % (model.numKvHeads / mesh.model) === 0;
+  if (!isRepeated) multiple("model.numKvHeads", model.numKvHeads, both);
+}
+
+/** The models whose sequences cannot be split. */
+function contextViolations({ model }: RunConfig): Violation[] {
+  const text = (what: string) =>
+    `mesh.context splits sequences, which ${what} do not support: use mesh.fsdp or mesh.model`;
+  if (model.kind !== "llama") {
+    return [{ fields: ["mesh.context", "model.kind"], text: text(`models of kind ${model.kind}`) }];
+  }
+  if (!isMixed(model.decoder)) return [];
+  const fields = ["mesh.context", "model.decoder.layers"];
+  return [{ fields, text: text("layers with and without a window (model.decoder.layers)") }];
+}
+
 function crossViolations(config: RunConfig): Violation[] {
   const { model, mesh, pipeline, data, optimizer } = config;
   const violations = modelViolations(modelConfig(config, 256));
@@ -306,6 +341,7 @@ function crossViolations(config: RunConfig): Violation[] {
       text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
     });
   }
+  if (mesh.context > 1) checkContext(config, multiple, violations);
   if (mesh.pipe > 1) checkPipeline(config, multiple, violations);
   return violations;
 }

@@ -20,11 +20,12 @@ export function checkpointFolder(run: string): string {
 /** Makes the mesh of a run, on the shared engine of the process unless another is given. */
 export function runMesh(config: RunConfig, engine?: Engine): Mesh {
   needRunConfig(config, "trainRun");
-  const { data, fsdp, expert, pipe, model } = config.mesh;
+  const { data, fsdp, expert, pipe, context, model } = config.mesh;
   const settings = engineSettings(config);
-  const given =
-    engine ?? (isEmpty(settings) ? undefined : sharedEngine(data * fsdp * expert * pipe * model, settings));
-  const axes: Record<string, number> = { data, fsdp, ...(expert > 1 ? { expert } : {}), pipe, model };
+  const numDevices = data * fsdp * expert * pipe * context * model;
+  const given = engine ?? (isEmpty(settings) ? undefined : sharedEngine(numDevices, settings));
+  const some = (axis: string, size: number) => (size > 1 ? { [axis]: size } : {});
+  const axes = { data, fsdp, ...some("expert", expert), pipe, ...some("context", context), model };
   return Mesh.create(axes, given ? { engine: given } : {});
 }
 
@@ -38,13 +39,23 @@ const maxTrainings = 4;
 
 /** The compiled functions of a run: reused from recent runs of this process with the same model, optimiser and mesh. */
 export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
-  const { optimizer, steps, pipeline, tensor } = config;
+  const { optimizer, steps, pipeline, tensor, context } = config;
   const { paramDtype } = config.model;
   const model = modelConfig(config, vocabSize);
   const { engine, axes, deviceIds } = mesh;
   const recent = trainings.get(engine) ?? new Recent<Training>(maxTrainings);
   trainings.set(engine, recent);
-  const key = JSON.stringify([model, optimizer, steps, paramDtype, pipeline, tensor, axes, deviceIds]);
+  const key = JSON.stringify([
+    model,
+    optimizer,
+    steps,
+    paramDtype,
+    pipeline,
+    tensor,
+    context,
+    axes,
+    deviceIds,
+  ]);
   return recent.get(key, () =>
     createTraining({
       model,
@@ -56,6 +67,7 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
       lossScale: { initial: optimizer.lossScale },
       pipeline,
       tensor,
+      context,
     }),
   );
 }

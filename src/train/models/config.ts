@@ -1,4 +1,5 @@
 import type { DType } from "../../ir/dtype.js";
+import type { ContextParallelism, ContextPlacement } from "../../nn/contextAttention.js";
 import { type DecoderConfig, decoderOf } from "./decoder.js";
 import { type ExpertsConfig, expertsOf, numStatistics } from "./experts.js";
 
@@ -36,6 +37,11 @@ export interface ModelConfig {
    * first token, and no token is predicted from the end of the document before. None by default, or if it is negative.
    */
   readonly documentEnd?: number;
+  /**
+   * How the devices of mesh axis `context`, which splits sequences, exchange what attention needs; the tokens of a
+   * sequence are in the order of the placement. Undefined if sequences are whole.
+   */
+  readonly context?: { readonly exchange: ContextParallelism; readonly placement: ContextPlacement };
   /** How the decoder differs from Llama's. */
   readonly decoder?: Partial<DecoderConfig>;
   /** The experts of `moe`. */

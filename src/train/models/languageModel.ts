@@ -16,6 +16,7 @@ import { MoeBlock, tokensOf, withStatistics } from "./moe.js";
 import { activation, weight } from "./names.js";
 import { normNamed } from "./norm.js";
 import type { Reading } from "./reading.js";
+import { placeTokens, restoreTokens, sequencePositions } from "./sequence.js";
 import { XlstmBlock } from "./xlstm.js";
 
 /** Runs the blocks of a model one after the other on a residual stream. */
@@ -68,16 +69,17 @@ export const runInTurn: RunLayers = (config, x, reading) => {
 };
 
 /** The positions of tokens [batch, length]: int32 [length], or [batch, length] counted from the start of documents. */
-export function tokenPositions({ documentEnd = -1 }: ModelConfig, tokens: Tensor): Tensor {
+export function tokenPositions(config: ModelConfig, tokens: Tensor): Tensor {
+  const { documentEnd = -1 } = config;
   const [, length = 0] = tokens.shape;
-  if (documentEnd < 0) return ops.iota("int32", [length], 0);
+  if (documentEnd < 0) return sequencePositions(config, length);
   const indices = ops.iota("int32", tokens.shape, 1);
-  const isEnd = np.equal(tokens, documentEnd);
+  const isEnd = np.equal(restoreTokens(config, tokens), documentEnd);
   const isAfterEnd = np.concatenate(
     [np.zerosLike(isEnd.get(":", np.s(0, 1))), isEnd.get(":", np.s(0, length - 1))],
     1,
   );
-  return indices.sub(cummax(np.where(isAfterEnd, indices, 0), 1));
+  return placeTokens(config, indices.sub(cummax(np.where(isAfterEnd, indices, 0), 1)));
 }
 
 /** Which predictions of tokens [batch, length] count: those from the end of a document do not. */

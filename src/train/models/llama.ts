@@ -1,16 +1,18 @@
 import { type AttentionCallOptions, attention } from "../../nn/attention.js";
+import { contextAttention } from "../../nn/contextAttention.js";
 import { gelu, relu, silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
-import type { Tensor } from "../../trace/tensor.js";
+import { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
 import { type Reading, withPast } from "./reading.js";
 import { rotary, rotaryFrequencies } from "./rotary.js";
+import { placeTokens, restoreTokens } from "./sequence.js";
 
 /** The features of a head. */
 export function headSizeOf(config: ModelConfig): number {
@@ -30,6 +32,12 @@ function frequenciesOf(config: ModelConfig, isLocal: Tensor | undefined): Tensor
   return isLocal ? np.where(isLocal, local, global) : local;
 }
 
+/** The number of every token's document, which begins where positions begin again. */
+function documentsOf(config: ModelConfig, positions: Tensor): Tensor {
+  const isFirst = np.equal(restoreTokens(config, positions), 0).astype("int32");
+  return placeTokens(config, np.cumsum(isFirst, 1));
+}
+
 /** Which keys the queries see, as options of attention. */
 function visibleKeys(
   config: ModelConfig,
@@ -42,7 +50,7 @@ function visibleKeys(
   const isWhole = config.cacheLength === undefined;
   // Positions begin again with every document.
   const isPacked = isWhole && (config.documentEnd ?? -1) >= 0;
-  const segmentIds = isPacked ? np.cumsum(np.equal(positions, 0).astype("int32"), 1) : undefined;
+  const segmentIds = isPacked ? documentsOf(config, positions) : undefined;
   if (isWhole && !isLocal) {
     return { causal: true, segmentIds, ...(hasWindow && { window: [window - 1, 0] as const }) };
   }
@@ -54,6 +62,11 @@ function visibleKeys(
   const nearOrGlobal = isLocal ? np.logicalOr(np.logicalNot(isLocal), near) : near;
   const seen = hasWindow ? np.logicalAnd(past, nearOrGlobal) : past;
   return { mask: np.expandDims(seen, places.ndim === 1 ? [0, 1] : 1), segmentIds };
+}
+
+/** The same for sequences that are split, whose tokens see each other by one rule. */
+function splitOptions({ causal, window, segmentIds }: ReturnType<typeof visibleKeys>) {
+  return { causal, window, segmentIds: segmentIds instanceof Tensor ? segmentIds : segmentIds?.query };
 }
 
 /** Causal self-attention with grouped key-value heads. */
@@ -93,7 +106,16 @@ const Attention = module(
       const seen = visibleKeys(config, positions, keys.shape[1] ?? 0, isLocal);
       const scale = decoder.attentionScale || 1 / Math.sqrt(headSize);
       const softcap = decoder.attentionCap > 0 ? decoder.attentionCap : undefined;
-      const mixed = attention(query, keys, values, { ...seen, scale, softcap }).output;
+      const { exchange, placement } = config.context ?? {};
+      const mixed = exchange
+        ? contextAttention(query, key, value, {
+            ...splitOptions(seen),
+            scale,
+            softcap,
+            context: exchange,
+            placement,
+          })
+        : attention(query, keys, values, { ...seen, scale, softcap });
       return DenseGeneral({
         name: "out",
         features: width,
@@ -102,7 +124,7 @@ const Attention = module(
         dtype,
         kernelInit: weight(["heads", "headSize", "embed"]),
         biasInit: weight(["norm"], initializers.zeros),
-      })(mixed);
+      })(mixed.output);
     },
 );
 

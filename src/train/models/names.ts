@@ -46,9 +46,15 @@ export type TensorParallelism = "sync" | "async";
  * and the batch over `expert`, where the mesh has it.
  *
  * @param axisNames the axes of the mesh; all by default
+ * @param splitsLength whether sequences are split over `context`
  */
-export function languageModelRules(tensor: TensorParallelism, axisNames?: readonly string[]): LogicalRules {
-  const rules = tensor === "sync" ? wholeStream : splitStream;
+export function languageModelRules(
+  tensor: TensorParallelism,
+  axisNames?: readonly string[],
+  splitsLength = false,
+): LogicalRules {
+  const stream = tensor === "sync" ? wholeStream : splitStream;
+  const rules: LogicalRules = splitsLength ? [...stream, ["length", "context"]] : stream;
   if (axisNames === undefined || axisNames.includes("expert")) return rules;
   return rules.flatMap(([name, axes]) => {
     if (name === "experts") return [];

@@ -17,6 +17,7 @@ import type { ModelConfig } from "./config.js";
 import { embeddingTable, embedTokens, layerLoop, outputLogits } from "./languageModel.js";
 import { auxOf, crossEntropy, type StepAux, withRouters } from "./loss.js";
 import { routerLosses } from "./moe.js";
+import { placeTokens, sequencePositions } from "./sequence.js";
 
 /**
  * The schedules that interleave forward and backward; the others are loops that reverse-mode differentiation reverses.
@@ -86,13 +87,13 @@ function insideRules(rules: LogicalRules): LogicalRules {
 /** The three functions of a pipeline, each a module with the parameters that it has in the whole model. */
 function modulesOf(config: ModelConfig, layersPerStage: number) {
   const First = module("First", (_: object) => (tokens: Tensor) => {
-    const positions = ops.iota("int32", [tokens.shape[1] ?? 0], 0);
+    const positions = sequencePositions(config, tokens.shape[1] ?? 0);
     return embedTokens(config, embeddingTable(config), tokens, positions);
   });
   const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
     const Layers = layerLoop(config, layersPerStage);
     // Every sequence starts at its first token, so a stage can compute the positions itself.
-    const positions = ops.iota("int32", [stream.shape[1] ?? 0], 0);
+    const positions = sequencePositions(config, stream.shape[1] ?? 0);
     const [out] = Layers({ ...config, name: "stack" })(stream, { positions });
     return out;
   });
@@ -149,8 +150,8 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
         stages: { stack: tree.map(withRound, child(child(layers, "layers"), "stack")) },
         last: model.tieEmbeddings ? { ...ends, embed } : ends,
       },
-      ops.sliceDim(tokens, 1, 0, length),
-      ops.sliceDim(tokens, 1, 1, length + 1),
+      placeTokens(model, ops.sliceDim(tokens, 1, 0, length)),
+      placeTokens(model, ops.sliceDim(tokens, 1, 1, length + 1)),
     );
     const { embed: tied, ...ofEnds } = grads.last as Node;
     const looked = child(grads.first, "embed");

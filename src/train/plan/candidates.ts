@@ -33,8 +33,15 @@ const [maxStages, maxModel] = [64, 8];
 
 type Mesh = RunConfig["mesh"];
 
-/** All meshes of a number of devices. @param numExperts the number of experts of the model, if it has any */
-export function meshesOf(numDevices: number, mostPipe = maxStages, numExperts = 1): Mesh[] {
+/**
+ * All meshes of a number of devices.
+ *
+ * @param numExperts the number of experts of the model, if it has any
+ * @param context the number of devices along `context`
+ */
+export function meshesOf(total: number, mostPipe = maxStages, numExperts = 1, context = 1): Mesh[] {
+  const numDevices = total / context;
+  if (!Number.isInteger(numDevices)) return [];
   const divisors = (n: number) => range(n).flatMap((i) => (n % (i + 1) === 0 ? [i + 1] : []));
   return divisors(numDevices)
     .filter((model) => model <= maxModel)
@@ -50,6 +57,7 @@ export function meshesOf(numDevices: number, mostPipe = maxStages, numExperts = 
                 fsdp,
                 expert,
                 pipe,
+                context,
                 model,
               })),
             ),
@@ -84,7 +92,8 @@ export function candidatesOf(config: RunConfig, numDevices: number, space: Searc
   const refused = new Map<string, number>();
   const configs: RunConfig[] = [];
   const { kind, experts, numLayers } = config.model;
-  for (const mesh of meshesOf(numDevices, numLayers, kind === "moe" ? experts.numExperts : 1)) {
+  const numExperts = kind === "moe" ? experts.numExperts : 1;
+  for (const mesh of meshesOf(numDevices, numLayers, numExperts, config.mesh.context)) {
     for (const { pipeline, accumulate } of variantsOf(mesh, config, space)) {
       for (const remat of space.remat ?? (["none", "dots", "full"] as const)) {
         const changed: RunConfig = {

@@ -29,7 +29,7 @@ const recomputed = { none: 1, dots: 1.1, full: 4 / 3 } as const;
 /** Estimates the time and memory of a step. */
 export function estimateStep(config: RunConfig, sizes: ModelSizes, prices: Prices): Estimate {
   const { mesh, model } = config;
-  const numDevices = mesh.data * mesh.fsdp * mesh.expert * mesh.pipe * mesh.model;
+  const numDevices = mesh.data * mesh.fsdp * mesh.expert * mesh.pipe * mesh.context * mesh.model;
   const turns = Math.max(1, numDevices / prices.numCores);
   const computing =
     (turns * recomputed[model.remat] * sizes.flops) / (numDevices * prices.peakFlops * usualEfficiency);
@@ -90,7 +90,7 @@ function stateBytes({ mesh, model, optimizer }: RunConfig, { numParameters }: Mo
 function activationBytes(config: RunConfig, { vocabSize }: ModelSizes): number {
   const { mesh, model, data } = config;
   const { m } = pipelineSizes(config);
-  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.expert * m);
+  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.expert * mesh.context * m);
   const { width, mlpWidth, numHeads } = model;
   const kept = {
     none: (10 * width + 4 * mlpWidth + 2 * numHeads * data.sequence) / mesh.model,
@@ -104,7 +104,7 @@ function activationBytes(config: RunConfig, { vocabSize }: ModelSizes): number {
   return each * tokens * (liveMicrobatches(config) * layers * kept + whole) + logits;
 }
 
-/** A collective along one axis of the mesh, in the order data, fsdp, expert, pipe, model, the last fastest. */
+/** A collective along one axis of the mesh, in the order data, fsdp, expert, pipe, context, model, the last fastest. */
 function along(
   mesh: RunConfig["mesh"],
   axis: keyof RunConfig["mesh"],
@@ -112,10 +112,11 @@ function along(
   bytes: number,
 ): CollectiveSpec {
   const strides = {
-    data: mesh.fsdp * mesh.expert * mesh.pipe * mesh.model,
-    fsdp: mesh.expert * mesh.pipe * mesh.model,
-    expert: mesh.pipe * mesh.model,
-    pipe: mesh.model,
+    data: mesh.fsdp * mesh.expert * mesh.pipe * mesh.context * mesh.model,
+    fsdp: mesh.expert * mesh.pipe * mesh.context * mesh.model,
+    expert: mesh.pipe * mesh.context * mesh.model,
+    pipe: mesh.context * mesh.model,
+    context: mesh.model,
     model: 1,
   };
   const size = mesh[axis];
@@ -143,10 +144,11 @@ function communication(config: RunConfig, { numParameters }: ModelSizes, prices:
   const { m, v } = pipelineSizes(config);
   const time = (axis: keyof typeof mesh, kind: CollectiveSpec["kind"], bytes: number) =>
     mesh[axis] === 1 ? 0 : prices.collective(along(mesh, axis, kind, bytes));
-  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.expert * m);
+  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.expert * mesh.context * m);
   const stream = tokens * model.width * byteSize(model.dtype);
   const held = (4 * heldParameters(mesh, model, numParameters)) / (mesh.pipe * mesh.model);
   const sent = stream * model.experts.numExpertsPerToken;
+  const keyValue = (2 * stream * model.numKvHeads) / (model.numHeads * mesh.model);
   const passes = model.remat === "full" ? 6 : 4;
   return (
     m * (model.numLayers / mesh.pipe) * passes * time("model", "allReduce", stream) +
@@ -156,6 +158,8 @@ function communication(config: RunConfig, { numParameters }: ModelSizes, prices:
     // To the experts and back, in both passes; what they share is summed as along `data`.
     m * (model.numLayers / mesh.pipe) * passes * time("expert", "allToAll", sent) +
     time("expert", "allReduce", held / mesh.fsdp) +
+    time("context", "allReduce", held / mesh.fsdp) +
+    m * (model.numLayers / mesh.pipe) * 3 * (mesh.context - 1) * time("context", "permute", keyValue) +
     2 * (v * m + mesh.pipe - 1) * time("pipe", "permute", stream)
   );
 }

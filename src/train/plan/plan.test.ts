@@ -437,7 +437,7 @@ describe("a plan", () => {
 
   test("adds up to its parts", () => {
     const swept = priceConfig(
-      { ...config, mesh: { data: 1, fsdp: 1, expert: 1, pipe: 2, model: 1 } },
+      { ...config, mesh: { data: 1, fsdp: 1, expert: 1, pipe: 2, context: 1, model: 1 } },
       prices,
     );
     for (const { seconds, parts, config: one } of [...whole().choices, swept]) {

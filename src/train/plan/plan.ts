@@ -181,7 +181,10 @@ function pick<T extends { readonly config: RunConfig }>(sorted: readonly T[], co
 }
 
 function modelSizes(config: RunConfig): ModelSizes {
-  const alone: RunConfig = { ...config, mesh: { data: 1, fsdp: 1, expert: 1, pipe: 1, model: 1 } };
+  const alone: RunConfig = {
+    ...config,
+    mesh: { data: 1, fsdp: 1, expert: 1, pipe: 1, context: 1, model: 1 },
+  };
   const training = runTrainingFunctions(alone, expectedVocabulary(alone), runMesh(alone, hostEngine));
   return {
     numParameters: numParameters(training.types),

@@ -20,6 +20,7 @@ const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>
   "pipe=2": { "mesh.pipe": 2 },
   "data=2 x model=2": { "mesh.data": 2, "mesh.model": 2 },
   "fsdp=2 x model=2, async": { "mesh.fsdp": 2, "mesh.model": 2, tensor: "async" },
+  "context=2 x model=2": { "mesh.context": 2, "mesh.model": 2 },
   "pipe=2, going round twice": { "mesh.pipe": 2, "pipeline.repeats": 2 },
 };
 const all = process.env.SHARDWISE_ALL_MESHES === "1";

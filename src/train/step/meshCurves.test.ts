@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { golden } from "../../../test/support/goldens.js";
 import { createThreadsEngine, type ThreadsEngine } from "../../engines/index.js";
 import { devicePut, Mesh, Tensor, tree } from "../../index.js";
+import type { ContextParallelism } from "../../nn/index.js";
 import type { ScheduleName } from "../../parallel/index.js";
 import { runOptimizer } from "../config/optimizer.js";
 import { readRunConfig } from "../config/runConfig.js";
@@ -35,9 +36,10 @@ const models: readonly ModelConfig[] = [
   { ...base, kind: "mlstm", tieEmbeddings: false },
 ];
 
-interface Split extends Readonly<Partial<Record<"data" | "fsdp" | "pipe" | "model", number>>> {
+interface Split extends Readonly<Partial<Record<"data" | "fsdp" | "pipe" | "context" | "model", number>>> {
   readonly repeats?: number;
   readonly tensor?: "sync" | "async";
+  readonly exchange?: ContextParallelism;
   readonly schedule?: ScheduleName;
   /** The one kind of model that is tried; both by default. */
   readonly only?: ModelConfig["kind"];
@@ -62,10 +64,21 @@ const meshes: readonly (readonly [name: string, split: Split])[] = [
     "pipe=2, interleaved x model=2, async",
     { pipe: 2, repeats: 2, model: 2, schedule: "interleaved", tensor: "async", only: "llama" },
   ],
+  ["context=4, gather", { context: 4, exchange: "gather", only: "llama" }],
+  ["context=2, ring", { context: 2, only: "llama" }],
+  ["data=2 x context=2, allToAll", { data: 2, context: 2, exchange: "allToAll", only: "llama" }],
+  ["context=2, ring x model=2", { context: 2, model: 2, only: "llama" }],
+  ["fsdp=2 x context=2, ring", { fsdp: 2, context: 2, only: "llama", isContained: true }],
+  [
+    "context=2, allToAll x model=2, async",
+    { context: 2, exchange: "allToAll", model: 2, tensor: "async", only: "llama" },
+  ],
+  ["pipe=2 x context=2, ring", { pipe: 2, context: 2, only: "llama", isContained: true }],
+  ["pipe=2, 1f1b x context=2, ring", { pipe: 2, schedule: "1f1b", context: 2, only: "llama" }],
 ];
 
-const isPair = ([, { data, fsdp, pipe, model, isContained }]: (typeof meshes)[number]): boolean =>
-  !isContained && [data, fsdp, pipe, model].filter((size) => size !== undefined).length === 2;
+const isPair = ([, { data, fsdp, pipe, context, model, isContained }]: (typeof meshes)[number]): boolean =>
+  !isContained && [data, fsdp, pipe, context, model].filter((size) => size !== undefined).length === 2;
 
 // Each token mostly tells the next one, so that there is something to learn.
 const tokens = golden("language_model", "llama_tied_embeddings").host("tokens");
@@ -83,7 +96,8 @@ afterAll(() => engine?.close());
 
 async function lossCurve(model: ModelConfig, split: Split): Promise<number[]> {
   if (!engine) throw new Error("the engine is not open");
-  const { repeats = 1, tensor = "sync", schedule = "circular", only: _, isContained: __, ...axes } = split;
+  const { repeats = 1, tensor = "sync", schedule = "circular", exchange = "ring", ...rest } = split;
+  const { only: _, isContained: __, ...axes } = rest;
   const training = createTraining({
     model,
     optimizer: runOptimizer(config),
@@ -91,6 +105,7 @@ async function lossCurve(model: ModelConfig, split: Split): Promise<number[]> {
     zLoss: config.optimizer.zLoss,
     pipeline: { microbatches: 2, repeats, schedule },
     tensor,
+    context: exchange,
   });
   let state = training.init(config.seed);
   const losses: Tensor[] = [];

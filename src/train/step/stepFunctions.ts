@@ -1,5 +1,6 @@
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
+import type { ContextParallelism } from "../../nn/contextAttention.js";
 import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
 import type { Variables } from "../../nn/scope.js";
 import * as np from "../../numpy/index.js";
@@ -36,6 +37,7 @@ import {
   scheduledGradients,
   scheduleFor,
 } from "../models/scheduled.js";
+import { placeTokens, splitSequences } from "../models/sequence.js";
 import { balancingBias, withoutSurplus } from "./balancingBias.js";
 import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
@@ -55,6 +57,8 @@ export const trainingOptions = schema({
   zLoss: optional("number"),
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
   tensor: optional<TensorParallelism>("any", "sync"),
+  /** How the devices of the mesh's axis `context`, if it has one, exchange what attention needs; `ring` by default. */
+  context: optional<ContextParallelism>("any", "ring"),
   /** How a batch passes through the stages if the mesh axis `pipe` is larger than 1. */
   pipeline: optional<{
     readonly microbatches: number;
@@ -108,20 +112,26 @@ interface Scaling extends LossScale {
 /** The functions of a training: the model, its losses, their gradients and the optimiser put together. */
 export function stepFunctions(options: TrainingOptions): StepFunctions {
   const { model, mesh, accumulate = 1, paramDtype = "float32" } = options;
-  const rules = languageModelRules(options.tensor ?? "sync", mesh.axisNames);
+  const { tensor = "sync", context = "ring" } = options;
+  const splitsLength = (mesh.shape.context ?? 1) > 1;
+  const rules = languageModelRules(tensor, mesh.axisNames, splitsLength);
   const inTurn = LanguageModel(model);
-  const { layout, losses, differentiate } = lossFunctions(options, rules);
+  const trained = splitsLength ? splitSequences(model, context) : model;
+  const { layout, losses, differentiate } = lossFunctions({ ...options, model: trained }, rules);
   const { biasRate } = expertsOf(model);
   const balanced = model.kind === "moe" ? balancingBias(options.optimizer, biasRate) : options.optimizer;
   const optimizer = parameterUpdates(balanced, paramDtype);
   const scaling = scalingOf(options);
-  const inContext =
-    <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
+  const onMesh =
+    <A extends readonly unknown[], R>(fn: (...args: A) => R, own = rules) =>
     (...args: A): R =>
-      withMesh(mesh, () => logicalAxisRules(rules, () => fn(...args)));
+      withMesh(mesh, () => logicalAxisRules(own, () => fn(...args)));
+  // Sequences of any length stay whole.
+  const onWhole = <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
+    onMesh(fn, languageModelRules(tensor, mesh.axisNames));
 
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
-  const gradients = inContext(gradientsOf(differentiate, accumulate, scaling));
+  const gradients = onMesh(gradientsOf(differentiate, accumulate, scaling));
   const stateOf = (canonical: Variables): LanguageModelState => {
     const params = fromCanonical(canonical, layout);
     return {
@@ -133,15 +143,15 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   };
   return {
     // Parameters are equal on every mesh: they are initialised in canonical order and then spread over stages.
-    create: inContext((key: Tensor) => stateOf(inTurn.init(key, example))),
-    createFrom: inContext(stateOf),
+    create: onWhole((key: Tensor) => stateOf(inTurn.init(key, example))),
+    createFrom: onMesh(stateOf),
     gradients,
-    step: inContext(updateWith(gradients, optimizer, scaling)),
-    evaluate: inContext((state: LanguageModelState, tokens: Tensor) => {
+    step: onMesh(updateWith(gradients, optimizer, scaling)),
+    evaluate: onMesh((state: LanguageModelState, tokens: Tensor) => {
       const measure = (params: Variables, rows: Tensor) => losses(params, rows).crossEntropy;
       return microbatch(measure, accumulate)(state.params, tokens);
     }),
-    logits: inContext((state: LanguageModelState, tokens: Tensor) =>
+    logits: onWhole((state: LanguageModelState, tokens: Tensor) =>
       inTurn.apply(toCanonical(state.params, layout), tokens),
     ),
     rules,
@@ -178,9 +188,9 @@ function lossFunctions(
       return stream;
     };
     const network = LanguageModel({ ...model, runLayers });
-    const inputs = ops.sliceDim(tokens, 1, 0, length);
+    const inputs = placeTokens(model, ops.sliceDim(tokens, 1, 0, length));
     const logits = network.apply(variables, inputs);
-    const targets = ops.sliceDim(tokens, 1, 1, length + 1);
+    const targets = placeTokens(model, ops.sliceDim(tokens, 1, 1, length + 1));
     return withRouters(crossEntropy(logits, targets, zLoss, countedTokens(model, inputs)), routers);
   };
   if (!layout || isSwept) return { layout, losses, differentiate: sweptGradients(losses) };

@@ -121,7 +121,7 @@ function analyse(
 }
 
 /**
- * Compiles a language model's training for a mesh with axes data, fsdp, pipe and model. The model and the
+ * Compiles a language model's training for a mesh with axes data, fsdp, pipe and model, and context if it has one. The model and the
  * optimiser are written over whole tensors; the partitioner splits them by the model's logical names.
  */
 export function createTraining(options: TrainingOptions): Training {
