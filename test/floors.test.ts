@@ -156,6 +156,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     folder: ["files", "models", "step", "config", "report", "pretrained"],
     run: ["files", "data", "models", "generation", "step", "config", "report", "folder", "pretrained"],
     plan: ["files", "models", "step", "config", "report"],
+    serve: ["files", "data", "models", "generation"],
   },
 };
 

@@ -14,6 +14,7 @@ import { exportModel } from "./commands/export.js";
 import { generate } from "./commands/generate.js";
 import { inspect } from "./commands/inspect.js";
 import { plan } from "./commands/plan.js";
+import { serve } from "./commands/serve.js";
 import { trace } from "./commands/trace.js";
 import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
@@ -24,6 +25,7 @@ import { respectNohup } from "./signals.js";
 export const commands: readonly Command[] = [
   train,
   generate,
+  serve,
   evaluate,
   exportModel,
   inspect,

@@ -111,7 +111,7 @@ export async function* generate(
 }
 
 /** The tokens of a prompt. */
-function encodePrompt(prompt: string | ArrayLike<number>, tokenizer: Tokenizer | undefined): number[] {
+export function encodePrompt(prompt: string | ArrayLike<number>, tokenizer: Tokenizer | undefined): number[] {
   if (typeof prompt !== "string") return Array.from(prompt);
   if (!tokenizer) {
     throw new ValueError("[generate] prompts that are strings need a tokenizer: give tokenizer");
@@ -142,7 +142,7 @@ export async function* withText(
 }
 
 /** The items of several iterations as they come. */
-async function* merged<T>(sources: readonly AsyncGenerator<T>[]): AsyncGenerator<T> {
+export async function* merged<T>(sources: readonly AsyncGenerator<T>[]): AsyncGenerator<T> {
   const next = (source: AsyncGenerator<T>) => source.next().then((result) => ({ source, result }));
   const pending = new Map(sources.map((source) => [source, next(source)]));
   try {

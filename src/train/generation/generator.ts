@@ -90,7 +90,7 @@ export interface GeneratorOptions extends CachedModelOptions {
 export class TextGenerator {
   private readonly model: CachedModel;
   private readonly vocabSize: number;
-  private readonly waiting: Continuation[] = [];
+  private waiting: Continuation[] = [];
   /** The text of every slot, and its next token. */
   private readonly active = new Map<number, { readonly text: Continuation; next: number }>();
   private running: Promise<void> | undefined;
@@ -103,7 +103,7 @@ export class TextGenerator {
 
   /** The number of texts that are continued, and of those that wait for a slot. */
   get load(): { readonly active: number; readonly waiting: number } {
-    return { active: this.active.size, waiting: this.waiting.length };
+    return { active: this.active.size, waiting: this.waiting.filter((text) => !text.isLeft).length };
   }
 
   /** Maximum number of tokens of a text. */
@@ -132,9 +132,7 @@ export class TextGenerator {
     if (maxTokens <= 0) text.end();
     else {
       this.waiting.push(text);
-      this.running ??= this.run().finally(() => {
-        this.running = undefined;
-      });
+      this.running ??= this.run();
     }
     return text.read();
   }
@@ -163,12 +161,16 @@ export class TextGenerator {
       const texts = [...this.waiting.splice(0), ...[...this.active.values()].map(({ text }) => text)];
       this.active.clear();
       for (const text of texts) text.end({ error });
+    } finally {
+      // In the same turn as the last look at the texts that wait, so that none is left behind.
+      this.running = undefined;
     }
   }
 
   /** Frees the slots of texts that are left, and reads the prompts of those that wait. */
   private async admit(): Promise<void> {
     for (const [slot, { text }] of this.active) if (text.isLeft) this.leave(slot);
+    this.waiting = this.waiting.filter((text) => !text.isLeft);
     for (const slot of range(this.model.slots)) {
       if (this.active.has(slot)) continue;
       let text = this.waiting.shift();

@@ -1,0 +1,128 @@
+import { existsSync } from "node:fs";
+import { basename, join, resolve } from "node:path";
+import type { Variables } from "../../nn/scope.js";
+import { modelConfig } from "../../train/config/runConfig.js";
+import { integer, optionalInteger, optionalText, text } from "../../train/config/schema.js";
+import { storedConfig } from "../../train/folder/savedRun.js";
+import { loadPretrained } from "../../train/pretrained/loadPretrained.js";
+import { readJson } from "../../train/pretrained/pretrainedFolder.js";
+import { storedTokenizer } from "../../train/run/runData.js";
+import { openTextServer, type TextServer } from "../../train/serve/textServer.js";
+import type { ServedModel } from "../../train/serve/textService.js";
+import { UsageError } from "../arguments.js";
+import { defineCommand, exitCodes } from "../command.js";
+import { engineOption, findCheckpoint, isRunFolder, useEngine } from "../runArguments.js";
+
+/** The length of texts of pretrained models by default: caches for all that they could read may not fit into memory. */
+const usualLength = 4096;
+
+const options = {
+  host: text("127.0.0.1", "the address to listen on; others than those of this machine need a key"),
+  port: integer(8000, "the port to listen on, or 0 for any that is free", 0),
+  key: optionalText(
+    "what requests must name; SHARDWISE_KEY does the same and is not seen in lists of processes",
+  ),
+  name: optionalText("what clients call the model; the name of the folder by default"),
+  slots: integer(8, "number of texts that are continued at once"),
+  "max-length": optionalInteger(
+    `maximum number of tokens of a text with its prompt; what the model was trained on, up to ${usualLength}, by default`,
+    2,
+  ),
+  "max-tokens": integer(1024, "maximum number of tokens that a request may ask for"),
+  "max-waiting": integer(64, "number of texts that may wait for a slot before requests are refused", 0),
+  "max-connections": integer(512, "number of connections that are accepted at once"),
+  "max-body": integer(2 ** 20, "maximum number of bytes of a request's body"),
+  timeout: integer(600, "seconds until an answer must be complete"),
+  shutdown: integer(30, "seconds that running requests may take to finish after SIGINT or SIGTERM", 0),
+  ...engineOption,
+};
+
+/** Serves a model to clients of OpenAI's interface. */
+export const serve = defineCommand({
+  name: "serve",
+  summary: "serve a model with OpenAI's HTTP interface",
+  usage: "<run, checkpoint or Hugging Face folder> [options]",
+  options,
+  takesFields: false,
+  examples: [
+    "shardwise serve runs/default",
+    "SHARDWISE_KEY=… shardwise serve models/llama --host 0.0.0.0 --port 8080 --slots 16",
+  ],
+  run: async (parsed) => {
+    const { values } = parsed;
+    const key = values.key ?? (process.env.SHARDWISE_KEY || undefined);
+    await useEngine(parsed);
+    const folder = parsed.positional[0];
+    const model = await (folder !== undefined && isPretrained(folder) ? pretrained(folder) : trained(folder));
+    const length = Math.min(values["max-length"] ?? usualLength, model.maxLength);
+    if (values["max-length"] !== undefined && values["max-length"] > model.maxLength) {
+      throw new UsageError(
+        `--max-length is ${values["max-length"]}: the model was trained on texts of ${model.maxLength} tokens`,
+      );
+    }
+    const served = { ...model, name: values.name ?? model.name, maxLength: length };
+    const server = await openTextServer(served, {
+      ...{ host: values.host, port: values.port, key, slots: values.slots },
+      ...{ maxWaiting: values["max-waiting"], maxTokens: values["max-tokens"] },
+      ...{ maxConnections: values["max-connections"], maxBodyBytes: values["max-body"] },
+      ...{ timeout: values.timeout * 1000, stall: 30_000 },
+    });
+    process.stdout.write(
+      `serving ${served.name} at ${server.address}/v1 with ${values.slots} slots of ${length} tokens; Ctrl-C ends it\n`,
+    );
+    await untilStopped(server, values.shutdown);
+    return exitCodes.ok;
+  },
+});
+
+const isPretrained = (folder: string) => existsSync(join(folder, "config.json")) && !isRunFolder(folder);
+
+/** The model of a run's checkpoint. */
+async function trained(folder: string | undefined): Promise<ServedModel> {
+  const { checkpoint, run } = await findCheckpoint(folder, "serve");
+  const config = storedConfig(checkpoint);
+  const tokenizer = await storedTokenizer(config, run);
+  const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
+  return {
+    ...{ name: basename(resolve(run)), params, tokenizer, maxLength: config.data.sequence },
+    config: modelConfig(config, tokenizer.vocabSize),
+    stopTokens: new Set(tokenizer.endOfText === undefined ? [] : [tokenizer.endOfText]),
+  };
+}
+
+/** The model of a folder as Hugging Face publishes it. */
+async function pretrained(folder: string): Promise<ServedModel> {
+  const { config, params, tokenizer, json } = await loadPretrained(folder);
+  if (!tokenizer) {
+    throw new UsageError(`${folder} has no tokenizer.json: serve needs it to read prompts`);
+  }
+  const generation = await readJson(join(folder, "generation_config.json"), "serve");
+  const ends = [json.eos_token_id, generation?.eos_token_id, tokenizer.endOfText].flat();
+  const lengths = [json.max_position_embeddings, json.n_positions].filter((one) => Number.isInteger(one));
+  return {
+    ...{ name: basename(resolve(folder)), config, params, tokenizer },
+    maxLength: Number(lengths[0] ?? usualLength),
+    stopTokens: new Set(ends.filter((one): one is number => Number.isInteger(one))),
+  };
+}
+
+/** Waits for a signal, then for running requests; a second signal ends the process at once. */
+async function untilStopped(server: TextServer, seconds: number): Promise<void> {
+  await new Promise<void>((stop) => {
+    let first: number | undefined;
+    const listener = () => {
+      const now = performance.now();
+      // Within a tenth of a second, a second signal is the same keypress, forwarded by npm.
+      if (first !== undefined && now - first > 100) process.exit(exitCodes.interrupted);
+      first ??= now;
+      stop();
+    };
+    process.on("SIGINT", listener);
+    process.on("SIGTERM", listener);
+  });
+  const { active, waiting } = server.load;
+  process.stderr.write(
+    `\nfinishing ${active + waiting} texts, for at most ${seconds} s; press Ctrl-C again to stop at once\n`,
+  );
+  await server.close(seconds * 1000);
+}
