@@ -1,5 +1,5 @@
 /** Serves a model with OpenAI's HTTP interface. */
-import { once } from "node:events";
+import { once, setMaxListeners } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { ShardwiseError } from "../../ir/errors.js";
 import { reasonOf, systemCode } from "../files/fileError.js";
@@ -191,6 +191,8 @@ export class TextServer {
   private async complete(request: IncomingMessage, response: ServerResponse, isChat: boolean): Promise<void> {
     this.needOpen();
     const ended = new AbortController();
+    // Each text of the request listens.
+    setMaxListeners(0, ended.signal);
     this.running.add(ended);
     const start = performance.now();
     const { timeout, maxBodyBytes } = this.options;
