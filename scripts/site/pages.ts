@@ -25,6 +25,7 @@ export const chapters: readonly Chapter[] = [
       "data.md",
       "checkpoints.md",
       "fine-tuning.md",
+      "generation.md",
       "cli.md",
       "faults.md",
     ],

@@ -53,6 +53,7 @@ function check(command: string): void {
     expect(["ci", "create", "test", "start", "install", "init", "pkg"]).toContain(args[0]);
   else
     expect([
+      "curl",
       "node",
       "pip",
       "npx",

@@ -4,8 +4,9 @@ import type { Variables } from "../../nn/scope.js";
 import { modelConfig } from "../../train/config/runConfig.js";
 import { integer, optionalInteger, optionalText, text } from "../../train/config/schema.js";
 import { storedConfig } from "../../train/folder/savedRun.js";
+import { readTextFormat } from "../../train/pretrained/chatFiles.js";
+import { companionFolder } from "../../train/pretrained/initialize.js";
 import { loadPretrained } from "../../train/pretrained/loadPretrained.js";
-import { readJson } from "../../train/pretrained/pretrainedFolder.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { openTextServer, type TextServer } from "../../train/serve/textServer.js";
 import type { ServedModel } from "../../train/serve/textService.js";
@@ -84,9 +85,10 @@ async function trained(folder: string | undefined): Promise<ServedModel> {
   const tokenizer = await storedTokenizer(config, run);
   const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
   return {
-    ...{ name: basename(resolve(run)), params, tokenizer, maxLength: config.data.sequence },
+    ...{ name: basename(resolve(run)), params, maxLength: config.data.sequence },
     config: modelConfig(config, tokenizer.vocabSize),
-    stopTokens: new Set(tokenizer.endOfText === undefined ? [] : [tokenizer.endOfText]),
+    // Of the pretrained model that the run started from, if it did.
+    ...(await readTextFormat(companionFolder(run), tokenizer, "serve")),
   };
 }
 
@@ -96,13 +98,10 @@ async function pretrained(folder: string): Promise<ServedModel> {
   if (!tokenizer) {
     throw new UsageError(`${folder} has no tokenizer.json: serve needs it to read prompts`);
   }
-  const generation = await readJson(join(folder, "generation_config.json"), "serve");
-  const ends = [json.eos_token_id, generation?.eos_token_id, tokenizer.endOfText].flat();
   const lengths = [json.max_position_embeddings, json.n_positions].filter((one) => Number.isInteger(one));
   return {
-    ...{ name: basename(resolve(folder)), config, params, tokenizer },
-    maxLength: Number(lengths[0] ?? usualLength),
-    stopTokens: new Set(ends.filter((one): one is number => Number.isInteger(one))),
+    ...{ name: basename(resolve(folder)), config, params, maxLength: Number(lengths[0] ?? usualLength) },
+    ...(await readTextFormat(folder, tokenizer, "serve")),
   };
 }
 

@@ -4,18 +4,15 @@ import { arrayOf, fields, type JsonReader, object, ofKind, string } from "../../
 import { nearest } from "../../ir/nearest.js";
 import { RequestError } from "./requestError.js";
 
-/** A message of a chat. */
-export interface ChatMessage {
-  readonly role: string;
-  readonly content: string;
-}
+/** A message of a chat that is only text. */
+export type TextMessage = { readonly role: string; readonly content: string };
 
 /** What texts a client wants, whichever way it asked. */
 export interface TextRequest {
   /** Texts or tokens to continue, or the messages of a chat. */
   readonly input:
     | { readonly prompts: readonly (string | readonly number[])[] }
-    | { readonly messages: readonly ChatMessage[] };
+    | { readonly messages: readonly TextMessage[] };
   /** The name of the model, if it is given. */
   readonly model: string | undefined;
   readonly maxTokens: number | undefined;
@@ -152,7 +149,7 @@ const content: JsonReader<string> = (value, where, wrong) => {
     .map(({ text }) => text)
     .join("");
 };
-const messages: JsonReader<readonly ChatMessage[]> = (value, where, wrong) => {
+const messages: JsonReader<readonly TextMessage[]> = (value, where, wrong) => {
   const read = arrayOf(object({ role, content }))(value, where, wrong);
   if (read.length === 0) throw wrong(where, "must have at least one message", value);
   return read;

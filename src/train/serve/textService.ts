@@ -9,7 +9,7 @@ import { TextGenerator } from "../generation/generator.js";
 import type { ModelConfig } from "../models/config.js";
 import type { Piece, Usage } from "./answers.js";
 import { RequestError } from "./requestError.js";
-import type { ChatMessage, TextRequest } from "./requests.js";
+import type { TextMessage, TextRequest } from "./requests.js";
 
 /** A model that is served. */
 export interface ServedModel {
@@ -24,7 +24,7 @@ export interface ServedModel {
   /** Tokens that end a text. */
   readonly stopTokens: ReadonlySet<number>;
   /** The prompt that the messages of a chat make; undefined if the model has no template for chats. */
-  readonly chatPrompt?: ((messages: readonly ChatMessage[]) => string | readonly number[]) | undefined;
+  readonly chatPrompt?: ((messages: readonly TextMessage[]) => string | readonly number[]) | undefined;
 }
 
 /** Limits of what is computed at once. */

@@ -1,0 +1,102 @@
+import { once } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ended, startShardwise } from "../../test/support/cliProcess.js";
+import { temporaryFolder } from "../../test/support/runs.js";
+import { np, random } from "../index.js";
+import { trainBpe } from "../train/data/bpeTrainer.js";
+import { formatTokenizer } from "../train/data/tokenizerJson.js";
+import type { ModelConfig } from "../train/models/config.js";
+import { LanguageModel } from "../train/models/languageModel.js";
+import { readTextFormat } from "../train/pretrained/chatFiles.js";
+import { loadPretrained } from "../train/pretrained/loadPretrained.js";
+import { savePretrained } from "../train/pretrained/savePretrained.js";
+
+const folder = temporaryFolder();
+afterAll(folder.remove);
+
+const config: ModelConfig = {
+  kind: "llama",
+  vocabSize: 272,
+  width: 16,
+  numLayers: 2,
+  numHeads: 4,
+  numKvHeads: 2,
+  mlpWidth: 32,
+  tieEmbeddings: true,
+  ropeBase: 10_000,
+  normEpsilon: 1e-6,
+  dtype: "float32",
+  remat: "none",
+};
+
+const out = join(folder.path, "tiny");
+
+/** Writes a folder as Hugging Face publishes models, with a template for chats. */
+async function writeModel(): Promise<void> {
+  const params = LanguageModel(config).init(random.key(3), np.zeros([1, 2], "int32"));
+  await savePretrained(out, { params, config });
+  const write = (name: string, text: string) => writeFile(join(out, name), text);
+  await write("tokenizer.json", formatTokenizer(trainBpe(["the sea, the ship"], { vocabSize: 262 })));
+  const template = "{% for m in messages %}{{ bos_token }}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+  await write(
+    "tokenizer_config.json",
+    JSON.stringify({ chat_template: [{ name: "default", template }], bos_token: { content: "^" } }),
+  );
+  await write("generation_config.json", JSON.stringify({ eos_token_id: [270, 271] }));
+}
+beforeAll(writeModel);
+
+test("serves a folder of Hugging Face's until it is told to end", { timeout: 120_000 }, async () => {
+  const { tokenizer } = await loadPretrained(out);
+  if (!tokenizer) throw new Error("the folder has a tokenizer");
+  const { chatPrompt, stopTokens } = await readTextFormat(out, tokenizer, "test");
+  const messages = [{ role: "user", content: "the sea" }];
+  expect(tokenizer.decode(chatPrompt?.(messages) ?? [])).toBe("^user: the sea\n");
+  expect([...stopTokens]).toEqual(expect.arrayContaining([270, 271]));
+
+  const args = [
+    "serve",
+    model,
+    "--port",
+    "0",
+    "--max-length",
+    "2000",
+    "--max-tokens",
+    "1900",
+    "--slots",
+    "3",
+  ];
+  const child = startShardwise(folder.path, args);
+  const end = ended(child);
+  const [line] = await Promise.race([
+    once(child.stdout ?? child, "data"),
+    end.then((early) => Promise.reject(new Error(early.err))),
+  ]);
+  const [, address = ""] =
+    /^serving tiny at (http:\/\/127\.0\.0\.1:\d+\/v1) with 3 slots of 2000 tokens/.exec(String(line)) ?? [];
+  const ask = async (max_tokens: number) => {
+    const response = await fetch(`${address}/chat/completions`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ messages, max_tokens, seed: 1 }),
+    });
+    return (await response.json()) as { readonly choices: readonly { readonly finish_reason: string }[] };
+  };
+  expect((await ask(5)).choices[0]?.finish_reason).toBe("length");
+  const running = ask(50);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  child.kill("SIGTERM");
+  expect((await running).choices[0]?.finish_reason).toBe("length");
+  expect(await end).toMatchObject({ code: 0, signal: null });
+});
+
+test("names what a model lacks and what needs a key", { timeout: 120_000 }, async () => {
+  const said = async (...args: readonly string[]) => (await ended(startShardwise(folder.path, args))).err;
+  expect(await said("serve", out, "--host", "0.0.0.0")).toContain(
+    "0.0.0.0 can be reached from other machines",
+  );
+  expect(await said("serve", out, "--max-length", "9999999")).toContain("--max-length is 9999999");
+  expect(await said("serve", join(folder.path, "nothing"))).toContain("there is no folder");
+});

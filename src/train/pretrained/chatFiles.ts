@@ -1,0 +1,82 @@
+/** What a folder of Hugging Face's says about texts: the template of chats, and the tokens that end a text. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type ChatMessage, parseChatTemplate } from "../data/chatTemplate.js";
+import { JsonTokenizer } from "../data/jsonTokenizer.js";
+import type { Tokenizer } from "../data/tokenizer.js";
+import { onFile, systemCode } from "../files/fileError.js";
+import { isObject } from "../files/json.js";
+import { readJson } from "./pretrainedFolder.js";
+
+/** How texts are made for a model, and how they end. */
+export interface TextFormat {
+  /** Adds the tokens that a text starts with, and decodes without the special ones. */
+  readonly tokenizer: Tokenizer;
+  /** The tokens of a chat, up to the start of the next answer; undefined without a template. */
+  readonly chatPrompt: ((messages: readonly ChatMessage[]) => readonly number[]) | undefined;
+  readonly stopTokens: ReadonlySet<number>;
+}
+
+/** Reads how the model of a folder writes texts; files that do not exist say nothing. */
+export async function readTextFormat(
+  folder: string,
+  tokenizer: Tokenizer,
+  caller: string,
+): Promise<TextFormat> {
+  const read = (name: string) => readJson(join(folder, name), caller);
+  const [config, generation, about] = await Promise.all(
+    ["config.json", "generation_config.json", "tokenizer_config.json"].map(read),
+  );
+  const ends = [config?.eos_token_id, generation?.eos_token_id, tokenizer.endOfText].flat();
+  const source = (await templateFile(folder)) ?? templateIn(about?.chat_template);
+  const template = source === undefined ? undefined : parseChatTemplate(source);
+  const variables = {
+    bos_token: specialText(about?.bos_token),
+    eos_token: specialText(about?.eos_token),
+  };
+  return {
+    tokenizer: withSpecialTokens(tokenizer),
+    chatPrompt:
+      template &&
+      // The template writes special tokens itself.
+      ((messages) =>
+        Array.from(tokenizer.encode(template(messages, { addGenerationPrompt: true, variables })))),
+    stopTokens: new Set(ends.filter((one): one is number => Number.isInteger(one))),
+  };
+}
+
+async function templateFile(folder: string): Promise<string | undefined> {
+  const path = join(folder, "chat_template.jinja");
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (systemCode(error) === "ENOENT") return undefined;
+    return onFile("chat template", path, () => {
+      throw error;
+    });
+  }
+}
+
+/** The template of a `tokenizer_config.json`, which may be a list of named ones. */
+function templateIn(field: unknown): string | undefined {
+  const named = Array.isArray(field)
+    ? field.find((one) => isObject(one) && one.name === "default")?.template
+    : field;
+  return typeof named === "string" ? named : undefined;
+}
+
+/** The text of a special token, which is a string or an object with its content. */
+function specialText(field: unknown): string {
+  const text = isObject(field) ? field.content : field;
+  return typeof text === "string" ? text : "";
+}
+
+function withSpecialTokens(tokenizer: Tokenizer): Tokenizer {
+  if (!(tokenizer instanceof JsonTokenizer)) return tokenizer;
+  return {
+    vocabSize: tokenizer.vocabSize,
+    endOfText: tokenizer.endOfText,
+    encode: (text) => tokenizer.encode(text, { addSpecialTokens: true }),
+    decode: (tokens) => tokenizer.decode(tokens, { skipSpecialTokens: true }),
+  };
+}
