@@ -135,6 +135,10 @@ describe("the options of a command", () => {
       length: 30,
       temperature: 0,
       "top-k": 0,
+      "top-p": 1,
+      "min-p": 0,
+      "repetition-penalty": 1,
+      stop: "",
       seed: 0,
       engine: undefined,
     });

@@ -56,18 +56,7 @@ test("serves a folder of Hugging Face's until it is told to end", { timeout: 120
   expect(tokenizer.decode(chatPrompt?.(messages) ?? [])).toBe("^user: the sea\n");
   expect([...stopTokens]).toEqual(expect.arrayContaining([270, 271]));
 
-  const args = [
-    "serve",
-    model,
-    "--port",
-    "0",
-    "--max-length",
-    "2000",
-    "--max-tokens",
-    "1900",
-    "--slots",
-    "3",
-  ];
+  const args = ["serve", out, "--port", "0", "--max-length", "2000", "--max-tokens", "1900", "--slots", "3"];
   const child = startShardwise(folder.path, args);
   const end = ended(child);
   const [line] = await Promise.race([
