@@ -37,6 +37,11 @@ function findNames(path: string, text: string): string[] {
       visit(node.expression);
       return;
     }
+    // `{ window: [before, after] }` names a property.
+    if (ts.isBindingElement(node) && node.propertyName) {
+      ts.forEachChild(node, (child) => child !== node.propertyName && visit(child));
+      return;
+    }
     if (named.name && ts.isIdentifier(named.name)) declared.add(named.name.text);
     if (ts.isIdentifier(node) && globals.has(node.text)) found.add(node.text);
     ts.forEachChild(node, visit);
