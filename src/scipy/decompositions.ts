@@ -1,7 +1,9 @@
 /** Solvers, decompositions and functions of matrices with SciPy's conventions. Matrices are the last two dims. */
 
 import { oneOf } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { complexType, isComplex, partType } from "../ir/dtype.js";
+import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
@@ -65,6 +67,12 @@ export function choFactor(a: TensorLike, options?: CholeskyOptions): CholeskyFac
   return [cholesky(a, { lower }), lower];
 }
 
+/** A pair of factors; throws unless it is one. */
+function pairOf<T extends readonly unknown[]>(factor: T, maker: string, caller: string): T {
+  if (Array.isArray(factor) && factor.length === 2) return factor;
+  throw new ValueError(`[${caller}] the factors must be what ${maker} returns, got ${describe(factor)}`);
+}
+
 /**
  * Solves `a x = b` with what {@link choFactor} gave for a.
  *
@@ -73,7 +81,8 @@ export function choFactor(a: TensorLike, options?: CholeskyOptions): CholeskyFac
  * scipy.linalg.choSolve([np.array([[2, 0], [1, 2]]), true], np.array([8, 12])); // [1, 2]
  * ```
  */
-export function choSolve([triangle, lower]: CholeskyFactor, b: TensorLike): Tensor {
+export function choSolve(factor: CholeskyFactor, b: TensorLike): Tensor {
+  const [triangle, lower] = pairOf(factor, "choFactor", "scipy.linalg.choSolve");
   const half = solveTriangular(triangle, b, { lower, trans: lower ? "N" : "C" });
   return solveTriangular(triangle, half, { lower, trans: lower ? "C" : "N" });
 }
@@ -210,8 +219,9 @@ function system(a: Tensor, b: TensorLike, caller: string) {
  * scipy.linalg.luSolve(factors, np.array([2, 4]), { trans: "T" }); // [1, 1]
  * ```
  */
-export function luSolve([both, pivots]: LuFactor, b: TensorLike, options?: LuSolveOptions): Tensor {
+export function luSolve(factor: LuFactor, b: TensorLike, options?: LuSolveOptions): Tensor {
   const caller = "scipy.linalg.luSolve";
+  const [both, pivots] = pairOf(factor, "luFactor", caller);
   const { trans } = transOptions.read(options, caller);
   const sides = system(trans === "C" ? np.conj(both) : both, b, caller);
   const rows = sides.spread(pivots, 1);

@@ -51,6 +51,7 @@ export { type GeneratedToken, type GenerateOptions, generate } from "./generatio
 export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
+export type { ExpertsConfig } from "./models/experts.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export { DivergedError } from "./step/health.js";

@@ -71,6 +71,7 @@ export { type GeneratedToken, type GenerateOptions, generate } from "./generatio
 export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
+export type { ExpertsConfig } from "./models/experts.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CalibrateOptions, calibrate } from "./plan/calibrate.js";
 export {

@@ -69,6 +69,7 @@ test("what is missing skips its tests, and the run says what they need", { concu
     PATH: programs({}),
     SHARDWISE_BLAS: "none",
     SHARDWISE_TEST_SYSTEM: join(folder, "nowhere"),
+    SHARDWISE_TEST_WEBGPU: "no-such-package",
     NODE_OPTIONS: `--require ${path("withoutKoffi.cjs")}`,
     SHARDWISE_SKIPPED: join(folder, "skipped"),
   });
@@ -93,6 +94,8 @@ testWith(bothOf(compiler, koffi), "what is there has its tests run", { concurren
     }),
     SHARDWISE_BLAS: blas,
     SHARDWISE_TEST_SYSTEM: folder,
+    SHARDWISE_TEST_WEBGPU:
+      "data:text/javascript,export const create = () => ({ requestAdapter: () => ({}) })",
   });
   expect(states).toEqual(statesOf(Object.keys(installable), "passed", " of tests"));
   expect(text).not.toContain("skipped, needs");

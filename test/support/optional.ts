@@ -70,8 +70,8 @@ export const browser: Optional<string> = optional(
 
 /** An adapter is looked for in another process: drivers may end theirs. */
 export const webGpu = optional("WebGPU in Node (npm install webgpu, and a Vulkan driver)", () => {
-  const script =
-    'import { create } from "webgpu"; process.exit((await create([]).requestAdapter()) ? 0 : 1);';
+  const name = JSON.stringify(process.env.SHARDWISE_TEST_WEBGPU ?? "webgpu");
+  const script = `import { create } from ${name}; process.exit((await create([]).requestAdapter()) ? 0 : 1);`;
   const { status } = spawnSync(process.execPath, ["--input-type=module", "-e", script], { stdio: "ignore" });
   return status === 0 || undefined;
 });

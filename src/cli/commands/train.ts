@@ -36,7 +36,7 @@ export const train = defineCommand({
     "shardwise train",
     "shardwise train my.json --steps 1000 --mesh data=2,model=2",
     "shardwise train --model.kind mlstm --data.source my.txt --out runs/mine",
-    "shardwise train --init models/llama --data.source my.txt --optimizer.learningRate 1e-5",
+    "shardwise train --init models/llama --data.source my.txt --out runs/tuned",
     "shardwise train --resume --out runs/mine",
     "shardwise train my.json --max-restarts 3",
     "shardwise train --watch",

@@ -115,6 +115,7 @@ export function encodeChat(
   const mask: number[] = [];
   let done = "";
   const append = (text: string, isTrained: 0 | 1) => {
+    need("string", text, "what the template returns", "encodeChat");
     if (!text.startsWith(done)) {
       throw templateError(
         "the text of the first messages changes when others follow: its answers cannot be marked",

@@ -65,6 +65,7 @@ export class JsonTokenizer implements Tokenizer {
 
   /** @param source the text of the file, which was parsed to `json` */
   constructor(json: Readonly<Record<string, unknown>>, source: string, file: string) {
+    need("object", json, "the JSON", "JsonTokenizer");
     const root = new TokenizerFields(json, "", file);
     const part = <T>(name: string, read: (fields: TokenizerFields) => T): T | undefined =>
       (json[name] ?? null) === null ? undefined : read(root.object(name));
