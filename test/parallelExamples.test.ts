@@ -20,6 +20,7 @@ describe("the example", () => {
   test.each([
     ["fsdp", 'Dense_0/kernel: Partitioned(null, "fsdp")'],
     ["tensor-parallel", "9 ppermute"],
+    ["context", "18 ppermute"],
     ["pipeline", "stage 3  · · · 0 1 2 3 4 5 6 7"],
     ["schedules", "zb-h1: 8 % bubble, keeps the activations of 2 parts at most"],
     ["experts", "raggedAllToAll"],

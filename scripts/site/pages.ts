@@ -37,6 +37,7 @@ export const chapters: readonly Chapter[] = [
       "sharding.md",
       "parallelism/data.md",
       "parallelism/tensor.md",
+      "parallelism/context.md",
       "parallelism/pipeline.md",
       "parallelism/circular-pipeline.md",
       "parallelism/schedules.md",
