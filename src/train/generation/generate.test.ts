@@ -4,6 +4,7 @@ import { byteTokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
 import { type GenerateOptions, generate } from "./generate.js";
+import { TextGenerator } from "./generator.js";
 import { drawToken, type Sampling } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 
@@ -105,6 +106,24 @@ test("texts end at stop tokens and strings, when they are long enough, and when 
   expect(rest.length).toBeLessThan(10);
   // A reader that leaves ends the generation, too.
   for await (const _ of generate(base, params, ["sea", "ship"], { tokenizer, maxTokens: 1000 })) break;
+});
+
+test("a text that cannot be sampled does not end the others", async () => {
+  const generator = new TextGenerator(base, paramsOf(base), { slots: 2, maxLength: 32, vocabSize: 257 });
+  const sampling = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 };
+  const request = { tokens: [97, 98], maxTokens: 8, seed: 1, stopTokens: new Set<number>(), sampling };
+  const count = async (drawn: AsyncGenerator<unknown>) => {
+    let tokens = 0;
+    for await (const _ of drawn) tokens++;
+    return tokens;
+  };
+  const good = count(generator.submit(request));
+  // Logits divided by this are not finite.
+  const broken = generator.submit({ ...request, sampling: { ...sampling, repetitionPenalty: 1e-320 } });
+  await expect(count(broken)).rejects.toThrow("not finite");
+  expect(await good).toBe(8);
+  expect(generator.load).toEqual({ active: 0, waiting: 0 });
+  await generator.close();
 });
 
 test("what makes no sense is refused before anything runs", async () => {

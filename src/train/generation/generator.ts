@@ -192,8 +192,16 @@ export class TextGenerator {
     if (!place) return;
     const { text } = place;
     const { sampling, maxTokens, stopTokens } = text.request;
-    const chance = sampling.temperature === 0 ? 0 : await text.chances.at(text.numDrawn);
-    const token = drawToken(logits, this.vocabSize, sampling, text.seen, chance);
+    let token: number;
+    try {
+      const chance = sampling.temperature === 0 ? 0 : await text.chances.at(text.numDrawn);
+      token = drawToken(logits, this.vocabSize, sampling, text.seen, chance);
+    } catch (error) {
+      // What is wrong with the sampling of one text must not end the others.
+      text.end({ error });
+      this.leave(slot);
+      return;
+    }
     text.seen.push(token);
     text.numDrawn++;
     const isFull = text.numDrawn >= maxTokens || text.seen.length >= this.model.maxLength;

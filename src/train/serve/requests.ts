@@ -84,7 +84,7 @@ const commonFields = {
   top_k: given(integerFrom(0)),
   min_p: given(numberThat((value) => value >= 0 && value <= 1, "a number from 0 to 1")),
   repetition_penalty: given(
-    numberThat((value) => value > 0 && value <= 100, "a number above 0 and up to 100"),
+    numberThat((value) => value >= 0.01 && value <= 100, "a number from 0.01 to 100"),
   ),
   stop: given(stops),
   seed: given(numberThat((value) => Number.isSafeInteger(value), "an integer from -(2^53 - 1) to 2^53 - 1")),

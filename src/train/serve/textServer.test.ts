@@ -133,6 +133,14 @@ describe("texts", () => {
     ]);
   });
 
+  test("can have any seed that is an integer of JavaScript's", async () => {
+    for (const seed of [Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER, -1, 0]) {
+      const { choices } = await ask(shared, texts, { ...sea, seed, n: 2 });
+      expect(choices.map(({ finish_reason }) => finish_reason)).toEqual(["length", "length"]);
+      expect(choices[0]?.text).not.toBe(choices[1]?.text);
+    }
+  });
+
   test("end before a stop string", async () => {
     const whole = (await ask(shared, texts, sea)).choices[0]?.text ?? "";
     const stop = whole.slice(3, 5);
@@ -207,6 +215,7 @@ test.each<[path: string, body: unknown, status: number, message: RegExp]>([
   [texts, { prompt: "a", temperature: 3 }, 400, /^temperature must be a number from 0 to 2, got 3/],
   [texts, { prompt: "a", top_p: 0 }, 400, /^top_p must be a number above 0/],
   [texts, { prompt: "a", seed: 1e300 }, 400, /^seed must be an integer/],
+  [texts, { prompt: "a", repetition_penalty: 1e-300 }, 400, /^repetition_penalty must be a number from 0.01/],
   [texts, { prompt: "a", stop: [""] }, 400, /^stop\[0\] must be a string that is not empty/],
   [texts, { prompt: "a", stop: Array(17).fill("x") }, 400, /^stop must have at most 16/],
   [texts, { prompt: "a", n: 17 }, 400, /^n must be an integer from 1 to 16/],

@@ -79,7 +79,9 @@ export class TextService {
     const encoded = prompts.map((prompt) => asRequestError(() => encodePrompt(prompt, tokenizer)));
     const lengths = encoded.map((tokens) => this.lengthOf(tokens.length, request.maxTokens));
     const usage: Usage = { prompt: encoded.reduce((sum, { length }) => sum + length, 0), completion: 0 };
-    const { sampling, stop, seed = randomInt(2 ** 32) } = request;
+    const { sampling, stop } = request;
+    // Keys are made of these bits of a seed; more of them would leave no room for the seeds that follow.
+    const seed = Number(BigInt.asUintN(32, BigInt(request.seed ?? randomInt(2 ** 32))));
     const texts = encoded.flatMap((tokens, prompt) =>
       range(request.count).map((i) => {
         const maxTokens = lengths[prompt] ?? 0;
