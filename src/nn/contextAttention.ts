@@ -30,10 +30,15 @@ export type ContextPlacement = "contiguous" | "zigzag";
 const { causal, window, softcap, scale, sinks } = attentionCallOptions.fields;
 
 const contextOptions = schema({
+  /** Whether queries see no later tokens. */
   causal,
+  /** How many tokens before and after a query are seen; all by default. */
   window,
+  /** Scores x become softcap · tanh(x / softcap); not limited by default. */
   softcap,
+  /** The factor of the scores; 1 / √headDim by default. */
   scale,
+  /** Scores without a value, one for each head, which take a share of each softmax: [heads]. */
   sinks,
   /**
    * `ring` (the default): keys and values travel around a ring while blocks are computed. `allToAll`: each device gets
