@@ -463,6 +463,27 @@ describe("a save of more than the host may hold", () => {
     expect(await bitsOf(await (await openCheckpoint(folder)).restoreTree())).toEqual(await bitsOf(state()));
   });
 
+  test("copies large tensors in blocks of rows, also those that are split over devices", async () => {
+    const mesh = Mesh.create({ data: 2, model: 2 });
+    const large = () => np.arange(7 * 300).reshape([7, 300]);
+    const placed = {
+      rows: await devicePut(np.tile(large(), [2, 1]), new NamedSharding(mesh, P("data", "model"))),
+      columns: await devicePut(large(), new NamedSharding(mesh, P(null, "model"))),
+      here: large(),
+      scalar: np.array(3),
+    };
+    const { scalar: _, ...matrices } = placed;
+    const reads = Object.values(matrices).map((leaf) => vi.spyOn(leaf.storage("test"), "download"));
+    // A row has 1200 bytes: two fit.
+    const checkpoints = openCheckpoints(root, { maxHeldBytes: 2500 });
+    const { folder } = await (await checkpoints.save(1, placed)).committed;
+    expect(reads.map(({ mock }) => mock.calls.length)).toEqual([0, 0, 0]);
+    const restored = await (await openCheckpoint(folder)).restoreTree();
+    expect(await bitsOf(restored)).toEqual(
+      await bitsOf({ rows: np.tile(large(), [2, 1]), columns: large(), here: large(), scalar: np.array(3) }),
+    );
+  });
+
   test("returns when it fails, and leaves nothing behind", async () => {
     const fileSystem: FileSystem = {
       ...nodeFileSystem,

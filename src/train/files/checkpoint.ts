@@ -17,6 +17,7 @@ import type { HostData } from "../../ir/dtype.js";
 import { ValueError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { at, range, type TensorType } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
 import type { HostPart } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
@@ -38,6 +39,7 @@ import {
   MAX_FILES,
   removeOld,
   type Snapshot,
+  type SnapshotChunk,
   writeCheckpoint,
 } from "./checkpointWrite.js";
 import { FileError, reasonOf } from "./fileError.js";
@@ -56,6 +58,8 @@ import {
   ownPlacement,
   type RestoreOptions,
   rebuild,
+  requireTensor,
+  wholeOf,
 } from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
@@ -294,14 +298,9 @@ export class Checkpoints {
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
     need(integerFrom(0), step, "the step", "save");
     const { files, root, keep, group, maxHeldBytes } = this;
-    const { snapshot, isCopied, bytes } = await takeSnapshot(
-      step,
-      state,
-      extras,
-      (bytes) =>
-        // Processes copy tensors that are spread over them together, in the same order.
-        bytes <= maxHeldBytes || group.count > 1,
-    );
+    // Processes copy tensors that are spread over them together, in the same order.
+    const mostAtOnce = group.count > 1 ? Number.POSITIVE_INFINITY : maxHeldBytes;
+    const { snapshot, isCopied, bytes } = await takeSnapshot(step, state, extras, mostAtOnce);
     const committed = this.writing.then(async () => {
       // Divides the bytes about evenly among processes.
       const share = Math.ceil(bytes / group.count);
@@ -373,12 +372,12 @@ interface TakenSnapshot {
   isCopied(): Promise<unknown>;
 }
 
-/** @param fits whether a state of some bytes is copied at once */
+/** @param mostAtOnce the size up to which a state is copied at once */
 async function takeSnapshot(
   step: number,
   state: unknown,
   extras: CheckpointExtras,
-  fits: (bytes: number) => boolean,
+  mostAtOnce: number,
 ): Promise<TakenSnapshot> {
   const named = namedLeaves(state, "save");
   const bytes = named.reduce((sum, { type }) => sum + leafBytes(type), 0);
@@ -390,12 +389,12 @@ async function takeSnapshot(
       mesh ??= placement.mesh.axes.map(({ name, size }) => ({ name, size }));
     return placement.spec;
   });
-  const { reads, isCopied } = fits(bytes) ? await copiesOf(named) : laterCopiesOf(named);
+  const { chunks, isCopied } = bytes <= mostAtOnce ? await copiesOf(named) : laterCopiesOf(named, mostAtOnce);
   const leaves = named.map(({ path, type }, i) => ({
     path,
     ...type,
     spec: specs[i] ?? [],
-    read: at(reads, i),
+    chunks: at(chunks, i),
   }));
   const { rng = null, data: position = null, config = null } = extras;
   return {
@@ -417,36 +416,71 @@ async function takeSnapshot(
   };
 }
 
-/** How the elements of tensors are read. */
+/** How the elements of every tensor are read. */
 interface Copies extends Pick<TakenSnapshot, "isCopied"> {
-  readonly reads: readonly (() => Promise<HostData>)[];
+  readonly chunks: readonly (readonly SnapshotChunk[])[];
 }
 
 /** Copies all tensors; the copies are asked for at once, so that what the caller does next cannot change them. */
 async function copiesOf(named: readonly NamedLeaf[]): Promise<Copies> {
   const copies: (HostData | undefined)[] = await Promise.all(named.map((leaf) => download(leaf, "save")));
-  const reads = named.map((_, i) => async () => {
-    const copy = copies[i] ?? new Uint8Array();
-    // It can be collected as soon as it has been written.
-    copies[i] = undefined;
-    return copy;
+  const chunks = named.map(({ type }, i) => {
+    const read = async () => {
+      const copy = copies[i] ?? new Uint8Array();
+      // It can be collected as soon as it has been written.
+      copies[i] = undefined;
+      return copy;
+    };
+    return [{ bytes: leafBytes(type), read }];
   });
-  return { reads, isCopied: async () => {} };
+  return { chunks, isCopied: async () => {} };
 }
 
-/** Tensors that are copied one by one when they are read. */
-function laterCopiesOf(named: readonly NamedLeaf[]): Copies {
-  let left = named.length;
+/** Tensors that are copied in chunks when they are read. */
+function laterCopiesOf(named: readonly NamedLeaf[], maxBytes: number): Copies {
   let finish = () => {};
   const copied = new Promise<void>((resolve) => {
     finish = resolve;
   });
-  const reads = named.map((leaf) => async () => {
-    const data = await download(leaf, "save");
-    if (--left === 0) finish();
-    return data;
+  const chunks = named.map((leaf) => chunksOf(leaf, Math.min(maxChunkBytes, maxBytes)));
+  let left = chunks.flat().length;
+  const counted = ({ bytes, read }: SnapshotChunk) => ({
+    bytes,
+    read: async () => {
+      const data = await read();
+      if (--left === 0) finish();
+      return data;
+    },
   });
-  return { reads, isCopied: () => copied };
+  return { chunks: chunks.map((list) => list.map(counted)), isCopied: () => copied };
+}
+
+/** Size of the chunks in which large tensors are copied: several fit into the memory that is allowed. */
+const maxChunkBytes = 2 ** 26;
+
+/** A tensor in blocks of rows of at most some bytes; a larger row is a block. */
+function chunksOf(leaf: NamedLeaf, maxBytes: number): SnapshotChunk[] {
+  const { type } = leaf;
+  const [numRows = 0, ...row] = type.shape;
+  const rowBytes = leafBytes({ dtype: type.dtype, shape: row });
+  const count = Math.max(1, Math.floor(maxBytes / rowBytes));
+  if (numRows <= count || type.dtype === "complex64") {
+    return [{ bytes: leafBytes(type), read: () => download(leaf, "save") }];
+  }
+  const tensor = requireTensor(leaf, "save", "save");
+  return range(Math.ceil(numRows / count)).map((i) => {
+    const size = Math.min(count, numRows - i * count);
+    const read = async () => {
+      const starts = [i * count, ...row.map(() => 0)].map((start) => Tensor.scalar(start, "int32"));
+      const rows = ops.dynamicSlice(tensor, starts, [size, ...row]);
+      try {
+        return await wholeOf(rows, "save");
+      } finally {
+        rows.dispose();
+      }
+    };
+    return { bytes: size * rowBytes, read };
+  });
 }
 
 /** The pieces of a file, all read into the same memory. */

@@ -20,6 +20,13 @@ export interface Snapshot {
 
 /** A tensor to be saved. */
 export interface SnapshotLeaf extends Omit<Manifest["leaves"][number], "file"> {
+  /** Its elements, in order. */
+  readonly chunks: readonly SnapshotChunk[];
+}
+
+/** Some of the elements of a tensor. */
+export interface SnapshotChunk {
+  readonly bytes: number;
   /** Copies the elements to the host; called once. */
   readonly read: () => Promise<HostData>;
 }
@@ -202,14 +209,13 @@ async function writeTensors(
   return written;
 }
 
-/** The header of a file and the elements of its tensors, each of which is in memory until the next is asked for. */
+/** The header of a file and the elements of its tensors; a chunk is in memory until the next is asked for. */
 async function* contentsOf({ header, leaves }: TensorFile, held: HeldBytes): AsyncGenerator<Uint8Array> {
   yield header;
-  for (const leaf of leaves) {
-    const bytes = leafBytes(leaf);
+  for (const { bytes, read } of leaves.flatMap(({ chunks }) => chunks)) {
     await held.take(bytes);
     try {
-      yield bytesOf(await leaf.read());
+      yield bytesOf(await read());
     } finally {
       held.giveBack(bytes);
     }
