@@ -18,7 +18,7 @@ const [batch, heads, headDim] = [1, 8, 64];
 /** Runs the benchmark. */
 export async function attention(): Promise<Report> {
   const peak = await allCorePeak(1);
-  const engine = createThreadsEngine({ numDevices: 1 });
+  const engine = createThreadsEngine({ numDevices: 1, threadsPerDevice: 1 });
   const rows: Row[] = [];
   try {
     for (const length of countsOption("lengths", [256, 512, 1024, 2048, 4096, 8192])) {
