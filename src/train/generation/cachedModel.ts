@@ -14,7 +14,7 @@ import { jit } from "../../spmd/run/jit.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import type { ModelConfig } from "../models/config.js";
+import { isRecurrent, type ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
 import { rulesOn } from "../models/names.js";
 import { pageSize } from "../models/reading.js";
@@ -78,7 +78,7 @@ export class CachedModel {
     this.slots = Math.ceil(slots / this.rowsTogether) * this.rowsTogether;
     const numPages = this.slots * Math.ceil(maxLength / pageSize);
     this.maxLength = maxLength;
-    this.isRecurrent = model.kind !== "llama";
+    this.isRecurrent = isRecurrent(model);
     this.functions = compiled({ ...model, cacheLength: numPages * pageSize }, own, this.slots);
     this.givenParams = params;
     this.params = meshOf(params) === own ? params : devicePut(params, everywhere(own));

@@ -25,7 +25,7 @@ const base: ModelConfig = {
 const window = 12;
 const tokenizer = byteTokenizer();
 
-describe.each(["llama", "mlstm"] as const)("the %s model", (kind) => {
+describe.each(["llama", "moe", "mlstm"] as const)("the %s model", (kind) => {
   const model: ModelConfig = { ...base, kind };
   const whole = LanguageModel(model);
   const params = whole.init(random.key(3), np.zeros([1, 2], "int32"));

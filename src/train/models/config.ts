@@ -48,6 +48,11 @@ export interface ModelConfig {
   readonly experts?: Partial<ExpertsConfig>;
 }
 
+/** Whether the blocks of a model keep a state of fixed size; the others attend to the tokens before. */
+export function isRecurrent({ kind }: Pick<ModelConfig, "kind">): boolean {
+  return kind === "mlstm" || kind === "xlstm";
+}
+
 /** What is wrong with a configuration. */
 export interface Violation {
   /** The fields with invalid values, such as `model.numHeads`. */
@@ -87,11 +92,7 @@ export function modelViolations(config: ModelConfig): Violation[] {
   if (headSize === 0) {
     const inner = config.kind === "mlstm" ? "mlpWidth" : "width";
     multiple(inner, 2, "numHeads", "twice numHeads =");
-  } else if (
-    positions === "rotary" &&
-    (config.kind === "llama" || config.kind === "moe") &&
-    (headSize * rotaryShare) % 2 !== 0
-  ) {
+  } else if (positions === "rotary" && !isRecurrent(config) && (headSize * rotaryShare) % 2 !== 0) {
     violations.push({
       fields: ["model.decoder.headSize", "model.decoder.rotaryShare"],
       text: `model.decoder.headSize is ${headSize}, of which ${headSize * rotaryShare} features are rotated: use an even number`,

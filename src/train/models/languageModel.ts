@@ -135,20 +135,18 @@ export function softCap(x: Tensor, cap: number): Tensor {
   return cap === 0 ? x : np.tanh(x.div(cap)).mul(cap);
 }
 
-/** The logits of the residual stream after the last block. */
+/** The logits of the residual stream after the last block; of one token of each row if `last` says which. */
 export function outputLogits(
   config: ModelConfig,
   table: () => ReturnType<typeof embeddingTable>,
   stream: Tensor,
+  last?: Tensor,
 ): Tensor {
   const { vocabSize, dtype } = config;
   const { headBias, logitCap } = decoderOf(config);
-  const normed = activation(
-    normNamed("norm", config)(tokensOf(config, stream)),
-    "batch",
-    "length",
-    "activationEmbed",
-  );
+  const tokens = tokensOf(config, stream);
+  const wanted = last ? np.takeAlongAxis(tokens, last.reshape([-1, 1, 1]), 1) : tokens;
+  const normed = activation(normNamed("norm", config)(wanted), "batch", "length", "activationEmbed");
   const logits = config.tieEmbeddings
     ? table().attend(normed)
     : Dense({
@@ -176,8 +174,6 @@ export const LanguageModel = module(
       const table = embeddingTable(config);
       const reading = given ?? { positions: tokenPositions(config, tokens) };
       const x = embedTokens(config, table, tokens, reading.positions);
-      const stream = runLayers(config, x, reading);
-      const wanted = last ? np.takeAlongAxis(stream, last.reshape([-1, 1, 1]), 1) : stream;
-      return outputLogits(config, () => table, wanted);
+      return outputLogits(config, () => table, runLayers(config, x, reading), last);
     },
 );
