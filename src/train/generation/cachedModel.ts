@@ -20,7 +20,7 @@ import { rulesOn } from "../models/names.js";
 import { pageSize } from "../models/reading.js";
 
 /** Numbers of tokens that are read at once; programs are compiled for these alone. */
-const chunkSizes = [16, 128, 512] as const;
+const chunkSizes = [1, 16, 128, 512] as const;
 
 /** How a model is used for generation. */
 export interface CachedModelOptions {
@@ -103,8 +103,7 @@ export class CachedModel {
     }
     let logits: Tensor | undefined;
     for (let start = 0; start < tokens.length; ) {
-      const size =
-        chunkSizes.find((n) => n >= tokens.length - start) ?? at(chunkSizes, -1 + chunkSizes.length);
+      const size = chunkSizes.find((n) => n >= tokens.length - start) ?? Math.max(...chunkSizes);
       const chunk = tokens.slice(start, start + size);
       logits?.dispose();
       logits = await this.readRows([{ slot, tokens: chunk }], this.rowsTogether, size);

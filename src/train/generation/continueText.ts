@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { Tokenizer } from "../data/tokenizer.js";
-import { Chances, checkedSampling, drawToken } from "./sampling.js";
+import { Chances, checkedSampling, drawToken, samplingOptions } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 
 const continueOptions = schema({
@@ -9,16 +9,9 @@ const continueOptions = schema({
   prompt: required("string"),
   /** How many tokens to add. */
   length: required("number"),
+  ...samplingOptions.fields,
   /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest token; 0.8 by default. */
   temperature: 0.8,
-  /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
-  topK: 0,
-  /** Draws from the likeliest tokens that have this share of the probability together; 1, the default, for all. */
-  topP: 1,
-  /** Draws from tokens with at least this multiple of the probability of the likeliest; 0, the default, for all. */
-  minP: 0,
-  /** Above 1, tokens that the text has already become less likely; 1, the default, for none. */
-  repetitionPenalty: 1,
   /** Strings that end the text; they are not part of it. */
   stop: optional<readonly string[]>("strings", []),
   /** Seed of the draws; 0 by default. */

@@ -6,22 +6,13 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { type DrawnToken, TextGenerator } from "./generator.js";
-import { checkedSampling } from "./sampling.js";
+import { checkedSampling, samplingOptions } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 
 const generateOptions = schema({
   /** Maximum number of tokens to add to each prompt; 128 by default. */
   maxTokens: 128,
-  /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest; 1 by default. */
-  temperature: 1,
-  /** Draws from this many of the likeliest tokens; 0, the default, for all. */
-  topK: 0,
-  /** Draws from the likeliest tokens that have this share of the probability together; 1, the default, for all. */
-  topP: 1,
-  /** Draws from tokens with at least this multiple of the probability of the likeliest; 0, the default, for all. */
-  minP: 0,
-  /** Above 1, tokens that the text has already become less likely; 1, the default, for none. */
-  repetitionPenalty: 1,
+  ...samplingOptions.fields,
   /** Strings that end a text; they are not part of it. */
   stop: optional<readonly string[]>("strings", []),
   /** Tokens that end a text; the tokeniser's end of text by default. */

@@ -30,16 +30,11 @@ export async function sampleText(of: Sampled, options: ContinueOptions): Promise
     if (!isMore) cached.forget(0);
     const rest = tokens.slice(isMore ? known.length : 0);
     known = [...tokens];
-    return rest.length === 1 ? one(await cached.next(new Map([[0, rest[0] ?? 0]]))) : cached.read(0, rest);
+    return cached.read(0, rest);
   };
   try {
     return await continueText(logits, tokenizer, window, options);
   } finally {
     await cached.close();
   }
-}
-
-/** The only value of a map. */
-function one<T>(map: ReadonlyMap<number, ArrayLike<T>>): ArrayLike<T> {
-  return map.values().next().value ?? [];
 }

@@ -1,23 +1,27 @@
 import { ValueError } from "../../ir/errors.js";
+import { schema, type Values } from "../../ir/schema.js";
 import * as np from "../../numpy/index.js";
 import * as random from "../../random/index.js";
 import { jit } from "../../spmd/run/jit.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { vmap } from "../../transforms/batching/vmap.js";
 
+/** The options that say how tokens are drawn. */
+export const samplingOptions = schema({
+  /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest; 1 by default. */
+  temperature: 1,
+  /** Draws from this many of the likeliest tokens; 0, the default, for all. */
+  topK: 0,
+  /** Draws from the likeliest tokens that have this share of the probability together; 1, the default, for all. */
+  topP: 1,
+  /** Draws from tokens with at least this multiple of the probability of the likeliest; 0, the default, for all. */
+  minP: 0,
+  /** Above 1, tokens that the text has already become less likely; 1, the default, for none. */
+  repetitionPenalty: 1,
+});
+
 /** How tokens are drawn. */
-export interface Sampling {
-  /** Divides the logits; 0 takes the likeliest token. */
-  readonly temperature: number;
-  /** Draws from this many of the likeliest tokens; 0 for all. */
-  readonly topK: number;
-  /** Draws from the likeliest tokens that have this share of the probability together; 1 for all. */
-  readonly topP: number;
-  /** Draws from tokens with at least this multiple of the probability of the likeliest; 0 for all. */
-  readonly minP: number;
-  /** Divides positive logits of tokens that the text has already, and multiplies negative ones; 1 for none. */
-  readonly repetitionPenalty: number;
-}
+export type Sampling = Values<typeof samplingOptions.fields>;
 
 /** The sampling that options ask for; throws for values that have no meaning. */
 export function checkedSampling(options: Sampling, caller: string): Sampling {
