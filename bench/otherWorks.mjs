@@ -25,6 +25,22 @@ export const stepShapes = [
   ]),
 ];
 
+/** What is timed, by name: the shapes of its inputs, and a library's function. @param square the shape of large inputs */
+function worksOf({ gelu, softmax, layerNorm, backward, adamw, trainingStep, matmul }, square) {
+  const products = [256, 512, 1024].map((n) => [`matmul ${n}`, [Array(2).fill([n, n]), matmul]]);
+  return {
+    "tanh-gelu": [[square], gelu],
+    "tanh-gelu backward": [[square, square], backward(gelu)],
+    softmax: [[square], softmax],
+    "softmax backward": [[square, square], backward(softmax)],
+    "layer norm": [[square], layerNorm],
+    "layer norm backward": [[square, square], backward(layerNorm)],
+    "AdamW update": [[square, square, square, square], adamw],
+    ...Object.fromEntries(products),
+    "training step": [stepShapes, trainingStep],
+  };
+}
+
 /** TensorFlow.js, whose backend is ready. */
 export function tensorflowLibrary(tf, rows, columns) {
   const gelu = (x) =>
@@ -52,29 +68,8 @@ export function tensorflowLibrary(tf, rows, columns) {
       const { grads } = tf.valueAndGrads(loss(x, y))([a, b]);
       return [a, b].flatMap((weight, i) => adamw(weight, moments[i], moments[i + 2], grads[i]));
     });
-  const square = [rows, columns];
-  const works = {
-    "tanh-gelu": [[square], gelu],
-    "tanh-gelu backward": [[square, square], backward(gelu)],
-    softmax: [[square], softmax],
-    "softmax backward": [[square, square], backward(softmax)],
-    "layer norm": [[square], layerNorm],
-    "layer norm backward": [[square, square], backward(layerNorm)],
-    "AdamW update": [[square, square, square, square], adamw],
-    ...Object.fromEntries(
-      [256, 512, 1024].map((n) => [
-        `matmul ${n}`,
-        [
-          [
-            [n, n],
-            [n, n],
-          ],
-          tf.matMul,
-        ],
-      ]),
-    ),
-    "training step": [stepShapes, trainingStep],
-  };
+  const functions = { gelu, softmax, layerNorm, backward, adamw, trainingStep, matmul: tf.matMul };
+  const works = worksOf(functions, [rows, columns]);
   return {
     name: "tfjs-wasm",
     async time(name, milliseconds) {
@@ -121,29 +116,16 @@ export function jaxJsLibrary(jax, rows, columns) {
     const grads = grad(loss)([a.ref, b.ref]);
     return [a, b].flatMap((weight, i) => adamw(weight, moments[i], moments[i + 2], grads[i]));
   };
-  const square = [rows, columns];
-  const works = {
-    "tanh-gelu": [[square], gelu],
-    "tanh-gelu backward": [[square, square], backward(gelu)],
-    softmax: [[square], softmax],
-    "softmax backward": [[square, square], backward(softmax)],
-    "layer norm": [[square], layerNorm],
-    "layer norm backward": [[square, square], backward(layerNorm)],
-    "AdamW update": [[square, square, square, square], adamw],
-    ...Object.fromEntries(
-      [256, 512, 1024].map((n) => [
-        `matmul ${n}`,
-        [
-          [
-            [n, n],
-            [n, n],
-          ],
-          (a, b) => np.matmul(a, b),
-        ],
-      ]),
-    ),
-    "training step": [stepShapes, trainingStep],
+  const functions = {
+    gelu,
+    softmax,
+    layerNorm,
+    backward,
+    adamw,
+    trainingStep,
+    matmul: (a, b) => np.matmul(a, b),
   };
+  const works = worksOf(functions, [rows, columns]);
   return {
     name: "jax-js",
     async time(name, milliseconds) {
