@@ -1,7 +1,6 @@
 /** A model that reads several texts at once, and remembers what it has read of each. */
 import { ValueError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
-import { logicalAxisRules } from "../../nn/logicalPartitioning.js";
 import { unbox } from "../../nn/metadata.js";
 import type { Variables } from "../../nn/scope.js";
 import * as np from "../../numpy/index.js";
@@ -9,14 +8,13 @@ import * as random from "../../random/index.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { devicePut, NamedSharding, shardingOf } from "../../spmd/mesh/sharding.js";
-import { withMesh } from "../../spmd/run/constraint.js";
 import { jit } from "../../spmd/run/jit.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { isRecurrent, type ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
-import { rulesOn } from "../models/names.js";
+import { batchAxes, inMeshContext, rulesOn } from "../models/names.js";
 import { pageSize } from "../models/reading.js";
 
 /** Numbers of tokens that are read at once; programs are compiled for these alone. */
@@ -74,7 +72,7 @@ export class CachedModel {
     // The names in boxes are those of another mesh, or of none.
     const params = unbox<Variables>(given);
     const own = mesh ?? meshOf(params) ?? Mesh.create({ data: 1 });
-    this.rowsTogether = (own.shape.data ?? 1) * (own.shape.fsdp ?? 1);
+    this.rowsTogether = batchAxes(own.axisNames).reduce((count, axis) => count * (own.shape[axis] ?? 1), 1);
     this.slots = Math.ceil(slots / this.rowsTogether) * this.rowsTogether;
     const numPages = this.slots * Math.ceil(maxLength / pageSize);
     this.maxLength = maxLength;
@@ -233,11 +231,7 @@ function meshOf(params: Variables): Mesh | undefined {
 function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
   const network = LanguageModel(config);
   const changing = network.with({ mutable: ["cache"] });
-  const rules = rulesOn(mesh);
-  const inContext =
-    <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
-    (...args: A): R =>
-      withMesh(mesh, () => logicalAxisRules(rules, () => fn(...args)));
+  const inContext = inMeshContext(mesh, rulesOn(mesh));
   const initial = (): Variables => {
     const { cache = {} } = network.init(random.key(0), ops.zeros({ dtype: "int32", shape: [slots, 1] }));
     return { cache };

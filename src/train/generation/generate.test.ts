@@ -68,11 +68,17 @@ describe.each(["llama", "mlstm"] as const)("texts of the %s model", (kind) => {
   });
 });
 
-test("a mesh gives the texts of one device", async () => {
+test.each([
+  ["llama", { data: 2, model: 2 }],
+  ["moe", { data: 2, expert: 2 }],
+] as const)("a mesh gives the texts of one device (%s)", async (kind, axes) => {
   const prompts = ["Call me", "whale"];
   const options = { maxTokens: 5, slots: 4, temperature: 0 };
-  const mesh = Mesh.create({ data: 2, model: 2 });
-  expect(await tokensOf(base, prompts, { ...options, mesh })).toEqual(await tokensOf(base, prompts, options));
+  const model = { ...base, kind };
+  const mesh = Mesh.create(axes);
+  expect(await tokensOf(model, prompts, { ...options, mesh })).toEqual(
+    await tokensOf(model, prompts, options),
+  );
 });
 
 test("texts end at stop tokens and strings, when they are long enough, and when they are aborted", async () => {

@@ -1,5 +1,6 @@
 import {
   type LogicalRules,
+  logicalAxisRules,
   withLogicalConstraint,
   withLogicalPartitioning,
 } from "../../nn/logicalPartitioning.js";
@@ -7,6 +8,7 @@ import type { ParamInitializer } from "../../nn/partitioned.js";
 import { initializers } from "../../random/index.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { axesOf } from "../../spmd/mesh/partitionSpec.js";
+import { withMesh } from "../../spmd/run/constraint.js";
 import type { Tensor } from "../../trace/tensor.js";
 
 /** The logical names of the dims of parameters. */
@@ -74,6 +76,13 @@ export function rulesOn(mesh: Mesh): LogicalRules {
     const [only] = own;
     return only === undefined ? [] : [[name, own.length === 1 ? only : own] as const];
   });
+}
+
+/** Makes functions of whole tensors run with a mesh and the rules of its axes. */
+export function inMeshContext(mesh: Mesh, rules: LogicalRules) {
+  return <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
+    (...args: A): R =>
+      withMesh(mesh, () => logicalAxisRules(rules, () => fn(...args)));
 }
 
 const wholeStream: LogicalRules = [

@@ -1,7 +1,7 @@
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { ContextParallelism } from "../../nn/contextAttention.js";
-import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
+import type { LogicalRules } from "../../nn/logicalPartitioning.js";
 import type { Variables } from "../../nn/scope.js";
 import * as np from "../../numpy/index.js";
 import {
@@ -17,7 +17,6 @@ import {
 import type { ScheduleName } from "../../parallel/schedule/makers.js";
 import type { PipelinePlacement } from "../../parallel/schedule/schedule.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
-import { withMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -28,7 +27,7 @@ import { expertsOf } from "../models/experts.js";
 import { countedTokens, LanguageModel, type RunLayers, runInTurn } from "../models/languageModel.js";
 import { auxOf, crossEntropy, type LossParts, type StepAux, withRouters } from "../models/loss.js";
 import { type RouterLosses, routerLosses } from "../models/moe.js";
-import { languageModelRules, type TensorParallelism } from "../models/names.js";
+import { inMeshContext, languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
 import {
   chunksOf,
@@ -122,14 +121,9 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const balanced = model.kind === "moe" ? balancingBias(options.optimizer, biasRate) : options.optimizer;
   const optimizer = parameterUpdates(balanced, paramDtype);
   const scaling = scalingOf(options);
-  const onMesh =
-    <A extends readonly unknown[], R>(fn: (...args: A) => R, own = rules) =>
-    (...args: A): R =>
-      withMesh(mesh, () => logicalAxisRules(own, () => fn(...args)));
+  const onMesh = inMeshContext(mesh, rules);
   // Sequences of any length stay whole.
-  const onWhole = <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
-    onMesh(fn, languageModelRules(tensor, mesh.axisNames));
-
+  const onWhole = inMeshContext(mesh, languageModelRules(tensor, mesh.axisNames));
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
   const gradients = onMesh(gradientsOf(differentiate, accumulate, scaling));
   const stateOf = (canonical: Variables): LanguageModelState => {
