@@ -24,7 +24,6 @@ export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
 export {
   Checkpoint,
   type CheckpointEntry,
-  type CheckpointExtras,
   type CheckpointRestoreOptions,
   Checkpoints,
   type CheckpointsOptions,
@@ -33,6 +32,7 @@ export {
   type PendingSave,
 } from "./files/checkpoint.js";
 export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./files/checkpointManifest.js";
+export type { CheckpointExtras } from "./files/checkpointSnapshot.js";
 export {
   type ExchangeOptions,
   exportSafetensors,

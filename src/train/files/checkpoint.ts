@@ -13,35 +13,21 @@ import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { integerFrom, need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
-import type { HostData } from "../../ir/dtype.js";
 import { ValueError } from "../../ir/errors.js";
-import type { MeshAxis } from "../../ir/mesh.js";
-import { at, range, type TensorType } from "../../ir/shape.js";
-import * as ops from "../../trace/ops.js";
+import { range, type TensorType } from "../../ir/shape.js";
 import type { HostPart } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import {
-  type Json,
   loadTree,
   type Manifest,
   type ManifestFile,
-  manifestFormat,
   manifestName,
-  manifestVersion,
   maxManifestBytes,
   parseManifest,
-  storeTree,
 } from "./checkpointManifest.js";
-import {
-  leafBytes,
-  listSteps,
-  MAX_FILES,
-  removeOld,
-  type Snapshot,
-  type SnapshotChunk,
-  writeCheckpoint,
-} from "./checkpointWrite.js";
+import { type CheckpointExtras, takeSnapshot } from "./checkpointSnapshot.js";
+import { listSteps, MAX_FILES, removeOld, writeCheckpoint } from "./checkpointWrite.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, inParallel, nodeFileSystem } from "./files.js";
 import { permutedView, readView } from "./fileViews.js";
@@ -51,26 +37,7 @@ import { readSafetensors, readSafetensorsHeader } from "./safetensors.js";
 import { type StoredArray, storedTypes } from "./safetensorsBytes.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
 import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
-import {
-  download,
-  type NamedLeaf,
-  namedLeaves,
-  ownPlacement,
-  type RestoreOptions,
-  rebuild,
-  requireTensor,
-  wholeOf,
-} from "./treeFiles.js";
-
-/** What is saved besides the tensors; all of it must be JSON. */
-export interface CheckpointExtras {
-  /** The state of random numbers outside of the tree. */
-  readonly rng?: Json;
-  /** The position in the training data. */
-  readonly data?: Json;
-  /** The configuration of the run. */
-  readonly config?: Json;
-}
+import { type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
 /** Options of {@link Checkpoint.restore} for a target of type `T`. */
 export interface CheckpointRestoreOptions<T = unknown> extends RestoreOptions<T> {
@@ -362,125 +329,6 @@ export class Checkpoints {
 /** Opens a folder for checkpoints; it need not exist yet. */
 export function openCheckpoints(root: string, options: CheckpointsOptions = {}): Checkpoints {
   return new Checkpoints(root, options);
-}
-
-/** A state and its size. */
-interface TakenSnapshot {
-  readonly snapshot: Snapshot;
-  readonly bytes: number;
-  /** Settles once all elements are copied. */
-  isCopied(): Promise<unknown>;
-}
-
-/** @param mostAtOnce the size up to which a state is copied at once */
-async function takeSnapshot(
-  step: number,
-  state: unknown,
-  extras: CheckpointExtras,
-  mostAtOnce: number,
-): Promise<TakenSnapshot> {
-  const named = namedLeaves(state, "save");
-  const bytes = named.reduce((sum, { type }) => sum + leafBytes(type), 0);
-  let mesh: readonly MeshAxis[] | null = null;
-  const specs = named.map((leaf) => {
-    const placement = ownPlacement(leaf);
-    if (!placement) return [];
-    if (placement.mesh.axes.length > 0)
-      mesh ??= placement.mesh.axes.map(({ name, size }) => ({ name, size }));
-    return placement.spec;
-  });
-  const { chunks, isCopied } = bytes <= mostAtOnce ? await copiesOf(named) : laterCopiesOf(named, mostAtOnce);
-  const leaves = named.map(({ path, type }, i) => ({
-    path,
-    ...type,
-    spec: specs[i] ?? [],
-    chunks: at(chunks, i),
-  }));
-  const { rng = null, data: position = null, config = null } = extras;
-  return {
-    snapshot: {
-      manifest: {
-        format: manifestFormat,
-        version: manifestVersion,
-        step,
-        mesh,
-        rng,
-        data: position,
-        config,
-        tree: storeTree(state),
-      },
-      leaves,
-    },
-    bytes,
-    isCopied,
-  };
-}
-
-/** How the elements of every tensor are read. */
-interface Copies extends Pick<TakenSnapshot, "isCopied"> {
-  readonly chunks: readonly (readonly SnapshotChunk[])[];
-}
-
-/** Copies all tensors; the copies are asked for at once, so that what the caller does next cannot change them. */
-async function copiesOf(named: readonly NamedLeaf[]): Promise<Copies> {
-  const copies: (HostData | undefined)[] = await Promise.all(named.map((leaf) => download(leaf, "save")));
-  const chunks = named.map(({ type }, i) => {
-    const read = async () => {
-      const copy = copies[i] ?? new Uint8Array();
-      // It can be collected as soon as it has been written.
-      copies[i] = undefined;
-      return copy;
-    };
-    return [{ bytes: leafBytes(type), read }];
-  });
-  return { chunks, isCopied: async () => {} };
-}
-
-/** Tensors that are copied in chunks when they are read. */
-function laterCopiesOf(named: readonly NamedLeaf[], maxBytes: number): Copies {
-  let finish = () => {};
-  const copied = new Promise<void>((resolve) => {
-    finish = resolve;
-  });
-  const chunks = named.map((leaf) => chunksOf(leaf, Math.min(maxChunkBytes, maxBytes)));
-  let left = chunks.flat().length;
-  const counted = ({ bytes, read }: SnapshotChunk) => ({
-    bytes,
-    read: async () => {
-      const data = await read();
-      if (--left === 0) finish();
-      return data;
-    },
-  });
-  return { chunks: chunks.map((list) => list.map(counted)), isCopied: () => copied };
-}
-
-/** Size of the chunks in which large tensors are copied: several fit into the memory that is allowed. */
-const maxChunkBytes = 2 ** 26;
-
-/** A tensor in blocks of rows of at most some bytes; a larger row is a block. */
-function chunksOf(leaf: NamedLeaf, maxBytes: number): SnapshotChunk[] {
-  const { type } = leaf;
-  const [numRows = 0, ...row] = type.shape;
-  const rowBytes = leafBytes({ dtype: type.dtype, shape: row });
-  const count = Math.max(1, Math.floor(maxBytes / rowBytes));
-  if (numRows <= count || type.dtype === "complex64") {
-    return [{ bytes: leafBytes(type), read: () => download(leaf, "save") }];
-  }
-  const tensor = requireTensor(leaf, "save", "save");
-  return range(Math.ceil(numRows / count)).map((i) => {
-    const size = Math.min(count, numRows - i * count);
-    const read = async () => {
-      const starts = [i * count, ...row.map(() => 0)].map((start) => Tensor.scalar(start, "int32"));
-      const rows = ops.dynamicSlice(tensor, starts, [size, ...row]);
-      try {
-        return await wholeOf(rows, "save");
-      } finally {
-        rows.dispose();
-      }
-    };
-    return { bytes: size * rowBytes, read };
-  });
 }
 
 /** The pieces of a file, all read into the same memory. */

@@ -1,39 +1,15 @@
 import { randomUUID } from "node:crypto";
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
-import type { HostData } from "../../ir/dtype.js";
-import { byteSize } from "../../ir/dtype.js";
-import { range, sizeOf } from "../../ir/shape.js";
-import { formatManifest, type Manifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
+import { range } from "../../ir/shape.js";
+import { formatManifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
+import { leafBytes, type Snapshot } from "./checkpointSnapshot.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import { type FileSystem, inParallel } from "./files.js";
 import { alone, type ProcessGroup, together } from "./processGroup.js";
 import { bytesOf, layOutTypes } from "./safetensorsBytes.js";
 import { type Parts, PieceHasher, piecesOf } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
-
-/** A state to be saved. */
-export interface Snapshot {
-  readonly manifest: Omit<Manifest, "files" | "leaves">;
-  readonly leaves: readonly SnapshotLeaf[];
-}
-
-/** A tensor to be saved. */
-export interface SnapshotLeaf extends Omit<Manifest["leaves"][number], "file"> {
-  /** Its elements, in order. */
-  readonly chunks: readonly SnapshotChunk[];
-}
-
-/** Some of the elements of a tensor. */
-export interface SnapshotChunk {
-  readonly bytes: number;
-  /** Copies the elements to the host; called once. */
-  readonly read: () => Promise<HostData>;
-}
-
-/** The size of a leaf. */
-export const leafBytes = ({ dtype, shape }: Pick<SnapshotLeaf, "dtype" | "shape">): number =>
-  sizeOf(shape) * byteSize(dtype);
 
 /** Maximum number of files that are written or read at once: disks reach their speed with several. */
 export const MAX_FILES = 4;
