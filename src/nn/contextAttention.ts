@@ -11,12 +11,13 @@ import { allGather, allToAll } from "../spmd/mesh/collectives.js";
 import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { currentMesh } from "../spmd/run/constraint.js";
 import { shardMap } from "../spmd/run/shardMap.js";
-import { boundAxes, lookUpAxes } from "../trace/axes.js";
+import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type AttentionResult, attention, attentionCallOptions, sidesOf } from "./attention.js";
+import { boundAxis, meshSplit } from "./contextMesh.js";
 import { sigmoid, softplus } from "./functions.js";
 import { deviceIndex, ringAttention, type TokenFacts } from "./ringAttention.js";
 import { zigzag } from "./zigzag.js";
@@ -102,7 +103,7 @@ export function contextAttention(
 ): AttentionResult {
   const given = contextOptions.read(options, "nn.contextAttention");
   const operands = checkedOperands([query, key, value], given);
-  const axis = boundAxis(given.axis);
+  const axis = boundAxis(given.axis, "nn.contextAttention");
   return axis ? onDevice(operands, given, axis) : onMesh(operands, given);
 }
 
@@ -136,18 +137,11 @@ export interface ContextPositionsOptions extends OptionsOf<typeof contextPositio
  */
 export function contextPositions(length: number, options?: ContextPositionsOptions): Tensor {
   const given = contextPositionsOptions.read(options, "nn.contextPositions");
-  const axis = boundAxis(given.axis);
+  const axis = boundAxis(given.axis, "nn.contextAttention");
   if (axis) return placedPositions(length, given.placement, axis, deviceIndex(axis));
   const all = ops.iota("int32", [length], 0);
   const size = currentMesh()?.shape[given.axis] ?? 1;
   return given.placement === "zigzag" ? zigzag(all, size, 0) : all;
-}
-
-/** The axis of this name that is bound here, if collectives can name it. */
-function boundAxis(name: string): MeshAxis | undefined {
-  return boundAxes().some((axis) => axis.name === name)
-    ? at(lookUpAxes(name, "nn.contextAttention"), 0)
-    : undefined;
 }
 
 function checkedOperands(tensors: readonly [Tensor, Tensor, Tensor], given: Given): Operands {
@@ -194,14 +188,8 @@ function onMesh(operands: Operands, given: Given): AttentionResult {
       `[nn.contextAttention] ${length} tokens do not split over axis "${given.axis}"${chunks} (${length} / ${multiple} = ${Number((length / multiple).toPrecision(3))}): use a multiple of ${multiple}`,
     );
   }
-  const isFree = (name: string) => (mesh.shape[name] ?? 1) > 1 && boundAxis(name) === undefined;
-  const batchAxes = given.batchAxes.filter(isFree);
-  const numParts = batchAxes.reduce((product, name) => product * (mesh.shape[name] ?? 1), 1);
-  const rows = batchAxes.length > 0 && batch % numParts === 0 ? batchAxes : [];
-  const ways = mesh.shape[given.modelAxis] ?? 1;
-  const splitsHeads = isFree(given.modelAxis) && heads % ways === 0 && at(key.shape, 2) % ways === 0;
-  const byHead = splitsHeads ? given.modelAxis : null;
-  const batchEntry = rows.length > 0 ? rows : null;
+  const split = meshSplit(mesh, given, batch, [heads, at(key.shape, 2)], "nn.contextAttention");
+  const { batch: batchEntry, heads: byHead } = split;
   const tokens = new PartitionSpec([batchEntry, given.axis]);
   const perHead = new PartitionSpec([batchEntry, given.axis, byHead]);
   const sinkDims = operands.sinks?.ndim === 2 ? [at(operands.sinks.shape, 0) === 1 ? null : batchEntry] : [];
@@ -216,7 +204,7 @@ function onMesh(operands: Operands, given: Given): AttentionResult {
     onDevice(own, given, at(lookUpAxes(given.axis, "nn.contextAttention"), 0));
   return shardMap(block, {
     mesh,
-    axisNames: [given.axis, ...rows, ...(splitsHeads ? [given.modelAxis] : [])],
+    axisNames: split.axisNames,
     inSpecs: [specs] as never,
     outSpecs: { output: perHead, logSumExp: perHead },
   })(operands);

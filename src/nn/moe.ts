@@ -9,10 +9,10 @@ import type { Mesh } from "../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { currentMesh } from "../spmd/run/constraint.js";
 import { shardMap } from "../spmd/run/shardMap.js";
-import { boundAxes, lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
+import { boundAxis } from "./contextMesh.js";
 import { silu } from "./functions.js";
 import { Dense } from "./linear.js";
 import { module } from "./module.js";
@@ -66,6 +66,8 @@ const moeConfig = schema({
   expertAxis: optional("string", "expert"),
   /** The mesh axes that split the batch in the global view, the axis of experts among them. */
   batchAxes: optional<readonly string[]>("any", ["data", "fsdp", "expert"]),
+  /** The mesh axis that splits sequences in the global view, if they are a multiple of it. */
+  contextAxis: optional("string", "context"),
   /** The mesh axis that splits the features of each expert. */
   modelAxis: optional("string", "model"),
 });
@@ -148,11 +150,6 @@ function jittered(x: Tensor, jitter: number): Tensor {
   return x.mul(noise.astype(x.dtype));
 }
 
-/** The axis of this name that is bound here, if collectives can name it. */
-function boundAxis(name: string): MeshAxis | undefined {
-  return boundAxes().some((axis) => axis.name === name) ? at(lookUpAxes(name, "MoE"), 0) : undefined;
-}
-
 /** The equal part that each device along an axis has of a number of things. */
 function partOf(whole: number, what: string, axis: MeshAxis | undefined): number {
   const size = axis?.size ?? 1;
@@ -165,7 +162,7 @@ function partOf(whole: number, what: string, axis: MeshAxis | undefined): number
 /** The parameters of the experts; inside of a shard map those of this device, cut from what one device would have. */
 function expertWeights(config: Config, width: number): ExpertWeights {
   const { numExperts, features, paramDtype, kernelInit, outKernelInit } = config;
-  const [expertAxis, modelAxis] = [boundAxis(config.expertAxis), boundAxis(config.modelAxis)];
+  const [expertAxis, modelAxis] = [boundAxis(config.expertAxis, "MoE"), boundAxis(config.modelAxis, "MoE")];
   const own = partOf(numExperts, "experts", expertAxis);
   const ownFeatures = partOf(features, "features", modelAxis);
   const make = (name: string, init: ParamInitializer, whole: Shape, shape: Shape) =>
@@ -208,7 +205,7 @@ function cutInit(
 /** The dense MLP of the shared experts, which is one of all their features together. */
 function shared(config: Config, x: Tensor): Tensor {
   const { numSharedExperts, features, dtype, paramDtype, sharedInit, sharedOutInit } = config;
-  const modelAxis = boundAxis(config.modelAxis);
+  const modelAxis = boundAxis(config.modelAxis, "MoE");
   const inner = partOf(numSharedExperts * features, "features of shared experts", modelAxis);
   const layer = (name: string, numFeatures: number, kernelInit: ParamInitializer) =>
     Dense({ name, features: numFeatures, useBias: false, dtype, paramDtype, kernelInit });
@@ -222,53 +219,57 @@ type Block = (x: Tensor, experts: Tensor, gates: Tensor, weights: ExpertWeights)
 /** The experts on blocks of the batch: those that a shard map here makes, or those of a surrounding one. */
 function onBlocks(config: Config): Block {
   const mesh = currentMesh();
-  const isLeft = (name: string) => (mesh?.shape[name] ?? 1) > 1 && boundAxis(name) === undefined;
+  const isLeft = (name: string) => (mesh?.shape[name] ?? 1) > 1 && boundAxis(name, "MoE") === undefined;
   const batchAxes = config.batchAxes.filter(isLeft);
-  const block = blockFunction(config);
-  const axes = [...new Set([...batchAxes, ...[config.expertAxis].filter(isLeft)])];
-  if (!mesh || axes.length === 0) return block;
+  const axes = [...new Set([...batchAxes, ...[config.expertAxis, config.contextAxis].filter(isLeft)])];
+  if (!mesh || axes.length === 0) return blockFunction(config);
   const expertAxis = isLeft(config.expertAxis)
     ? { name: config.expertAxis, size: mesh.shape[config.expertAxis] ?? 1 }
     : undefined;
   partOf(config.numExperts, "experts", expertAxis);
-  return mappedBlock(block, mesh, axes, batchAxes, expertAxis?.name ?? null);
+  return mappedBlock(config, mesh, axes, batchAxes, expertAxis?.name ?? null);
 }
 
 function mappedBlock(
-  block: Block,
+  config: Config,
   mesh: Mesh,
   axisNames: readonly string[],
   batchAxes: readonly string[],
   expertAxis: string | null,
 ): Block {
-  const rows = new PartitionSpec([batchAxes.length === 0 ? null : batchAxes]);
   const ofExperts = new PartitionSpec([expertAxis]);
   return (x, experts, gates, weights) => {
     const size = batchAxes.reduce((product, name) => product * (mesh.shape[name] ?? 1), 1);
-    const batch = at(x.shape, 0);
+    const [batch = 0, length = 0] = x.shape;
     if (batch % size !== 0) {
       throw new ShapeError(
         `[MoE] a batch of ${batch} rows does not split over the axes ${batchAxes.join(", ")} (${batch} / ${size} = ${(batch / size).toFixed(2)}): use a multiple of ${size}`,
       );
     }
-    return shardMap(block, {
+    const { contextAxis } = config;
+    const splitsLength = axisNames.includes(contextAxis) && length % (mesh.shape[contextAxis] ?? 1) === 0;
+    const tokens = new PartitionSpec([
+      batchAxes.length === 0 ? null : batchAxes,
+      splitsLength ? contextAxis : null,
+    ]);
+    return shardMap(blockFunction(config, length), {
       mesh,
       axisNames,
-      inSpecs: [rows, rows, rows, { gate: ofExperts, up: ofExperts, down: ofExperts }],
-      outSpecs: rows,
+      inSpecs: [tokens, tokens, tokens, { gate: ofExperts, up: ofExperts, down: ofExperts }],
+      outSpecs: tokens,
     })(x, experts, gates, weights);
   };
 }
 
-/** The experts of this device on its block of the batch. */
-function blockFunction(config: Config): Block {
+/** The experts of this device on its tokens. @param rowLength the length of whole rows, if devices have parts of them */
+function blockFunction(config: Config, rowLength?: number): Block {
   return (x, experts, gates, { gate, up, down }) => {
     const [batch = 0, length = 0, width = 0] = x.shape;
-    const axis = boundAxis(config.expertAxis);
-    const modelAxis = boundAxis(config.modelAxis);
+    const axis = boundAxis(config.expertAxis, "MoE");
+    const modelAxis = boundAxis(config.modelAxis, "MoE");
     const { numExperts, numExpertsPerToken: count } = config;
     const numTokens = batch * length;
-    const capacity = expertCapacity(config, length);
+    const capacity = expertCapacity(config, rowLength ?? length);
     const perDevice = partOf(numExperts, "experts", axis);
     const all = numTokens * Math.min(count, perDevice);
     const run = (rows: Tensor, sizes: Tensor): Tensor => {

@@ -3,7 +3,7 @@ import { bytesAccepted, type EngineSettings, parseBytes } from "../../engines/se
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
 import { isObject } from "../files/json.js";
-import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
+import { isRecurrent, type ModelConfig, modelViolations, type Violation } from "../models/config.js";
 import { type DecoderConfig, isMixed } from "../models/decoder.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
 import { placementFor } from "../models/sequence.js";
@@ -272,32 +272,19 @@ function checkPipeline(
   }
 }
 
-/** Adds what is wrong with sequences that are split over `context`. */
-function checkContext(config: RunConfig, multiple: Multiple, violations: Violation[]): void {
+/** Checks sequences that are split over `context`. */
+function checkContext(config: RunConfig, multiple: Multiple): void {
   const { model, mesh, data } = config;
-  violations.push(...contextViolations(config));
   const isZigzag = placementFor(model, config.context) === "zigzag";
   const byContext = { field: "mesh.context", ways: mesh.context };
   const chunks = { field: "context", what: "two chunks for each device", ways: 2 };
   multiple("data.sequence", data.sequence, [byContext, ...(isZigzag ? [chunks] : [])]);
-  if (config.context !== "allToAll") return;
+  if (config.context !== "allToAll" || isRecurrent(model)) return;
   const both = [byContext, { field: "mesh.model", ways: mesh.model }];
   multiple("model.numHeads", model.numHeads, both);
   // Fewer key heads than devices are repeated.
   const isRepeated = mesh.context % (model.numKvHeads / mesh.model) === 0;
   if (!isRepeated) multiple("model.numKvHeads", model.numKvHeads, both);
-}
-
-/** The models whose sequences cannot be split. */
-function contextViolations({ model }: RunConfig): Violation[] {
-  const text = (what: string) =>
-    `mesh.context splits sequences, which ${what} do not support: use mesh.fsdp or mesh.model`;
-  if (model.kind !== "llama") {
-    return [{ fields: ["mesh.context", "model.kind"], text: text(`models of kind ${model.kind}`) }];
-  }
-  if (!isMixed(model.decoder)) return [];
-  const fields = ["mesh.context", "model.decoder.layers"];
-  return [{ fields, text: text("layers with and without a window (model.decoder.layers)") }];
 }
 
 function crossViolations(config: RunConfig): Violation[] {
@@ -341,7 +328,7 @@ function crossViolations(config: RunConfig): Violation[] {
       text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
     });
   }
-  if (mesh.context > 1) checkContext(config, multiple, violations);
+  if (mesh.context > 1) checkContext(config, multiple);
   if (mesh.pipe > 1) checkPipeline(config, multiple, violations);
   return violations;
 }

@@ -5,7 +5,8 @@ import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
-import { Tensor } from "../../trace/tensor.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { cond } from "../../transforms/control/cond.js";
 import type { ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
@@ -38,35 +39,49 @@ function documentsOf(config: ModelConfig, positions: Tensor): Tensor {
   return placeTokens(config, np.cumsum(isFirst, 1));
 }
 
-/** Which keys the queries see, as options of attention. */
-function visibleKeys(
+/** Which keys of the cache the queries see: [batch, 1, length, key length]. */
+function seenOfPast(
   config: ModelConfig,
   positions: Tensor,
   numKeys: number,
   isLocal: Tensor | undefined,
-): Pick<AttentionCallOptions, "causal" | "window" | "mask" | "segmentIds"> {
+): Tensor {
   const { window, layers } = decoderOf(config);
-  const hasWindow = window > 0 && layers.includes("L");
-  const isWhole = config.cacheLength === undefined;
-  // Positions begin again with every document.
-  const isPacked = isWhole && (config.documentEnd ?? -1) >= 0;
-  const segmentIds = isPacked ? documentsOf(config, positions) : undefined;
-  if (isWhole && !isLocal) {
-    return { causal: true, segmentIds, ...(hasWindow && { window: [window - 1, 0] as const }) };
-  }
   const keys = np.arange(numKeys);
-  const places = isPacked ? keys : positions;
-  const queries = np.expandDims(places, -1);
+  const queries = np.expandDims(positions, -1);
   const past = np.lessEqual(keys, queries);
   const near = np.less(queries.sub(keys), window);
   const nearOrGlobal = isLocal ? np.logicalOr(np.logicalNot(isLocal), near) : near;
-  const seen = hasWindow ? np.logicalAnd(past, nearOrGlobal) : past;
-  return { mask: np.expandDims(seen, places.ndim === 1 ? [0, 1] : 1), segmentIds };
+  const seen = window > 0 && layers.includes("L") ? np.logicalAnd(past, nearOrGlobal) : past;
+  return np.expandDims(seen, positions.ndim === 1 ? [0, 1] : 1);
 }
 
-/** The same for sequences that are split, whose tokens see each other by one rule. */
-function splitOptions({ causal, window, segmentIds }: ReturnType<typeof visibleKeys>) {
-  return { causal, window, segmentIds: segmentIds instanceof Tensor ? segmentIds : segmentIds?.query };
+/** Queries [batch, length, heads, headSize] with the keys and values of their sequences, to what they read. */
+type Attend = (query: Tensor, key: Tensor, value: Tensor) => Tensor;
+
+/** Attention within whole sequences, of which mesh axis `context` may split. */
+function attendWithin(
+  config: ModelConfig,
+  positions: Tensor,
+  isLocal: Tensor | undefined,
+  options: Pick<AttentionCallOptions, "scale" | "softcap">,
+): Attend {
+  const { window, layers } = decoderOf(config);
+  // Positions begin again with every document.
+  const segmentIds = (config.documentEnd ?? -1) >= 0 ? documentsOf(config, positions) : undefined;
+  const { exchange, placement } = config.context ?? {};
+  const attend =
+    (hasWindow: boolean): Attend =>
+    (...operands) => {
+      const sides = [window - 1, 0] as const;
+      const seen = { ...options, causal: true, segmentIds, ...(hasWindow && { window: sides }) };
+      const result = exchange
+        ? contextAttention(...operands, { ...seen, context: exchange, placement })
+        : attention(...operands, seen);
+      return result.output;
+    };
+  if (!isLocal) return attend(window > 0 && layers.includes("L"));
+  return (...operands) => cond(isLocal, attend(true), attend(false), ...operands);
 }
 
 /** Causal self-attention with grouped key-value heads. */
@@ -103,19 +118,16 @@ const Attention = module(
       const value = project("value", numKvHeads, "kvHeads");
       const keys = withPast("keys", key, reading, config);
       const values = withPast("values", value, reading, config);
-      const seen = visibleKeys(config, positions, keys.shape[1] ?? 0, isLocal);
-      const scale = decoder.attentionScale || 1 / Math.sqrt(headSize);
-      const softcap = decoder.attentionCap > 0 ? decoder.attentionCap : undefined;
-      const { exchange, placement } = config.context ?? {};
-      const mixed = exchange
-        ? contextAttention(query, key, value, {
-            ...splitOptions(seen),
-            scale,
-            softcap,
-            context: exchange,
-            placement,
-          })
-        : attention(query, keys, values, { ...seen, scale, softcap });
+      const options = {
+        scale: decoder.attentionScale || 1 / Math.sqrt(headSize),
+        softcap: decoder.attentionCap > 0 ? decoder.attentionCap : undefined,
+      };
+      const attendToPast: Attend = (...operands) => {
+        const mask = seenOfPast(config, positions, keys.shape[1] ?? 0, isLocal);
+        return attention(...operands, { ...options, mask }).output;
+      };
+      const isWhole = config.cacheLength === undefined;
+      const attend = isWhole ? attendWithin(config, positions, isLocal, options) : attendToPast;
       return DenseGeneral({
         name: "out",
         features: width,
@@ -124,7 +136,7 @@ const Attention = module(
         dtype,
         kernelInit: weight(["heads", "headSize", "embed"]),
         biasInit: weight(["norm"], initializers.zeros),
-      })(mixed.output);
+      })(attend(query, keys, values));
     },
 );
 

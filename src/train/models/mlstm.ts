@@ -9,78 +9,9 @@ import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
+import { memoryFor } from "./matrixMemory.js";
 import { activation, weight, whole } from "./names.js";
 import type { Reading } from "./reading.js";
-
-/** The inputs of the matrix memory. */
-export interface MemoryInputs {
-  /** [batch, heads, length, size], as are key and value, whose size may be another. */
-  readonly query: Tensor;
-  readonly key: Tensor;
-  readonly value: Tensor;
-  /** [batch, heads, length], as is forgetGate. */
-  readonly inputGate: Tensor;
-  readonly forgetGate: Tensor;
-  /**
-   * The exponent that the stabiliser starts with: that of the empty memory before the first position, which every
-   * position decays. −1e30, the default, has no influence.
-   */
-  readonly startExponent?: number;
-}
-
-/**
- * The matrix memory of xLSTM in its parallel form. With gate preactivations ĩ and f̃, position t reads position
- * s ≤ t with weight `exp(Σ_{s<j≤t} log σ(f̃_j) + ĩ_s)`, stabilised by the largest exponent of the row, and the
- * sum of weights (at least the stabilised one) normalises the result.
- */
-export function matrixMemory(inputs: MemoryInputs): Tensor {
-  const { query, key, value, inputGate, forgetGate, startExponent } = inputs;
-  const [, , length = 0, size = 1] = query.shape;
-  const logForget = np.negative(np.logaddexp(0, np.negative(forgetGate)));
-  const decay = np.cumsum(logForget, -1);
-  const exponent = np.expandDims(decay, -1).sub(np.expandDims(decay.sub(inputGate), -2));
-  const rows = ops.iota("int32", [length, length], 0);
-  const columns = ops.iota("int32", [length, length], 1);
-  const masked = np.where(np.greaterEqual(rows, columns), exponent, -1e30);
-  const peak = np.max(masked, -1, { keepdims: true });
-  const largest =
-    startExponent === undefined ? peak : np.maximum(peak, np.expandDims(decay.add(startExponent), -1));
-  const weights = np.exp(masked.sub(largest));
-  const scores = np
-    .matmul(query, np.swapaxes(key, -1, -2))
-    .mul(1 / Math.sqrt(size))
-    .mul(weights);
-  const total = np.sum(scores, -1, { keepdims: true });
-  const normalizer = np.maximum(np.abs(total), np.exp(np.negative(largest)));
-  return np.matmul(scores.div(normalizer.add(1e-6)), value);
-}
-
-/**
- * {@link matrixMemory} for one more position in its recurrent form: every position decays the matrix of each head and
- * adds the outer product of its key and value.
- */
-export function nextOfMatrixMemory(inputs: MemoryInputs): Tensor {
-  const { query, key, value, inputGate, forgetGate, startExponent = -1e30 } = inputs;
-  const [batch = 0, heads = 0, , size = 1] = query.shape;
-  const zeros = (...shape: number[]) => ops.zeros({ dtype: "float32", shape: [batch, heads, ...shape] });
-  const memory = variable("cache", "memory", () => zeros(size, value.shape.at(-1) ?? 1));
-  const total = variable("cache", "total", () => zeros(1, size));
-  const largest = variable("cache", "largest", () => zeros(1).add(startExponent));
-  const faded = largest.value.sub(np.logaddexp(0, np.negative(forgetGate)));
-  const exponent = np.maximum(faded, inputGate);
-  const fade = np.expandDims(np.exp(faded.sub(exponent)), -1);
-  const scaled = key.mul(np.expandDims(np.exp(inputGate.sub(exponent)), -1)).mul(1 / Math.sqrt(size));
-  const matrix = memory.value.mul(fade).add(np.matmul(np.swapaxes(scaled, -1, -2), value));
-  const sum = total.value.mul(fade).add(scaled);
-  if (!isInitializing()) {
-    memory.value = matrix;
-    total.value = sum;
-    largest.value = exponent;
-  }
-  const seen = np.abs(np.sum(query.mul(sum), -1, { keepdims: true }));
-  const normalizer = np.maximum(seen, np.expandDims(np.exp(np.negative(exponent)), -1));
-  return np.matmul(query, matrix).div(normalizer.add(1e-6));
-}
 
 /** The inputs of a convolution, preceded by those of the `taps - 1` positions before. */
 function withPast(x: Tensor, taps: number, isCached: boolean): Tensor {
@@ -179,7 +110,7 @@ export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, _
   const key = perHead("key", mixed, config);
   const value = perHead("value", inner, config);
   const all = np.concatenate([query, key, value], -1);
-  const memory = (isCached ? nextOfMatrixMemory : matrixMemory)({
+  const memory = memoryFor(config)({
     query,
     key,
     value,

@@ -1,11 +1,13 @@
 /**
  * Decoders whose MLPs are mixtures of experts. The statistics of their routers travel with the residual stream, in extra
  * positions behind its tokens, so that loops over layers, stages of pipelines and their schedules need not know of them.
+ * If sequences are split, each part is followed by the same statistics.
  */
 import { module } from "../../nn/module.js";
 import { MoE, type RouterStatistics } from "../../nn/moe.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
+import { currentMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
@@ -13,6 +15,7 @@ import { expertsOf, numStatistics, travelling } from "./experts.js";
 import { decoderBlock } from "./llama.js";
 import { activation, weight } from "./names.js";
 import type { Reading } from "./reading.js";
+import { sequencePositions } from "./sequence.js";
 
 /** The positions that the statistics take: 16-bit streams carry what rounding takes off in a second one. */
 function numPositions({ kind, dtype }: ModelConfig): number {
@@ -20,38 +23,64 @@ function numPositions({ kind, dtype }: ModelConfig): number {
   return dtype === "float32" ? 1 : 2;
 }
 
+/** The parts of every sequence: [batch, parts, length of a part, width]. */
+function inParts({ context }: ModelConfig, stream: Tensor): Tensor {
+  const numParts = context ? (currentMesh()?.shape.context ?? 1) : 1;
+  const [batch = 0, length = 0, width = 0] = stream.shape;
+  const parts = ops.reshape(stream, [batch, numParts, length / numParts, width]);
+  return activation(parts, "batch", "length", null, "activationEmbed");
+}
+
+/** Parts as whole sequences. */
+function joined(parts: Tensor): Tensor {
+  const [batch = 0, numParts = 0, length = 0, width = 0] = parts.shape;
+  const stream = ops.reshape(parts, [batch, numParts * length, width]);
+  return activation(stream, "batch", "length", "activationEmbed");
+}
+
 /** A residual stream with room for statistics. */
 export function withStatistics(config: ModelConfig, stream: Tensor): Tensor {
   const count = numPositions(config);
   if (count === 0) return stream;
-  const [batch = 0, , width = 0] = stream.shape;
-  const room = ops.zeros({ dtype: stream.dtype, shape: [batch, count, width] });
-  return activation(np.concatenate([stream, room], 1), "batch", "length", "activationEmbed");
+  const parts = inParts(config, stream);
+  const [batch = 0, numParts = 0, , width = 0] = parts.shape;
+  const room = ops.zeros({ dtype: stream.dtype, shape: [batch, numParts, count, width] });
+  return joined(np.concatenate([parts, room], 2));
 }
 
 /** The tokens of a residual stream. */
 export function tokensOf(config: ModelConfig, stream: Tensor): Tensor {
   const count = numPositions(config);
-  return count === 0 ? stream : ops.sliceDim(stream, 1, 0, (stream.shape[1] ?? 0) - count);
+  if (count === 0) return stream;
+  const parts = inParts(config, stream);
+  return joined(ops.sliceDim(parts, 2, 0, (parts.shape[2] ?? 0) - count));
 }
 
-/** The statistics in a residual stream, summed over layers: float32 [batch, {@link numStatistics}]. */
+/** The positions of the tokens of a residual stream, int32 [length]. */
+export function streamPositions(config: ModelConfig, stream: Tensor): Tensor {
+  return sequencePositions(config, tokensOf(config, stream).shape[1] ?? 0);
+}
+
+/** The statistics in a residual stream, summed over layers: float32 [batch, parts, {@link numStatistics}]. */
 function statisticsOf(config: ModelConfig, stream: Tensor): Tensor {
   const [count, size] = [numPositions(config), numStatistics(config)];
-  const length = (stream.shape[1] ?? 0) - count;
-  const rows = ops.sliceDim(ops.sliceDim(stream, 1, length, length + count), 2, 0, size);
-  return np.sum(rows.astype("float32"), 1);
+  const parts = inParts(config, stream);
+  const length = parts.shape[2] ?? 0;
+  const rows = ops.sliceDim(ops.sliceDim(parts, 2, length - count, length), 3, 0, size);
+  return np.sum(rows.astype("float32"), 2);
 }
 
 /** Puts statistics behind the tokens of a stream. */
 function packed(config: ModelConfig, tokens: Tensor, statistics: Tensor): Tensor {
-  const [batch = 0, , width = 0] = tokens.shape;
+  const parts = inParts(config, tokens);
+  const [batch = 0, numParts = 0, , width = 0] = parts.shape;
   const count = numPositions(config);
   const first = statistics.astype(tokens.dtype);
   const rest = statistics.sub(first.astype("float32")).astype(tokens.dtype);
-  const rows = np.stack([first, rest].slice(0, count), 1);
-  const room = ops.zeros({ dtype: tokens.dtype, shape: [batch, count, width - numStatistics(config)] });
-  return np.concatenate([tokens, np.concatenate([rows, room], 2)], 1);
+  const rows = np.stack([first, rest].slice(0, count), 2);
+  const left = width - numStatistics(config);
+  const room = ops.zeros({ dtype: tokens.dtype, shape: [batch, numParts, count, left] });
+  return joined(np.concatenate([parts, np.concatenate([rows, room], 3)], 2));
 }
 
 const asVector = (router: RouterStatistics): Tensor =>
@@ -90,18 +119,13 @@ export const MoeBlock = module(
   "Block",
   (config: ModelConfig) =>
     (x: Tensor, reading: Reading, layer?: Tensor): Tensor => {
-      const tokens = tokensOf(config, x);
-      const [length, { positions }] = [tokens.shape[1] ?? 0, reading];
-      // Stages of pipelines count the positions of the whole stream.
-      const isLonger = positions.ndim === 1 && (positions.shape[0] ?? 0) > length;
-      const own = isLonger ? { ...reading, positions: ops.sliceDim(positions, 0, 0, length) } : reading;
       let statistics = statisticsOf(config, x);
       const mlp = (input: Tensor) => {
         const { output, router } = expertLayer(config)(input);
-        statistics = statistics.add(asVector(router));
+        statistics = statistics.add(np.expandDims(asVector(router), 1));
         return output;
       };
-      return packed(config, decoderBlock(config, mlp)(tokens, own, layer), statistics);
+      return packed(config, decoderBlock(config, mlp)(tokensOf(config, x), reading, layer), statistics);
     },
 );
 
@@ -117,7 +141,7 @@ export interface RouterLosses {
 export function routerLosses(config: ModelConfig, stream: Tensor): RouterLosses | undefined {
   if (config.kind !== "moe") return undefined;
   const { balanceLoss, zLoss } = expertsOf(config);
-  const sums = np.mean(statisticsOf(config, stream), 0);
+  const sums = np.mean(statisticsOf(config, stream), [0, 1]);
   const statistics = sums.div(config.numLayers);
   const [balance, z, surplus] = [0, 1, 2].map((i) => ops.reshape(ops.sliceDim(statistics, 0, i, i + 1), []));
   if (!balance || !z || !surplus) return undefined;

@@ -5,7 +5,7 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { LayerLayout } from "./canonical.js";
 import { layerLoop, type RunLayers, rematPolicies } from "./languageModel.js";
-import { sequencePositions } from "./sequence.js";
+import { streamPositions } from "./moe.js";
 
 /** Runs the blocks as stages of a pipeline along mesh axis `pipe`; with one repeat that is GPipe. */
 export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: LayerLayout): RunLayers {
@@ -14,7 +14,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
     const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
       const Layers = layerLoop(config, layersPerStage);
       // Every sequence starts at its first token, so a stage can compute the positions itself.
-      const positions = sequencePositions(config, stream.shape[1] ?? 0);
+      const positions = streamPositions(config, stream);
       const [out] = Layers({ ...config, name: "stack" })(stream, { positions });
       return out;
     });

@@ -16,7 +16,7 @@ import type { LayerLayout } from "./canonical.js";
 import type { ModelConfig } from "./config.js";
 import { embeddingTable, embedTokens, layerLoop, outputLogits } from "./languageModel.js";
 import { auxOf, crossEntropy, type StepAux, withRouters } from "./loss.js";
-import { routerLosses } from "./moe.js";
+import { routerLosses, streamPositions } from "./moe.js";
 import { placeTokens, sequencePositions } from "./sequence.js";
 
 /**
@@ -93,7 +93,7 @@ function modulesOf(config: ModelConfig, layersPerStage: number) {
   const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
     const Layers = layerLoop(config, layersPerStage);
     // Every sequence starts at its first token, so a stage can compute the positions itself.
-    const positions = sequencePositions(config, stream.shape[1] ?? 0);
+    const positions = streamPositions(config, stream);
     const [out] = Layers({ ...config, name: "stack" })(stream, { positions });
     return out;
   });

@@ -37,6 +37,11 @@ const decoders: Readonly<Record<string, Partial<ModelConfig>>> = {
     decoder: { window: 5, layers: "L", positions: "learned", maxLength: 16 },
   },
   "a soft cap and packed documents": { documentEnd: 0, decoder: { attentionCap: 3 } },
+  "layers with and without a window": { decoder: { window: 5, layers: "LG", ropeLocalBase: 100 } },
+  mLSTM: { kind: "mlstm", mlpWidth: 16 },
+  "xLSTM 7B": { kind: "xlstm", decoder: { keySize: 4, gateCap: 15 } },
+  experts: { kind: "moe", width: 16, experts: { numExperts: 4 } },
+  "experts that drop tokens": { kind: "moe", width: 16, experts: { numExperts: 4, capacityFactor: 0.5 } },
 };
 
 test.each(Object.entries(decoders))(

@@ -4,8 +4,9 @@ import { unzigzag, zigzag } from "../../nn/zigzag.js";
 import { currentMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import type { ModelConfig } from "./config.js";
+import { isRecurrent, type ModelConfig } from "./config.js";
 import { decoderOf } from "./decoder.js";
+import { expertsOf } from "./experts.js";
 
 /** A model whose sequences are split over `context`. */
 export function splitSequences(config: ModelConfig, exchange: ContextParallelism): ModelConfig {
@@ -13,12 +14,18 @@ export function splitSequences(config: ModelConfig, exchange: ContextParallelism
 }
 
 /**
- * Rings compute on what arrives while later blocks travel, so each device should have the same amount to compute; with a
- * window, consecutive tokens have few devices to hear from instead.
+ * Rings compute on what arrives while later blocks travel, so each device should have the same amount to compute; if all
+ * layers have a window, consecutive tokens have few devices to hear from instead. Experts with a capacity take tokens in
+ * their order, and memories are passed on in it.
  */
-export function placementFor(config: Pick<ModelConfig, "decoder" | "kind">, exchange: ContextParallelism) {
-  const isZigzag = exchange === "ring" && config.kind === "llama" && decoderOf(config).window === 0;
-  return isZigzag ? "zigzag" : "contiguous";
+export function placementFor(
+  config: Pick<ModelConfig, "decoder" | "experts" | "kind">,
+  exchange: ContextParallelism,
+) {
+  const { window, layers } = decoderOf(config);
+  const isAnyOrder = !isRecurrent(config) && !(config.kind === "moe" && expertsOf(config).capacityFactor > 0);
+  const seesAll = window === 0 || layers.includes("G");
+  return exchange === "ring" && isAnyOrder && seesAll ? "zigzag" : "contiguous";
 }
 
 /** Tokens [batch, length] in the order in which devices hold them. */

@@ -7,7 +7,8 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { decoderOf } from "./decoder.js";
 import { headSizeOf, Mlp } from "./llama.js";
-import { matrixMemory, nextOfMatrixMemory, normalizeHeads } from "./mlstm.js";
+import { memoryFor } from "./matrixMemory.js";
+import { normalizeHeads } from "./mlstm.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
 import type { Reading } from "./reading.js";
@@ -43,8 +44,7 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor): Tensor => 
     return np.swapaxes(capped.astype("float32"), 1, 2);
   };
   const size = headSizeOf(config);
-  const step = config.cacheLength === undefined ? matrixMemory : nextOfMatrixMemory;
-  const memory = step({
+  const memory = memoryFor(config)({
     query: perHead("query", keySize),
     key: perHead("key", keySize),
     value: perHead("value", size),

@@ -57,6 +57,10 @@ const cases: readonly Case[] = [
   { mesh: { expert: 2, pipe: 2 }, schedule: "circular" },
   { mesh: { expert: 2, pipe: 2, model: 2 }, schedule: "1f1b" },
   { mesh: { data: 2, expert: 2, pipe: 2 }, schedule: "zb-h1" },
+  { mesh: { context: 4 } },
+  { mesh: { expert: 2, context: 2, model: 2 } },
+  { mesh: { context: 2, expert: 2, pipe: 2 }, schedule: "circular" },
+  { mesh: { context: 2, fsdp: 2, pipe: 2 }, schedule: "1f1b" },
 ];
 
 describe("training a mixture of experts", () => {
