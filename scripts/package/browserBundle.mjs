@@ -1,6 +1,7 @@
 // Bundles sources of the library for browsers, as users' bundlers do with the built package: `#platform/x` is
 // `x.browser.ts`, and the code of Web Workers is a string.
 import { readFileSync } from "node:fs";
+import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
@@ -42,7 +43,7 @@ const names = {
 const workers = {
   name: "code of Web Workers",
   setup({ onLoad }) {
-    onLoad({ filter: /workerCode\.browser\.ts$/ }, async ({ path }) => ({
+    onLoad({ filter: /[wW]orkerCode\.browser\.ts$/ }, async ({ path }) => ({
       contents: await workerModule(path.replace("Code.browser.ts", ".ts")),
     }));
   },
@@ -59,7 +60,7 @@ export async function workerModule(source) {
     define: { "import.meta.url": '""' },
     plugins: [names],
   });
-  return `export const workerCode = () => ${JSON.stringify(outputFiles[0].text)};\n`;
+  return `export const ${basename(source, ".ts")}Code = () => ${JSON.stringify(outputFiles[0].text)};\n`;
 }
 
 /** Bundles an entry point, or code given as `stdin`, into ES modules; returns esbuild's result. */

@@ -42,7 +42,7 @@ const programs = [
   },
 ];
 
-/** The chunks that Vite makes of a program. */
+/** The chunks that a program loads at its start, as Vite makes them. */
 async function bundle(folder, code) {
   const input = join(folder, "program.js");
   writeFileSync(input, code);
@@ -52,7 +52,12 @@ async function bundle(folder, code) {
     logLevel: "error",
     build: { write: false, target: "es2022", rollupOptions: { input } },
   });
-  return output.filter(({ type }) => type === "chunk");
+  const chunks = new Map(
+    output.filter(({ type }) => type === "chunk").map((chunk) => [chunk.fileName, chunk]),
+  );
+  const loaded = new Set([...chunks.values()].filter(({ isEntry }) => isEntry));
+  for (const { imports } of loaded) for (const name of imports) loaded.add(chunks.get(name));
+  return [...loaded];
 }
 
 /** The files of the package that have code in a bundle. */

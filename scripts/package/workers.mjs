@@ -25,11 +25,11 @@ for (const path of paths) {
 }
 
 // Browsers have their own workers, and one file with everything for pages without a bundler.
-writeFileSync(
-  new URL("engines/threads/workerCode.browser.js", dist),
-  await workerModule(fileURLToPath(new URL("src/engines/threads/worker.ts", root))),
-);
-rmSync(new URL("engines/threads/workerCode.browser.js.map", dist));
+for (const path of paths.filter((path) => path.endsWith("orkerCode.browser.js"))) {
+  const source = new URL(`src/${path.replaceAll("\\", "/").replace("Code.browser.js", ".ts")}`, root);
+  writeFileSync(new URL(path, dist), await workerModule(fileURLToPath(source)));
+  rmSync(new URL(`${path}.map`, dist));
+}
 const { outputFiles } = await bundleForBrowser({
   stdin: { contents: everything, resolveDir: fileURLToPath(root) },
   banner: { js: `/*! shardwise ${version}, MIT licence */` },

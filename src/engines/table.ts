@@ -145,6 +145,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   info: "function?",
   memoryUsage: "function?",
   share: "function?",
+  compileSettings: "function?",
   tracer: "object?",
   placeOf: "function?",
   clockAhead: "function?",

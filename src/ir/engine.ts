@@ -33,6 +33,8 @@ export interface CompileOptions {
   readonly donated?: readonly boolean[];
   /** A name for messages and traces. */
   readonly name?: string;
+  /** What another thread made of the program with {@link Engine.compileSettings}, so that only the rest is done here. */
+  readonly prepared?: unknown;
 }
 
 /** A compiled per-device program. */
@@ -102,6 +104,8 @@ export interface Engine {
    * By how many milliseconds `performance.now()` of process 0 is ahead of this one's; all processes call it together.
    */
   clockAhead?(): number;
+  /** What another thread needs to compile for this engine; omitted where only this thread can. */
+  compileSettings?(): unknown;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
   /** Sets where processes write the last events of their devices when one of them fails. */

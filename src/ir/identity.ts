@@ -1,7 +1,16 @@
 /** A counter that returns each number once. */
-export function newCounter(first = 0): () => number {
+export interface Counter {
+  (): number;
+  /** Leaves out the numbers below this one. */
+  skipTo(least: number): void;
+}
+
+export function newCounter(first = 0): Counter {
   let next = first;
-  return () => next++;
+  const skipTo = (least: number) => {
+    next = Math.max(next, least);
+  };
+  return Object.assign(() => next++, { skipTo });
 }
 
 const nextIdentity = newCounter();

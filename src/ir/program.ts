@@ -56,12 +56,13 @@ export interface Program {
   readonly outputs: readonly Atom[];
 }
 
-const nextId = newCounter();
+/** The numbers of values; a thread that continues the program of another leaves out those that it has used. */
+export const nextValueId = newCounter();
 
 /** A new value, different from all others. */
 export function newVar(type: TensorType): Var {
   needReal(type);
-  return { kind: "var", id: nextId(), type };
+  return { kind: "var", id: nextValueId(), type };
 }
 
 /** A scalar constant, rounded to its data type. */

@@ -2,7 +2,10 @@ import { describeError, errorOf, type Failure, failureOf } from "./failures.js";
 import type * as node from "./threads.js";
 
 /** What a worker tells the thread that started it. */
-type Told = { readonly kind: "failed"; readonly failure: Failure } | { readonly kind: "exited" };
+type Told =
+  | { readonly kind: "told"; readonly message: unknown }
+  | { readonly kind: "failed"; readonly failure: Failure }
+  | { readonly kind: "exited" };
 
 /** The address of a script. Its code is a string, so that it starts wherever the package itself came from. */
 const addresses = new Map<string, string>();
@@ -14,7 +17,7 @@ function addressOf(code: string): string {
 }
 
 /** Starts a Web Worker, which ends with its page at the latest. */
-export const startThread: typeof node.startThread = ({ code, name, data, failed }) => {
+export const startThread: typeof node.startThread = ({ code, name, data, failed, told }) => {
   const worker = new Worker(addressOf(code), { name });
   let ended = false;
   let resolve = () => {};
@@ -37,12 +40,10 @@ export const startThread: typeof node.startThread = ({ code, name, data, failed 
     end();
   };
   worker.onmessageerror = (event) => failed(`lost a message: ${describeError(event.data)}`);
-  worker.onmessage = ({ data: told }: MessageEvent<Told>) => {
-    if (told.kind === "exited") {
-      end();
-      return;
-    }
-    const cause = errorOf(told.failure);
+  worker.onmessage = ({ data: news }: MessageEvent<Told>) => {
+    if (news.kind === "exited") return end();
+    if (news.kind === "told") return told?.(news.message);
+    const cause = errorOf(news.failure);
     failed(`threw ${describeError(cause)}`, cause);
   };
   worker.postMessage(data);
@@ -95,6 +96,7 @@ export const runThread: typeof node.runThread = async (main) => {
       data: await inbox.next(),
       take: () => inbox.take(),
       next: () => inbox.next(),
+      tell: (message) => tell({ kind: "told", message }),
       atExit(action) {
         atExit = action;
       },

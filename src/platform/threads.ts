@@ -31,6 +31,8 @@ export interface ThreadRequest {
   readonly data: object;
   /** Called with the reason when the thread cannot continue, and also when it ends as intended. */
   readonly failed: (reason: string, cause?: unknown) => void;
+  /** Called with what the thread tells. */
+  readonly told?: (message: unknown) => void;
 }
 
 /** A thread as its own code sees it. */
@@ -41,14 +43,22 @@ export interface OwnThread {
   take(): unknown;
   /** The next message; a promise where messages arrive only while the thread does not run. */
   next(): unknown;
+  /** Sends a message to the thread that started this one. */
+  tell(message: unknown): void;
   /** Calls a function at the very end of the thread. */
   atExit(action: () => void): void;
   /** Ends the thread at once. */
   exit(): never;
 }
 
+/** What a thread sends to the one that started it: what it was told to tell, or why it ended. */
+interface Told {
+  readonly failure?: Failure;
+  readonly message?: unknown;
+}
+
 /** Starts a thread that does not keep the process alive. */
-export function startThread({ code, name, data, failed }: ThreadRequest): Thread {
+export function startThread({ code, name, data, failed, told }: ThreadRequest): Thread {
   const { port1, port2 } = new MessageChannel();
   const worker = startWorker(code, {
     workerData: { data, port: port2 },
@@ -59,7 +69,10 @@ export function startThread({ code, name, data, failed }: ThreadRequest): Thread
   // Threads report what they throw; errors before they run, or from Node itself, arrive as events.
   const threw = (cause: unknown) => failed(`threw ${describeError(cause)}`, cause);
   worker.on("error", threw);
-  worker.on("message", (failure: Failure) => threw(errorOf(failure)));
+  worker.on("message", ({ failure, message }: Told) => {
+    if (failure) threw(errorOf(failure));
+    else told?.(message);
+  });
   worker.on("messageerror", (cause) => failed(`lost a message: ${describeError(cause)}`, cause));
   let ended = false;
   const exited = new Promise<void>((resolve) => {
@@ -91,12 +104,13 @@ export async function runThread(main: (own: OwnThread) => Promise<void> | void):
       data,
       take,
       next: take,
+      tell: (message) => parentPort?.postMessage({ message } satisfies Told),
       atExit: (action) => process.on("exit", action),
       exit: process.exit,
     });
   } catch (error) {
     // Left to Node, it would abort the process when the main thread happens to end this thread at the same time.
-    parentPort?.postMessage(failureOf(error));
+    parentPort?.postMessage({ failure: failureOf(error) } satisfies Told);
   } finally {
     // Nothing listens any more; an open port would keep the thread.
     port.close();

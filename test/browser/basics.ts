@@ -145,6 +145,54 @@ async function whileBusy(): Promise<{
   return { ticks, ms, closed };
 }
 
+/** The longest time, in milliseconds, for which the page's event loop stood still during an action. */
+async function longestPause(action: () => Promise<unknown>): Promise<number> {
+  const { port1, port2 } = new MessageChannel();
+  let [last, longest] = [performance.now(), 0];
+  port1.onmessage = () => {
+    const now = performance.now();
+    longest = Math.max(longest, now - last);
+    last = now;
+    port2.postMessage(0);
+  };
+  port2.postMessage(0);
+  await action();
+  longest = Math.max(longest, performance.now() - last);
+  port1.close();
+  return longest;
+}
+
+/** How long a page stands still while a deep model is compiled on the side, and while a call compiles it. */
+async function compileDeep(
+  depth: number,
+): Promise<Record<"traced" | "aside" | "compiled" | "called", number>> {
+  const mesh = Mesh.create({ data: 2 });
+  const x = random.normal(random.key(1), [8, 16]);
+  const layers = Array.from({ length: depth }, () => [nn.Dense({ features: 16 }), nn.LayerNorm(), nn.gelu]);
+  const net = nn.Sequential({ layers: layers.flat() });
+  const variables = net.init(random.key(0), x);
+  const step = () =>
+    jit(
+      grad((v: typeof variables, x: Tensor) => np.sum(net.apply(v, x) as Tensor)),
+      { mesh, inShardings: [P(), P("data")] },
+    );
+  const [aside, atOnce] = [step(), step()];
+  // The engine, and what a first compilation loads.
+  await jit((x: Tensor) => x.add(1), { mesh }).compile(x);
+  const begin = performance.now();
+  const compiling = aside.compile(variables, x);
+  const traced = performance.now();
+  const pause = await longestPause(() => compiling);
+  const compiled = performance.now();
+  atOnce(variables, x);
+  return {
+    traced: traced - begin,
+    aside: pause,
+    compiled: compiled - traced,
+    called: performance.now() - compiled,
+  };
+}
+
 /** A loop without end on workers. */
 function neverEnds(signal?: AbortSignal): Tensor {
   const engine = createThreadsEngine({ numDevices: 2, ...(signal && { signal }) });
@@ -238,6 +286,7 @@ Object.assign(globalThis, {
   checkpoints,
   onWebGpu,
   abortRun,
+  compileDeep,
   engineInfo,
   files,
   limits,

@@ -125,6 +125,14 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     await page.close();
   });
 
+  test("answers while a deep model is compiled", { timeout: 120_000 }, async () => {
+    const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
+    const { aside, called } = await call<{ aside: number; called: number }>(page, "compileDeep", 12);
+    // A call that compiles stops the page; compiling on the side must not.
+    expect(aside).toBeLessThan(Math.max(100, called / 3));
+    await page.close();
+  });
+
   test("ends runs and workers when a signal is aborted and when the page is left", async () => {
     const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
     const { told, ms } = await call<{ told: string; ms: number }>(page, "abortRun");

@@ -49,6 +49,11 @@ export class ThreadsEngine extends WorkersEngine {
   }
 
   /** @internal */
+  compileSettings(): unknown {
+    return this.settings;
+  }
+
+  /** @internal */
   protected locate({ devices }: CompileOptions): DeviceLocations {
     return allHere(devices);
   }

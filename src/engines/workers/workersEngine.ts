@@ -2,7 +2,6 @@ import { chooseKernels, type KernelChoice } from "#engines/kernels/kernelChoice"
 import { shareOfPeak } from "#engines/products/shareOfPeak";
 import { enableRelaxedSimd } from "#engines/system/v8Flags";
 import { whoAmI } from "#platform/system";
-import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
@@ -38,6 +37,7 @@ import { DEFAULT_DEADLINE_MS } from "../settings.js";
 import { EngineShell, type LoadedProgram as ShellProgram } from "../shell.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { chooseCores, chooseThreads } from "./chooseThreads.js";
+import { type CompileSettings, compileWith, isPrepared } from "./compileWith.js";
 import { EngineMemory } from "./engineMemory.js";
 import { EngineTracer } from "./engineTracer.js";
 import { ThreadsExecutable } from "./executable.js";
@@ -251,12 +251,19 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     locations: DeviceLocations,
   ): ThreadsExecutable {
     checkSizes(program);
-    const { features, threads, memory } = this;
-    const vectorBits = this.kernels?.bits;
-    const bfloat16Products = takesBfloat16(this.gemm);
+    const { addressType } = this.memory.layout;
+    const prepared = isPrepared(options.prepared, addressType) ? options.prepared.compiled : undefined;
     const compile = (addressType: AddressType) =>
-      compileProgram(program, { ...options, features, threads, addressType, vectorBits, bfloat16Products });
-    return this.loadAt(compile(memory.layout.addressType), options, locations, compile);
+      compileWith({ ...this.settings, addressType }, program, options).compiled;
+    return this.loadAt(prepared ?? compile(addressType), options, locations, compile);
+  }
+
+  /** @internal How programs are compiled, now that memories have the addresses they have. */
+  protected get settings(): CompileSettings {
+    const { features, threads, memory } = this;
+    const { addressType } = memory.layout;
+    const vectorBits = this.kernels?.bits;
+    return { features, threads, addressType, vectorBits, bfloat16Products: takesBfloat16(this.gemm) };
   }
 
   private loadAt(

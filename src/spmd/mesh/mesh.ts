@@ -9,6 +9,7 @@ import {
   formatMesh,
   type MeshAxis,
   type MeshShape,
+  meshShape,
   type Spec,
 } from "../../ir/mesh.js";
 import type { Program } from "../../ir/program.js";
@@ -16,9 +17,10 @@ import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import { addressablePositions, type ExecutionTarget } from "../../trace/executionTarget.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { type PartitionRequest, partition, type RunnableProgram } from "../partition/partition.js";
-import { splitUpdates } from "../partition/passes/splitUpdates.js";
+import type { PartitionRequest, RunnableProgram } from "../partition/partition.js";
+import { partitionToRun } from "../partition/partitionToRun.js";
 import { reshard } from "../partition/placement/reshard.js";
+import type { CompiledElsewhere, CompileJob } from "./compileJob.js";
 import { arrange, type Link, linkOver, nearbyDevices, placesOfDevices } from "./topology.js";
 
 /** One device of a mesh: its number in the engine and its index along every axis. */
@@ -146,9 +148,15 @@ export class Mesh<Axes extends string = any> implements MeshShape {
 
   /** @internal The program that every device of the mesh runs. */
   partition(program: Program, request: PartitionRequest): RunnableProgram {
-    const parts = partition(program, this, request);
-    const held = splitUpdates(parts);
-    return { ...parts, program: held.program, held };
+    return partitionToRun(program, this, request);
+  }
+
+  /** @internal Partitions and compiles a program in a thread of its own; undefined where only this one can. */
+  async compileElsewhere(program: Program, job: CompileJob): Promise<CompiledElsewhere | undefined> {
+    const settings = this.engine.compileSettings?.();
+    if (settings === undefined) return undefined;
+    const { compileElsewhere } = await import("./compileElsewhere.js");
+    return compileElsewhere(program, { ...job, mesh: meshShape(this), settings });
   }
 
   /** @internal Records how a block of a tensor under one spec becomes that under another. */

@@ -53,6 +53,8 @@ export interface CompileRequest extends PartitionRequest {
   readonly name?: string;
   /** The program per device, when it is known already. */
   readonly parts?: RunnableProgram | undefined;
+  /** What another thread compiled for the engine. */
+  readonly prepared?: unknown;
 }
 
 /** Partitions a program for its target and compiles it there; it is released when garbage-collected. */
@@ -64,13 +66,13 @@ export function compile(program: Program, request: CompileRequest): Compiled {
 }
 
 function compileFor(program: Program, request: CompileRequest): Compiled {
-  const { target, name } = request;
+  const { target, name, prepared } = request;
   if (!target.engine.selfCollecting) refuseChecks(program, name ?? "run");
   const donated = request.donated ?? program.inputs.map(() => false);
   const extra = { donated, ...(name === undefined ? {} : { name }) };
   const { engine, mesh, devices } = target;
   const parts = request.parts ?? partitionFor(program, target, request);
-  const executable = engine.compile(parts.program, { mesh, devices, ...extra });
+  const executable = engine.compile(parts.program, { mesh, devices, ...extra, prepared });
   // One object for each spec, so that tensors which go round in a loop are seen to be in place without comparing.
   const placements = new Map<string, Placement>();
   const placementOf = (spec: Spec): Placement => {

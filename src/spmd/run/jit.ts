@@ -12,7 +12,8 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { refuseChecks } from "../../transforms/checks/checks.js";
-import type { Mesh } from "../mesh/mesh.js";
+import type { CompiledElsewhere } from "../mesh/compileJob.js";
+import { type Mesh, meshAt } from "../mesh/mesh.js";
 import type { RunnableProgram } from "../partition/partition.js";
 import {
   type AnyJitOptions,
@@ -59,6 +60,11 @@ export interface Jitted<A extends readonly unknown[], R> {
   (...args: A): R;
   /** The program of a call with such arguments, of which only the types matter: they may be `ShapeDtypeStruct`s. */
   lower(...args: A): Lowered;
+  /**
+   * Traces and compiles a call with such arguments without running it, so that the call itself starts at once. Only
+   * tracing happens on the calling thread: a page, or a server, answers while a large program is compiled.
+   */
+  compile(...args: A): Promise<void>;
 }
 
 const disabled = new Ambient({
@@ -160,7 +166,12 @@ export function jit<
     if (!entry.compiled.has(where)) entry.lowered.set(where, { program, inSpecs, outSpecs, gathers, held });
     return { program, mesh, donated, toString: () => printProgram(program) };
   };
-  return Object.assign(call, { lower });
+  const compileLater = async (...args: A): Promise<void> => {
+    const flat = callArgs(args, options, name);
+    const entry = traced(args, flat);
+    await compileAside(entry, flat, placed(entry, flat, options, name), name);
+  };
+  return Object.assign(call, { lower, compile: compileLater });
 }
 
 /** What a function is traced anew for. */
@@ -184,6 +195,7 @@ function compileEntry(
   placement: CallPlacement,
   where: string,
   name: string,
+  ready?: CompiledElsewhere,
 ): Compiled {
   const { program, captures, lowered } = entry;
   refuseChecks(program, name);
@@ -194,11 +206,27 @@ function compileEntry(
     // Of the call only what it is like is kept, not its tensors.
     nameOfInput: (i) => at(inputPaths(numCaptures, structure, dynamic), i),
     name,
-    parts: lowered.get(where),
+    parts: ready?.parts ?? lowered.get(where),
+    prepared: ready?.prepared,
   });
   lowered.delete(where);
   entry.compiled.set(where, compiled);
   return compiled;
+}
+
+/** Compiles a traced function in another thread where that is possible. */
+async function compileAside(
+  entry: Entry,
+  flat: CallArgs,
+  { placement, where }: ReturnType<typeof placed>,
+  name: string,
+): Promise<void> {
+  if (entry.compiled.has(where)) return;
+  const { target, ...request } = placement;
+  const donated = [...entry.captures.map(() => false), ...flat.donated];
+  const ready = await meshAt(target)?.compileElsewhere(entry.program, { request, donated, name });
+  // A call may have been faster.
+  if (!entry.compiled.has(where)) compileEntry(entry, flat, placement, where, name, ready);
 }
 
 /** Where a call runs, and a string that distinguishes such targets. */

@@ -1,0 +1,55 @@
+import { afterAll, expect, test } from "vitest";
+import "../../index.js";
+import { createThreadsEngine } from "../../engines/threads/engine.js";
+import { onPass } from "../../ir/passes.js";
+import * as np from "../../numpy/index.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { grad } from "../../transforms/derivatives/grad.js";
+import { pureCallback } from "../run/callback.js";
+import { jit } from "../run/jit.js";
+import { Mesh } from "./mesh.js";
+import { P } from "./partitionSpec.js";
+
+const engine = createThreadsEngine({ numDevices: 2, memoryBytes: 2 ** 26 });
+const mesh = Mesh.create({ data: 2 }, { engine });
+afterAll(() => engine.close());
+
+const loss = (w: Tensor, x: Tensor) => np.sum(np.square(np.tanh(np.matmul(x, w))));
+const [w, x] = [np.linspace(-1, 1, 32).reshape([8, 4]), np.linspace(0, 1, 64).reshape([8, 8])];
+
+/** The passes that this thread runs meanwhile. */
+async function passesDuring(action: () => Promise<unknown>): Promise<Set<string>> {
+  const passes = new Set<string>();
+  const end = onPass((pass) => passes.add(pass));
+  await action();
+  end();
+  return passes;
+}
+
+test("a program is partitioned and compiled in another thread, and calls then start at once", async () => {
+  const options = { mesh, inShardings: [P(), P("data")] } as const;
+  const compiled = jit(grad(loss), options);
+  const passes = await passesDuring(() => compiled.compile(w, x));
+  expect([...passes].filter((pass) => /partition|normalise|joinSums/.test(pass))).toEqual([]);
+  expect(await passesDuring(() => compiled(w, x).data())).toEqual(new Set());
+  expect(await compiled(w, x).data()).toEqual(await jit(grad(loss), options)(w, x).data());
+  // What was compiled before is not compiled again.
+  expect(await passesDuring(() => compiled.compile(w, x))).toEqual(new Set());
+});
+
+test("host callbacks, which no thread can be sent, are compiled by this one", async () => {
+  const twice = (x: Tensor) => pureCallback(({ data }) => Array.from(data, (v) => 2 * v), x, [x]).add(1);
+  const compiled = jit(twice, { mesh });
+  expect(await passesDuring(() => compiled.compile(np.ones([4])))).toContain("partition");
+  expect(await compiled(np.ones([4])).js()).toEqual([3, 3, 3, 3]);
+});
+
+test("what cannot be compiled is told as a call tells it", async () => {
+  const wide = jit((x: Tensor) => np.sum(np.sort(np.broadcastTo(x, [2 ** 26]))), { mesh });
+  const call = () => wide(np.ones([1]));
+  const error = await wide.compile(np.ones([1])).then(
+    () => new Error("compiled"),
+    (error: Error) => error,
+  );
+  expect(call).toThrow(error.message);
+});

@@ -1,0 +1,30 @@
+import { startThread } from "#platform/threads";
+import { compileWorkerCode } from "#spmd/mesh/compileWorkerCode";
+import { nextValueId, type Program } from "../../ir/program.js";
+import type { CompiledElsewhere, CompileMessage } from "./compileJob.js";
+
+/**
+ * Partitions and compiles a program in a thread of its own, so that this one stays responsive. Undefined where that is
+ * not possible or fails: functions, such as host callbacks, cannot be sent, and errors are better explained by the
+ * thread that compiles instead.
+ */
+export async function compileElsewhere(
+  program: Program,
+  job: Omit<CompileMessage, "program" | "firstId">,
+): Promise<CompiledElsewhere | undefined> {
+  return new Promise((resolve) => {
+    const data: CompileMessage = { ...job, program, firstId: nextValueId() };
+    try {
+      const thread = startThread({
+        code: compileWorkerCode(),
+        name: "shardwise compiler",
+        data,
+        told: (message) => resolve(message as CompiledElsewhere),
+        failed: () => resolve(undefined),
+      });
+      thread.keepAlive(true);
+    } catch {
+      resolve(undefined);
+    }
+  });
+}
