@@ -3,7 +3,7 @@
 import { isFloat } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type Attention, type AttentionExtra, attentionExtras } from "../ir/ops.js";
-import { type OptionsOf, optional, schema } from "../ir/schema.js";
+import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { split } from "../random/index.js";
@@ -90,7 +90,18 @@ export function attention(
   return tracedAsOneCall(() => attend([query, key, value], given));
 }
 
-type Given = ReturnType<(typeof attentionCallOptions)["read"]>;
+/** {@link attention} with the keys for dropout of every batch element and head, uint32 [batch, heads, 2]. */
+export function attentionWithKeys(
+  operands: readonly [query: Tensor, key: Tensor, value: Tensor],
+  options: AttentionCallOptions,
+  dropoutKeys: Tensor | undefined,
+): AttentionResult {
+  return attend(operands, { ...attentionCallOptions.read(options, "nn.attention"), dropoutKeys });
+}
+
+interface Given extends Values<typeof attentionCallOptions.fields> {
+  readonly dropoutKeys?: Tensor | undefined;
+}
 
 function attend(operands: readonly [Tensor, Tensor, Tensor], given: Given): AttentionResult {
   const [query, key, value] = operands;
@@ -184,8 +195,9 @@ function extrasOf(given: Given, { batch, heads, isBatched }: Sizes): ReadonlyMap
   both(positions, "queryPositions", "keyPositions");
   if (sinks) extras.set("sinks", sinks.ndim === 1 ? np.expandDims(sinks, 0) : sinks);
   if (dropoutRate > 0) {
-    if (!dropoutKey) throw new ValueError("[nn.attention] dropoutRate needs a dropoutKey");
-    extras.set("dropoutKeys", split(dropoutKey, [batch, heads]));
+    const keys = given.dropoutKeys ?? (dropoutKey && split(dropoutKey, [batch, heads]));
+    if (!keys) throw new ValueError("[nn.attention] dropoutRate needs a dropoutKey");
+    extras.set("dropoutKeys", keys);
   }
   return extras;
 }

@@ -16,6 +16,7 @@ import {
   shardMap,
   simplify,
   type Tensor,
+  tree,
   valueAndGrad,
   withMesh,
 } from "../index.js";
@@ -30,6 +31,10 @@ interface Case {
   readonly heads?: readonly [heads: number, keyHeads: number];
   readonly sinks?: boolean;
   readonly segments?: boolean;
+  /** Sizes of a bias and a mask that are 1. */
+  readonly bias?: readonly number[];
+  readonly mask?: readonly number[];
+  readonly dropout?: boolean;
 }
 
 const cases: Readonly<Record<string, Case>> = {
@@ -47,6 +52,21 @@ const cases: Readonly<Record<string, Case>> = {
     segments: true,
   },
   "zigzag, sinks": { options: { causal: true, placement: "zigzag" }, sinks: true },
+  "a bias of every pair and head": { options: { causal: true }, bias: [] },
+  "a bias of keys alone": { options: {}, bias: [0, 1, 2] },
+  "a bias of queries alone and a mask": { options: { softcap: 3 }, bias: [3], mask: [0] },
+  "a mask of pairs and segments": { options: { causal: true }, mask: [0, 1], segments: true },
+  dropout: { options: { causal: true, dropoutRate: 0.3 }, dropout: true },
+  "zigzag, a bias, a mask of keys and dropout": {
+    options: { causal: true, placement: "zigzag", dropoutRate: 0.3 },
+    bias: [1],
+    mask: [1, 2],
+    dropout: true,
+  },
+  "zigzag, a bias of queries alone and a window": {
+    options: { causal: true, placement: "zigzag", window: [9, null] },
+    bias: [0, 3],
+  },
 };
 const ways = ["ring", "allToAll", "gather"] as const;
 const meshes: readonly Record<string, number>[] = [
@@ -63,11 +83,33 @@ const meshes: readonly Record<string, number>[] = [
 
 const draw = (seed: number, shape: readonly number[]) => random.normal(random.key(seed), [...shape]);
 
-/** Operands of 4 rows; with sinks as a further one. */
-function operandsOf({ length = 16, heads: [heads, keyHeads] = [8, 8], sinks }: Case): Tensor[] {
-  const keys = [4, length, keyHeads, 4];
-  return [draw(1, [4, length, heads, 4]), draw(2, keys), draw(3, keys), ...(sinks ? [draw(4, [heads])] : [])];
+/** What is differentiated by. */
+interface Given {
+  readonly q: Tensor;
+  readonly k: Tensor;
+  readonly v: Tensor;
+  readonly sinks?: Tensor;
+  readonly bias?: Tensor;
 }
+
+const pairShape = ({ length = 16, heads: [heads] = [8, 8] }: Case, ones: readonly number[]) =>
+  [4, heads, length, length].map((n, d) => (ones.includes(d) ? 1 : n));
+
+/** Operands of 4 rows. */
+function operandsOf(one: Case): Given {
+  const { length = 16, heads: [heads, keyHeads] = [8, 8], sinks, bias } = one;
+  const keys = [4, length, keyHeads, 4];
+  return {
+    q: draw(1, [4, length, heads, 4]),
+    k: draw(2, keys),
+    v: draw(3, keys),
+    ...(sinks && { sinks: draw(4, [heads]) }),
+    ...(bias && { bias: draw(5, pairShape(one, bias)) }),
+  };
+}
+
+const maskOf = (one: Case, ones: readonly number[]) =>
+  random.bernoulli(random.key(6), 0.7, pairShape(one, ones));
 
 const segmentsOf = (length: number) =>
   np.floorDivide(np.arange(4 * length).reshape([4, length]), 5).astype("int32");
@@ -77,53 +119,58 @@ function lossOf({ output, logSumExp }: nn.AttentionResult): Tensor {
   return np.sum(np.sin(output)).add(np.sum(np.cos(logSumExp)));
 }
 
-type Attend = (q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | undefined, ids: Tensor | undefined) => Tensor;
-
-/** Loss and gradients by all operands. */
-function gradients(attend: Attend, one: Case): readonly [Tensor, Tensor[]] {
-  const args = operandsOf(one);
-  const ids = one.segments ? segmentsOf(one.length ?? 16) : undefined;
-  const fn = ([q, k, v, sinks]: Tensor[]) => attend(q as Tensor, k as Tensor, v as Tensor, sinks, ids);
-  return valueAndGrad(fn)(args) as readonly [Tensor, Tensor[]];
+/** The options of a case that are tensors, with those of the sequence placed. */
+function tensorOptions(one: Case, { sinks, bias }: Given, place: (x: Tensor, dim?: number) => Tensor) {
+  const pairs = (x: Tensor) => {
+    const rows = x.shape[2] === 1 ? x : place(x, 2);
+    return rows.shape[3] === 1 ? rows : place(rows, 3);
+  };
+  return {
+    ...(sinks && { sinks }),
+    ...(bias && { bias: pairs(bias) }),
+    ...(one.mask && { mask: pairs(maskOf(one, one.mask)) }),
+    ...(one.segments && { segmentIds: place(segmentsOf(one.length ?? 16)) }),
+    ...(one.dropout && { dropoutKey: random.key(7) }),
+  };
 }
 
 function alone(one: Case) {
-  const { placement: _, context: __, axis: ___, positions: ____, ...options } = one.options;
-  return gradients(
-    (q, k, v, sinks, ids) =>
-      lossOf(
-        nn.attention(q, k, v, {
-          ...options,
-          ...(options.window !== undefined && { window: options.window }),
-          ...(sinks && { sinks }),
-          segmentIds: ids,
-        } as nn.AttentionCallOptions),
-      ),
-    one,
-  );
+  const {
+    placement: _,
+    context: __,
+    axis: ___,
+    positions: ____,
+    batchAxes: _____,
+    modelAxis: ______,
+    ...options
+  } = one.options;
+  const loss = (given: Given) =>
+    lossOf(nn.attention(given.q, given.k, given.v, { ...options, ...tensorOptions(one, given, (x) => x) }));
+  return valueAndGrad(loss)(operandsOf(one));
 }
 
 /** The same in the global view; the sequence is placed and both results are brought back in order. */
 function split(one: Case, context: nn.ContextParallelism, sizes: Readonly<Record<string, number>>) {
   const mesh = Mesh.create(sizes);
   const size = sizes.context ?? 1;
-  const place = (x: Tensor) => (one.options.placement === "zigzag" ? nn.zigzag(x, size) : x);
-  const attend: Attend = (q, k, v, sinks, ids) => {
-    const result = nn.contextAttention(place(q), place(k), place(v), {
+  const place = (x: Tensor, dim = 1) => (one.options.placement === "zigzag" ? nn.zigzag(x, size, dim) : x);
+  const loss = (given: Given) => {
+    const result = nn.contextAttention(place(given.q), place(given.k), place(given.v), {
       ...one.options,
       context,
-      ...(sinks && { sinks }),
-      ...(ids && { segmentIds: place(ids) }),
+      ...tensorOptions(one, given, place),
     });
     return lossOf(result);
   };
-  return withMesh(mesh, () => jit(() => gradients(attend, one), { mesh })());
+  return withMesh(mesh, () => jit(() => valueAndGrad(loss)(operandsOf(one)), { mesh })());
 }
 
 const names = Object.keys(cases);
 const tried = meshes.flatMap((mesh, m) =>
   ways.flatMap((way, w) =>
-    names.filter((_, c) => everything || (c + w + 5 * m) % 8 === 0).map((name) => [name, way, mesh] as const),
+    names
+      .filter((_, c) => everything || (c + 7 * w + 5 * m) % 16 === 0)
+      .map((name) => [name, way, mesh] as const),
   ),
 );
 
@@ -142,7 +189,7 @@ describe("inside of shardMap", () => {
     "%s gives a device the results of its own tokens, by positions of any order",
     async (context) => {
       const order = random.permutation(random.key(9), 16).astype("int32");
-      const [q, k, v] = operandsOf({ options: {} }) as [Tensor, Tensor, Tensor];
+      const { q, k, v } = operandsOf({ options: {} });
       const mixed = (x: Tensor) => np.take(x, order, 1);
       const attend = shardMap(
         (a: Tensor, b: Tensor, c: Tensor, positions: Tensor) =>
@@ -188,7 +235,7 @@ describe("at the edges", () => {
   });
 
   test.each(ways)("NaN of a key reaches the tokens that see it alone, by %s", async (context) => {
-    const [q, k, v] = operandsOf({ options: {} }) as [Tensor, Tensor, Tensor];
+    const { q, k, v } = operandsOf({ options: {} });
     const bad = k.at(1, 9).set(Number.NaN);
     const mesh = Mesh.create({ context: 4 });
     const { output } = withMesh(mesh, () =>
@@ -201,11 +248,7 @@ describe("at the edges", () => {
   });
 
   test("bfloat16 is as near to float32 as on one device", async () => {
-    const [q, k, v] = operandsOf({ options: {} }).map((x) => x.astype("bfloat16")) as [
-      Tensor,
-      Tensor,
-      Tensor,
-    ];
+    const { q, k, v } = tree.map((x: Tensor) => x.astype("bfloat16"), operandsOf({ options: {} }));
     const mesh = Mesh.create({ context: 4 });
     const { output, logSumExp } = withMesh(mesh, () =>
       jit(() => nn.contextAttention(q, k, v, { causal: true }), { mesh })(),
@@ -215,7 +258,8 @@ describe("at the edges", () => {
     await expectClose(output.astype("float32"), want, { rtol: 2 ** -7, atol: 2 ** -7 });
   });
 
-  test("sizes that do not divide are named", () => {
+  test("sizes that do not fit are named", () => {
+    const x = np.ones([1, 8, 2, 4]);
     expect(() => onFour({ options: {}, length: 10 }, "ring")).toThrow(
       '[nn.contextAttention] 10 tokens do not split over axis "context" (10 / 4 = 2.5): use a multiple of 4',
     );
@@ -227,6 +271,15 @@ describe("at the edges", () => {
     );
     expect(() => onFour({ options: {}, heads: [12, 3] }, "allToAll")).toThrow(
       '[nn.contextAttention] 3 key heads do not split over axis "context" (3 / 4 = 0.75)',
+    );
+    expect(() => nn.contextAttention(x, x, x, { bias: np.ones([1, 2, 8, 4]) })).toThrow(
+      "[nn.contextAttention] the bias must be [1, 2, 8, 8] (batch, heads, length, tokens of all devices), where any size may be 1; got f32[1,2,8,4]",
+    );
+    expect(() => nn.contextAttention(x, x, x, { mask: np.ones([1, 1, 8, 8]) })).toThrow(
+      "[nn.contextAttention] the mask must be bool, got f32[1,1,8,8]: use bias to add numbers",
+    );
+    expect(() => nn.contextAttention(x, x, x, { dropoutRate: 0.5 })).toThrow(
+      "[nn.contextAttention] dropoutRate needs a dropoutKey",
     );
   });
 });

@@ -1,12 +1,13 @@
 /** Context parallelism: attention over a sequence that a mesh axis splits. */
 import { oneOf } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
-import { DTypeError, ShapeError } from "../ir/errors.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { Attention } from "../ir/ops.js";
 import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
+import { split } from "../random/index.js";
 import { allGather, allToAll } from "../spmd/mesh/collectives.js";
 import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { currentMesh } from "../spmd/run/constraint.js";
@@ -16,10 +17,16 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { type AttentionResult, attention, attentionCallOptions, sidesOf } from "./attention.js";
+import { type AttentionResult, attentionCallOptions, attentionWithKeys, sidesOf } from "./attention.js";
 import { boundAxis, meshSplit } from "./contextMesh.js";
 import { sigmoid, softplus } from "./functions.js";
-import { deviceIndex, ringAttention, type TokenFacts } from "./ringAttention.js";
+import {
+  deviceBefore,
+  deviceIndex,
+  type PairFacts,
+  ringAttention,
+  type TokenFacts,
+} from "./ringAttention.js";
 import { zigzag } from "./zigzag.js";
 
 /** How the devices of an axis exchange what their parts of a sequence need of each other. */
@@ -28,7 +35,7 @@ export type ContextParallelism = "ring" | "allToAll" | "gather";
 /** Which tokens of a sequence a device holds: consecutive ones, or two chunks as `nn.zigzag` places them. */
 export type ContextPlacement = "contiguous" | "zigzag";
 
-const { causal, window, softcap, scale, sinks } = attentionCallOptions.fields;
+const { causal, window, softcap, scale, sinks, dropoutRate } = attentionCallOptions.fields;
 
 const contextOptions = schema({
   /** Whether queries see no later tokens. */
@@ -41,6 +48,17 @@ const contextOptions = schema({
   scale,
   /** Scores without a value, one for each head, which take a share of each softmax: [heads]. */
   sinks,
+  /**
+   * Added to the scores: [batch, heads, length, tokens of all devices], in the order in which devices hold tokens; any
+   * size may be 1.
+   */
+  bias: optional<Tensor>("any"),
+  /** Which tokens a query may see (true), in the same form. */
+  mask: optional<Tensor>("any"),
+  /** The probability with which a weight becomes 0; needs `dropoutKey`. */
+  dropoutRate,
+  /** The random key for dropout, the same on all devices of the axis. */
+  dropoutKey: optional<Tensor>("any"),
   /**
    * `ring` (the default): keys and values travel around a ring while blocks are computed. `allToAll`: each device gets
    * the whole sequence of some heads. `gather`: each device gets all keys and values.
@@ -71,11 +89,12 @@ interface Operands {
   readonly key: Tensor;
   readonly value: Tensor;
   readonly facts: TokenFacts;
+  readonly pairs: PairFacts;
   readonly sinks: Tensor | null;
 }
 
 /**
- * {@link attention} of a sequence to itself where a mesh axis splits the sequence: every device has the queries, keys and
+ * Attention as `nn.attention` computes it of a sequence to itself where a mesh axis splits the sequence: every device has the queries, keys and
  * values of some tokens, [batch, length, heads, headDim], and gets the results of those. Positions decide about causal
  * masks and windows, so that devices may hold any tokens.
  *
@@ -104,6 +123,7 @@ export function contextAttention(
   const given = contextOptions.read(options, "nn.contextAttention");
   const operands = checkedOperands([query, key, value], given);
   const axis = boundAxis(given.axis, "nn.contextAttention");
+  checkPairs(operands, (axis?.size ?? 1) * at(query.shape, 1));
   return axis ? onDevice(operands, given, axis) : onMesh(operands, given);
 }
 
@@ -171,15 +191,43 @@ function checkedOperands(tensors: readonly [Tensor, Tensor, Tensor], given: Give
     ...(given.segmentIds && { segments: perToken(given.segmentIds) }),
     ...(given.positions && { positions: perToken(given.positions) }),
   };
-  return { query: wide(query), key: wide(key), value: wide(value), facts, sinks: given.sinks ?? null };
+  const { bias, mask, dropoutRate, dropoutKey, sinks = null } = given;
+  if (dropoutRate > 0 && !dropoutKey) {
+    throw new ValueError("[nn.contextAttention] dropoutRate needs a dropoutKey");
+  }
+  const heads = [at(query.shape, 0), at(query.shape, 2)];
+  const pairs = {
+    ...(bias && { bias: isFloat(bias.dtype) ? bias : ops.convert(bias, "float32") }),
+    ...(mask && { mask }),
+    ...(dropoutRate > 0 && dropoutKey && { dropoutKeys: split(dropoutKey, heads) }),
+  };
+  return { query: wide(query), key: wide(key), value: wide(value), facts, pairs, sinks };
+}
+
+/** Throws unless bias and mask are of the queries here and of all tokens. */
+function checkPairs({ query, pairs: { bias, mask } }: Operands, numTokens: number): void {
+  const [batch = 0, length = 0, heads = 0] = query.shape;
+  const sizes = [batch, heads, length, numTokens];
+  for (const [name, x] of [["bias", bias] as const, ["mask", mask] as const]) {
+    if (!x) continue;
+    if (name === "mask" && x.dtype !== "bool") {
+      throw new DTypeError(
+        `[nn.contextAttention] the mask must be bool, got ${formatType(x.type)}: use bias to add numbers`,
+      );
+    }
+    if (x.ndim === 4 && x.shape.every((n, d) => n === 1 || n === sizes[d])) continue;
+    throw new ShapeError(
+      `[nn.contextAttention] the ${name} must be [${sizes.join(", ")}] (batch, heads, length, tokens of all devices), where any size may be 1; got ${formatType(x.type)}`,
+    );
+  }
 }
 
 /** The global view: a shard map over the axis, and over those that split batch and heads, which need nothing from it. */
 function onMesh(operands: Operands, given: Given): AttentionResult {
   const mesh = currentMesh();
   const size = mesh?.shape[given.axis] ?? 1;
-  const { query, key, value, facts } = operands;
-  if (!mesh || size === 1) return attention(query, key, value, wholeOptions(operands, given));
+  const { query, key, facts } = operands;
+  if (!mesh || size === 1) return attendWhole(operands, given);
   const [batch = 0, length = 0, heads = 0] = query.shape;
   const multiple = given.placement === "zigzag" ? 2 * size : size;
   if (length % multiple !== 0) {
@@ -188,8 +236,8 @@ function onMesh(operands: Operands, given: Given): AttentionResult {
       `[nn.contextAttention] ${length} tokens do not split over axis "${given.axis}"${chunks} (${length} / ${multiple} = ${Number((length / multiple).toPrecision(3))}): use a multiple of ${multiple}`,
     );
   }
-  const split = meshSplit(mesh, given, batch, [heads, at(key.shape, 2)], "nn.contextAttention");
-  const { batch: batchEntry, heads: byHead } = split;
+  const axes = meshSplit(mesh, given, batch, [heads, at(key.shape, 2)], "nn.contextAttention");
+  const { batch: batchEntry, heads: byHead } = axes;
   const tokens = new PartitionSpec([batchEntry, given.axis]);
   const perHead = new PartitionSpec([batchEntry, given.axis, byHead]);
   const sinkDims = operands.sinks?.ndim === 2 ? [at(operands.sinks.shape, 0) === 1 ? null : batchEntry] : [];
@@ -198,48 +246,64 @@ function onMesh(operands: Operands, given: Given): AttentionResult {
     key: perHead,
     value: perHead,
     facts: tree.map(() => tokens, facts),
+    pairs: pairSpecs(operands.pairs, [batchEntry, byHead, given.axis, null]),
     sinks: operands.sinks && new PartitionSpec([...sinkDims, byHead]),
   };
   const block = (own: Operands): AttentionResult =>
     onDevice(own, given, at(lookUpAxes(given.axis, "nn.contextAttention"), 0));
   return shardMap(block, {
     mesh,
-    axisNames: split.axisNames,
+    axisNames: axes.axisNames,
     inSpecs: [specs] as never,
     outSpecs: { output: perHead, logSumExp: perHead },
   })(operands);
 }
 
+/** Specs of what queries know of all tokens; sizes of 1 are not split. */
+function pairSpecs(pairs: PairFacts, entries: readonly (readonly string[] | string | null)[]) {
+  const spec = ({ shape }: Tensor) =>
+    new PartitionSpec(shape.map((n, d) => (n === 1 ? null : (entries[d] ?? null))));
+  const [batch = null, heads = null] = entries;
+  return {
+    ...(pairs.bias && { bias: spec(pairs.bias) }),
+    ...(pairs.mask && { mask: spec(pairs.mask) }),
+    ...(pairs.dropoutKeys && { dropoutKeys: new PartitionSpec([batch, heads]) }),
+  };
+}
+
 /** The options of attention that need no exchange. */
-function plainOptions({ causal, window, softcap, scale }: Given) {
+function plainOptions({ causal, window, softcap, scale, dropoutRate }: Given) {
   return {
     causal,
+    dropoutRate,
     ...(window !== undefined && { window }),
     ...(softcap !== undefined && { softcap }),
     ...(scale !== undefined && { scale }),
   };
 }
 
-/** The options of attention where a device has the whole sequence in its own order. */
-function wholeOptions({ facts, sinks }: Operands, given: Given) {
-  return {
+/** Attention where a device has the whole sequence in its own order. */
+function attendWhole({ query, key, value, facts, pairs, sinks }: Operands, given: Given): AttentionResult {
+  const options = {
     ...plainOptions(given),
+    ...(pairs.bias && { bias: pairs.bias }),
+    ...(pairs.mask && { mask: pairs.mask }),
     ...(facts.segments && { segmentIds: facts.segments }),
     ...(facts.positions && { positions: facts.positions }),
     ...(sinks && { sinks }),
   };
+  return attentionWithKeys([query, key, value], options, pairs.dropoutKeys);
 }
 
 /** The local view. */
 function onDevice(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
-  const { query, key, value } = operands;
-  const length = at(query.shape, 1);
+  const length = at(operands.query.shape, 1);
   if (given.placement === "zigzag" && length % 2 !== 0) {
     throw new ShapeError(
       `[nn.contextAttention] a device's ${length} tokens are not two chunks of the same length, as placement zigzag has them (${length} / 2 = ${length / 2}): use an even number`,
     );
   }
-  if (axis.size === 1) return attention(query, key, value, wholeOptions(operands, given));
+  if (axis.size === 1) return attendWhole(operands, given);
   switch (given.context) {
     case "ring":
       return byRing(operands, given, axis);
@@ -258,7 +322,7 @@ function positionsFor({ query, facts }: Operands, given: Given, axis: MeshAxis, 
 }
 
 function byRing(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
-  const { query, key, value, facts, sinks } = operands;
+  const { query, key, value, facts, pairs, sinks } = operands;
   const [batch = 0, length = 0, , headDim = 1] = query.shape;
   const { causal, window, placement } = given;
   const sides = window === undefined ? undefined : sidesOf(window);
@@ -267,6 +331,7 @@ function byRing(operands: Operands, given: Given, axis: MeshAxis): AttentionResu
     causal,
     ...(sides && { window: sides }),
     ...(given.softcap !== undefined && { softcap: given.softcap }),
+    ...(pairs.dropoutKeys && { dropoutRate: given.dropoutRate }),
   };
   const isPlaced = facts.positions === undefined;
   const of = (index: Tensor) =>
@@ -277,13 +342,12 @@ function byRing(operands: Operands, given: Given, axis: MeshAxis): AttentionResu
     numHops: isPlaced && placement === "contiguous" ? hopsSeen(given, length, axis) : axis.size - 1,
     isZigzag: isPlaced && causal && placement === "zigzag",
     positions: (hop: number) => {
-      if (hop === 0 && (placement === "contiguous" || !window)) return undefined;
-      const me = deviceIndex(axis);
-      const from = np.remainder(me.add(axis.size - hop), axis.size).astype("int32");
-      return { query: of(me), key: of(from) };
+      // Which weights are dropped depends on positions.
+      if (hop === 0 && !pairs.dropoutKeys && (placement === "contiguous" || !window)) return undefined;
+      return { query: of(deviceIndex(axis)), key: of(deviceBefore(axis, hop)) };
     },
   };
-  const { output, logSums } = ringAttention(ring, { query, key, value, facts });
+  const { output, logSums } = ringAttention(ring, { query, key, value, facts, pairs });
   return sinks ? withSinks(output, logSums, sinks) : { output, logSumExp: logSums };
 }
 
@@ -303,20 +367,28 @@ function withSinks(output: Tensor, logSums: Tensor, sinks: Tensor): AttentionRes
 }
 
 function byGathering(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
-  const { query, facts, sinks } = operands;
+  const { query, facts, pairs, sinks } = operands;
   const gathered = <T>(x: T) => allGather(x, given.axis, { dim: 1, tiled: true });
   const { key, value } = gathered({ key: operands.key, value: operands.value });
   const own = positionsFor(operands, given, axis, deviceIndex(axis));
-  return attention(query, key, value, {
+  const options = {
     ...plainOptions(given),
+    ...(pairs.bias && { bias: pairs.bias }),
+    ...(pairs.mask && { mask: pairs.mask }),
     ...(facts.segments && { segmentIds: { query: facts.segments, key: gathered(facts.segments) } }),
-    ...((given.causal || given.window) && { positions: { query: own, key: gathered(own) } }),
+    ...(needsPositions(given) && { positions: { query: own, key: gathered(own) } }),
     ...(sinks && { sinks }),
-  });
+  };
+  return attentionWithKeys([query, key, value], options, pairs.dropoutKeys);
+}
+
+/** Whether positions decide about anything. */
+function needsPositions({ causal, window, dropoutRate }: Given): boolean {
+  return causal || window !== undefined || dropoutRate > 0;
 }
 
 function byHeads(operands: Operands, given: Given, axis: MeshAxis): AttentionResult {
-  const { query, facts, sinks } = operands;
+  const { query, facts, pairs, sinks } = operands;
   const { size } = axis;
   const [heads, keyHeads] = [at(query.shape, 2), at(operands.key.shape, 2)];
   checkHeads(heads, keyHeads, axis);
@@ -326,23 +398,42 @@ function byHeads(operands: Operands, given: Given, axis: MeshAxis): AttentionRes
   const repeated = (x: Tensor) => all(copies === 1 ? x : np.repeat(x, copies, 2));
   const gathered = (x: Tensor) => allGather(x, given.axis, { dim: 1, tiled: true });
   const isOrdered = !facts.positions && given.placement === "contiguous";
-  const needsPositions = !isOrdered && (given.causal || given.window !== undefined);
   const index = deviceIndex(axis);
-  const { output, logSumExp } = attention(all(query), repeated(operands.key), repeated(operands.value), {
+  const own = (x: Tensor, dim: number) => (x.shape[dim] === 1 ? x : ownHeads(x, dim, index, heads / size));
+  const ofHeads = (x: Tensor) => {
+    if (at(x.shape, 2) === 1) return own(x, 1);
+    const isShared = at(x.shape, 1) === 1;
+    return isShared
+      ? allGather(x, given.axis, { dim: 2, tiled: true })
+      : allToAll(x, given.axis, 1, 2, { tiled: true });
+  };
+  const options = {
     ...plainOptions(given),
+    ...(pairs.bias && { bias: ofHeads(pairs.bias) }),
+    ...(pairs.mask && { mask: ofHeads(pairs.mask) }),
     ...(facts.segments && { segmentIds: gathered(facts.segments) }),
-    ...(needsPositions && { positions: gathered(positionsFor(operands, given, axis, index)) }),
-    ...(sinks && { sinks: ownHeads(sinks, index, heads / size) }),
-  });
+    ...(!isOrdered &&
+      needsPositions(given) && { positions: gathered(positionsFor(operands, given, axis, index)) }),
+    ...(sinks && { sinks: own(sinks, sinks.ndim - 1) }),
+  };
+  const { output, logSumExp } = attentionWithKeys(
+    [all(query), repeated(operands.key), repeated(operands.value)],
+    options,
+    pairs.dropoutKeys && own(pairs.dropoutKeys, 1),
+  );
   const back = (x: Tensor) => allToAll(x, given.axis, 1, 2, { tiled: true });
   return { output: back(output), logSumExp: back(logSumExp) };
 }
 
-/** The part of the last dim that belongs to the heads of this device. */
-function ownHeads(sinks: Tensor, index: Tensor, count: number): Tensor {
+/** The part of a dim of heads that belongs to those of this device. */
+function ownHeads(x: Tensor, dim: number, index: Tensor, count: number): Tensor {
   const zero = ops.zeros({ dtype: "int32", shape: [] });
-  const starts = sinks.ndim === 2 ? [zero, index.mul(count)] : [index.mul(count)];
-  return ops.dynamicSlice(sinks, starts, [...sinks.shape.slice(0, -1), count]);
+  const starts = x.shape.map((_, d) => (d === dim ? index.mul(count) : zero));
+  return ops.dynamicSlice(
+    x,
+    starts,
+    x.shape.map((n, d) => (d === dim ? count : n)),
+  );
 }
 
 function checkHeads(heads: number, keyHeads: number, { name, size }: MeshAxis): void {

@@ -24,9 +24,20 @@ interface KeyBlock {
   readonly facts: TokenFacts;
 }
 
+/** What a device knows about its queries and the tokens of all devices, in the order in which these hold them. */
+export interface PairFacts {
+  /** Added to the scores: [batch, heads, length, tokens], where any size may be 1. */
+  readonly bias?: Tensor;
+  /** Which tokens a query may see; as the bias. */
+  readonly mask?: Tensor;
+  /** uint32 [batch, heads, 2] */
+  readonly dropoutKeys?: Tensor;
+}
+
 /** What a ring computes on. */
 export interface RingOperands extends KeyBlock {
   readonly query: Tensor;
+  readonly pairs: PairFacts;
 }
 
 /** A result over some of the keys: [batch, length, heads, headDim] and [batch, length, heads]. */
@@ -50,11 +61,11 @@ export interface Ring {
   readonly positions: (hop: number) => { readonly query: Tensor; readonly key: Tensor } | undefined;
 }
 
-/** Some of the tokens of a device, along dim 1. */
+/** Some of the tokens of a device, along a dim; 1 by default. */
 interface Tokens {
-  readonly take: (x: Tensor) => Tensor;
+  readonly take: (x: Tensor, dim?: number) => Tensor;
   /** Puts values of these tokens in their places, and the fill value in all others. */
-  readonly put: (x: Tensor, fill: number) => Tensor;
+  readonly put: (x: Tensor, fill: number, dim?: number) => Tensor;
 }
 
 /** The part of a block's scores that is computed at once. */
@@ -68,30 +79,35 @@ interface Tile {
 /** The position of this device along an axis, which differs between its devices. */
 export const deviceIndex = (axis: MeshAxis): Tensor => ops.pvary(ops.axisIndex([axis]), checkedAxes([axis]));
 
+/** The position of the device whose block arrives with a hop. */
+export function deviceBefore(axis: MeshAxis, hop: number): Tensor {
+  return np.remainder(deviceIndex(axis).add(axis.size - hop), axis.size).astype("int32");
+}
+
 const allTokens: Tokens = { take: (x) => x, put: (x) => x };
 
-const halves = (x: Tensor): readonly [Tensor, Tensor] => {
-  const length = at(x.shape, 1);
-  return [ops.sliceDim(x, 1, 0, length / 2), ops.sliceDim(x, 1, length / 2, length)];
+const halves = (x: Tensor, dim: number): readonly [Tensor, Tensor] => {
+  const length = at(x.shape, dim);
+  return [ops.sliceDim(x, dim, 0, length / 2), ops.sliceDim(x, dim, length / 2, length)];
 };
 
 const filled = (x: Tensor, fill: number) => np.full(x.shape, fill, x.dtype);
 
 const lateHalf: Tokens = {
-  take: (x) => halves(x)[1],
-  put: (x, fill) => ops.concatenate([filled(x, fill), x], 1),
+  take: (x, dim = 1) => halves(x, dim)[1],
+  put: (x, fill, dim = 1) => ops.concatenate([filled(x, fill), x], dim),
 };
 
 const earlyHalf: Tokens = {
-  take: (x) => halves(x)[0],
-  put: (x, fill) => ops.concatenate([x, filled(x, fill)], 1),
+  take: (x, dim = 1) => halves(x, dim)[0],
+  put: (x, fill, dim = 1) => ops.concatenate([x, filled(x, fill)], dim),
 };
 
 /** The early half on some devices, the late half on the others. */
 const oneHalf = (isEarly: Tensor): Tokens => ({
-  take: (x) => np.where(isEarly, ...halves(x)),
-  put: (x, fill) =>
-    ops.concatenate([np.where(isEarly, x, filled(x, fill)), np.where(isEarly, filled(x, fill), x)], 1),
+  take: (x, dim = 1) => np.where(isEarly, ...halves(x, dim)),
+  put: (x, fill, dim = 1) =>
+    ops.concatenate([np.where(isEarly, x, filled(x, fill)), np.where(isEarly, filled(x, fill), x)], dim),
 });
 
 /** The tiles of the block that arrives with a hop; 0 is the device's own. */
@@ -108,18 +124,39 @@ function tilesOf({ axis, params, isZigzag }: Ring, hop: number): Tile[] {
   ];
 }
 
+/** Where the columns of the block that arrives with a hop begin among the tokens of all devices. */
+function columnStarts({ axis }: Ring, hop: number, length: number): Tensor[] {
+  const zero = ops.zeros({ dtype: "int32", shape: [] });
+  return [zero, zero, zero, deviceBefore(axis, hop).mul(length)];
+}
+
+/** The part of a bias or mask that belongs to a tile. */
+function pairsOf(ring: Ring, { hop, queries, keys }: Tile, x: Tensor, length: number): Tensor {
+  const [batch = 0, heads = 0, rows = 0, columns = 0] = x.shape;
+  const own = rows === 1 ? x : queries.take(x, 2);
+  if (columns === 1) return own;
+  const block = [batch, heads, at(own.shape, 2), length];
+  return keys.take(ops.dynamicSlice(own, columnStarts(ring, hop, length), block), 3);
+}
+
 /** The operands of a tile, and the parameters that name them. */
-function tileOperands(ring: Ring, { hop, queries, keys, params }: Tile, own: RingOperands, block: KeyBlock) {
+function tileOperands(ring: Ring, tile: Tile, own: RingOperands, block: KeyBlock) {
+  const { hop, queries, keys, params } = tile;
+  const { bias, mask, dropoutKeys } = own.pairs;
+  const length = at(block.key.shape, 1);
   const extras: [AttentionExtra, Tensor][] = [];
+  if (bias) extras.push(["bias", pairsOf(ring, tile, bias, length)]);
+  if (mask) extras.push(["mask", pairsOf(ring, tile, mask, length)]);
   const add = (query: Tensor | undefined, key: Tensor | undefined, what: "Segments" | "Positions") => {
     if (!query || !key) return;
     extras.push([`query${what}`, queries.take(query)], [`key${what}`, keys.take(key)]);
   };
   add(own.facts.segments, block.facts.segments, "Segments");
-  if (params.causal || params.window) {
+  if (params.causal || params.window || dropoutKeys) {
     const placed = own.facts.positions ? undefined : ring.positions(hop);
     add(own.facts.positions ?? placed?.query, block.facts.positions ?? placed?.key, "Positions");
   }
+  if (dropoutKeys) extras.push(["dropoutKeys", dropoutKeys]);
   return {
     main: [queries.take(own.query), keys.take(block.key), keys.take(block.value)] as const,
     extras: extras.map(([, tensor]) => tensor),
@@ -185,6 +222,23 @@ function forward(ring: Ring, own: RingOperands): Attended {
 interface Cotangents {
   readonly query: Tensor;
   readonly keyValue: readonly [Tensor, Tensor];
+  /** Of the columns of this block. */
+  readonly bias: Tensor | undefined;
+}
+
+/** The cotangent of a tile's bias in the place of a block's, summed where one value stands for several. */
+function putBias({ queries, keys }: Tile, ct: Tensor, { shape }: Tensor): Tensor {
+  const dims = [0, 1].filter((d) => shape[d] === 1 && ct.shape[d] !== 1);
+  const summed = dims.length === 0 ? ct : np.sum(ct, dims, { keepdims: true });
+  const rows = shape[2] === 1 ? summed : queries.put(summed, 0, 2);
+  return shape[3] === 1 ? rows : keys.put(rows, 0, 3);
+}
+
+/** Adds the cotangent of a block's bias to that of all. */
+function addBias(ring: Ring, hop: number, all: Tensor, own: Tensor | undefined, length: number): Tensor {
+  if (!own) return all;
+  if (all.shape[3] === 1) return all.add(own);
+  return ops.dynamicUpdateSlice(all, own, columnStarts(ring, hop, length));
 }
 
 /** The cotangents of one block, from the results over all keys. */
@@ -203,29 +257,42 @@ function pullBlock(
     const pulled = bind("attentionBackward", [...main, ...results, ...extras, swapped(take(ct.logSums))], {
       ...params,
       extras: [...(params.extras ?? []), "logSumsCotangent"],
+      ...(own.pairs.bias && { wants: ["bias"] }),
     });
     const wide = (i: number, to: Tokens) => to.put(at(pulled, i).astype(sumType(own.query.dtype)), 0);
-    return [wide(0, tile.queries), wide(1, tile.keys), wide(2, tile.keys)] as const;
+    const { bias } = own.pairs;
+    return [
+      wide(0, tile.queries),
+      wide(1, tile.keys),
+      wide(2, tile.keys),
+      ...(bias ? [putBias(tile, at(pulled, 3), bias)] : []),
+    ];
   });
-  const [query, key, value] = parts.reduce((a, b) => [a[0].add(b[0]), a[1].add(b[1]), a[2].add(b[2])]);
-  return { query, keyValue: [key, value] };
+  const sums = parts.reduce((a, b) => a.map((x, i) => x.add(at(b, i))));
+  return { query: at(sums, 0), keyValue: [at(sums, 1), at(sums, 2)], bias: sums[3] };
 }
 
 /** Keys and values travel once more, and the sums of their cotangents with them, then home. */
-function backward(ring: Ring, own: RingOperands, result: Attended, ct: Attended): RingOperands["query"][] {
+function backward(ring: Ring, own: RingOperands, result: Attended, ct: Attended) {
   let block: KeyBlock = { key: own.key, value: own.value, facts: own.facts };
   let query: Tensor | undefined;
   let sums: readonly [Tensor, Tensor] | undefined;
+  let bias = own.pairs.bias && filled(own.pairs.bias.astype(sumType(own.query.dtype)), 0);
   for (let hop = 0; hop <= ring.numHops; hop++) {
     const next = hop < ring.numHops ? shift(block, ring.axis, 1) : block;
     const moving = sums && shift(sums, ring.axis, 1);
     const part = pullBlock(ring, hop, own, block, result, ct);
     const [key, value] = part.keyValue;
     sums = moving ? [moving[0].add(key), moving[1].add(value)] : [key, value];
+    bias &&= addBias(ring, hop, bias, part.bias, at(block.key.shape, 1));
     [block, query] = together([next, query ? query.add(part.query) : part.query] as const);
   }
   const home = shift(sums ?? [], ring.axis, -ring.numHops);
-  return [query, ...home].flatMap((x) => x?.astype(own.query.dtype) ?? []);
+  const narrow = (x: Tensor | undefined) => x?.astype(own.query.dtype) ?? null;
+  return {
+    operands: [narrow(query), narrow(home[0]), narrow(home[1])] as const,
+    bias: (own.pairs.bias && bias?.astype(own.pairs.bias.dtype)) ?? null,
+  };
 }
 
 /**
@@ -233,21 +300,22 @@ function backward(ring: Ring, own: RingOperands, result: Attended, ct: Attended)
  * they do so again with the sums of their cotangents, so that nothing but a device's own tokens is kept in between.
  */
 export function ringAttention(ring: Ring, operands: RingOperands): Attended {
-  const { query, key, value, facts } = operands;
+  const { query, key, value, facts, pairs } = operands;
   const attend = customVjp(
-    (q: Tensor, k: Tensor, v: Tensor, known: TokenFacts): Attended =>
-      forward(ring, { query: q, key: k, value: v, facts: known }),
+    (q: Tensor, k: Tensor, v: Tensor, known: TokenFacts, others: PairFacts): Attended =>
+      forward(ring, { query: q, key: k, value: v, facts: known, pairs: others }),
     {
-      forward: (q, k, v, known) => {
-        const own = { query: q, key: k, value: v, facts: known };
+      forward: (q, k, v, known, others) => {
+        const own = { query: q, key: k, value: v, facts: known, pairs: others };
         const result = forward(ring, own);
         return [result, { own, result }] as const;
       },
       backward: ({ own, result }, ct) => {
-        const [ofQuery = null, ofKey = null, ofValue = null] = backward(ring, own, result, ct);
-        return [ofQuery, ofKey, ofValue, null];
+        const { operands, bias } = backward(ring, own, result, ct);
+        const ofPairs = tree.map(() => null, own.pairs);
+        return [...operands, null, { ...ofPairs, ...(own.pairs.bias && { bias }) }];
       },
     },
   );
-  return attend(query, key, value, facts);
+  return attend(query, key, value, facts, pairs);
 }

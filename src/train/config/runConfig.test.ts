@@ -77,7 +77,7 @@ test("float32 is multiplied as float32 unless a run says otherwise", () => {
   expect(problems({ precision: "half" })).toEqual([expect.stringContaining("use float32 | tf32")]);
 });
 
-test("sequences split over context where they have equal parts and the model can", () => {
+test("sequences split over context where they have equal parts", () => {
   const problems = (json: object) => readRunConfig({ mesh: { context: 4 }, ...json }).violations;
   expect(problems({})).toEqual([]);
   expect(problems({ data: { sequence: 12 } })).toEqual([
@@ -88,10 +88,7 @@ test("sequences split over context where they have equal parts and the model can
     "model.numHeads is 2, which does not split 4 ways (mesh.context x mesh.model: 2 / 4 = 0.5): use 4",
   ]);
   expect(problems({ context: "allToAll", model: { numKvHeads: 2 } })).toEqual([]);
-  expect(problems({ model: { kind: "mlstm" } })).toEqual([
-    "mesh.context splits sequences, which models of kind mlstm do not support: use mesh.fsdp or mesh.model",
-  ]);
-  expect(problems({ model: { decoder: { window: 8, layers: "LG" } } })).toEqual([
-    "mesh.context splits sequences, which layers with and without a window (model.decoder.layers) do not support: use mesh.fsdp or mesh.model",
-  ]);
+  for (const kind of ["mlstm", "xlstm", "moe"]) expect(problems({ model: { kind } })).toEqual([]);
+  expect(problems({ model: { kind: "mlstm" }, data: { sequence: 12 }, context: "allToAll" })).toEqual([]);
+  expect(problems({ model: { decoder: { window: 8, layers: "LG" } } })).toEqual([]);
 });
