@@ -58,32 +58,29 @@ class SlowFirst extends BaseSequencer {
   }
 }
 
-const common = {
-  // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
-  pool: "forks",
-  execArgv: v8Flags,
-  // Engines start workers of their own, so half the cores do, and two on a small machine.
-  maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
-  // Slow machines need it.
-  testTimeout: 120_000,
-  hookTimeout: 120_000,
-  // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
-  env: {
-    SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
-    // Whoever looks at a failed test of the library wants its frames.
-    SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
-    // A pass that makes a wrong program is caught where it does so; `npm run test:texts` reads all of them back.
-    SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
-  },
-} as const;
-
 export default defineConfig({
+  resolve,
   test: {
+    // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
+    pool: "forks",
+    execArgv: v8Flags,
+    // Engines start workers of their own, so half the cores do, and two on a small machine.
+    maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
+    // Slow machines need it.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
+    env: {
+      SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
+      // Whoever looks at a failed test of the library wants its frames.
+      SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
+      // A pass that makes a wrong program is caught where it does so; `npm run test:texts` reads all of them back.
+      SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
+    },
     projects: [
       {
-        resolve,
+        extends: true,
         test: {
-          ...common,
           name: "suite",
           include: ["src/**/*.test.ts", "test/**/*.test.ts"],
           exclude: [...choosing, ...alone],
@@ -91,7 +88,7 @@ export default defineConfig({
           isolate: false,
         },
       },
-      { resolve, test: { ...common, name: "alone", include: alone, exclude: choosing } },
+      { extends: true, test: { name: "alone", include: alone, exclude: choosing } },
     ],
     experimental: { fsModuleCache: true },
     sequence: { sequencer: SlowFirst },

@@ -96,6 +96,16 @@ function plan(): Planned[] {
   return chosen.slice(0, Number(options.count));
 }
 
+/** A change of a file that whoever loads it notices. */
+const unloadable = (file: string): Mutant => ({
+  file,
+  start: 0,
+  end: 0,
+  text: 'throw new Error("unloadable");\n',
+  before: "",
+  after: "",
+});
+
 /** Runs tests on a mutant in a process of their own. */
 function runTests(mutant: Mutant | undefined, tests: readonly string[]): Promise<Outcome> {
   const command = [
@@ -157,6 +167,13 @@ async function main(): Promise<void> {
   for (const test of new Set(planned.flatMap(({ tests }) => tests))) {
     if ((await runTests(undefined, [test])) === "survived") continue;
     process.stdout.write(`✗ ${test} fails without any change: mend it first\n`);
+    process.exit(1);
+  }
+  const [first] = planned;
+  if (first && (await outcomeOf({ ...first, mutant: unloadable(first.mutant.file) })) !== "killed") {
+    process.stdout.write(
+      `✗ a change of ${first.mutant.file} does not reach its tests: mend the check first\n`,
+    );
     process.exit(1);
   }
   const end = Date.now() + Number(options.minutes) * 60_000;
