@@ -1,12 +1,12 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, test, vi } from "vitest";
-import { type Ended, ended, startShardwise } from "../../test/support/cliProcess.js";
+import { afterAll, describe, expect, test } from "vitest";
+import { type Said, said, saidOnThreads } from "../../test/support/cliHere.js";
+import { ended, startShardwise } from "../../test/support/cliProcess.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { checkpointFolder } from "../train/config/setup.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
-import { main } from "./main.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = temporaryFolder();
@@ -29,22 +29,10 @@ writeFileSync(
 const start = (...args: readonly string[]) => startShardwise(folder.path, args);
 const shardwise = (...args: readonly string[]) => ended(start(...args));
 
-/** What commands say, one after the other in this process, that need no engine. */
-async function said(...commands: readonly (readonly string[])[]): Promise<Omit<Ended, "signal">[]> {
-  const all: Omit<Ended, "signal">[] = [];
-  for (const args of commands) {
-    const caught = { out: "", err: "" };
-    const spies = [[process.stdout, "out"] as const, [process.stderr, "err"] as const].map(([stream, name]) =>
-      vi.spyOn(stream, "write").mockImplementation((text) => {
-        caught[name] += String(text);
-        return true;
-      }),
-    );
-    const code = await main(args).finally(() => {
-      for (const spy of spies) spy.mockRestore();
-    });
-    all.push({ code, ...caught });
-  }
+/** What commands say, one after the other, that need no engine. */
+async function allSaid(...commands: readonly (readonly string[])[]): Promise<Said[]> {
+  const all: Said[] = [];
+  for (const args of commands) all.push(await said(...args));
   return all;
 }
 
@@ -56,11 +44,19 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(trained.out).toMatch(/finished 3 steps in .*: loss [\d.]+ → [\d.]+, validation/);
     expect(trained.code).toBe(0);
     expect(existsSync(join(out, "report.html"))).toBe(true);
-    const [generated, evaluated, inspected] = await Promise.all([
-      shardwise("generate", out, "--prompt", "the ", "--length", "3", "--temperature", "0"),
-      shardwise("eval", join(out, "checkpoints", "step-00000003"), "--mesh", "model=2"),
-      shardwise("inspect", out),
-    ]);
+    const generated = await shardwise(
+      "generate",
+      out,
+      "--prompt",
+      "the ",
+      "--length",
+      "3",
+      "--temperature",
+      "0",
+    );
+    const checkpoint = join(out, "checkpoints", "step-00000003");
+    const evaluated = await saidOnThreads("eval", checkpoint, "--mesh", "model=2");
+    const inspected = await said("inspect", out);
     expect(generated).toMatchObject({ code: 0, err: "" });
     expect(generated.out.startsWith("the ")).toBe(true);
     expect(evaluated.out).toMatch(/step 3: loss [\d.]+ nats per token, perplexity .* on the validation part/);
@@ -83,19 +79,19 @@ describe("the command line", { timeout: 120_000 }, () => {
       "100TFLOP/s",
     ];
     const options = ["--devices", "2", ...machine, "--tries", "2", "--write", target];
-    const planned = await shardwise("plan", file, "--steps", "1", ...options);
+    const planned = await said("plan", file, "--steps", "1", ...options);
     expect(planned.err).toBe("");
     expect(planned.out).toMatch(/\d+ configurations, 2 of them compiled and priced, 2 fit\n/);
     expect(planned.out).toMatch(/\n1 +(\w+=2)+.* (ms|µs) +[\d.]+ % +[\d.]+ \wiB +\w+/);
     const written: unknown = JSON.parse(readFileSync(target, "utf8"));
     expect(written).toMatchObject({ model: { width: 8, numLayers: 2 }, steps: 1 });
-    const trained = await shardwise("train", target, "--out", join(folder.path, "planned"));
+    const trained = await saidOnThreads("train", target, "--out", join(folder.path, "planned"));
     expect(trained.out).toContain("finished 1 steps");
   });
 
   test("refuses plans for machines that it does not know", async () => {
     const nowhere = join(folder.path, "none.json");
-    const [wrong, unknown] = await said(
+    const [wrong, unknown] = await allSaid(
       ["plan", file, "--network", "quick"],
       ["plan", file, "--devices", "2", "--calibration", nowhere],
     );
@@ -107,7 +103,7 @@ describe("the command line", { timeout: 120_000 }, () => {
   test("tells what a configuration would need before anything is run", async () => {
     const network = ["--network", "100Mbit", "--latency", "1ms", "--flops", "50GFLOP/s"];
     const hosts = ["--processes", "2", "--hosts", "2", ...network];
-    const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2", ...hosts);
+    const { code, out } = await said("inspect", file, "--mesh", "pipe=2", ...hosts);
     expect(out).toMatch(/links between 2 processes on 2 hosts.*\n {2}pipe +between hosts +[\d.]+ \w+\n/);
     expect(out).toMatch(
       /\na step on this network: [\d.]+ ms, [\d.]+ ms of it for what crosses pipe.* \(50.0 GFLOP\/s/,
@@ -119,7 +115,7 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("has help for everything, with the exit codes", async () => {
-    const [general, ofTrain, ofInspect, ...versions] = await said(
+    const [general, ofTrain, ofInspect, ...versions] = await allSaid(
       ["--help"],
       ["help", "train"],
       ["inspect", "--help"],
@@ -143,7 +139,7 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("says what was probably meant, and ends with code 2", async () => {
-    const problems = await said(
+    const problems = await allSaid(
       ["trian"],
       ["train", "--modle.width", "64", "--mesh", "dta=2"],
       ["train", file, "--data.batch", "5", "--model.numHeads", "3"],
@@ -189,7 +185,7 @@ describe("the command line", { timeout: 120_000 }, () => {
         const [newest] = list;
         expect(newest).toBeDefined();
         const more = String((newest?.step ?? 0) + 2);
-        const resumed = await shardwise("train", "--resume", "--out", out, "--steps", more);
+        const resumed = await saidOnThreads("train", "--resume", "--out", out, "--steps", more);
         expect(resumed.err).toContain(`from step ${newest?.step}`);
         expect(resumed.out).toContain(`finished 2 more steps, ${more} in all, in`);
         expect(resumed.code).toBe(0);
@@ -218,10 +214,10 @@ describe("the command line", { timeout: 120_000 }, () => {
     const runs = ["first", "second"].map((name) => join(folder.path, name));
     const page = join(folder.path, "both.html");
     const [first = "", second = ""] = runs;
-    expect((await shardwise("train", file, "--out", first, "--sample", "0")).code).toBe(0);
+    expect((await saidOnThreads("train", file, "--out", first, "--sample", "0")).code).toBe(0);
     const other = ["--out", second, "--sample", "0", "--seed", "7"];
-    expect((await shardwise("train", file, ...other)).code).toBe(0);
-    const [compared, one, none] = await said(
+    expect((await saidOnThreads("train", file, ...other)).code).toBe(0);
+    const [compared, one, none] = await allSaid(
       ["compare", ...runs, "--write", page],
       ["compare", first],
       ["compare", first, join(first, "checkpoints")],
@@ -235,7 +231,7 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("checks the options of the page", async () => {
-    const all = await said(
+    const all = await allSaid(
       ["train", file, "--watch-port", "8080"],
       ["train", file, "--watch", "--watch-port", "70000"],
       ["train", file, "--watch=8080"],

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { builtFile } from "../../test/support/built.js";
+import { saidOnThreads } from "../../test/support/cliHere.js";
 import { type Ended, ended, nodeArguments, startShardwise } from "../../test/support/cliProcess.js";
 import { userEnvironment } from "../../test/support/environment.js";
 import { describeWith, extended, posix, testWith } from "../../test/support/optional.js";
@@ -28,12 +29,11 @@ writeFileSync(
   }),
 );
 
-const shardwise = (...args: readonly string[]) => ended(startShardwise(folder.path, args));
-
-const train = (out: string, ...more: readonly string[]) =>
-  names(join(folder.path, out)).some((name) => name.startsWith("step-"))
-    ? ["train", "--resume", "--out", out, ...more]
-    : ["train", "config.json", "--out", out, ...more];
+const train = (out: string, ...more: readonly string[]) => {
+  const run = join(folder.path, out);
+  const isResumed = names(run).some((name) => name.startsWith("step-"));
+  return ["train", isResumed ? "--resume" : join(folder.path, "config.json"), "--out", run, ...more];
+};
 
 /** A copy of a run of eight steps, as far as its third. */
 const copied = (out: string) => {
@@ -45,7 +45,7 @@ const copied = (out: string) => {
   writeFileSync(join(run, "metrics.jsonl"), `${early.join("\n")}\n`);
 };
 beforeAll(async () => {
-  const { code, err } = await shardwise(...train("base", "--steps", "8", "--keep", "3"));
+  const { code, err } = await saidOnThreads(...train("base", "--steps", "8", "--keep", "3"));
   expect(code, err).toBe(0);
 }, 60_000);
 
@@ -104,7 +104,7 @@ describe("a run that is killed", { timeout: 240_000 }, () => {
     }
     // A kill in the middle of a line.
     writeFileSync(join(folder.path, out, "metrics.jsonl"), '{"step":', { flag: "a" });
-    const last = await shardwise(...train(out, ...settings));
+    const last = await saidOnThreads(...train(out, ...settings));
     expect(last.code, last.err).toBe(0);
     expect(await result(out)).toEqual(await result(whole));
     expect(names(join(folder.path, out))).toEqual(names(join(folder.path, whole)));
@@ -124,7 +124,7 @@ describe("a run that is killed", { timeout: 240_000 }, () => {
       {},
       async () => {
         const settings = ["--mesh", mesh, "--steps", "16"];
-        const whole = await shardwise(...train(`whole ${mesh}`, ...settings));
+        const whole = await saidOnThreads(...train(`whole ${mesh}`, ...settings));
         expect(whole.code, whole.err).toBe(0);
         await expectSame(`whole ${mesh}`, `killed ${mesh}`, settings, moments);
       },
@@ -144,7 +144,7 @@ describe("a run that is interrupted", { timeout: 120_000 }, () => {
     expect(signal === "SIGTERM" || code === 130, err).toBe(true);
     const saved = await openCheckpoints(checkpointFolder(join(folder.path, "early"))).list();
     expect(saved.every(({ problem }) => problem === undefined)).toBe(true);
-    const again = await shardwise(...train("early", "--steps", String(2 + (saved[0]?.step ?? 0))));
+    const again = await saidOnThreads(...train("early", "--steps", String(2 + (saved[0]?.step ?? 0))));
     expect(again.code, again.err).toBe(0);
   });
 
@@ -154,7 +154,7 @@ describe("a run that is interrupted", { timeout: 120_000 }, () => {
     const { code, out, err } = await stopped("sampling", "SIGINT", isDone, ...settings);
     expect(code, err).toBe(130);
     expect(out).toContain("stopped after step 2 of 2");
-    const again = await shardwise(...train("sampling", "--sample", "4"));
+    const again = await saidOnThreads(...train("sampling", "--sample", "4"));
     expect(again.code, again.err).toBe(0);
     expect(existsSync(join(folder.path, "sampling", "report.html"))).toBe(true);
   });
@@ -220,7 +220,7 @@ describeWith(posix, "a disk that is full", () => {
       /^shardwise: .*full\/checkpoints, byte 0: .*of step 9/,
     );
     expect(names(join(folder.path, "full"))).toEqual(["step-00000003"]);
-    const again = await shardwise(...train("full", "--steps", "12"));
+    const again = await saidOnThreads(...train("full", "--steps", "12"));
     expect(again.code, again.err).toBe(0);
     expect(again.err).toContain("from step 3");
     expect((await result("full")).told.filter(({ loss }) => loss !== undefined)).toHaveLength(12);
