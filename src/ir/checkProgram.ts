@@ -2,6 +2,7 @@
 import { need } from "./arguments.js";
 import { ValueError } from "./errors.js";
 import type { Eqn, Program } from "./program.js";
+import { isWellTyped } from "./repeated.js";
 import { isTyped } from "./shape.js";
 
 const isAtom = (value: unknown): boolean =>
@@ -17,6 +18,7 @@ const isList = (value: unknown, isEntry: (entry: unknown) => boolean): boolean =
 
 const isEqn = (value: unknown): boolean => {
   if (typeof value !== "object" || value === null) return false;
+  if (isWellTyped(value)) return true;
   const { op, params, ins, outs } = value as Partial<Eqn>;
   return (
     typeof op === "string" &&

@@ -23,7 +23,7 @@ const checked = environment.SHARDWISE_VERIFY;
 
 const checksTexts = checked === "texts" || checked === "all-texts";
 
-/** Whether the results of passes are checked: then no program is trusted because of where it came from. */
+/** Whether the results of passes are checked: then no type is trusted that a rule of its op did not give. */
 export const checksPasses = checksTexts || checked === "passes";
 
 /** Called with the name and the result of a pass, and with the stage that the program has reached. */

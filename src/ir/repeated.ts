@@ -14,7 +14,7 @@ export function noteWellTyped(eqn: EqnParts<OpName>): void {
 }
 
 /** Whether an equation's results are known to have the types that its op's rule gives. */
-export function isWellTyped(eqn: EqnParts<OpName>): boolean {
+export function isWellTyped(eqn: object): boolean {
   return wellTyped.has(eqn);
 }
 

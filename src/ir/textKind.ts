@@ -19,8 +19,16 @@ export function atomKind(atom: Atom): string {
     : `${atom.type.dtype}:${Object.is(atom.value, -0) ? "-0" : numberKind(atom.value)};`;
 }
 
-function typeKind({ dtype, shape, varying }: TensorType): string {
-  return `${dtype}${shape.length}${varying ? plainKind(varying) : ""};`;
+/** Passes copy equations, but share the types of their values. */
+const typeKinds = new WeakMap<TensorType, string>();
+
+function typeKind(type: TensorType): string {
+  const known = typeKinds.get(type);
+  if (known !== undefined) return known;
+  const { dtype, shape, varying } = type;
+  const kind = `${dtype}${shape.length}${varying ? plainKind(varying) : ""};`;
+  typeKinds.set(type, kind);
+  return kind;
 }
 
 function numberKind(value: number): string {

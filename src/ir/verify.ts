@@ -6,10 +6,10 @@ import { inferTypes } from "./infer.js";
 import { factsOf, type Stage } from "./opFacts.js";
 import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
-import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
+import { type Atom, type Eqn, hasPrograms, innerPrograms, type Program } from "./program.js";
 import { isWellTyped, noteWellTyped } from "./repeated.js";
 import { at, formatType, sameType } from "./shape.js";
-import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
+import { agreeAnyway, missingAxes, operandVarying, varyingAxes } from "./varying.js";
 
 /** The stages in order. */
 const order: { readonly [S in Stage]: number } = { traced: 0, partitioned: 1, lowered: 2 };
@@ -63,7 +63,7 @@ function check(program: Program, stage: Stage, whole: Program): void {
     for (const atom of eqn.ins) use(atom, eqn);
     checkStage(eqn, stage, fail);
     checkTypes(eqn, fail);
-    for (const [, inner] of innerPrograms(eqn)) check(inner, stage, whole);
+    if (hasPrograms(eqn)) for (const [, inner] of innerPrograms(eqn)) check(inner, stage, whole);
     for (const out of eqn.outs) define(out.id, eqn);
   }
   for (const output of program.outputs) use(output);
@@ -112,6 +112,11 @@ function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
     const hidden = type ? missingAxes(varyingAxes(out.type), varyingAxes(type)) : [];
     if (hidden.length > 0) fail(`${printEqn(eqn)}: result ${i} may differ along "${hidden[0]?.name}"`);
   });
+  if (!agreeAnyway(eqn.op, eqn.ins)) checkVarying(eqn, fail);
+  noteWellTyped(eqn);
+}
+
+function checkVarying(eqn: Eqn, fail: (message: string) => never): void {
   operandVarying<OpName>(eqn.op, eqn.ins, eqn.params).forEach((axes, i) => {
     const given = varyingAxes(at(eqn.ins, i).type);
     const unlike = [...missingAxes(given, axes), ...missingAxes(axes, given)][0];
@@ -121,5 +126,4 @@ function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
       );
     }
   });
-  noteWellTyped(eqn);
 }

@@ -73,7 +73,8 @@ export class Builder {
     const { op, params } = eqn;
     const atoms = ins.map((tensor) => this.atom(tensor, op));
     const types = typesOfRepeated(eqn, atoms);
-    return types ? this.push(op, atoms, types, params, isWellTyped(eqn)) : this.add(op, ins, params);
+    if (!types) return this.add(op, ins, params);
+    return this.push(op, atoms, types, params, !checksPasses && isWellTyped(eqn));
   }
 
   /**
@@ -107,11 +108,11 @@ export class Builder {
     atoms: readonly Atom[],
     types: readonly TensorType[],
     params: OpParams[K],
-    isInferred: boolean,
+    isChecked: boolean,
   ): Tensor[] {
     const outs = types.map(newVar);
     const eqn = makeEqn<OpName>(op, atoms, outs, params, pinned.get() ?? captureSource());
-    if (isInferred && !checksPasses) noteWellTyped(eqn);
+    if (isChecked) noteWellTyped(eqn);
     this.eqns.push(eqn);
     return outs.map((out) => Tensor.traced(this, out));
   }
