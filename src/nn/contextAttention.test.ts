@@ -10,6 +10,7 @@ import {
   jit,
   Mesh,
   makeProgram,
+  NamedSharding,
   np,
   P,
   random,
@@ -19,7 +20,9 @@ import {
   tree,
   valueAndGrad,
   withMesh,
+  withShardingConstraint,
 } from "../index.js";
+import { CostReport } from "../spmd/inspect/cost.js";
 import { partition } from "../spmd/partition/partition.js";
 import * as nn from "./index.js";
 
@@ -134,7 +137,7 @@ function tensorOptions(one: Case, { sinks, bias }: Given, place: (x: Tensor, dim
   };
 }
 
-function alone(one: Case) {
+function alone(one: Case, place: (given: Given) => Given = (given) => given) {
   const {
     placement: _,
     context: __,
@@ -144,8 +147,12 @@ function alone(one: Case) {
     modelAxis: ______,
     ...options
   } = one.options;
-  const loss = (given: Given) =>
-    lossOf(nn.attention(given.q, given.k, given.v, { ...options, ...tensorOptions(one, given, (x) => x) }));
+  const loss = (operands: Given) => {
+    const given = place(operands);
+    return lossOf(
+      nn.attention(given.q, given.k, given.v, { ...options, ...tensorOptions(one, given, (x) => x) }),
+    );
+  };
   return valueAndGrad(loss)(operandsOf(one));
 }
 
@@ -165,6 +172,17 @@ function split(one: Case, context: nn.ContextParallelism, sizes: Readonly<Record
   return withMesh(mesh, () => jit(() => valueAndGrad(loss)(operandsOf(one)), { mesh })());
 }
 
+/** Plain attention of tensors that are split along the sequence: the partitioner gathers keys and values. */
+function partitioned(one: Case, sizes: Readonly<Record<string, number>>) {
+  const mesh = Mesh.create(sizes);
+  const part = (x: Tensor) => withShardingConstraint(x, P(null, "context"));
+  return withMesh(mesh, () =>
+    jit(() => alone(one, ({ q, k, v, ...rest }) => ({ q: part(q), k: part(k), v: part(v), ...rest })), {
+      mesh,
+    })(),
+  );
+}
+
 const names = Object.keys(cases);
 const tried = meshes.flatMap((mesh, m) =>
   ways.flatMap((way, w) =>
@@ -178,6 +196,35 @@ describe("the results and gradients of one device", () => {
   test.for(tried)("%s by %s on %j", { timeout: 60_000 }, async ([name, way, mesh]) => {
     const one = cases[name] ?? { options: {} };
     await expectTreeClose(split(one, way, mesh), jit(() => alone(one))(), agreement.gradient);
+  });
+});
+
+describe("split by the partitioner", () => {
+  const inOrder = names.filter((name) => cases[name]?.options.placement !== "zigzag");
+  const some = meshes
+    .slice(1)
+    .flatMap((mesh, m) =>
+      inOrder.filter((_, c) => everything || (c + 5 * m) % 9 === 0).map((name) => [name, mesh] as const),
+    );
+
+  test.for(some)("%s on %j is that of one device", { timeout: 60_000 }, async ([name, mesh]) => {
+    const one = cases[name] ?? { options: {} };
+    await expectTreeClose(partitioned(one, mesh), jit(() => alone(one))(), agreement.gradient);
+  });
+
+  test("moves keys, values and their cotangents, and nothing of the queries", () => {
+    const mesh = Mesh.create({ context: 4 });
+    const spec = new NamedSharding(mesh, P(null, "context"));
+    const [q, keys] = [np.zeros([1, 64, 8, 16]), np.zeros([1, 64, 2, 16])];
+    const loss = (a: Tensor, b: Tensor, c: Tensor) =>
+      np.sum(np.sin(nn.attention(a, b, c, { causal: true }).output));
+    const fn = jit(grad(loss, { argnums: [0, 1, 2] }), { mesh, inShardings: spec, outShardings: spec });
+    const cost = new CostReport(simplify(fn.lower(q, keys, keys).program));
+    const bytes = 4 * keys.size;
+    // A device receives, or sends, three quarters of both.
+    expect(cost.bytesMoved({ op: "allGather" })).toBe(2 * (3 / 4) * bytes);
+    expect(cost.bytesMoved({ op: "psumScatter" })).toBe(2 * (3 / 4) * bytes);
+    expect(cost.bytesMoved({})).toBe(4 * (3 / 4) * bytes);
   });
 });
 

@@ -378,14 +378,15 @@ class Partitioner {
     if (eqn.op === "add") this.sums.add(operands, at(blocks, 0));
     const [first] = blocks;
     if (first) this.origins.note(eqn, operands, first, context);
-    return blocks.map((block, i) =>
-      this.sums.combine(
+    return blocks.map((block, i) => {
+      const own = at(rule.results, i).flat();
+      return this.sums.combine(
         { kind: "blocks", block, spec: at(context.resultSpecs, i) },
         this.shardings.get(at(eqn.outs, i)),
         rule.factors,
-        assigned,
-      ),
-    );
+        assigned.map((axes, factor) => (own.includes(factor) ? [] : axes)),
+      );
+    });
   }
 
   /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */

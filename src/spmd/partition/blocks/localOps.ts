@@ -1,6 +1,7 @@
+import { attentionOperands } from "../../../ir/inferAttention.js";
 import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
-import type { OpName } from "../../../ir/ops.js";
+import { type Attention, type AttentionExtra, attentionExtras, type OpName } from "../../../ir/ops.js";
 import { type Eqn, hasPrograms } from "../../../ir/program.js";
 import { at, range } from "../../../ir/shape.js";
 import { bind, repeat } from "../../../trace/builder.js";
@@ -76,8 +77,14 @@ const rules: { readonly [K in LocalOp]: Rule<K> } = {
   dotGeneral: same,
   raggedDot: (eqn, ins, context) => bind("raggedDot", ownGroups(ins, context), eqn.params),
   callback: (eqn, ins, { auto }) => callback(eqn, ins, auto),
-  attention: same,
-  attentionBackward: same,
+  attention: (eqn, ins, context) => {
+    const { operands, params } = attentionOn(eqn, ins, context);
+    return bind("attention", operands, params);
+  },
+  attentionBackward: (eqn, ins, context) => {
+    const { operands, params } = attentionOn(eqn, ins, context);
+    return bind("attentionBackward", operands, { ...eqn.params, ...params });
+  },
   shardingConstraint: same,
 };
 
@@ -112,6 +119,31 @@ function iota(eqn: Eqn<"iota">, shape: readonly number[], { mesh, resultSpecs }:
   const axes = at(at(resultSpecs, 0), dim);
   if (axes.length === 0) return own;
   return ops.add(own, spread(ops.convert(offsetOf(axes, at(shape, dim), mesh), dtype), own));
+}
+
+/** Where queries are split, their positions instead of indices say which keys they see. */
+function attentionOn(
+  { op, params }: Eqn<"attention" | "attentionBackward">,
+  ins: readonly Tensor[],
+  { mesh, operandSpecs }: LocalContext,
+): { readonly operands: readonly Tensor[]; readonly params: Attention } {
+  const { extras = [], causal, window, dropoutRate } = params;
+  const axes = at(at(operandSpecs, 0), 1);
+  const depends = causal || window !== undefined || dropoutRate !== undefined;
+  if (axes.length === 0 || !depends || extras.includes("queryPositions")) return { operands: ins, params };
+  const [batch = 0, length = 0] = at(ins, 0).shape;
+  const indices = ops.iota("int32", [batch, length], 1);
+  const first = attentionOperands[op];
+  const named = new Map<AttentionExtra, Tensor>([
+    ...extras.map((name, i) => [name, at(ins, first + i)] as const),
+    ["queryPositions", ops.add(indices, spread(offsetOf(axes, length, mesh), indices))],
+    ["keyPositions", ops.iota("int32", [batch, at(at(ins, 1).shape, 1)], 1)],
+  ]);
+  const all = attentionExtras.filter((name) => named.has(name));
+  return {
+    operands: [...ins.slice(0, first), ...all.flatMap((name) => named.get(name) ?? [])],
+    params: { ...params, extras: all },
+  };
 }
 
 /** Lookup in a split table: every device returns its own rows, and zeros for the others. */

@@ -6,8 +6,8 @@ import { at, range, type TensorType } from "../../../ir/shape.js";
 
 /**
  * What splitting a factor means: `parallel` factors stay split in the result, `sum`, `max` and `min` factors
- * leave partial results on the devices, those of `index` factors are combined by the op's own rule on blocks,
- * `whole` factors cannot be split.
+ * leave partial results on the devices, except of results that have them, those of `index` factors are combined by the
+ * op's own rule on blocks, `whole` factors cannot be split.
  */
 export type FactorKind = "parallel" | "sum" | "max" | "min" | "index" | "whole";
 
@@ -175,7 +175,10 @@ function gatherFactors(
   return { operand, index, taken };
 }
 
-/** Batch and key heads can be split, and within a key head the query heads that share it, as `shared` says. */
+/**
+ * Batch, heads and queries can be split, keys cannot. Backward, queries and the query heads that share a key head are
+ * summed into the cotangents of keys and values.
+ */
 function attentionFactors(
   op: "attention" | "attentionBackward",
   { extras = [] }: Attention,
@@ -184,9 +187,8 @@ function attentionFactors(
   const [batch = 1, length = 1, heads = 1, headSize = 1] = shapeOf(ins, 0);
   const [, keyLength = 1, keyHeads = 1] = shapeOf(ins, 1);
   const b = new RuleBuilder();
-  // Backward, the query heads that share a key head are summed into its cotangents.
-  const shared = op === "attention" ? "parallel" : "whole";
-  const kinds: FactorKind[] = ["parallel", "parallel", shared, "whole", "whole", "whole"];
+  const summed = op === "attention" ? "parallel" : "sum";
+  const kinds: FactorKind[] = ["parallel", "parallel", summed, summed, "whole", "whole"];
   const sizes = [batch, keyHeads, heads / keyHeads, length, keyLength, headSize];
   const [i = [], k = [], g = [], t = [], s = [], h = []] = b.dims(sizes, (d) => at(kinds, d));
   const n = [...k, ...g];

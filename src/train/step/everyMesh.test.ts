@@ -1,0 +1,173 @@
+/**
+ * A step on every mesh of eight devices that the six axes can make is that of one device: loss, router statistics and
+ * all gradients, for models, schedules and exchanges that are drawn for each mesh. `npm test` takes a few meshes;
+ * `npm run test:meshes` takes all of them, and those of two and four devices. `SEED=7` draws others.
+ */
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { expectClose, expectTreeClose } from "../../../test/support/goldens.js";
+import { Mesh, np, random } from "../../index.js";
+import type { ContextParallelism } from "../../nn/index.js";
+import { sgd } from "../../optim/index.js";
+import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
+import { toCanonical } from "../models/canonical.js";
+import type { ModelConfig } from "../models/config.js";
+import type { TensorParallelism } from "../models/names.js";
+import { chunksOf } from "../models/scheduled.js";
+import { placementFor } from "../models/sequence.js";
+import { createTraining } from "./training.js";
+
+const all = process.env.SHARDWISE_ALL_MESHES === "1";
+const seed = Number(process.env.SEED ?? 1);
+
+const axes = ["data", "fsdp", "expert", "pipe", "context", "model"] as const;
+type Sizes = Readonly<Record<(typeof axes)[number], number>>;
+
+/** All ways to split a number of devices, a power of two, over the axes. */
+function meshesOf(total: number, names: readonly string[] = axes): Readonly<Record<string, number>>[] {
+  const [name, ...rest] = names;
+  if (name === undefined) return total === 1 ? [{}] : [];
+  const sizes = [1, 2, 4, 8].filter((size) => total % size === 0);
+  return sizes.flatMap((size) => meshesOf(total / size, rest).map((others) => ({ [name]: size, ...others })));
+}
+
+const kinds = ["llama", "moe", "mlstm", "xlstm"] as const;
+const decoders = [{}, { window: 3, layers: "L" }, { window: 3, layers: "LG" }, { attentionCap: 3 }] as const;
+
+/** What is drawn for a mesh, as far as the mesh leaves a choice. */
+const choices = fc.record({
+  kind: fc.constantFrom(...kinds),
+  exchange: fc.constantFrom<ContextParallelism>("ring", "allToAll", "gather"),
+  schedule: fc.constantFrom(...scheduleNames),
+  repeats: fc.constantFrom(1, 2),
+  tensor: fc.constantFrom<TensorParallelism>("sync", "async"),
+  remat: fc.constantFrom("none", "dots", "full"),
+  decoder: fc.constantFrom(...decoders),
+  documentEnd: fc.constantFrom(-1, 0),
+  sharesHeads: fc.boolean(),
+  /** How many tokens a device has, or pairs of tokens if they are placed by zigzag. */
+  parts: fc.constantFrom(1, 3),
+  // A capacity of nothing drops all tokens.
+  capacityFactor: fc.constantFrom(0, 0, 0.5, 1e-6),
+  gate: fc.constantFrom("softmax", "sigmoid"),
+  numSharedExperts: fc.constantFrom(0, 1),
+  biasRate: fc.constantFrom(0, 0.01),
+});
+
+interface Case {
+  readonly sizes: Sizes;
+  readonly model: ModelConfig;
+  readonly exchange: ContextParallelism;
+  readonly tensor: TensorParallelism;
+  readonly pipeline: {
+    readonly microbatches: number;
+    readonly repeats: number;
+    readonly schedule: ScheduleName;
+  };
+  readonly length: number;
+}
+
+const canRepeat: readonly ScheduleName[] = ["circular", "interleaved", "breadth-first"];
+
+function caseOf(sizes: Sizes, index: number): Case {
+  const [drawn] = fc.sample(choices, { seed: 1000 * seed + index, numRuns: 1 });
+  if (!drawn) throw new Error("nothing was drawn");
+  const kind = sizes.expert > 1 ? "moe" : drawn.kind;
+  const { schedule, exchange, tensor, capacityFactor, gate, numSharedExperts, biasRate } = drawn;
+  const repeats = canRepeat.includes(schedule) ? drawn.repeats : 1;
+  const isPiped = sizes.pipe > 1;
+  const numLayers = isPiped ? sizes.pipe * chunksOf(schedule, repeats) : 2;
+  const model: ModelConfig = {
+    kind,
+    vocabSize: 16,
+    width: 16,
+    numLayers,
+    numHeads: 8,
+    numKvHeads: drawn.sharesHeads ? Math.max(2, sizes.model) : 8,
+    mlpWidth: 16,
+    tieEmbeddings: false,
+    ropeBase: 10_000,
+    normEpsilon: 1e-6,
+    dtype: "float32",
+    remat: drawn.remat as ModelConfig["remat"],
+    ...(kind === "llama" && !isPiped && { decoder: drawn.decoder, documentEnd: drawn.documentEnd }),
+    ...(kind === "xlstm" && { decoder: { keySize: 2 } }),
+    experts: {
+      ...{ numExperts: 8, balanceLoss: 0.1, zLoss: 0.01, capacityFactor, numSharedExperts, biasRate },
+      gate: gate as "softmax" | "sigmoid",
+    },
+  };
+  const isZigzag = sizes.context > 1 && placementFor(model, exchange) === "zigzag";
+  return {
+    sizes,
+    model,
+    exchange,
+    tensor: sizes.model > 1 ? tensor : "sync",
+    pipeline: { microbatches: 2 * sizes.pipe, repeats, schedule },
+    length: (sizes.context > 1 ? sizes.context : 5) * drawn.parts * (isZigzag ? 2 : 1),
+  };
+}
+
+/** A step whose update is the gradient. */
+async function stepOf({ model, exchange, tensor, pipeline, length }: Case, sizes: Partial<Sizes>) {
+  const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...sizes });
+  const training = createTraining({
+    model,
+    mesh,
+    tensor,
+    pipeline,
+    context: exchange,
+    optimizer: sgd({ learningRate: 1 }),
+    zLoss: 1e-3,
+  });
+  const tokens = random.randint(random.key(length), [16, length + 1], 0, 16);
+  const [after, metrics] = training.step(training.init(seed), tokens);
+  return {
+    loss: metrics.loss,
+    router: metrics.router ?? np.zeros([]),
+    params: toCanonical(after.params, training.layout),
+  };
+}
+
+const eight = meshesOf(8) as Sizes[];
+const tried = all
+  ? [...eight, ...(meshesOf(4) as Sizes[]), ...(meshesOf(2) as Sizes[])]
+  : eight.filter((_, i) => i % 14 === 6);
+const nameOf = (sizes: Sizes) =>
+  axes.flatMap((name) => (sizes[name] > 1 ? [`${name}=${sizes[name]}`] : [])).join(" ");
+const cases = tried.map((sizes) => {
+  const one = caseOf(
+    sizes,
+    [...eight, ...meshesOf(4), ...meshesOf(2)].findIndex((other) =>
+      axes.every((name) => other[name] === sizes[name]),
+    ),
+  );
+  const { kind, decoder, remat, documentEnd = -1 } = one.model;
+  const by = [
+    kind,
+    ...(sizes.context > 1 ? [one.exchange] : []),
+    ...(sizes.pipe > 1 ? [`${one.pipeline.schedule} x ${one.pipeline.repeats}`] : []),
+    ...(sizes.model > 1 ? [one.tensor] : []),
+    ...(decoder ? [JSON.stringify(decoder)] : []),
+    ...(documentEnd >= 0 ? ["documents"] : []),
+    `${one.length} tokens`,
+    `remat ${remat}`,
+  ];
+  return [nameOf(sizes), by.join(", "), one] as const;
+});
+
+describe("a step is that of one device", () => {
+  test.for(cases)("on %s: %s", { timeout: 300_000 }, async ([, , one]) => {
+    const { expert, context, ...rest } = one.sizes;
+    const sizes = { ...rest, ...(expert > 1 && { expert }), ...(context > 1 && { context }) };
+    const [split, alone] = [await stepOf(one, sizes), await stepOf(one, {})];
+    await expectClose(split.loss, alone.loss, { rtol: 1e-5, atol: 1e-5 });
+    await expectClose(split.router, alone.router, { rtol: 1e-5, atol: 1e-5 });
+    await expectTreeClose(split.params, alone.params, { rtol: 1e-5, atol: 1e-5 });
+  });
+});
+
+test("there are 56 meshes of eight devices, and every axis splits in some", () => {
+  expect(eight).toHaveLength(56);
+  for (const name of axes) expect(new Set(eight.map((sizes) => sizes[name]))).toEqual(new Set([1, 2, 4, 8]));
+});
