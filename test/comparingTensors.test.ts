@@ -3,7 +3,17 @@ import { inspect } from "node:util";
 import { MessageChannel } from "node:worker_threads";
 import { chai, describe, expect, onTestFinished, test } from "vitest";
 import { createThreadsEngine } from "../src/engines/index.js";
-import { complex, jit, Mesh, np, P, ShapeDtypeStruct, shardMap, type Tensor } from "../src/index.js";
+import {
+  complex,
+  jit,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  ShapeDtypeStruct,
+  shardMap,
+  type Tensor,
+} from "../src/index.js";
 import { createEngine as createTurnsEngine } from "./fixtures/turnsEngine.js";
 
 /** How test libraries compare; each throws when two values differ. */
@@ -16,7 +26,7 @@ const comparisons: readonly (readonly [string, (a: unknown, b: unknown) => unkno
   ["assert.deepStrictEqual", (a, b) => assert.deepStrictEqual(a, b)],
 ];
 
-const triple = jit((x: Tensor) => x.mul(3));
+const triple = jit((x: Tensor | number) => np.multiply(x, 3));
 
 function messageOf(action: () => unknown): string {
   try {
@@ -33,6 +43,10 @@ describe.each(comparisons)("%s", (_, compare) => {
     compare(triple(np.array([1, 2])), triple(np.array([1, 2])));
     compare({ a: [triple(np.array([1, 2]))] }, { a: [np.array([3, 6])] });
     compare(np.array(3), triple(np.array(1)));
+    // Whether a value came from numbers alone decides about promotion, not about equality.
+    compare(np.sum(np.array([1, 2])), np.array(3));
+    compare(triple(np.array([1, 2])).get(1), np.array(6));
+    compare(triple(2), np.array(6).astype("float32"));
     compare(np.array([complex(1, 2)]), np.array([complex(1, 2)]));
     compare(np.zeros([0, 3]), np.zeros([0, 3]));
     compare(np.array([1, 2], "bfloat16"), np.array([1, 2], "bfloat16"));
@@ -84,8 +98,33 @@ test("a comparison shows both tensors with their values", () => {
 });
 
 test("Jest is told what to copy for its report", () => {
-  expect(Reflect.get(np.array(1), Symbol.for("@jest/serializableProperties"))).toEqual(["type", "values"]);
-  expect(Object.keys(np.array(1))).toEqual(["type", "values"]);
+  expect(Reflect.get(np.array(1), Symbol.for("@jest/serializableProperties"))).toEqual([
+    "dtype",
+    "shape",
+    "values",
+  ]);
+  expect(Object.keys(np.array(1))).toEqual(["dtype", "shape", "values"]);
+});
+
+describe.each(comparisons)("%s of shardings", (_, compare) => {
+  test("compares axes, devices and specs, and shows nothing of the engine", () => {
+    const [a, b] = [Mesh.create({ data: 1 }), Mesh.create({ data: 1 })];
+    compare(new NamedSharding(a, P("data")), new NamedSharding(b, P("data")));
+    for (const [x, y] of [
+      [a, Mesh.create({ model: 1 })],
+      [new NamedSharding(a, P("data")), new NamedSharding(a, P())],
+    ]) {
+      const text = messageOf(() => compare(x, y));
+      expect(text).toMatch(/equal/i);
+      expect(text).not.toContain("numDevices");
+    }
+  });
+});
+
+test("a clone of a mesh is its axes and devices", () => {
+  const mesh = Mesh.create({ data: 1 });
+  const axes = [{ name: "data", size: 1 }];
+  expect(structuredClone(mesh)).toEqual({ axes, deviceIds: [0], addressablePositions: [0] });
 });
 
 describe("while the values are computed on threads", () => {
@@ -132,8 +171,8 @@ test("JSON has the values as nested arrays", () => {
   expect(JSON.stringify(triple(np.array(2)))).toBe("6");
 });
 
-test("a clone of up to 1000 elements is the type and the values, and larger ones are refused", async () => {
-  const clone = { type: { dtype: "float32", shape: [2] }, values: new Float32Array([3, 6]) };
+test("a clone of up to 1000 elements is the dtype, the shape and the values, and larger ones are refused", async () => {
+  const clone = { dtype: "float32", shape: [2], values: new Float32Array([3, 6]) };
   expect(structuredClone(triple(np.array([1, 2])))).toEqual(clone);
   const { port1, port2 } = new MessageChannel();
   const received = new Promise((resolve) => port2.once("message", resolve));
@@ -155,7 +194,7 @@ test("nothing of a tensor is read or cloned while it is traced or after it is go
   gone.dispose();
   for (const read of [() => JSON.stringify(gone), () => structuredClone(gone)])
     expect(read).toThrow("this tensor's memory was released");
-  expect(inspect(gone)).toBe("Tensor f32[2]");
+  expect(inspect(gone)).toBe("Tensor f32[2] (released)");
 });
 
 test("a scalar in a template string is its value, and a tensor of a closed engine says why it has none", async () => {

@@ -20,7 +20,7 @@ const tools = {
   rollup: "4.68.2",
   vite: "8.3.8",
   webpack: "5.112.2",
-  "webpack-cli": "7.3.1",
+  "webpack-cli": "7.2.3",
 };
 
 /** Runtimes that bundle, too. */

@@ -28,7 +28,7 @@ const environment = { ...process.env, SHARDWISE_ENGINE: "threads", STEPS: undefi
 /** TypeScript's strictest settings, without the DOM. */
 const compilerOptions = {
   target: "es2023",
-  lib: ["es2023", "esnext.disposable"],
+  lib: ["es2023"],
   module: "nodenext",
   strict: true,
   noUncheckedIndexedAccess: true,
@@ -106,25 +106,30 @@ const compilers: Readonly<Record<string, string | undefined>> = {
   "7.0": "typescript7",
 };
 
+/** Entry points whose declarations mention nothing that only Node or the DOM declares. */
+const anywhere = [".", "./nn", "./optim", "./parallel", "./random"];
+
 /**
- * Checks all declarations that users import, those of dependencies too, by every compiler and without the DOM; returns
- * how many found something wrong.
+ * Checks all declarations that users import, those of dependencies too, by every compiler and without the DOM, and those
+ * of most entry points without Node's declarations; returns how many compilers found something wrong.
  */
 function checkDeclarations(): number {
   const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
     readonly exports: Readonly<Record<string, unknown>>;
   };
   const entries = Object.keys(exports).filter((entry) => !entry.endsWith(".json"));
-  const lines = entries.map((entry, i) => `export * as entry${i} from "shardwise${entry.slice(1)}";\n`);
   const checked = join(folder, "declarations");
   mkdirSync(checked);
-  writeFileSync(join(checked, "all.ts"), lines.join(""));
   const { rootDir, outDir, ...shared } = compilerOptions;
-  const options = { ...shared, skipLibCheck: false, noEmit: true };
-  writeFileSync(
-    join(checked, "tsconfig.json"),
-    JSON.stringify({ compilerOptions: options, files: ["all.ts"] }),
-  );
+  const writeProject = (name: string, names: readonly string[], own: object) => {
+    const lines = names.map((entry, i) => `export * as entry${i} from "shardwise${entry.slice(1)}";\n`);
+    writeFileSync(join(checked, `${name}.ts`), lines.join(""));
+    const options = { ...shared, skipLibCheck: false, noEmit: true, ...own };
+    const project = JSON.stringify({ compilerOptions: options, files: [`${name}.ts`] });
+    writeFileSync(join(checked, `${name}.json`), project);
+  };
+  writeProject("node", entries, {});
+  writeProject("bare", anywhere, { lib: ["es2022"], types: [] });
   const older = Object.keys(compilers).filter((version) => compilers[version] === undefined);
   writeFileSync(join(checked, "package.json"), JSON.stringify({ private: true, type: "module" }));
   install(
@@ -134,7 +139,9 @@ function checkDeclarations(): number {
   const failures = Object.entries(compilers).filter(([version, own]) => {
     const [place, name] = own === undefined ? [checked, `typescript-${version}`] : [root, own];
     try {
-      run(process.execPath, [join(place, "node_modules", name, "bin", "tsc"), "-p", "."], checked);
+      const compiler = join(place, "node_modules", name, "bin", "tsc");
+      for (const project of ["node.json", "bare.json"])
+        run(process.execPath, [compiler, "-p", project], checked);
       return false;
     } catch (error) {
       console.error(error instanceof Error ? error.message : error);

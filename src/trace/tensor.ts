@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 import { describe } from "../ir/describe.js";
 import {
   allocateHost,
@@ -45,13 +46,24 @@ export type TensorData = ReturnType<typeof decode>;
  * The array methods (`add`, `sum`, `reshape`, …) are those of `np` with this tensor as first argument.
  */
 export class Tensor {
-  readonly type: TensorType;
+  /** The type of the elements. */
+  readonly dtype: DType;
+  /** The sizes of the dimensions. */
+  readonly shape: Shape;
+  readonly #type: TensorType;
   readonly #node: TensorNode;
 
   private constructor(type: TensorType, node: TensorNode) {
-    this.type = type;
+    this.dtype = type.dtype;
+    this.shape = type.shape;
+    this.#type = type;
     this.#node = node;
     Object.defineProperty(this, "values", ownValues);
+  }
+
+  /** The data type and the shape, and what tracing knows besides; comparisons do not see the latter. */
+  get type(): TensorType {
+    return this.#type;
   }
 
   /** @internal */
@@ -126,16 +138,6 @@ export class Tensor {
   /** @internal The two parts of complex numbers; undefined for other tensors. */
   get parts(): Parts | undefined {
     return this.node.kind === "complex" ? this.node.parts : undefined;
-  }
-
-  /** The sizes of the dimensions. */
-  get shape(): Shape {
-    return this.type.shape;
-  }
-
-  /** The type of the elements. */
-  get dtype(): DType {
-    return this.type.dtype;
   }
 
   /** The number of dimensions. */
@@ -252,7 +254,7 @@ export class Tensor {
 
   /** What Jest copies of a tensor for its report, so that it does not evaluate getters such as `mT`. */
   get [Symbol.for("@jest/serializableProperties")](): readonly string[] {
-    return ["type", "values"];
+    return ["dtype", "shape", "values"];
   }
 
   #shownValues(): string | undefined {
@@ -272,7 +274,8 @@ export class Tensor {
       if (real === undefined || typeof real === "string") return real;
       return imag === undefined || typeof imag === "string" ? imag : interleaved(this.dtype, real, imag);
     }
-    if (node.kind === "traced" || node.storage.released || !node.storage.hasValues) return undefined;
+    if (node.kind === "traced" || !node.storage.hasValues) return undefined;
+    if (node.storage.released) return "(released)";
     try {
       const host = node.storage.peek("Tensor");
       return host === undefined ? "(being computed: await it.ready())" : decode(this.dtype, host);
@@ -284,9 +287,9 @@ export class Tensor {
 }
 
 /**
- * What makes tensors with equal types and values equal, and others different, for everything that compares own
- * enumerable properties of objects: the comparisons of test libraries, `structuredClone` and `postMessage`. Without it
- * all tensors of a type would look alike, as their values are private.
+ * What makes tensors with equal values equal, and others different, for everything that reads own enumerable
+ * properties of objects, next to `dtype` and `shape`: the comparisons of test libraries, `structuredClone` and
+ * `postMessage`. Without it all tensors of a type would look alike, as their values are private.
  */
 const ownValues: PropertyDescriptor & ThisType<Tensor> = {
   enumerable: true,

@@ -88,7 +88,7 @@ const maxDevices = 2 ** 20;
 // biome-ignore lint/suspicious/noExplicitAny: a mesh of which nothing is known takes every spec
 export class Mesh<Axes extends string = any> implements MeshShape {
   readonly axes: readonly MeshAxis[];
-  readonly engine: Engine;
+  readonly #engine: Engine;
   /** The engine's device number at every position, row-major over the axes. */
   readonly deviceIds: readonly number[];
   /** The positions whose devices this process holds, ascending: all of them unless processes share the engine. */
@@ -96,7 +96,7 @@ export class Mesh<Axes extends string = any> implements MeshShape {
 
   private constructor(axes: readonly MeshAxis[], engine: Engine, deviceIds: readonly number[]) {
     this.axes = axes;
-    this.engine = engine;
+    this.#engine = engine;
     this.deviceIds = deviceIds;
     this.addressablePositions = addressablePositions(engine, deviceIds);
     meshes.add(this);
@@ -138,6 +138,11 @@ export class Mesh<Axes extends string = any> implements MeshShape {
       );
     }
     return new Mesh(axes, engine, devices);
+  }
+
+  /** What runs programs on the mesh. It is not data: comparisons and clones see the axes and the devices. */
+  get engine(): Engine {
+    return this.#engine;
   }
 
   /** @internal Where programs on this mesh run. */

@@ -24,7 +24,7 @@ import {
 
 /**
  * The default batch size: about 16 examples, divisible by the number of devices along `data` and further into
- * micro-batches and over two devices of another axis.
+ * microbatches and over two devices of another axis.
  */
 export function defaultBatch(numDevices: number): number {
   let multiple = numDevices;
@@ -69,11 +69,11 @@ export const runSchema = {
     model: integer(1, "devices along axis model: tensor parallel"),
   },
   pipeline: {
-    microbatches: integer(4, "micro-batches a batch is split into when pipe > 1"),
-    repeats: integer(1, "parts of the model on every stage: how often a micro-batch goes round"),
+    microbatches: integer(4, "microbatches a batch is split into when pipe > 1"),
+    repeats: integer(1, "parts of the model on every stage: how often a microbatch goes round"),
     schedule: choice(
       "circular",
-      "the order in which stages work on micro-batches (circular with one repeat is GPipe)",
+      "the order in which stages work on microbatches (circular with one repeat is GPipe)",
       scheduleNames,
     ),
   },

@@ -17,7 +17,7 @@ test("layers of a V lie in the order in which stages run them, and come back in 
   expect([...(await back.layers.w.data())]).toEqual([0, 1, 2, 3]);
 });
 
-test("schedules say what they need of layers, repeats and micro-batches", () => {
+test("schedules say what they need of layers, repeats and microbatches", () => {
   const problems = (pipeline: object, numLayers = 4) =>
     readRunConfig({ mesh: { pipe: 2 }, model: { numLayers }, data: { batch: 12 }, pipeline }).violations;
   expect(problems({ schedule: "1f1b", microbatches: 3 })).toEqual([]);

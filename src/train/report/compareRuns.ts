@@ -9,7 +9,7 @@ import { lineChart, type Series, table } from "./charts.js";
 import { formatValue } from "./lossCurve.js";
 import { readMetrics } from "./metrics.js";
 import { formatCount, formatDuration } from "./progress.js";
-import { pageHtml, section } from "./reportPage.js";
+import { pageHtml, section, speedLine } from "./reportPage.js";
 
 /** What one step of a run has to be compared with. */
 interface ComparedStep {
@@ -154,7 +154,7 @@ export function comparePage(runs: readonly ComparedRun[]): string {
   const byStep = lines(({ steps }) => steps.map(({ step, loss }) => [step, loss]));
   const byTokens = lines(({ steps }) => steps.map(({ tokens, loss }) => [tokens, loss]));
   const byTime = lines(({ steps }) => steps.map(({ seconds, loss }) => [seconds / time.seconds, loss]));
-  const speed = lines(({ steps }) => steps.map(({ step, tokensPerSecond }) => [step, tokensPerSecond]));
+  const speed = lines(({ steps }) => speedLine(steps));
   const validation = lines(({ evaluations }) => evaluations.map(({ step, loss }) => [step, loss]));
   const fields = differences(runs);
   const settings =
@@ -192,7 +192,7 @@ export function comparePage(runs: readonly ComparedRun[]): string {
       "speed",
       section(
         "Throughput",
-        "Tokens per second over all devices.",
+        "Tokens per second over all devices, in the last five steps.",
         lineChart(speed, { x: "step", y: "tokens / s" }),
       ),
     ],

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { lineChart, mergeNarrow, table, thinOut, timeline } from "./charts.js";
 import { measurePipeline, planPipeline } from "./pipelineSchedule.js";
-import { type RunReport, reportHtml } from "./reportPage.js";
+import { type RunReport, reportHtml, speedLine } from "./reportPage.js";
 import { stepTimes } from "./runReport.js";
 import type { LoopIteration, StepTrace, Work } from "./stepTrace.js";
 
@@ -79,6 +79,13 @@ const report: RunReport = {
   ],
   checkpoints: ["checkpoints/step-00000003"],
 };
+
+test("the speed is that of five steps, so that a late look at two of them shows as no peak", () => {
+  const speeds = [25, 1000, 500, 5e8, 1000, 1000, 1000, 1000];
+  const line = speedLine(speeds.map((tokensPerSecond, i) => ({ step: i + 1, tokensPerSecond })));
+  expect(line.map(([step]) => step)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+  expect(line.map(([, speed]) => Math.round(speed))).toEqual([25, 1000, 667, 1000, 1000, 1000, 1000, 1250]);
+});
 
 describe("a report", () => {
   const html = reportHtml(report);

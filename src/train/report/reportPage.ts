@@ -99,7 +99,7 @@ p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; } .ca
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(150px, 46%), 1fr)); gap: 10px; margin-top: 22px; }
 .facts div { background: var(--card); border-radius: 10px; padding: 12px 14px; }
 .facts b { display: block; font-size: 19px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; } .facts span { color: var(--soft); font-size: 13px; }
-.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); column-gap: 36px; } .columns > * { min-width: 0; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 280px), 1fr)); column-gap: 36px; } .columns > * { min-width: 0; }
 .chart { container-type: inline-size; } svg { display: block; overflow: visible; } svg svg { overflow: hidden; width: 100%; height: 100%; }
 svg text { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; } svg .label { fill: var(--ink); }
 @container (width < 460px) { .spare { display: none; } }
@@ -169,7 +169,7 @@ export function deviceSections(report: DeviceReport): PageSection[] {
 const known: Readonly<Record<string, { title: string; note: string; y: string; colour: string }>> = {
   tokensPerSecond: {
     title: "Throughput",
-    note: "Tokens per second over all devices.",
+    note: "Tokens per second over all devices, in the last five steps.",
     y: "tokens / s",
     colour: "var(--speed)",
   },
@@ -221,9 +221,26 @@ const known: Readonly<Record<string, { title: string; note: string; y: string; c
 /** Metrics that other charts show. */
 const shownElsewhere = new Set(["step", "loss", "crossEntropy", "seconds"]);
 
+/**
+ * The speed of a run by step, over the last five steps after the first, which compiles: a busy host notices the ends of
+ * several steps at once, and all but one of them then seem to have taken no time.
+ */
+export function speedLine(
+  steps: readonly Pick<StepRecord, "step" | "tokensPerSecond">[],
+): readonly (readonly [step: number, tokensPerSecond: number])[] {
+  return steps.map(({ step }, i) => {
+    const last = steps.slice(Math.max(Math.min(i, 1), i - 4), i + 1);
+    const secondsPerToken = last.reduce((sum, { tokensPerSecond }) => sum + 1 / tokensPerSecond, 0);
+    return [step, last.length / secondsPerToken] as const;
+  });
+}
+
 /** The loss, and every other metric of the run, by step. */
 function metricSections({ steps, evaluations }: CourseReport): PageSection[] {
-  const line = (key: string) => steps.map((s) => [s.step, Number(Reflect.get(s, key))] as const);
+  const line = (key: string) =>
+    key === "tokensPerSecond"
+      ? speedLine(steps)
+      : steps.map((s) => [s.step, Number(Reflect.get(s, key))] as const);
   const isRegularised = steps.some(({ loss, crossEntropy }) => Math.abs(loss - crossEntropy) > 1e-6);
   const loss = lineChart(
     [
