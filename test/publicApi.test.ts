@@ -87,12 +87,12 @@ function declaredNames(node: ts.Node): string[] {
  * missing one breaks somebody's program.
  */
 const frozenFile = "./publicApi.json";
-const methods = Object.getOwnPropertyNames(shardwise.Tensor.prototype).filter(
-  (name) => name !== "constructor",
-);
+const members = [shardwise.Tensor.prototype, shardwise.np.array(1)]
+  .flatMap(Object.getOwnPropertyNames)
+  .filter((name) => name !== "constructor");
 const current: Readonly<Record<string, Names>> = {
   ...Object.fromEntries(Object.entries(all).map(([entry, { source }]) => [entry, exportsOf(source)])),
-  Tensor: { values: methods.sort(), types: [] },
+  Tensor: { values: members.sort(), types: [] },
 };
 if (process.env.UPDATE) writeFileSync(at(frozenFile), `${JSON.stringify(current, undefined, 2)}\n`);
 
