@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
@@ -145,8 +145,10 @@ describe("the command line", { timeout: 120_000 }, () => {
       ["train", file, "--data.batch", "5", "--model.numHeads", "3"],
       ["train", "nothing.json"],
       ["generate", "nowhere"],
+      ["--versoin"],
     );
-    const [command, option, values, missing, folderless] = problems;
+    const [command, option, values, missing, folderless, flag] = problems;
+    expect(flag?.err).toContain('unknown option "--versoin"; did you mean --version?');
     expect(command?.err).toContain('unknown command "trian"; did you mean train?');
     expect(option?.err).toContain("did you mean --model.width?");
     expect(option?.err).toContain("did you mean data?");
@@ -154,7 +156,7 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(values?.err).toContain("data.batch is 5");
     expect(missing?.err).toContain("nothing.json cannot be read");
     expect(folderless?.err).toContain("there is no folder nowhere");
-    expect(problems.map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
+    expect(problems.map(({ code }) => code)).toEqual([2, 2, 2, 2, 2, 2]);
   });
 
   test("finishes the step, saves and ends with code 130 on an interrupt, also one that comes twice as under npm; at once on the second", async () => {
@@ -230,17 +232,33 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(none?.err).toContain("is not a run");
   });
 
-  test("checks the options of the page", async () => {
+  test("says that a run which has just begun has no checkpoint yet", async () => {
+    const young = join(folder.path, "young");
+    mkdirSync(young);
+    writeFileSync(join(young, "config.json"), "{}");
+    writeFileSync(join(young, "metrics.jsonl"), "");
+    const all = await allSaid(["serve", young], ["generate", young], ["inspect", young]);
+    for (const { code, err } of all) {
+      expect(code).toBe(2);
+      expect(err).toContain(`${young} holds no checkpoint that can be loaded: wait for the first`);
+    }
+  });
+
+  test("checks the options of ports", async () => {
     const all = await allSaid(
       ["train", file, "--watch-port", "8080"],
       ["train", file, "--watch", "--watch-port", "70000"],
       ["train", file, "--watch=8080"],
+      ["serve", "nowhere", "--port", "70000"],
     );
-    expect(all.map(({ code }) => code)).toEqual([2, 2, 2]);
+    expect(all.map(({ code }) => code)).toEqual([2, 2, 2, 2]);
     expect(all.map(({ err }) => err)).toEqual([
       expect.stringContaining("--watch-port is for --watch"),
-      expect.stringContaining("ports are at most 65535"),
+      expect.stringContaining(
+        '--watch-port is "70000": use an integer from 0 to 65535; the nearest is 65535',
+      ),
       expect.stringContaining("option --watch takes no value"),
+      expect.stringContaining('--port is "70000": use an integer from 0 to 65535'),
     ]);
   });
 });

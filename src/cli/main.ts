@@ -38,9 +38,11 @@ export const commands: readonly Command[] = [
 function commandNamed(name: string): Command {
   const found = commands.find((command) => command.name === name);
   if (found) return found;
-  const near = nearest(name, [...commands.map((command) => command.name), "help"]);
+  const isOption = name.startsWith("-");
+  const words = isOption ? ["--help", "--version"] : [...commands.map((command) => command.name), "help"];
+  const near = nearest(name, words);
   throw new UsageError(
-    `unknown command "${name}"${near ? `; did you mean ${near}?` : ""}\nsee shardwise --help for the list`,
+    `unknown ${isOption ? "option" : "command"} "${name}"${near ? `; did you mean ${near}?` : ""}\nsee shardwise --help for the list`,
   );
 }
 

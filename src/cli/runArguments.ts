@@ -97,10 +97,11 @@ export interface Found {
   readonly run: string;
 }
 
-/** Whether a folder is a run or a checkpoint. */
+/** Whether a folder is a run, also one that has just begun, or a checkpoint. */
 export function isRunFolder(folder: string): boolean {
   const isMiddle = basename(folder) === "checkpoints" && existsSync(folder);
-  return existsSync(join(folder, "manifest.json")) || existsSync(checkpointFolder(folder)) || isMiddle;
+  const files = [join(folder, "manifest.json"), join(folder, "metrics.jsonl"), checkpointFolder(folder)];
+  return isMiddle || files.some((file) => existsSync(file));
 }
 
 /** Finds a checkpoint: a checkpoint's own folder, or the newest one of a run's folder. */
@@ -134,7 +135,7 @@ export async function findCheckpoint(folder: string | undefined, command: string
   const broken = problems.map((line) => `\n  ${line}`);
   throw new UsageError(
     existsSync(folder)
-      ? `${folder} holds no checkpoint that can be loaded${broken.join("")}`
+      ? `${folder} holds no checkpoint that can be loaded${broken.join("") || ": wait for the first, or give another folder"}`
       : `there is no folder ${folder}: give the folder of a run, such as runs/default, or of one of its checkpoints`,
   );
 }

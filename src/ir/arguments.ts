@@ -57,9 +57,10 @@ function numbers(says: string, closest: (n: number) => number): Kind<number> {
 }
 
 /** An integer of at least `least`. */
-export const integerFrom = (least: number): Kind<number> =>
-  numbers(`an integer of at least ${least}`, (n) =>
-    Math.min(Number.MAX_SAFE_INTEGER, Math.max(least, Math.round(n))),
+export const integerFrom = (least: number, most = Number.MAX_SAFE_INTEGER): Kind<number> =>
+  numbers(
+    `an integer ${most === Number.MAX_SAFE_INTEGER ? `of at least ${least}` : `from ${least} to ${most}`}`,
+    (n) => Math.min(most, Math.max(least, Math.round(n))),
   );
 
 /** A number from `least` to `most`. */

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import type { Variables } from "../../nn/scope.js";
 import { modelConfig } from "../../train/config/runConfig.js";
-import { integer, optionalInteger, optionalText, text } from "../../train/config/schema.js";
+import { integer, maxPort, optionalInteger, optionalText, text } from "../../train/config/schema.js";
 import { storedConfig } from "../../train/folder/savedRun.js";
 import { readTextFormat } from "../../train/pretrained/chatFiles.js";
 import { companionFolder } from "../../train/pretrained/initialize.js";
@@ -19,7 +19,7 @@ const usualLength = 4096;
 
 const options = {
   host: text("127.0.0.1", "the address to listen on; others than those of this machine need a key"),
-  port: integer(8000, "the port to listen on, or 0 for any that is free", 0),
+  port: integer(8000, "the port to listen on, or 0 for any that is free", 0, maxPort),
   key: optionalText(
     "what requests must name; SHARDWISE_KEY does the same and is not seen in lists of processes",
   ),

@@ -1,6 +1,6 @@
 import { processCount, processIndex } from "../../spmd/run/processes.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
-import { flag, integer, optionalInteger } from "../../train/config/schema.js";
+import { flag, integer, maxPort, optionalInteger } from "../../train/config/schema.js";
 import { checkpointFolder } from "../../train/config/setup.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { runHolder } from "../../train/folder/lock.js";
@@ -21,7 +21,7 @@ const trainOptions = {
   "max-restarts": integer(0, "maximum number of restarts after losing a device", 0),
   "verify-determinism": flag(false, "run the first step twice and compare all bits before training"),
   watch: flag(false, "show the run on a page for browsers of this machine"),
-  "watch-port": optionalInteger("the page's port, with --watch; a free one by default", 0),
+  "watch-port": optionalInteger("the page's port, with --watch; a free one by default", 0, maxPort),
   ...engineOption,
 };
 
@@ -66,7 +66,6 @@ async function watched(
   run: (options: Pick<RunOptions, "onChange">) => Promise<RunOutcome>,
 ): Promise<RunOutcome> {
   const { watch, "watch-port": port = 0 } = values;
-  if (port > 65_535) throw new UsageError(`--watch-port is "${port}": ports are at most 65535`);
   if (!watch) {
     if (values["watch-port"] !== undefined)
       throw new UsageError("--watch-port is for --watch: add it, or leave both out");

@@ -54,8 +54,8 @@ function field<T, P extends Presence>(
 const toNumber = (text: string): unknown => (text.trim() === "" ? text : Number(text));
 
 /** An integer of at least `least`. */
-export const integer = (value: number, help: string, least = 1): Field<number> =>
-  field(optional(integerFrom(least), value), help, toNumber);
+export const integer = (value: number, help: string, least = 1, most?: number): Field<number> =>
+  field(optional(integerFrom(least, most), value), help, toNumber);
 
 /** A number from `least` to `most`. */
 export const decimal = (value: number, help: string, least = 0, most?: number): Field<number> =>
@@ -75,8 +75,11 @@ export function flag(value: boolean, help: string): Field<boolean> {
 }
 
 /** An integer of at least `least` that need not be given. */
-export const optionalInteger = (help: string, least = 1): Field<number | undefined> =>
-  field(optional(integerFrom(least)), help, toNumber);
+export const optionalInteger = (help: string, least = 1, most?: number): Field<number | undefined> =>
+  field(optional(integerFrom(least, most)), help, toNumber);
+
+/** The largest port. */
+export const maxPort = 65_535;
 
 /** A string that need not be given. */
 export const optionalText = (help: string): Field<string | undefined> => field(optional("string"), help);
