@@ -57,4 +57,3 @@ for (let i = 0; i < steps; i++) {
   if (i % 50 === 49) console.log(`step ${i + 1}: mean squared error ${recent.toFixed(4)}`);
 }
 if (!(recent < target)) throw new Error(`mean squared error ${recent} is not below ${target}`);
-process.exit(0);

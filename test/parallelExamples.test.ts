@@ -1,36 +1,34 @@
-import { execFile } from "node:child_process";
-import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { nodeProgram } from "./support/built.js";
-import { userEnvironment } from "./support/environment.js";
+import { outputOf, outputsOf } from "./support/examples.js";
 
-const root = fileURLToPath(new URL("..", import.meta.url));
+const shown = {
+  fsdp: 'Dense_0/kernel: Partitioned(null, "fsdp")',
+  "tensor-parallel": "9 ppermute",
+  context: "18 ppermute",
+  pipeline: "stage 3  · · · 0 1 2 3 4 5 6 7",
+  schedules: "zb-h1: 8 % bubble, keeps the activations of 2 parts at most",
+  experts: "raggedAllToAll",
+  "three-d": 'up/module/sharded/kernel: Partitioned("pipe", "model", null, "data")',
+};
 
-/** Runs an example; it fails when its loss stays above the target. */
-async function run(name: string, env: Readonly<Record<string, string>> = {}): Promise<string> {
-  const { stdout } = await promisify(execFile)(process.execPath, nodeProgram(`examples/${name}.ts`), {
-    cwd: root,
-    env: { ...userEnvironment, ...env },
+describe("the example", { timeout: 240_000 }, () => {
+  // Five schedules take turns in one of them, and half of its steps reach the target.
+  const none = {};
+  const outputs = outputsOf({
+    ...{ fsdp: none, "tensor-parallel": none, context: none, pipeline: none },
+    ...{ schedules: { STEPS: "20" }, experts: none, "three-d": none },
   });
-  return stdout;
-}
+  // Whichever test waits for them reports their failure.
+  outputs.catch(() => {});
 
-describe("the example", () => {
-  test.each([
-    ["fsdp", 'Dense_0/kernel: Partitioned(null, "fsdp")'],
-    ["tensor-parallel", "9 ppermute"],
-    ["context", "18 ppermute"],
-    ["pipeline", "stage 3  · · · 0 1 2 3 4 5 6 7"],
-    ["schedules", "zb-h1: 8 % bubble, keeps the activations of 2 parts at most"],
-    ["experts", "raggedAllToAll"],
-    ["three-d", 'up/module/sharded/kernel: Partitioned("pipe", "model", null, "data")'],
-  ])("%s reaches its loss", { timeout: 120_000 }, async (name, shown) => {
-    // Five schedules take turns in one of them, and half of its steps reach the target.
-    expect(await run(name, name === "schedules" ? { STEPS: "20" } : {})).toContain(shown);
+  test.each(Object.entries(shown))("%s reaches its loss", async (name, text) => {
+    expect((await outputs).get(name)).toContain(text);
   });
 
-  test("fsdp fails when its loss stays above the target", { timeout: 120_000 }, async () => {
-    await expect(run("fsdp", { STEPS: "1" })).rejects.toThrow("it should be below 0.05");
+  test("fsdp fails when its loss stays above the target", async () => {
+    await expect(outputOf(nodeProgram("examples/fsdp.ts"), { STEPS: "1" })).rejects.toThrow(
+      "it should be below 0.05",
+    );
   });
 });
