@@ -9,8 +9,8 @@ const sameKeypress = 100;
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Whether the process was started by `nohup`, judged by its traces, since Node resets ignored signals: shells put
- * the command into `_`, scripts under `nohup` ignore the signal themselves, and instead of a terminal there is
+ * Whether the process was started by `nohup`, judged by its traces, since Node resets ignored signals: bash and
+ * zsh put the command into `_`, scripts under `nohup` ignore the signal themselves, and instead of a terminal there is
  * `/dev/null` opened write-only, or the file `nohup.out`.
  */
 export function isUnderNohup(): boolean {

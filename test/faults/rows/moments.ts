@@ -216,7 +216,8 @@ await import(${JSON.stringify(main)});
           shell === "nohup"
             ? `nohup "$@" > log 2>&1 < /dev/null & echo $! > pid; wait`
             : `nohup sh run.sh "$@" > log 2>&1 < /dev/null`;
-        const child = spawn("sh", ["-c", line, "sh", ...run], {
+        // The shell of users: unlike the smallest ones it tells a command its name.
+        const child = spawn("bash", ["-c", line, "bash", ...run], {
           cwd: context.folder,
           env: userEnvironment,
         });

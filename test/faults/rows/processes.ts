@@ -283,7 +283,7 @@ export const commands: FaultArea = {
     refused(
       "a batch of 2^40 rows",
       ["train", "c.json", "--out", "run", "--data.batch", String(2 ** 40)],
-      /^exit [12]: shardwise: /,
+      /^exit [12]: [\s\S]*shardwise: .*use smaller batches/,
     ),
     refused("a configuration that is not there", ["train", "none.json"], /^exit 2: [\s\S]*cannot be read/),
     refused("a folder that is not there", ["eval", "nowhere"], /^exit 2: [\s\S]*there is no folder nowhere/),
