@@ -238,18 +238,8 @@ function attendUnrolled(b: ProgramBuilder, operands: Named, { sizes, params, blo
     const own = byName<keyof AttentionBlock>(cutBlock(b, operands, [first, end], [key, keyEnd]));
     return attendOnce(b, [newLiteral(first, "int32"), newLiteral(key, "int32")], own, params);
   });
-  return [
-    joined(
-      b,
-      pieces.map((piece) => at(piece, 0)),
-      1,
-    ),
-    joined(
-      b,
-      pieces.map((piece) => at(piece, 1)),
-      2,
-    ),
-  ];
+  const all = (i: number) => pieces.map((piece) => at(piece, i));
+  return [joined(b, all(0), 1), joined(b, all(1), 2)];
 }
 
 function joined(b: ProgramBuilder, pieces: readonly Var[], dim: number): Var {

@@ -80,12 +80,8 @@ const reduce =
     const { dtype, shape } = typeOf(ins, 0);
     require(dtype, domain);
     checkDims(dims, shape.length);
-    return [
-      tensorType(
-        dtype,
-        shape.filter((_, d) => !dims.includes(d)),
-      ),
-    ];
+    const kept = shape.filter((_, d) => !dims.includes(d));
+    return [tensorType(dtype, kept)];
   };
 
 const indexOfExtreme = (ins: readonly Operand[], { dim }: { readonly dim: number }): TensorType[] => {
@@ -93,12 +89,7 @@ const indexOfExtreme = (ins: readonly Operand[], { dim }: { readonly dim: number
   const { shape } = typeOf(ins, 0);
   checkDim(dim, shape.length);
   if (shape[dim] === 0) throw broken.shape(`dim ${dim} has size 0, so it has no extreme element`);
-  return [
-    tensorType(
-      "int32",
-      shape.filter((_, d) => d !== dim),
-    ),
-  ];
+  return [tensorType("int32", shape.toSpliced(dim, 1))];
 };
 
 function gatherShape(
@@ -241,12 +232,8 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     if (permutation.length !== x.shape.length) {
       throw broken.dim(`permutation [${permutation}] must name all ${x.shape.length} dims`);
     }
-    return [
-      tensorType(
-        x.dtype,
-        permutation.map((d) => at(x.shape, d)),
-      ),
-    ];
+    const shape = permutation.map((d) => at(x.shape, d));
+    return [tensorType(x.dtype, shape)];
   },
   reverse: (ins, { dims }) => {
     checkDims(dims, typeOf(ins, 0).shape.length);
@@ -300,12 +287,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
       if (!fits) throw broken.shape(`shapes may differ only in dim ${dim}`);
       total += at(type.shape, dim);
     }
-    return [
-      tensorType(
-        dtype,
-        first.shape.map((n, d) => (d === dim ? total : n)),
-      ),
-    ];
+    return [tensorType(dtype, first.shape.with(dim, total))];
   },
   dynamicSlice: (ins, { sizes }) => {
     const x = typeOf(ins, 0);
@@ -380,13 +362,9 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     pair(lhsBatch, rhsBatch, "batch");
     const free = (type: TensorType, used: readonly number[]) =>
       type.shape.filter((_, d) => !used.includes(d));
-    return [
-      tensorType(dtype, [
-        ...lhsBatch.map((d) => at(x.shape, d)),
-        ...free(x, [...lhsBatch, ...lhsContract]),
-        ...free(y, [...rhsBatch, ...rhsContract]),
-      ]),
-    ];
+    const batch = lhsBatch.map((d) => at(x.shape, d));
+    const rows = free(x, [...lhsBatch, ...lhsContract]);
+    return [tensorType(dtype, [...batch, ...rows, ...free(y, [...rhsBatch, ...rhsContract])])];
   },
 
   raggedDot: (ins, params) => [raggedDotType(ins, params)],

@@ -5,7 +5,7 @@ import { broken, checkDim, count, type Operand, require, sameAsOperand, typeOf }
 import { axesSize, type MeshAxis } from "./mesh.js";
 import type { Domain } from "./opFacts.js";
 import type { AxisOp } from "./ops.js";
-import { sameNumbers, type TensorType, tensorType } from "./shape.js";
+import { at, sameNumbers, type TensorType, tensorType } from "./shape.js";
 
 const reduceAcross =
   (domain: Domain) =>
@@ -17,10 +17,7 @@ const reduceAcross =
 
 function scaleDim(type: TensorType, dim: number, change: (n: number) => number): TensorType {
   checkDim(dim, type.shape.length);
-  return tensorType(
-    type.dtype,
-    type.shape.map((n, d) => (d === dim ? change(n) : n)),
-  );
+  return tensorType(type.dtype, type.shape.with(dim, change(at(type.shape, dim))));
 }
 
 function dividedBy(axes: readonly MeshAxis[], dim: number): (n: number) => number {

@@ -22,10 +22,8 @@ export function liveEqns(
   const kept: Eqn[] = [];
   for (let i = program.eqns.length - 1; i >= 0; i--) {
     const eqn = at(program.eqns, i);
-    const rest = keep(
-      eqn,
-      eqn.outs.map((out) => live.has(out.id)),
-    );
+    const used = eqn.outs.map((out) => live.has(out.id));
+    const rest = keep(eqn, used);
     if (!rest) continue;
     for (const atom of rest.ins) if (atom.kind === "var") live.add(atom.id);
     kept.push(rest);

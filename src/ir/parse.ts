@@ -88,13 +88,8 @@ class Parser {
     while (this.seesAtom()) ins.push(this.atom(values));
     const params = this.params(opForm<OpName>(op), ins);
     scanner.endOfLine();
-    this.checkTypes(
-      op,
-      ins,
-      params,
-      declared.map(([, , type]) => type),
-      start,
-    );
+    const types = declared.map(([, , type]) => type);
+    this.checkTypes(op, ins, params, types, start);
     const outs = declared.map((declaration) => values.define(...declaration));
     return makeEqn<OpName>(op, ins, outs, params);
   }

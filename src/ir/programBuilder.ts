@@ -60,8 +60,8 @@ export class ProgramBuilder {
     const { shape } = x.type;
     if (size === shape[dim]) return x;
     return this.add("slice", [x], {
-      starts: shape.map((_, d) => (d === dim ? start : 0)),
-      limits: shape.map((n, d) => (d === dim ? start + size : n)),
+      starts: shape.map(() => 0).with(dim, start),
+      limits: shape.with(dim, start + size),
       strides: shape.map(() => 1),
     });
   }
@@ -201,10 +201,7 @@ function scanBlocks(b: ProgramBuilder, loop: BlockLoop, count: number, step: Blo
     const { shape } = stack.type;
     const moved = b.transpose(stack, movedTo(shape.length, 0, dim));
     const [n = 0, ...piece] = shape;
-    return b.reshape(
-      moved,
-      piece.map((size, d) => (d === dim ? n * size : size)),
-    );
+    return b.reshape(moved, piece.with(dim, n * at(piece, dim)));
   });
   return { carry: outs.slice(0, carry.length), made };
 }

@@ -39,6 +39,11 @@ export function isTyped(node: unknown): node is TensorType {
   );
 }
 
+/** The type of each of some values. */
+export function typesOf(values: readonly { readonly type: TensorType }[]): TensorType[] {
+  return values.map(({ type }) => type);
+}
+
 /** Makes a {@link TensorType}. */
 export function tensorType(dtype: DType, shape: Shape): TensorType {
   return { dtype, shape };

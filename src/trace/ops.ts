@@ -275,6 +275,12 @@ export function concatenate(xs: readonly Tensor[], dim: number): Tensor {
   return xs.length === 1 ? at(xs, 0) : bind1("concatenate", xs, { dim });
 }
 
+/** Tensors of one shape along a new first dim. */
+export function stack(xs: readonly Tensor[]): Tensor {
+  const rows = xs.map((x) => reshape(x, [1, ...x.shape]));
+  return concatenate(rows, 0);
+}
+
 /** A slice of the given sizes that starts where int32 scalars say. */
 export function dynamicSlice(x: Tensor, starts: readonly Tensor[], sizes: Shape): Tensor {
   return bind1("dynamicSlice", [x, ...starts], { sizes });

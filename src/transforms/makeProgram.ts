@@ -1,5 +1,6 @@
 import type { Program } from "../ir/program.js";
 import type { TensorType } from "../ir/shape.js";
+import { typesOf } from "../ir/shape.js";
 import { toKeep } from "../trace/order.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
@@ -48,9 +49,6 @@ export function evalShape<A extends readonly unknown[], R>(
     const { tensors, structure } = flattenArgs(args, "evalShape");
     const types = tensors.map(({ type }) => type);
     const traced = traceTree(fn, structure, types, "evalShape");
-    return tree.unflatten(
-      traced.outStructure,
-      traced.program.outputs.map(({ type }) => type),
-    );
+    return tree.unflatten(traced.outStructure, typesOf(traced.program.outputs));
   };
 }

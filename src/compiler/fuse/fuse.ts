@@ -6,6 +6,7 @@
  * Unchanged is the program itself: fusion decides what runs together, not what is computed.
  */
 
+import { getOrInsert } from "../../ir/collections.js";
 import { byteSize } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
@@ -386,7 +387,7 @@ class Fuser {
     const readers = new Map<number, number[]>();
     this.units.forEach((unit, u) => {
       if (unit?.kind !== "group") return;
-      for (const id of unit.group.readMaps.keys()) readers.set(id, [...(readers.get(id) ?? []), u]);
+      for (const id of unit.group.readMaps.keys()) getOrInsert(readers, id, () => []).push(u);
     });
     for (const [id, units] of readers) {
       for (const [i, late] of units.entries()) {

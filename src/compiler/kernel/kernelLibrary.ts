@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { Recent } from "../../ir/recent.js";
 import { scalarFunctions } from "../../ir/scalarFunctions.js";
 import { at } from "../../ir/shape.js";
@@ -42,22 +43,18 @@ export class KernelLibrary {
 
   /** The kernel of a spec. */
   add(spec: KernelSpec): LibraryKernel {
-    const kernel = this.bySpec.get(spec) ?? this.find(spec);
-    this.bySpec.set(spec, kernel);
-    return kernel;
+    return getOrInsert(this.bySpec, spec, () => this.find(spec));
   }
 
   private find(spec: KernelSpec): LibraryKernel {
     const simple = canonical(spec);
     const key = exactKey(simple);
-    let kernel = this.known.get(key);
-    if (!kernel) {
+    return getOrInsert(this.known, key, () => {
       const planned = plans.get(`${this.setting} ${key}`, () => planFor(simple, this.features, this.parts));
-      kernel = { index: this.kernels.length, ...planned };
+      const kernel = { index: this.kernels.length, ...planned };
       this.kernels.push(kernel);
-      this.known.set(key, kernel);
-    }
-    return kernel;
+      return kernel;
+    });
   }
 
   /** What plans depend on besides the spec. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import type { DType } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import type { WasmFeatures } from "../wasm/features.js";
@@ -87,12 +88,7 @@ export class SectionBuilder {
   }
 
   private value(i: number): Vec {
-    let vec = this.values.get(i);
-    if (vec === undefined) {
-      vec = this.compute(i);
-      this.values.set(i, vec);
-    }
-    return vec;
+    return getOrInsert(this.values, i, () => this.compute(i));
   }
 
   private compute(i: number): Vec {
@@ -118,12 +114,10 @@ export class SectionBuilder {
       }
       case "op": {
         const key = `${JSON.stringify(node.call)}:${node.args.join()}`;
-        let results = this.opResults.get(key);
-        if (!results) {
+        const results = getOrInsert(this.opResults, key, () => {
           const args = node.args.map((arg) => this.value(arg));
-          results = emitVectorOp(b, node.call, args);
-          this.opResults.set(key, results);
-        }
+          return emitVectorOp(b, node.call, args);
+        });
         return at(results, node.result);
       }
       default:

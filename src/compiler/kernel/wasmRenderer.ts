@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
@@ -121,15 +122,11 @@ class WasmRenderer implements LoopRenderer<Local> {
   }
 
   private rowValue(node: number): Local {
-    const local = this.rowValues.get(node) ?? this.code.local("v128");
-    this.rowValues.set(node, local);
-    return local;
+    return getOrInsert(this.rowValues, node, () => this.code.local("v128"));
   }
 
   private temporary(name: string, type: "i32" | "address" | "v128"): Local {
-    const local = this.temporaries.get(name) ?? this.code.local(type);
-    this.temporaries.set(name, local);
-    return local;
+    return getOrInsert(this.temporaries, name, () => this.code.local(type));
   }
 
   loop({ dim, count, isDivided }: Loop, body: () => void): void {

@@ -1,3 +1,4 @@
+import { getOrInsert, zip } from "../../ir/collections.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import type { Atom, Eqn, Program, SourceLocation, Var } from "../../ir/program.js";
@@ -75,7 +76,7 @@ export class LoweringFrame {
   private findEscaping(): void {
     for (const eqn of this.program.eqns) {
       for (const atom of eqn.ins) {
-        if (atom.kind === "var") this.readers.set(atom.id, [...(this.readers.get(atom.id) ?? []), eqn]);
+        if (atom.kind === "var") getOrInsert(this.readers, atom.id, () => []).push(eqn);
       }
     }
     const markEscaping = (atom: Atom): void => {
@@ -162,9 +163,7 @@ export class LoweringFrame {
 
   /** Begins a dynamic update, unless it has begun with the value that it is updated with. */
   update(eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
-    const update = this.updates.get(eqn) ?? beginUpdate(this, eqn);
-    this.updates.set(eqn, update);
-    return update;
+    return getOrInsert(this.updates, eqn, () => beginUpdate(this, eqn));
   }
 
   private updatedBlock(value: Var): View | undefined {
@@ -196,12 +195,7 @@ export class LoweringFrame {
   /** The memory of a concatenation's result, allocated when its first operand is computed. */
   joined(eqn: Eqn<"concatenate">): View {
     const out = at(eqn.outs, 0);
-    let view = this.joins.get(out.id);
-    if (!view) {
-      view = this.temporary(out);
-      this.joins.set(out.id, view);
-    }
-    return view;
+    return getOrInsert(this.joins, out.id, () => this.temporary(out));
   }
 
   private blockOf(value: Var): View | undefined {
@@ -226,6 +220,11 @@ export class LoweringFrame {
   /** Records where a value lies. */
   define(value: Var, view: View): void {
     this.views.set(value.id, view);
+  }
+
+  /** Records where each of some values lies. */
+  defineAll(values: readonly Var[], views: readonly View[]): void {
+    for (const [value, view] of zip(values, views)) this.define(value, view);
   }
 
   /** Whether every element of a value is guaranteed to be written before it is read. */
@@ -284,12 +283,11 @@ export class LoweringFrame {
     const view = this.locate(atom);
     if (isDense(view)) return view;
     if (atom.kind === "literal") return view;
-    const known = this.copies.get(atom.id);
-    if (known) return known;
-    const copy = this.temporary(atom);
-    this.copy(view, copy, "copy");
-    this.copies.set(atom.id, copy);
-    return copy;
+    return getOrInsert(this.copies, atom.id, () => {
+      const copy = this.temporary(atom);
+      this.copy(view, copy, "copy");
+      return copy;
+    });
   }
 
   /** New memory for a value. */
@@ -372,9 +370,7 @@ export class LoweringFrame {
   /** Lowers a body inside this program into a frame of its own whose inputs lie at the given places. */
   lowerBody(body: Program, inputs: readonly View[]): LoweringFrame {
     const frame = new LoweringFrame(this.compilation, body, this.depth + 1);
-    body.inputs.forEach((input, i) => {
-      frame.define(input, at(inputs, i));
-    });
+    frame.defineAll(body.inputs, inputs);
     frame.run();
     return frame;
   }

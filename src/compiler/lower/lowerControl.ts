@@ -1,6 +1,7 @@
+import { zip } from "../../ir/collections.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
-import { at, range, tensorType } from "../../ir/shape.js";
+import { at, tensorType } from "../../ir/shape.js";
 import { type Buffer, denseView, isDense, refOf, type View } from "../plan/buffers.js";
 import { sharablePairs } from "../plan/memoryPlan.js";
 import { accesses, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
@@ -25,14 +26,14 @@ function makeCarries(
   frame: LoweringFrame,
   initial: readonly Atom[],
   body: Program,
-  inputs: readonly number[],
+  firstInput: number,
 ): Carry[] {
   return initial.map((atom, i) => {
     const { compilation, depth } = frame;
     const first = frame.temporary(atom);
     frame.copy(frame.view(atom), first, "carry");
     const result = at(body.outputs, i);
-    const input = at(body.inputs, at(inputs, i));
+    const input = at(body.inputs, firstInput + i);
     const isKept = result.kind === "var" && result.id === input.id;
     if (isKept) return { current: first, next: undefined, first, second: undefined };
     const second = frame.temporary(atom);
@@ -104,6 +105,13 @@ function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]):
   });
 }
 
+/** Puts what a body carries on where its next iteration reads it. */
+function placeCarries(inner: LoweringFrame, carries: readonly Carry[]): void {
+  for (const [output, { next }] of zip(inner.program.outputs.slice(0, carries.length), carries)) {
+    if (next) inner.place(output, next);
+  }
+}
+
 function setsOf(carries: readonly Carry[]): PlannedLoop["sets"][number][] {
   return carries.flatMap(({ current, next, first, second, slot }) => {
     if (slot) return [{ slot, from: refOf(first) }];
@@ -126,12 +134,7 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
   const { compilation, depth } = frame;
   const fixed = numConsts + numCarry;
   const consts = eqn.ins.slice(0, numConsts).map((atom) => frame.view(atom));
-  let carries = makeCarries(
-    frame,
-    eqn.ins.slice(numConsts, fixed),
-    body,
-    range(numCarry).map((i) => numConsts + i),
-  );
+  let carries = makeCarries(frame, eqn.ins.slice(numConsts, fixed), body, numConsts);
   const advances: PlannedLoop["advances"][number][] = [];
   const sets: PlannedLoop["sets"][number][] = [];
   const slice = (whole: View): View => {
@@ -152,12 +155,8 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
   if (length > 0) {
     const ys = ysWhole.map(slice);
     const inner = frame.lowerBody(body, [...consts, ...carries.map((c) => c.current), ...xs]);
-    carries.forEach(({ next }, i) => {
-      if (next) inner.place(at(body.outputs, i), next);
-    });
-    ys.forEach((target, i) => {
-      inner.place(at(body.outputs, numCarry + i), target);
-    });
+    placeCarries(inner, carries);
+    for (const [output, target] of zip(body.outputs.slice(numCarry), ys)) inner.place(output, target);
     carries = updateInPlace(carries, inner.steps);
     const info = compilation.info(["scan"], eqn.source, 0, 0, eqn.params.role);
     const step: PlannedLoop = {
@@ -171,12 +170,8 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
     };
     frame.steps.push(step);
   }
-  carries.forEach(({ first, second }, i) => {
-    frame.define(at(eqn.outs, i), length % 2 === 1 && second ? second : first);
-  });
-  ysWhole.forEach((whole, i) => {
-    frame.define(at(eqn.outs, numCarry + i), whole);
-  });
+  const last = carries.map(({ first, second }) => (length % 2 === 1 && second ? second : first));
+  frame.defineAll(eqn.outs, [...last, ...ysWhole]);
 }
 
 /** A while loop; where its carried values end up depends on the number of iterations, so they keep their slots. */
@@ -187,20 +182,13 @@ export function lowerWhile(frame: LoweringFrame, eqn: Eqn<"while">): void {
   const fixed = numConditionConsts + numBodyConsts;
   const bodyConsts = eqn.ins.slice(numConditionConsts, fixed).map((atom) => frame.view(atom));
   const initial = eqn.ins.slice(fixed);
-  const carries = makeCarries(
-    frame,
-    initial,
-    body,
-    initial.map((_, i) => numBodyConsts + i),
-  );
+  const carries = makeCarries(frame, initial, body, numBodyConsts);
   const predicate = frame.temporary({ type: tensorType("bool", []) });
   const current = carries.map((c) => c.current);
   const test = frame.lowerBody(condition, [...conditionConsts, ...current]);
   test.place(at(condition.outputs, 0), predicate);
   const inner = frame.lowerBody(body, [...bodyConsts, ...current]);
-  carries.forEach(({ next }, i) => {
-    if (next) inner.place(at(body.outputs, i), next);
-  });
+  placeCarries(inner, carries);
   const updated = updateInPlace(carries, inner.steps);
   frame.steps.push({
     op: "while",
@@ -211,9 +199,7 @@ export function lowerWhile(frame: LoweringFrame, eqn: Eqn<"while">): void {
     swaps: swapsOf(updated),
     info: compilation.info(["while"], eqn.source, 0, 0),
   });
-  carries.forEach((carry, i) => {
-    frame.define(at(eqn.outs, i), carry.current);
-  });
+  frame.defineAll(eqn.outs, current);
 }
 
 /** Every branch writes its results to the same places. */
@@ -223,9 +209,7 @@ export function lowerCond(frame: LoweringFrame, eqn: Eqn<"cond">): void {
   const results = eqn.outs.map((out) => frame.temporary(out));
   const branches = eqn.params.branches.map((branch) => {
     const inner = frame.lowerBody(branch, operands);
-    results.forEach((target, i) => {
-      inner.place(at(branch.outputs, i), target);
-    });
+    for (const [output, target] of zip(branch.outputs, results)) inner.place(output, target);
     return inner.steps;
   });
   const handedOn = results.flatMap(({ buffer }, i) => {
@@ -239,7 +223,5 @@ export function lowerCond(frame: LoweringFrame, eqn: Eqn<"cond">): void {
   });
   const info = frame.compilation.info(["cond"], eqn.source, 0, 0, eqn.params.role);
   frame.steps.push({ op: "cond", index: refOf(index), branches, handedOn, info });
-  eqn.outs.forEach((out, i) => {
-    frame.define(out, at(results, i));
-  });
+  frame.defineAll(eqn.outs, results);
 }

@@ -166,9 +166,7 @@ function host(frame: LoweringFrame, eqn: Eqn<"sort" | "argmax" | "argmin" | "cum
   const bytes = [...eqn.ins, ...eqn.outs].reduce((sum, value) => sum + bytesOf(value.type), 0);
   const info = frame.compilation.info([eqn.op], eqn.source, 0, bytes);
   frame.steps.push({ op: "host", kernel, ins: ins.map(refOf), outs: outs.map(refOf), info });
-  eqn.outs.forEach((out, i) => {
-    frame.define(out, at(outs, i));
-  });
+  frame.defineAll(eqn.outs, outs);
 }
 
 function hostKernel(
@@ -205,7 +203,5 @@ function callback(frame: LoweringFrame, eqn: Eqn<"callback">): void {
   const bytes = [...spec.ins, ...spec.outs].reduce((sum, type) => sum + bytesOf(type), 0);
   const info = frame.compilation.info([eqn.op], eqn.source, 0, bytes);
   frame.steps.push({ op: "callback", spec, calls, ins: ins.map(refOf), outs: outs.map(refOf), info });
-  eqn.outs.forEach((out, i) => {
-    frame.define(out, at(outs, i));
-  });
+  frame.defineAll(eqn.outs, outs);
 }

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { isElementwiseEqn, isReduction, type ReduceOp } from "../../ir/opFacts.js";
@@ -128,11 +129,8 @@ class GroupLowering {
     const map = this.mapOf(out);
     const layout = gatherLayout(x, indices, eqn.params);
     const access = this.access({ ...x, shape: out.type.shape, strides: layout.strides }, map, this.reads);
-    const index = this.access(
-      { ...indices, shape: out.type.shape, strides: layout.indexStrides },
-      map,
-      this.reads,
-    );
+    const indexView = { ...indices, shape: out.type.shape, strides: layout.indexStrides };
+    const index = this.access(indexView, map, this.reads);
     const { dtype } = out.type;
     const indirection = { access: index, stride: layout.stride, limit: layout.limit };
     const node = this.node({ kind: "load", dtype, access, index: indirection });
@@ -172,11 +170,8 @@ class GroupLowering {
     const eqn = this.frame.fused.definitions.get(value.id);
     if (!eqn) throw new InternalError("[lowerGroup] a free value has no definition");
     if (eqn.op === "iota") {
-      const coefficients = this.strides(
-        value.type.shape,
-        map,
-        value.type.shape.map((_, d) => (d === eqn.params.dim ? 1 : 0)),
-      );
+      const steps = value.type.shape.map((_, d) => (d === eqn.params.dim ? 1 : 0));
+      const coefficients = this.strides(value.type.shape, map, steps);
       return this.node({ kind: "iota", dtype: value.type.dtype, coefficients });
     }
     if (isView(eqn)) {
@@ -205,23 +200,12 @@ class GroupLowering {
   /** Adds a node unless there is an equal one. */
   private node(node: KernelNode): number {
     const key = exactKey(node);
-    let index = this.nodeKeys.get(key);
-    if (index === undefined) {
-      index = this.nodes.length;
-      this.nodes.push(node);
-      this.nodeKeys.set(key, index);
-    }
-    return index;
+    return getOrInsert(this.nodeKeys, key, () => this.nodes.push(node) - 1);
   }
 
   private access(view: View, map: readonly DimList[], into: Set<number>): Access {
     const key = `${view.buffer.id}:${view.offset}:${view.dtype}`;
-    let arg = this.argKeys.get(key);
-    if (arg === undefined) {
-      arg = this.args.length;
-      this.args.push(view);
-      this.argKeys.set(key, arg);
-    }
+    const arg = getOrInsert(this.argKeys, key, () => this.args.push(view) - 1);
     into.add(arg);
     return { arg, strides: this.strides(view.shape, map, view.strides) };
   }

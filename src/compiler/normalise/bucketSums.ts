@@ -72,6 +72,7 @@ function bucketSum({ members }: Bucket): Eqn[] {
   const flat = members.map(({ ins }) => flattened(at(ins, 0)));
   const joined = newVar(tensorType(dtype, [flat.reduce((sum, { size }) => sum + size, 0)]));
   const sums = newVar(joined.type);
+  const atoms = flat.map(({ atom }) => atom);
   let start = 0;
   const parts = members.flatMap(({ outs: [out] }, i): Eqn[] => {
     const { size } = at(flat, i);
@@ -81,13 +82,7 @@ function bucketSum({ members }: Bucket): Eqn[] {
   });
   return [
     ...flat.flatMap(({ eqns }) => eqns),
-    makeEqn(
-      "concatenate",
-      flat.map(({ atom }) => atom),
-      [joined],
-      { dim: 0 },
-      source,
-    ),
+    makeEqn("concatenate", atoms, [joined], { dim: 0 }, source),
     makeEqn("psum", [joined], [sums], first.params, source),
     ...parts,
   ];

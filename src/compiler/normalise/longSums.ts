@@ -39,7 +39,7 @@ function cutDim(r: Rewriter, x: Atom, dims: readonly number[], dim: number, out:
   const n = at(shape, dim);
   const part = range(maxPart + 1).findLast((size) => size >= minPart && n % size === 0);
   if (part !== undefined) {
-    const cut = shape.flatMap((size, d) => (d === dim ? [n / part, part] : [size]));
+    const cut = shape.toSpliced(dim, 1, n / part, part);
     const places = dims.flatMap((d) => (d === dim ? [d, d + 1] : [d < dim ? d : d + 1]));
     sumInParts(r, r.reshape(x, cut), places, out);
     return;
@@ -51,15 +51,11 @@ function cutDim(r: Rewriter, x: Atom, dims: readonly number[], dim: number, out:
     [whole, n],
   ].map(([start = 0, limit = n]) => {
     const params = {
-      starts: shape.map((_, d) => (d === dim ? start : 0)),
-      limits: shape.map((size, d) => (d === dim ? limit : size)),
+      starts: shape.map(() => 0).with(dim, start),
+      limits: shape.with(dim, limit),
       strides: shape.map(() => 1),
     };
-    const type = tensorType(
-      dtype,
-      shape.map((size, d) => (d === dim ? limit - start : size)),
-    );
-    const piece = r.make("slice", [x], type, params);
+    const piece = r.make("slice", [x], tensorType(dtype, shape.with(dim, limit - start)), params);
     const sum = newVar(out.type);
     sumInParts(r, piece, dims, sum);
     return sum;

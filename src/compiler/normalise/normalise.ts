@@ -8,6 +8,7 @@
  * adjacent small sums have become one.
  */
 
+import { zip } from "../../ir/collections.js";
 import { type DType, isFloat, isNarrowInteger, sumType } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
@@ -28,7 +29,7 @@ import {
   type Var,
 } from "../../ir/program.js";
 import { raggedAllToAllProgram, raggedDotProgram } from "../../ir/ragged.js";
-import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
+import { at, range, sameNumbers, sizeOf, tensorType, typesOf } from "../../ir/shape.js";
 import { xlaProgram } from "../../ir/xlaFunctions.js";
 import { reductionIdentity } from "../identities.js";
 import { bucketSums } from "./bucketSums.js";
@@ -80,9 +81,7 @@ type Rewrite<K extends OpName> = (r: Rewriter, eqn: Eqn<K>) => void;
 const keep: Rewrite<OpName> = (r, eqn) => r.keep(eqn);
 
 const passOn: Rewrite<OpName> = (r, { ins, outs }) => {
-  outs.forEach((out, i) => {
-    r.replace(out, at(ins, i));
-  });
+  for (const [out, atom] of zip(outs, ins)) r.replace(out, atom);
 };
 
 const normaliseBodies: Rewrite<OpName> = (r, eqn) =>
@@ -101,8 +100,6 @@ const unlessSameShape: Rewrite<"reshape" | "broadcastInDim"> = (r, eqn) => {
   else r.keep(eqn);
 };
 
-const typesOf = ({ ins }: Eqn): TensorType[] => ins.map(({ type }) => type);
-
 /** The partitioner leaves none of these in the program of a device. */
 const unknown: Rewrite<OpName> = (_, { op }) => {
   throw new InternalError(`[compile] ${op} must be gone from a per-device program`);
@@ -114,7 +111,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   isFinite: keep,
   convert: unlessSameType,
   bitcast: unlessSameType,
-  xlaFunction: (r, eqn) => r.inline(xlaProgram(eqn.params, typesOf(eqn)), eqn),
+  xlaFunction: (r, eqn) => r.inline(xlaProgram(eqn.params, typesOf(eqn.ins)), eqn),
   compare: keep,
   select: keep,
   clamp: (r, { ins, outs }) => {
@@ -150,8 +147,8 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   sort: keep,
   dotGeneral: dot,
   raggedDot,
-  attention: (r, eqn) => r.inline(tiledAttention(eqn.params, typesOf(eqn)), eqn),
-  attentionBackward: (r, eqn) => r.inline(tiledAttentionBackward(eqn.params, typesOf(eqn)), eqn),
+  attention: (r, eqn) => r.inline(tiledAttention(eqn.params, typesOf(eqn.ins)), eqn),
+  attentionBackward: (r, eqn) => r.inline(tiledAttentionBackward(eqn.params, typesOf(eqn.ins)), eqn),
 
   callback: keep,
 
@@ -167,7 +164,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   allToAll,
   raggedAllToAll: (r, eqn) => {
     if (r.options.raggedSteps ?? true) r.keep(eqn);
-    else r.inline(raggedAllToAllProgram(eqn.params, typesOf(eqn)), eqn);
+    else r.inline(raggedAllToAllProgram(eqn.params, typesOf(eqn.ins)), eqn);
   },
   axisIndex: keep,
 };
@@ -279,7 +276,7 @@ function raggedDot(r: Rewriter, eqn: Eqn<"raggedDot">): void {
   if ([x, y, sizes].some(({ type }) => sizeOf(type.shape) === 0)) {
     r.splat(newLiteral(0, dtype), out);
   } else if (!isFloat(wide) || r.options.raggedSteps === false) {
-    r.inline(raggedDotProgram(eqn.params, typesOf(eqn)), eqn);
+    r.inline(raggedDotProgram(eqn.params, typesOf(eqn.ins)), eqn);
   } else {
     const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));
     const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
@@ -295,10 +292,7 @@ function allToAll(r: Rewriter, { ins, outs, params }: Eqn<"allToAll">): void {
   const devices = axesSize(axes);
   const { shape } = x.type;
   const rank = shape.length;
-  const parts = r.reshape(
-    x,
-    shape.flatMap((n, d) => (d === splitDim ? [devices, n / devices] : [n])),
-  );
+  const parts = r.reshape(x, shape.toSpliced(splitDim, 1, devices, at(shape, splitDim) / devices));
   const sent = r.transpose(parts, [splitDim, ...range(rank + 1).filter((d) => d !== splitDim)]);
   const arrived = r.make("allToAll", [sent], sent.type, { axes, splitDim: 0, concatDim: 0 });
   // The device dim goes right before the dim it is concatenated to.

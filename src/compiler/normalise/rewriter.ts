@@ -1,3 +1,4 @@
+import { zip } from "../../ir/collections.js";
 import type { DType } from "../../ir/dtype.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import {
@@ -41,10 +42,8 @@ export class Rewriter {
 
   private eqn(eqn: Eqn): void {
     this.source = eqn.source ?? this.source;
-    this.rule(
-      this,
-      mapOperands(eqn, (a) => this.atom(a)),
-    );
+    const own = mapOperands(eqn, (a) => this.atom(a));
+    this.rule(this, own);
   }
 
   private atom(atom: Atom): Atom {
@@ -76,13 +75,9 @@ export class Rewriter {
 
   /** Replaces an equation by a program, whose equations are rewritten too. */
   inline(program: Program, { ins, outs }: Eqn): void {
-    program.inputs.forEach((input, i) => {
-      this.replace(input, at(ins, i));
-    });
+    for (const [input, atom] of zip(program.inputs, ins)) this.replace(input, atom);
     for (const eqn of program.eqns) this.eqn(eqn);
-    outs.forEach((out, i) => {
-      this.replace(out, this.atom(at(program.outputs, i)));
-    });
+    for (const [out, result] of zip(outs, program.outputs)) this.replace(out, this.atom(result));
   }
 
   /** Replaces a result by a constant. */

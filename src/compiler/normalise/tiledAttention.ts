@@ -8,7 +8,7 @@ import type { AttentionBlocks } from "../../ir/attentionLoops.js";
 import type { Attention, AttentionExtra, OpParams } from "../../ir/ops.js";
 import type { Program, Var } from "../../ir/program.js";
 import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/programBuilder.js";
-import { at, type TensorType } from "../../ir/shape.js";
+import { at, type TensorType, typesOf } from "../../ir/shape.js";
 
 /** Below so many scores of a head, all heads are computed together. */
 const FEWEST = 96 * 96;
@@ -51,10 +51,7 @@ function byHeads(
       return d !== undefined && (type.shape[d] !== 1 || count === 1) ? d : undefined;
     });
   const oneHead = (b: ProgramBuilder, values: readonly Var[]) => {
-    const program = programOf(
-      values.map(({ type }) => type),
-      tiles,
-    );
+    const program = programOf(typesOf(values), tiles);
     return { carry: [], made: b.inline(program, values).flatMap((x) => (x.kind === "var" ? [x] : [])) };
   };
   const allHeads = (b: ProgramBuilder, inputs: readonly Var[]) =>

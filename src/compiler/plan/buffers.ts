@@ -154,9 +154,6 @@ export function joinedBlock(whole: View, eqn: Eqn<"concatenate">, index: number)
   const { dim } = eqn.params;
   const start = eqn.ins.slice(0, index).reduce((sum, atom) => sum + at(atom.type.shape, dim), 0);
   const { shape } = at(eqn.ins, index).type;
-  return blockView(
-    whole,
-    shape.map((_, d) => (d === dim ? start : 0)),
-    shape,
-  );
+  const starts = shape.map(() => 0).with(dim, start);
+  return blockView(whole, starts, shape);
 }

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { byteSize, encode } from "../../ir/dtype.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import type { ControlRole } from "../../ir/ops.js";
@@ -60,12 +61,10 @@ export class Compilation {
   literal(literal: Literal): View {
     const { dtype } = literal.type;
     const key = `${dtype}:${Object.is(literal.value, -0) ? "-0" : literal.value}`;
-    let buffer = this.literals.get(key);
-    if (!buffer) {
+    const buffer = getOrInsert(this.literals, key, () => {
       const offset = this.constant(new Uint8Array(encode(dtype, [literal.value]).buffer), ALIGNMENT);
-      buffer = this.buffer(byteSize(dtype), { kind: "constant", offset }, 0);
-      this.literals.set(key, buffer);
-    }
+      return this.buffer(byteSize(dtype), { kind: "constant", offset }, 0);
+    });
     return denseView(buffer, literal.type);
   }
 

@@ -7,6 +7,7 @@
  */
 
 import { writeKernel } from "#compiler/native/kernels/x64Kernel";
+import { getOrInsert } from "../../ir/collections.js";
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf } from "../../ir/shape.js";
 import type { KernelPlan } from "../kernel/phases.js";
@@ -69,16 +70,14 @@ function moduleOf({ library, addressType, vectorBits }: Compilation): KernelModu
   if (vectorBits === undefined) return library.module(addressType);
   const target = { bits: vectorBits, addressType };
   return library.module(addressType, (plan, isDivided) => {
-    const known = written.get(plan) ?? new Map<string, Code>();
-    written.set(plan, known);
+    const known = getOrInsert(written, plan, () => new Map<string, Code>());
     const key = `${vectorBits} ${addressType} ${isDivided}`;
-    const code = known.has(key) ? known.get(key) : writeKernel(plan, isDivided, target);
-    known.set(key, code);
-    return code;
+    return getOrInsert(known, key, () => writeKernel(plan, isDivided, target) ?? null) ?? undefined;
   });
 }
 
-type Code = ReturnType<typeof writeKernel>;
+/** The machine code of a kernel, or null if it stays WebAssembly. */
+type Code = NonNullable<ReturnType<typeof writeKernel>> | null;
 
 /** The machine code of plans, which programs share, for each target. */
 const written = new WeakMap<KernelPlan, Map<string, Code>>();
@@ -106,13 +105,11 @@ class Finaliser {
 
   private boundarySlot(base: SlotBase & { readonly index: number }): number {
     const key = `${base.kind}:${base.index}`;
-    let slot = this.bufferSlots.get(key);
-    if (slot === undefined) {
-      slot = this.compilation.numSlots + this.extraSlots.length;
-      this.extraSlots.push(base);
-      this.bufferSlots.set(key, slot);
-    }
-    return slot;
+    return getOrInsert(
+      this.bufferSlots,
+      key,
+      () => this.compilation.numSlots + this.extraSlots.push(base) - 1,
+    );
   }
 
   private place({ buffer, offset }: Ref): SlotAddress {
@@ -148,28 +145,19 @@ class Finaliser {
       const { slot, offset } = this.place(ref);
       return [ADDRESS_BYTES[addressType] * slot, offset];
     });
-    const key = words.join();
-    let offset = this.argLists.get(key);
-    if (offset === undefined) {
-      offset = this.compilation.constant(new Uint8Array(newAddresses(addressType, words).buffer));
-      this.argLists.set(key, offset);
-    }
-    return offset;
+    const bytes = () => new Uint8Array(newAddresses(addressType, words).buffer);
+    return getOrInsert(this.argLists, words.join(), () => this.compilation.constant(bytes()));
   }
 
   private collective(planned: PlannedCollective): number {
-    let index = this.collectiveIndex.get(planned);
-    if (index === undefined) {
-      index = this.collectives.length;
+    return getOrInsert(this.collectiveIndex, planned, () => {
       const { source, target, ragged, ...rest } = planned;
       const places = { source: this.place(source), target: this.place(target) };
       const tables = ragged && {
         ragged: { ...ragged, sends: this.place(ragged.sends), receives: this.place(ragged.receives) },
       };
-      this.collectives.push({ ...rest, ...places, ...tables });
-      this.collectiveIndex.set(planned, index);
-    }
-    return index;
+      return this.collectives.push({ ...rest, ...places, ...tables }) - 1;
+    });
   }
 
   private sets(sets: PlannedLoop["sets"]) {

@@ -6,6 +6,7 @@
  * Unchanged are the steps, their order, and every input that is not donated.
  */
 
+import { getOrInsert } from "../../ir/collections.js";
 import { ALIGNMENT } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import type { Buffer, Ref } from "./buffers.js";
@@ -108,9 +109,7 @@ class Timeline {
       for (const parent of root.kind.parents) this.touch(parent, time);
       return;
     }
-    const times = this.touches.get(root);
-    if (times) times.push(time);
-    else this.touches.set(root, [time]);
+    getOrInsert(this.touches, root, () => []).push(time);
   }
 
   interval(buffer: Buffer): Interval | undefined {

@@ -7,6 +7,7 @@
  * Unchanged are the steps and what each of them reads and writes; without a collective, the order too.
  */
 
+import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import type { StepInfo } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
@@ -113,7 +114,7 @@ function dependencies(list: readonly PlannedStep[]): {
     const { reads, writes } = footprint(step);
     for (const buffer of reads) {
       link(writer.get(buffer), i);
-      readers.set(buffer, [...(readers.get(buffer) ?? []), i]);
+      getOrInsert(readers, buffer, () => []).push(i);
     }
     for (const buffer of writes) {
       link(writer.get(buffer), i);

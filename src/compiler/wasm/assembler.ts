@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { type AddressType, MAX_PAGES } from "./addresses.js";
 import { ByteWriter } from "./byteWriter.js";
 import {
@@ -80,11 +81,7 @@ export class ModuleBuilder {
 
   private type(signature: ResolvedSignature): number {
     const key = `${signature.params.join()}:${signature.results.join()}`;
-    const known = this.typeIndex.get(key);
-    if (known !== undefined) return known;
-    this.types.push(signature);
-    this.typeIndex.set(key, this.types.length - 1);
-    return this.types.length - 1;
+    return getOrInsert(this.typeIndex, key, () => this.types.push(signature) - 1);
   }
 
   /** The module in the binary format. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { type ScalarFunction, scalarFunctions } from "../../ir/scalarFunctions.js";
 import { range } from "../../ir/shape.js";
 import type { ModuleBuilder } from "./assembler.js";
@@ -209,8 +210,7 @@ export function outputSchedule(program: VecProgram): Map<number, { output: numbe
   const earliest = program.instructions.findLastIndex(({ kind }) => kind === "input" || kind === "patch");
   const schedule = new Map<number, { output: number; value: Vec }[]>();
   program.outputs.forEach((value, output) => {
-    const at = Math.max(value, earliest);
-    schedule.set(at, [...(schedule.get(at) ?? []), { output, value }]);
+    getOrInsert(schedule, Math.max(value, earliest), () => []).push({ output, value });
   });
   return schedule;
 }
@@ -226,7 +226,7 @@ export function lastUses(program: VecProgram): Map<number, Vec[]> {
     for (const { value } of leaving) last.set(value, Math.max(at, last.get(value) ?? 0));
   }
   const dead = new Map<number, Vec[]>();
-  for (const [vec, at] of last) dead.set(at, [...(dead.get(at) ?? []), vec]);
+  for (const [vec, at] of last) getOrInsert(dead, at, () => []).push(vec);
   return dead;
 }
 

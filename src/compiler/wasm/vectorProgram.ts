@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import type { ScalarFunction } from "../../ir/scalarFunctions.js";
 import type { WasmFeatures } from "./features.js";
 import type { ScalarOp, VectorOp, VectorShiftOp } from "./opcodes.js";
@@ -85,13 +86,8 @@ export class VecBuilder {
   }
 
   private push(instruction: VecInstruction): Vec {
-    const key = JSON.stringify(instruction);
-    const known = this.known.get(key);
-    if (known !== undefined) return known;
-    this.instructions.push(instruction);
-    const vec = (this.instructions.length - 1) as Vec;
-    this.known.set(key, vec);
-    return vec;
+    const add = () => (this.instructions.push(instruction) - 1) as Vec;
+    return getOrInsert(this.known, JSON.stringify(instruction), add);
   }
 
   /** The vector the kernel supplies for `slot` in every copy. */
@@ -260,16 +256,13 @@ export class VecBuilder {
     }
     const placed = new Map<Vec, Vec>();
     const instructions: VecInstruction[] = [];
-    const place = (vec: Vec): Vec => {
-      const done = placed.get(vec);
-      if (done !== undefined) return done;
-      const instruction = this.at(vec);
-      const moved = "args" in instruction ? withArgs(instruction, instruction.args.map(place)) : instruction;
-      instructions.push(moved);
-      const at = (instructions.length - 1) as Vec;
-      placed.set(vec, at);
-      return at;
-    };
+    const place = (vec: Vec): Vec =>
+      getOrInsert(placed, vec, () => {
+        const instruction = this.at(vec);
+        const isLeaf = !("args" in instruction);
+        const moved = isLeaf ? instruction : withArgs(instruction, instruction.args.map(place));
+        return (instructions.push(moved) - 1) as Vec;
+      });
     this.instructions.forEach((instruction, index) => {
       const vec = index as Vec;
       if (needed.has(vec) && "args" in instruction) place(vec);

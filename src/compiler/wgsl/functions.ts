@@ -3,12 +3,6 @@
  * result is. They use no float64 and no assumption that products are or are not fused with sums.
  */
 
-interface WgslFunction {
-  /** The functions it calls. */
-  readonly uses?: readonly WgslFunctionName[];
-  readonly code: string;
-}
-
 const functions = {
   // A private variable is not a constant, so infinities and NaN made of it are no errors of the compiler.
   zero: { code: "var<private> zero: u32 = 0u;" },
@@ -226,32 +220,22 @@ fn pair_sum(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   return mantissa * bitcast<f32>(u32(half + 127) << 23u) * bitcast<f32>(u32(whole - half + 127) << 23u);
 }`,
   },
-} as const satisfies Readonly<Record<string, WgslFunction>>;
+} as const;
 
 /** The name of a function of the library. */
-export type WgslFunctionName =
-  | "zero"
-  | "is_nan"
-  | "f_max"
-  | "f_min"
-  | "f_sqrt"
-  | "to_i32"
-  | "to_u32"
-  | "f_rem"
-  | "mul_wide"
-  | "trig"
-  | "f_sin"
-  | "f_cos"
-  | "pair"
-  | "f_div"
-  | "f_pow";
+export type WgslFunctionName = keyof typeof functions;
+
+/** Every function with those that it calls. */
+const library: {
+  readonly [N in WgslFunctionName]: { readonly uses?: readonly WgslFunctionName[]; readonly code: string };
+} = functions;
 
 /** The code of some functions and of those that they call, each once and before its use. */
 export function functionsCode(names: Iterable<WgslFunctionName>): string {
   const lines = new Map<WgslFunctionName, string>();
   const add = (name: WgslFunctionName): void => {
     if (lines.has(name)) return;
-    const { uses = [], code }: WgslFunction = functions[name];
+    const { uses = [], code } = library[name];
     uses.forEach(add);
     lines.set(name, code);
   };

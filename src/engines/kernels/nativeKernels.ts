@@ -9,11 +9,8 @@ export function bindKernels(
   imports: WebAssembly.Imports,
   memory: WebAssembly.Memory,
 ): KernelFunction[] {
-  const rest = instantiateKernels(
-    module,
-    exports.filter((_, i) => native[i] === undefined),
-    imports,
-  );
+  const inModule = exports.filter((_, i) => native[i] === undefined);
+  const rest = instantiateKernels(module, inModule, imports);
   const caller = rest.length < exports.length ? new KernelCaller(memory) : undefined;
   let next = 0;
   return exports.map((_, i) => {

@@ -1,3 +1,4 @@
+import { zip } from "../../ir/collections.js";
 import type { DType } from "../../ir/dtype.js";
 import { AxisError, ValueError } from "../../ir/errors.js";
 import { axisSizeIn, deviceGroups, formatMesh, type MeshAxis, positionAlong } from "../../ir/mesh.js";
@@ -54,14 +55,8 @@ function collective<K extends CollectiveOp>(
     const blocks = at(ins, 0);
     const results = [...blocks];
     for (const lanes of meetingLanes(op, params.axes, context)) {
-      const received = exchange(
-        lanes.map((lane) => at(blocks, lane)),
-        params,
-        at(types, 0),
-      );
-      lanes.forEach((lane, member) => {
-        results[lane] = at(received, member);
-      });
+      const members = lanes.map((lane) => at(blocks, lane));
+      for (const [lane, block] of zip(lanes, exchange(members, params, at(types, 0)))) results[lane] = block;
     }
     return [results];
   };
@@ -129,12 +124,8 @@ export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Eval
   }),
   allToAll: collective("allToAll", (blocks, { splitDim, concatDim }) => {
     const parts = blocks.map((block) => splitAlong(block, splitDim, blocks.length));
-    return range(blocks.length).map((member) =>
-      concatenated(
-        parts.map((sent) => at(sent, member)),
-        concatDim,
-      ),
-    );
+    const sentTo = (member: number) => parts.map((sent) => at(sent, member));
+    return range(blocks.length).map((member) => concatenated(sentTo(member), concatDim));
   }),
   raggedAllToAll: (ins, { axes }, _types, context) => {
     const [x, into, sends, receives] = [at(ins, 0), at(ins, 1), at(ins, 2), at(ins, 3)];

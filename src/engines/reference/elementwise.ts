@@ -34,10 +34,8 @@ type Ternary = (x: number, y: number, z: number) => number;
 const stepOf = (values: Float64Array, size: number): number => (values.length === size ? 1 : 0);
 
 function mapOne(ins: readonly HostTensor[], type: TensorType, f: Unary): HostTensor {
-  return encode(
-    type,
-    decode(at(ins, 0)).map((x) => f(x)),
-  );
+  const values = decode(at(ins, 0)).map((x) => f(x));
+  return encode(type, values);
 }
 
 function mapTwo(ins: readonly HostTensor[], type: TensorType, f: Binary): HostTensor {

@@ -17,10 +17,8 @@ import { encode, type HostTensor, scalarOf, unsetValues } from "./tensor.js";
 function iota({ shape, dim }: OpParams["iota"], type: TensorType): HostTensor {
   const stride = at(rowMajorStrides(shape), dim);
   const size = at(shape, dim);
-  return encode(
-    type,
-    new Float64Array(sizeOf(shape)).map((_, i) => Math.floor(i / stride) % size),
-  );
+  const indices = new Float64Array(sizeOf(shape)).map((_, i) => Math.floor(i / stride) % size);
+  return encode(type, indices);
 }
 
 function broadcastInDim(x: HostTensor, { shape, dims, unset }: OpParams["broadcastInDim"]): HostTensor {

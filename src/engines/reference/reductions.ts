@@ -91,11 +91,8 @@ function cumsum(x: HostTensor, { dim, reverse }: OpParams["cumsum"]): HostTensor
       result[i] = total;
     }
   }
-  const rowsType = tensorType(
-    dtype,
-    order.map((d) => at(shape, d)),
-  );
-  return transposed(encode(rowsType, result), inversePermutation(order));
+  const rowsShape = order.map((d) => at(shape, d));
+  return transposed(encode(tensorType(dtype, rowsShape), result), inversePermutation(order));
 }
 
 const reduction = (fold: (dtype: DType) => Fold): EvalRule<ReduceOp> =>

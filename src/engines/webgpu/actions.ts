@@ -252,13 +252,8 @@ export class ActionBuilder {
   private swaps(swaps: readonly (readonly [number, number])[], info: number): Action[] {
     const pairs = swaps.map(([a, b]) => [this.firstSlot + a, this.firstSlot + b] as const);
     const moves = pairs.map((swap) => ({ swap }));
-    return [
-      ...this.changes(
-        pairs.map(([a, b]) => [TABLE_OP.swap, a, b, 0]),
-        info,
-      ),
-      ...(moves.length > 0 ? [{ kind: "moves", moves } as const] : []),
-    ];
+    const changes = pairs.map(([a, b]) => [TABLE_OP.swap, a, b, 0]);
+    return [...this.changes(changes, info), ...(moves.length > 0 ? [{ kind: "moves", moves } as const] : [])];
   }
 
   /** Changes of the table, as few dispatches as their parameters allow. */

@@ -1,5 +1,6 @@
 import type { GpuProgram } from "../../compiler/compile.js";
 import type { StepInfo } from "../../compiler/steps.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import {
   type Action,
@@ -102,14 +103,10 @@ export class MachineProgram {
   prepare(dispatch: Dispatch, slabs: Uint8Array): Prepared {
     let key = "";
     for (const slot of dispatch.slots) key += String.fromCharCode(slabs[slot] ?? 0);
-    let prepared = dispatch.prepared.get(key);
-    if (prepared === undefined) {
-      prepared = this.make(
-        dispatch,
-        dispatch.slots.map((slot) => slabs[slot] ?? 0),
-      );
-      dispatch.prepared.set(key, prepared);
-    }
+    const prepared = getOrInsert(dispatch.prepared, key, () => {
+      const own = dispatch.slots.map((slot) => slabs[slot] ?? 0);
+      return this.make(dispatch, own);
+    });
     return prepared;
   }
 

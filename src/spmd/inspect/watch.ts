@@ -1,7 +1,7 @@
 import { isFloat } from "../../ir/dtype.js";
 import { type ControlOp, isControlEqn } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { at, sizeOf, type TensorType } from "../../ir/shape.js";
+import { at, range, sizeOf, type TensorType } from "../../ir/shape.js";
 import { atSource, Environment, inline, rebind, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -66,10 +66,7 @@ function statusOf(x: Tensor): Tensor {
     int(status.finite),
     ops.select(ops.compare("eq", x, x), int(status.infinite), int(status.nan)),
   );
-  return ops.reduceMax(
-    ofElements,
-    x.shape.map((_, d) => d),
-  );
+  return ops.reduceMax(ofElements, range(x.ndim));
 }
 
 /**
@@ -225,13 +222,8 @@ function watchBranch(branch: Program, index: number, size: number): Watched {
     (outs, statuses) => {
       const rest = Math.max(0, size - at(statuses.shape, 0));
       const parts = [ops.full([1], index, "int32"), statuses, ops.zeros({ dtype: "int32", shape: [rest] })];
-      return [
-        ...outs,
-        ops.concatenate(
-          parts.filter(({ shape }) => shape[0] !== 0),
-          0,
-        ),
-      ];
+      const filled = parts.filter(({ shape }) => shape[0] !== 0);
+      return [...outs, ops.concatenate(filled, 0)];
     },
   );
 }

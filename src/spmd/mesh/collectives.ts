@@ -4,7 +4,7 @@ import { isFloat } from "../../ir/dtype.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
-import { at, normalizeDim } from "../../ir/shape.js";
+import { at, normalizeDim, range } from "../../ir/shape.js";
 import { checkedAxes, lookUpAxes } from "../../trace/axes.js";
 import { tracedAsOneCall } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -209,11 +209,7 @@ export function allGather<T>(values: T, axes: AxisNames, options?: AllGatherOpti
     }
     if (tiled) return ops.allGather(x, found, normalizeDim(dim, x.ndim, "allGather"));
     const place = normalizeDim(dim, x.ndim + 1, "allGather");
-    return ops.allGather(
-      ops.reshape(x, [...x.shape.slice(0, place), 1, ...x.shape.slice(place)]),
-      found,
-      place,
-    );
+    return ops.allGather(ops.reshape(x, x.shape.toSpliced(place, 0, 1)), found, place);
   });
 }
 
@@ -250,12 +246,7 @@ export function psumScatter<T>(values: T, axes: AxisNames, options?: PsumScatter
     const d = normalizeDim(dim, x.ndim, "psumScatter");
     if (!tiled) checkAxisSized(x, d, found, "psumScatter", groups);
     const block = groups ? scatterGroup(x, d, groups) : ops.psumScatter(x, found, d);
-    return tiled
-      ? block
-      : ops.reshape(
-          block,
-          x.shape.filter((_, i) => i !== d),
-        );
+    return tiled ? block : ops.reshape(block, x.shape.toSpliced(d, 1));
   });
 }
 
@@ -314,11 +305,8 @@ export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
   const size = axesSize(lookUpAxes(axis, "pshift"));
   if (!Number.isInteger(shift)) throw new ValueError(`[pshift] shift must be an integer, got ${shift}`);
   const target = (i: number) => (((i + shift) % size) + size) % size;
-  return ppermute(
-    values,
-    axis,
-    Array.from({ length: size }, (_, i) => [i, target(i)] as const),
-  );
+  const pairs = range(size).map((i) => [i, target(i)] as const);
+  return ppermute(values, axis, pairs);
 }
 
 const allToAllOptions = schema({

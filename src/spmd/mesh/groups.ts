@@ -49,23 +49,14 @@ function ownPlace({ axes, groups }: Groups): Tensor {
   const places = range(axesSize(axes)).map((position) =>
     groups.reduce((found, group) => Math.max(found, group.indexOf(position)), 0),
   );
-  const table = ops.concatenate(
-    places.map((place) => ops.full([1], place, "int32")),
-    0,
-  );
-  return row(table, ops.axisIndex(axes));
+  const table = places.map((place) => ops.full([1], place, "int32"));
+  return row(ops.concatenate(table, 0), ops.axisIndex(axes));
 }
 
 const row = (x: Tensor, index: Tensor): Tensor => ops.gather(x, index, { dim: 0, batchDims: 0 });
 
 /** Brings a number from −size … size − 1 into 0 … size − 1, as places in a ring are counted. */
 const around = (place: Tensor, size: number): Tensor => ops.rem(ops.add(place, size), size);
-
-const stack = (parts: readonly Tensor[]): Tensor =>
-  ops.concatenate(
-    parts.map((x) => ops.reshape(x, [1, ...x.shape])),
-    0,
-  );
 
 /** Sends to the member at this distance in the group. */
 function send(x: Tensor, { axes, groups, size }: Groups, distance: number): Tensor {
@@ -84,7 +75,7 @@ function places(groups: Groups): { readonly all: Tensor; readonly own: Tensor } 
 
 /** What every member of the group has, in their order along a new first dim. */
 export function gatherGroup(x: Tensor, groups: Groups): Tensor {
-  const arrived = stack(range(groups.size).map((distance) => send(x, groups, distance)));
+  const arrived = ops.stack(range(groups.size).map((distance) => send(x, groups, distance)));
   const { all, own } = places(groups);
   return row(arrived, around(ops.sub(own, all), groups.size));
 }
@@ -93,7 +84,7 @@ export function gatherGroup(x: Tensor, groups: Groups): Tensor {
 export function exchangeGroup(rows: Tensor, groups: Groups): Tensor {
   const { size } = groups;
   const place = ownPlace(groups);
-  const arrived = stack(
+  const arrived = ops.stack(
     range(size).map((distance) => send(row(rows, ops.rem(ops.add(place, distance), size)), groups, distance)),
   );
   const { all, own } = places(groups);
@@ -102,15 +93,12 @@ export function exchangeGroup(rows: Tensor, groups: Groups): Tensor {
 
 /** A dim cut into as many rows as the group has members, which come first. */
 export function rowsOf(x: Tensor, dim: number, size: number): Tensor {
-  const shape = x.shape.flatMap((n, d) => (d === dim ? [size, n / size] : [n]));
+  const shape = x.shape.toSpliced(dim, 1, size, at(x.shape, dim) / size);
   return ops.moveDim(ops.reshape(x, shape), dim, 0);
 }
 
 /** Rows concatenated along a dim. */
 export function joinRows(rows: Tensor, dim: number): Tensor {
   const [size = 1, ...shape] = rows.shape;
-  return ops.reshape(
-    ops.moveDim(rows, 0, dim),
-    shape.map((n, d) => (d === dim ? n * size : n)),
-  );
+  return ops.reshape(ops.moveDim(rows, 0, dim), shape.with(dim, size * at(shape, dim)));
 }

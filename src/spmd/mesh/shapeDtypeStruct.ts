@@ -63,11 +63,6 @@ export function ShapeDtypeStruct(shape: Shape, dtype: DType, options?: ShapeDtyp
     const part = () => ShapeDtypeStruct(shape, partType(dtype), options);
     return Tensor.complex(part(), part());
   }
-  return Tensor.stored(
-    new NoStorage(
-      placement,
-      type,
-      placement.positions.map(() => ({ type })),
-    ),
-  );
+  const buffers = placement.positions.map(() => ({ type }));
+  return Tensor.stored(new NoStorage(placement, type, buffers));
 }

@@ -1,3 +1,4 @@
+import { getKnown } from "../../ir/collections.js";
 import { InternalError, ShardingError } from "../../ir/errors.js";
 import { blockShape, formatSpec, type MeshShape, type Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
@@ -178,10 +179,7 @@ class Partitioner {
     });
     const read = (atom: Atom): Value => {
       if (atom.kind === "literal") return { kind: "blocks", block: Tensor.literal(atom), spec: [] };
-      return at(
-        [values.get(atom.id)].filter((value) => value !== undefined),
-        0,
-      );
+      return getKnown(values, atom.id);
     };
     const settled = (atom: Atom, eqn?: Eqn): Blocks => {
       const value = read(atom);
@@ -209,10 +207,8 @@ class Partitioner {
           const moved = eqn.outs[0] && unmoved(eqn, operandsOf(eqn), eqn.outs[0].type, this.mesh);
           if (moved) return [moved];
         }
-        return this.apply(
-          eqn,
-          eqn.ins.map((atom) => settled(atom, eqn)),
-        );
+        const ins = eqn.ins.map((atom) => settled(atom, eqn));
+        return this.apply(eqn, ins);
       });
       eqn.outs.forEach((out, i) => {
         values.set(out.id, at(outs, i));

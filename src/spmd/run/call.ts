@@ -140,10 +140,8 @@ export function callArgs(args: readonly unknown[], options: AnyJitOptions, name:
   const statics = argumentPositions(options.staticArgnums, args.length, name, "staticArgnums");
   const donate = argumentPositions(options.donate, args.length, name, "donate");
   const dynamic = range(args.length).filter((i) => !statics.includes(i));
-  const flat = flattenArgs(
-    dynamic.map((i) => args[i]),
-    name,
-  );
+  const given = dynamic.map((i) => args[i]);
+  const flat = flattenArgs(given, name);
   const donated = dynamic.flatMap((argument, i) =>
     range(tree.numLeaves(childOf(flat.structure, i))).map(() => donate.includes(argument)),
   );

@@ -228,20 +228,12 @@ function copyBlocks(storage: Storage, to: Placement): Storage {
       (blocks) => {
         let whole = ops.zeros(storage.type);
         blocks.forEach((block, i) => {
-          const starts = blockOffsets(storage.type.shape, spec, mesh, at(held, i).position);
-          whole = ops.dynamicUpdateSlice(
-            whole,
-            block,
-            starts.map((start) => Tensor.scalar(start, "int32")),
-          );
+          const first = blockOffsets(storage.type.shape, spec, mesh, at(held, i).position);
+          const starts = first.map((start) => Tensor.scalar(start, "int32"));
+          whole = ops.dynamicUpdateSlice(whole, block, starts);
         });
-        return [
-          ops.slice(
-            whole,
-            offsets,
-            offsets.map((start, d) => start + at(sizes, d)),
-          ),
-        ];
+        const limits = offsets.map((start, d) => start + at(sizes, d));
+        return [ops.slice(whole, offsets, limits)];
       },
       copies.map((copy) => copy.type),
     );

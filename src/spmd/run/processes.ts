@@ -140,10 +140,8 @@ export async function makeArrayFromProcessLocalData(
       `[${caller}] the local data has shape [${local}], the whole [${globalShape ?? []}]: they need as many dims`,
     );
   }
-  const draft = placementOn(
-    sharding.mesh,
-    range(rank).map((dim) => axesOf(sharding.spec.entries[dim])),
-  );
+  const axes = range(rank).map((dim) => axesOf(sharding.spec.entries[dim]));
+  const draft = placementOn(sharding.mesh, axes);
   const extents = range(rank).map((dim) => extentOf(draft, dim));
   const shape =
     globalShape ??

@@ -166,10 +166,8 @@ function checkReplicated(
   outSpecs: readonly Spec[],
   mesh: Mesh,
 ): void {
-  const varying = varyingOutputs(
-    traced.program,
-    inSpecs.map((spec) => new Set(spec.flat())),
-  );
+  const given = inSpecs.map((spec) => new Set(spec.flat()));
+  const varying = varyingOutputs(traced.program, given);
   const wrong = varying.flatMap((axes, i) => {
     const spec = at(outSpecs, i);
     // Along the axis of a vmap around the shard map results may differ: it is no axis of the mesh.

@@ -4,7 +4,7 @@ import type { DimAxes } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Atom, Program } from "../../ir/program.js";
 import { type FieldsOf, optional, schema } from "../../ir/schema.js";
-import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
+import { at, formatType, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { withMappedAxis } from "../../trace/axes.js";
 import { atSource, bind, callProgram, isTracing, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -107,12 +107,7 @@ export function vmap<A extends readonly unknown[], R>(
       return placeResults(evaluate(program, values, context), outAxes, outStructure, context);
     };
     const ins = [...captures, ...tensors];
-    const whole = () =>
-      traceFlat(
-        apply,
-        ins.map(({ type }) => type),
-        "vmap",
-      ).program;
+    const whole = () => traceFlat(apply, typesOf(ins), "vmap").program;
     return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins, target));
   };
 }
@@ -177,10 +172,7 @@ interface MappedArg {
 }
 
 function elementType(type: TensorType, dim: number | null): TensorType {
-  return withShape(
-    type,
-    type.shape.filter((_, d) => d !== dim),
-  );
+  return dim === null ? type : withShape(type, type.shape.toSpliced(dim, 1));
 }
 
 /** One entry of an axes tree as a dim of a tensor with `rank` dims. */

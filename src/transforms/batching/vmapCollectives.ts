@@ -183,10 +183,7 @@ function exchangeEach(ins: readonly Batched[], axes: readonly MeshAxis[], contex
   const moved = range(context.size).map((i) =>
     ops.raggedAllToAll([one(rows, i), one(target, i), one(tables[0], i), one(tables[1], i)], axes),
   );
-  return ops.concatenate(
-    moved.map((tensor) => ops.reshape(tensor, [1, ...tensor.shape])),
-    0,
-  );
+  return ops.stack(moved);
 }
 
 /** Over the mapped axis rows move within the batch: every row of a result looks up the row that it receives. */

@@ -48,10 +48,8 @@ function runTogether<K extends ProgramOp>(
   });
   const outs = bind(eqn.op, tensors, withBodies(eqn, programs, sizes));
   const isStacked = (i: number) => eqn.op === "scan" && i >= outs.length - ys && at(outFlags, i);
-  return withFlags(
-    outs.map((out, i) => (isStacked(i) ? ops.moveDim(out, 1, 0) : out)),
-    outFlags,
-  );
+  const moved = outs.map((out, i) => (isStacked(i) ? ops.moveDim(out, 1, 0) : out));
+  return withFlags(moved, outFlags);
 }
 
 /** Which operands and results of an op with bodies are batched. */

@@ -2,7 +2,7 @@ import { isFloat } from "../../ir/dtype.js";
 import { opFacts, rowsOf, type UniformOp, uniformFamilies } from "../../ir/opFacts.js";
 import type { OpName } from "../../ir/ops.js";
 import type { Eqn, EqnParts } from "../../ir/program.js";
-import { at, type Shape, sizeOf, type TensorType, withShape } from "../../ir/shape.js";
+import { at, range, type Shape, sizeOf, type TensorType, withShape } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { type Describe, descriptionOf, type ErrorCategory } from "./checks.js";
@@ -30,11 +30,7 @@ const scalar: TensorType = { dtype: "int32", shape: [] };
 const int = (value: number) => Tensor.scalar(value, "int32");
 
 /** Whether any element of a tensor of bools is true. */
-const any = (x: Tensor) =>
-  ops.reduceMax(
-    x,
-    x.shape.map((_, d) => d),
-  );
+const any = (x: Tensor) => ops.reduceMax(x, range(x.ndim));
 
 /** Like JAX's NaN check, this looks at results alone, not at operands. */
 const makesNaN: Rule<OpName> = ({ op, outs }) => {

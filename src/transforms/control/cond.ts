@@ -98,15 +98,9 @@ function choose<A extends readonly unknown[], R>(
   const traced = branches.map((branch) => traceTree(branch, flat.structure, types, caller));
   const first = at(traced, 0);
   const decider = caller === "cond" ? "predicate" : "index";
-  checkMeetings(
-    index.type,
-    traced.map(({ program }) => program),
-    caller,
-    decider,
-  );
-  traced.forEach((other, i) => {
-    checkSameResults(first, other, i, caller);
-  });
+  const bodies = traced.map(({ program }) => program);
+  checkMeetings(index.type, bodies, caller, decider);
+  for (const [i, other] of traced.entries()) checkSameResults(first, other, i, caller);
   const { captures, programs, target } = shareCaptures(traced);
   const marked = programs.map((program) => markInputs(program, split));
   const outAxes = first.program.outputs.map((_, i) =>

@@ -158,7 +158,7 @@ function scanTogether<C, X, Y>(
         const flat = flattenArgs(y, "scan");
         [current, form, found[i]] = [next, flat.structure, flat.tensors];
       }
-      const stacked = (found[0] ?? []).map((_, leaf) => stack(found.map((list) => at(list, leaf))));
+      const stacked = (found[0] ?? []).map((_, leaf) => ops.stack(found.map((list) => at(list, leaf))));
       return [current, tree.unflatten<Y>(form ?? tree.structure(null), stacked)] as const;
     },
     init,
@@ -173,13 +173,6 @@ function scanTogether<C, X, Y>(
   const ends = flattenArgs(tail, "scan").tensors;
   const joined = whole.map((y, i) => ops.concatenate(reverse ? [at(ends, i), y] : [y, at(ends, i)], 0));
   return [last, tree.unflatten<Y>(first.structure, joined)];
-}
-
-function stack(parts: readonly Tensor[]): Tensor {
-  return ops.concatenate(
-    parts.map((x) => ops.reshape(x, [1, ...x.shape])),
-    0,
-  );
 }
 
 function scanLength({ tensors, paths }: FlatArgs, given: number | undefined): number {

@@ -126,10 +126,8 @@ function differentiate<A extends readonly unknown[]>(
       const loss = at(outs, 0);
       const cotangents = outs.map((_, i): Cotangent => (i === 0 ? Tensor.scalar(1, loss.dtype) : null));
       const pulled = pullback(cotangents).slice(numCaptures);
-      const grads = conjugated(
-        flat.structure,
-        pulled.map((ct, i) => ct ?? ops.zeros(at(types, i))),
-      );
+      const all = pulled.map((ct, i) => ct ?? ops.zeros(at(types, i)));
+      const grads = conjugated(flat.structure, all);
       return [...outs, ...grads.filter((_, i) => wanted[i])];
     },
     traced.program.inputs.map(({ type }) => type),

@@ -143,12 +143,8 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
       return { value, column };
     });
     const value = pushed[0] ? pushed[0].value : f(x);
-    const rows = tensorsOf(value, "jacfwd").map((_, o) =>
-      tree.unflatten(
-        tree.structure(x),
-        pushed.map(({ column }) => column[o]),
-      ),
-    );
+    const columns = (o: number) => pushed.map(({ column }) => column[o]);
+    const rows = tensorsOf(value, "jacfwd").map((_, o) => tree.unflatten(tree.structure(x), columns(o)));
     return tree.unflatten<JacobianOf<R, A, N>>(tree.structure(value), rows);
   };
 }

@@ -56,10 +56,8 @@ function changesOf(
       `[${caller}] tangent ${at(flat.paths, i)} is ${formatType(type)} but the value is ${formatType(want)}`,
     );
   });
-  return pick(
-    given.tensors.map((tangent, i) => likeItsValue(tangent, at(flat.tensors, i).type)),
-    changing,
-  );
+  const changes = given.tensors.map((tangent, i) => likeItsValue(tangent, at(flat.tensors, i).type));
+  return pick(changes, changing);
 }
 
 /**

@@ -75,11 +75,9 @@ function transposePullback(eqn: Eqn, ins: readonly Tensor[], tangents: readonly 
   const cotangents = pick(typesOf(outs), isPulled);
   const pulled = traceFlat(
     (cts) => {
-      const grads = pullback(spread(cts, isPulled));
-      return pick(
-        grads.map((grad, i) => grad ?? ops.zeros(at(ins, i).type)),
-        active,
-      );
+      const pulled = pullback(spread(cts, isPulled));
+      const grads = pulled.map((grad, i) => grad ?? ops.zeros(at(ins, i).type));
+      return pick(grads, active);
     },
     cotangents,
     "transpose of a pullback",
@@ -101,10 +99,8 @@ function present(
   values: readonly { readonly type: TensorType }[],
   flags: readonly boolean[],
 ): Tensor[] {
-  return pick(
-    tangents.map((tangent, i) => like(tangent, at(values, i).type)),
-    flags,
-  );
+  const all = tangents.map((tangent, i) => like(tangent, at(values, i).type));
+  return pick(all, flags);
 }
 
 /** A custom rule is transposed as a whole; the bodies of other ops carry tangents next to values. */

@@ -4,7 +4,7 @@ import { ValueError } from "../../ir/errors.js";
 import type { RematPolicy } from "../../ir/ops.js";
 import { type Eqn, makeEqn, mapInnerPrograms, newVar, type Program } from "../../ir/program.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { at, type TensorType } from "../../ir/shape.js";
+import { at, type TensorType, typesOf } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -108,11 +108,7 @@ function nameKept(program: Program, isKept: RematPolicyFunction): Program {
   const eqns = program.eqns.flatMap((original): Eqn[] => {
     const eqn = mapInnerPrograms(original, (inner) => nameKept(inner, isKept));
     const { op, ins, outs, params, source } = eqn;
-    const isChosen: unknown = isKept(
-      op,
-      ins.map(({ type }) => type),
-      { ...params },
-    );
+    const isChosen: unknown = isKept(op, typesOf(ins), { ...params });
     if (typeof isChosen !== "boolean") {
       throw new ValueError(`[remat] the policy must return a boolean, it returned ${describe(isChosen)}`);
     }

@@ -48,11 +48,8 @@ const extreme = <K extends "max" | "min">(wins: "gt" | "lt"): VjpRule<K> =>
 
 /** Spreads a reduced tensor over the dims it was reduced from. */
 function unreduce(x: Tensor, shape: readonly number[], dims: readonly number[]): Tensor {
-  return ops.broadcastInDim(
-    x,
-    shape,
-    range(shape.length).filter((d) => !dims.includes(d)),
-  );
+  const kept = range(shape.length).filter((d) => !dims.includes(d));
+  return ops.broadcastInDim(x, shape, kept);
 }
 
 /** Elements that equal the extreme share its cotangent. */
@@ -485,13 +482,10 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   pmin: reduceAcrossExtreme(),
   allGather: back((ct, { params: { axes, dim } }) => ops.psumScatter(ct, axes, dim)),
   psumScatter: back((ct, { params: { axes, dim } }) => ops.allGather(ct, axes, dim)),
-  ppermute: back((ct, { params: { axes, permutation } }) =>
-    ops.ppermute(
-      ct,
-      axes,
-      permutation.map(([source, target]) => [target, source] as const),
-    ),
-  ),
+  ppermute: back((ct, { params: { axes, permutation } }) => {
+    const inverse = permutation.map(([source, target]) => [target, source] as const);
+    return ops.ppermute(ct, axes, inverse);
+  }),
   allToAll: back((ct, { params: { axes, splitDim, concatDim } }) =>
     ops.allToAll(ct, axes, concatDim, splitDim),
   ),

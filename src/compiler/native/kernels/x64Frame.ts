@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import type { Label } from "../code.js";
 import type { X64 } from "../x64/assembler.js";
 import { gpr, type Mem, mem, ripTo } from "../x64/operands.js";
@@ -43,10 +44,7 @@ export class ConstantPool {
 
   /** Where a constant of these bytes is. */
   place(bytes: Uint8Array): Mem {
-    const key = bytes.join();
-    const known = this.labels.get(key) ?? { label: this.x.label(), bytes };
-    this.labels.set(key, known);
-    return ripTo(known.label);
+    return ripTo(getOrInsert(this.labels, bytes.join(), () => ({ label: this.x.label(), bytes })).label);
   }
 
   /** Writes all constants, aligned to 64 bytes. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { byteSize } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import { at, range } from "../../../ir/shape.js";
@@ -199,9 +200,8 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   /** Moves partial results between the registers of a stage and the stack. */
   private movePartials(move: (partial: Vector, place: Mem) => void): void {
     for (const [reduction, vectors] of this.held) {
-      vectors.forEach((vector, copy) => {
+      for (const [copy, vector] of vectors.entries())
         move(vector, this.partial(reduction, copy, vector.bits));
-      });
     }
   }
 
@@ -231,9 +231,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   private rowValue(node: number): Mem {
-    const place = this.rowValues.get(node) ?? this.frame.vector();
-    this.rowValues.set(node, place);
-    return place;
+    return getOrInsert(this.rowValues, node, () => this.frame.vector());
   }
 
   private storage(temporary: () => Vector): StorageTools {

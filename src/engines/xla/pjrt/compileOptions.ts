@@ -23,10 +23,7 @@ export function compileOptions(
   if (devices.length === 0 || devices.some((device) => !Number.isInteger(device) || device < 0)) {
     throw new RangeError(`[compileOptions] devices must be integers from 0, not [${devices}]`);
   }
-  const ids = bytes(
-    1,
-    devices.flatMap((device) => varint(device)),
-  );
+  const ids = bytes(1, devices.flatMap(varint));
   // One computation, whose replicas run on these devices.
   const assignment = [...integer(1, devices.length), ...integer(2, 1), ...bytes(3, ids)];
   const build = [...integer(1, -1), ...integer(4, devices.length), ...integer(5, 1), ...bytes(9, assignment)];

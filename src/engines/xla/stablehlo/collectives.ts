@@ -28,10 +28,8 @@ function groupsOf(op: OpName, axes: readonly MeshAxis[], { mesh }: Writer): numb
     const has = bound === undefined ? "has no such axis" : `has ${bound} devices along it`;
     throw new AxisError(`[${op}] axis "${name}" of size ${size}: the mesh ${formatMesh(mesh)} ${has}`);
   }
-  const groups = deviceGroups(
-    mesh,
-    axes.map(({ name }) => name),
-  );
+  const names = axes.map(({ name }) => name);
+  const groups = deviceGroups(mesh, names);
   const size = axesSize(axes);
   const members = new Set(groups.flat());
   const fits = members.size === axesSize(mesh.axes) && groups.every((group) => group.length === size);

@@ -4,7 +4,7 @@ import type { OpsOf } from "../../../ir/opFacts.js";
 import type { Attention, OpParams } from "../../../ir/ops.js";
 import type { Program } from "../../../ir/program.js";
 import { raggedDotProgram } from "../../../ir/ragged.js";
-import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
+import { at, range, type TensorType, tensorType, typesOf } from "../../../ir/shape.js";
 import { fusedAttention, fusedAttentionBackward, hasFusedAttention } from "./fusedAttention.js";
 import { listText } from "./text.js";
 import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
@@ -31,11 +31,7 @@ function attention<K extends "attention" | "attentionBackward">(
     if (write.fuses("attention") && hasFusedAttention(query, key, params)) {
       return fused(operands, params, write);
     }
-    const program = programOf(
-      params,
-      operands.map(({ type }) => type),
-    );
-    return write.inline(program, operands, write.equation);
+    return write.inline(programOf(params, typesOf(operands)), operands, write.equation);
   };
 }
 

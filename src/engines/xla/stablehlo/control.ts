@@ -76,12 +76,8 @@ function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"],
     carry = results.slice(0, numCarry);
     steps[position] = results.slice(numCarry);
   }
-  const stacks = at(steps, 0).map((_, i) =>
-    stacked(
-      steps.map((slices) => at(slices, i)),
-      write,
-    ),
-  );
+  const slicesOf = (i: number) => steps.map((slices) => at(slices, i));
+  const stacks = at(steps, 0).map((_, i) => stacked(slicesOf(i), write));
   return [...carry, ...stacks];
 }
 

@@ -3,7 +3,7 @@ import type { ReduceOp } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, type TensorType, tensorType } from "../../../ir/shape.js";
-import { arrayText, listText, rowsText, typeText, withDim } from "./text.js";
+import { arrayText, listText, rowsText, typeText } from "./text.js";
 import { type Rule, signature, type Value, type Writer } from "./writer.js";
 
 /** An associative op with its identity element. */
@@ -105,11 +105,7 @@ const cumsum: Rule<"cumsum"> = (eqn, write) => {
   const x = write.convert(operand(eqn, write), sumType(dtype));
   if (n === 0) return [write.convert(x, dtype)];
   const zero = write.splat(0, x.type.dtype);
-  const window = withDim(
-    shape.map(() => 1),
-    dim,
-    n,
-  );
+  const window = shape.map(() => 1).with(dim, n);
   const padding = shape.map((_, d) => (d !== dim ? [0, 0] : reverse ? [0, n - 1] : [n - 1, 0]));
   const result = write.fresh(x.type);
   write.line(

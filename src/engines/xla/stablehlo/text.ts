@@ -1,5 +1,5 @@
 import { type DType, isComplex, partType, shortName } from "../../../ir/dtype.js";
-import { type Shape, sizeOf, type TensorType } from "../../../ir/shape.js";
+import { sizeOf, type TensorType } from "../../../ir/shape.js";
 
 /** A data type as StableHLO writes it, such as `bf16`. */
 export function elementText(dtype: DType): string {
@@ -53,9 +53,4 @@ export function listText(numbers: readonly number[]): string {
 export function rowsText(rows: readonly (readonly number[])[], width: number): string {
   const type = `tensor<${rows.length}x${width}xi64>`;
   return rows.length === 0 ? `dense<> : ${type}` : `dense<[${rows.map(listText).join(", ")}]> : ${type}`;
-}
-
-/** A shape with a part of it replaced. */
-export function withDim(shape: Shape, dim: number, size: number): number[] {
-  return shape.map((n, d) => (d === dim ? size : n));
 }

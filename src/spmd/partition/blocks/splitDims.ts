@@ -45,11 +45,8 @@ export function reverseBlocks({ params }: Eqn<"reverse">, x: Tensor, { mesh, ope
       const axes = at(spec, dim);
       const n = splitCount(mesh, axes);
       if (n === 1) return block;
-      return ops.ppermute(
-        block,
-        namedAxes(mesh, axes),
-        range(n).map((p) => [p, n - 1 - p] as const),
-      );
+      const pairs = range(n).map((p) => [p, n - 1 - p] as const);
+      return ops.ppermute(block, namedAxes(mesh, axes), pairs);
     },
     ops.reverse(x, params.dims),
   );

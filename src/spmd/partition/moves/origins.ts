@@ -71,10 +71,8 @@ function afterReshape(eqn: Eqn<"reshape">, { operand, dims, apply }: Origin, { s
     dims: same.map((from) => (from === undefined ? undefined : dims[from])),
     apply: (rows) => {
       const made = apply(rows);
-      return ops.reshape(
-        made,
-        shape.map((n, d) => made.shape[same[d] ?? -1] ?? n),
-      );
+      const own = shape.map((n, d) => made.shape[same[d] ?? -1] ?? n);
+      return ops.reshape(made, own);
     },
   };
 }

@@ -1,3 +1,4 @@
+import { getKnown, getOrInsert } from "../../../ir/collections.js";
 import { at, type Shape, sizeOf } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
@@ -29,10 +30,7 @@ export const endOf = ({ to, toStep, length }: Strip) => to + (length - 1) * toSt
 
 /** The strip of a dim. */
 export function stripOf(box: Box, dim: number): Strip {
-  return at(
-    [box.get(dim)].filter((found) => found !== undefined),
-    0,
-  );
+  return getKnown(box, dim);
 }
 
 /**
@@ -52,9 +50,7 @@ export function stripsOf(index: RowIndex, n: number, size: number, isEverywhere:
       if (i < 0) continue;
       const sender = isEverywhere ? p : Math.floor(i / size);
       const [shift, from] = [(sender - p + n) % n, isEverywhere ? i : i % size];
-      const known = found.get(`${shift} ${from}`);
-      if (known) known.receivers.push(p);
-      else found.set(`${shift} ${from}`, { shift, from, receivers: [p] });
+      getOrInsert(found, `${shift} ${from}`, () => ({ shift, from, receivers: [] })).receivers.push(p);
     }
     for (const { shift, from, receivers } of found.values()) {
       const next: Strip = { to: row, toStep: 1, from, step: 1, length: 1, shift, receivers };
@@ -103,26 +99,11 @@ export function volume(x: Tensor, box: Box): number {
 
 /** The rows of a box. */
 export function cut(x: Tensor, box: Box): Tensor {
-  const along = (value: (strip: Strip) => number, rest: (n: number) => number) =>
-    x.shape.map((n, d) => {
-      const found = box.get(d);
-      return found ? value(found) : rest(n);
-    });
-  return ops.slice(
-    x,
-    along(
-      ({ from }) => from,
-      () => 0,
-    ),
-    along(
-      ({ from, step, length }) => from + (length - 1) * step + 1,
-      (n) => n,
-    ),
-    along(
-      ({ step, length }) => (length === 1 ? 1 : step),
-      () => 1,
-    ),
-  );
+  const strips = x.shape.map((n, d) => box.get(d) ?? { from: 0, step: 1, length: n });
+  const starts = strips.map(({ from }) => from);
+  const limits = strips.map(({ from, step, length }) => from + (length - 1) * step + 1);
+  const strides = strips.map(({ step, length }) => (length === 1 ? 1 : step));
+  return ops.slice(x, starts, limits, strides);
 }
 
 /** Rows at their place among zeros, in a box around them. */

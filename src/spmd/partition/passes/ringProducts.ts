@@ -61,12 +61,9 @@ function rewrite(program: Program, names: ReadonlySet<string>, varies: Varies): 
       const change = ringRules({ program, names, varies, productsOf, tensorOf });
       for (const eqn of program.eqns) {
         const changed = atSource(eqn.source, () => change(eqn));
+        const bodies = (inner: Program) => rewrite(inner, names, varies);
         if (changed) environment.define(eqn.outs, [changed]);
-        else
-          rebind(
-            mapInnerPrograms(eqn, (inner) => rewrite(inner, names, varies)),
-            environment,
-          );
+        else rebind(mapInnerPrograms(eqn, bodies), environment);
       }
       return environment.read(program.outputs);
     },
@@ -154,11 +151,8 @@ function sumsOfProducts(program: Program): (atom: Atom) => readonly Dot[] {
 /** One hop up the ring. */
 function hop(x: Tensor, axis: MeshAxis): Tensor {
   const { size } = axis;
-  return ops.ppermute(
-    x,
-    [axis],
-    range(size).map((i) => [i, (i + 1) % size] as const),
-  );
+  const pairs = range(size).map((i) => [i, (i + 1) % size] as const);
+  return ops.ppermute(x, [axis], pairs);
 }
 
 /** This device's own block, then those of the devices before it. */
@@ -186,18 +180,14 @@ function startsAt(rank: number, dim: number, start: Tensor): Tensor[] {
 /** One of `count` equal blocks of a dim. */
 function blockAt(x: Tensor, dim: number, position: Tensor, count: number): Tensor {
   const size = at(x.shape, dim) / count;
-  const sizes = x.shape.map((n, d) => (d === dim ? size : n));
-  return ops.dynamicSlice(x, startsAt(x.ndim, dim, ops.mul(position, size)), sizes);
+  return ops.dynamicSlice(x, startsAt(x.ndim, dim, ops.mul(position, size)), x.shape.with(dim, size));
 }
 
 /** What belongs to the blocks of a ring, put in the order of the devices along a dim. */
 function joined(ring: Ring, parts: readonly Tensor[], dim: number): Tensor {
   const { dtype, shape } = at(parts, 0);
   const size = at(shape, dim);
-  const whole = ops.zeros({
-    dtype,
-    shape: shape.map((n, d) => (d === dim ? n * ring.axis.size : n)),
-  });
+  const whole = ops.zeros({ dtype, shape: shape.with(dim, size * ring.axis.size) });
   return parts.reduce(
     (all, part, i) =>
       ops.dynamicUpdateSlice(all, part, startsAt(shape.length, dim, ops.mul(sourceOf(ring, i), size))),
@@ -232,10 +222,7 @@ function multiplyBlocks(eqn: Dot, side: Side, ring: Ring, other: Tensor): Tensor
     return ops.dotGeneral(lhs, rhs, eqn.params, result === undefined ? sumType(dtype) : dtype);
   });
   if (result !== undefined) return joined(ring, parts, result);
-  return ops.convert(
-    parts.reduce((sum, part) => ops.add(sum, part)),
-    dtype,
-  );
+  return ops.convert(parts.reduce(ops.add), dtype);
 }
 
 /** A scattered sum of products: the partial sum travels around the ring, and every device adds its product. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { axesSize, type Spec } from "../../../ir/mesh.js";
 import { isReduction, type ReduceOp } from "../../../ir/opFacts.js";
 import { afterPass } from "../../../ir/passes.js";
@@ -55,10 +56,7 @@ function finer(spec: Spec, share: Share | undefined, rank: number): Spec {
 }
 
 function blockType({ dtype, shape }: TensorType, { axes, dim }: Share): TensorType {
-  return tensorType(
-    dtype,
-    shape.map((n, d) => (d === dim ? n / axesSize(axes) : n)),
-  );
+  return tensorType(dtype, shape.with(dim, at(shape, dim) / axesSize(axes)));
 }
 
 /** How results of a reduction are combined over devices. */
@@ -150,12 +148,11 @@ class Splitter {
   /** The first row of this device's block. */
   private start({ axes }: Share, rows: number): Var {
     const key = `${axes.map(({ name }) => name).join()} ${rows}`;
-    const known = this.starts.get(key);
-    if (known) return known;
-    const [index, start] = [newVar(tensorType("int32", [])), newVar(tensorType("int32", []))];
-    this.eqns.push(makeEqn("axisIndex", [], [index], { axes }));
-    this.eqns.push(makeEqn("mul", [index, newLiteral(rows, "int32")], [start], {}));
-    this.starts.set(key, start);
-    return start;
+    return getOrInsert(this.starts, key, () => {
+      const [index, start] = [newVar(tensorType("int32", [])), newVar(tensorType("int32", []))];
+      this.eqns.push(makeEqn("axisIndex", [], [index], { axes }));
+      this.eqns.push(makeEqn("mul", [index, newLiteral(rows, "int32")], [start], {}));
+      return start;
+    });
   }
 }

@@ -2,7 +2,7 @@ import { attentionOperands } from "../../../ir/inferAttention.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
 import type { Attention, AttentionExtra, OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";
-import { at, range, type TensorType } from "../../../ir/shape.js";
+import { at, range, type TensorType, typesOf } from "../../../ir/shape.js";
 
 /**
  * What splitting a factor means: `parallel` factors stay split in the result, `sum`, `max` and `min` factors
@@ -280,10 +280,8 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
   sort: ({ dim }, ins) => {
     const b = new RuleBuilder();
     const dims = b.dims(shapeOf(ins, 0), (d) => (d === dim ? "whole" : "parallel"));
-    return b.rule(
-      ins.map(() => dims),
-      ins.map(() => dims),
-    );
+    const all = ins.map(() => dims);
+    return b.rule(all, all);
   },
   dotGeneral: (p, ins) => {
     const b = new RuleBuilder();
@@ -296,16 +294,12 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
       return n === 1 ? [] : [b.add(n)];
     });
     const free = (dims: number[][], used: readonly number[]) => dims.filter((_, d) => !used.includes(d));
-    return b.rule(
-      [x, y],
-      [
-        [
-          ...p.lhsBatch.map((d) => at(x, d)),
-          ...free(x, [...p.lhsBatch, ...p.lhsContract]),
-          ...free(y, [...p.rhsBatch, ...p.rhsContract]),
-        ],
-      ],
-    );
+    const batch = p.lhsBatch.map((d) => at(x, d));
+    const [rows, columns] = [
+      free(x, [...p.lhsBatch, ...p.lhsContract]),
+      free(y, [...p.rhsBatch, ...p.rhsContract]),
+    ];
+    return b.rule([x, y], [[...batch, ...rows, ...columns]]);
   },
 
   raggedDot: ({ ragged }, ins) => {
@@ -365,11 +359,7 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
 export function factorRule<K extends FactoredOp>(eqn: Eqn<K>): FactorRule {
   const { op, params, ins, outs }: Pick<Eqn, "ins" | "outs"> & { op: K; params: OpParams[K] } = eqn;
   const rule: Rule<K> = rules[op];
-  return rule(
-    params,
-    ins.map(({ type }) => type),
-    outs.map(({ type }) => type),
-  );
+  return rule(params, typesOf(ins), typesOf(outs));
 }
 
 /** A rule as text: `([i,k],[k,j])->([i,j]) reduction={k}`; `whole` and other reductions are listed likewise. */

@@ -33,11 +33,8 @@ export function reshard(
   onGather: (gathered: Tensor) => void = () => undefined,
 ): Tensor {
   const mesh = busyMesh(fullMesh);
-  const dims = (spec: Spec) =>
-    specOn(
-      mesh,
-      block.shape.map((_, d) => spec[d] ?? []),
-    );
+  const whole = (spec: Spec) => block.shape.map((_, d) => spec[d] ?? []);
+  const dims = (spec: Spec) => specOn(mesh, whole(spec));
   const goal = dims(to);
   const now = dims(from).map((axes) => [...axes]);
   if (sameSizes(now, goal, mesh)) return rename(block, now, goal, mesh);

@@ -72,12 +72,8 @@ export function besides(
     if (eqn.op === "slice") {
       const { starts, limits, strides } = eqn.params;
       const once = along(strides, () => 1);
-      return ops.slice(
-        x,
-        none(starts),
-        along(limits, (d) => at(x.shape, d)),
-        once,
-      );
+      const ends = along(limits, (d) => at(x.shape, d));
+      return ops.slice(x, none(starts), ends, once);
     }
     const { low, high, interior } = eqn.params;
     const zero = ops.full([], 0, x.dtype);
