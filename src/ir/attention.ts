@@ -98,13 +98,16 @@ function weigh(b: ProgramBuilder, block: AttentionBlock, starts: Starts, params:
 function mix(b: ProgramBuilder, weights: Var, block: AttentionBlock, starts: Starts, params: Attention): Var {
   const { value } = block;
   const kept = b.convert(dropSome(b, weights, block, starts, params), value.type.dtype);
-  return b.add("dotGeneral", [kept, value], {
-    lhsContract: [4],
-    rhsContract: [1],
-    lhsBatch: [0, 1],
-    rhsBatch: [0, 2],
-    dtype: weights.type.dtype,
-  });
+  return b.dot(
+    kept,
+    value,
+    [[4], [1]],
+    [
+      [0, 1],
+      [0, 2],
+    ],
+    weights.type.dtype,
+  );
 }
 
 /** The softmax over a block of keys, added to that over earlier ones. */
@@ -262,33 +265,45 @@ function pullBlock(
   const [groups, ctGroups] = [inGroups(b, query, block), inGroups(b, ct, block)];
   const { scores, capped } = blockScores(b, block, starts, params);
   const weights = b.add("exp", [withRow(b, "sub", scores, perRow(b, logSums, sizes))], {});
-  const weightCts = b.add("dotGeneral", [ctGroups, value], {
-    lhsContract: [4],
-    rhsContract: [3],
-    lhsBatch: [0, 2],
-    rhsBatch: [0, 2],
-    dtype: wide,
-  });
+  const weightCts = b.dot(
+    ctGroups,
+    value,
+    [[4], [3]],
+    [
+      [0, 2],
+      [0, 2],
+    ],
+    wide,
+  );
   const kept = dropSome(b, weightCts, block, starts, params);
   const pulled = b.add("mul", [weights, withRow(b, "sub", kept, perRow(b, shared, sizes))], {});
   const uncapped = params.softcap ? throughCap(b, pulled, capped, params.softcap) : pulled;
   const scoreCts = b.convert(times(b, uncapped, params.scale), narrow);
-  const queryCt = b.add("dotGeneral", [scoreCts, key], {
-    lhsContract: [4],
-    rhsContract: [1],
-    lhsBatch: [0, 1],
-    rhsBatch: [0, 2],
-    dtype: wide,
-  });
+  const queryCt = b.dot(
+    scoreCts,
+    key,
+    [[4], [1]],
+    [
+      [0, 1],
+      [0, 2],
+    ],
+    wide,
+  );
   // One sum over the rows of all query heads that a key head serves.
   const overRows = (x: Var, y: Var) => {
-    const product = b.add("dotGeneral", [x, y], {
-      lhsContract: [2, 3],
-      rhsContract: [1, 3],
-      lhsBatch: [0, 1],
-      rhsBatch: [0, 2],
-      dtype: wide,
-    });
+    const product = b.dot(
+      x,
+      y,
+      [
+        [2, 3],
+        [1, 3],
+      ],
+      [
+        [0, 1],
+        [0, 2],
+      ],
+      wide,
+    );
     return b.transpose(product, [0, 2, 1, 3]);
   };
   const usedWeights = b.convert(dropSome(b, weights, block, starts, params), narrow);

@@ -108,13 +108,16 @@ export function blockScores(
 ): BlockScores {
   const { query, key, bias } = block;
   const wide = sumType(query.type.dtype);
-  const products = b.add("dotGeneral", [inGroups(b, query, block), key], {
-    lhsContract: [4],
-    rhsContract: [3],
-    lhsBatch: [0, 2],
-    rhsBatch: [0, 2],
-    dtype: wide,
-  });
+  const products = b.dot(
+    inGroups(b, query, block),
+    key,
+    [[4], [3]],
+    [
+      [0, 2],
+      [0, 2],
+    ],
+    wide,
+  );
   const { scale, softcap } = params;
   const capped = softcap
     ? times(b, b.add("tanh", [times(b, products, scale / softcap)], {}), softcap)

@@ -1,3 +1,4 @@
+import { getOrInsert } from "./collections.js";
 import { isHostEqn } from "./opFacts.js";
 import { type Eqn, innerPrograms, type Program } from "./program.js";
 
@@ -5,12 +6,7 @@ const known = new WeakMap<Program, boolean>();
 
 /** Whether running a program does something besides computing its results. */
 export function programHasEffects(program: Program): boolean {
-  let found = known.get(program);
-  if (found === undefined) {
-    found = program.eqns.some(hasEffects);
-    known.set(program, found);
-  }
-  return found;
+  return getOrInsert(known, program, () => program.eqns.some(hasEffects));
 }
 
 /**

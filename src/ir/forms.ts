@@ -10,7 +10,6 @@ import {
 } from "./mesh.js";
 import { rowsOf, uniformFamilies } from "./opFacts.js";
 import {
-  type AttentionExtra,
   attentionExtras,
   type CallbackBatching,
   type CallbackKind,
@@ -24,6 +23,7 @@ import {
   type XlaFunction,
 } from "./ops.js";
 import type { Atom, Program } from "./program.js";
+import type { DimPairs } from "./programBuilder.js";
 import type { Scanner } from "./scanner.js";
 import { formatType, type TensorType } from "./shape.js";
 
@@ -69,15 +69,25 @@ const text: Form<string> = {
   parse: (scanner) => scanner.string("a name"),
 };
 
-const dtype: Form<DType> = {
-  print: String,
-  parse(scanner) {
-    const start = scanner.here;
-    const name = scanner.word("a data type");
-    const found = dtypes.find((dtype) => dtype === name);
-    return found ?? scanner.failAt(start, `a data type (${dtypes.join(", ")})`);
-  },
-};
+/** One of some names. */
+function among<T extends string>(what: string, names: readonly T[]): Form<T> {
+  return {
+    print: String,
+    parse(scanner) {
+      const start = scanner.here;
+      const name = scanner.word(what);
+      return names.find((one) => one === name) ?? scanner.failAt(start, what);
+    },
+  };
+}
+
+/** One of the names that are listed, all of a type. */
+function oneOf<T extends string>(names: { readonly [N in T]: true }): Form<T> {
+  const all = Object.keys(names) as T[];
+  return among(all.join(" or "), all);
+}
+
+const dtype = among(`a data type (${dtypes.join(", ")})`, dtypes);
 
 const byShortName = new Map(dtypes.map((name): [string, DType] => [shortName(name), name]));
 
@@ -114,19 +124,6 @@ const hostFunction: Form<HostFunction> = {
     );
   },
 };
-
-function oneOf<T extends string>(names: { readonly [N in T]: true }): Form<T> {
-  const isOne = (name: string): name is T => Object.hasOwn(names, name);
-  return {
-    print: String,
-    parse(scanner) {
-      const what = Object.keys(names).join(" or ");
-      const start = scanner.here;
-      const name = scanner.word(what);
-      return isOne(name) ? name : scanner.failAt(start, what);
-    },
-  };
-}
 
 function list<T>(form: Form<T>, separator = ","): Form<readonly T[]> {
   return {
@@ -237,11 +234,6 @@ function parsePolicy(scanner: Scanner, depth: number): RematPolicy {
   }
 }
 
-/** Reads the name of a parameter. */
-function field(scanner: Scanner, name: string): void {
-  if (!scanner.eat(`${name}:`)) scanner.fail(`the parameter "${name}:"`);
-}
-
 type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]-?: Form<NonNullable<Values<K>[P]>> };
 
 const roleKind = oneOf<ControlRole["kind"]>({
@@ -287,6 +279,9 @@ const role: Form<ControlRole> = {
   },
 };
 
+/** A parameter that may be missing. */
+const optional = <T>(form: Form<T>): Form<T> => ({ ...form, isOptional: true });
+
 /** A last parameter that is true or missing. */
 const onlyTrue: Form<true> = {
   isOptional: true,
@@ -294,108 +289,114 @@ const onlyTrue: Form<true> = {
   parse: (scanner) => scanner.eat("true") || scanner.fail("true"),
 };
 
+/** Parameters that are printed by name, in the order given here. */
+function named<Params extends object>(
+  forms: { readonly [P in keyof Params]-?: Form<NonNullable<Params[P]>> },
+) {
+  const entries = Object.entries<Form<unknown>>(forms);
+  return {
+    print(params: { readonly [P in keyof Params]: Params[P] | undefined }) {
+      const values = new Map<string, unknown>(Object.entries(params));
+      const given = entries.filter(([name, form]) => !form.isOptional || values.get(name) !== undefined);
+      return given.map(([name, form]) => `${name}: ${form.print(values.get(name))}`);
+    },
+    parse(scanner: Scanner) {
+      const values = entries.flatMap(([name, form], i) => {
+        const comma = i === 0 ? [] : [","];
+        if (form.isOptional && !scanner.sees(...comma, `${name}:`)) return [];
+        for (const token of comma) scanner.expect(token);
+        if (!scanner.eat(`${name}:`)) scanner.fail(`the parameter "${name}:"`);
+        return [[name, form.parse(scanner)]];
+      });
+      // Every parameter has its form.
+      return Object.fromEntries(values) as Params;
+    },
+  };
+}
+
 /** The form of an op whose parameters are printed by name, in the order given here. */
 function fields<K extends OpName>(
   forms: ValueForms<K>,
   programs: { readonly [P in ProgramNames<K>]: "one" | "list" },
 ): OpForm<K> {
-  const entries = Object.entries<Form<unknown>>(forms);
-  return {
-    print(params) {
-      const values = new Map<string, unknown>(Object.entries(params));
-      const given = entries.filter(([name, form]) => !form.isOptional || values.get(name));
-      return given.map(([name, form]) => `${name}: ${form.print(values.get(name))}`);
-    },
-    parse(scanner) {
-      const values = entries.flatMap(([name, form], i) => {
-        if (form.isOptional && !scanner.sees(`${i === 0 ? "" : ", "}${name}:`)) return [];
-        if (i > 0) scanner.expect(",");
-        field(scanner, name);
-        return [[name, form.parse(scanner)]];
-      });
-      // The table's type has a form for every parameter.
-      return Object.fromEntries(values) as Values<K>;
-    },
-    programs,
-  };
+  return { ...named<Values<K>>(forms), programs };
 }
 
 const raggedDim = oneOf<RaggedDim>({ rows: true, sums: true });
 
 const precision = oneOf<Precision>({ default: true, high: true, highest: true });
 
+/** Dims of both operands, such as `[1]x[0]`. */
+const dimPairs: Form<DimPairs> = {
+  print: ([lhs, rhs]) => `${counts.print(lhs)}x${counts.print(rhs)}`,
+  parse(scanner) {
+    const lhs = counts.parse(scanner);
+    scanner.expect("x");
+    return [lhs, counts.parse(scanner)];
+  },
+};
+
+const dotFields = named<{ contract: DimPairs; batch?: DimPairs; dtype?: DType; precision?: Precision }>({
+  contract: dimPairs,
+  batch: optional(dimPairs),
+  dtype: optional(dtype),
+  precision: optional(precision),
+});
+
 const dotGeneral: OpForm<"dotGeneral"> = {
   print({ lhsContract, rhsContract, lhsBatch, rhsBatch, dtype: result, precision: exact }, ins) {
-    const pair = (lhs: readonly number[], rhs: readonly number[]) =>
-      `${counts.print(lhs)}x${counts.print(rhs)}`;
     const isBatched = lhsBatch.length > 0 || rhsBatch.length > 0;
-    return [
-      `contract: ${pair(lhsContract, rhsContract)}`,
-      ...(isBatched ? [`batch: ${pair(lhsBatch, rhsBatch)}`] : []),
-      ...(ins.every(({ type }) => type.dtype === result) ? [] : [`dtype: ${result}`]),
-      ...(exact === undefined ? [] : [`precision: ${exact}`]),
-    ];
+    return dotFields.print({
+      contract: [lhsContract, rhsContract],
+      batch: isBatched ? [lhsBatch, rhsBatch] : undefined,
+      dtype: ins.every(({ type }) => type.dtype === result) ? undefined : result,
+      precision: exact,
+    });
   },
   parse(scanner, ins) {
-    const pair = () => {
-      const lhs = counts.parse(scanner);
-      scanner.expect("x");
-      return [lhs, counts.parse(scanner)] as const;
-    };
-    field(scanner, "contract");
-    const [lhsContract, rhsContract] = pair();
-    let [lhsBatch, rhsBatch]: (readonly number[])[] = [[], []];
-    let more = scanner.eat(",");
-    if (more && scanner.eat("batch:")) {
-      [lhsBatch, rhsBatch] = pair();
-      more = scanner.eat(",");
-    }
-    let given = ins[0]?.type.dtype;
-    if (more && scanner.eat("dtype:")) {
-      given = dtype.parse(scanner);
-      more = scanner.eat(",");
-    }
-    const result = given ?? scanner.fail("two operands before the parameters");
-    const dims = { lhsContract, rhsContract, lhsBatch: lhsBatch ?? [], rhsBatch: rhsBatch ?? [] };
-    if (!more) return { ...dims, dtype: result };
-    field(scanner, "precision");
-    return { ...dims, dtype: result, precision: precision.parse(scanner) };
+    const {
+      contract,
+      batch = [[], []],
+      dtype: result = ins[0]?.type.dtype,
+      ...rest
+    } = dotFields.parse(scanner);
+    const [[lhsContract, rhsContract], [lhsBatch, rhsBatch]] = [contract, batch];
+    const dims = { lhsContract, rhsContract, lhsBatch, rhsBatch };
+    return { ...dims, dtype: result ?? scanner.fail("two operands before the parameters"), ...rest };
   },
   programs: {},
 };
+
+const shardMapFields = named<{
+  mesh: MeshShape;
+  manual?: readonly string[];
+  in: readonly Spec[];
+  out: readonly Spec[];
+  checked?: boolean;
+}>({
+  mesh,
+  manual: optional(list(text, ", ")),
+  in: specs,
+  out: specs,
+  checked: optional(flag),
+});
 
 const shardMap: OpForm<"shardMap"> = {
   print({ mesh: whole, manual, inSpecs, outSpecs, checked }) {
     const isAll =
       manual.length === whole.axes.length && manual.every((name, i) => name === whole.axes[i]?.name);
-    return [
-      `mesh: ${mesh.print(whole)}`,
-      ...(isAll ? [] : [`manual: ${list(text, ", ").print(manual)}`]),
-      `in: ${specs.print(inSpecs)}`,
-      `out: ${specs.print(outSpecs)}`,
-      ...(checked ? [] : ["checked: false"]),
-    ];
+    return shardMapFields.print({
+      mesh: whole,
+      manual: isAll ? undefined : manual,
+      in: inSpecs,
+      out: outSpecs,
+      checked: checked ? undefined : false,
+    });
   },
   parse(scanner) {
-    field(scanner, "mesh");
-    const whole = mesh.parse(scanner);
-    scanner.expect(",");
-    let manual: readonly string[] = whole.axes.map(({ name }) => name);
-    if (scanner.eat("manual:")) {
-      manual = list(text).parse(scanner);
-      scanner.expect(",");
-    }
-    field(scanner, "in");
-    const inSpecs = specs.parse(scanner);
-    scanner.expect(",");
-    field(scanner, "out");
-    const outSpecs = specs.parse(scanner);
-    let checked = true;
-    if (scanner.eat(",")) {
-      field(scanner, "checked");
-      checked = flag.parse(scanner);
-    }
-    return { mesh: whole, manual, inSpecs, outSpecs, checked };
+    const values = shardMapFields.parse(scanner);
+    const { mesh: whole, manual = whole.axes.map(({ name }) => name), checked = true } = values;
+    return { mesh: whole, manual, inSpecs: values.in, outSpecs: values.out, checked };
   },
   programs: { body: "one" },
 };
@@ -412,18 +413,7 @@ const callbackBatching = oneOf<CallbackBatching>({
   never: true,
 });
 
-/** A parameter that may be missing. */
-const optional = <T>(form: Form<T>): Form<T> => ({ ...form, isOptional: true });
-
-const attentionExtra: Form<AttentionExtra> = {
-  print: String,
-  parse(scanner) {
-    const start = scanner.here;
-    const name = scanner.word("an operand of attention");
-    const found = attentionExtras.find((extra) => extra === name);
-    return found ?? scanner.failAt(start, `an operand of attention (${attentionExtras.join(", ")})`);
-  },
-};
+const attentionExtra = among(`an operand of attention (${attentionExtras.join(", ")})`, attentionExtras);
 
 const window: Form<readonly [before: number, after: number]> = {
   print: counts.print,
@@ -481,7 +471,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   cumsum: fields({ dim: count, reverse: flag }, {}),
   sort: fields({ dim: count, numKeys: count }, {}),
   dotGeneral,
-  raggedDot: fields({ ragged: raggedDim, dtype, precision: { ...precision, isOptional: true } }, {}),
+  raggedDot: fields({ ragged: raggedDim, dtype, precision: optional(precision) }, {}),
   attention: fields(attention, {}),
   attentionBackward: fields({ ...attention, wants: optional(list(oneOf({ bias: true, sinks: true }))) }, {}),
   callback: fields(

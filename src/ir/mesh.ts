@@ -1,4 +1,5 @@
 import { need } from "./arguments.js";
+import { getOrInsert } from "./collections.js";
 import { at, type Shape } from "./shape.js";
 
 /** One named axis of a device mesh, or of a mapped (`vmap`) dimension. */
@@ -114,9 +115,7 @@ export function deviceGroups(mesh: MeshShape, axes: DimAxes): number[][] {
   for (let device = 0; device < axesSize(mesh.axes); device++) {
     const coordinates = axesCoordinates(mesh.axes, device);
     const key = coordinates.filter((_, i) => !axes.includes(at(mesh.axes, i).name)).join(",");
-    const group = groups.get(key) ?? [];
-    group.push({ device, position: positionAlong(mesh, device, axes) });
-    groups.set(key, group);
+    getOrInsert(groups, key, () => []).push({ device, position: positionAlong(mesh, device, axes) });
   }
   return [...groups.values()].map((group) =>
     group.sort((a, b) => a.position - b.position).map(({ device }) => device),

@@ -1,4 +1,5 @@
 import { needProgram } from "./checkProgram.js";
+import { getOrInsert } from "./collections.js";
 import { isInteger } from "./dtype.js";
 import { opForm } from "./forms.js";
 import { formatMesh } from "./mesh.js";
@@ -72,9 +73,7 @@ class Names {
   constructor(readonly counter: { next: number }) {}
 
   of(variable: Var): string {
-    const number = this.numbers.get(variable.id) ?? this.counter.next++;
-    this.numbers.set(variable.id, number);
-    return `%${number}`;
+    return `%${getOrInsert(this.numbers, variable.id, () => this.counter.next++)}`;
   }
 
   typed(variable: Var): string {

@@ -1,3 +1,4 @@
+import { getKnown, zip } from "./collections.js";
 import { describe } from "./describe.js";
 import { type DType, isComplex, roundTo } from "./dtype.js";
 import { DTypeError, InternalError, ValueError } from "./errors.js";
@@ -167,6 +168,29 @@ export function innerPrograms(eqn: Eqn): readonly (readonly [name: string, progr
     return program;
   });
   return found;
+}
+
+/**
+ * Walks a program from its inputs to its outputs, and returns what the outputs stand for.
+ *
+ * @param inputs what the inputs stand for
+ * @param literal what a constant stands for
+ * @param apply what the results of an equation stand for, given its operands
+ */
+export function evaluateProgram<T>(
+  program: Program,
+  inputs: readonly T[],
+  literal: (literal: Literal) => T,
+  apply: (eqn: Eqn, operands: readonly T[]) => readonly T[],
+): T[] {
+  const values = new Map<number, T>();
+  const define = (vars: readonly Var[], given: readonly T[]): void => {
+    for (const [{ id }, value] of zip(vars, given)) values.set(id, value);
+  };
+  const read = (atom: Atom): T => (atom.kind === "literal" ? literal(atom) : getKnown(values, atom.id));
+  define(program.inputs, inputs);
+  for (const eqn of program.eqns) define(eqn.outs, apply(eqn, eqn.ins.map(read)));
+  return program.outputs.map(read);
 }
 
 /**

@@ -16,6 +16,9 @@ import {
 import { at, type Shape, type TensorType } from "./shape.js";
 import { agreeAnyway, joinAxes, missingAxes, operandVarying, varyingAlong, varyingAxes } from "./varying.js";
 
+/** Dims of two operands that belong together, in the same order. */
+export type DimPairs = readonly [lhs: readonly number[], rhs: readonly number[]];
+
 /** Collects the equations of a program. */
 export class ProgramBuilder {
   readonly eqns: Eqn[] = [];
@@ -64,6 +67,17 @@ export class ProgramBuilder {
       limits: shape.with(dim, start + size),
       strides: shape.map(() => 1),
     });
+  }
+
+  /**
+   * A product of two tensors.
+   *
+   * @param contract the dims of both that are summed together
+   * @param batch the dims of both that run together
+   */
+  dot(x: Var, y: Var, contract: DimPairs, batch: DimPairs, dtype: DType): Var {
+    const [[lhsContract, rhsContract], [lhsBatch, rhsBatch]] = [contract, batch];
+    return this.add("dotGeneral", [x, y], { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype });
   }
 
   /** The equations of a program that is used only here, on other values; returns its results. */

@@ -31,10 +31,12 @@ export class Scanner {
     return true;
   }
 
-  /** Whether the next token is this one. */
-  sees(token: string): boolean {
-    this.skipSpace();
-    return this.text.startsWith(token, this.position);
+  /** Whether the next tokens are these. */
+  sees(...tokens: string[]): boolean {
+    const start = this.position;
+    const isNext = tokens.every((token) => this.eat(token));
+    this.position = start;
+    return isNext;
   }
 
   expect(token: string): void {

@@ -4,6 +4,7 @@
  * the reference engine computes them on numbers, all other engines run the equations that they expand to. Narrower floats
  * are computed in float32, and float64 has the plain functions, as in JAX.
  */
+import { getOrInsert } from "./collections.js";
 import type { DType } from "./dtype.js";
 import { inferTypes } from "./infer.js";
 import type { CompareDirection, OpName, OpParams, XlaFunction } from "./ops.js";
@@ -274,9 +275,7 @@ class Blocks implements Arithmetic<Float32Array> {
 
   private block(x: Float32Array | number): Float32Array {
     if (typeof x !== "number") return x;
-    const block = this.constants.get(x) ?? new Float32Array(Blocks.size).fill(x);
-    this.constants.set(x, block);
-    return block;
+    return getOrInsert(this.constants, x, () => new Float32Array(Blocks.size).fill(x));
   }
 }
 
@@ -343,9 +342,7 @@ class Equations implements Arithmetic<Atom> {
   private wide(x: Atom | number): Atom {
     const atom = single(x);
     if (atom.kind === "literal") return newLiteral(atom.value, "float64");
-    const made = this.widened.get(atom.id) ?? this.op("convert", [atom], { dtype: "float64" });
-    this.widened.set(atom.id, made);
-    return made;
+    return getOrInsert(this.widened, atom.id, () => this.op("convert", [atom], { dtype: "float64" }));
   }
 }
 

@@ -10,7 +10,9 @@
  * before its collective is told to be ready, the progress after it; so whoever reads progress and then a stamp finds
  * no older stamp than the progress promises.
  */
+
 import type { CollectiveSpec } from "../../compiler/steps.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import type { FlightRecorder } from "../flight/recorder.js";
 import { blockOf, PROGRESS, STAMP, WORDS } from "./collectiveWords.js";
@@ -32,10 +34,7 @@ export function communicatorsOf(collectives: readonly CollectiveSpec[]): {
 } {
   const numbers = new Map<string, number>();
   const of = collectives.map(({ groups }) => {
-    const key = JSON.stringify(groups);
-    const number = numbers.get(key) ?? numbers.size;
-    numbers.set(key, number);
-    return number;
+    return getOrInsert(numbers, JSON.stringify(groups), () => numbers.size);
   });
   return { count: numbers.size, of };
 }

@@ -1,4 +1,5 @@
 import { CodeMemory } from "#engines/system/codeMemory";
+import { getOrInsert } from "../../ir/collections.js";
 import { InternalError } from "../../ir/errors.js";
 import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LoadedModule } from "../kernels/loadKernels.js";
@@ -115,13 +116,10 @@ class Runners {
   private memory: CodeMemory | undefined;
 
   at(address: number): NativeFunction {
-    let runner = this.known.get(address);
-    if (runner === undefined) {
+    return getOrInsert(this.known, address, () => {
       this.memory ??= open();
-      runner = this.memory.bind(address, PART_FIELD.size);
-      this.known.set(address, runner);
-    }
-    return runner;
+      return this.memory.bind(address, PART_FIELD.size);
+    });
   }
 }
 

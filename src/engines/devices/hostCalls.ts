@@ -4,9 +4,11 @@
  * of it as of everything that happens on a device, calls, writes the results into the area and counts one more answer.
  * A device waits for each of its calls, so that they come in its order.
  */
+
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
 import type { CallbackStep, CompiledProgram, SlotAddress } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { Signals } from "../protocol/signals.js";
@@ -29,16 +31,15 @@ const stepsOf = new WeakMap<CompiledProgram, ReadonlyMap<number, CallbackStep>>(
 
 /** The callback steps of a program by their numbers. */
 function callbackSteps(program: CompiledProgram): ReadonlyMap<number, CallbackStep> {
-  const known = stepsOf.get(program);
-  if (known) return known;
-  const found = new Map<number, CallbackStep>();
-  let number = 0;
-  forEachStep(program.steps, (step) => {
-    if (step.op === "callback") found.set(number, step);
-    number++;
+  return getOrInsert(stepsOf, program, () => {
+    const found = new Map<number, CallbackStep>();
+    let number = 0;
+    forEachStep(program.steps, (step) => {
+      if (step.op === "callback") found.set(number, step);
+      number++;
+    });
+    return found;
   });
-  stepsOf.set(program, found);
-  return found;
 }
 
 /** The area for the calls of a program on one device; nothing for a program without. */

@@ -4,6 +4,7 @@
  */
 
 import { need } from "../../ir/arguments.js";
+import { getOrInsert } from "../../ir/collections.js";
 import type { FlightCollective, FlightDevice, FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { range } from "../../ir/shape.js";
 import { describeVersion } from "./fingerprint.js";
@@ -165,10 +166,9 @@ function meetingsOf(seen: ReadonlyMap<number, Seen>): Meeting[] {
       ];
       const program = programKey(one, arrival.record.program);
       const key = `${program}|${members}`;
-      const meeting = meetings.get(key) ?? { program, members, arrivals: new Map() };
-      meetings.set(key, meeting);
-      const at = `${arrival.record.run}:${arrival.record.sequence}`;
-      meeting.arrivals.set(at, [...(meeting.arrivals.get(at) ?? []), arrival]);
+      const { arrivals } = getOrInsert(meetings, key, () => ({ program, members, arrivals: new Map() }));
+      const { run, sequence } = arrival.record;
+      getOrInsert(arrivals, `${run}:${sequence}`, () => []).push(arrival);
     }
   }
   return [...meetings.values()];
@@ -187,11 +187,8 @@ function findOtherProgram({ seen, list }: Scene): Finding | undefined {
   for (const [device, { recording }] of seen) {
     for (const { name, agreement } of recording.programs) {
       if (agreement === undefined) continue;
-      const versions = places.get(agreement.key) ?? new Map<string, { name: string; devices: number[] }>();
-      places.set(agreement.key, versions);
-      const version = versions.get(agreement.fingerprint) ?? { name, devices: [] };
-      versions.set(agreement.fingerprint, version);
-      version.devices.push(device);
+      const versions = getOrInsert(places, agreement.key, () => new Map());
+      getOrInsert(versions, agreement.fingerprint, () => ({ name, devices: [] })).devices.push(device);
     }
   }
   for (const [key, versions] of places) {
@@ -223,10 +220,7 @@ function findDivergence(meetings: readonly Meeting[], scene: Scene): Finding | u
 /** Members that reached a different collective from the majority. */
 function differenceAmong(arrivals: readonly Arrival[], { list }: Scene): Finding | undefined {
   const kinds = new Map<number, Arrival[]>();
-  for (const arrival of arrivals) {
-    const { fingerprint } = arrival.collective;
-    kinds.set(fingerprint, [...(kinds.get(fingerprint) ?? []), arrival]);
-  }
+  for (const arrival of arrivals) getOrInsert(kinds, arrival.collective.fingerprint, () => []).push(arrival);
   const [most, ...others] = [...kinds.values()].sort((a, b) => b.length - a.length);
   if (most === undefined || others.length === 0) return undefined;
   const strays = others.flat();

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { getOrInsert } from "../../ir/collections.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import type { FlightAgreement } from "../../ir/flight.js";
 import { formatMesh } from "../../ir/mesh.js";
@@ -113,8 +114,7 @@ export class Agreement {
       this.compare(own, rank, claim);
       return;
     }
-    const said = this.early.get(claim.key) ?? new Map<number, Claim>();
-    this.early.set(claim.key, said.set(rank, claim));
+    getOrInsert(this.early, claim.key, () => new Map()).set(rank, claim);
   }
 
   private compare(own: Pending, rank: number, other: Claim): void {

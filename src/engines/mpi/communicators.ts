@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { type DimAxes, deviceGroups } from "../../ir/mesh.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
@@ -47,9 +48,7 @@ export class Communicators {
 
   private get(name: string, group: Group): number {
     const ranks = (group.sharers ?? []).map(({ process }) => process);
-    const comm = this.made.get(name) ?? this.world.communicatorOf(ranks, this.meanwhile);
-    this.made.set(name, comm);
-    return comm;
+    return getOrInsert(this.made, name, () => this.world.communicatorOf(ranks, this.meanwhile));
   }
 }
 

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { EngineLoadError } from "../errors.js";
 import type { Launch } from "../launch.js";
 import { bindCode } from "../system/codeMemory.js";
@@ -340,10 +341,6 @@ export class Mpi {
   }
 
   private bind(name: string, types: readonly string[]): Native {
-    const bound = this.functions.get(name);
-    if (bound !== undefined) return bound;
-    const made: Native = this.library.func(name, "int", [...types]);
-    this.functions.set(name, made);
-    return made;
+    return getOrInsert(this.functions, name, (): Native => this.library.func(name, "int", [...types]));
   }
 }

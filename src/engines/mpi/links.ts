@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
@@ -78,10 +79,7 @@ export class Links {
 
   /** What this device counts together with a device of another process, whatever collectives they are in. */
   pairWith({ process, device }: Member): Pair {
-    const key = process * MAX_LOCAL_DEVICES + device;
-    const pair = this.pairs.get(key) ?? this.tags.newPair();
-    this.pairs.set(key, pair);
-    return pair;
+    return getOrInsert(this.pairs, process * MAX_LOCAL_DEVICES + device, () => this.tags.newPair());
   }
 
   /** Looks after messages that are begun and finished as one: moved on between steps, and waited for at the end. */

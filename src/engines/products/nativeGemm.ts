@@ -16,6 +16,7 @@ import {
 import { x64AmxGemm } from "../../compiler/native/gemm/x64AmxGemm.js";
 import { x64Gemm } from "../../compiler/native/gemm/x64Gemm.js";
 import type { GemmBatch } from "../../compiler/steps.js";
+import { getKnown, getOrInsert, zip } from "../../ir/collections.js";
 import { InternalError } from "../../ir/errors.js";
 import type { CodeMemory, NativeFunction } from "../system/codeMemory.js";
 import type { ProductSets } from "../system/instructionSets.js";
@@ -56,7 +57,7 @@ export interface NativePart {
  */
 export class NativeGemm {
   private readonly families = new Map<ProductType, KernelFamily>();
-  private readonly spaces: PackingSpace[] = [];
+  private readonly spaces = new Map<number, PackingSpace>();
   private readonly divided = new Map<string, readonly NativePart[]>();
   /** Runs a product or a part of one: takes a program and the addresses of A, B and C. */
   readonly run: NativeFunction;
@@ -96,20 +97,12 @@ export class NativeGemm {
     count: number,
   ): readonly NativePart[] {
     const key = JSON.stringify([type, product, batch, count]);
-    let parts = this.divided.get(key);
-    if (parts === undefined) {
-      parts = divideProduct(this.target(type), product, batch, count).map((part, i) => {
+    return getOrInsert(this.divided, key, () =>
+      divideProduct(this.target(type), product, batch, count).map(({ a, b, c, ...part }, i) => {
         const records = this.records(type, part.product, part.batch, this.space(i));
-        return {
-          program: this.memory.store(new Uint8Array(records.buffer)),
-          a: part.a,
-          b: part.b,
-          c: part.c,
-        };
-      });
-      this.divided.set(key, parts);
-    }
-    return parts;
+        return { program: this.memory.store(new Uint8Array(records.buffer)), a, b, c };
+      }),
+    );
   }
 
   /** The task records of a product that packs its operands into the given space. */
@@ -135,9 +128,7 @@ export class NativeGemm {
       records.set(values.map(BigInt), record * words);
     };
     write(0, [batch.count, batch.strideA, batch.strideB, batch.strideC]);
-    tasks.forEach(({ args }, i) => {
-      write(i + 1, [functions[i] ?? 0, ...args]);
-    });
+    for (const [i, { args }] of tasks.entries()) write(i + 1, [functions[i] ?? 0, ...args]);
     return records;
   }
 
@@ -148,25 +139,17 @@ export class NativeGemm {
   }
 
   private family(type: ProductType): KernelFamily {
-    let family = this.families.get(type);
-    if (family === undefined) {
-      family = new KernelFamily(this.memory, this.target(type));
-      this.families.set(type, family);
-    }
-    return family;
+    return getOrInsert(this.families, type, () => new KernelFamily(this.memory, this.target(type)));
   }
 
   /** Where a part packs its operands: products run one after the other, so they share the same space. */
   private space(part: number): PackingSpace {
-    let space = this.spaces[part];
-    if (space === undefined) {
+    return getOrInsert(this.spaces, part, () => {
       const rooms = Object.values(this.targets).flatMap((target) => (target ? [packingBytes(target)] : []));
       const a = Math.ceil(Math.max(...rooms.map((room) => room.a)) / 4096) * 4096;
       const at = this.memory.scratch(a + Math.max(...rooms.map((room) => room.b)));
-      space = { a: at, b: at + a };
-      this.spaces[part] = space;
-    }
-    return space;
+      return { a: at, b: at + a };
+    });
   }
 }
 
@@ -183,18 +166,12 @@ class KernelFamily {
 
   /** The addresses of kernels; new ones are generated and loaded together. */
   addresses(kernels: readonly GemmKernel[]): readonly number[] {
-    const fresh = new Map<string, Uint8Array>();
     const keys = kernels.map((kernel) => JSON.stringify(kernel));
-    kernels.forEach((kernel, i) => {
-      const key = keys[i] ?? "";
-      if (!this.loaded.has(key) && !fresh.has(key)) fresh.set(key, this.target.kernel(kernel));
-    });
+    const fresh = new Map(zip(keys, kernels).filter(([key]) => !this.loaded.has(key)));
     if (fresh.size > 0) {
-      const addresses = this.memory.load([...fresh.values()]);
-      [...fresh.keys()].forEach((key, i) => {
-        this.loaded.set(key, addresses[i] ?? 0);
-      });
+      const addresses = this.memory.load([...fresh.values()].map((kernel) => this.target.kernel(kernel)));
+      for (const [key, address] of zip([...fresh.keys()], addresses)) this.loaded.set(key, address);
     }
-    return keys.map((key) => this.loaded.get(key) ?? 0);
+    return keys.map((key) => getKnown(this.loaded, key));
   }
 }

@@ -1,5 +1,6 @@
 import { elementsOf } from "../../compiler/native/gemm/target.js";
 import type { GemmBatch, GemmStep, RaggedGemm, SlotAddress } from "../../compiler/steps.js";
+import { getOrInsert } from "../../ir/collections.js";
 import type { PreparedGemm } from "./preparedGemm.js";
 
 /** Maximum number of group sizes for which the product of a step stays prepared. */
@@ -22,14 +23,11 @@ export function prepareRagged(
 ): PreparedGemm {
   const { batch, ragged: _, ...whole } = step;
   const known = new Map<number, PreparedGemm>();
-  const product = (count: number): PreparedGemm => {
-    const found = known.get(count);
-    if (found !== undefined) return found;
-    if (known.size >= MAX_PREPARED) known.clear();
-    const one = prepare({ ...whole, [ragged.dim]: count, batch: [] });
-    known.set(count, one);
-    return one;
-  };
+  const product = (count: number): PreparedGemm =>
+    getOrInsert(known, count, () => {
+      if (known.size >= MAX_PREPARED) known.clear();
+      return prepare({ ...whole, [ragged.dim]: count, batch: [] });
+    });
   const groups =
     ragged.dim === "m" ? ofRows(step, ragged, memory, product) : ofSums(step, ragged, memory, product);
   const around = batch.reduceRight<{ readonly run: Groups; readonly numSizes: number }>(

@@ -1,10 +1,11 @@
 import { need } from "../../ir/arguments.js";
 import { needProgram } from "../../ir/checkProgram.js";
-import { InternalError, ShapeError } from "../../ir/errors.js";
+import { ShapeError } from "../../ir/errors.js";
 import { axesSize, type MeshShape } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import type { Atom, Program } from "../../ir/program.js";
-import { at, formatType, range, sameType, sizeOf, type TensorType } from "../../ir/shape.js";
+import type { Literal, Program } from "../../ir/program.js";
+import { evaluateProgram } from "../../ir/program.js";
+import { at, formatType, range, sameType, sizeOf, type TensorType, typesOf } from "../../ir/shape.js";
 import { type LimitLoop, limitLoops } from "../loopLimit.js";
 import { callbackRules } from "./callback.js";
 import { collectiveRules } from "./collectives.js";
@@ -47,28 +48,14 @@ export function evaluate<K extends OpName>(
 
 /** Runs a program on the lanes of a context, one equation after the other. */
 function run(program: Program, inputs: readonly Lanes[], context: Context): Lanes[] {
-  const values = new Map<number, Lanes>();
-  const read = (atom: Atom): Lanes => {
-    if (atom.kind === "literal") {
-      const scalar = encode(atom.type, Float64Array.of(atom.value));
-      return context.devices.map(() => scalar);
-    }
-    const lanes = values.get(atom.id);
-    if (!lanes) throw new InternalError("[interpret] a value is read before it is defined");
-    return lanes;
+  const literal = ({ type, value }: Literal): Lanes => {
+    const scalar = encode(type, Float64Array.of(value));
+    return context.devices.map(() => scalar);
   };
-  program.inputs.forEach((input, i) => {
-    values.set(input.id, at(inputs, i));
+  return evaluateProgram(program, inputs, literal, ({ op, outs, params }, operands) => {
+    const types = typesOf(outs);
+    return context.override?.(op, operands, types) ?? evaluate(op, operands, params, types, context);
   });
-  for (const { op, ins, outs, params } of program.eqns) {
-    const types = outs.map(({ type }) => type);
-    const operands = ins.map(read);
-    const results = context.override?.(op, operands, types) ?? evaluate(op, operands, params, types, context);
-    outs.forEach((out, i) => {
-      values.set(out.id, at(results, i));
-    });
-  }
-  return program.outputs.map(read);
 }
 
 /**

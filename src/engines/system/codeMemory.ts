@@ -1,4 +1,5 @@
 import { endianness } from "node:os";
+import { getOrInsert } from "../../ir/collections.js";
 import { InternalError } from "../../ir/errors.js";
 import { type Koffi, loadKoffi } from "./koffi.js";
 
@@ -61,9 +62,7 @@ export class CodeMemory {
       bytes += Math.ceil(piece.length / 64) * 64;
     }
     const code = new Uint8Array(bytes);
-    pieces.forEach((piece, i) => {
-      code.set(piece, offsets[i]);
-    });
+    for (const [i, piece] of pieces.entries()) code.set(piece, offsets[i]);
     const at = this.map(bytes);
     this.koffi.encode(BigInt(at), this.koffi.array("uint8_t", bytes), code);
     if (this.libc.mprotect(at, bytes, PROTECTION.readExecute) !== 0) {
@@ -136,17 +135,10 @@ const types = new Map<number, ReturnType<Koffi["proto"]>>();
 
 /** A function with which this thread calls code that any thread of the process loaded. */
 export function bindCode(koffi: Koffi, at: number, numArgs: number): NativeFunction {
-  let type = types.get(numArgs);
   // koffi makes the stack for the calls of a thread when it loads its first library.
   if (types.size === 0) koffi.load(null);
-  if (type === undefined) {
-    type = koffi.proto(
-      "void",
-      Array.from({ length: numArgs }, () => "uintptr_t"),
-    );
-    types.set(numArgs, type);
-  }
-  return koffi.decode(BigInt(at), type) as NativeFunction;
+  const newType = () => koffi.proto("void", new Array<string>(numArgs).fill("uintptr_t"));
+  return koffi.decode(BigInt(at), getOrInsert(types, numArgs, newType)) as NativeFunction;
 }
 
 function bindLibc(koffi: Koffi): Libc {

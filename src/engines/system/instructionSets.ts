@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { CodeMemory } from "./codeMemory.js";
 import { detectX64Features, hasArmBfloat16, requestTiles } from "./cpu.js";
 
@@ -51,12 +52,7 @@ export function finder<C extends ProductSets>(
       memory.release();
     }
   };
-  return (asked) => {
-    const key = asked ?? "best";
-    const choice = known.get(key) ?? find(asked);
-    known.set(key, choice);
-    return choice;
-  };
+  return (asked) => getOrInsert(known, asked ?? "best", () => find(asked));
 }
 
 /** What the processor has, best first; `all` includes instructions slower than others that it has. */

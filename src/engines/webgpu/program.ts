@@ -116,18 +116,13 @@ export class MachineProgram {
     const { code, workgroups } = dispatch.shader(slabs.map((slab) => bound.indexOf(slab)));
     const pipeline = shaders.pipeline(code, bound.length, dispatch.writesTable, this.describe(dispatch.info));
     const key = `${bound.join()} ${dispatch.writesTable}`;
-    let bindGroup = this.bindGroups.get(key);
-    if (bindGroup === undefined) {
+    const bindGroup = getOrInsert(this.bindGroups, key, () => {
       const buffers = bound.map((slab) => memory.buffer(slab));
-      bindGroup = shaders.bindGroup(this, buffers, dispatch.writesTable);
-      this.bindGroups.set(key, bindGroup);
-    }
+      return shaders.bindGroup(this, buffers, dispatch.writesTable);
+    });
     const most = gpu.facts.limits.maxComputeWorkgroupsPerDimension;
-    return {
-      pipeline,
-      bindGroup,
-      workgroups: typeof workgroups === "number" ? inGrid(workgroups, most) : workgroups,
-    };
+    const grid = typeof workgroups === "number" ? inGrid(workgroups, most) : workgroups;
+    return { pipeline, bindGroup, workgroups: grid };
   }
 
   /** The ops of a step and where the user wrote them. */

@@ -1,4 +1,5 @@
 import { BINDING, MAX_PARAMS } from "../../compiler/wgsl/memory.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { range } from "../../ir/shape.js";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.js";
 
@@ -24,21 +25,16 @@ export class Shaders {
 
   /** The compiled form of a shader. @param what it computes, for messages */
   pipeline(code: string, numSlabs: number, writesTable: boolean, what: string): GPUComputePipeline {
-    let pipeline = this.pipelines.get(code);
-    if (pipeline === undefined) {
+    return getOrInsert(this.pipelines, code, () => {
       const { device } = this.gpu;
       device.pushErrorScope("validation");
       const module = device.createShaderModule({ code, label: what });
       const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numSlabs, writesTable)] });
-      pipeline = device.createComputePipeline({
-        layout,
-        compute: { module, entryPoint: "main" },
-        label: what,
-      });
+      const compute = { module, entryPoint: "main" };
+      const pipeline = device.createComputePipeline({ layout, compute, label: what });
       this.watch(device.popErrorScope(), what);
-      this.pipelines.set(code, pipeline);
-    }
-    return pipeline;
+      return pipeline;
+    });
   }
 
   /** The buffers of a shader. */

@@ -6,6 +6,7 @@ import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
 import { forEachStep, someStep } from "../../compiler/stepTree.js";
 import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/addresses.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
+import { getOrInsert, zip } from "../../ir/collections.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightDevice, FlightProgram, FlightRecord } from "../../ir/flight.js";
@@ -135,9 +136,7 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   loaded.compiled = loaded.recompile(target.layout.addressType);
   unloadKernels(loaded.modules, target.code);
   loaded.modules = loadKernels(loaded.compiled, target.code);
-  memories.forEach((memory, i) => {
-    memory.release(at(loaded.allocations, i));
-  });
+  for (const [memory, allocation] of zip(memories, loaded.allocations)) memory.release(allocation);
   const { compiled, positions, locations } = loaded;
   const caller = `compile ${JSON.stringify(loaded.name)}`;
   loaded.allocations = memories.map((memory, i) => {
@@ -148,12 +147,9 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
 
 /** The kernel for matrix products, for all programs whose memories have addresses of this type. */
 function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAssembly.Module {
-  let module = gemmModules.get(addressType);
-  if (module === undefined) {
-    module = compileWasmModule(buildGemmModule(features, tileFor(architecture), addressType));
-    gemmModules.set(addressType, module);
-  }
-  return module;
+  return getOrInsert(gemmModules, addressType, () =>
+    compileWasmModule(buildGemmModule(features, tileFor(architecture), addressType)),
+  );
 }
 
 /** Whether a program has products that machine code does not compute. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { allocateHost, type HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
@@ -213,14 +214,12 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   /** A copy on the same device is an identity program: its result is a new buffer. */
   private copyInPlace(source: XlaBuffer<A>): XlaBuffer<A> {
     const key = `${formatType(source.type)} on ${source.device}`;
-    let copy = this.copies.get(key);
-    if (copy === undefined) {
+    const copy = getOrInsert(this.copies, key, () => {
       const input = newVar({ dtype: source.type.dtype, shape: source.type.shape });
       const program: Program = { inputs: [input], eqns: [], outputs: [input] };
       const options = { mesh: { axes: [] }, devices: [source.device], name: "copy" };
-      copy = new XlaExecutable(this.host, program, options, this.builder.build(program, options));
-      this.copies.set(key, copy);
-    }
+      return new XlaExecutable(this.host, program, options, this.builder.build(program, options));
+    });
     return at(at(copy.start([[source]]), 0), 0);
   }
 

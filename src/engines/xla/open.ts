@@ -1,4 +1,5 @@
 import { integerFrom, oneOf } from "../../ir/arguments.js";
+import { getOrInsert } from "../../ir/collections.js";
 import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
@@ -82,11 +83,7 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
   const settings = clientOptions(path, options, processes);
   const key = JSON.stringify([path, Object.entries(settings).map(String), flags, folder, processes]);
   const store = processes && storeOf(processes);
-  let client = clients.get(key);
-  if (client === undefined) {
-    client = openClient(path, settings, { flags, folder, store });
-    clients.set(key, client);
-  }
+  const client = getOrInsert(clients, key, () => openClient(path, settings, { flags, folder, store }));
   const attention = options.attention ?? process.env.SHARDWISE_XLA_ATTENTION ?? "fused";
   if (attention !== "fused" && attention !== "plain") {
     throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
@@ -103,10 +100,7 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
 
 /** The store shared with these processes; one for each group of processes. */
 function storeOf(processes: XlaProcesses): Store {
-  const { coordinator } = processes;
-  const store = stores.get(coordinator) ?? new Store(processes);
-  stores.set(coordinator, store);
-  return store;
+  return getOrInsert(stores, processes.coordinator, () => new Store(processes));
 }
 
 /** How a client is opened. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { type ControlOp, isCollectiveEqn, isControlEqn } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
@@ -258,26 +259,18 @@ class Search {
   }
 
   private groupOf(position: number, axes: readonly string[]): readonly number[] {
-    const key = axes.join();
-    const groups = this.groups.get(key) ?? deviceGroups(this.mesh, axes);
-    this.groups.set(key, groups);
+    const groups = getOrInsert(this.groups, axes.join(), () => deviceGroups(this.mesh, axes));
     return groups.find((group) => group.includes(position)) ?? [position];
   }
 
   private definitionsOf(layout: Layout): Definitions {
-    const known = this.definitions.get(layout);
-    if (known) return known;
-    const { program } = layout;
-    const found: Definitions = {
-      inputs: new Map(program.inputs.map(({ id }, i) => [id, i])),
-      eqns: new Map(
-        program.eqns.flatMap((eqn, index) =>
-          eqn.outs.map(({ id }, result) => [id, { eqn, index, result }] as const),
-        ),
-      ),
-    };
-    this.definitions.set(layout, found);
-    return found;
+    return getOrInsert(this.definitions, layout, () => {
+      const { inputs, eqns } = layout.program;
+      const made = eqns.flatMap((eqn, index) =>
+        eqn.outs.map(({ id }, result) => [id, { eqn, index, result }] as const),
+      );
+      return { inputs: new Map(inputs.map(({ id }, i) => [id, i])), eqns: new Map(made) };
+    });
   }
 }
 

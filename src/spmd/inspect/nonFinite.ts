@@ -1,6 +1,6 @@
 import { need } from "../../ir/arguments.js";
 import type { OpName } from "../../ir/ops.js";
-import { at, formatType, type TensorType } from "../../ir/shape.js";
+import { at, formatType, type TensorType, typesOf } from "../../ir/shape.js";
 import { type JitOptions, jitOptions, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
 import { checkInputs, run } from "../run/execute.js";
 import { type Culprit, findCulprit, type RunFrame } from "./culprit.js";
@@ -98,30 +98,20 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
     const { engine, devices, mesh } = target;
     const { program, layout } = watch(parts.program);
     if (layout.size === 0) return undefined;
-    const executable = engine.compile(program, {
-      mesh,
-      devices,
-      name: `findNonFinite ${nameOf(fn, options)}`,
-    });
+    const name = `findNonFinite ${nameOf(fn, options)}`;
+    const executable = engine.compile(program, { mesh, devices, name });
     const place = (spec: PartitionedCall["inSpecs"][number]) => ({ ...target, spec });
-    const statuses = at(
-      run(
-        {
-          executable,
-          inPlacements: held.inSpecs.map(place),
-          // The statuses of all devices, concatenated.
-          outPlacements: [place([mesh.axes.map(({ name }) => name)])],
-          outTypes: program.outputs.map(({ type: { dtype, shape } }) => ({
-            dtype,
-            shape: shape.map((n) => n * devices.length),
-          })),
-          donated: inputs.map(() => false),
-          effectsAt: undefined,
-        },
-        inputs,
-      ),
-      0,
-    );
+    const whole = ({ dtype, shape }: TensorType) => ({ dtype, shape: shape.map((n) => n * devices.length) });
+    const compiled = {
+      executable,
+      inPlacements: held.inSpecs.map(place),
+      // The statuses of all devices, concatenated.
+      outPlacements: [place([mesh.axes.map((axis) => axis.name)])],
+      outTypes: typesOf(program.outputs).map(whole),
+      donated: inputs.map(() => false),
+      effectsAt: undefined,
+    };
+    const statuses = at(run(compiled, inputs), 0);
     executable.release();
     const told = await statuses.data();
     statuses.dispose();

@@ -85,9 +85,7 @@ function watchLevel(
   const traced = traceFlat(
     (tensors) => {
       const values = new Environment(program.inputs, tensors);
-      program.inputs.forEach((input, i) => {
-        if (isOwn(i)) level.watch(input, at(tensors, i));
-      });
+      for (const [i, input] of program.inputs.entries()) if (isOwn(i)) level.watch(input, at(tensors, i));
       for (const eqn of program.eqns) atSource(eqn.source, () => level.apply(eqn, values));
       return results(values.read(program.outputs), level.statuses());
     },

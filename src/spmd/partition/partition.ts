@@ -1,4 +1,4 @@
-import { getKnown } from "../../ir/collections.js";
+import { getKnown, getOrInsert, zip } from "../../ir/collections.js";
 import { InternalError, ShardingError } from "../../ir/errors.js";
 import { blockShape, formatSpec, type MeshShape, type Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
@@ -22,7 +22,7 @@ import { joinPermutes } from "./passes/joinPermutes.js";
 import { joinSums } from "./passes/joinSums.js";
 import { ownConstants } from "./passes/ownConstants.js";
 import { ringProducts } from "./passes/ringProducts.js";
-import { factorRule } from "./placement/factors.js";
+import { type DimFactors, factorRule } from "./placement/factors.js";
 import {
   assignAxes,
   dimAxes,
@@ -34,6 +34,7 @@ import {
 } from "./placement/propagate.js";
 import { busyMesh, specOn } from "./placement/reshard.js";
 import type { Blocks, Moves, Value } from "./placement/rowValues.js";
+import { blocksOf } from "./placement/rowValues.js";
 import { setAside } from "./placement/setAside.js";
 
 /** A per-device program and how its inputs and outputs are split. */
@@ -150,7 +151,7 @@ class Partitioner {
     let outSpecs: readonly Spec[] = [];
     const traced = traceFlat(
       (blocks) => {
-        const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
+        const ins = zip(blocks, inSpecs).map(([block, spec]) => blocksOf(block, spec));
         const outs = this.evaluate(program, ins);
         outSpecs = outs.map(({ spec }, i) => {
           const chosen = choose(at(wanted, i), spec);
@@ -174,11 +175,9 @@ class Partitioner {
   private evaluate(program: Program, ins: readonly Blocks[]): Blocks[] {
     if (this.isUnsplit && this.staysAsItIs(program, ins)) return this.taken(program, ins);
     const values = new Map<number, Value>();
-    program.inputs.forEach((input, i) => {
-      values.set(input.id, at(ins, i));
-    });
+    for (const [input, value] of zip(program.inputs, ins)) values.set(input.id, value);
     const read = (atom: Atom): Value => {
-      if (atom.kind === "literal") return { kind: "blocks", block: Tensor.literal(atom), spec: [] };
+      if (atom.kind === "literal") return blocksOf(Tensor.literal(atom), []);
       return getKnown(values, atom.id);
     };
     const settled = (atom: Atom, eqn?: Eqn): Blocks => {
@@ -210,9 +209,7 @@ class Partitioner {
         const ins = eqn.ins.map((atom) => settled(atom, eqn));
         return this.apply(eqn, ins);
       });
-      eqn.outs.forEach((out, i) => {
-        values.set(out.id, at(outs, i));
-      });
+      for (const [out, value] of zip(eqn.outs, outs)) values.set(out.id, value);
     }
     return program.outputs.map((atom) => settled(atom));
   }
@@ -225,7 +222,7 @@ class Partitioner {
     const spec = split?.map((axes, d) => (d === dim ? [] : axes));
     return values.map((value, i) => {
       if (!spec || value.kind === "moves" || value.spec.flat().length > 0) return value;
-      return { kind: "blocks", block: this.resharding.move(value, spec, eqn, at(eqn.ins, i).type), spec };
+      return blocksOf(this.resharding.move(value, spec, eqn, at(eqn.ins, i).type), spec);
     });
   }
 
@@ -237,21 +234,11 @@ class Partitioner {
     const dims = new Set(moves.terms.flatMap(({ rows }) => [...rows.keys()]));
     const spec = specOfMoves(moves).map((axes, d) => (dims.has(d) ? [] : axes));
     const gathered = new Map<Blocks, Blocks>();
-    const whole = (value: Blocks): Blocks => {
-      const known = gathered.get(value);
-      if (known) return known;
-      const block = this.resharding.move(value, spec, eqn, moves.type);
-      gathered.set(value, { kind: "blocks", block, spec });
-      return whole(value);
-    };
-    const result = placeMoves(
-      {
-        ...moves,
-        terms: moves.terms.map((term) => ({ ...term, source: whole(term.source) })),
-        ...(moves.base ? { base: whole(moves.base) } : {}),
-      },
-      context,
-    );
+    const whole = (value: Blocks): Blocks =>
+      getOrInsert(gathered, value, () => blocksOf(this.resharding.move(value, spec, eqn, moves.type), spec));
+    const terms = moves.terms.map((term) => ({ ...term, source: whole(term.source) }));
+    const base = moves.base && { base: whole(moves.base) };
+    const result = placeMoves({ ...moves, terms, ...base }, context);
     if (!result) throw new InternalError(`[partition] rows of ${formatType(moves.type)} have no place`);
     return result;
   }
@@ -270,14 +257,14 @@ class Partitioner {
         this.requireFree(eqn);
         const out = at(eqn.outs, 0);
         const spec = this.shardings.get(out);
-        return [{ kind: "blocks", block: this.resharding.move(at(ins, 0), spec, eqn, out.type), spec }];
+        return [blocksOf(this.resharding.move(at(ins, 0), spec, eqn, out.type), spec)];
       }
       case "pvary":
         // Only differentiation needs this mark.
         return [at(ins, 0)];
       case "optimizationBarrier": {
         const blocks = ops.optimizationBarrier(ins.map(({ block }) => block));
-        return blocks.map((block, i) => ({ kind: "blocks", block, spec: at(ins, i).spec }));
+        return zip(blocks, ins).map(([block, { spec }]) => blocksOf(block, spec));
       }
       case "remat":
       case "customVjp":
@@ -304,7 +291,7 @@ class Partitioner {
   private taken(program: Program, ins: readonly Blocks[]): Blocks[] {
     for (const { outs } of program.eqns) for (const { id } of outs) this.takenValues.add(id);
     const operands = ins.map(({ block }) => block);
-    return inlineOnce(program, operands).map((block) => ({ kind: "blocks", block, spec: [] }));
+    return inlineOnce(program, operands).map((block) => blocksOf(block, []));
   }
 
   /** An op whose operands are not split. */
@@ -312,7 +299,7 @@ class Partitioner {
     const operands = ins.map(({ block }) => block);
     const outs = repeat<OpName>(eqn, operands);
     if (eqn.op === "add") this.sums.add(operands, at(outs, 0));
-    return outs.map((block) => ({ kind: "blocks", block, spec: [] }));
+    return outs.map((block) => blocksOf(block, []));
   }
 
   /** Throws if a constraint in a shard map's body splits over axes that the shard map already splits. */
@@ -330,26 +317,11 @@ class Partitioner {
   private local(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
     const { mesh } = this;
     const rule = factorRule(eqn);
+    const wishesFor = (spec: Spec, dims: DimFactors | undefined, { type }: Atom) =>
+      spec.flatMap((axes, d) => wishesOf(axes, dims?.[d] ?? [], rule.factors, mesh, bytesOf(type), false));
     const wishes = [
-      ...ins.flatMap(({ spec }, i) =>
-        spec.flatMap((axes, d) =>
-          wishesOf(
-            axes,
-            rule.operands[i]?.[d] ?? [],
-            rule.factors,
-            mesh,
-            bytesOf(at(eqn.ins, i).type),
-            false,
-          ),
-        ),
-      ),
-      ...eqn.outs.flatMap((out, i) =>
-        this.shardings
-          .get(out)
-          .flatMap((axes, d) =>
-            wishesOf(axes, rule.results[i]?.[d] ?? [], rule.factors, mesh, bytesOf(out.type), false),
-          ),
-      ),
+      ...ins.flatMap(({ spec }, i) => wishesFor(spec, rule.operands[i], at(eqn.ins, i))),
+      ...eqn.outs.flatMap((out, i) => wishesFor(this.shardings.get(out), rule.results[i], out)),
     ];
     const assigned = usableAxes(
       setAside(eqn, ins, rule, assignAxes(wishes, rule.factors), this),
@@ -359,30 +331,26 @@ class Partitioner {
     );
     const specOf = (dims: readonly (readonly number[])[]): Spec =>
       dims.map((factors) => dimAxes(factors, assigned, rule.factors, mesh));
-    const operands = ins.map((value, i) =>
-      this.resharding.move(value, specOf(at(rule.operands, i)), eqn, at(eqn.ins, i).type),
-    );
-    const context = {
-      mesh,
-      rule,
-      assigned,
-      operandSpecs: rule.operands.map(specOf),
-      resultSpecs: rule.results.map(specOf),
-      auto: mesh.axes.filter(({ name }) => !this.manual.includes(name)),
-    };
+    const operandSpecs = rule.operands.map(specOf);
+    const resultSpecs = rule.results.map(specOf);
+    const operands = this.moved(ins, operandSpecs, eqn);
+    const auto = mesh.axes.filter(({ name }) => !this.manual.includes(name));
+    const context = { mesh, rule, assigned, operandSpecs, resultSpecs, auto };
     const blocks = emitLocal(eqn, operands, context);
     if (eqn.op === "add") this.sums.add(operands, at(blocks, 0));
     const [first] = blocks;
     if (first) this.origins.note(eqn, operands, first, context);
     return blocks.map((block, i) => {
       const own = at(rule.results, i).flat();
-      return this.sums.combine(
-        { kind: "blocks", block, spec: at(context.resultSpecs, i) },
-        this.shardings.get(at(eqn.outs, i)),
-        rule.factors,
-        assigned.map((axes, factor) => (own.includes(factor) ? [] : axes)),
-      );
+      const result = blocksOf(block, at(resultSpecs, i));
+      const partial = assigned.map((axes, factor) => (own.includes(factor) ? [] : axes));
+      return this.sums.combine(result, this.shardings.get(at(eqn.outs, i)), rule.factors, partial);
     });
+  }
+
+  /** The operands of an equation, split as given. */
+  private moved(ins: readonly Blocks[], specs: readonly Spec[], eqn: Eqn): Tensor[] {
+    return ins.map((value, i) => this.resharding.move(value, at(specs, i), eqn, at(eqn.ins, i).type));
   }
 
   /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */
@@ -394,17 +362,13 @@ class Partitioner {
     const inner = body.inputs.map((input) => this.shardings.get(input));
     const both = (manual: Spec | undefined, auto: Spec): Spec =>
       (manual ?? []).map((axes, d) => [...axes, ...(auto[d] ?? [])]);
-    const blocks = ins.map((value, i) =>
-      this.resharding.move(value, both(inSpecs?.[i], at(inner, i)), eqn, at(eqn.ins, i).type),
-    );
+    const whole = inner.map((spec, i) => both(inSpecs?.[i], spec));
+    const blocks = zip(this.moved(ins, whole, eqn), inner).map(([block, spec]) => blocksOf(block, spec));
     const before = this.manual;
     this.manual = [...before, ...eqn.params.manual];
-    const outs = this.evaluate(
-      body,
-      blocks.map((block, i) => ({ kind: "blocks", block, spec: at(inner, i) })),
-    );
+    const outs = this.evaluate(body, blocks);
     this.manual = before;
-    return outs.map(({ block, spec }, i) => ({ kind: "blocks", block, spec: both(outSpecs?.[i], spec) }));
+    return outs.map(({ block, spec }, i) => blocksOf(block, both(outSpecs?.[i], spec)));
   }
 
   private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {
@@ -415,25 +379,16 @@ class Partitioner {
         i < numCarry ? at(inSpecs, numConsts + i) : { atLeast: this.shardings.get(output) },
     );
     const stacked = (spec: Spec, isSlice: boolean): Spec => (isSlice ? [[], ...spec] : spec);
-    const operands = ins.map((value, i) =>
-      this.resharding.move(
-        value,
-        stacked(at(inSpecs, i), i >= numConsts + numCarry),
-        eqn,
-        at(eqn.ins, i).type,
-      ),
-    );
+    const whole = inSpecs.map((spec, i) => stacked(spec, i >= numConsts + numCarry));
+    const operands = this.moved(ins, whole, eqn);
     const { program: local, outSpecs } = this.resharding.repeated(eqn.params.length, () =>
       this.program(body, inSpecs, wanted),
     );
-    const { body: partial, sums } = deferSums(
-      removeDeadCode(local),
-      range(numCarry).map((i) => numConsts + i),
-      inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual])),
-      loopBytes(operands) +
-        loopBytes(local.outputs.slice(0, numCarry)) +
-        loopBytes(local.outputs.slice(numCarry)) * eqn.params.length,
-    );
+    const carries = range(numCarry).map((i) => numConsts + i);
+    const varying = inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual]));
+    const [carried, slices] = [local.outputs.slice(0, numCarry), local.outputs.slice(numCarry)];
+    const room = loopBytes(operands) + loopBytes(carried) + loopBytes(slices) * eqn.params.length;
+    const { body: partial, sums } = deferSums(removeDeadCode(local), carries, varying, room);
     const starts = operands.map((x, i) =>
       sums.has(i - numConsts) ? ops.zeros(at(partial.inputs, i).type) : x,
     );
@@ -441,10 +396,10 @@ class Partitioner {
     return results.map((block, i) => {
       const spec = stacked(at(outSpecs, i), i >= numCarry);
       const sum = sums.get(i);
-      if (!sum) return { kind: "blocks", block, spec };
+      if (!sum) return blocksOf(block, spec);
       const total =
         sum.dim === undefined ? ops.psum(block, sum.axes) : ops.psumScatter(block, sum.axes, sum.dim);
-      return { kind: "blocks", block: ops.add(at(operands, numConsts + i), total), spec };
+      return blocksOf(ops.add(at(operands, numConsts + i), total), spec);
     });
   }
 
@@ -456,19 +411,13 @@ class Partitioner {
       i < numConditionConsts ? this.shardings.get(input) : at(carrySpecs, i - numConditionConsts),
     );
     const specs = [...conditionSpecs.slice(0, numConditionConsts), ...bodySpecs];
-    const operands = ins.map((value, i) =>
-      this.resharding.move(value, at(specs, i), eqn, at(eqn.ins, i).type),
-    );
+    const operands = this.moved(ins, specs, eqn);
     const params: OpParams["while"] = {
       ...eqn.params,
       condition: this.program(condition, conditionSpecs, [[]]).program,
       body: this.program(body, bodySpecs, carrySpecs).program,
     };
-    return bind("while", operands, params).map((block, i) => ({
-      kind: "blocks",
-      block,
-      spec: at(carrySpecs, i),
-    }));
+    return zip(bind("while", operands, params), carrySpecs).map(([block, spec]) => blocksOf(block, spec));
   }
 
   private cond(eqn: Eqn<"cond">, ins: readonly Blocks[]): Blocks[] {
@@ -477,10 +426,7 @@ class Partitioner {
     const outSpecs = eqn.outs.map((out) => this.shardings.get(out));
     const branches = eqn.params.branches.map((branch) => this.program(branch, inSpecs, outSpecs).program);
     const blocks = ins.map(({ block }) => block);
-    return bind("cond", blocks, { ...eqn.params, branches }).map((block, i) => ({
-      kind: "blocks",
-      block,
-      spec: at(outSpecs, i),
-    }));
+    const results = bind("cond", blocks, { ...eqn.params, branches });
+    return zip(results, outSpecs).map(([block, spec]) => blocksOf(block, spec));
   }
 }

@@ -2,6 +2,7 @@
 
 import { need } from "../../ir/arguments.js";
 import { HostFunction } from "../../ir/callbacks.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { isComplex } from "../../ir/dtype.js";
 import { DTypeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { CallbackBatching, CallbackKind } from "../../ir/ops.js";
@@ -33,8 +34,7 @@ const known = new WeakMap<AnyFunction, Recent<HostFunction>>();
 
 function hostFunction(called: Called, args: tree.Structure, results: tree.Structure): HostFunction {
   const { fn, kind } = called;
-  const own = known.get(fn) ?? new Recent<HostFunction>(mostStructures, () => {});
-  known.set(fn, own);
+  const own = getOrInsert(known, fn, () => new Recent<HostFunction>(mostStructures));
   const key = [kind, ...[args, results].map(tree.formatStructure)].join(" ");
   return own.get(key, () => newHostFunction(called, args, results));
 }

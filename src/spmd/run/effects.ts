@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { allocateHost } from "../../ir/dtype.js";
 import type { Engine } from "../../ir/engine.js";
 import { tensorType } from "../../ir/shape.js";
@@ -10,9 +11,8 @@ const called = new Map<Engine, Set<number>>();
 export function noteEffects({ engine, devices }: ExecutionTarget): void {
   // An engine of the calling thread has run it by now.
   if (engine.selfCollecting) return;
-  const noted = called.get(engine) ?? new Set();
+  const noted = getOrInsert(called, engine, () => new Set());
   for (const device of devices) if (engine.isAddressable(device)) noted.add(device);
-  called.set(engine, noted);
 }
 
 /**

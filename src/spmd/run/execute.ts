@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { programHasEffects } from "../../ir/effects.js";
 import type { DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import { ShardingError, ValueError } from "../../ir/errors.js";
@@ -75,12 +76,7 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
   const executable = engine.compile(parts.program, { mesh, devices, ...extra, prepared });
   // One object for each spec, so that tensors which go round in a loop are seen to be in place without comparing.
   const placements = new Map<string, Placement>();
-  const placementOf = (spec: Spec): Placement => {
-    const key = formatSpec(spec);
-    const placement = placements.get(key) ?? { ...target, spec };
-    placements.set(key, placement);
-    return placement;
-  };
+  const placementOf = (spec: Spec) => getOrInsert(placements, formatSpec(spec), () => ({ ...target, spec }));
   const outPlacements = parts.outSpecs.map(placementOf);
   return {
     executable,
@@ -154,9 +150,7 @@ function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
     });
     const results = compiled.executable.execute(placed.map((storage) => storage.readHeld("jit")));
     if (compiled.effectsAt) noteEffects(compiled.effectsAt);
-    placed.forEach((storage, i) => {
-      if (compiled.donated[i]) storage.surrender();
-    });
+    for (const [i, storage] of placed.entries()) if (compiled.donated[i]) storage.surrender();
     return results.map((buffers, i) => {
       const [placement, held] = [at(compiled.outPlacements, i), compiled.heldOutputs?.[i]];
       return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, held));
@@ -297,12 +291,10 @@ interface Kept {
 const keptPrograms = new WeakMap<Engine, Kept>();
 
 function keptBy(engine: Engine): Kept {
-  const kept = keptPrograms.get(engine) ?? {
+  return getOrInsert(keptPrograms, engine, () => ({
     ops: new Recent<Compiled>(mostKept, ({ executable }) => executable.release()),
     moves: new Recent<Executable>(mostKept, (executable) => executable.release()),
-  };
-  keptPrograms.set(engine, kept);
-  return kept;
+  }));
 }
 
 /** The runtime behind the array API outside of `jit`: every op is a small program of its own, kept by its key. */

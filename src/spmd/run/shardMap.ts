@@ -84,11 +84,8 @@ export function shardMap<A extends readonly unknown[], R, const Axes extends str
     const paths = flat.paths.map((path) => `argument ${path}`);
     const specs = readSpecs(inSpecs, flat.structure, "inSpecs").map((spec, i) => {
       const tensor = at(flat.tensors, i);
-      return manualOnly(
-        resolveSpec(spec, mesh, tensor.shape, "shardMap", at(paths, i)),
-        manual,
-        at(paths, i),
-      );
+      const path = at(paths, i);
+      return manualOnly(resolveSpec(spec, mesh, tensor.shape, "shardMap", path), manual, path);
     });
     const splitBy = (spec: Spec) =>
       mesh.axes.filter(({ name }) => checkReplication && spec.flat().includes(name));

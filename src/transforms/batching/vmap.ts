@@ -1,8 +1,9 @@
 import { need } from "../../ir/arguments.js";
-import { DimError, InternalError, ShapeError, TreeError, ValueError } from "../../ir/errors.js";
+import { DimError, ShapeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { DimAxes } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import type { Atom, Program } from "../../ir/program.js";
+import type { Literal, Program } from "../../ir/program.js";
+import { evaluateProgram } from "../../ir/program.js";
 import { type FieldsOf, optional, schema } from "../../ir/schema.js";
 import { at, formatType, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { withMappedAxis } from "../../trace/axes.js";
@@ -129,29 +130,15 @@ function newContext(
 
 /** Evaluates a program on a batch in the current trace; values shared by all elements are computed once. */
 function evaluate(program: Program, ins: readonly Batched[], context: BatchContext): Batched[] {
-  const values = new Map<number, Batched>();
-  const read = (atom: Atom): Batched => {
-    if (atom.kind === "literal") return unbatched(Tensor.literal(atom));
-    const value = values.get(atom.id);
-    if (!value) throw new InternalError("[vmap] a program reads a value that was never defined");
-    return value;
-  };
-  program.inputs.forEach((input, i) => {
-    values.set(input.id, at(ins, i));
-  });
-  for (const eqn of program.eqns) {
-    const operands = eqn.ins.map(read);
+  const literal = (atom: Literal) => unbatched(Tensor.literal(atom));
+  return evaluateProgram(program, ins, literal, (eqn, operands) => {
     const isMapped = operands.some((value) => value.batched) || namesAxis(eqn, context.axisName);
-    const outs = atSource(eqn.source, () =>
+    return atSource(eqn.source, () =>
       isMapped
         ? applyRule(eqn.op, operands, eqn.params, context)
         : bind(eqn.op, tensorsOf(operands), eqn.params).map(unbatched),
     );
-    eqn.outs.forEach((out, i) => {
-      values.set(out.id, at(outs, i));
-    });
-  }
-  return program.outputs.map(read);
+  });
 }
 
 function applyRule<K extends OpName>(

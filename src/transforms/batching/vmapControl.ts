@@ -2,13 +2,13 @@ import { type BodyOp, bodiesOf, type Flow, flow, groupsOf, inGroups, withBodies 
 import { isFloat } from "../../ir/dtype.js";
 import type { OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { at, typesOf } from "../../ir/shape.js";
 import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { refuseMaskedChecks } from "../checks/checks.js";
-import { cut, typesOf } from "../rewrite/split.js";
+import { cut } from "../rewrite/split.js";
 import {
   type BatchContext,
   type Batched,

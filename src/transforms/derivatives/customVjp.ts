@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { isFloat } from "../../ir/dtype.js";
 import { ShapeError, TreeError } from "../../ir/errors.js";
-import { at, formatType, sameType, type TensorType } from "../../ir/shape.js";
+import { at, formatType, sameType, type TensorType, typesOf } from "../../ir/shape.js";
 import { asOneCall, bind, callOnce, orderOf, type Traced, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { atOrder } from "../../trace/order.js";
@@ -10,7 +10,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { shareCaptures } from "../control/closure.js";
-import { split, typesOf } from "../rewrite/split.js";
+import { split } from "../rewrite/split.js";
 import { conjugated } from "./conjugate.js";
 
 /**

@@ -2,17 +2,26 @@
  * Forward-mode derivatives: next to every value its tangent. Loops and branches carry both; every other op is linear in
  * its tangents with the transpose of its pullback, so that one table of rules serves both directions.
  */
+
 import { bodiesOf, countGroups, groupsOf, inGroups } from "../../ir/bodies.js";
+import { zip } from "../../ir/collections.js";
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
 import type { OpName, ProgramOp } from "../../ir/ops.js";
-import { type Eqn, type EqnParts, hasPrograms, type Program } from "../../ir/program.js";
-import { at, type TensorType } from "../../ir/shape.js";
+import {
+  type Eqn,
+  type EqnParts,
+  evaluateProgram,
+  hasPrograms,
+  type Literal,
+  type Program,
+} from "../../ir/program.js";
+import { at, type TensorType, typesOf } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
-import { atSource, bind, Environment, traceFlat } from "../../trace/builder.js";
+import { atSource, bind, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
-import type { Tensor } from "../../trace/tensor.js";
-import { cut, pick, spread, typesOf } from "../rewrite/split.js";
+import { Tensor } from "../../trace/tensor.js";
+import { cut, pick, spread } from "../rewrite/split.js";
 import { Threading } from "../rewrite/threadBodies.js";
 import { activityOf } from "./bodies.js";
 import { linearize, linearizeEqn, outputActivity, type VjpRule } from "./linearize.js";
@@ -29,22 +38,28 @@ export interface Pushed {
 
 /** Evaluates a program in the current trace, together with its tangents for given tangents of its inputs. */
 export function pushForward(program: Program, ins: readonly Tensor[], tangents: readonly Tangent[]): Pushed {
-  const environment = new Environment(program.inputs, ins);
-  const changes = new Map<number, Tangent>();
-  program.inputs.forEach(({ id, type }, i) => {
-    changes.set(id, isFloat(type.dtype) ? at(tangents, i) : null);
+  const given = changing(ins, tangents);
+  const literal = (atom: Literal): Changing => ({ value: Tensor.literal(atom), tangent: null });
+  const results = evaluateProgram(program, given, literal, (eqn, operands) => {
+    const [values, changes] = [operands.map(({ value }) => value), operands.map(({ tangent }) => tangent)];
+    const pushed = atSource(eqn.source, () => pushEqn(eqn, values, changes));
+    return changing(pushed.outs, pushed.tangents);
   });
-  const changeOf = (atom: Program["outputs"][number]): Tangent =>
-    atom.kind === "var" ? (changes.get(atom.id) ?? null) : null;
-  for (const eqn of program.eqns) {
-    const operands = environment.read(eqn.ins);
-    const pushed = atSource(eqn.source, () => pushEqn(eqn, operands, eqn.ins.map(changeOf)));
-    environment.define(eqn.outs, pushed.outs);
-    eqn.outs.forEach(({ id, type }, i) => {
-      changes.set(id, isFloat(type.dtype) ? at(pushed.tangents, i) : null);
-    });
-  }
-  return { outs: environment.read(program.outputs), tangents: program.outputs.map(changeOf) };
+  return { outs: results.map(({ value }) => value), tangents: results.map(({ tangent }) => tangent) };
+}
+
+/** A value with its tangent. */
+interface Changing {
+  readonly value: Tensor;
+  readonly tangent: Tangent;
+}
+
+/** Pairs values with their tangents; what is not a float has none. */
+function changing(values: readonly Tensor[], tangents: readonly Tangent[]): Changing[] {
+  return zip(values, tangents).map(([value, tangent]) => ({
+    value,
+    tangent: isFloat(value.dtype) ? tangent : null,
+  }));
 }
 
 function pushEqn(eqn: Eqn, ins: readonly Tensor[], tangents: readonly Tangent[]): Pushed {

@@ -2,14 +2,14 @@ import type { BodyOp, Groups } from "../../ir/bodies.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams, ProgramOp } from "../../ir/ops.js";
 import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
-import { at, type TensorType, withShape } from "../../ir/shape.js";
+import { at, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { varies, varyingAlong } from "../../ir/varying.js";
 import { atSource, bind, Environment, inline, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { programNamesAxis } from "../batching/vmapContext.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
-import { cut, dependsOnlyOn, merge, pick, typesOf } from "../rewrite/split.js";
+import { cut, dependsOnlyOn, merge, pick } from "../rewrite/split.js";
 import { type Extra, extrasOf, type Threaded, Threading } from "../rewrite/threadBodies.js";
 import { hoist } from "./hoist.js";
 import {

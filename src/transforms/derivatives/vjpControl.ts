@@ -3,23 +3,14 @@ import { GradientError, InternalError } from "../../ir/errors.js";
 import { axesSize, type Spec } from "../../ir/mesh.js";
 import type { ControlRole, OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Program, Var } from "../../ir/program.js";
-import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
+import { at, formatType, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { likeItsValue } from "../control/varyingTypes.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
 import { simplify } from "../rewrite/simplify.js";
-import {
-  cut,
-  dependsOnlyOn,
-  inputIndex,
-  pick,
-  type Split,
-  split,
-  spread,
-  typesOf,
-} from "../rewrite/split.js";
+import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, spread } from "../rewrite/split.js";
 import type { Threading } from "../rewrite/threadBodies.js";
 import { activityOf } from "./bodies.js";
 import { hoist } from "./hoist.js";

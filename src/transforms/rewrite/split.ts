@@ -84,11 +84,6 @@ export function inputIndex(program: Program, variable: Var): number {
   return program.inputs.findIndex(({ id }) => id === variable.id);
 }
 
-/** The types of a list of values. */
-export function typesOf<T>(values: readonly { readonly type: T }[]): T[] {
-  return values.map(({ type }) => type);
-}
-
 /** Splits a list into parts of the given lengths and the rest. */
 export function cut<T>(list: readonly T[], ...lengths: readonly number[]): T[][] {
   const parts: T[][] = [];

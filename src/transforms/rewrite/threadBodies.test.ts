@@ -3,12 +3,11 @@ import { expect, test } from "vitest";
 import { bodiesOf, flow, groupsOf, inGroups } from "../../ir/bodies.js";
 import type { ProgramOp } from "../../ir/ops.js";
 import { type Eqn, hasPrograms, innerPrograms, type Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { at, typesOf } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor as TensorClass } from "../../trace/tensor.js";
-import { typesOf } from "./split.js";
 import { Threading } from "./threadBodies.js";
 
 const mesh = Mesh.create({ i: 2 });

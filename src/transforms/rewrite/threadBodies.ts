@@ -19,10 +19,9 @@ import {
 import type { Spec } from "../../ir/mesh.js";
 import type { OpParams, ProgramOp } from "../../ir/ops.js";
 import { newVar, type Program } from "../../ir/program.js";
-import { at, type TensorType, withShape } from "../../ir/shape.js";
+import { at, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { bind, traceFlat } from "../../trace/builder.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { typesOf } from "./split.js";
 
 /** An operand that is added to an op. */
 export interface Extra {

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import type { Koffi } from "../../system/koffi.js";
 import { errorOf, XlaPluginError } from "../errors.js";
 import { type CalledFunction, FIRST_FUNCTION, functionNames, otherStructs, structs } from "./layout.js";
@@ -131,14 +132,13 @@ export class Plugin {
     result: Field<(typeof structs)[F]> = field,
     doing: string = name,
   ): bigint {
-    let known = this.reused.get(name);
-    if (known === undefined) {
-      known = { args: new Struct<Layout>(this.koffi, structs[name]), call: this.native(name) };
-      this.reused.set(name, known);
-    }
-    const error = known.call(known.args.set(field, word).address);
+    const { args, call } = getOrInsert(this.reused, name, () => ({
+      args: new Struct<Layout>(this.koffi, structs[name]),
+      call: this.native(name),
+    }));
+    const error = call(args.set(field, word).address);
     if (error !== null) throw this.takeError(doing, error);
-    return known.args.get(result);
+    return args.get(result);
   }
 
   /** Calls a function on another thread. */

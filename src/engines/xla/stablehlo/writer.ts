@@ -1,10 +1,11 @@
 import { joinPads } from "../../../compiler/normalise/joinPads.js";
+import { zip } from "../../../ir/collections.js";
 import { type DType, kindOfNumbers } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
-import { at, type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
+import { type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
 import { splatText, typeText } from "./text.js";
 import { isUnrolled, type Unrolling } from "./unroll.js";
 
@@ -227,9 +228,7 @@ export class Writer {
    * @param origin the equation that all lines belong to, instead of the program's own equations
    */
   inline(program: Program, inputs: readonly Value[], origin?: Eqn): Value[] {
-    program.inputs.forEach((input, i) => {
-      this.values.set(input.id, at(inputs, i));
-    });
+    for (const [input, value] of zip(program.inputs, inputs)) this.values.set(input.id, value);
     const outer = this.current;
     // Gradients of slices are sums of padded blocks, which XLA would compute as written.
     const { eqns } = joinPads(program);
@@ -241,10 +240,7 @@ export class Writer {
     }
     for (const eqn of eqns) {
       this.current = origin ?? eqn;
-      const results = this.rule(eqn, this);
-      eqn.outs.forEach((out, i) => {
-        this.values.set(out.id, at(results, i));
-      });
+      for (const [out, value] of zip(eqn.outs, this.rule(eqn, this))) this.values.set(out.id, value);
     }
     this.current = outer;
     return program.outputs.map((atom) => this.read(atom));

@@ -1,4 +1,5 @@
 import { createServer, type Server, type Socket } from "node:net";
+import { getOrInsert } from "../../../ir/collections.js";
 import { range } from "../../../ir/shape.js";
 import {
   encodeFrame,
@@ -168,8 +169,7 @@ export class StoreServer {
       answer(failure("unavailable", this.whoIsMissing()));
       return;
     }
-    const waiters = this.waiting.get(key) ?? new Set();
-    this.waiting.set(key, waiters);
+    const waiters = getOrInsert(this.waiting, key, () => new Set());
     this.wait(waiters, timeoutMs, answer, `no process has put "${key}"`, from);
   }
 

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import {
   axisSizeIn,
   type DimAxes,
@@ -37,11 +38,7 @@ export class DeviceSums {
   add(operands: readonly Tensor[], result: Tensor): void {
     const [a, b] = operands.map((x) => this.known.get(x));
     if (!a || !b || a.axes.join() !== b.axes.join()) return;
-    this.known.set(result, {
-      partial: ops.add(a.partial, b.partial),
-      axes: a.axes,
-      shares: new Map(),
-    });
+    this.known.set(result, { partial: ops.add(a.partial, b.partial), axes: a.axes, shares: new Map() });
   }
 
   /** A sum of which only a share is needed: then no device has to hold the whole. */
@@ -52,12 +49,10 @@ export class DeviceSums {
     if (!sum || !splitsSum(to) || splitsSum(value.spec)) return value;
     // Its results have another spec outside than in its body.
     const key = `${formatSpec(value.spec)} ${formatSpec(to)}`;
-    const known = sum.shares.get(key);
-    if (known) return known;
-    const share = this.sum(sum.partial, value.spec, sum.axes, to);
-    const result = sameSpec(share.spec, value.spec) ? value : share;
-    sum.shares.set(key, result);
-    return result;
+    return getOrInsert(sum.shares, key, () => {
+      const share = this.sum(sum.partial, value.spec, sum.axes, to);
+      return sameSpec(share.spec, value.spec) ? value : share;
+    });
   }
 
   /** Sums (or maxima, minima) over the devices that hold partial results, scattered where the result is split. */

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { formatSpec, type MeshShape, type Spec } from "../../../ir/mesh.js";
 import type { Eqn, Var } from "../../../ir/program.js";
 import { at, bytesOf, formatType, type TensorType } from "../../../ir/shape.js";
@@ -48,9 +49,7 @@ export class Resharding {
   move(value: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
     const { block, spec } = this.sums.share(value, to);
     const key = `${formatSpec(spec)} ${formatSpec(to)}`;
-    const known = this.moved.get(block)?.get(key);
-    if (known) return known;
-    const moved = reshard(block, spec, to, this.mesh, (gathered) => {
+    const note = (gathered: Tensor): void => {
       const { node } = gathered;
       if (node.kind === "traced" && node.atom.kind === "var")
         this.noteOf.set(node.atom.id, this.gathers.length);
@@ -62,9 +61,9 @@ export class Resharding {
         times: this.times,
         source: eqn?.source?.text ?? "the results of the function",
       });
-    });
-    this.moved.set(block, (this.moved.get(block) ?? new Map()).set(key, moved));
-    return moved;
+    };
+    const known = getOrInsert(this.moved, block, () => new Map());
+    return getOrInsert(known, key, () => reshard(block, spec, to, this.mesh, note));
   }
 
   /** Notes that a gather left a loop that would have run it `length` times. */

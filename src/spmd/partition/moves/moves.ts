@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { isFloat } from "../../../ir/dtype.js";
 import { type MeshShape, type Spec, sameSpec, splitCount } from "../../../ir/mesh.js";
 import type { Eqn } from "../../../ir/program.js";
@@ -65,11 +66,9 @@ function joinRows(
     const terms =
       value.kind === "moves" ? value.terms : [{ source: value, rows: new Map<number, RowIndex>() }];
     for (const { source, rows } of terms) {
-      const index = joined.get(source) ?? range(at(type.shape, dim)).map(() => -1);
-      (rows.get(dim) ?? range(length)).forEach((row, r) => {
+      const index = getOrInsert(joined, source, () => range(at(type.shape, dim)).map(() => -1));
+      for (const [r, row] of (rows.get(dim) ?? range(length)).entries())
         if (row >= 0) index[offset + r] = row;
-      });
-      joined.set(source, index);
     }
     offset += length;
   });
@@ -119,9 +118,8 @@ function moveRows(
     const along = dims.filter((d) => given.has(d) || (source.spec[d] ?? []).length > 0);
     const rows = new Map(given);
     for (const d of along) rows.set(d, movedIndex(eqn, d, rows.get(d) ?? range(at(before.shape, d))));
-    const known = shared.get(after) ?? new Map<string, Pick<Term, "after">>();
-    const next = known.get(`${along}`) ?? besides(eqn, along, after);
-    shared.set(after, known.set(`${along}`, next));
+    const known = getOrInsert(shared, after, () => new Map());
+    const next = getOrInsert(known, `${along}`, () => besides(eqn, along, after));
     return { source, rows, ...next };
   });
   return { kind: "moves", type, terms };

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { at, range, sizeOf } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
@@ -161,9 +162,7 @@ class Placing {
     const groups = new Map<string, TermBox[]>();
     for (const part of parts) {
       const key = [...part.box.values()].map(({ shift, receivers }) => `${shift} ${receivers}`).join(";");
-      const group = groups.get(key);
-      if (group) group.push(part);
-      else groups.set(key, [part]);
+      getOrInsert(groups, key, () => []).push(part);
     }
     return [...groups.values()];
   }
@@ -203,7 +202,7 @@ class Placing {
       const key = [...part.box.values()]
         .map(({ to, toStep, length }) => `${to} ${toStep} ${length}`)
         .join(";");
-      targets.set(key, [...(targets.get(key) ?? []), part]);
+      getOrInsert(targets, key, () => []).push(part);
     }
     const lists = [...targets.values()];
     return {
@@ -230,7 +229,7 @@ class Placing {
     const asked = new Map<Tensor, Map<string, Box>>();
     for (const { origin, box } of found) {
       const key = [...box].map(([d, { from, step, length }]) => `${d} ${from} ${step} ${length}`).join(";");
-      asked.set(origin.operand, (asked.get(origin.operand) ?? new Map<string, Box>()).set(key, box));
+      getOrInsert(asked, origin.operand, () => new Map()).set(key, box);
     }
     const elements = [...asked].reduce(
       (sum, [operand, boxes]) => [...boxes.values()].reduce((n, box) => n + volume(operand, box), sum),
@@ -272,11 +271,9 @@ class Placing {
   /** The rows of a box that a neighbour sends of a block, which it sends once. */
   private received(block: Tensor, box: Box): Tensor {
     if (!this.travels(box)) return cut(block, box);
-    const rows = this.context.received.get(block) ?? new Map<string, Tensor>();
+    const rows = getOrInsert(this.context.received, block, () => new Map());
     const key = JSON.stringify([[...box], this.spec]);
-    const received = rows.get(key) ?? this.sent(cut(block, box), box);
-    this.context.received.set(block, rows.set(key, received));
-    return received;
+    return getOrInsert(rows, key, () => this.sent(cut(block, box), box));
   }
 
   /** Zeros on the devices that get nothing; devices without a sender have zeros already. */

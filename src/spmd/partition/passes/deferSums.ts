@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { isFloat } from "../../../ir/dtype.js";
 import type { MeshAxis } from "../../../ir/mesh.js";
 import { linearOperand } from "../../../ir/opFacts.js";
@@ -53,15 +54,11 @@ export function deferSums(
     if (!found) return;
     sums.set(c, { axes: found.axes });
     for (const { sum, loop } of found.sums) {
-      const here = dropped.get(loop) ?? new Map<number, Atom>();
-      dropped.set(loop, here.set(at(sum.outs, 0).id, at(sum.ins, 0)));
+      getOrInsert(dropped, loop, () => new Map()).set(at(sum.outs, 0).id, at(sum.ins, 0));
     }
   });
-  const { body: whole, sums: scattered } = deferScatters(
-    withoutSums(body, undefined, dropped),
-    carries,
-    room,
-  );
+  const left = withoutSums(body, undefined, dropped);
+  const { body: whole, sums: scattered } = deferScatters(left, carries, room);
   if (sums.size === 0 && scattered.size === 0) return { body, sums };
   return { body: afterPass("deferSums", whole, "partitioned"), sums: new Map([...sums, ...scattered]) };
 }

@@ -1,3 +1,4 @@
+import { getOrInsert, zip } from "../../../ir/collections.js";
 import { isFloat } from "../../../ir/dtype.js";
 import { axesSize, type MeshAxis, type Spec } from "../../../ir/mesh.js";
 import { isElementwiseEqn, isReduction } from "../../../ir/opFacts.js";
@@ -85,9 +86,8 @@ class Finder {
   ) {
     const inputs = inSpecs.map((spec) => new Set(spec.flat()));
     varyingOutputs(program, inputs, (eqn, ins) => {
-      eqn.ins.forEach((atom, i) => {
-        if (atom.kind === "var") this.varying.set(atom.id, at(ins, i));
-      });
+      for (const [atom, varying] of zip(eqn.ins, ins))
+        if (atom.kind === "var") this.varying.set(atom.id, varying);
     });
     this.inputs = new Set(program.inputs.map(({ id }) => id));
     this.uses = countUses(program);
@@ -111,9 +111,7 @@ class Finder {
     if (dim === undefined) return undefined;
     const { axes } = eqn.params;
     const key = `${dim} ${axes.map(({ name }) => name).join()}`;
-    const share = this.shares.get(key) ?? { axes, dim };
-    this.shares.set(key, share);
-    return share;
+    return getOrInsert(this.shares, key, () => ({ axes, dim }));
   }
 
   /** Adds an equation to the update that its operands belong to, unless one of them does not fit. */

@@ -1,3 +1,4 @@
+import { zip } from "../../../ir/collections.js";
 import {
   type Atom,
   type Eqn,
@@ -81,9 +82,7 @@ function withGathersBefore(
     if (!made) return atom;
     const ins = made.ins.map(take);
     const outs = made.outs.map(({ type }) => newVar(type));
-    made.outs.forEach((out, i) => {
-      outside.set(out.id, at(outs, i));
-    });
+    for (const [out, copy] of zip(made.outs, outs)) outside.set(out.id, copy);
     before.push({ ...made, ins, outs });
     if (made.op === "allGather") onHoist(at(made.outs, 0), at(outs, 0), eqn.params.length);
     return outside.get(atom.id) ?? atom;

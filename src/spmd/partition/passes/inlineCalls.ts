@@ -1,3 +1,4 @@
+import { zip } from "../../../ir/collections.js";
 import {
   type Atom,
   type Eqn,
@@ -7,7 +8,6 @@ import {
   type Program,
   type SourceLocation,
 } from "../../../ir/program.js";
-import { at } from "../../../ir/shape.js";
 
 /** The program with `remat` and `customVjp` inlined: only the transforms need them. */
 export function inlineCalls(program: Program): Program {
@@ -18,9 +18,7 @@ export function inlineCalls(program: Program): Program {
     if (eqn.op === "remat" || eqn.op === "customVjp") {
       const body = inlineCalls(eqn.params.body);
       const outs = copyInto(eqns, body, eqn.ins.map(resolve), eqn.source);
-      eqn.outs.forEach((out, i) => {
-        renamed.set(out.id, at(outs, i));
-      });
+      for (const [out, value] of zip(eqn.outs, outs)) renamed.set(out.id, value);
     } else {
       eqns.push(mapInnerPrograms(mapOperands(eqn, resolve), inlineCalls));
     }
@@ -38,11 +36,8 @@ function copyInto(
   ins: readonly Atom[],
   source: SourceLocation | undefined,
 ): Atom[] {
-  const values = new Map<number, Atom>();
+  const values = new Map<number, Atom>(zip(body.inputs, ins).map(([{ id }, atom]) => [id, atom]));
   const resolve = (atom: Atom): Atom => (atom.kind === "var" ? (values.get(atom.id) ?? atom) : atom);
-  body.inputs.forEach((input, i) => {
-    values.set(input.id, at(ins, i));
-  });
   for (const eqn of body.eqns) {
     const outs = eqn.outs.map((out) => {
       const copy = newVar(out.type);

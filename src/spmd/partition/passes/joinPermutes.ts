@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../../../ir/program.js";
 import { at, sizeOf } from "../../../ir/shape.js";
 
@@ -92,8 +93,7 @@ function findJoined(
     if (eqn.op !== "ppermute" || !part) continue;
     const { axes, permutation } = eqn.params;
     const key = `${part.source.id} ${axes.map(({ name }) => name)} ${permutation.join(";")}`;
-    const known = groups.get(key) ?? [];
-    groups.set(key, known);
+    const known = getOrInsert(groups, key, () => []);
     const size = sizeOf(at(eqn.ins, 0).type.shape);
     const place = known.findIndex((joined) => sizeOf(sizes(around(joined, part))) <= joined.size + size);
     const joined = known[place];

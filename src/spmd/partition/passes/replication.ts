@@ -1,7 +1,8 @@
 import { flow } from "../../../ir/bodies.js";
 import type { MeshAxis } from "../../../ir/mesh.js";
 import type { AxisOp, OpName, ProgramOp } from "../../../ir/ops.js";
-import type { Atom, Eqn, Program } from "../../../ir/program.js";
+import type { Eqn, Program } from "../../../ir/program.js";
+import { evaluateProgram } from "../../../ir/program.js";
 import { at } from "../../../ir/shape.js";
 
 /** The axes along which a value may differ from device to device. */
@@ -25,20 +26,12 @@ export function varyingOutputs(
   inputs: readonly Varying[],
   visit: Visit = () => {},
 ): Varying[] {
-  const values = new Map<number, Varying>();
-  const read = (atom: Atom): Varying => (atom.kind === "var" ? (values.get(atom.id) ?? none) : none);
-  program.inputs.forEach((input, i) => {
-    values.set(input.id, inputs[i] ?? none);
-  });
-  for (const eqn of program.eqns) {
-    const ins = eqn.ins.map(read);
+  const given = program.inputs.map((_, i) => inputs[i] ?? none);
+  const apply = (eqn: Eqn, ins: readonly Varying[]) => {
     visit(eqn, ins);
-    const outs = varyingOf(eqn, ins, visit);
-    eqn.outs.forEach((out, i) => {
-      values.set(out.id, at(outs, i));
-    });
-  }
-  return program.outputs.map(read);
+    return varyingOf(eqn, ins, visit);
+  };
+  return evaluateProgram(program, given, () => none, apply);
 }
 
 /** Along which axes the results of an equation may vary, given those of its operands. */

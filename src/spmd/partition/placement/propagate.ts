@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../../ir/collections.js";
 import { InternalError } from "../../../ir/errors.js";
 import { axisSizeIn, type DimAxes, type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { type Atom, type Eqn, forEachEqn, type Program } from "../../../ir/program.js";
@@ -43,16 +44,12 @@ export class Shardings {
     if (atom.kind !== "var" || this.fixed(atom, dim)) return;
     if (this.get(atom).some((other, d) => d !== dim && other.some((axis) => axes.includes(axis)))) return;
     this.set(atom, dim, axes);
-    const flags = this.fixedDims.get(atom.id) ?? atom.type.shape.map(() => false);
-    flags[dim] = true;
-    this.fixedDims.set(atom.id, flags);
+    getOrInsert(this.fixedDims, atom.id, () => atom.type.shape.map(() => false))[dim] = true;
   }
 
   set(atom: Atom, dim: number, axes: DimAxes): void {
     if (atom.kind !== "var") return;
-    const spec = this.specs.get(atom.id) ?? atom.type.shape.map(() => []);
-    spec[dim] = axes;
-    this.specs.set(atom.id, spec);
+    getOrInsert(this.specs, atom.id, () => atom.type.shape.map(() => []))[dim] = axes;
     this.shapes.set(atom.id, atom.type.shape);
   }
 
@@ -93,9 +90,7 @@ function spreadAll(list: readonly Relation[], mesh: MeshShape, shardings: Shardi
   list.forEach(({ members }, i) => {
     for (const { value } of members) {
       if (value.kind !== "var") continue;
-      const known = readers.get(value.id);
-      if (known) known.push(i);
-      else readers.set(value.id, [i]);
+      getOrInsert(readers, value.id, () => []).push(i);
     }
   });
   const waiting = new Set(list.keys());

@@ -11,6 +11,11 @@ export interface Blocks {
   readonly spec: Spec;
 }
 
+/** Blocks that are split by a spec. */
+export function blocksOf(block: Tensor, spec: Spec): Blocks {
+  return { kind: "blocks", block, spec };
+}
+
 /** For every row of a result along a dim, the row of the source that it copies; -1 for zeros. */
 export type RowIndex = readonly number[];
 
