@@ -9,6 +9,7 @@ import { attention } from "./attention.js";
 import { browser } from "./browser/browser.js";
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";
+import { context } from "./context.js";
 import { dispatch } from "./dispatch.js";
 import { eager } from "./eager.js";
 import { kernels } from "./kernels.js";
@@ -32,6 +33,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   communication,
   pipeline,
   bubbles,
+  context,
   moe,
   lm,
   profile,

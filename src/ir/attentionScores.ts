@@ -162,21 +162,54 @@ export function dropSome(
   return b.add("select", [isKept, times(b, weights, 1 / (1 - rate)), newLiteral(0, dtype)], {});
 }
 
-/** Whether any query of a block sees any of its keys, as far as indices say; undefined where they do not. */
+/** The least and the greatest of some integers: a value and an offset each. */
+interface Range {
+  readonly least: Atom;
+  readonly greatest: readonly [Atom, offset: number];
+}
+
+/** The indices of a block of so many, from the first on. */
+const fromStart = (start: Atom, length: number): Range => ({ least: start, greatest: [start, length - 1] });
+
+/** The positions or segments of a block. */
+function rangeOf(b: ProgramBuilder, x: Var): Range {
+  const dims = x.type.shape.map((_, d) => d);
+  return {
+    least: b.add("reduceMin", [x], { dims }),
+    greatest: [b.add("reduceMax", [x], { dims }), 0],
+  };
+}
+
+/**
+ * Whether any query of a block may see any of its keys, as far as their indices or positions and their segments say;
+ * undefined where these say nothing.
+ */
 export function isBlockSeen(
   b: ProgramBuilder,
   block: AttentionBlock,
-  [query, key]: Starts,
+  [queryStart, keyStart]: Starts,
   { causal, window: [before, after] = [-1, -1] }: Attention,
 ): Var | undefined {
-  if (block.queryPositions || (query.kind === "literal" && key.kind === "literal")) return undefined;
+  // There is one block only.
+  if (queryStart.kind === "literal" && keyStart.kind === "literal") return undefined;
+  const { queryPositions, keyPositions, querySegments, keySegments } = block;
   const [, , length, , keyLength] = scoresShape(block);
-  const isAtLeast = (x: Atom, offset: number, y: Atom) =>
-    b.add("compare", [b.add("add", [x, newLiteral(offset, "int32")], {}), y], { direction: "ge" });
+  const reaches = ({ greatest: [value, offset] }: Range, { least }: Range, by: number) =>
+    b.add("compare", [b.add("add", [value, newLiteral(offset + by, "int32")], {}), least], {
+      direction: "ge",
+    });
   const tests: Var[] = [];
   const ahead = causal ? 0 : after;
-  if (ahead >= 0) tests.push(isAtLeast(query, length - 1 + ahead, key));
-  if (before >= 0) tests.push(isAtLeast(key, keyLength - 1 + before, query));
+  if (ahead >= 0 || before >= 0) {
+    const query = queryPositions ? rangeOf(b, queryPositions) : fromStart(queryStart, length);
+    const key = keyPositions ? rangeOf(b, keyPositions) : fromStart(keyStart, keyLength);
+    if (ahead >= 0) tests.push(reaches(query, key, ahead));
+    if (before >= 0) tests.push(reaches(key, query, before));
+  }
+  if (querySegments && keySegments) {
+    const [query, key] = [rangeOf(b, querySegments), rangeOf(b, keySegments)];
+    tests.push(reaches(query, key, 0), reaches(key, query, 0));
+  }
   return tests.length === 0 ? undefined : tests.reduce((x, y) => b.add("and", [x, y], {}));
 }
 

@@ -226,6 +226,31 @@ describe("attention", () => {
     expectNear(await vmap(one)(q, k, v).data(), await one(q, k, v).data(), 1e-6);
   });
 
+  test.each(["positions", "segments"])("leaves out blocks of keys that nobody sees by %s", async (by) => {
+    const [q, k, v] = operands({
+      batch: 1,
+      length: 300,
+      keyLength: 1100,
+      keyHeads: 1,
+      groups: 1,
+      headDim: 4,
+    });
+    const [query, key] = [np.arange(300).add(100), np.arange(1100)];
+    const of = (indices: Tensor) => np.floorDivide(indices, 200).reshape([1, -1]).astype("int32");
+    const rows = (indices: Tensor) => indices.reshape([1, -1]).astype("int32");
+    const options = (keys: Tensor) =>
+      by === "positions"
+        ? { causal: true, positions: { query: rows(query), key: rows(keys) } }
+        : { segmentIds: { query: of(query), key: of(keys) } };
+    // Their values would reach the result through weights of 0.
+    const bad = np.where(np.less(key, 900).reshape([1, -1, 1, 1]), v, Number.NaN);
+    const first = (x: Tensor) => x.get(":", np.s(0, 900));
+    const got = jit((a: Tensor, b: Tensor, c: Tensor) => nn.attention(a, b, c, options(key)))(q, k, bad);
+    const want = nn.attention(q, first(k), first(v), options(np.arange(900)));
+    expectNear(await got.output.data(), await want.output.data(), 1e-5);
+    expectNear(await got.logSumExp.data(), await want.logSumExp.data(), 1e-5);
+  });
+
   test.each([
     ["tiles", { length: 130, keyLength: 150, keyHeads: 2, groups: 1, headDim: 8 }, { causal: true }],
     ["shared key heads", { length: 129, keyLength: 129, keyHeads: 2, groups: 2, headDim: 4 }, { bias: true }],
