@@ -1,3 +1,5 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { engineInfo } from "../../engines/default.js";
 import { hostEngine } from "../../engines/host.js";
 import { describeProducts, type EngineInfo } from "../../ir/engineReports.js";
@@ -20,6 +22,7 @@ import type { Checkpoint } from "../../train/files/checkpoint.js";
 import { calibrationFile, readCalibration } from "../../train/plan/calibration.js";
 import { hostPrices } from "../../train/plan/hosts.js";
 import { priceConfig } from "../../train/plan/plan.js";
+import { readMetrics } from "../../train/report/metrics.js";
 import { formatPlaces, placesOf, stateMemory } from "../../train/report/places.js";
 import { pipelineSchedule } from "../../train/report/runReport.js";
 import { abstractTree } from "../../train/step/abstractTensor.js";
@@ -62,9 +65,9 @@ export const inspect = defineCommand({
   run: async (parsed) => {
     const [what] = parsed.positional;
     if (what !== undefined && isRunFolder(what)) {
-      const { checkpoint } = await findCheckpoint(what, "inspect");
+      const { checkpoint, run } = await findCheckpoint(what, "inspect");
       await checkpoint.verify();
-      process.stdout.write(describeCheckpoint(checkpoint));
+      process.stdout.write(describeCheckpoint(checkpoint, describeExperts(run, checkpoint.manifest.step)));
       return exitCodes.ok;
     }
     await useEngine(parsed);
@@ -77,7 +80,23 @@ export const inspect = defineCommand({
   },
 });
 
-function describeCheckpoint({ folder, manifest }: Checkpoint): string {
+/** How even the load of experts was up to a step, from the metrics of a run. */
+function describeExperts(run: string, step: number): string[] {
+  const file = join(run, "metrics.jsonl");
+  const records = existsSync(file) ? readMetrics(file) : [];
+  const last = records.findLast((record) => record.step <= step && "routerImbalance" in record);
+  if (!last) return [];
+  const { routerImbalance, routerDeviceImbalance, routerDropped = 0 } = last;
+  const times = (value: unknown) => `${Number(Number(value).toPrecision(3))} times the mean load`;
+  const devices =
+    routerDeviceImbalance === undefined ? "" : `, the fullest device ${times(routerDeviceImbalance)}`;
+  const dropped = Number((100 * Number(routerDropped)).toPrecision(3));
+  return [
+    `experts at step ${last.step}: the fullest has ${times(routerImbalance)}${devices}; ${dropped} % dropped`,
+  ];
+}
+
+function describeCheckpoint({ folder, manifest }: Checkpoint, notes: readonly string[]): string {
   const { step, mesh, leaves, files } = manifest;
   const sizes = leaves.map(bytesOf);
   const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
@@ -90,6 +109,7 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   return `${[
     `${folder}: step ${step}, ${leaves.length} tensors, ${formatBytes(total)} in ${files.length} file${files.length === 1 ? "" : "s"}, all checksums right`,
     `saved on ${axes.length > 0 ? axes.join(" x ") : "one device"}; it loads on any mesh`,
+    ...notes,
     ...rows,
     "configuration:",
     JSON.stringify(manifest.config, null, 2),

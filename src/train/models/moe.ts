@@ -153,9 +153,16 @@ export function routerLosses(config: ModelConfig, stream: Tensor): RouterLosses 
   };
 }
 
-/** Router statistics as metrics of a step. */
-export function routerMetrics(statistics: ArrayLike<number>): Readonly<Record<string, number>> {
+/** Router statistics as metrics of a step. @param numDevices how many devices have some of the experts each */
+export function routerMetrics(
+  statistics: ArrayLike<number>,
+  numDevices = 1,
+): Readonly<Record<string, number>> {
   const [balance = 0, z = 0, , dropped = 0, entropy = 0, ...load] = Array.from(statistics);
+  const perDevice = load.length / numDevices;
+  const ofDevices = Array.from({ length: numDevices }, (_, device) =>
+    load.slice(device * perDevice, (device + 1) * perDevice).reduce((sum, share) => sum + share, 0),
+  );
   return {
     routerBalance: balance,
     routerZ: z,
@@ -163,5 +170,7 @@ export function routerMetrics(statistics: ArrayLike<number>): Readonly<Record<st
     routerEntropy: entropy,
     /** The load of the fullest expert as a multiple of the mean. */
     routerImbalance: Math.max(...load) * load.length,
+    /** The same of devices, of which the fullest decides how long all take. */
+    ...(numDevices > 1 && { routerDeviceImbalance: Math.max(...ofDevices) * numDevices }),
   };
 }

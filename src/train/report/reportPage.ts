@@ -191,6 +191,12 @@ const known: Readonly<Record<string, { title: string; note: string; y: string; c
     y: "load / mean",
     colour: "var(--other)",
   },
+  routerDeviceImbalance: {
+    title: "Fullest device",
+    note: "The load of its experts as a multiple of the mean of all devices; the others wait for it.",
+    y: "load / mean",
+    colour: "var(--other)",
+  },
   routerDropped: {
     title: "Dropped choices",
     note: "The share of the choices of tokens that found their expert full.",

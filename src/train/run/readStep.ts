@@ -32,14 +32,14 @@ export interface UnreadStep {
 /** Reads and records the metrics of a step; throws if it diverged. @param state after the last step */
 export async function readStep(run: BuiltRun, unread: UnreadStep, state: LanguageModelState): Promise<void> {
   const { config, data, journal } = run;
-  const values = await readValues(unread.metrics);
+  const values = await readValues(unread.metrics, config.mesh.expert);
   await journal.recordStep(unread.step, values, await unread.ended);
   const problem = problemOf(values, modelConfig(config, data.tokenizer.vocabSize).vocabSize);
   if (problem === undefined) unread.tokens.dispose();
   else throw await divergence(run, unread, problem, values, state);
 }
 
-async function readValues(metrics: StepMetrics): Promise<StepValues> {
+async function readValues(metrics: StepMetrics, numExpertDevices: number): Promise<StepValues> {
   const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale, router] =
     await Promise.all([
       metrics.loss.item(),
@@ -51,7 +51,7 @@ async function readValues(metrics: StepMetrics): Promise<StepValues> {
       metrics.router?.data(),
     ]);
   tree.dispose(metrics);
-  const routers = router ? { router: routerMetrics(router) } : {};
+  const routers = router ? { router: routerMetrics(router, numExpertDevices) } : {};
   const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, ...routers };
   return lossScale === undefined ? told : { ...told, lossScale };
 }

@@ -6,6 +6,7 @@ import type { ScheduleName } from "../../parallel/schedule/makers.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
+import { routerMetrics } from "../models/moe.js";
 import { createTraining } from "./training.js";
 
 const model: ModelConfig = {
@@ -62,6 +63,19 @@ const cases: readonly Case[] = [
   { mesh: { context: 2, expert: 2, pipe: 2 }, schedule: "circular" },
   { mesh: { context: 2, fsdp: 2, pipe: 2 }, schedule: "1f1b" },
 ];
+
+test("metrics tell the load of the fullest expert and of the fullest device", () => {
+  const statistics = [2, 0.5, 0, 0.25, 1.5, 0.5, 0.1, 0.1, 0.3];
+  const common = {
+    routerBalance: 2,
+    routerZ: 0.5,
+    routerDropped: 0.25,
+    routerEntropy: 1.5,
+    routerImbalance: 2,
+  };
+  expect(routerMetrics(statistics)).toEqual(common);
+  expect(routerMetrics(statistics, 2)).toEqual({ ...common, routerDeviceImbalance: 1.2 });
+});
 
 describe("training a mixture of experts", () => {
   test.each(cases)("is on $mesh $schedule as on one device", async (one) => {
