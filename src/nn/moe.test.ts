@@ -169,6 +169,19 @@ describe("the same numbers as on one device", () => {
     await expectTreeClose(onMesh, jit(gradients(layer))(variables, x), agreement.gradient);
   });
 
+  const shared: readonly Record<string, number>[] = [{ context: 8 }, { context: 2, expert: 2, model: 2 }];
+  const drawn = Object.keys(kinds).flatMap((kind, i) =>
+    [8, 5].map((tokens, j) => [kind, tokens, shared[(i + j) % 2] ?? {}] as const),
+  );
+  test.each(drawn)("%s of %i tokens that devices share on %j", async (kind, tokens, sizes) => {
+    const layer = nn.MoE(kinds[kind] ?? { numExperts: 8, features: 8 });
+    const inputs = random.normal(random.key(2), [batch, tokens, width]);
+    const variables = layer.init(random.key(0), inputs);
+    const mesh = Mesh.create(sizes);
+    const onMesh = withMesh(mesh, () => jit(gradients(layer), { mesh })(variables, inputs));
+    await expectTreeClose(onMesh, jit(gradients(layer))(variables, inputs), agreement.gradient);
+  });
+
   test.each(meshes)("in shardMap on %j", async (sizes) => {
     const layer = nn.MoE({ numExperts: 8, features: 8, numSharedExperts: 1 });
     const mesh = Mesh.create(sizes);
