@@ -271,6 +271,14 @@ describe("at the edges", () => {
     expect(await np.min(router.dropped).js()).toBe(1);
   });
 
+  test("capacity 0 drops everything on a mesh, where no row is sent", async () => {
+    const layer = nn.MoE({ numExperts: 4, features: 8, capacityFactor: 0 });
+    const variables = layer.init(random.key(0), x);
+    const mesh = Mesh.create({ expert: 2, model: 2 });
+    const onMesh = withMesh(mesh, () => jit(gradients(layer), { mesh })(variables, x));
+    await expectTreeClose(onMesh, jit(gradients(layer))(variables, x), agreement.gradient);
+  });
+
   test("NaN in one token stays in that token", async () => {
     const layer = layerOf();
     const variables = layer.init(random.key(0), x);

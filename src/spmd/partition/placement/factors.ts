@@ -136,6 +136,8 @@ function reshapeRule(from: readonly number[], to: readonly number[]): FactorRule
   const b = new RuleBuilder();
   const operand: number[][] = from.map(() => []);
   const result: number[][] = to.map(() => []);
+  // Nothing has no factors.
+  if (from.includes(0)) return b.rule([operand], [result]);
   let [i, j, restI, restJ] = [0, 0, from[0] ?? 1, to[0] ?? 1];
   while (i < from.length || j < to.length) {
     if (restI === 1 && i < from.length) {
