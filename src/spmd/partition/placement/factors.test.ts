@@ -131,6 +131,7 @@ describe("the factors of a reshape", () => {
     ["dims that regroup", [6, 4], [2, 12], "([ij,k])->([i,jk])"],
     ["dims without common divisors after the first", [4, 6], [6, 4], "([i,1])->([i,1])"],
     ["a flattened tensor", [2, 3, 4], [24], "([i,j,k])->([ijk])"],
+    ["no elements", [2, 0, 6], [0, 4, 3], "([1,1,1])->([1,1,1])"],
   ] as const)("%s", (_, from, to, text) => {
     expect(rule(from, to)).toBe(text);
   });
