@@ -11,16 +11,47 @@ const constants = primes.map((p) => fraction(Math.cbrt(p)));
 const rotate = (x: number, by: number) => (x >>> by) | (x << (32 - by));
 
 /** As FIPS 180-4 defines it. Browsers hash asynchronously only, and fingerprints are wanted at once. */
-export const sha256: typeof node.sha256 = (bytes) => {
-  const padded = new Uint8Array((((bytes.length + 8) >> 6) + 1) << 6);
-  padded.set(bytes);
-  padded[bytes.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setBigUint64(padded.length - 8, 8n * BigInt(bytes.length));
-  const state = Int32Array.from(initial);
-  const words = new Int32Array(64);
-  for (let block = 0; block < padded.length; block += 64) {
-    for (let i = 0; i < 16; i++) words[i] = view.getInt32(block + 4 * i);
+class Sha256 implements node.Hash {
+  private readonly state = Int32Array.from(initial);
+  private readonly words = new Int32Array(64);
+  /** The last bytes, which do not fill a block. */
+  private readonly block = new Uint8Array(64);
+  private readonly view = new DataView(this.block.buffer);
+  private length = 0;
+
+  update(data: Uint8Array | string): this {
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+    for (let done = 0; done < bytes.length; ) {
+      const filled = this.length % 64;
+      const part = bytes.subarray(done, done + 64 - filled);
+      this.block.set(part, filled);
+      this.length += part.length;
+      done += part.length;
+      if (this.length % 64 === 0) this.mixBlock();
+    }
+    return this;
+  }
+
+  digest(): Uint8Array;
+  digest(encoding: "hex"): string;
+  digest(encoding?: "hex"): Uint8Array | string {
+    const bits = 8n * BigInt(this.length);
+    const end = new Uint8Array(((119 - (this.length % 64)) % 64) + 9);
+    end[0] = 0x80;
+    new DataView(end.buffer).setBigUint64(end.length - 8, bits);
+    this.update(end);
+    const digest = new Uint8Array(32);
+    const view = new DataView(digest.buffer);
+    this.state.forEach((word, i) => {
+      view.setInt32(4 * i, word);
+    });
+    if (encoding === undefined) return digest;
+    return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+
+  private mixBlock(): void {
+    const { words, view, state } = this;
+    for (let i = 0; i < 16; i++) words[i] = view.getInt32(4 * i);
     for (let i = 16; i < 64; i++) {
       const [a, b] = [words[i - 15] ?? 0, words[i - 2] ?? 0];
       const low = rotate(a, 7) ^ rotate(a, 18) ^ (a >>> 3);
@@ -29,8 +60,11 @@ export const sha256: typeof node.sha256 = (bytes) => {
     }
     mix(state, words);
   }
-  return Array.from(state, (word) => (word >>> 0).toString(16).padStart(8, "0")).join("");
-};
+}
+
+export const createHash: typeof node.createHash = () => new Sha256();
+
+export const sha256: typeof node.sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");
 
 /** Mixes the words of a block into the state. */
 function mix(state: Int32Array, words: Int32Array): void {

@@ -8,5 +8,9 @@ export const requireModule: typeof node.requireModule = (file) => {
   throw new Error(`pages load modules asynchronously: await the import of ${file} first`);
 };
 
+export const packageFolder: typeof node.packageFolder = () => {
+  throw new Error("pages have no installed packages: give the address of a text, or a file of the origin");
+};
+
 export const importModule: typeof node.importModule = (file) =>
   import(/* @vite-ignore */ /* webpackIgnore: true */ file);

@@ -1,3 +1,4 @@
+import { originStore } from "./originStore.js";
 import type * as node from "./storage.js";
 
 export const offerDownload: typeof node.offerDownload = (bytes, name) => {
@@ -39,4 +40,9 @@ export const openOriginFolder: typeof node.openOriginFolder = async (path) => {
       });
     },
   };
+};
+
+export const filesOfOrigin: typeof node.filesOfOrigin = async function* (path) {
+  for await (const [found, size] of originStore.list(path))
+    yield [found, await originStore.read(found, 0, size)];
 };

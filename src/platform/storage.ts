@@ -12,6 +12,9 @@ export interface OriginFiles {
   remove(name: string): Promise<void>;
 }
 
+/** The paths and contents of all files in a folder of the origin and in folders inside it. */
+export type FoundFiles = AsyncIterable<readonly [path: string, content: Uint8Array]>;
+
 const pagesOnly = "only pages have it: use node:fs";
 
 /** Lets the user save bytes as a file. */
@@ -21,5 +24,10 @@ export function offerDownload(_bytes: Uint8Array, _name: string): void {
 
 /** Opens a folder of the origin's private file system, creating it if necessary. */
 export async function openOriginFolder(_path: readonly string[]): Promise<OriginFiles> {
+  throw new Error(pagesOnly);
+}
+
+/** All files in a folder of the origin's private file system and in folders inside it. */
+export function filesOfOrigin(_path: string): FoundFiles {
   throw new Error(pagesOnly);
 }

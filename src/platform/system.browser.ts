@@ -33,6 +33,11 @@ export const howToShare: typeof node.howToShare =
 export const mayBlock: typeof node.mayBlock = () =>
   typeof document === "undefined" && typeof SharedArrayBuffer !== "undefined";
 
+/** A page shows progress itself. */
+export const standardError: typeof node.standardError = () => ({ write: () => true });
+
+export const nextTurn: typeof node.nextTurn = () => new Promise((resolve) => setTimeout(resolve));
+
 export const warn: typeof node.warn = (text) => console.warn(text);
 
 /** A page that is only put away to come back (`persisted`) has not ended. */

@@ -49,6 +49,18 @@ export const howToShare: string =
 /** Whether this thread may block (`Atomics.wait`). */
 export const mayBlock = (): boolean => true;
 
+/** Where progress is shown unless something else is said. */
+export function standardError(): {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  write(text: string): unknown;
+} {
+  return process.stderr;
+}
+
+/** Gives everything that waits a turn. */
+export const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
 /** Prints a warning. */
 export function warn(text: string): void {
   process.emitWarning(text, "ShardwiseWarning");

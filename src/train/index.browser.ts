@@ -1,4 +1,4 @@
-/** What training needs in a page: models, data, tokenisers, steps and safetensors in memory; runs in folders need Node. */
+/** What training needs in a page: models, data, tokenisers, steps, safetensors in memory, and runs in the origin's files. */
 import "./install.js";
 
 export { type RunConfig, readRunConfig, runSchema } from "./config/runConfig.js";
@@ -27,6 +27,7 @@ export {
 } from "./files/pageCheckpoints.js";
 export {
   downloadBytes,
+  downloadFolder,
   type OriginFiles,
   openOriginFiles,
   type ReadBytesOptions,
@@ -54,6 +55,10 @@ export type { DecoderConfig } from "./models/decoder.js";
 export type { ExpertsConfig } from "./models/experts.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
+export { type Metrics, readMetrics } from "./report/metrics.js";
+export type { EvaluationRecord, StepRecord } from "./report/reportPage.js";
+export type { RunOptions, RunOutcome } from "./run/runOptions.js";
+export { trainRun } from "./run/trainRun.js";
 export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";

@@ -49,6 +49,7 @@ export {
 } from "./files/pageCheckpoints.js";
 export {
   downloadBytes,
+  downloadFolder,
   type OriginFiles,
   openOriginFiles,
   type ReadBytesOptions,

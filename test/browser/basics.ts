@@ -29,6 +29,7 @@ import {
   readRunConfig,
   tokensInMemory,
   trainBpe,
+  trainRun,
 } from "shardwise/train";
 
 const loss = (w: Tensor) => np.sum(np.tanh(np.matmul(w, w)));
@@ -270,6 +271,52 @@ async function files(): Promise<Record<string, unknown>> {
   return { names, read, gone: await again.read("a.bin"), isWhole, picked: [...picked], refused, threads };
 }
 
+/** A run in the origin's files: trained, refused while it trains, and continued; what its folder holds at the end. */
+async function trainInFolder(isLong: boolean): Promise<Record<string, unknown>> {
+  const [out, source] = ["runs/tab", "texts/short.txt"];
+  const texts = await openOriginFiles("texts");
+  await texts.write(
+    "short.txt",
+    new TextEncoder().encode("a run in a tab has the folder of any run. ".repeat(40)),
+  );
+  const { config, violations } = readRunConfig({
+    model: { width: 16, numLayers: 2, numHeads: 2, numKvHeads: 2, mlpWidth: 16 },
+    mesh: { data: 2 },
+    data: { source, sequence: 16, batch: 4 },
+    steps: isLong ? 8 : 4,
+    checkpointEvery: 2,
+    keep: 2,
+    evalEvery: 2,
+    sample: 8,
+    out,
+  });
+  const notes: string[] = [];
+  const stream = { write: (text: string) => notes.push(text) };
+  const running = trainRun({ config, stream, resume: isLong });
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  const second = await trainRun({ config, stream, resume: isLong }).catch((error: Error) => error.message);
+  const { status, step, resumedFrom, steps, checkpoint } = await running;
+  const files = await openOriginFiles(out);
+  const read = async (name: string) => new TextDecoder().decode(await files.read(name));
+  const metrics = (await read("metrics.jsonl"))
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  return {
+    violations,
+    status,
+    step,
+    resumedFrom,
+    losses: steps.map(({ loss }) => loss),
+    second,
+    names: await files.names(),
+    recorded: metrics.filter((record) => "loss" in record).map((record) => record.step),
+    checkpoint: await (await openOriginFiles(checkpoint)).names(),
+    report: (await read("report.html")).slice(0, 15),
+    notes: notes.join(""),
+  };
+}
+
 /** A run that is left and taken up again from the page's own files. */
 async function checkpoints(): Promise<Record<string, unknown>> {
   const mesh = Mesh.create({ data: 2 });
@@ -293,6 +340,7 @@ Object.assign(globalThis, {
   roundTrip,
   startForever,
   train,
+  trainInFolder,
   values,
   whileBusy,
   withoutMesh,

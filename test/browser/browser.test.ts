@@ -113,6 +113,53 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     await page.close();
   });
 
+  test("trains a run into the files of its origin, and continues it", { timeout: 240_000 }, async () => {
+    const { page, lines } = await openPage(browser, `${served.url}/isolated/index.html`);
+    const first = await call<Record<string, unknown>>(page, "trainInFolder", false);
+    expect(first).toMatchObject({
+      violations: [],
+      status: "finished",
+      step: 4,
+      names: ["config.json", "metrics.jsonl", "report.html", "trace.json"],
+      recorded: [1, 2, 3, 4],
+      report: "<!doctype html>",
+    });
+    expect(first.second).toMatch(/another page or worker of this origin is training into runs\/tab/);
+    expect(first.checkpoint).toContain("manifest.json");
+    await page.reload();
+    const then = await call<Record<string, unknown>>(page, "trainInFolder", true);
+    expect(then).toMatchObject({ step: 8, resumedFrom: 4, recorded: [1, 2, 3, 4, 5, 6, 7, 8] });
+    expect(lines).toEqual([]);
+    await page.close();
+  });
+
+  test("runs the programs of docs/browser.md that need a page", { timeout: 240_000 }, async () => {
+    const text = readFileSync(new URL("../../docs/browser.md", import.meta.url), "utf8");
+    const programs = [...text.matchAll(/<!-- not run: needs a page -->\n```ts\n([\s\S]*?)```/g)];
+    expect(programs).toHaveLength(3);
+    const novel = "It was the best of times, it was the worst of times. ".repeat(60);
+    const files = new Map<string, string | Uint8Array>([["/text.txt", novel]]);
+    for (const [i, [, code = ""]] of programs.entries()) {
+      const contents = `${code}\nglobalThis.hasEnded = true;`;
+      const { outputFiles } = await bundleForBrowser({ stdin: { contents, resolveDir: ".", loader: "ts" } });
+      files.set(`/page${i}.html`, pageWith(`page${i}.js`));
+      files.set(`/page${i}.js`, outputFiles[0]?.contents ?? "");
+    }
+    const { url, server } = await serve(files);
+    for (const i of programs.keys()) {
+      const { page, lines } = await openPage(browser, "about:blank");
+      const downloads: string[] = [];
+      page.on("download", (download) => downloads.push(download.suggestedFilename()));
+      await page.goto(`${url}/isolated/page${i}.html`);
+      await page.waitForFunction("globalThis.hasEnded", undefined, { timeout: 120_000 });
+      if (i === 0)
+        expect(lines).toEqual(["log: 100 %", expect.stringMatching(/^log: runs\/first\/checkpoints\//)]);
+      else await expect.poll(() => downloads).toEqual([[], ["first.tar.gz"], ["weights.safetensors"]][i]);
+      await page.close();
+    }
+    server.close();
+  });
+
   test("goes on while workers compute, and ends them with their engine", async () => {
     const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
     const { ticks, ms, closed } = await call<{ ticks: number; ms: number; closed: string }>(

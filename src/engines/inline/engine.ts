@@ -133,7 +133,7 @@ class Kernels implements Evaluator {
             return results.map((tensor) => [tensor]);
           }
         }
-        return this.interpret(program, options, inputs);
+        return this.interpret(program, options, inputs, isLocal);
       },
       release: () => compiled?.release(),
     };
@@ -154,10 +154,13 @@ class Kernels implements Evaluator {
     program: Program,
     { mesh }: CompileOptions,
     inputs: readonly (readonly MovableTensor[])[],
+    isLocal: boolean,
   ): HostTensor[][] {
     this.interpretedRuns++;
     const { machine } = this;
-    const results = runSpmd(program, mesh, inputs, limitLoops(), this.functions.evaluate);
+    // A program that is never compiled needs no functions with the bits of kernels: exact ones are closer to JAX's.
+    const functions = isLocal ? this.functions.evaluate : undefined;
+    const results = runSpmd(program, mesh, inputs, limitLoops(), functions);
     if (typeof machine !== "object") return results;
     // Results that the interpreter passes through unchanged may share memory with an input.
     const owned = (tensor: HostTensor) =>

@@ -1,6 +1,6 @@
 /** What commands derive from a run's configuration before they start: its mesh and its compiled functions. */
 
-import { join } from "node:path";
+import { join } from "#platform/path";
 import { sharedEngine } from "../../engines/default.js";
 import type { Engine } from "../../ir/engine.js";
 import { Recent } from "../../ir/recent.js";

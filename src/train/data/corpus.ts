@@ -1,9 +1,8 @@
 /** Texts to train on that are installed with the package. */
 
-import { existsSync } from "node:fs";
-import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { existsSync, readdir, readFile } from "#platform/fs";
 import { packageFolder } from "#platform/modules";
+import { join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 

@@ -2,9 +2,9 @@
  * Files of text to train on. Anything else is rejected, because a model would train on the bytes of any file without an
  * error.
  */
-import { isUtf8 } from "node:buffer";
-import { readFile } from "node:fs/promises";
-import { extname } from "node:path";
+import { readFile } from "#platform/fs";
+import { extname } from "#platform/path";
+import { toLatin1 } from "../files/bytes.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { isObject } from "../files/json.js";
 
@@ -38,7 +38,7 @@ export async function readTextFile(path: string): Promise<Uint8Array> {
 
 /** Throws unless bytes are plain text in UTF-8. */
 export function checkText(bytes: Uint8Array, path: string): void {
-  const start = Buffer.from(bytes.subarray(0, 16)).toString("latin1");
+  const start = toLatin1(bytes.subarray(0, 16));
   const known = kinds.find(([magic]) => start.startsWith(magic));
   if (known) throw new FileError("text", path, 0, `this is ${known[1]}, not text: ${known[2]}`);
   const nul = bytes.indexOf(0);
@@ -61,9 +61,18 @@ export function checkText(bytes: Uint8Array, path: string): void {
 /** Number of bytes to check at once, which take little memory as a string. */
 const chunkBytes = 2 ** 20;
 
+/** Whether bytes are valid UTF-8. */
+function isUtf8(bytes: Uint8Array): boolean {
+  try {
+    new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** The offset of the first byte that is not valid UTF-8. */
 function firstNotUtf8(bytes: Uint8Array): number | undefined {
-  if (isUtf8(bytes)) return undefined;
   for (let start = 0; start < bytes.length; ) {
     let end = Math.min(start + chunkBytes, bytes.length);
     // No character is longer than four bytes.
@@ -79,7 +88,7 @@ function firstNotUtf8(bytes: Uint8Array): number | undefined {
 function firstReplaced(chunk: Uint8Array): number {
   const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(chunk);
   for (let at = text.indexOf("\uFFFD"); at >= 0; at = text.indexOf("\uFFFD", at + 1)) {
-    const offset = Buffer.byteLength(text.slice(0, at));
+    const offset = new TextEncoder().encode(text.slice(0, at)).length;
     const isMark = chunk[offset] === 0xef && chunk[offset + 1] === 0xbf && chunk[offset + 2] === 0xbd;
     if (!isMark) return offset;
   }

@@ -13,11 +13,12 @@
  * | 64 – | the tokens |
  */
 
-import { createHash, randomUUID } from "node:crypto";
-import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { type FileHandle, open, rename, rm } from "#platform/fs";
+import { createHash } from "#platform/hashing";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
+import { toHex, toLatin1 } from "../files/bytes.js";
 import { crc32c } from "../files/crc32c.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { checkRange, type TokenSource } from "./tokens.js";
@@ -50,15 +51,16 @@ export async function writeTokenShard(
     data[i] = token;
   }
   const body = new Uint8Array(data.buffer);
-  const header = Buffer.alloc(headerBytes);
-  header.write(magic, "latin1");
-  header.writeUInt32LE(1, 8);
-  header.writeUInt32LE(data.BYTES_PER_ELEMENT, 12);
-  header.writeBigUInt64LE(BigInt(tokens.length), 16);
-  header.writeUInt32LE(vocabSize, 24);
-  createHash("sha256").update(body).digest().copy(header, 28);
-  header.writeUInt32LE(crc32c(header.subarray(0, 60)), 60);
-  const draft = `${path}.${randomUUID()}.tmp`;
+  const header = new Uint8Array(headerBytes);
+  const fields = new DataView(header.buffer);
+  header.set(new TextEncoder().encode(magic));
+  fields.setUint32(8, 1, true);
+  fields.setUint32(12, data.BYTES_PER_ELEMENT, true);
+  fields.setBigUint64(16, BigInt(tokens.length), true);
+  fields.setUint32(24, vocabSize, true);
+  header.set(createHash("sha256").update(body).digest(), 28);
+  fields.setUint32(60, crc32c(header.subarray(0, 60)), true);
+  const draft = `${path}.${crypto.randomUUID()}.tmp`;
   try {
     const handle = await open(draft, "wx");
     try {
@@ -188,24 +190,25 @@ async function readHeader(handle: FileHandle, path: string, start: number): Prom
   const { size } = await handle.stat();
   if (size < headerBytes)
     throw fail(0, `the file has ${size} bytes, too few for its header (${headerBytes})`);
-  const header = Buffer.from(await readBytes(handle, 0, headerBytes, path));
-  if (header.toString("latin1", 0, 8) !== magic) throw fail(0, `the file does not start with ${magic}`);
+  const header = await readBytes(handle, 0, headerBytes, path);
+  const fields = new DataView(header.buffer, header.byteOffset);
+  if (toLatin1(header.subarray(0, 8)) !== magic) throw fail(0, `the file does not start with ${magic}`);
   const crc = crc32c(header.subarray(0, 60));
-  if (header.readUInt32LE(60) !== crc) throw fail(60, "the header is damaged: its checksum is wrong");
-  const version = header.readUInt32LE(8);
+  if (fields.getUint32(60, true) !== crc) throw fail(60, "the header is damaged: its checksum is wrong");
+  const version = fields.getUint32(8, true);
   if (version !== 1) throw fail(8, `unknown version ${version}: another release wrote this file`);
-  const width = header.readUInt32LE(12);
+  const width = fields.getUint32(12, true);
   if (width !== 2 && width !== 4) throw fail(12, `tokens of ${width} bytes are not supported`);
-  const count = header.readBigUInt64LE(16);
+  const count = fields.getBigUint64(16, true);
   if (count * BigInt(width) !== BigInt(size - headerBytes)) {
     throw fail(
       16,
       `${count} tokens of ${width} bytes do not fill the ${size - headerBytes} bytes after the header`,
     );
   }
-  const vocabSize = header.readUInt32LE(24);
+  const vocabSize = fields.getUint32(24, true);
   if (vocabSize > 2 ** 31) throw fail(24, `a vocabulary of ${vocabSize} is too large`);
-  const sha256 = header.toString("hex", 28, 60);
+  const sha256 = toHex(header.subarray(28, 60));
   return { path, handle, width, numTokens: Number(count), vocabSize, sha256, start };
 }
 

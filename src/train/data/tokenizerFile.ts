@@ -1,4 +1,4 @@
-import { readFile, stat } from "node:fs/promises";
+import { readFile, stat } from "#platform/fs";
 import { need } from "../../ir/arguments.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import type { BpeTokenizer } from "./bpe.js";

@@ -8,9 +8,9 @@
  * ```
  */
 
-import { createHash } from "node:crypto";
-import { open, readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { open, readFile } from "#platform/fs";
+import { createHash } from "#platform/hashing";
+import { join } from "#platform/path";
 import { integerFrom, need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";

@@ -1,6 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { statfs } from "node:fs/promises";
-import { join } from "node:path";
+import { freeBytes } from "#platform/fs";
+import { join } from "#platform/path";
 import { range } from "../../ir/shape.js";
 import { formatManifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
 import { leafBytes, type Snapshot } from "./checkpointSnapshot.js";
@@ -87,7 +86,7 @@ export async function writeCheckpoint(
   const { step } = snapshot.manifest;
   const label = `step-${String(step).padStart(8, "0")}`;
   const isFirst = group.index === 0;
-  const [draft = ""] = await group.share(join(root, `.partial-${label}-${randomUUID()}`));
+  const [draft = ""] = await group.share(join(root, `.partial-${label}-${crypto.randomUUID()}`));
   try {
     await together(group, async () => {
       if (isFirst) await files.makeFolder(draft);
@@ -240,8 +239,8 @@ async function explain(
   if (code === undefined || cause instanceof FileError) return cause;
   const what = `the checkpoint of step ${snapshot.manifest.step} could not be written`;
   const kept = "the checkpoints before it are untouched";
-  const free = await statfs(root).then(
-    ({ bavail, bsize }) => ` and ${bavail * bsize} are free`,
+  const free = await freeBytes(root).then(
+    (bytes) => ` and ${bytes} are free`,
     () => "",
   );
   const advice = diskFull.has(code)
@@ -270,7 +269,7 @@ export async function removeOld(
   for (const { name } of folders) {
     if (kept.has(name)) continue;
     // Under its new name it is not a checkpoint any more, even if the removal is interrupted.
-    const doomed = join(root, `.removing-${name}-${randomUUID()}`);
+    const doomed = join(root, `.removing-${name}-${crypto.randomUUID()}`);
     await files.rename(join(root, name), doomed).catch(() => failed.push(name));
   }
   for (const name of await files.list(root)) {

@@ -1,7 +1,19 @@
-import { randomUUID } from "node:crypto";
-import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
-import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
-import { dirname } from "node:path";
+import {
+  closeSync,
+  fstatSync,
+  ftruncateSync,
+  mkdir,
+  open,
+  openToAppend,
+  readdir,
+  rename,
+  rm,
+  stat,
+  syncFolder,
+  writeSync,
+} from "#platform/fs";
+import { dirname } from "#platform/path";
+import { concatBytes } from "./bytes.js";
 import { FileError, systemCode } from "./fileError.js";
 
 /** A file that is being written. */
@@ -55,16 +67,7 @@ export const nodeFileSystem: FileSystem = {
       close: () => handle.close(),
     };
   },
-  syncFolder: async (path) => {
-    // Windows cannot open folders; renames are durable there without it.
-    if (process.platform === "win32") return;
-    const handle = await open(path, "r");
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-  },
+  syncFolder,
   rename: (from, to) => rename(from, to),
   remove: (path) => rm(path, { recursive: true, force: true }),
   list: async (path) => {
@@ -114,7 +117,7 @@ export async function inParallel<T>(
 
 /** Replaces a small file atomically: at any time, even after a power cut, there is the old one or the new one. */
 export async function replaceFile(path: string, content: string): Promise<void> {
-  const draft = `${path}.${randomUUID()}`;
+  const draft = `${path}.${crypto.randomUUID()}`;
   try {
     const file = await nodeFileSystem.create(draft);
     try {
@@ -140,13 +143,11 @@ export interface RecordFile {
 
 /** Opens a file for records, each of which is written whole or not at all, unless the process is killed. */
 export function openRecordFile(path: string): RecordFile {
-  // Symbolic links are not followed: their targets are not files of the run.
-  const { O_APPEND, O_CREAT, O_WRONLY, O_NOFOLLOW = 0 } = constants;
-  const file = openSync(path, O_APPEND | O_CREAT | O_WRONLY | O_NOFOLLOW, 0o666);
+  const file = openToAppend(path);
   let waiting: readonly Uint8Array[] = [];
   const flush = () => {
     const start = fstatSync(file).size;
-    const bytes = Buffer.concat(waiting);
+    const bytes = concatBytes(waiting);
     try {
       for (let done = 0; done < bytes.length; ) done += writeSync(file, bytes, done);
     } catch (error) {

@@ -1,9 +1,10 @@
 /** Files of pages: read from a URL or a file picker, kept by the browser for the origin, or saved as a download. */
-import { type OriginFiles, offerDownload, openOriginFolder } from "#platform/storage";
+import { filesOfOrigin, type OriginFiles, offerDownload, openOriginFolder } from "#platform/storage";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
+import { archive } from "./archive.js";
 import { FileError, reasonOf } from "./fileError.js";
 
 export type { OriginFiles };
@@ -93,6 +94,34 @@ export function downloadBytes(bytes: Uint8Array, name: string): void {
 }
 
 /**
+ * Lets the user of a page save a folder of the origin's files, such as that of a run, as a compressed archive.
+ *
+ * ```ts
+ * await downloadFolder("runs/first");
+ * ```
+ *
+ * @example
+ * ```ts
+ * // Only pages have such files.
+ * await train.downloadFolder("runs/first").catch((error) => error.code); // "file"
+ * ```
+ */
+export async function downloadFolder(folder: string, name?: string): Promise<void> {
+  const path = pathOf(folder, "downloadFolder");
+  const files = onPages("downloadFolder", () => filesOfOrigin(path.join("/")));
+  const bytes = await gather(archive(files), undefined, () => {});
+  downloadBytes(bytes, name ?? `${path.at(-1) ?? "files"}.tar.gz`);
+}
+
+/** The names of a path in the origin's files. */
+function pathOf(folder: string, caller: string): string[] {
+  need("string", folder, "folder", caller);
+  const path = folder.split("/").filter((name) => name !== "" && name !== ".");
+  if (path.includes("..")) throw new ValueError(`[${caller}] "${folder}" leaves the origin's folder`);
+  return path;
+}
+
+/**
  * Opens a folder of files that the browser keeps for the page's origin (OPFS), for checkpoints and runs.
  *
  * ```ts
@@ -101,9 +130,7 @@ export function downloadBytes(bytes: Uint8Array, name: string): void {
  * ```
  */
 export async function openOriginFiles(folder: string): Promise<OriginFiles> {
-  need("string", folder, "folder", "openOriginFiles");
-  const path = folder.split("/").filter((name) => name !== "" && name !== ".");
-  if (path.includes("..")) throw new ValueError(`[openOriginFiles] "${folder}" leaves the origin's folder`);
+  const path = pathOf(folder, "openOriginFiles");
   return onPages("openOriginFiles", () => openOriginFolder(path));
 }
 

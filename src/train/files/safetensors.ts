@@ -1,7 +1,6 @@
 /** Files in the safetensors format; `safetensorsBytes.ts` has the format itself. */
 
-import { randomUUID } from "node:crypto";
-import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { type FileHandle, open, rename, rm } from "#platform/fs";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { reasonOf, systemCode } from "./fileError.js";
@@ -69,7 +68,7 @@ export async function writeSafetensors(
 ): Promise<void> {
   need("path", path, "path", "writeSafetensors");
   const { header, arrays } = layOutSafetensors(tensors, metadata);
-  const draft = `${path}.${randomUUID()}.tmp`;
+  const draft = `${path}.${crypto.randomUUID()}.tmp`;
   try {
     const handle = await open(draft, "wx");
     try {

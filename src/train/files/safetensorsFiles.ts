@@ -1,6 +1,6 @@
 /** Models stored in several safetensors files, with or without an index that maps tensors to files. */
-import { readdir, readFile, stat } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { readdir, readFile, stat } from "#platform/fs";
+import { basename, dirname, join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
 import { reasonOf } from "./fileError.js";

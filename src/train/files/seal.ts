@@ -3,8 +3,9 @@
  * has a seal, its last field: the checksums of its own pieces up to the seal, and one over those, so that a change of
  * any byte is noticed.
  */
-import { createHash, subtle } from "node:crypto";
+import { createHash } from "#platform/hashing";
 import { range } from "../../ir/shape.js";
+import { concatBytes, toHex } from "./bytes.js";
 import { FileError } from "./fileError.js";
 
 /** The size of the pieces of tensor files. */
@@ -45,12 +46,12 @@ export async function* piecesOf(parts: Parts): AsyncGenerator<Uint8Array> {
         begun.push(portion.slice());
         continue;
       }
-      yield begun.length === 0 ? portion : Buffer.concat([...begun, portion]);
+      yield begun.length === 0 ? portion : concatBytes([...begun, portion]);
       begun = [];
       missing = pieceBytes;
     }
   }
-  if (begun.length > 0) yield Buffer.concat(begun);
+  if (begun.length > 0) yield concatBytes(begun);
 }
 
 /** Maximum number of pieces hashed at once; leaves one of the four threads of Node's pool to other work. */
@@ -65,8 +66,10 @@ export class PieceHasher {
    */
   async add(piece: Uint8Array): Promise<void> {
     // WebCrypto rejects shared memory.
-    const own = piece.buffer instanceof SharedArrayBuffer ? piece.slice() : piece;
-    const digest = subtle.digest("SHA-256", own);
+    const { buffer, byteOffset, byteLength } = piece;
+    const own =
+      buffer instanceof ArrayBuffer ? new Uint8Array(buffer, byteOffset, byteLength) : piece.slice();
+    const digest = crypto.subtle.digest("SHA-256", own);
     // If writing fails, the result is never awaited.
     digest.catch(() => {});
     this.digests.push(digest);
@@ -75,12 +78,12 @@ export class PieceHasher {
 
   /** The checksums of all pieces, and one over them in full. */
   async finish(): Promise<{ readonly sha256: string; readonly pieces: string }> {
-    const digests = (await Promise.all(this.digests)).map((digest) => Buffer.from(digest));
+    const digests = (await Promise.all(this.digests)).map((digest) => new Uint8Array(digest));
     const total = createHash("sha256");
     for (const digest of digests) total.update(digest);
     return {
       sha256: total.digest("hex"),
-      pieces: digests.map((digest) => digest.toString("hex").slice(0, digits)).join(""),
+      pieces: digests.map((digest) => toHex(digest).slice(0, digits)).join(""),
     };
   }
 }
@@ -102,12 +105,12 @@ export function seal(text: string): Uint8Array {
   const body = new TextEncoder().encode(text.replace(/\s*\}\s*$/, opening));
   const pieces = hashPieces(body, sealedBytes);
   const total = shortHash(new TextEncoder().encode(pieces));
-  return Buffer.concat([body, new TextEncoder().encode(`${pieces}${total}${closing}`)]);
+  return concatBytes([body, new TextEncoder().encode(`${pieces}${total}${closing}`)]);
 }
 
 /** Checks a file against its seal, and reports where it is damaged; false for a file without one. */
 export function checkSeal(bytes: Uint8Array, file: string): boolean {
-  const start = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).lastIndexOf(opening);
+  const start = new TextDecoder("latin1").decode(bytes).lastIndexOf(opening);
   if (start < 0) return false;
   const body = bytes.subarray(0, start + opening.length);
   const damaged = (offset: number, what: string) =>

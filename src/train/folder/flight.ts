@@ -1,5 +1,5 @@
-import { join } from "node:path";
-import { writeRecording } from "../../engines/flight/file.js";
+import { writeRecording } from "#engines/flight/file";
+import { join } from "#platform/path";
 import type { Engine } from "../../ir/engine.js";
 
 /** The folder of a run in which the flight recordings of its processes are kept. */

@@ -1,5 +1,5 @@
-import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync } from "#platform/fs";
+import { join } from "#platform/path";
 import { runSchedule } from "../config/optimizer.js";
 import type { RunConfig } from "../config/runConfig.js";
 import type { Checkpoint } from "../files/checkpoint.js";

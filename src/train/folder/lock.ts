@@ -54,6 +54,11 @@ export function lockRun(folder: string): () => void {
   }
 }
 
+/** The same, which pages can do only asynchronously. */
+export async function holdRun(folder: string): Promise<() => void> {
+  return lockRun(folder);
+}
+
 /** Throws if the lock is not a regular file: reading a FIFO, for example, could block for ever. */
 function requireFile(path: string): void {
   if (lstatSync(path, { throwIfNoEntry: false })?.isFile() ?? true) return;

@@ -1,4 +1,4 @@
-import { statfs } from "node:fs/promises";
+import { freeBytes } from "#platform/fs";
 import { OutOfMemoryError } from "../../engines/errors.js";
 import { bytesOf } from "../../ir/shape.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -73,8 +73,8 @@ export class RunSaves {
     const bytes = tree
       .leaves(state)
       .reduce<number>((sum, leaf) => sum + (leaf instanceof Tensor ? bytesOf(leaf.type) : 0), 0);
-    const disk = await statfs(this.checkpoints.root).catch(() => undefined);
-    return disk === undefined || disk.bavail * disk.bsize > bytes;
+    const free = await freeBytes(this.checkpoints.root).catch(() => Number.POSITIVE_INFINITY);
+    return free > bytes;
   }
 
   private async begin(

@@ -1,7 +1,6 @@
 /** Runs that start from a pretrained model (`--init`). */
-import { existsSync } from "node:fs";
-import { copyFile, mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { copyFile, existsSync, mkdir } from "#platform/fs";
+import { join } from "#platform/path";
 import { readPretrainedConfig } from "./pretrainedFolder.js";
 import { companionFiles } from "./savePretrained.js";
 

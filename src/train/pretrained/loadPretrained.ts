@@ -1,5 +1,5 @@
-import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync } from "#platform/fs";
+import { join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";

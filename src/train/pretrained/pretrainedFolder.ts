@@ -1,6 +1,6 @@
 /** A folder as Hugging Face publishes models: its configuration, and where its files hold each leaf of the model. */
-import { readFile, stat } from "node:fs/promises";
-import { join } from "node:path";
+import { readFile, stat } from "#platform/fs";
+import { join } from "#platform/path";
 import { InternalError, ShardwiseError, TreeError } from "../../ir/errors.js";
 import { formatType, sameNumbers } from "../../ir/shape.js";
 import type { ExchangedLeaf } from "../files/exchange.js";

@@ -1,7 +1,5 @@
-import { randomUUID } from "node:crypto";
-import { existsSync } from "node:fs";
-import { copyFile, mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { copyFile, existsSync, mkdir, readdir, rename, rm, writeFile } from "#platform/fs";
+import { dirname, join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { byteSize, decode, encode, type HostData, viewHost } from "../../ir/dtype.js";
 import { ShardwiseError, TreeError } from "../../ir/errors.js";
@@ -87,7 +85,7 @@ export async function savePretrained(
   const dtype = rest.dtype ?? pretrained.storedDtype;
   const isUsed = existsSync(folder) && (await readdir(folder)).length > 0;
   if (isUsed) throw new ShardwiseError("file", `[${caller}] ${folder} is not empty: choose another folder`);
-  const draft = join(dirname(folder), `.saving-${randomUUID()}`);
+  const draft = join(dirname(folder), `.saving-${crypto.randomUUID()}`);
   try {
     await mkdir(draft, { recursive: true });
     await writeTensors(draft, fileTensors(params, config, pretrained), dtype, maxFileBytes);

@@ -1,3 +1,4 @@
+import { standardError } from "#platform/system";
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema, type Values } from "../../ir/schema.js";
 import { formatValue } from "./lossCurve.js";
@@ -62,7 +63,7 @@ const smoothing = 0.9;
 export function startProgress(options: ProgressOptions): Progress {
   const given = progressOptions.read(options, "startProgress");
   const { numSteps, interval, now } = given;
-  const stream: ProgressStream = given.stream ?? process.stderr;
+  const stream: ProgressStream = given.stream ?? standardError();
   need("function", stream.write, "write of the stream", "startProgress");
   const live = stream.isTTY === true;
   const speeds = new Speeds(given, now);

@@ -1,5 +1,5 @@
-import { existsSync, readdirSync } from "node:fs";
-import { basename } from "node:path";
+import { existsSync, readdirSync } from "#platform/fs";
+import { basename } from "#platform/path";
 import { at } from "../../ir/shape.js";
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";

@@ -1,8 +1,8 @@
 /** TensorBoard event files: TFRecords of `Event` messages with scalar summaries. */
 
-import { mkdirSync } from "node:fs";
-import { hostname } from "node:os";
-import { join } from "node:path";
+import { mkdirSync } from "#platform/fs";
+import { join } from "#platform/path";
+import { whoAmI } from "#platform/system";
 import { need } from "../../ir/arguments.js";
 import { bytes, double, float, integer, text } from "../../ir/protobuf.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
@@ -32,7 +32,8 @@ export function openEventFile(
   const { suffix, resumeAt, now } = eventFileOptions.read(options, "openEventFile");
   onFile("tensorboard", folder, () => mkdirSync(folder, { recursive: true }));
   const seconds = Math.floor(now()).toString().padStart(10, "0");
-  const path = join(folder, `events.out.tfevents.${seconds}.${hostname()}.${process.pid}${suffix}`);
+  const { host, pid } = whoAmI();
+  const path = join(folder, `events.out.tfevents.${seconds}.${host.replace(":", "-")}.${pid}${suffix}`);
   const file = openRecordFile(path);
   file.append(record([...double(1, now()), ...text(3, "brain.Event:2")]));
   if (resumeAt !== undefined) {
@@ -54,10 +55,11 @@ export function openEventFile(
 
 /** Length, its checksum, the bytes, their checksum. */
 function record(data: readonly number[]): Uint8Array {
-  const framed = Buffer.alloc(data.length + 16);
-  framed.writeBigUInt64LE(BigInt(data.length), 0);
-  framed.writeUInt32LE(maskedCrc32c(framed.subarray(0, 8)), 8);
+  const framed = new Uint8Array(data.length + 16);
+  const fields = new DataView(framed.buffer);
+  fields.setBigUint64(0, BigInt(data.length), true);
+  fields.setUint32(8, maskedCrc32c(framed.subarray(0, 8)), true);
   framed.set(data, 12);
-  framed.writeUInt32LE(maskedCrc32c(framed.subarray(12, 12 + data.length)), 12 + data.length);
+  fields.setUint32(12 + data.length, maskedCrc32c(framed.subarray(12, 12 + data.length)), true);
   return framed;
 }

@@ -1,6 +1,6 @@
 /** Traces in the Chrome trace event format, which Perfetto and chrome://tracing open. */
 
-import { closeSync, openSync, rmSync, writeSync } from "node:fs";
+import { closeSync, openSync, rmSync, writeSync } from "#platform/fs";
 import { needIfGiven } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import type { Json } from "../files/checkpointManifest.js";

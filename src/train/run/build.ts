@@ -1,5 +1,5 @@
 /** The third stage of a run: its step functions, its batches, its journal and its checkpoints. */
-import { join } from "node:path";
+import { join } from "#platform/path";
 import { describeProducts } from "../../ir/engineReports.js";
 import { checkMemory } from "../config/memoryNeed.js";
 import { numParameters, runTrainingFunctions, splittingAxes } from "../config/setup.js";

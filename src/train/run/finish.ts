@@ -1,5 +1,5 @@
 /** The last stage of a run: its last checkpoint, a sample, the trace of a step, and the report. */
-import { join } from "node:path";
+import { join } from "#platform/path";
 import * as tree from "../../trace/tree.js";
 import { writeRunReport, writeStepTrace } from "../report/runReport.js";
 import { recordWorkOfAll } from "../report/stepTrace.js";

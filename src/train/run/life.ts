@@ -1,13 +1,14 @@
 /** The life of a run: from the lock on its folder until everything it opened is closed, however it ends. */
-import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync } from "#platform/fs";
+import { join } from "#platform/path";
+import { nextTurn, standardError } from "#platform/system";
+import { holdRun, lockFile } from "#train/folder/lock";
 import { checkpointFolder } from "../config/setup.js";
 import { type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { together } from "../files/processGroup.js";
 import { flightFolder, recordFlight } from "../folder/flight.js";
 import type { RunJournal } from "../folder/journal.js";
-import { lockFile, lockRun } from "../folder/lock.js";
 import { type Progress, startProgress } from "../report/progress.js";
 import type { ConfiguredRun } from "./configure.js";
 import { explainFailure } from "./failures.js";
@@ -73,13 +74,13 @@ export class RunLife {
   /** Shows what the run waits for; resolves once that can be seen, before something blocks the process. */
   async phase(text: string): Promise<void> {
     this.view.show({ status: `${text} …` });
-    const { stream = process.stderr } = this.run.options;
+    const { stream = standardError() } = this.run.options;
     if (this.journal) this.journal.phase(text);
     else {
       this.progress ??= startProgress({ numSteps: this.run.config.steps, stream });
       this.progress.phase(text);
     }
-    await new Promise((resolve) => setImmediate(resolve));
+    await nextTurn();
   }
 
   /** Notifies the host that the run begins. */
@@ -117,7 +118,7 @@ export class RunLife {
 async function lockTogether({ config: { out }, group }: ConfiguredRun): Promise<() => void> {
   let unlock = () => {};
   await together(group, async () => {
-    if (group.index === 0) unlock = lockRun(out);
+    if (group.index === 0) unlock = await holdRun(out);
     return "";
   });
   await together(group, async () => {

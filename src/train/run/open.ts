@@ -1,4 +1,5 @@
 /** The second stage of a run: the checkpoint to continue from, and the training text. */
+import { standardError } from "#platform/system";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { Checkpoint } from "../files/checkpoint.js";
 import { newestSound } from "../files/newestSound.js";
@@ -36,7 +37,7 @@ export async function open(run: LiveRun): Promise<OpenRun> {
  * other settings.
  */
 async function startingPoint({ config, options, life }: LiveRun): Promise<Checkpoint | undefined> {
-  const { resume = false, stream = process.stderr } = options;
+  const { resume = false, stream = standardError() } = options;
   const { checkpoints } = life;
   if (!resume) {
     const [newest] = await checkpoints.list();

@@ -1,5 +1,5 @@
 /** Reads the metrics of a step, and finds the cause if they are not finite. */
-import { existsSync } from "node:fs";
+import { existsSync } from "#platform/fs";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { modelConfig } from "../config/runConfig.js";

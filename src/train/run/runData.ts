@@ -1,6 +1,5 @@
-import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { existsSync, mkdir } from "#platform/fs";
+import { join } from "#platform/path";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { BpeTokenizer } from "../data/bpe.js";

@@ -1,0 +1,75 @@
+import type { FileStore } from "./memoryFiles.js";
+import { namesOf } from "./path.browser.js";
+
+const isMissing = (error: unknown) =>
+  error instanceof DOMException && (error.name === "NotFoundError" || error.name === "TypeMismatchError");
+
+/** The folder of a path, and the last name in it. */
+async function placeOf(path: string, create: boolean): Promise<[FileSystemDirectoryHandle, string]> {
+  const names = namesOf(path);
+  let folder = await navigator.storage.getDirectory();
+  for (const name of names.slice(0, -1)) folder = await folder.getDirectoryHandle(name, { create });
+  return [folder, names.at(-1) ?? ""];
+}
+
+/** What an action finds; undefined where there is no such file or folder. */
+async function ifThere<T>(action: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await action();
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}
+
+const fileAt = (path: string) =>
+  ifThere(async () => {
+    const [folder, name] = await placeOf(path, false);
+    return (await folder.getFileHandle(name)).getFile();
+  });
+
+/** The origin's private file system: written as a whole or not at all, file by file. */
+export const originStore: FileStore = {
+  async *list(path) {
+    const found = await ifThere(async () => {
+      const [folder, name] = await placeOf(path, false);
+      return name === "" ? folder : folder.getDirectoryHandle(name);
+    });
+    if (found) yield* filesIn(found, namesOf(path).join("/"));
+  },
+  size: async (path) => (await fileAt(path))?.size,
+  async read(path, start, end) {
+    const file = await fileAt(path);
+    if (file === undefined) throw new Error(`${path} is no longer there`);
+    return new Uint8Array(await file.slice(start, end).arrayBuffer());
+  },
+  async write(path, bytes) {
+    const [folder, name] = await placeOf(path, true);
+    const writable = await (await folder.getFileHandle(name, { create: true })).createWritable();
+    try {
+      await writable.write(bytes.slice());
+    } catch (error) {
+      await writable.abort();
+      throw error;
+    }
+    await writable.close();
+  },
+  async remove(path) {
+    await ifThere(async () => {
+      const [folder, name] = await placeOf(path, false);
+      await folder.removeEntry(name, { recursive: true });
+    });
+  },
+};
+
+async function* filesIn(
+  folder: FileSystemDirectoryHandle,
+  path: string,
+): AsyncGenerator<readonly [path: string, size: number]> {
+  const entries = folder as unknown as { values(): AsyncIterable<FileSystemHandle> };
+  for await (const entry of entries.values()) {
+    const inside = path === "" ? entry.name : `${path}/${entry.name}`;
+    if (entry.kind === "directory") yield* filesIn(entry as FileSystemDirectoryHandle, inside);
+    else yield [inside, (await (entry as FileSystemFileHandle).getFile()).size];
+  }
+}
