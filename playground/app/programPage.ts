@@ -1,11 +1,11 @@
 /** The page on which programs are written and run. */
 import type { CallReport, FromProgram } from "../sandbox/messages.js";
 import { collectivesView, passesView, placementPicture, placementsView, timesView } from "./callView.js";
-import { formatMs, h } from "./dom.js";
+import { formatMs, h, menu } from "./dom.js";
 import type { Editor } from "./editor.js";
 import { lazily } from "./lazily.js";
 import type { Page } from "./main.js";
-import { type RunningProgram, runProgram } from "./sandbox.js";
+import { engines, type RunningProgram, runProgram } from "./sandbox.js";
 import { pack, unpack } from "./share.js";
 
 /** A program of the documentation. */
@@ -37,6 +37,7 @@ export const page: Page = (root, query) => {
   let running: RunningProgram | undefined;
   let results = new Results();
   let shown: View = "Output";
+  let engine = engines[0] ?? "one thread";
   let isGone = false;
 
   const area = h("textarea", { "aria-label": "Program", spellcheck: "false" });
@@ -139,7 +140,7 @@ export const page: Page = (root, query) => {
         return;
       }
       say("Running … Stop ends a program that takes too long.");
-      running = await runProgram(compiled.code, told);
+      running = await runProgram(compiled.code, engine, told);
       if (isGone) stop();
     } catch (error) {
       fail(error instanceof Error ? error.message : String(error));
@@ -192,6 +193,9 @@ export const page: Page = (root, query) => {
       runButton,
       stopButton,
       h("button", { onclick: () => void share() }, "Share"),
+      menu("Engine", engines, engine, (chosen) => {
+        engine = chosen;
+      }),
     ),
     status,
     h(

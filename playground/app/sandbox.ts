@@ -22,14 +22,23 @@ export interface RunningProgram {
   stop(): void;
 }
 
+/** What computes for a program: workers that share memory, one for each device, or its own thread. */
+export type Engine = "workers" | "one thread";
+
+/** The engines that this page has, the best first. */
+export const engines: readonly Engine[] = crossOriginIsolated ? ["workers", "one thread"] : ["one thread"];
+
 /** Runs compiled code in a worker inside of a frame of no origin. */
 export async function runProgram(
   code: string,
+  engine: Engine,
   told: (message: FromProgram) => void,
 ): Promise<RunningProgram> {
   const worker = await workerCode();
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", "allow-scripts");
+  // Without it the frame is not isolated, and the library computes on one thread.
+  if (engine === "workers") frame.allow = "cross-origin-isolated";
   frame.title = "Runs the program";
   frame.hidden = true;
   frame.srcdoc = `<!doctype html><script>${frameScript}</script>`;

@@ -1,5 +1,5 @@
 /** The page on which a small language model is trained on a mesh that the user chooses. */
-import type { FromTraining } from "../workers/training.js";
+import type { FromTraining, ToTraining } from "../workers/training.js";
 import { Curve } from "./curve.js";
 import { facts, h } from "./dom.js";
 import type { Page } from "./main.js";
@@ -7,11 +7,20 @@ import { timelinePicture } from "./timeline.js";
 
 const sizes = [1, 2, 4] as const;
 const axes = {
-  data: "data: each device has the whole model and a part of the batch",
-  pipe: "pipe: each device has some of the layers",
-  model: "model: each device has a part of every matrix",
+  data: "data: the whole model, a part of the batch",
+  pipe: "pipe: some of the layers",
+  model: "model: a part of every matrix",
 } as const;
 type Axis = keyof typeof axes;
+
+/** Whether this browser offers a GPU. */
+async function findGpu(): Promise<boolean> {
+  try {
+    return ((await navigator.gpu?.requestAdapter()) ?? null) !== null;
+  } catch {
+    return false;
+  }
+}
 
 export const page: Page = (root) => {
   const mesh: Record<Axis, number> = {
@@ -28,13 +37,30 @@ export const page: Page = (root) => {
   const size = () => mesh.data * mesh.pipe * mesh.model;
   const cores = navigator.hardwareConcurrency || 1;
 
+  const own = crossOriginIsolated ? "workers" : "one thread";
+  const onGpu = h("option", { disabled: true }, "WebGPU (none here)");
+  const engine = h("select", { onchange: () => say() }, h("option", {}, own), onGpu);
+  const isOnGpu = () => engine.selectedIndex === 1;
+  // Asked only when somebody looks: browsers without a GPU complain in the console.
+  const lookForGpu = async () => {
+    if (!(await findGpu())) return;
+    onGpu.disabled = false;
+    onGpu.textContent = "WebGPU";
+  };
+  engine.addEventListener("focus", () => void lookForGpu(), { once: true });
+
   const say = () => {
+    const devices = `${size()} ${size() === 1 ? "device" : "devices"}`;
+    if (isOnGpu()) {
+      status.textContent = `${devices}${size() === 1 ? "" : ", which share the GPU of this machine"}.`;
+      return;
+    }
     const more =
       size() > cores ? ` That is more than the ${cores} processors of this machine: they take turns.` : "";
     const alone = crossOriginIsolated
       ? ""
       : " This page is not cross-origin isolated, so that all devices take turns in one thread.";
-    status.textContent = `${size()} ${size() === 1 ? "device" : "devices"}, each a worker of this tab.${more}${alone}`;
+    status.textContent = `${devices}, each a worker of this tab.${more}${alone}`;
   };
   const choose = (axis: Axis) =>
     h(
@@ -128,7 +154,7 @@ export const page: Page = (root) => {
       status.textContent = message || "The worker did not start.";
       stop();
     };
-    worker.postMessage({ ...mesh, steps: 600 });
+    worker.postMessage({ ...mesh, steps: 600, onGpu: isOnGpu() } satisfies ToTraining);
   }
 
   const start = h("button", { class: "main", onclick: begin }, "Train");
@@ -148,10 +174,10 @@ export const page: Page = (root) => {
     h(
       "p",
       {},
-      "A small Llama learns to write like the novel that comes with the package. Choose how it is spread over devices; the losses agree whatever you choose.",
+      "A small Llama learns to write like the novel that comes with the package. Choose what each device has; the losses agree whatever you choose.",
     ),
     h("div", { class: "mesh" }, choose("data"), choose("pipe"), choose("model")),
-    h("div", { class: "bar" }, start, end),
+    h("div", { class: "bar" }, start, end, h("label", {}, "Engine", engine)),
     status,
     figures,
     curves,

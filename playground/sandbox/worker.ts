@@ -183,13 +183,13 @@ function quietly<T>(work: () => T): T {
   }
 }
 
-/** Collects the program of every pass that changes it. */
+/** Collects the program of every pass that changes it, and the first of every stage. */
 function listen(passes: PassReport[]): () => void {
   let length = 0;
   return main.debug.onPass((pass, program, stage) => {
     if (length > MAX_PASS_CHARACTERS) return;
     const text = main.printProgram(program, { sources: true });
-    if (passes.some((before) => before.text === text)) return;
+    if (passes.some((before) => before.stage === stage && before.text === text)) return;
     length += text.length;
     passes.push({ pass, stage, text });
   });

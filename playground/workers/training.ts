@@ -1,5 +1,6 @@
 /** Trains a small Llama on the workers of this tab. */
 import { devicePut, engineInfo, Mesh, np, type Tensor, tree } from "shardwise";
+import { createWebGpuEngine } from "shardwise/engines";
 import { adamw, chain, clipByGlobalNorm, warmupCosine } from "shardwise/optim";
 import { byteTokenizer, continueText, createTraining, openBatches, tokensInMemory } from "shardwise/train";
 import { type Span, spansOf } from "./record.js";
@@ -10,6 +11,8 @@ export interface ToTraining {
   readonly pipe: number;
   readonly model: number;
   readonly steps: number;
+  /** Whether the GPU computes, which all devices then share. */
+  readonly onGpu: boolean;
 }
 
 /** What the page is told. */
@@ -30,7 +33,9 @@ async function train(asked: ToTraining): Promise<void> {
   const tokenizer = byteTokenizer();
   const tokens = tokenizer.encode(await response.text());
   const { data, pipe, model, steps } = asked;
-  const mesh = Mesh.create({ data, fsdp: 1, pipe, model });
+  const gpu = asked.onGpu ? createWebGpuEngine({ numDevices: data * pipe * model }) : undefined;
+  await gpu?.opened;
+  const mesh = Mesh.create({ data, fsdp: 1, pipe, model }, gpu ? { engine: gpu } : {});
   const learningRate = warmupCosine({ peak: 4e-3, warmupSteps: 20, steps: Math.max(steps, 21) });
   const training = createTraining({
     mesh,
@@ -64,7 +69,7 @@ async function train(asked: ToTraining): Promise<void> {
   let state = training.init(0);
   const sizes = tree.leaves(state.params).map((leaf) => (leaf as Tensor).size);
   const parameters = sizes.reduce((sum, size) => sum + size, 0);
-  tell({ kind: "ready", parameters, engine: engineInfo().engine, tokens: tokens.length });
+  tell({ kind: "ready", parameters, engine: gpu?.name ?? engineInfo().engine, tokens: tokens.length });
   let last = performance.now();
   for (let step = 1; step <= steps; step++) {
     const tracer = step % 50 === 5 ? mesh.engine.tracer : undefined;

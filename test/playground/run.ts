@@ -100,17 +100,37 @@ const run = async (page: Page, limit = 120_000): Promise<string> => {
 async function programs(): Promise<void> {
   await withPage({}, async (page) => {
     await openEditor(page);
-    const options = await page.$$eval("main select option", (all) =>
+    const options = await page.$$eval('[aria-label="Example"] option', (all) =>
       all.map((one) => ({ value: (one as HTMLOptionElement).value, title: one.textContent ?? "" })),
     );
     if (options.length < 20) throw new Error(`there are only ${options.length} examples`);
     for (const { value, title } of options) {
       await check(`program: ${title}`, async () => {
-        await page.selectOption("main select", value);
+        await page.selectOption('[aria-label="Example"]', value);
         matches(await run(page), /^Finished/);
       });
     }
   });
+  await check("engines of a program", () =>
+    withPage({}, async (page) => {
+      await openEditor(page);
+      const code = [
+        'import { engineInfo, jit, Mesh, np, P } from "shardwise";',
+        "const mesh = Mesh.create({ data: 2 });",
+        'const total = jit((x) => np.sum(x), { mesh, inShardings: [P("data")] })(np.ones([8]));',
+        "console.log(engineInfo().engine, String(await total.item()));",
+      ];
+      await write(page, code.join("\n"));
+      for (const [engine, said] of [
+        ["workers", /^threads 8/],
+        ["one thread", /inline 8/],
+      ] as const) {
+        await page.getByLabel("Engine").selectOption(engine);
+        matches(await run(page), /^Finished/);
+        matches(await page.textContent("pre.output"), said);
+      }
+    }),
+  );
   await check("views of a program", async () => {
     await withPage({}, async (page) => {
       await openEditor(page, "program?example=tensorParallel");
@@ -270,14 +290,28 @@ async function pages(): Promise<void> {
   );
 }
 
+/** Layout shift that counts as none: https://web.dev/articles/cls calls pages below 0.1 good. */
+const mostShift = 0.02;
+
+/** Adds up how far contents of the page move without the user having done something; runs inside of the page. */
+function observeShifts(): void {
+  const page = globalThis as { layoutShift?: number };
+  page.layoutShift = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries() as unknown as { value: number; hadRecentInput: boolean }[])
+      if (!entry.hadRecentInput) page.layoutShift = (page.layoutShift ?? 0) + entry.value;
+  }).observe({ type: "layout-shift", buffered: true });
+}
+
 async function access(): Promise<void> {
   if (values.screenshots) mkdirSync(values.screenshots, { recursive: true });
-  const views = { wide: { width: 1280, height: 800 }, phone: { width: 360, height: 740 } };
+  const views = { wide: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
   for (const hash of ["program", "functions", "pipelines", "training", "digits"]) {
     for (const colorScheme of ["light", "dark"] as const) {
       for (const [size, viewport] of Object.entries(views)) {
         await check(`access: ${hash}, ${colorScheme}, ${size}`, () =>
           withPage({ viewport, colorScheme }, async (page) => {
+            await page.addInitScript(observeShifts);
             await (hash === "program" ? openEditor(page) : open(page, hash));
             await page.waitForTimeout(300);
             const problems = await page.evaluate(accessProblems);
@@ -287,6 +321,11 @@ async function access(): Promise<void> {
                 fullPage: true,
               });
             }
+            const shift = await page.evaluate(
+              () => (globalThis as { layoutShift?: number }).layoutShift ?? 0,
+            );
+            if (shift > mostShift)
+              problems.push(`its contents moved while it was loaded: ${shift.toFixed(3)}`);
             if (problems.length > 0) throw new Error(problems.join("; "));
           }),
         );
