@@ -24,12 +24,65 @@ export interface GemmShader {
   readonly workgroups: readonly [number, number, number];
 }
 
+/** What decides which tile suits a product. */
+export interface TileChoice {
+  /** Whether the GPU is a program on the CPU. */
+  readonly isSoftware: boolean;
+  /** The most shared memory of a workgroup, in bytes. */
+  readonly sharedBytes: number;
+}
+
+/** Tiles from the largest, which reads memory least often, to the smallest, of which there are most. */
+const TILES: readonly GemmTile[] = [
+  { m: 128, n: 128, k: 16, threadM: 8, threadN: 8 },
+  { m: 128, n: 64, k: 16, threadM: 8, threadN: 8 },
+  { m: 64, n: 64, k: 16, threadM: 8, threadN: 8 },
+  { m: 32, n: 32, k: 32, threadM: 4, threadN: 4 },
+];
+const SMALL_TILE: GemmTile = { m: 16, n: 16, k: 16, threadM: 1, threadN: 1 };
+
+/** Workgroups below which a GPU is not busy, so that smaller tiles are faster although each does more work. */
+const BUSY_WORKGROUPS = 128;
+
 /** The tile that suits a product; none where each thread computes one element by itself. */
-export function chooseTile({ m, n }: GemmShape, isSoftware: boolean): GemmTile | undefined {
+export function chooseTile(shape: GemmShape, { isSoftware, sharedBytes }: TileChoice): GemmTile | undefined {
   // Shared memory gains nothing on a CPU, and shaders with barriers take its compiler seconds.
   if (isSoftware) return undefined;
-  if (m < 32 || n < 32) return { m: 16, n: 16, k: 16, threadM: 1, threadN: 1 };
-  return { m: 64, n: 64, k: 16, threadM: 4, threadN: 4 };
+  if (shape.m < 32 || shape.n < 32) return SMALL_TILE;
+  const fitting = TILES.filter((tile) => 4 * sharedFloats(tile) <= sharedBytes);
+  const isBusy = (tile: GemmTile) => {
+    const [columns, rows, batches] = workgroupsOf(shape, tile);
+    return columns * rows * batches >= BUSY_WORKGROUPS;
+  };
+  return fitting.find(isBusy) ?? fitting.at(-1) ?? SMALL_TILE;
+}
+
+/** Shared memory that a tile takes: a strip of each operand. */
+function sharedFloats(tile: GemmTile): number {
+  return tile.k * (tile.m + tile.n + 2 * padding(tile));
+}
+
+/** Elements between the rows of a strip: without them threads that write a column would meet in one memory bank. */
+function padding(tile: GemmTile): number {
+  return vectorWidth(tile) === 4 ? 4 : 0;
+}
+
+/** Width of the vectors that a thread reads from shared memory. */
+function vectorWidth({ threadM, threadN }: GemmTile): 1 | 4 {
+  return threadM % 4 === 0 && threadN % 4 === 0 ? 4 : 1;
+}
+
+function workgroupsOf(shape: GemmShape, tile: GemmTile): readonly [number, number, number] {
+  return [Math.ceil(shape.n / tile.n), Math.ceil(shape.m / tile.m), batchCount(shape)];
+}
+
+/**
+ * Whether a product can be read and written four elements at a time, if its operands begin at multiples of 16 bytes.
+ */
+export function isInVectors({ m, n, k, lda, ldb, ldc, transposeA, transposeB, batch }: GemmShape): boolean {
+  const [alongA, alongB] = [transposeA ? m : k, transposeB ? k : n];
+  const strides = batch.flatMap(({ strideA, strideB, strideC }) => [strideA / 4, strideB / 4, strideC / 4]);
+  return [alongA, alongB, n, lda, ldb, ldc, ...strides].every((count) => count % 4 === 0);
 }
 
 /** The number of batches of a product. */
@@ -53,13 +106,15 @@ const SIZES = ["m", "n", "k", "lda", "ldb", "ldc"] as const;
  * block of results in registers.
  *
  * @param slabs the slabs of A, B and C
+ * @param inVectors whether memory is read and written four elements at a time; see {@link isInVectors}
  */
 export function gemmShader(
   shape: GemmShape,
   slabs: readonly number[],
   tile: GemmTile | undefined,
+  inVectors: boolean,
 ): GemmShader {
-  return tile ? new GemmWriter(shape, slabs, tile).write() : plainShader(shape, slabs);
+  return tile ? new GemmWriter(shape, slabs, tile, inVectors).write() : plainShader(shape, slabs);
 }
 
 /** Reads sizes and, for each operand, where this batch begins in words. */
@@ -102,7 +157,9 @@ function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
       );
     });
     w.line("let index = start_c + r * ldc + column;");
-    w.line(`slab${slabC}[index] = bitcast<u32>(${scaled(shape, "sum", `slab${slabC}[index]`)});`);
+    w.line(
+      `slab${slabC}[index] = bitcast<u32>(${scaled(shape, "sum", `bitcast<f32>(slab${slabC}[index])`)});`,
+    );
   });
   return {
     code: shaderCode(args.declarations(numParams(shape)), w, 64, BUILTINS),
@@ -114,27 +171,41 @@ function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
 function scaled({ alpha, beta }: GemmShape, sum: string, old: string): string {
   const value = alpha === 1 ? sum : `${sum} * bitcast<f32>(${hex(float32Bits(alpha))})`;
   if (beta === 0) return value;
-  const before = `bitcast<f32>(${old})`;
-  return `${value} + ${beta === 1 ? before : `${before} * bitcast<f32>(${hex(float32Bits(beta))})`}`;
+  return `${value} + ${beta === 1 ? old : `${old} * bitcast<f32>(${hex(float32Bits(beta))})`}`;
 }
 
 const BUILTINS = ["workgroup_id", "local_invocation_index"];
+
+/** An element or a vector that a thread copies from memory to a register, and from there to shared memory. */
+interface Transfer {
+  /** Its register. */
+  readonly name: string;
+  /** The condition under which it exists, if it may not. */
+  readonly guard: string | undefined;
+  readonly read: string;
+  readonly writes: readonly string[];
+}
 
 class GemmWriter {
   private readonly w = new WgslWriter();
   private readonly threads: number;
   private readonly across: number;
-  /** Width of the vectors that a thread reads from shared memory. */
+  private readonly down: number;
   private readonly width: 1 | 4;
+  /** Elements of a transfer between memory and registers. */
+  private readonly step: 1 | 4;
 
   constructor(
     private readonly shape: GemmShape,
     private readonly slabs: readonly number[],
     private readonly tile: GemmTile,
+    inVectors: boolean,
   ) {
     this.across = tile.n / tile.threadN;
-    this.threads = (tile.m / tile.threadM) * this.across;
-    this.width = tile.threadM % 4 === 0 && tile.threadN % 4 === 0 ? 4 : 1;
+    this.down = tile.m / tile.threadM;
+    this.threads = this.across * this.down;
+    this.width = vectorWidth(tile);
+    this.step = inVectors && this.width === 4 ? 4 : 1;
   }
 
   write(): GemmShader {
@@ -144,80 +215,133 @@ class GemmWriter {
     begin(w, shape);
     w.line(`let row = workgroup_id.y * ${tile.m}u;`);
     w.line(`let column = workgroup_id.x * ${tile.n}u;`);
-    w.line(`let x = local_invocation_index % ${this.across}u;`);
-    w.line(`let y = local_invocation_index / ${this.across}u;`);
+    this.placeThread();
     this.eachSum((name) => w.line(`var ${name} = ${this.vector("0.0")};`));
-    w.block(`for (var first = 0u; first < k; first += ${tile.k}u)`, () => {
-      this.fill("a", tile.m, shape.m, shape.transposeA);
-      this.fill("b", tile.n, shape.n, !shape.transposeB);
+    w.line("var first = 0u;");
+    const transfers = [
+      ...this.transfers("a", tile.m, shape.m, shape.transposeA),
+      ...this.transfers("b", tile.n, shape.n, !shape.transposeB),
+    ];
+    for (const { name } of transfers) w.line(`var ${name} = ${this.step === 4 ? "vec4<f32>(0.0)" : "0.0"};`);
+    this.read(transfers);
+    // The next strips are on their way to registers while these are multiplied.
+    w.block("while (first < k)", () => {
+      for (const { writes } of transfers) for (const line of writes) w.line(line);
       w.line("workgroupBarrier();");
+      w.line(`first += ${tile.k}u;`);
+      w.block("if (first < k)", () => this.read(transfers));
       this.multiply();
       w.line("workgroupBarrier();");
     });
     this.finish();
-    const element = this.width === 4 ? "vec4<f32>" : "f32";
-    const shared = (["a", "b"] as const).map((name) => {
-      const length = (tile.k * (name === "a" ? tile.m : tile.n)) / this.width;
-      return `var<workgroup> tile_${name}: array<${element}, ${length}>;`;
+    const shared = [tile.m, tile.n].map((size, i) => {
+      const length = (tile.k * (size + padding(tile))) / this.width;
+      return `var<workgroup> tile_${"ab"[i]}: array<${this.width === 4 ? "vec4<f32>" : "f32"}, ${length}>;`;
     });
-    const head = [args.declarations(numParams(shape)), ...shared].join("\n");
+    const element = this.step === 4 ? "vec4<f32>" : undefined;
+    const head = [args.declarations(numParams(shape), element), ...shared].join("\n");
     return {
       code: shaderCode(head, w, this.threads, BUILTINS),
-      workgroups: [Math.ceil(shape.n / tile.n), Math.ceil(shape.m / tile.m), batchCount(shape)],
+      workgroups: workgroupsOf(shape, tile),
     };
   }
 
+  /** Which block of the tile a thread computes: threads that run together read few different vectors. */
+  private placeThread(): void {
+    const { w } = this;
+    const [wide, high] = [Math.min(8, this.across), Math.min(4, this.down)];
+    const group = wide * high;
+    const columns = this.across / wide;
+    w.line(`let lane = local_invocation_index % ${group}u;`);
+    w.line(`let group = local_invocation_index / ${group}u;`);
+    w.line(`let x = (group % ${columns}u) * ${wide}u + lane % ${wide}u;`);
+    w.line(`let y = (group / ${columns}u) * ${high}u + lane / ${wide}u;`);
+  }
+
   /**
-   * Copies a strip of an operand to shared memory, where the elements of a row or column that threads need together lie
+   * What each thread copies of a strip of an operand to shared memory, where the elements that threads need together lie
    * side by side.
    *
    * @param along whether elements of the result's dim, not those that are added, are neighbours in memory
    */
-  private fill(name: "a" | "b", size: number, extent: number, along: boolean): void {
-    const { w, tile } = this;
+  private transfers(name: "a" | "b", size: number, extent: number, along: boolean): Transfer[] {
+    const { w, tile, step } = this;
     const [slab, start, limit] =
       name === "a" ? [at(this.slabs, 0), "row", "m"] : [at(this.slabs, 1), "column", "n"];
     const isWhole = extent % size === 0 && this.shape.k % tile.k === 0;
-    const width = along ? size : tile.k;
-    const count = (size * tile.k) / this.threads;
-    for (const i of range(Math.ceil(count))) {
+    const perRow = (along ? size : tile.k) / step;
+    const total = (size * tile.k) / step;
+    return range(Math.ceil(total / this.threads)).map((i) => {
       const number = w.let(`local_invocation_index + ${i * this.threads}u`);
-      const [inner, outer] = [w.let(`${number} % ${width}u`), w.let(`${number} / ${width}u`)];
+      const inner = w.let(`(${number} % ${perRow}u) * ${step}u`);
+      const outer = w.let(`${number} / ${perRow}u`);
       const [place, depth] = along ? [inner, outer] : [outer, inner];
       const index = along
         ? `(first + ${depth}) * ld${name} + ${start} + ${place}`
         : `(${start} + ${place}) * ld${name} + first + ${depth}`;
-      const read = `bitcast<f32>(slab${slab}[start_${name} + ${index}])`;
-      const guarded = w.name();
-      w.line(`var ${guarded} = 0.0;`);
+      const isSurplus = (i + 1) * this.threads > total;
       const bounds = [
         ...(isWhole ? [] : [`${start} + ${place} < ${limit}`, `first + ${depth} < k`]),
-        ...(count % 1 === 0 ? [] : [`${number} < ${size * tile.k}u`]),
+        ...(isSurplus ? [`${number} < ${total}u`] : []),
       ];
-      if (bounds.length === 0) w.line(`${guarded} = ${read};`);
-      else w.line(`if (${bounds.join(" && ")}) { ${guarded} = ${read}; }`);
-      const target =
-        this.width === 4
-          ? `tile_${name}[${depth} * ${size / 4}u + ${place} / 4u][${place} % 4u]`
-          : `tile_${name}[${depth} * ${size}u + ${place}]`;
-      if (count % 1 === 0) w.line(`${target} = ${guarded};`);
-      else w.line(`if (${number} < ${size * tile.k}u) { ${target} = ${guarded}; }`);
+      const register = `next_${name}_${i}`;
+      const writes = this.sharedWrites(name, size, register, place, depth, along);
+      return {
+        name: register,
+        guard: bounds.length > 0 ? bounds.join(" && ") : undefined,
+        read: this.load(slab, `start_${name} + ${index}`),
+        writes: isSurplus ? writes.map((line) => `if (${number} < ${total}u) { ${line} }`) : writes,
+      };
+    });
+  }
+
+  private read(transfers: readonly Transfer[]): void {
+    for (const { name, guard, read } of transfers) {
+      if (guard === undefined) this.w.line(`${name} = ${read};`);
+      else {
+        const zero = this.step === 4 ? "vec4<f32>(0.0)" : "0.0";
+        this.w.line(`if (${guard}) { ${name} = ${read}; } else { ${name} = ${zero}; }`);
+      }
     }
+  }
+
+  /** Assigns a register to elements of a strip. */
+  private sharedWrites(
+    name: "a" | "b",
+    size: number,
+    register: string,
+    place: string,
+    depth: string,
+    along: boolean,
+  ): string[] {
+    const { step, width } = this;
+    const row = (size + padding(this.tile)) / width;
+    const vector = (at: string) => `tile_${name}[(${at}) * ${row}u + ${place} / ${width}u]`;
+    if (step === 4 && along) return [`${vector(depth)} = ${register};`];
+    const element = (at: string) => (width === 4 ? `${vector(at)}[${place} % 4u]` : vector(at));
+    if (step === 1) return [`${element(depth)} = ${register};`];
+    return range(4).map((i) => `${element(`${depth} + ${i}u`)} = ${register}[${i}];`);
+  }
+
+  private load(slab: number, index: string): string {
+    return this.step === 4 ? `slab${slab}[(${index}) >> 2u]` : `bitcast<f32>(slab${slab}[${index}])`;
   }
 
   private multiply(): void {
     const { w, tile, width } = this;
-    const [rows, columns] = [tile.threadM / width, tile.threadN / width];
-    w.block(`for (var d = 0u; d < ${tile.k}u; d++)`, () => {
-      for (const i of range(rows))
-        w.line(`let a_${i} = tile_a[d * ${tile.m / width}u + y * ${rows}u + ${i}u];`);
-      for (const j of range(columns))
-        w.line(`let b_${j} = tile_b[d * ${tile.n / width}u + x * ${columns}u + ${j}u];`);
-      this.eachSum((name, i, j) => {
-        const factor = width === 4 ? `a_${Math.floor(i / 4)}[${i % 4}]` : `a_${i}`;
-        w.line(`${name} = fma(${this.vector(factor)}, b_${j}, ${name});`);
+    const [rowA, rowB] = [tile.m, tile.n].map((size) => (size + padding(tile)) / width);
+    for (const d of range(tile.k)) {
+      w.block("", () => {
+        for (const i of range(tile.threadM / width))
+          w.line(`let a_${i} = tile_a[${d * (rowA ?? 0) + i * this.down}u + y];`);
+        for (const j of range(tile.threadN / width))
+          w.line(`let b_${j} = tile_b[${d * (rowB ?? 0) + j * this.across}u + x];`);
+        this.eachSum((name, i, j) => {
+          const factor = width === 4 ? `a_${Math.floor(i / 4)}[${i % 4}]` : `a_${i}`;
+          w.line(`${name} = fma(${this.vector(factor)}, b_${j}, ${name});`);
+        });
       });
-    });
+    }
   }
 
   /** Calls with the name of every vector of sums, its row, and the number of its columns' vector. */
@@ -233,17 +357,25 @@ class GemmWriter {
 
   private finish(): void {
     const { w, tile, width, shape } = this;
-    const slab = at(this.slabs, 2);
+    const slab = `slab${at(this.slabs, 2)}`;
     const isWhole = shape.m % tile.m === 0 && shape.n % tile.n === 0;
     this.eachSum((name, i, j) => {
       w.block("", () => {
-        w.line(`let r = row + y * ${tile.threadM}u + ${i}u;`);
+        w.line(`let r = row + (y + ${Math.floor(i / width) * this.down}u) * ${width}u + ${i % width}u;`);
+        const store = (column: string, line: string) =>
+          w.line(isWhole ? line : `if (r < m && ${column} < n) { ${line} }`);
+        const first = w.let(`column + (x + ${j * this.across}u) * ${width}u`);
+        if (this.step === 4) {
+          const index = w.let(`(start_c + r * ldc + ${first}) >> 2u`);
+          store(first, `${slab}[${index}] = ${scaled(shape, name, `${slab}[${index}]`)};`);
+          return;
+        }
         for (const c of range(width)) {
-          const column = w.let(`column + x * ${tile.threadN}u + ${j * width + c}u`);
+          const column = w.let(`${first} + ${c}u`);
           const index = w.let(`start_c + r * ldc + ${column}`);
-          const value = scaled(shape, width === 4 ? `${name}[${c}]` : name, `slab${slab}[${index}]`);
-          const store = `slab${slab}[${index}] = bitcast<u32>(${value});`;
-          w.line(isWhole ? store : `if (r < m && ${column} < n) { ${store} }`);
+          const sum = width === 4 ? `${name}[${c}]` : name;
+          const value = scaled(shape, sum, `bitcast<f32>(${slab}[${index}])`);
+          store(column, `${slab}[${index}] = bitcast<u32>(${value});`);
         }
       });
     });

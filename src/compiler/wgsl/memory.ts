@@ -30,18 +30,17 @@ export function param(index: number): string {
 /** Maximum number of parameter words of a shader, which decides how far apart the parameters of steps lie. */
 export const MAX_PARAMS = 256;
 
+/** How a shader sees a slab. */
+export type SlabElement = "u32" | "atomic<u32>" | "vec4<f32>";
+
 /** The lines before the main function. */
-export function declarations(
-  numParams: number,
-  slabs: readonly { readonly atomic: boolean }[],
-  writesTable = false,
-): string {
+export function declarations(numParams: number, slabs: readonly SlabElement[], writesTable = false): string {
   const lines = [
     `@group(0) @binding(${BINDING.params}) var<uniform> params: array<vec4<u32>, ${Math.max(1, Math.ceil(numParams / 4))}>;`,
     `@group(0) @binding(${BINDING.table}) var<storage, ${writesTable ? "read_write" : "read"}> table: array<u32>;`,
     ...slabs.map(
-      ({ atomic }, i) =>
-        `@group(0) @binding(${BINDING.slabs + i}) var<storage, read_write> slab${i}: array<${atomic ? "atomic<u32>" : "u32"}>;`,
+      (element, i) =>
+        `@group(0) @binding(${BINDING.slabs + i}) var<storage, read_write> slab${i}: array<${element}>;`,
     ),
   ];
   return lines.join("\n");
@@ -88,8 +87,8 @@ export class Arguments {
   }
 
   /** The declarations of the shader, for this many parameter words after those of the arguments. */
-  declarations(extra = 0): string {
-    const slabs = range(this.numSlabs).map((slab) => ({ atomic: this.atomic.has(slab) }));
+  declarations(extra = 0, element: SlabElement = "u32"): string {
+    const slabs = range(this.numSlabs).map((slab) => (this.atomic.has(slab) ? "atomic<u32>" : element));
     return declarations(WORDS_PER_ARG * this.dtypes.length + extra, slabs);
   }
 

@@ -223,7 +223,7 @@ export function addressShader(slabs: readonly number[]): WgslShader {
   const numSlabs = Math.max(0, ...slabs.map((slab) => slab + 1));
   const head = declarations(
     first + WORDS_PER_TERM * slabs.length,
-    range(numSlabs).map(() => ({ atomic: false })),
+    range(numSlabs).map(() => "u32" as const),
     true,
   );
   return { code: shaderCode(head, w, 1), workgroups: 1 };
@@ -236,5 +236,5 @@ export function fetchShader(isByte: boolean): WgslShader {
   w.line(`let address = table[${param(0)}] + ${param(1)};`);
   const word = "slab0[address >> 2u]";
   w.line(`table[${param(2)}] = ${isByte ? `(${word} >> ((address & 3u) * 8u)) & 0xffu` : word};`);
-  return { code: shaderCode(declarations(3, [{ atomic: false }], true), w, 1), workgroups: 1 };
+  return { code: shaderCode(declarations(3, ["u32"], true), w, 1), workgroups: 1 };
 }

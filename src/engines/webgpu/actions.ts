@@ -10,7 +10,13 @@ import type {
   Step,
 } from "../../compiler/steps.js";
 import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
-import { chooseTile, gemmParams, gemmShader } from "../../compiler/wgsl/gemmShader.js";
+import {
+  chooseTile,
+  gemmParams,
+  gemmShader,
+  isInVectors,
+  type TileChoice,
+} from "../../compiler/wgsl/gemmShader.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
 import { MAX_PARAMS } from "../../compiler/wgsl/memory.js";
 import {
@@ -25,6 +31,7 @@ import {
 import { byteSize } from "../../ir/dtype.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
+import { alignmentOf, slotAlignments } from "./alignment.js";
 
 /** A call of a shader. */
 export interface Dispatch {
@@ -115,6 +122,7 @@ export class Params {
 /** Turns the steps of a program into the actions of one device. */
 export class ActionBuilder {
   private readonly constants: DataView;
+  private readonly alignments: readonly number[];
 
   /**
    * @param firstSlot where the device's slots begin in the table that all devices of the program share
@@ -126,10 +134,11 @@ export class ActionBuilder {
     private readonly position: number,
     private readonly firstSlot: number,
     private readonly fetchSlot: number,
-    private readonly isSoftware: boolean,
+    private readonly tiles: TileChoice,
   ) {
     const { constants } = program.compiled;
     this.constants = new DataView(constants.buffer, constants.byteOffset, constants.byteLength);
+    this.alignments = slotAlignments(program.compiled);
   }
 
   steps(steps: readonly Step[]): Action[] {
@@ -147,7 +156,7 @@ export class ActionBuilder {
         return [this.gemm(step)];
       case "copy": {
         const { source, target, bytes, info } = step;
-        const isAligned = bytes % 4 === 0 && this.isAligned(source) && this.isAligned(target);
+        const isAligned = bytes % 4 === 0 && this.areAligned([source, target], 4);
         return [this.dispatch([source, target], (slabs) => copyShader(bytes, isAligned, slabs), info)];
       }
       case "host":
@@ -190,15 +199,23 @@ export class ActionBuilder {
     }));
   }
 
-  /** Whether a place begins at a word whatever happens: dynamic slots may lead anywhere. */
-  private isAligned({ slot, offset }: SlotAddress): boolean {
-    return offset % 4 === 0 && this.program.compiled.slots[slot]?.kind !== "dynamic";
+  /** Whether places begin at multiples of this many bytes, whatever happens. */
+  private areAligned(places: readonly SlotAddress[], bytes: number): boolean {
+    return places.every(
+      ({ slot, offset }) => Math.min(at(this.alignments, slot), alignmentOf(offset)) >= bytes,
+    );
   }
 
   private gemm(step: GemmStep): Dispatch {
     const { a, b, c, info, op: _, ...shape } = step;
-    const tile = chooseTile(shape, this.isSoftware);
-    return this.dispatch([a, b, c], (slabs) => gemmShader(shape, slabs, tile), info, gemmParams(shape));
+    const tile = chooseTile(shape, this.tiles);
+    const inVectors = isInVectors(shape) && this.areAligned([a, b, c], 16);
+    return this.dispatch(
+      [a, b, c],
+      (slabs) => gemmShader(shape, slabs, tile, inVectors),
+      info,
+      gemmParams(shape),
+    );
   }
 
   private dispatch(

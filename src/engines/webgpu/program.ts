@@ -36,12 +36,14 @@ export class MachineProgram {
     const { device, facts } = machine.gpu;
     this.slotsPerPosition = compiled.slots.length + 1;
     const params = new Params(Math.max(256, facts.limits.minUniformBufferOffsetAlignment));
+    const tiles = {
+      isSoftware: facts.isSoftware,
+      sharedBytes: facts.limits.maxComputeWorkgroupStorageSize,
+    };
     this.actions = devices.map((_, position) => {
       const first = this.firstSlot(position);
       const fetched = first + compiled.slots.length;
-      return new ActionBuilder(program, params, position, first, fetched, facts.isSoftware).steps(
-        compiled.steps,
-      );
+      return new ActionBuilder(program, params, position, first, fetched, tiles).steps(compiled.steps);
     });
     this.collectives = compiled.collectives.map((spec) => {
       const groups = spec.groups.map((group) => {

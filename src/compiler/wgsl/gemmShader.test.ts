@@ -1,0 +1,144 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describeWith, webGpu } from "../../../test/support/optional.js";
+import { type Gpu, MAP_READ, openGpu, USAGE } from "../../engines/webgpu/gpu.js";
+import { PARAMS_BYTES, Shaders } from "../../engines/webgpu/shaders.js";
+import { range } from "../../ir/shape.js";
+import {
+  chooseTile,
+  type GemmShape,
+  type GemmTile,
+  gemmParams,
+  gemmShader,
+  isInVectors,
+} from "./gemmShader.js";
+
+const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}): GemmShape => ({
+  ...{ dtype: "float32", m, n, k, transposeA: false, transposeB: false, lda: k, ldb: n, ldc: n },
+  ...{ alpha: 1, beta: 0, batch: [] },
+  ...changes,
+});
+
+const server = { isSoftware: false, sharedBytes: 49_152 };
+const sides = (tile: GemmTile | undefined) => tile && [tile.m, tile.n];
+
+test("the largest tile is chosen that keeps the GPU busy and fits into its shared memory", () => {
+  expect(sides(chooseTile(shape(4096, 4096, 64), server))).toEqual([128, 128]);
+  expect(sides(chooseTile(shape(1024, 1024, 64), server))).toEqual([128, 64]);
+  expect(sides(chooseTile(shape(512, 512, 64), server))).toEqual([32, 32]);
+  const batch = [{ count: 64, strideA: 4096, strideB: 4096, strideC: 4096 }];
+  expect(sides(chooseTile(shape(256, 256, 64, { batch }), server))).toEqual([128, 128]);
+  expect(sides(chooseTile(shape(4096, 4096, 64), { ...server, sharedBytes: 16_384 }))).toEqual([128, 64]);
+  expect(sides(chooseTile(shape(4096, 8, 64), server))).toEqual([16, 16]);
+  expect(chooseTile(shape(4096, 4096, 64), { ...server, isSoftware: true })).toBeUndefined();
+});
+
+test("vectors need every row of every matrix to begin at a multiple of four elements", () => {
+  expect(isInVectors(shape(5, 8, 12))).toBe(true);
+  expect(isInVectors(shape(5, 8, 12, { transposeA: true, lda: 5 }))).toBe(false);
+  expect(isInVectors(shape(8, 6, 12))).toBe(false);
+  expect(isInVectors(shape(8, 8, 12, { ldc: 10 }))).toBe(false);
+  const batch = [{ count: 2, strideA: 16 * 5, strideB: 8, strideC: 16 }];
+  expect(isInVectors(shape(8, 8, 12, { batch }))).toBe(false);
+});
+
+/** A small tile with all that the large ones have: a software adapter compiles those for many seconds. */
+const vectorTile: GemmTile = { m: 16, n: 16, k: 4, threadM: 4, threadN: 4 };
+const scalarTile: GemmTile = { m: 8, n: 8, k: 4, threadM: 1, threadN: 1 };
+
+describeWith(webGpu, "tiled products on a GPU", () => {
+  let gpu: Gpu;
+  beforeAll(async () => {
+    gpu = await openGpu();
+  });
+  afterAll(() => gpu.device.destroy());
+
+  for (const [transposeA, transposeB] of [
+    [false, false],
+    [true, false],
+    [false, true],
+    [true, true],
+  ] as const) {
+    for (const [name, tile, sizes] of [
+      ["whole tiles", vectorTile, [32, 32, 8]],
+      ["edges in vectors", vectorTile, [20, 20, 12]],
+      ["edges", vectorTile, [17, 19, 7]],
+      ["one element per thread", scalarTile, [9, 19, 7]],
+    ] as const) {
+      test(`${name}, ${transposeA ? "Aᵀ" : "A"} · ${transposeB ? "Bᵀ" : "B"}`, async () => {
+        const [m, n, k] = sizes;
+        const product = shape(m, n, k, {
+          ...{ transposeA, transposeB, lda: transposeA ? m : k, ldb: transposeB ? k : n },
+          ...{
+            alpha: 2,
+            beta: 1,
+            batch: [{ count: 2, strideA: 4 * m * k, strideB: 4 * k * n, strideC: 4 * m * n }],
+          },
+        });
+        expect(await onGpu(gpu, product, tile)).toEqual(inJs(product));
+      });
+    }
+  }
+});
+
+/** Small integers, whose sums are exact in any order. */
+function operands({ m, n, k }: GemmShape): [number[], number[], number[]] {
+  const numbers = (count: number, seed: number) => range(count).map((i) => ((i * 7 + seed) % 11) - 5);
+  return [numbers(2 * m * k, 1), numbers(2 * k * n, 3), numbers(2 * m * n, 5)];
+}
+
+function inJs(product: GemmShape): number[] {
+  const { m, n, k, transposeA, transposeB, alpha, beta } = product;
+  const [a, b, c] = operands(product);
+  return c.map((old, index) => {
+    const [batch, i, j] = [Math.floor(index / (m * n)), Math.floor(index / n) % m, index % n];
+    let sum = 0;
+    for (const d of range(k)) {
+      const left = a[batch * m * k + (transposeA ? d * m + i : i * k + d)] ?? Number.NaN;
+      const right = b[batch * k * n + (transposeB ? j * k + d : d * n + j)] ?? Number.NaN;
+      sum += left * right;
+    }
+    return alpha * sum + beta * old;
+  });
+}
+
+async function onGpu({ device, facts }: Gpu, product: GemmShape, tile: GemmTile): Promise<number[]> {
+  const parts = operands(product);
+  // Every matrix begins at a multiple of 16 bytes.
+  const starts = parts.map((_, i) =>
+    parts.slice(0, i).reduce((sum, part) => sum + 4 * Math.ceil(part.length / 4), 0),
+  );
+  const words = new Float32Array(3 * 4096);
+  for (const [i, part] of parts.entries()) words.set(part, starts[i]);
+  const buffer = (data: Float32Array | Uint32Array, usage: number) => {
+    const made = device.createBuffer({ size: data.byteLength, usage: usage | USAGE.copyTarget });
+    device.queue.writeBuffer(made, 0, data as Float32Array<ArrayBuffer>);
+    return made;
+  };
+  const slab = buffer(words, USAGE.storage | USAGE.copySource);
+  const params = new Uint32Array(PARAMS_BYTES / 4);
+  params.set([0, 0, 1, 0, 2, 0, ...gemmParams(product)]);
+  const buffers = {
+    params: buffer(params, USAGE.uniform),
+    table: buffer(
+      Uint32Array.from(starts, (start) => 4 * start),
+      USAGE.storage,
+    ),
+  };
+  const errors: Promise<GPUError | null>[] = [];
+  const shaders = new Shaders({ device, facts }, (error) => errors.push(error));
+  const { code, workgroups } = gemmShader(product, [0, 0, 0], tile, isInVectors(product));
+  const pipeline = shaders.pipeline(code, 1, false, "product");
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, shaders.bindGroup(buffers, [slab], false), [0]);
+  pass.dispatchWorkgroups(...workgroups);
+  pass.end();
+  const bytes = 4 * (parts[2]?.length ?? 0);
+  const result = device.createBuffer({ size: bytes, usage: USAGE.mapRead | USAGE.copyTarget });
+  encoder.copyBufferToBuffer(slab, 4 * (starts[2] ?? 0), result, 0, bytes);
+  device.queue.submit([encoder.finish()]);
+  expect(await Promise.all(errors)).toEqual([null]);
+  await result.mapAsync(MAP_READ);
+  return [...new Float32Array(result.getMappedRange().slice(0))];
+}
