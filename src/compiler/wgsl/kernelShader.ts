@@ -9,14 +9,23 @@ import type {
   SectionPlan,
   Stream,
 } from "../kernel/loopPlan.js";
-import { Arguments, shaderCode, threadNumber, type WgslShader } from "./memory.js";
+import { Arguments, shaderCode, type WgslShader } from "./memory.js";
 import { combine, constant, type Register, WgslWriter, writeProgram } from "./registers.js";
 
 /** What a plan has to know about the vectors of a GPU: a thread computes one element at a time. */
 export const gpuTarget = { widths: [1], copies: () => 1 } as const;
 
-/** Threads of a workgroup where each computes one point. */
-const POINTS_PER_GROUP = 64;
+/** Threads of a workgroup that reduces nothing, and how many points each of them computes. */
+interface PointDivision {
+  readonly threads: number;
+  readonly points: number;
+}
+
+/** Few points are spread over as many workgroups as there can be; starting millions would take longer than their work. */
+function dividePoints(total: number): PointDivision {
+  if (total < 2 ** 20) return { threads: 64, points: 1 };
+  return { threads: 256, points: 4 };
+}
 
 /**
  * Writes a kernel as a shader. Points that do not depend on each other are computed side by side: all of them where
@@ -30,6 +39,8 @@ export function kernelShader(plan: LoopPlan, slabs: readonly number[]): WgslShad
   const reduces = plan.sections.some(({ outputs }) => outputs.some(({ kind }) => kind === "reduce"));
   return reduces ? new RowShader(plan, slabs).write() : new PointShader(plan, slabs).write();
 }
+
+const GROUP_BUILTINS = ["workgroup_id", "num_workgroups", "local_invocation_index"];
 
 /** What both kinds of shaders have in common. */
 abstract class KernelShader {
@@ -135,16 +146,21 @@ class PointShader extends KernelShader {
     const ordered = this.orderedDims();
     const parallel = range(plan.dims.length).filter((d) => !ordered.includes(d));
     const total = sizeOf(parallel.map((d) => at(plan.dims, d)));
-    w.line(`let id = ${threadNumber(POINTS_PER_GROUP)};`);
-    w.line(`if (id >= ${total}u) { return; }`);
+    const { threads, points } = dividePoints(total);
     this.args.open(w);
-    this.counters(parallel, "id");
-    this.inOrder(ordered, () => {
-      for (const section of plan.sections) this.section(section, parallel);
+    const first = w.let(`(workgroup_id.x + workgroup_id.y * num_workgroups.x) * ${threads * points}u`);
+    w.block(`for (var part = 0u; part < ${points}u; part++)`, () => {
+      // Neighbouring threads compute neighbouring points.
+      w.line(`let id = ${first} + part * ${threads}u + local_invocation_index;`);
+      w.line(`if (id >= ${total}u) { return; }`);
+      this.counters(parallel, "id");
+      this.inOrder(ordered, () => {
+        for (const section of plan.sections) this.section(section, parallel);
+      });
     });
     return {
-      code: shaderCode(this.args.declarations(), w, POINTS_PER_GROUP),
-      workgroups: Math.ceil(total / POINTS_PER_GROUP),
+      code: shaderCode(this.args.declarations(), w, threads, GROUP_BUILTINS),
+      workgroups: Math.ceil(total / (threads * points)),
     };
   }
 
@@ -193,12 +209,14 @@ class RowShader extends KernelShader {
   private readonly division: Division;
   private readonly inner: readonly number[];
   private readonly rowDims: readonly number[];
+  private readonly numRows: number;
 
   constructor(plan: LoopPlan, slabs: readonly number[]) {
     super(plan, slabs);
-    const numRows = plan.loops.length;
-    this.rowDims = range(numRows);
-    this.inner = range(plan.dims.length).slice(numRows);
+    const numRowDims = plan.loops.length;
+    this.rowDims = range(numRowDims);
+    this.inner = range(plan.dims.length).slice(numRowDims);
+    this.numRows = sizeOf(plan.dims.slice(0, numRowDims));
     this.division = divideThreads(plan);
   }
 
@@ -206,7 +224,7 @@ class RowShader extends KernelShader {
     const { w, plan, division } = this;
     const { rows, lanes, byRows } = division;
     const size = rows * lanes;
-    const total = sizeOf(this.rowDims.map((d) => at(plan.dims, d)));
+    const total = this.numRows;
     w.line("let group = workgroup_id.x + workgroup_id.y * num_workgroups.x;");
     const [row, lane] = byRows
       ? [`local_invocation_index % ${rows}u`, `local_invocation_index / ${rows}u`]
@@ -223,9 +241,8 @@ class RowShader extends KernelShader {
       else this.elements(section);
     }
     const shared = lanes > 1 ? `\nvar<workgroup> shared_words: array<u32, ${size}>;` : "";
-    const builtins = ["workgroup_id", "num_workgroups", "local_invocation_index"];
     return {
-      code: shaderCode(this.args.declarations() + shared, w, size, builtins),
+      code: shaderCode(this.args.declarations() + shared, w, size, GROUP_BUILTINS),
       workgroups: Math.ceil(total / rows),
     };
   }
@@ -248,8 +265,14 @@ class RowShader extends KernelShader {
     for (const [{ identity }, name] of sums) w.line(`var ${name} = ${constant(identity[0]).bits};`);
     const count = sizeOf(this.inner.map((d) => at(plan.dims, d)));
     const index = w.name();
-    const head = `for (var ${index} = select(${count}u, y, isRow); ${index} < ${count}u; ${index} += ${this.division.lanes}u)`;
+    const { lanes, rows } = this.division;
+    // A loop whose length is known is unrolled by drivers, so that several elements are on their way at once.
+    const isWhole = count % lanes === 0 && this.numRows % rows === 0;
+    const head = isWhole
+      ? `for (var step = 0u; step < ${count / lanes}u; step++)`
+      : `for (var ${index} = select(${count}u, y, isRow); ${index} < ${count}u; ${index} += ${lanes}u)`;
     w.block(head, () => {
+      if (isWhole) w.line(`let ${index} = y + step * ${lanes}u;`);
       this.counters(this.inner, index);
       this.compute(section, (output, value) => {
         if (output.kind === "store") this.store(output.stream, output.combine, value, false);
