@@ -18,6 +18,7 @@ import { serve } from "./commands/serve.js";
 import { trace } from "./commands/trace.js";
 import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
+import { phase } from "./phase.js";
 import { argumentsOf } from "./runArguments.js";
 import { respectNohup } from "./signals.js";
 
@@ -87,6 +88,7 @@ export async function main(args: readonly string[]): Promise<ExitCode> {
         : /^E[A-Z\d]+$/.test(systemCode(error) ?? "");
     const text =
       error instanceof Error ? (known ? error.message : (error.stack ?? error.message)) : String(error);
+    phase("");
     process.stderr.write(`shardwise: ${text}\n`);
     return error instanceof ShardwiseError && error.code === "config" ? exitCodes.usage : exitCodes.failure;
   }

@@ -5,6 +5,7 @@ import { checkResumable, restoreRun, storedConfig } from "../../train/folder/sav
 import { evaluateOn } from "../../train/run/evaluation.js";
 import { openRunData, storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { phase } from "../phase.js";
 import { configOf, engineOption, findCheckpoint, useEngine } from "../runArguments.js";
 
 /** Measures the loss of a checkpoint. */
@@ -26,6 +27,7 @@ export const evaluate = defineCommand({
     const trainedOn = storedConfig(checkpoint).data;
     const own = { data: { ...config.data, source: trainedOn.source, validation: trainedOn.validation } };
     checkResumable({ ...config, data: { ...own.data, batch: trainedOn.batch } }, checkpoint);
+    phase("reading the text and the checkpoint");
     const isOther = config.data.source !== trainedOn.source;
     // A text that the model was not trained on is evaluated as a whole.
     const data = await openRunData(
@@ -36,7 +38,9 @@ export const evaluate = defineCommand({
     const training = runTrainingFunctions(config, data.tokenizer.vocabSize, runMesh(config));
     const state = await restoreRun(checkpoint, training);
     const source = data.validation ?? data.training;
+    phase("measuring the loss");
     const loss = await evaluateOn(training, state, source, config, batches);
+    phase("");
     if (!Number.isFinite(loss)) {
       throw new ShardwiseError(
         "value",

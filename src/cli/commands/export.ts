@@ -9,6 +9,7 @@ import { readJson } from "../../train/pretrained/pretrainedFolder.js";
 import { savePretrained } from "../../train/pretrained/savePretrained.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { phase } from "../phase.js";
 import { findCheckpoint } from "../runArguments.js";
 
 /** Writes a trained model for another library. */
@@ -29,14 +30,17 @@ export const exportModel = defineCommand({
     const { vocabSize } = await storedTokenizer(config, run);
     const companions = companionFolder(run);
     const json = await readJson(join(companions, "config.json"), "export");
+    phase("loading the model");
     const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
     const folder = existsSync(companions) ? companions : run;
+    phase(`writing ${out}`);
     await savePretrained(out, {
       params,
       config: modelConfig(config, vocabSize),
       folder,
       ...(json && { json }),
     });
+    phase("");
     process.stdout.write(`step ${checkpoint.step} is in ${out}\n`);
     return exitCodes.ok;
   },

@@ -5,6 +5,7 @@ import { storedConfig } from "../../train/folder/savedRun.js";
 import { sampleText } from "../../train/generation/sampleText.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { phase } from "../phase.js";
 import { engineOption, findCheckpoint, useEngine } from "../runArguments.js";
 
 /** Samples text from a checkpoint. */
@@ -36,9 +37,11 @@ export const generate = defineCommand({
     const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "generate");
     const config = storedConfig(checkpoint);
     const tokenizer = await storedTokenizer(config, run);
+    phase("loading the model");
     const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
     const closed = new AbortController();
     process.stdout.on("error", () => closed.abort());
+    phase("");
     process.stdout.write(prompt);
     await sampleText(
       { model: modelConfig(config, tokenizer.vocabSize), params, tokenizer, window: config.data.sequence },

@@ -29,6 +29,7 @@ import { abstractTree } from "../../train/step/abstractTensor.js";
 import { UsageError } from "../arguments.js";
 import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
 import { machineOptions, pricesOf } from "../machineArguments.js";
+import { phase } from "../phase.js";
 import {
   configOf,
   engineOption,
@@ -66,7 +67,9 @@ export const inspect = defineCommand({
     const [what] = parsed.positional;
     if (what !== undefined && isRunFolder(what)) {
       const { checkpoint, run } = await findCheckpoint(what, "inspect");
+      phase("verifying the checkpoint");
       await checkpoint.verify();
+      phase("");
       process.stdout.write(describeCheckpoint(checkpoint, describeExperts(run, checkpoint.manifest.step)));
       return exitCodes.ok;
     }
@@ -74,7 +77,10 @@ export const inspect = defineCommand({
     const config = configOf(what === undefined ? {} : readConfigFile(what), parsed);
     const isNamed = parsed.values.engine !== undefined;
     const spread = spreadOf(parsed);
-    process.stdout.write(describeConfig(config, isNamed ? engineInfo() : undefined, spread));
+    phase("compiling the training step");
+    const description = describeConfig(config, isNamed ? engineInfo() : undefined, spread);
+    phase("");
+    process.stdout.write(description);
     if (parsed.values.network !== undefined) process.stdout.write(await predictStep(parsed, config, spread));
     return exitCodes.ok;
   },

@@ -18,6 +18,7 @@ import type { Prices } from "../../train/plan/prices.js";
 import { UsageError } from "../arguments.js";
 import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
 import { machineOptions, pricesOf } from "../machineArguments.js";
+import { phase } from "../phase.js";
 import { configOf, freeName, mergeConfigs, readConfigFile } from "../runArguments.js";
 
 const planOptions = {
@@ -77,11 +78,9 @@ function choose(
     prices,
     tries,
     memoryBytes,
-    onTry: (done, all) => {
-      if (process.stderr.isTTY) process.stderr.write(`\r${done + 1} of ${all} configurations`);
-    },
+    onTry: (done, all) => phase(`compiling ${done + 1} of ${all} configurations`),
   });
-  if (process.stderr.isTTY) process.stderr.write("\r\u001b[K");
+  phase("");
   process.stdout.write(formatPlan(found, top));
   const choice = found.choices[number - 1];
   if (!choice) {

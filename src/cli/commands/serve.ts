@@ -12,6 +12,7 @@ import { openTextServer, type TextServer } from "../../train/serve/textServer.js
 import type { ServedModel } from "../../train/serve/textService.js";
 import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { phase } from "../phase.js";
 import { engineOption, findCheckpoint, isRunFolder, useEngine } from "../runArguments.js";
 
 /** The length of texts of pretrained models by default: caches for all that they could read may not fit into memory. */
@@ -54,6 +55,7 @@ export const serve = defineCommand({
     const key = values.key ?? (process.env.SHARDWISE_KEY || undefined);
     await useEngine(parsed);
     const folder = parsed.positional[0];
+    phase("loading the model");
     const model = await (folder !== undefined && isPretrained(folder) ? pretrained(folder) : trained(folder));
     const length = Math.min(values["max-length"] ?? usualLength, model.maxLength);
     if (values["max-length"] !== undefined && values["max-length"] > model.maxLength) {
@@ -68,6 +70,7 @@ export const serve = defineCommand({
       ...{ maxConnections: values["max-connections"], maxBodyBytes: values["max-body"] },
       ...{ timeout: values.timeout * 1000, stall: 30_000 },
     });
+    phase("");
     process.stdout.write(
       `serving ${served.name} at ${server.address}/v1 with ${values.slots} slots of ${length} tokens; Ctrl-C ends it\n`,
     );

@@ -6,6 +6,7 @@ import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/c
 import { writeStepTrace } from "../../train/report/runReport.js";
 import { recordWork, sharesOfWork } from "../../train/report/stepTrace.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { phase } from "../phase.js";
 import {
   configOf,
   engineOption,
@@ -34,6 +35,7 @@ export const trace = defineCommand({
           : readConfigFile(what);
     const config = configOf(json, parsed);
     const { output } = parsed.values;
+    phase("compiling the training step");
     const mesh = runMesh(config);
     const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
     const { batch, sequence } = config.data;
@@ -47,6 +49,7 @@ export const trace = defineCommand({
     let [state, metrics] = training.step(training.init(config.seed), tokens);
     [state, metrics] = training.step(state, tokens);
     await metrics.loss.ready();
+    phase("recording a step");
     const recorded = await recordWork(mesh.engine, async () => {
       [state, metrics] = training.step(state, tokens);
       await metrics.loss.ready();
@@ -59,6 +62,7 @@ export const trace = defineCommand({
       );
     }
     writeStepTrace(output, recorded, "one training step", { training, config, mesh });
+    phase("");
     const percent = (share: number) => `${(100 * share).toFixed(1)} %`.padStart(8);
     const total = Math.max(...work.map(({ end }) => end));
     const rows = sharesOfWork(work).map(
