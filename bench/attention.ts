@@ -3,15 +3,13 @@
  * `dot_product_attention` (`JAX_PYTHON`) and PyTorch's `scaled_dot_product_attention` (`TORCH_PYTHON`), where they are
  * installed. The share of products alone counts the half of the scores that is seen.
  */
-import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import { grad, jit, Mesh, np, random, type Tensor } from "shardwise";
 import { createThreadsEngine, type ThreadsEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import { runJax } from "./jax.js";
 import { allCorePeak, best, type Report, type Row, settle } from "./measure.js";
 import { countsOption } from "./options.js";
+import { runTorch } from "./torch.js";
 
 const [batch, heads, headDim] = [1, 8, 64];
 
@@ -25,7 +23,7 @@ export async function attention(): Promise<Report> {
       const ours = await ourTime(engine, length);
       const settings = { batch, heads, headDim, length };
       const jax = runJax("attention.py", settings, { devices: 1, cores: 1 })?.step_ms ?? null;
-      const torch = torchTime(settings);
+      const torch = runTorch<number>("attention.py", settings, 1);
       // Two products forward and five backward, of half of all pairs of tokens.
       const flops = 7 * batch * heads * length * length * headDim;
       rows.push({
@@ -50,13 +48,4 @@ async function ourTime(engine: ThreadsEngine, length: number): Promise<number> {
   const step = jit(grad(loss, { argnums: [0, 1, 2] }), { mesh });
   const [q, k, v] = [draw(1), draw(2), draw(3)];
   return best(() => settle(step(q, k, v)), { seconds: 2 });
-}
-
-/** Milliseconds of PyTorch on one core, or null where it is not installed. */
-function torchTime(settings: object): number | null {
-  const python = process.env.TORCH_PYTHON;
-  if (!python || !existsSync(python)) return null;
-  const file = fileURLToPath(new URL("torch/attention.py", import.meta.url));
-  const { status, stdout } = spawnSync(python, [file, JSON.stringify(settings)], { encoding: "utf8" });
-  return status === 0 ? Number(stdout.trim()) : null;
 }

@@ -1,6 +1,6 @@
 /**
- * One AdamW step of language models in every kind of parallelism, compared with JAX on as many cores if it is
- * installed, and as a share of what these cores reach together in products alone.
+ * One AdamW step of language models in every kind of parallelism, compared with JAX (`JAX_PYTHON`) and, in
+ * data parallelism, PyTorch (`TORCH_PYTHON`) on as many cores if they are installed, and as a share of what these cores reach together in products alone.
  *
  *     npm run bench -- lm --devices 1,2,8,16 --sizes d256,d512,d1024 --parallel data,fsdp,tensor,async,gpipe,circular
  *     npm run bench -- lm --devices 1 --threads 1,2,4,8,16
@@ -23,6 +23,7 @@ import { lmOnGpu } from "./lmOnGpu.js";
 import { allCorePeak, best, type Report, type Row } from "./measure.js";
 import { countsOption, listOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
+import { lossDifference, torchDecoder } from "./torch.js";
 
 const kinds = ["data", ...KINDS] as const;
 
@@ -68,6 +69,8 @@ async function row(
   const flops = kind === "data" ? stepFlops(size) : llamaFlops(size);
   const rate = flops / stepMs / 1e6;
   const jax = kind === "data" ? runJaxData(size, devices, threads) : runJaxKind(kind, size, devices);
+  const torch = kind === "data" ? await torchDecoder(size, cores) : { eager: null, compiled: null };
+  const rivals = [torch.eager, torch.compiled].flatMap((result) => (result ? [result.step_ms] : []));
   return {
     model: size.name,
     parallel: kind,
@@ -83,6 +86,10 @@ async function row(
     "JAX ms": jax?.step_ms ?? null,
     "JAX first step ms": jax?.compile_ms ?? null,
     "times JAX": jax ? jax.step_ms / stepMs : null,
+    "PyTorch ms": torch.eager?.step_ms ?? null,
+    "PyTorch compiled ms": torch.compiled?.step_ms ?? null,
+    "times PyTorch": rivals.length > 0 ? Math.min(...rivals) / stepMs : null,
+    "loss difference": torch.eager ? await lossDifference(size, torch.eager) : null,
   };
 }
 

@@ -1,0 +1,82 @@
+"""One AdamW step of the benchmarks' decoder in PyTorch, eager or compiled, on the cores this process may use."""
+
+import json
+import math
+import os
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+settings = json.loads(sys.argv[1])
+torch.set_num_threads(settings["cores"])
+width, sequence, head_size = settings["width"], settings["sequence"], settings["headSize"]
+
+
+def read_parameters():
+    """The parameters that the other side drew, in the order of its tree."""
+    values = torch.from_numpy(np.fromfile(settings["parameters"], dtype="<f4"))
+    read = {}
+    for name, shape in settings["shapes"]:
+        count = math.prod(shape)
+        read[name] = values[:count].reshape(shape).clone().requires_grad_()
+        values = values[count:]
+    return read
+
+
+parameters = read_parameters()
+tokens = torch.from_numpy(np.fromfile(settings["tokens"], dtype="<i4").astype("int64"))
+tokens = tokens.reshape(settings["batch"], sequence + 1)
+
+
+def norm(x, scale):
+    return F.rms_norm(x, (width,), scale, 1e-6)
+
+
+def attention(x, qkv, out):
+    batch, length, _ = x.shape
+    parts = (x @ qkv).reshape(batch, length, 3, width // head_size, head_size).permute(2, 0, 3, 1, 4)
+    mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+    return mixed.transpose(1, 2).reshape(batch, length, width) @ out
+
+
+def loss_of(p):
+    x = F.embedding(tokens[:, :-1], p["embed"])
+    for i in range(settings["layers"]):
+        layer = {name: p[f"layers/{i}/{name}"] for name in ("norm1", "qkv", "out", "norm2", "up", "down")}
+        x = x + attention(norm(x, layer["norm1"]), layer["qkv"], layer["out"])
+        x = x + F.gelu(norm(x, layer["norm2"]) @ layer["up"], approximate="tanh") @ layer["down"]
+    logits = norm(x, p["norm"]) @ p["head"]
+    return F.cross_entropy(logits.reshape(-1, settings["vocabulary"]), tokens[:, 1:].reshape(-1))
+
+
+if settings["compiled"]:
+    loss_of = torch.compile(loss_of)
+optimiser = torch.optim.AdamW(
+    parameters.values(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
+)
+
+
+def step():
+    optimiser.zero_grad(set_to_none=True)
+    loss = loss_of(parameters)
+    loss.backward()
+    optimiser.step()
+    return loss
+
+
+start = time.perf_counter()
+losses = [step().item()]
+compile_ms = (time.perf_counter() - start) * 1e3
+losses += [step().item() for _ in range(2)]
+times = []
+end = time.perf_counter() + settings["seconds"]
+while len(times) < 5 or time.perf_counter() < end:
+    start = time.perf_counter()
+    step()
+    times.append((time.perf_counter() - start) * 1e3)
+print(json.dumps({"step_ms": min(times), "compile_ms": compile_ms, "losses": losses}))
+sys.stdout.flush()
+os._exit(0)  # The threads of compilers may outlive the result.
