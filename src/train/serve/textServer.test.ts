@@ -89,11 +89,14 @@ async function stream(server: TextServer, path: string, body: object): Promise<A
   return events.map((text) => JSON.parse(text.replace(/^data: /, "")) as Answer);
 }
 
+/** Milliseconds in which something happens even on a machine that is busy with other things. */
+const patience = 100_000;
+
 /** Waits until something is true. */
 async function until(isTrue: () => boolean): Promise<void> {
-  const end = performance.now() + 10_000;
+  const end = performance.now() + patience;
   while (!isTrue()) {
-    if (performance.now() > end) throw new Error("it did not happen within 10 s");
+    if (performance.now() > end) throw new Error(`it did not happen within ${patience / 1000} s`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
@@ -350,7 +353,7 @@ describe("a server that shuts down", () => {
     const server = await open();
     const running = ask(server, texts, { ...long, max_tokens: 100 });
     await until(() => server.load.active === 1);
-    const closed = server.close(30_000);
+    const closed = server.close(patience);
     expect((await fetch(`${server.address}/health`)).status).toBe(503);
     const refused = await post(server, texts, sea);
     expect([refused.status, refused.headers.get("connection")]).toEqual([503, "close"]);
@@ -387,6 +390,6 @@ test("a client that does not read is disconnected, and others are served", async
   await until(() => server.load.active === 1);
   expect((await ask(server, texts, sea)).choices[0]?.finish_reason).toBe("length");
   await until(() => server.load.active === 0);
-  await expect.poll(cancelled, { timeout: 5000 }).toBe("1");
+  await expect.poll(cancelled, { timeout: patience }).toBe("1");
   socket.destroy();
 });
