@@ -1,7 +1,7 @@
 /** The section of `docs/jax.md` on functions with the same name that behave differently. */
 export const DIFFERENCES = `## Differences
 
-What has the same name gives the same values, up to the last digits ([Numbers](limits.md#numbers)) and to what [Limits](limits.md#data-types) says. \`npm run test:jax\` compares every function of \`np\`, \`lax\`, \`nn\`, \`random\` and \`optim\` with JAX and optax on random arguments. These are different on purpose:
+What has the same name gives the same values, up to the last digits ([Numbers](limits.md#numbers)) and to what [Limits](limits.md#data-types) says. \`npm run test:jax\` compares every function of \`np\`, \`lax\`, \`nn\`, \`random\`, \`optim\` and \`scipy\`, on worker threads and on the reference engine, with JAX and optax on random arguments. These are different on purpose:
 
 | here | in JAX or optax |
 | --- | --- |
@@ -10,6 +10,9 @@ What has the same name gives the same values, up to the last digits ([Numbers](l
 | \`optim.applyIfFinite(finite, next, before)\` selects one of two trees, for a step that scales its loss itself | \`optax.apply_if_finite(inner, max_consecutive_errors)\` wraps an optimiser and counts its failures |
 | \`random.multivariateNormal\` with \`method: "eigh"\` or \`"svd"\` multiplies by eigenvectors with signs of our own: the distribution is the same, a draw may differ. \`"cholesky"\`, the default, gives the same draws | the signs are LAPACK's |
 | \`scipy.special\` computes where JAX overflows, loses digits or returns NaN: \`besselJn\` of small and zero arguments, \`expn\` at 0, \`expi\` and \`spence\` of infinity, the derivative of \`spence\` from 1, \`hyp1f1\` of negative and \`hyp2f1\` of x below −1, both of parameters that end their series | JAX's float32 recurrences and series are used as they are |
+| \`scipy.linalg.eighTridiagonal\`, \`schur\` and \`solveSylvester\` have no \`tol\`, \`key\` and \`method\` for how they compute; eigenvalues of \`schur\` are in no order. \`solveSylvester\` has derivatives | LAPACK's order; derivatives by the method \`"eigen"\` of symmetric matrices alone |
+| \`scipy.optimize.minimize(fun, x0, { method: "BFGS", … })\` has its options beside the method, and searches on where the ends of a bracket lie the other way round: it finds the minimum of Rosenbrock's function from [−1.2, 1] | options are a dictionary; the line search gives up there (status 3) |
+| moments of integer parameters are floats | optax keeps them as integers: means of squares below 1 become 0, and updates are divided by \`eps\` |
 | \`scipy.linalg\` writes \`trans\` as \`"N"\`, \`"T"\` or \`"C"\` and has no pivoting in \`qr\` | \`trans\` is 0, 1 or 2, in \`solve_triangular\` also a letter |
 | numbers are \`float32\`, also integers; see [Limits](limits.md#data-types) on weak types | Python integers are \`int32\` |
 

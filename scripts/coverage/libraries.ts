@@ -41,6 +41,8 @@ function namesOf(module: string): string {
 const becauseOf = (reason: string, names: string): Record<string, string> =>
   Object.fromEntries(names.split(" ").map((name) => [name, reason]));
 
+const noSmallFloats = "no engine stores elements of fewer than 8 bits, or floats of 8";
+
 /** All of them, in the order of the page. */
 export const libraries: readonly Library[] = [
   {
@@ -95,7 +97,7 @@ export const libraries: readonly Library[] = [
       ),
       ...becauseOf("JAX cuts 64-bit integers to 32 bits unless they are switched on", "int64 uint64"),
       ...becauseOf(
-        "no engine stores elements of fewer than 8 bits, or floats of 8",
+        noSmallFloats,
         "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4",
       ),
       ...becauseOf(
@@ -157,6 +159,10 @@ export const libraries: readonly Library[] = [
         "scatter_add scatter_apply scatter_max scatter_min scatter_mul scatter_sub index_take",
       ),
       ...becauseOf("effects are ordered without tokens", "after_all create_token"),
+      ...becauseOf(
+        "halves of a transfer that tokens order, for NCCL alone: `lax.ppermute` is both of them",
+        "precv psend",
+      ),
       ...becauseOf("`lax.topK` is exact and needs no approximation", "approx_max_k approx_min_k"),
       ...becauseOf(
         "shapes of results are known before anything runs: `evalShape`",
@@ -164,6 +170,7 @@ export const libraries: readonly Library[] = [
       ),
       ...becauseOf("`random.bits` and `random.uniform` draw from keys", "rng_bit_generator rng_uniform"),
       ...becauseOf("`np.fft` has transforms of every kind", "fft"),
+      ...becauseOf(noSmallFloats, "scaled_dot"),
       ...becauseOf("it belongs to JAX's compiler", "composite dce_sink platform_dependent stage"),
     },
   },
@@ -197,7 +204,7 @@ export const libraries: readonly Library[] = [
     ours: "nn",
     names: namesOf("jax.nn"),
     renamed: {},
-    leftOut: {},
+    leftOut: becauseOf(noSmallFloats, "get_scaled_dot_general_config scaled_dot_general scaled_matmul"),
   },
   {
     title: "jax.nn.initializers",
@@ -259,6 +266,33 @@ export const libraries: readonly Library[] = [
     module: "shardwise",
     ours: "scipy.ndimage",
     names: namesOf("jax.scipy.ndimage"),
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "jax.scipy.fft",
+    prefix: "jax.scipy.fft",
+    module: "shardwise",
+    ours: "scipy.fft",
+    names: namesOf("jax.scipy.fft"),
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "jax.scipy.cluster.vq",
+    prefix: "jax.scipy.cluster.vq",
+    module: "shardwise",
+    ours: "scipy.cluster.vq",
+    names: namesOf("jax.scipy.cluster.vq"),
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "jax.scipy.optimize",
+    prefix: "jax.scipy.optimize",
+    module: "shardwise",
+    ours: "scipy.optimize",
+    names: namesOf("jax.scipy.optimize"),
     renamed: {},
     leftOut: {},
   },

@@ -1,5 +1,5 @@
 /** Functions of the bits of numbers. */
-import { byteSize, type DType, isComplex, isFloat, isInteger, needDType } from "../ir/dtype.js";
+import { byteSize, type DType, isComplex, isFloat, isInteger, isUnsigned, needDType } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -171,4 +171,44 @@ function stepOf(x: Tensor, isUp: Tensor): Tensor {
   const largest = ops.mul(direction, -Number.MAX_VALUE);
   const back = ops.select(ops.compare("eq", size, Number.POSITIVE_INFINITY), largest, moved(x));
   return ops.select(isTiny, tiny, ops.select(isSmall, scaled, back));
+}
+
+/**
+ * The upper half of the bits of a product of integers, as many as each of them has.
+ *
+ * @example
+ * ```ts
+ * lax.mulhi(np.array([200], "uint8"), np.array([100], "uint8")); // [78]
+ * ```
+ */
+export function mulhi(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = operandsOf([x, y] as const, "mulhi");
+  if (!isInteger(a.dtype)) {
+    throw new DTypeError(`[lax.mulhi] multiplies integers, got ${formatType(a.type)}`);
+  }
+  const bits = 8 * byteSize(a.dtype);
+  const isSmall = bits < 32;
+  const wide: DType = isUnsigned(a.dtype) ? "uint32" : "int32";
+  if (isSmall) {
+    const product = ops.mul(ops.convert(a, wide), ops.convert(b, wide));
+    const by = ops.full(product.shape, bits, wide);
+    const shift = isUnsigned(a.dtype) ? ops.shrLogical : ops.shrArithmetic;
+    return ops.convert(shift(product, by), a.dtype);
+  }
+  const high = unsignedHigh(ops.bitcast(a, "uint32"), ops.bitcast(b, "uint32"));
+  if (isUnsigned(a.dtype)) return high;
+  // A negative number counts as 2³² more in the unsigned product.
+  const extra = (sign: Tensor, other: Tensor) =>
+    ops.select(ops.compare("lt", sign, 0), other, ops.zeros(other.type));
+  return ops.sub(ops.sub(ops.bitcast(high, "int32"), extra(a, b)), extra(b, a));
+}
+
+/** The upper 32 of the 64 bits of a product, by halves of 16 bits. */
+function unsignedHigh(a: Tensor, b: Tensor): Tensor {
+  const sixteen = ops.full(a.shape, 16, "uint32");
+  const upper = (x: Tensor) => ops.shrLogical(x, sixteen);
+  const lower = (x: Tensor) => ops.and(x, ops.full(x.shape, 0xffff, "uint32"));
+  const middle = ops.add(ops.mul(upper(a), lower(b)), upper(ops.mul(lower(a), lower(b))));
+  const other = ops.add(ops.mul(lower(a), upper(b)), lower(middle));
+  return ops.add(ops.add(ops.mul(upper(a), upper(b)), upper(middle)), upper(other));
 }

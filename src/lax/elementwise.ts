@@ -27,7 +27,12 @@ const binary =
     op(...operandsOf([x, y] as const, name));
 
 const comparison = (name: string, direction: CompareDirection) =>
-  binary(name, (x, y) => ops.compare(direction, x, y));
+  binary(name, (x, y) => {
+    if (x.parts && direction !== "eq" && direction !== "ne") {
+      throw new DTypeError(`[lax.${name}] complex numbers have no order: compare np.real(x) or np.abs(x)`);
+    }
+    return ops.compare(direction, x, y);
+  });
 
 /**
  * −x.

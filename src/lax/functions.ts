@@ -1,11 +1,20 @@
 /** Functions of each element that are made of several ops. They take floats and compute in their type. */
 import { need } from "../ir/arguments.js";
-import { ValueError } from "../ir/errors.js";
+import { isComplex, isFloat } from "../ir/dtype.js";
+import { DTypeError, ValueError } from "../ir/errors.js";
+import { formatType } from "../ir/shape.js";
 import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
+
+/** Throws unless x is a tensor of floats or complex numbers. */
+function needInexact(x: Tensor, caller: string): void {
+  needTensor(x, "x", caller);
+  if (isFloat(x.dtype) || isComplex(x.dtype)) return;
+  throw new DTypeError(`[${caller}] takes floats or complex numbers, got ${formatType(x.type)}: use astype`);
+}
 
 const constant = (x: Tensor, value: number) => Tensor.scalar(value, x.dtype);
 
@@ -30,7 +39,7 @@ export function withDerivative(fn: (x: Tensor) => Tensor, derivative: (x: Tensor
  * ```
  */
 export function exp2(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.exp2");
+  needInexact(x, "lax.exp2");
   return ops.pow(constant(x, 2), x);
 }
 
@@ -48,7 +57,7 @@ function turned(z: Tensor, sign: 1 | -1): Tensor {
  * ```
  */
 export function tan(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.tan");
+  needInexact(x, "lax.tan");
   if (x.parts) return turned(ops.tanh(turned(x, 1)), -1);
   const wide = x.dtype === "float64" ? x : ops.convert(x, "float32");
   return ops.convert(ops.div(ops.sin(wide), ops.cos(wide)), x.dtype);
@@ -63,7 +72,7 @@ export function tan(x: Tensor): Tensor {
  * ```
  */
 export function asin(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.asin");
+  needInexact(x, "lax.asin");
   if (x.parts) return turned(asinh(turned(x, 1)), -1);
   return realAsin(x);
 }
@@ -79,7 +88,7 @@ const realAsin = withDerivative((x) => ops.mul(ops.atan2(x, ops.add(leg(x), 1)),
  * ```
  */
 export function acos(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.acos");
+  needInexact(x, "lax.acos");
   if (x.parts) return ops.sub(constant(x, Math.PI / 2), asin(x));
   return realAcos(x);
 }
@@ -98,7 +107,7 @@ const realAcos = withDerivative(
  * ```
  */
 export function atan(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.atan");
+  needInexact(x, "lax.atan");
   if (x.parts) return turned(atanh(turned(x, 1)), -1);
   return ops.atan2(x, constant(x, 1));
 }
@@ -145,7 +154,7 @@ export function sinh(x: Tensor): Tensor {
  * ```
  */
 export function cosh(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.cosh");
+  needInexact(x, "lax.cosh");
   return x.parts ? coshOf(x) : realCosh(x);
 }
 
@@ -163,7 +172,7 @@ const realCosh = withDerivative(coshOf, sinh);
  * ```
  */
 export function asinh(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.asinh");
+  needInexact(x, "lax.asinh");
   if (x.parts) return complexAsinh(x);
   const size = ops.abs(x);
   const isSmall = ops.compare("lt", size, 1);
@@ -202,7 +211,7 @@ function complexAsinh(z: Tensor): Tensor {
  * ```
  */
 export function acosh(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.acosh");
+  needInexact(x, "lax.acosh");
   if (x.parts) {
     const roots = ops.mul(ops.sqrt(ops.add(x, 1)), ops.sqrt(ops.sub(x, 1)));
     return ops.log(ops.add(x, roots));
@@ -261,7 +270,7 @@ const erfcRule = withDerivative(erfcOf, (x) =>
  * ```
  */
 export function erfc(x: Tensor): Tensor {
-  needTensor(x, "x", "lax.erfc");
+  needInexact(x, "lax.erfc");
   return ops.convert(erfcRule(x.dtype === "float64" ? x : ops.convert(x, "float32")), x.dtype);
 }
 

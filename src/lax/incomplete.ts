@@ -12,9 +12,6 @@ import { digamma, lgamma } from "./special.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
-/** Where convergents are made smaller, so that they never overflow. */
-const large = 2 ** 40;
-
 /** A value, and its derivative with respect to the first parameter if requested. */
 type Pair = readonly [value: Tensor, slope: Tensor];
 
@@ -33,35 +30,37 @@ function gammaSeries(a: Tensor, x: Tensor, active: Tensor, sloped: boolean): Pai
   return [at(values, 0), values[2] ?? zero];
 }
 
-/** The continued fraction 1 / (b₀ + c₁ / (b₁ + c₂ / …)) with bₙ = x + 2n + 1 − a and cₙ = −n (n − a). */
+/**
+ * The continued fraction 1 / (b₀ + c₁ / (b₁ + c₂ / …)) with bₙ = x + 2n + 1 − a and cₙ = n (a − n), as the sum of what each
+ * convergent adds to the one before (Steed's method), so that neither value nor slope is a difference of large numbers.
+ */
 function gammaFraction(a: Tensor, x: Tensor, active: Tensor, sloped: boolean): Pair {
-  const [zero, one] = [like(a, 0), like(a, 1)];
   const first = ops.sub(ops.add(x, 1), a);
-  // The last convergent, numerators and denominators of two, and then the derivatives of all these.
-  const start = [ops.div(one, first), zero, one, one, first];
-  const slopes = [zero, zero, zero, zero, like(a, -1)];
+  const inverse = ops.div(like(a, 1), first);
+  const square = ops.mul(inverse, inverse);
+  // The sum, its last term, the last ratio of denominators, and then the derivatives of all these.
+  const start = [inverse, inverse, inverse];
+  const slopes = [square, square, square];
   const values = repeat(active, sloped ? [...start, ...slopes] : start, (n, old) => {
-    const [last, p0, p1, q0, q1] = [at(old, 0), at(old, 1), at(old, 2), at(old, 3), at(old, 4)];
-    const b = ops.add(first, ops.mul(n, 2));
+    const [last, lastTerm, before] = [at(old, 0), at(old, 1), at(old, 2)];
     const c = ops.mul(n, ops.sub(a, n));
-    const sum = (u: Tensor, v: Tensor) => ops.add(ops.mul(b, u), ops.mul(c, v));
-    const [p2, q2] = [sum(p1, p0), sum(q1, q0)];
-    const value = ops.div(p2, q2);
-    const scale = ops.select(ops.compare("gt", ops.abs(q2), large), like(a, 1 / large), one);
-    const scaled = (list: readonly Tensor[]) => list.map((u) => ops.mul(u, scale));
-    const next = [value, ...scaled([p1, p2, q1, q2])];
-    const moves = counts(ops.sub(value, last), value);
-    if (!sloped) return [next, moves];
-    const [lastSlope, dp0, dp1, dq0, dq1] = [at(old, 5), at(old, 6), at(old, 7), at(old, 8), at(old, 9)];
-    // b falls and c grows with a, by 1 and by n.
-    const derived = (du: Tensor, dv: Tensor, u: Tensor, v: Tensor) =>
-      ops.add(sum(du, dv), ops.sub(ops.mul(n, v), u));
-    const [dp2, dq2] = [derived(dp1, dp0, p1, p0), derived(dq1, dq0, q1, q0)];
-    const slope = ops.div(ops.sub(dp2, ops.mul(value, dq2)), q2);
-    const turns = counts(ops.sub(slope, lastSlope), slope);
-    return [[...next, slope, ...scaled([dp1, dp2, dq1, dq2])], ops.or(moves, turns)];
+    const part = ops.mul(c, before);
+    const ratio = ops.div(like(a, 1), ops.add(ops.add(first, ops.mul(n, 2)), part));
+    const factor = ops.neg(ops.mul(part, ratio));
+    const term = ops.mul(lastTerm, factor);
+    const sum = ops.add(last, term);
+    if (!sloped) return [[sum, term, ratio], counts(term, sum)];
+    const [lastSlope, lastChange, beforeSlope] = [at(old, 3), at(old, 4), at(old, 5)];
+    // With a, b falls by 1 and c grows by n.
+    const partSlope = ops.add(ops.mul(n, before), ops.mul(c, beforeSlope));
+    const ratioSlope = ops.mul(ops.mul(ratio, ratio), ops.sub(like(a, 1), partSlope));
+    const factorSlope = ops.neg(ops.add(ops.mul(partSlope, ratio), ops.mul(part, ratioSlope)));
+    const change = ops.add(ops.mul(lastChange, factor), ops.mul(lastTerm, factorSlope));
+    const slope = ops.add(lastSlope, change);
+    const isGoing = ops.or(counts(term, sum), counts(change, slope));
+    return [[sum, term, ratio, slope, change, ratioSlope], isGoing];
   });
-  return [at(values, 0), values[5] ?? zero];
+  return [at(values, 0), values[3] ?? like(a, 0)];
 }
 
 /** The part of both incomplete gamma functions that is precise: the lower one up to a, the upper one beyond. */

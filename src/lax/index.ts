@@ -11,14 +11,17 @@ export {
   axisSize,
   type PcastOptions,
   type PsumScatterOptions,
+  pbroadcast,
   pcast,
   pmax,
   pmean,
   pmin,
   ppermute,
   pshift,
+  pshuffle,
   psum,
   psumScatter,
+  pswapaxes,
   pvary,
 } from "../spmd/mesh/collectives.js";
 export { raggedAllToAll } from "../spmd/mesh/raggedAllToAll.js";
@@ -66,6 +69,7 @@ export {
   square,
   tan,
 } from "./functions.js";
+export * from "./implicit.js";
 export * from "./incomplete.js";
 export * as linalg from "./linalg/index.js";
 export * from "./ragged.js";

@@ -1,9 +1,9 @@
 /** Making tensors and moving their elements. */
 
-import { need, needIfGiven } from "../ir/arguments.js";
+import { integerFrom, need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
-import { formatType, normalizeDim, normalizeDims, range, type Shape, sameNumbers } from "../ir/shape.js";
+import { at, formatType, normalizeDim, normalizeDims, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { needTensor, needTensors, resultType } from "../trace/promote.js";
@@ -65,6 +65,66 @@ export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
 export function fullLike(x: Tensor, value: TensorLike, dtype?: DType): Tensor {
   needTensor(x, "x", "lax.fullLike");
   return full(x.shape, value, dtype ?? x.dtype);
+}
+
+/**
+ * A tensor whose elements are still to be written; they are 0 here.
+ *
+ * @example
+ * ```ts
+ * lax.empty([2], "int32"); // [0, 0]
+ * ```
+ */
+export function empty(shape: Shape, dtype: DType): Tensor {
+  return full(shape, 0, dtype);
+}
+
+/**
+ * Repeats a tensor until it has the shape of another, as operands of `np` are: dims are aligned from the last one.
+ *
+ * @example
+ * ```ts
+ * lax.broadcastLike(np.array([1, 2]), np.zeros([2, 2])); // [[1, 2], [1, 2]]
+ * ```
+ */
+export function broadcastLike(x: Tensor, like: Tensor): Tensor {
+  needTensor(x, "x", "lax.broadcastLike");
+  needTensor(like, "like", "lax.broadcastLike");
+  const offset = like.ndim - x.ndim;
+  if (offset < 0 || x.shape.some((n, d) => n !== 1 && n !== like.shape[d + offset])) {
+    throw new ShapeError(
+      `[lax.broadcastLike] ${formatType(x.type)} cannot be repeated to ${formatType(like.type)}: dims must be equal or 1`,
+    );
+  }
+  const kept = range(x.ndim).filter((d) => at(x.shape, d) === like.shape[d + offset]);
+  const bare = ops.reshape(
+    x,
+    kept.map((d) => at(x.shape, d)),
+  );
+  return ops.broadcastInDim(
+    bare,
+    like.shape,
+    kept.map((d) => d + offset),
+  );
+}
+
+/**
+ * Puts dims of size 1 in front until there are `rank`.
+ *
+ * @example
+ * ```ts
+ * lax.broadcastToRank(np.array([1, 2]), 2); // [[1, 2]]
+ * ```
+ */
+export function broadcastToRank(x: Tensor, rank: number): Tensor {
+  needTensor(x, "x", "lax.broadcastToRank");
+  need(integerFrom(0), rank, "rank", "lax.broadcastToRank");
+  if (rank < x.ndim) {
+    throw new ShapeError(
+      `[lax.broadcastToRank] ${formatType(x.type)} has ${x.ndim} dims already, not ${rank}`,
+    );
+  }
+  return ops.reshape(x, [...range(rank - x.ndim).map(() => 1), ...x.shape]);
 }
 
 /**

@@ -7,7 +7,7 @@ import { type OptionsOf, omit, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import { erfc } from "../lax/functions.js";
 import * as np from "../numpy/index.js";
-import { asFloat, expandTo } from "../numpy/operands.js";
+import { asFloat, asInexact, expandTo } from "../numpy/operands.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -301,10 +301,10 @@ function leftOut(x: Tensor, mask: TensorLike | undefined): Tensor {
   return mask === undefined ? x : np.where(mask, x, Number.NEGATIVE_INFINITY);
 }
 
-/** The elements minus their largest, which is a constant to differentiation; left-out elements are −∞. */
+/** The elements minus their largest, of complex numbers the largest real part, which is a constant to differentiation; left-out elements are −∞. */
 function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefined): Tensor {
   const initial = mask === undefined && x.size > 0 ? undefined : Number.NEGATIVE_INFINITY;
-  const peak = ops.stopGradient(np.max(x, dims, { keepdims: true, where: mask, initial }));
+  const peak = ops.stopGradient(np.max(np.real(x), dims, { keepdims: true, where: mask, initial }));
   return leftOut(np.subtract(x, peak), mask);
 }
 
@@ -318,7 +318,7 @@ function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefine
  */
 export function softmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptions): Tensor {
   const { where: mask } = softmaxOptions.read(options, "nn.softmax");
-  const tensor = asFloat(x, "softmax");
+  const tensor = asInexact(x, "softmax");
   const dims = normalizeDims(dim, tensor.ndim, "softmax");
   const exps = np.exp(shifted(tensor, dims, mask));
   return np.divide(exps, np.sum(exps, dims, { keepdims: true }));
@@ -334,7 +334,7 @@ export function softmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptio
  */
 export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options?: SoftmaxOptions): Tensor {
   const { where: mask } = softmaxOptions.read(options, "nn.logSoftmax");
-  const tensor = asFloat(x, "logSoftmax");
+  const tensor = asInexact(x, "logSoftmax");
   const dims = normalizeDims(dim, tensor.ndim, "logSoftmax");
   const moved = shifted(tensor, dims, mask);
   const logs = np.subtract(moved, np.log(np.sum(np.exp(moved), dims, { keepdims: true })));

@@ -1,4 +1,4 @@
-import { grad, jit, np, type Tensor, vmap } from "shardwise";
+import { grad, jit, lax, np, type Tensor, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
 
 const line = np.arange(5);
@@ -77,4 +77,8 @@ test("polyfit finds the polynomial through points, for columns and with a gradie
   // The slope is a weighted sum of the values: (x − 1.5) / 5.
   const slope = grad((y: Tensor) => np.polyfit(x, y, 1).get(0))(squares);
   await near(slope, np.array([-0.3, -0.1, 0.1, 0.3]));
+  const points = lax.complex(np.array([0, 1, 2, 0.5]), np.array([1, 0, -1, 0]));
+  const found = np.polyfit(points, lax.complex(np.array([1, 0, 3, 4]), np.array([0, 2, 0, 0])), 1);
+  await near(np.real(found), np.array([0.23880576, 1.7910454]));
+  await near(np.imag(found), np.array([0.53731346, 0.02985075]));
 });

@@ -17,7 +17,7 @@ import { negative } from "./elementwise.js";
 import { s } from "./indexing.js";
 import { concatenate, stack } from "./joining.js";
 import { equal, greaterEqual, where } from "./logic.js";
-import { asFloat, asInexact, asTensor, cast, inexactType, like, toType } from "./operands.js";
+import { asFloat, asInexact, asTensor, cast, inexactType, like, squaredSize, toType } from "./operands.js";
 import { all, argmin } from "./reductions.js";
 import { roll } from "./shaping.js";
 import { convolve } from "./signals.js";
@@ -245,11 +245,11 @@ export function vander(value: TensorLike, options?: VanderOptions): Tensor {
  */
 export function polyfit(x: TensorLike, y: TensorLike, degree: number): Tensor {
   need("integer", degree, "degree", "polyfit");
-  const points = asFloat(vector(x, "polyfit"), "polyfit");
+  const points = asInexact(vector(x, "polyfit"), "polyfit");
   const powers = vander(points, { n: checkTimes(degree, "polyfit") + 1 });
   // Columns are scaled to one length, so that small singular values are meaningful.
-  const lengths = ops.sqrt(ops.reduceSum(ops.mul(powers, powers), [0]));
+  const lengths = ops.sqrt(ops.reduceSum(squaredSize(powers), [0]));
   const scaled = divide(powers, lengths);
-  const [found] = lstsq(scaled, asFloat(y, "polyfit"), points.size * limits(points.dtype).epsilon);
+  const [found] = lstsq(scaled, asInexact(y, "polyfit"), points.size * limits(points.dtype).epsilon);
   return divide(found, found.ndim === 1 ? lengths : ops.reshape(lengths, [lengths.size, 1]));
 }

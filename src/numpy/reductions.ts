@@ -10,9 +10,10 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { maximum, minimum } from "./arithmetic.js";
+import { real } from "./complex.js";
 import { where as choose } from "./logic.js";
 import {
-  asFloat,
+  asInexact,
   asTensor,
   broadcastShape,
   cast,
@@ -392,11 +393,11 @@ export interface LogsumexpOptions extends OptionsOf<typeof logsumexpOptions> {}
  */
 export function logsumexp(value: TensorLike, dim?: Dims, options?: LogsumexpOptions): Tensor {
   const given = logsumexpOptions.read(options, "logsumexp");
-  const x = masked(asFloat(value, "logsumexp"), given.where, Number.NEGATIVE_INFINITY, "logsumexp");
+  const x = masked(asInexact(value, "logsumexp"), given.where, Number.NEGATIVE_INFINITY, "logsumexp");
   const dims = normalizeDims(dim, x.ndim, "logsumexp");
   const initial = x.size === 0 ? Number.NEGATIVE_INFINITY : undefined;
-  const peak = ops.stopGradient(max(x, dims, { keepdims: true, initial }));
-  const shift = ops.select(ops.finite(peak), peak, like(peak, 0));
+  const peak = ops.stopGradient(max(real(x), dims, { keepdims: true, initial }));
+  const shift = ops.convert(ops.select(ops.finite(peak), peak, like(peak, 0)), x.dtype);
   const exps = ops.exp(ops.sub(x, expandTo(shift, x.shape)));
   const weighted =
     given.b === undefined ? exps : ops.mul(exps, expandTo(toType(given.b, x.dtype, "logsumexp"), x.shape));

@@ -3,8 +3,9 @@
 import { type OptionsOf, omit, schema } from "../ir/schema.js";
 import { add, divide, maximum, multiply, subtract } from "../numpy/arithmetic.js";
 import { fullLike, zerosLike } from "../numpy/creation.js";
-import { abs, astype, sign, sqrt, square } from "../numpy/elementwise.js";
+import { abs, astype, sign, sqrt } from "../numpy/elementwise.js";
 import { equal, greater, greaterEqual, where } from "../numpy/logic.js";
+import { squaredSize } from "../numpy/operands.js";
 import type { Tensor } from "../trace/tensor.js";
 import {
   blend,
@@ -94,7 +95,7 @@ export function scaleByStddev(options?: RmsOptions): GradientTransformation<Mean
     (count) => {
       const share = biasCorrection ? takenUp(decay, count) : undefined;
       const whole = (x: Tensor) => (share ? unbiased(x, share) : x);
-      return (g, { mu, nu }) => overRoot(g, subtract(whole(nu), square(whole(mu))), eps, epsInSqrt);
+      return (g, { mu, nu }) => overRoot(g, subtract(whole(nu), squaredSize(whole(mu))), eps, epsInSqrt);
     },
   );
 }
@@ -125,7 +126,7 @@ export function scaleByRss(options?: RssOptions): GradientTransformation<RssStat
     {
       init: (params) => ({ sumOfSquares: filled(params, initialAccumulatorValue) }),
       update: (grads, state) => {
-        const sums = mapTensors((g, s) => add(square(g), s), grads, state.sumOfSquares);
+        const sums = mapTensors((g, s) => add(squaredSize(g), s), grads, state.sumOfSquares);
         const updates = mapTensors(
           (g, s) => multiply(where(greater(s, 0), divide(1, sqrt(add(s, eps))), 0), g),
           grads,
@@ -217,7 +218,7 @@ export function scaleByBelief(options?: BeliefOptions): GradientTransformation<A
     "scaleByBelief",
     {
       mu: meanOfGradients(b1),
-      nu: { next: (g, { mu, nu }) => add(blend(square(subtract(g, mu)), nu, b2), epsRoot) },
+      nu: { next: (g, { mu, nu }) => add(blend(squaredSize(subtract(g, mu)), nu, b2), epsRoot) },
     },
     (count) =>
       (g, { mu, nu }) =>
@@ -245,7 +246,7 @@ export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamS
     subtract(nu, multiply(multiply(sign(subtract(nu, squares)), 1 - b2), squares));
   return keeping<AdamState>(
     "scaleByYogi",
-    { mu: { ...meanOfGradients(b1), start }, nu: { start, next: (g, { nu }) => follow(square(g), nu) } },
+    { mu: { ...meanOfGradients(b1), start }, nu: { start, next: (g, { nu }) => follow(squaredSize(g), nu) } },
     (count) =>
       (_, { mu, nu }) => {
         const spread = spreadOf(unbiased(nu, takenUp(b2, count)), eps, epsRoot);
@@ -316,14 +317,18 @@ export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformati
     {
       init: (params) => ({ squaredGrads: zerosOf(params), squaredUpdates: zerosOf(params) }),
       update: (grads, state) => {
-        const squaredGrads = mapTensors((g, s) => blend(square(g), s, rho), grads, state.squaredGrads);
+        const squaredGrads = mapTensors((g, s) => blend(squaredSize(g), s, rho), grads, state.squaredGrads);
         const updates = mapTensors(
           (g, s, before) => multiply(divide(sqrt(add(before, eps)), sqrt(add(s, eps))), g),
           grads,
           squaredGrads,
           state.squaredUpdates,
         );
-        const squaredUpdates = mapTensors((u, s) => blend(square(u), s, rho), updates, state.squaredUpdates);
+        const squaredUpdates = mapTensors(
+          (u, s) => blend(squaredSize(u), s, rho),
+          updates,
+          state.squaredUpdates,
+        );
         return [updates, { squaredGrads, squaredUpdates }];
       },
     },
@@ -362,7 +367,7 @@ export function scaleByAdan(options?: AdanOptions): GradientTransformation<AdanS
       delta: { next: (g, { delta, last }, count) => blend(changeOf(g, last, count), delta, b2) },
       nu: {
         next: (g, { nu, last }, count) =>
-          blend(square(add(g, multiply(changeOf(g, last, count), 1 - b2))), nu, b3),
+          blend(squaredSize(add(g, multiply(changeOf(g, last, count), 1 - b2))), nu, b3),
       },
       last: { next: (g) => g },
     },

@@ -1,8 +1,9 @@
 /** Measures of one whole parameter, wherever its blocks are. */
 import { divide } from "../numpy/arithmetic.js";
 import { ones } from "../numpy/creation.js";
-import { sqrt, square } from "../numpy/elementwise.js";
+import { sqrt } from "../numpy/elementwise.js";
 import { lessEqual, where } from "../numpy/logic.js";
+import { squaredSize } from "../numpy/operands.js";
 import { sum } from "../numpy/reductions.js";
 import { psum } from "../spmd/mesh/collectives.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -30,7 +31,7 @@ export function mapWholes<T>(
 
 function wholeOver(axes: readonly string[]): Whole {
   const total = (x: Tensor): Tensor => (axes.length > 0 ? psum(x, axes) : x);
-  const squares = (x: Tensor): Tensor => total(sum(square(x)));
+  const squares = (x: Tensor): Tensor => total(sum(squaredSize(x)));
   return {
     norm: (x) => sqrt(squares(x)),
     rms: (x) => sqrt(divide(squares(x), total(ones([], x.dtype).mul(x.size)))),

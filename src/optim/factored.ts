@@ -4,7 +4,8 @@ import type { OptionsOf } from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
 import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
-import { astype, square } from "../numpy/elementwise.js";
+import { astype } from "../numpy/elementwise.js";
+import { squaredSize } from "../numpy/operands.js";
 import { mean, sum } from "../numpy/reductions.js";
 import { expandDims } from "../numpy/shaping.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -64,7 +65,7 @@ export function scaleByFactoredRms(options?: FactoredRmsOptions): GradientTransf
         const decay = subtract(1, power(steps, -decayRate));
         const follow = (old: Tensor, squares: Tensor, p: Tensor) =>
           astype(add(multiply(old, decay), multiply(squares, subtract(1, decay))), p.dtype);
-        const squaresOf = (g: Tensor) => add(square(g), eps);
+        const squaresOf = (g: Tensor) => add(squaredSize(g), eps);
         const along = (which: 0 | 1) => (g: Tensor, p: Tensor, old: Tensor) => {
           const dim = dimsOf(p)?.[which];
           return dim === undefined ? old : follow(old, mean(squaresOf(g), dim), p);

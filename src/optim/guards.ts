@@ -5,8 +5,9 @@ import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, schema } from "../ir/schema.js";
 import { add, clip as clipTo, divide, maximum, multiply, power } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
-import { astype, isnan, negative, sqrt, square } from "../numpy/elementwise.js";
+import { astype, isnan, negative, sqrt } from "../numpy/elementwise.js";
 import { less, where } from "../numpy/logic.js";
+import { squaredSize } from "../numpy/operands.js";
 import { any, sum } from "../numpy/reductions.js";
 import { normal } from "../random/floats.js";
 import { split } from "../random/keys.js";
@@ -105,7 +106,7 @@ export function adaptiveGradClip(
 function unitNorm(x: Tensor): Tensor {
   const vector = x.shape.filter((n) => n !== 1).length <= 1;
   const reduced = x.ndim === 3 ? [0] : x.shape.slice(0, -1).map((_, dim) => dim);
-  return sqrt(sum(square(x), vector ? undefined : reduced, { keepdims: true }));
+  return sqrt(sum(squaredSize(x), vector ? undefined : reduced, { keepdims: true }));
 }
 
 /** Which parameters had a gradient with NaN in the last step. */

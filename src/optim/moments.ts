@@ -2,7 +2,8 @@
 import type { DType } from "../ir/dtype.js";
 import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { fullLike, zeros, zerosLike } from "../numpy/creation.js";
-import { astype, sqrt, square } from "../numpy/elementwise.js";
+import { astype, sqrt } from "../numpy/elementwise.js";
+import { squaredSize } from "../numpy/operands.js";
 import type { Tensor } from "../trace/tensor.js";
 import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
 
@@ -117,7 +118,7 @@ export function meanOfGradients(decay: number, dtype?: DType): Kept<{ count: Ten
 
 /** The running mean of squared gradients. */
 export function meanOfSquares(decay: number): Kept<{ count: Tensor; nu: unknown }> {
-  return { next: (g, { nu }) => blend(square(g), nu, decay) };
+  return { next: (g, { nu }) => blend(squaredSize(g), nu, decay) };
 }
 
 /** The mean of gradients corrected for its start, or one step ahead after Nesterov. */

@@ -348,3 +348,36 @@ describe("clipByGlobalNorm across shards", () => {
     expect(await jit(norm)(whole).item()).toBeCloseTo(expected, 5);
   });
 });
+
+describe("complex parameters", () => {
+  // Three steps on w with gradients 0.3 w + g, by optax.
+  test.each([
+    ["adam", optim.adam({ learningRate: 0.1 }), [0.8480688, 0.7582829, -0.4968505, 1.774106]],
+    ["rmsprop", optim.rmsprop({ learningRate: 0.1 }), [0.6394886, 1.1128694, -0.7659453, 1.4653087]],
+    ["yogi", optim.yogi({ learningRate: 0.1 }), [0.8483111, 0.7578685, -0.4965153, 1.7744926]],
+    ["adabelief", optim.adabelief({ learningRate: 0.1 }), [0.8225897, 0.8015975, -0.5298541, 1.7362329]],
+    ["novograd", optim.novograd({ learningRate: 0.1 }), [0.7937785, 0.8505766, -0.5515903, 1.7112899]],
+    ["adadelta", optim.adadelta({ learningRate: 0.1 }), [0.9990293, 0.5000001, -0.3009707, 2]],
+    ["adan", optim.adan({ learningRate: 0.1 }), [0.8479391, 0.7585034, -0.497029, 1.7739012]],
+    ["adagrad", optim.adagrad({ learningRate: 0.1 }), [0.8892376, 0.688296, -0.4428323, 1.836094]],
+    ["clipByBlockRms", optim.clipByBlockRms(0.3), [1.4698476, -0.2987406, 0.2732138, 2.6577864]],
+    ["adaptiveGradClip", optim.adaptiveGradClip(0.3), [1.9095032, -1.0461556, 0.8095939, 3.2733045]],
+  ] as const)("are divided by the sizes of their gradients: %s", async (_, optimizer, wanted) => {
+    const g = lax.complex(np.array([0.2, 0.7]), np.array([-1, 0.1]));
+    let params = lax.complex(np.array([1, -0.3]), np.array([0.5, 2]));
+    let state = optimizer.init(params);
+    for (let step = 0; step < 3; step++) {
+      const [updates, next] = optimizer.update(params.mul(0.3).add(g), state as never, params);
+      [params, state] = [optim.applyUpdates(params, updates), next];
+    }
+    const found = np.stack([np.real(params), np.imag(params)], 1);
+    expect(await np.allclose(np.ravel(found), np.array([...wanted]), { atol: 2e-5 }).item()).toBe(1);
+  });
+});
+
+test("incrementalUpdate of integers is a float, as in optax", async () => {
+  const [fresh, old] = [np.array([4, 1], "uint8"), np.array([1, 3], "uint8")];
+  const updated = optim.incrementalUpdate(fresh, old, 0.3);
+  expect(updated.dtype).toBe("float32");
+  expect(await np.allclose(updated, np.array([1.9, 2.4])).item()).toBe(1);
+});

@@ -6,7 +6,6 @@ import { dtypeKind } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, mod, multiply, subtract } from "../numpy/arithmetic.js";
-import { astype } from "../numpy/elementwise.js";
 import { equal, notEqual, where } from "../numpy/logic.js";
 import { needTensor, toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -297,11 +296,7 @@ export function namedChain(
  * ```
  */
 export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: number): T {
-  return mapTensors(
-    (n, o) => astype(add(multiply(n, stepSize), multiply(o, 1 - stepSize)), o.dtype),
-    newTensors,
-    oldTensors,
-  );
+  return mapTensors((n, o) => add(multiply(n, stepSize), multiply(o, 1 - stepSize)), newTensors, oldTensors);
 }
 
 /**

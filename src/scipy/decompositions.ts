@@ -2,14 +2,13 @@
 
 import { oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { complexType, isComplex, partType } from "../ir/dtype.js";
-import { ValueError } from "../ir/errors.js";
+import { partType } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
-import { at, range } from "../ir/shape.js";
+import { at, formatType, range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { type LuFactors, solveWith } from "../lax/linalg/lu.js";
 import { adjoint, checkSquare, flatBatch, likeBatch } from "../lax/linalg/matrices.js";
-import { schur } from "../lax/linalg/schur.js";
 import * as np from "../numpy/index.js";
 import { asInexact, cast, inexactType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
@@ -111,6 +110,74 @@ export function eigh(a: TensorLike, options?: EighOptions): Tensor | [values: Te
   const { lower, eigvalsOnly } = eighOptions.read(options, "scipy.linalg.eigh");
   const [values, vectors] = np.linalg.eigh(a, { uplo: lower ? "L" : "U", symmetrizeInput: false });
   return eigvalsOnly ? values : [values, vectors];
+}
+
+const eighTridiagonalOptions = schema({
+  /** Whether only the eigenvalues are returned. */
+  eigvalsOnly: false,
+  /** Which eigenvalues: all of them (`"a"`, the default), or those whose ordinals are in `selectRange` (`"i"`). */
+  select: optional(oneOf("a", "i"), "a"),
+  /** The first and the last ordinal, from 0, that `select: "i"` asks for. */
+  selectRange: optional<readonly [first: number, last: number]>("integers"),
+});
+
+/** Options of {@link eighTridiagonal}. */
+export interface EighTridiagonalOptions extends OptionsOf<typeof eighTridiagonalOptions> {}
+
+/** The ordinals of the eigenvalues that are asked for. */
+function selected(
+  n: number,
+  { select, selectRange }: Pick<EighTridiagonalOptions, "select" | "selectRange">,
+  caller: string,
+): readonly [start: number, stop: number] {
+  if (select === "a") return [0, n];
+  const [first, last] = selectRange ?? [];
+  if (first === undefined || last === undefined || !(0 <= first && first <= last && last < n)) {
+    throw new ValueError(
+      `[${caller}] select "i" needs selectRange: [first, last] with 0 ≤ first ≤ last < ${n}, got ${describe(selectRange)}`,
+    );
+  }
+  return [first, last + 1];
+}
+
+/**
+ * {@link eigh} of the symmetric or Hermitian matrices with given diagonals, and given elements above them.
+ *
+ * @example
+ * ```ts
+ * scipy.linalg.eighTridiagonal(np.array([2, 2]), np.array([1]), { eigvalsOnly: true }); // [1, 3]
+ * ```
+ */
+export function eighTridiagonal(
+  d: TensorLike,
+  e: TensorLike,
+  options: EighTridiagonalOptions & { readonly eigvalsOnly: true },
+): Tensor;
+export function eighTridiagonal(
+  d: TensorLike,
+  e: TensorLike,
+  options?: EighTridiagonalOptions,
+): [values: Tensor, vectors: Tensor];
+export function eighTridiagonal(
+  d: TensorLike,
+  e: TensorLike,
+  options?: EighTridiagonalOptions,
+): Tensor | [values: Tensor, vectors: Tensor] {
+  const caller = "scipy.linalg.eighTridiagonal";
+  const { eigvalsOnly, ...given } = eighTridiagonalOptions.read(options, caller);
+  const dtype = inexactType(resultType(d, e));
+  const [diagonal, above] = [cast(np.asarray(d), dtype), cast(np.asarray(e), dtype)];
+  const n = diagonal.ndim === 1 ? diagonal.size : 0;
+  if (n === 0 || above.ndim !== 1 || above.size !== n - 1) {
+    throw new ShapeError(
+      `[${caller}] needs a vector and one that is shorter by 1, got ${formatType(diagonal.type)} and ${formatType(above.type)}`,
+    );
+  }
+  const matrix = np.add(np.diag(diagonal), np.add(np.diag(above, 1), np.diag(np.conj(above), -1)));
+  const [start, stop] = selected(n, given, caller);
+  const [values, vectors] = np.linalg.eigh(matrix, { symmetrizeInput: false });
+  const kept = ops.sliceDim(values, 0, start, stop);
+  return eigvalsOnly ? kept : [kept, ops.sliceDim(vectors, 1, start, stop)];
 }
 
 const luOptions = schema({
@@ -255,6 +322,40 @@ export function qr(a: TensorLike, options?: QrOptions): Tensor[] {
   return mode === "r" ? [r] : [q, r];
 }
 
+const qrMultiplyOptions = schema({
+  /** Whether `c Q` (`"right"`, the default) or `Q c` (`"left"`) is computed. */
+  mode: optional(oneOf("right", "left"), "right"),
+  /** Whether Q is conjugated. */
+  conjugate: false,
+});
+
+/** Options of {@link qrMultiply}. */
+export interface QrMultiplyOptions extends OptionsOf<typeof qrMultiplyOptions> {}
+
+/**
+ * The product of c and the orthonormal columns Q of `a = Q R`, and R. A vector c is a row for `mode: "right"`, else a column.
+ *
+ * @example
+ * ```ts
+ * const a = np.array([[1, 1], [1, 2], [1, 3]]);
+ * const [qb, r] = scipy.linalg.qrMultiply(a, np.array([2, 4, 6]));
+ * scipy.linalg.solveTriangular(r, qb); // [0, 2]
+ * ```
+ */
+export function qrMultiply(
+  a: TensorLike,
+  c: TensorLike,
+  options?: QrMultiplyOptions,
+): [product: Tensor, r: Tensor] {
+  const caller = "scipy.linalg.qrMultiply";
+  const { mode, conjugate } = qrMultiplyOptions.read(options, caller);
+  const dtype = inexactType(resultType(a, c));
+  const [q, r] = np.linalg.qr(cast(np.asarray(a), dtype));
+  const columns = conjugate ? np.conj(q) : q;
+  const other = cast(np.asarray(c), dtype);
+  return [mode === "left" ? np.matmul(columns, other) : np.matmul(other, columns), r];
+}
+
 const solveOptions = schema({
   /** Which triangle is read of matrices that are positive definite. */
   lower: false,
@@ -346,44 +447,4 @@ export function polar(a: TensorLike, options?: PolarOptions): [unitary: Tensor, 
   const scaled = (columns: Tensor) => np.multiply(columns, np.expandDims(ops.convert(s, x.dtype), -2));
   const positive = side === "right" ? np.matmul(scaled(adjoint(vh)), vh) : np.matmul(scaled(u), adjoint(u));
   return [np.matmul(u, vh), positive];
-}
-
-/** The upper triangle whose square is another one, diagonal by diagonal from that of the roots. */
-function rootOfTriangle(t: Tensor): Tensor {
-  const n = at(t.shape, t.ndim - 1);
-  const roots = ops.sqrt(np.diagonal(t, { dim1: -2, dim2: -1 }));
-  const spread = (x: Tensor, dim: number) => np.broadcastTo(np.expandDims(x, dim), t.shape);
-  const sums = ops.add(spread(roots, -1), spread(roots, -2));
-  const isZero = ops.compare("eq", sums, ops.zeros(sums.type));
-  const divisors = ops.select(isZero, ops.full(sums.shape, 1, sums.dtype), sums);
-  const start = np.multiply(spread(roots, -1), np.eye(n));
-  const away = ops.sub(ops.iota("int32", t.shape, t.ndim - 1), ops.iota("int32", t.shape, t.ndim - 2));
-  const [root] = scan<Tensor, Tensor, null>(
-    (x, step) => {
-      // On this diagonal the product holds only elements that are known, and 0 for the two that are not.
-      const next = ops.div(ops.sub(t, np.matmul(x, x)), divisors);
-      const isNext = ops.compare("eq", away, ops.broadcastInDim(step, t.shape, []));
-      return [ops.select(isNext, next, x), null];
-    },
-    start,
-    ops.iota("int32", [Math.max(n - 1, 0)], 0).add(1),
-  );
-  return root;
-}
-
-/**
- * The principal square root of square matrices, complex: `root · root = a`, by the triangle of Schur's decomposition.
- *
- * @example
- * ```ts
- * np.real(scipy.linalg.sqrtm(np.array([[4, 1], [0, 9]]))); // [[2, 0.2], [0, 3]]
- * ```
- */
-export function sqrtm(a: TensorLike): Tensor {
-  const caller = "scipy.linalg.sqrtm";
-  const x = asInexact(a, caller);
-  checkSquare(x, caller, "floats or complex numbers");
-  const [t, z] = schur(flatBatch(isComplex(x.dtype) ? x : ops.convert(x, complexType(x.dtype))));
-  const root = np.matmul(np.matmul(z, rootOfTriangle(t)), adjoint(z));
-  return ops.reshape(root, x.shape);
 }

@@ -33,11 +33,16 @@ export const gammasgn: Unary = /* @__PURE__ */ unary("gammasgn", signOfGamma);
 export const gammaOf = (x: Tensor) => ops.mul(signOfGamma(x), ops.exp(lax.lgamma(x)));
 
 /** The gamma function. */
-export const gamma: Unary = /* @__PURE__ */ unary("gamma", gammaOf);
+export const gamma: Unary = /* @__PURE__ */ unary("gamma", gammaOf, (z) => ops.exp(logGammaOf(z)));
 
-/** The logarithm of the gamma function; NaN where that is negative or has a pole, at x ≤ 0. */
-export const loggamma: Unary = /* @__PURE__ */ unary("loggamma", (x) =>
-  ops.select(is(x, "gt", 0), lax.lgamma(x), like(x, nan)),
+/**
+ * The logarithm of the gamma function: NaN of floats up to 0, where the function is negative or has a pole; of complex
+ * numbers the branch that is real on the positive axis, cut along the negative one.
+ */
+export const loggamma: Unary = /* @__PURE__ */ unary(
+  "loggamma",
+  (x) => ops.select(is(x, "gt", 0), lax.lgamma(x), like(x, nan)),
+  logGammaOf,
 );
 
 /** n!, by the gamma function; 0 for negative n. */
@@ -57,6 +62,32 @@ function stirlingRest(x: Tensor): Tensor {
     like(x, 1 / 1188),
   );
   return ops.mul(series, inverse);
+}
+
+/** How far numbers are moved to the right, to where Stirling's series is precise. */
+const moved = 7;
+
+/** log Γ(z) of complex numbers, in 64 bits. */
+function logGammaOf(z: Tensor): Tensor {
+  const wide = ops.convert(z, "complex128");
+  const [real, imag] = [lax.real(wide), lax.imag(wide)];
+  const isLow = is(imag, "lt", 0);
+  // Mirrored at the axis, so that all numbers lie above, and there at ½ to the right.
+  const above = lax.complex(real, ops.select(isLow, ops.neg(imag), imag));
+  const isLeft = is(real, "lt", 0.5);
+  const right = ops.select(isLeft, ops.sub(like(above, 1), above), above);
+  const far = ops.add(right, moved);
+  const stirling = ops.add(ops.sub(ops.mul(ops.sub(far, 0.5), ops.log(far)), far), Math.log(2 * Math.PI) / 2);
+  const logs = range(moved).map((k) => ops.log(ops.add(right, k)));
+  const own = ops.sub(ops.add(stirling, stirlingRest(far)), logs.reduce(ops.add));
+  const turned = ops.mul(above, lax.complex(like(real, 0), like(real, Math.PI)));
+  const around = lax.complex(like(real, -Math.LN2), like(real, Math.PI / 2));
+  const power = ops.exp(ops.mul(ops.select(isLeft, turned, like(turned, -1)), 2));
+  const logSine = ops.add(ops.sub(ops.log(ops.sub(like(power, 1), power)), turned), around);
+  const reflected = ops.sub(ops.sub(like(own, Math.log(Math.PI)), logSine), own);
+  const value = ops.select(isLeft, reflected, own);
+  const flipped = lax.complex(lax.real(value), ops.neg(lax.imag(value)));
+  return ops.convert(ops.select(isLow, flipped, value), z.dtype);
 }
 
 /** log |Γ(a) Γ(b) / Γ(a + b)|, without the cancellation that large arguments would bring. */

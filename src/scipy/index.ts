@@ -1,7 +1,10 @@
-/** JAX's `scipy`: special functions, distributions, linear algebra and signals. */
+/** JAX's `scipy`: special functions, distributions, linear algebra, signals, transforms and minima. */
+export * as cluster from "./cluster.js";
+export * as fft from "./fft.js";
 export * as integrate from "./integrate.js";
 export * as linalg from "./linalg.js";
 export * as ndimage from "./ndimage.js";
+export * as optimize from "./optimize.js";
 export * as signal from "./signal.js";
 export * as special from "./special.js";
 export * as stats from "./stats.js";

@@ -7,7 +7,9 @@ export {
   choSolve,
   det,
   type EighOptions,
+  type EighTridiagonalOptions,
   eigh,
+  eighTridiagonal,
   expm,
   expmFrechet,
   inv,
@@ -19,13 +21,14 @@ export {
   luSolve,
   type PolarOptions,
   polar,
+  type QrMultiplyOptions,
   type QrOptions,
   qr,
+  qrMultiply,
   type SolveOptions,
   type SolveTriangularOptions,
   solve,
   solveTriangular,
-  sqrtm,
   svd,
 } from "./decompositions.js";
 export {
@@ -36,6 +39,7 @@ export {
   type DftOptions,
   dft,
   fiedler,
+  fiedlerCompanion,
   type HelmertOptions,
   hadamard,
   hankel,
@@ -48,3 +52,14 @@ export {
   pascal,
   toeplitz,
 } from "./matrices.js";
+export {
+  funm,
+  type HessenbergOptions,
+  hessenberg,
+  rsf2csf,
+  type SchurOptions,
+  type SolveSylvesterOptions,
+  schur,
+  solveSylvester,
+  sqrtm,
+} from "./schur.js";

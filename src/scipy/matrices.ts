@@ -179,6 +179,33 @@ export function fiedler(a: TensorLike): Tensor {
   return np.abs(np.subtract(np.expandDims(x, -1), np.expandDims(x, -2)));
 }
 
+/**
+ * The matrix with five diagonals whose eigenvalues are the roots of a polynomial, like those of {@link companion}.
+ *
+ * @example
+ * ```ts
+ * scipy.linalg.fiedlerCompanion(np.array([1, -16, 86, -176])); // [[16, -86, 1], [1, 0, 0], [0, 176, 0]]
+ * ```
+ */
+export function fiedlerCompanion(a: TensorLike): Tensor {
+  const x = asInexact(vectors(a, "fiedlerCompanion"), "scipy.linalg.fiedlerCompanion");
+  const n = lengthOf(x) - 1;
+  if (n < 0) {
+    throw new ShapeError(`[scipy.linalg.fiedlerCompanion] needs coefficients, got ${formatType(x.type)}`);
+  }
+  // Every element is 0, 1 or a coefficient: k > 1 stands for that of the k-1st power below the highest.
+  const elementOf = (i: number, j: number): number => {
+    if (i === 0 && j === 0) return 2;
+    if (i % 2 === 1) return j === Math.max(i - 2, 0) ? 1 : 0;
+    if (j === i + 1) return i + 3;
+    if (j === i - 1) return i + 2;
+    return j === i + 2 ? 1 : 0;
+  };
+  const coefficients = np.negative(np.divide(x.get("...", np.s(1)), x.get("...", np.s(0, 1))));
+  const fixed = np.broadcastTo(np.array([0, 1], x.dtype), [...x.shape.slice(0, -1), 2]);
+  return np.take(np.concatenate([fixed, coefficients], -1), fromFormula(n, n, elementOf, "int32"), -1);
+}
+
 /** Which rows of a convolution matrix are kept. */
 const convolutionModes = oneOf("full", "same", "valid");
 

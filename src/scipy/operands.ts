@@ -1,6 +1,6 @@
 /** Arguments of functions of floats: promoted to one type and broadcast to one shape, as JAX does. */
 
-import type { DType } from "../ir/dtype.js";
+import { complexType, type DType, partType } from "../ir/dtype.js";
 import { broadcastShape, expandTo, floatType, refuseComplex, toType, wideType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -16,7 +16,24 @@ export function withFloats<V extends readonly TensorLike[], R = Tensor>(
   compute: (...tensors: Tensors<V>) => R,
 ): R {
   for (const value of values) refuseComplex(value, caller);
-  const dtype: DType = floatType(resultType(...values));
+  return ofType(values, floatType(resultType(...values)), caller, compute);
+}
+
+/** Calls a function with complex numbers of one type and shape. */
+export function withComplex<V extends readonly TensorLike[]>(
+  values: V,
+  caller: string,
+  compute: (...tensors: Tensors<V>) => Tensor,
+): Tensor {
+  return ofType(values, complexType(partType(resultType(...values))), caller, compute);
+}
+
+function ofType<V extends readonly TensorLike[], R>(
+  values: V,
+  dtype: DType,
+  caller: string,
+  compute: (...tensors: Tensors<V>) => R,
+): R {
   const tensors = values.map((value) => toType(value, dtype, caller));
   const shape = broadcastShape(
     tensors.map((x) => x.shape),

@@ -1,27 +1,36 @@
 /** Functions of floats from what they compute, and from their derivatives. */
 
+import { isComplex } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { withFloats } from "./operands.js";
+import { withComplex, withFloats } from "./operands.js";
 
-/** A function of one float. */
+/** A function of one number: a float, or where it says so a complex one. */
 export type Unary = (x: TensorLike) => Tensor;
-/** A function of two floats. */
+/** A function of two numbers. */
 export type Binary = (x: TensorLike, y: TensorLike) => Tensor;
 
-/** A function of `scipy.special` of one float. */
+/** A function of `scipy.special` of one float, and of a complex number if that is given, too. */
 export const unary =
-  (name: string, compute: (x: Tensor) => Tensor): Unary =>
+  (name: string, compute: (x: Tensor) => Tensor, ofComplex?: (x: Tensor) => Tensor): Unary =>
   (x) =>
-    withFloats([x] as const, `scipy.special.${name}`, compute);
+    ofComplex && isComplex(resultType(x))
+      ? withComplex([x] as const, `scipy.special.${name}`, ofComplex)
+      : withFloats([x] as const, `scipy.special.${name}`, compute);
 
-/** A function of `scipy.special` of two floats. */
+/** A function of `scipy.special` of two floats, and of complex numbers if that is given, too. */
 export const binary =
-  (name: string, compute: (x: Tensor, y: Tensor) => Tensor): Binary =>
+  (
+    name: string,
+    compute: (x: Tensor, y: Tensor) => Tensor,
+    ofComplex?: (x: Tensor, y: Tensor) => Tensor,
+  ): Binary =>
   (x, y) =>
-    withFloats([x, y] as const, `scipy.special.${name}`, compute);
+    ofComplex && isComplex(resultType(x, y))
+      ? withComplex([x, y] as const, `scipy.special.${name}`, ofComplex)
+      : withFloats([x, y] as const, `scipy.special.${name}`, compute);
 
 /** A function whose derivatives by its arguments are given. */
 export function withSlopes<A extends readonly Tensor[]>(

@@ -1,10 +1,16 @@
-/** JAX's `scipy.special`: functions of floats, which are promoted and broadcast. Complex numbers are refused. */
+/**
+ * JAX's `scipy.special`: functions of floats, which are promoted and broadcast. Complex numbers are taken by
+ * `boxcox`, `boxcox1p`, `erfcx`, `expit`, `gamma`, `loggamma`, `logit`, `logSoftmax`, `logsumexp`, `softmax`, `wofz`, `xlog1py`
+ * and `xlogy`.
+ */
 
 import { range } from "../ir/shape.js";
 import { erfcTail } from "../lax/functions.js";
 import * as lax from "../lax/index.js";
+import { expm1, log1p, tanh } from "../numpy/elementwise.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
+import { faddeeva } from "./faddeeva.js";
 import { is, like, pick } from "./operands.js";
 import { type Binary, binary, type Unary, unary, withSlopes } from "./rules.js";
 
@@ -52,28 +58,32 @@ export const i0: Unary = /* @__PURE__ */ unary("i0", (x) => ops.mul(ops.exp(ops.
 /** The modified Bessel function I₁. */
 export const i1: Unary = /* @__PURE__ */ unary("i1", (x) => ops.mul(ops.exp(ops.abs(x)), lax.besselI1e(x)));
 /** 1 / (1 + exp(−x)). */
-export const expit: Unary = /* @__PURE__ */ unary("expit", ops.logistic);
+export const expit: Unary = /* @__PURE__ */ unary("expit", ops.logistic, (z) =>
+  ops.add(ops.mul(tanh(ops.mul(z, 0.5)), 0.5), 0.5),
+);
 
-const logitRule = /* @__PURE__ */ withSlopes(
-  (x: Tensor) => ops.log(ops.div(x, ops.sub(like(x, 1), x))),
-  (_, x) => ops.div(like(x, 1), ops.mul(x, ops.sub(like(x, 1), x))),
+const logOdds = (x: Tensor) => ops.log(ops.div(x, ops.sub(like(x, 1), x)));
+const logitRule = /* @__PURE__ */ withSlopes(logOdds, (_, x) =>
+  ops.div(like(x, 1), ops.mul(x, ops.sub(like(x, 1), x))),
 );
 /** log(x / (1 − x)), the inverse of {@link expit}. */
-export const logit: Unary = /* @__PURE__ */ unary("logit", logitRule);
+export const logit: Unary = /* @__PURE__ */ unary("logit", logitRule, logOdds);
 
+/** x · log(y), 0 where x is 0 and y is a number. */
+const product = (log: (y: Tensor) => Tensor) => (x: Tensor, y: Tensor) =>
+  ops.select(ops.or(ops.compare("ne", x, 0), ops.compare("ne", y, y)), ops.mul(x, log(y)), like(x, 0));
 const productWith = (log: (y: Tensor) => Tensor, shift: number) =>
   withSlopes(
-    (x: Tensor, y: Tensor) =>
-      ops.select(ops.or(is(x, "ne", 0), ops.compare("ne", y, y)), ops.mul(x, log(y)), like(x, 0)),
+    product(log),
     (_, __, y) => log(y),
     (_, x, y) => ops.div(x, shift === 0 ? y : ops.add(y, shift)),
   );
 const xlogyRule = /* @__PURE__ */ productWith(ops.log, 0);
 const xlog1pyRule = /* @__PURE__ */ productWith(ops.log1p, 1);
 /** x · log(y), 0 where x is 0. */
-export const xlogy: Binary = /* @__PURE__ */ binary("xlogy", xlogyRule);
+export const xlogy: Binary = /* @__PURE__ */ binary("xlogy", xlogyRule, product(ops.log));
 /** x · log(1 + y), 0 where x is 0. */
-export const xlog1py: Binary = /* @__PURE__ */ binary("xlog1py", xlog1pyRule);
+export const xlog1py: Binary = /* @__PURE__ */ binary("xlog1py", xlog1pyRule, product(log1p));
 
 const xlogxRule = /* @__PURE__ */ withSlopes(
   (x: Tensor) => xlogyRule(x, x),
@@ -99,15 +109,15 @@ export const klDiv: Binary = /* @__PURE__ */ binary("klDiv", (p, q) =>
 );
 
 const powered = (log: (x: Tensor) => Tensor) => (x: Tensor, power: Tensor) => {
-  const isZero = is(power, "eq", 0);
+  const isZero = ops.compare("eq", power, 0);
   const safe = pick(isZero, 1, power);
   const value = log(x);
-  return ops.select(isZero, value, ops.div(ops.expm1(ops.mul(safe, value)), safe));
+  return ops.select(isZero, value, ops.div(expm1(ops.mul(safe, value)), safe));
 };
 /** (xᵖ − 1) / p, and log(x) for p = 0. */
-export const boxcox: Binary = /* @__PURE__ */ binary("boxcox", powered(ops.log));
+export const boxcox: Binary = /* @__PURE__ */ binary("boxcox", powered(ops.log), powered(ops.log));
 /** ((1 + x)ᵖ − 1) / p, and log(1 + x) for p = 0. */
-export const boxcox1p: Binary = /* @__PURE__ */ binary("boxcox1p", powered(ops.log1p));
+export const boxcox1p: Binary = /* @__PURE__ */ binary("boxcox1p", powered(ops.log1p), powered(log1p));
 
 const erfcxRule = /* @__PURE__ */ withSlopes(
   (x: Tensor) => {
@@ -119,7 +129,9 @@ const erfcxRule = /* @__PURE__ */ withSlopes(
   (value, x) => ops.sub(ops.mul(ops.mul(x, 2), value), 2 / Math.sqrt(Math.PI)),
 );
 /** exp(x²) · {@link erfc}. */
-export const erfcx: Unary = /* @__PURE__ */ unary("erfcx", erfcxRule);
+export const erfcx: Unary = /* @__PURE__ */ unary("erfcx", erfcxRule, (z) =>
+  faddeeva(lax.complex(ops.neg(lax.imag(z)), lax.real(z))),
+);
 
 const normal = (x: Tensor) => ops.mul(lax.erfc(ops.mul(x, -Math.SQRT1_2)), 0.5);
 /** The share of the normal distribution below x. */

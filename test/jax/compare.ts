@@ -1,16 +1,25 @@
-import { grad, lax, type Tensor } from "shardwise";
+import { grad, jvp, lax, np, type Tensor, vmap } from "shardwise";
 import { type HostTensor, hostTensor } from "../../src/engines/reference/tensor.js";
 import { decode, isFloat, limits, partType } from "../../src/ir/dtype.js";
-import { range, type Shape, sizeOf } from "../../src/ir/shape.js";
+import { at, range, type Shape, sizeOf } from "../../src/ir/shape.js";
 import { traceFlat } from "../../src/trace/builder.js";
 import type { StoredArray } from "../../src/train/files/safetensorsBytes.js";
 import { type Oracle, oracleFor } from "../support/agreement.js";
-import { evaluate, type Input, type JaxProgram, lossOf, weightOf } from "./programs.js";
+import {
+  evaluate,
+  type Input,
+  type JaxProgram,
+  lossOf,
+  tangentOf,
+  toTensor,
+  wantedInputs,
+  weightOf,
+} from "./programs.js";
 
 /** A result of a program: its number, and the result's name and shape. */
 export interface Place {
   readonly number: number;
-  /** `value`, or `grad/1` for the gradient by input 1. */
+  /** `value`, `grad/1` for the gradient by input 1, `jvp` or `vmap`. */
   readonly what: string;
   /** The shape of the program's value. */
   readonly valueShape: Shape;
@@ -27,8 +36,8 @@ export async function differenceFromJax(
   want: StoredArray,
 ): Promise<string | undefined> {
   const far = differenceInPlaces(got, want, place.what !== "value");
-  if (far === undefined || want.dtype !== "float32" || got.dtype !== want.dtype) return far;
-  if (got.shape.join() !== want.shape.join() || place.what === "jvp" || place.what === "vmap") return far;
+  if (far === undefined || !isFloat(want.dtype) || got.dtype !== want.dtype) return far;
+  if (got.shape.join() !== want.shape.join()) return far;
   const oracle = await oracleOf(program, place);
   for (const [whose, array] of [
     ["it", got],
@@ -94,7 +103,16 @@ async function oracleOf(program: JaxProgram, { number, what, valueShape }: Place
   const result = (...tensors: Tensor[]): Tensor => {
     const args = joined(tensors);
     const weight = args.pop();
-    if (what === "value" || !weight) return evaluate(program, args);
+    const fn = (...xs: Tensor[]) => evaluate(program, xs);
+    if (what === "vmap") return vmap(fn)(...args.map((x) => np.stack([x, np.flip(x)])));
+    if (what === "jvp") {
+      const wanted = wantedInputs(program);
+      const along = wanted.map((i) => toTensor(tangentOf(number, i, at(program.inputs, i))));
+      const ofChosen = (...xs: Tensor[]) => fn(...args.map((x, i) => xs[wanted.indexOf(i)] ?? x));
+      const chosen = wanted.map((i) => at(args, i));
+      return jvp(ofChosen, chosen, along)[1] as Tensor;
+    }
+    if (what === "value" || !weight) return fn(...args);
     const argnums = Number(what.slice("grad/".length));
     return grad(lossOf(program, weight), { argnums })(...args);
   };

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { lax, np, random } from "shardwise";
+import { lax, np, random, scipy } from "shardwise";
 import * as nn from "shardwise/nn";
 import * as optim from "shardwise/optim";
 import { expect, test } from "vitest";
@@ -12,12 +12,13 @@ function functionsOf(path: string, module: object): string[] {
   return Object.entries(module).flatMap(([key, value]: [string, unknown]) => {
     const own = `${path}.${key}`;
     if (typeof value === "function") return [own];
-    const isModule = typeof value === "object" && value !== null && Object.getPrototypeOf(value) === null;
-    return isModule ? functionsOf(own, value) : [];
+    if (typeof value !== "object" || value === null) return [];
+    // Modules have no prototype; distributions are plain objects.
+    return [null, Object.prototype].includes(Object.getPrototypeOf(value)) ? functionsOf(own, value) : [];
   });
 }
 
-const exported = Object.entries({ np, lax, nn, random, optim }).flatMap(([name, module]) =>
+const exported = Object.entries({ np, lax, nn, random, optim, scipy }).flatMap(([name, module]) =>
   functionsOf(name, module),
 );
 

@@ -13,6 +13,15 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.cluster.vq
+import jax.scipy.fft
+import jax.scipy.integrate
+import jax.scipy.linalg
+import jax.scipy.ndimage
+import jax.scipy.optimize
+import jax.scipy.signal
+import jax.scipy.special
+import jax.scipy.stats
 import ml_dtypes
 import numpy as np
 import optax

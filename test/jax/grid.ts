@@ -1,9 +1,10 @@
 /** The lines of the table as functions in both languages, with operands drawn from a grid of shapes and data types. */
-import { lax, np, random, type Tensor } from "shardwise";
+import { lax, np, random, scipy, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
 import * as optim from "shardwise/optim";
 import type { FunctionRecord, OperandSpec } from "./functions.js";
 import type { Draw } from "./random.js";
+import { scipyTable } from "./scipyTable.js";
 import { table } from "./table.js";
 import { toPython } from "./translate.js";
 
@@ -62,10 +63,11 @@ function train(optimizer: optim.GradientTransformation, params: Tensor, grads: T
 
 /** The function that a call of the table is; the text is part of this repository. */
 function compiled(call: string): (args: readonly Tensor[]) => Tensor {
-  const names = ["np", "lax", "nn", "random", "optim", "train", ...letters];
+  const modules = { np, lax, nn, random, optim, scipy, train };
+  const names = [...Object.keys(modules), ...letters];
   const fn = Reflect.construct(Function, [...names, `return ${call};`]) as (...args: unknown[]) => unknown;
   return (args) => {
-    const value = fn(np, lax, nn, random, optim, train, ...letters.map((_, i) => args[i]));
+    const value = fn(...Object.values(modules), ...letters.map((_, i) => args[i]));
     return typeof value === "number" || typeof value === "boolean" ? np.array(value) : (value as Tensor);
   };
 }
@@ -89,7 +91,7 @@ function parseLine(line: string): Line {
   };
 }
 
-const lines = table.trim().split("\n").map(parseLine);
+const lines = [table, scipyTable].flatMap((text) => text.trim().split("\n")).map(parseLine);
 
 /** The exported names that the table has. */
 export const namesInTable: ReadonlySet<string> = new Set(lines.flatMap(({ names }) => names));

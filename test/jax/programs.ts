@@ -1,6 +1,7 @@
 import { evalShape, np, Tensor } from "shardwise";
 import { encode, type HostData, isFloat, partType } from "../../src/ir/dtype.js";
 import { type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
+import { isStoredDType, type StoredArray } from "../../src/train/files/safetensorsBytes.js";
 import { type FunctionRecord, functionRecords, type OperandSpec, type Params } from "./functions.js";
 import { gridRecords } from "./grid.js";
 import { Draw } from "./random.js";
@@ -102,7 +103,7 @@ function chain(draw: Draw): JaxProgram {
 /**
  * Two calls of every function, one for each of its types, chains of them, and the grid of all exported functions.
  *
- * @param only a word that names must contain (`chain` for chains), or the exported name of a function
+ * @param only a word that names must contain (`chain` for chains), the exported name of a function, or a part such as `3/8`
  */
 export function makePrograms(seed: number, only?: string): JaxProgram[] {
   const singles = functionRecords.flatMap((record, i) => {
@@ -112,14 +113,21 @@ export function makePrograms(seed: number, only?: string): JaxProgram[] {
     );
   });
   // Chains are traced while they are drawn, which takes long.
-  const wanted = only === undefined || only.startsWith("chain") ? numChains : 0;
+  const [, part, numParts] = /^(\d+)\/(\d+)$/.exec(only ?? "") ?? [];
+  const isWhole = only === undefined || part !== undefined;
+  const wanted = isWhole || only.startsWith("chain") ? numChains : 0;
   const chains = Array.from({ length: wanted }, (_, i) => chain(new Draw(seed * 7_000_003 + i)));
   const grid = gridRecords(new Draw(seed * 13_000_003)).map((record, i) =>
     single(record, new Draw(seed * 17_000_003 + i)),
   );
-  const isWanted = ({ name, steps }: JaxProgram) =>
-    only === undefined || name.includes(only) || steps.some(({ record }) => record.of === only);
-  return [...singles, ...chains, ...grid].filter(isWanted);
+  const all = [...singles, ...chains, ...grid];
+  if (isWhole) {
+    const size = Math.ceil(all.length / Number(numParts ?? 1));
+    return all.slice((Number(part ?? 1) - 1) * size).slice(0, size);
+  }
+  return all.filter(
+    ({ name, steps }) => name.includes(only) || steps.some(({ record }) => record.of === only),
+  );
 }
 
 /** The inputs that gradients are taken of. */
@@ -138,3 +146,27 @@ export function lossOf(program: JaxProgram, weight: Tensor): (...inputs: Tensor[
 
 /** A tensor of the default engine. */
 export const toTensor = ({ type, data }: Input): Tensor => Tensor.fromHost(type, data);
+
+/** Elements as they lie in a file. */
+export function storedArray({ dtype, shape }: TensorType, data: HostData): StoredArray {
+  if (!isStoredDType(dtype)) throw new Error(`files hold no ${dtype}`);
+  return { dtype, shape, data };
+}
+
+const transforms = ["grad", "jvp", "vmap"] as const;
+
+/** What is compared besides the value: random programs are differentiated, calls of the table get what is drawn. */
+export function transformOf(
+  { steps, inputs }: JaxProgram,
+  number: number,
+  seed: number,
+): (typeof transforms)[number] | undefined {
+  if (steps.every(({ record }) => record.of === undefined)) return "grad";
+  const drawn = transforms[(number + seed) % transforms.length];
+  // Calls without operands have a scalar that they do not read.
+  return drawn === "vmap" && inputs.every(({ type }) => type.shape.length === 0) ? undefined : drawn;
+}
+
+/** The direction of a derivative, for the inputs that are differentiated. */
+export const tangentOf = (number: number, input: number, { type }: Input): Input =>
+  weightOf(number + 31 * input, type);

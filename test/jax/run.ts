@@ -1,9 +1,11 @@
 /**
  * The differential test against JAX and optax: every exported function on arguments drawn from grids of types, shapes and
- * options, and random programs, computed plainly, compiled, differentiated both ways and mapped, in both languages.
+ * options, and random programs, computed plainly, compiled, differentiated both ways and mapped, in
+ * both languages, here on worker threads and on the reference engine.
  *
  *   npm run test:jax                       # all functions, and chains of them
  *   npm run test:jax -- np.sort            # one function, or programs whose name contains a word
+ *   npm run test:jax -- 3/8                # the third eighth of everything
  *   npm run test:jax -- --seed 7           # other arguments
  *   npm run test:jax -- --wider            # list also what is computed here and refused by JAX
  *   npm run test:jax -- --known            # list also what differs as known.ts says
@@ -16,24 +18,21 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { grad, jit, jvp, np, type Synchronous, type Tensor, vmap } from "shardwise";
-import { encode, type HostData, isFloat } from "../../src/ir/dtype.js";
-import { at, type TensorType } from "../../src/ir/shape.js";
+import { isFloat } from "../../src/ir/dtype.js";
+import { at } from "../../src/ir/shape.js";
 import {
   encodeSafetensors,
-  isStoredDType,
   parseSafetensors,
   type StoredArray,
 } from "../../src/train/files/safetensorsBytes.js";
 import { differenceFromJax } from "./compare.js";
 import { knownDifference } from "./known.js";
 import {
-  evaluate,
-  type Input,
   type JaxProgram,
-  lossOf,
   makePrograms,
-  toTensor,
+  storedArray,
+  tangentOf,
+  transformOf,
   wantedInputs,
   weightOf,
 } from "./programs.js";
@@ -47,12 +46,7 @@ const { values: options, positionals } = parseArgs({
   },
 });
 const seed = Number(options.seed);
-
-/** Elements as they lie in a file. */
-function storedArray({ dtype, shape }: TensorType, data: HostData): StoredArray {
-  if (!isStoredDType(dtype)) throw new Error(`files hold no ${dtype}`);
-  return { dtype, shape, data };
-}
+const only = positionals[0];
 
 function findPython(): string {
   const candidates = [process.env.JAX_PYTHON, ".venv/bin/python"].filter((path) => path !== undefined);
@@ -81,79 +75,31 @@ interface Evaluated {
   readonly errors: ReadonlyMap<string, string>;
 }
 
-const transforms = ["grad", "jvp", "vmap"] as const;
-
-/** What is compared besides the value: random programs are differentiated, calls of the table get what is drawn. */
-function transformOf({ steps, inputs }: JaxProgram, number: number): (typeof transforms)[number] | undefined {
-  if (steps.every(({ record }) => record.of === undefined)) return "grad";
-  const drawn = transforms[(number + seed) % transforms.length];
-  // Calls without operands have a scalar that they do not read.
-  return drawn === "vmap" && inputs.every(({ type }) => type.shape.length === 0) ? undefined : drawn;
+/** Runs a command that writes results and errors, and reads them. */
+function evaluated(command: string, args: readonly string[], folder: string, env: NodeJS.ProcessEnv) {
+  const [outputs, errors] = ["outputs.safetensors", "errors.json"].map((name) => join(folder, name));
+  if (outputs === undefined || errors === undefined) throw new Error("two files are named");
+  const done = spawnSync(command, [...args, outputs, errors], {
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  if (done.status !== 0) throw new Error(`${command} ended with status ${done.status}`);
+  const report: { jax?: string; errors: Record<string, string> } = JSON.parse(readFileSync(errors, "utf8"));
+  const { tensors } = parseSafetensors(readFileSync(outputs));
+  return { results: tensors, errors: new Map(Object.entries(report.errors)), version: report.jax };
 }
 
-/** The direction of a derivative, for the inputs that are differentiated. */
-const tangentOf = (number: number, input: number, { type }: Input): Input =>
-  weightOf(number + 31 * input, type);
+const engines = ["threads", "reference"] as const;
 
-/** What is computed of a program, by name. */
-function partsOf(program: JaxProgram, number: number): Map<string, () => [string, Tensor][]> {
-  // Half of the programs run op by op, the other half compiled.
-  const compiled = <R>(f: ((...args: Tensor[]) => R) & Synchronous<R>) => (number % 2 === 0 ? f : jit(f));
-  const inputs = program.inputs.map(toTensor);
-  const fn = (...args: Tensor[]) => evaluate(program, args);
-  const parts = new Map<string, () => [string, Tensor][]>();
-  let value: Tensor | undefined;
-  parts.set("value", () => {
-    value = compiled(fn)(...inputs);
-    return [["value", value]];
-  });
-  const wanted = wantedInputs(program);
-  const transform = transformOf(program, number);
-  parts.set("grad", () => {
-    if (transform !== "grad" || !value || !isFloat(value.dtype) || wanted.length === 0) return [];
-    const loss = lossOf(program, toTensor(weightOf(number, value)));
-    const gradients = compiled((...args: Tensor[]) => grad(loss, { argnums: wanted })(...args) as Tensor[]);
-    return gradients(...inputs).map((gradient, i) => [`grad/${wanted[i]}`, gradient]);
-  });
-  parts.set("jvp", () => {
-    if (transform !== "jvp" || !value || !isFloat(value.dtype) || wanted.length === 0) return [];
-    const chosen = wanted.map((i) => at(inputs, i));
-    const along = wanted.map((i) => toTensor(tangentOf(number, i, at(program.inputs, i))));
-    const ofChosen = (...xs: Tensor[]) => fn(...inputs.map((x, i) => xs[wanted.indexOf(i)] ?? x));
-    return [["jvp", jvp(ofChosen, chosen, along)[1] as Tensor]];
-  });
-  parts.set("vmap", () => {
-    if (transform !== "vmap") return [];
-    return [["vmap", compiled(vmap(fn))(...inputs.map((x) => np.stack([x, np.flip(x)])))]];
-  });
-  return parts;
+const fileBeside = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+
+/** What each engine makes of the programs, in a process of its own: an engine is chosen when it is first used. */
+function runHere(engine: (typeof engines)[number], folder: string): Evaluated {
+  const args = [...process.execArgv, fileBeside("here.ts"), options.seed, only ?? ""];
+  return evaluated(process.execPath, args, folder, { SHARDWISE_ENGINE: engine });
 }
 
-async function runHere(programs: readonly JaxProgram[]): Promise<Evaluated> {
-  const results = new Map<string, StoredArray>();
-  const errors = new Map<string, string>();
-  for (const [number, program] of programs.entries()) {
-    for (const [part, compute] of partsOf(program, number)) {
-      try {
-        for (const [name, tensor] of compute()) {
-          const data = encode(tensor.dtype, await tensor.data());
-          results.set(`${number}/${name}`, storedArray(tensor.type, data));
-        }
-      } catch (error) {
-        errors.set(`${number}/${part}`, String(error).slice(0, 300));
-      }
-    }
-  }
-  return { results, errors };
-}
-
-function runJax(
-  python: string,
-  programs: readonly JaxProgram[],
-  here: Results,
-): Evaluated & { version: string } {
-  const folder = mkdtempSync(join(tmpdir(), "shardwise-jax-"));
-  const path = (name: string) => join(folder, name);
+function runJax(python: string, programs: readonly JaxProgram[], here: Results, folder: string) {
   const arrays = new Map<string, StoredArray>();
   const json = programs.map((program, number) => {
     program.inputs.forEach(({ type, data }, i) => {
@@ -173,29 +119,14 @@ function runJax(
     return {
       numInputs: program.inputs.length,
       wanted,
-      transform: transformOf(program, number) ?? null,
+      transform: transformOf(program, number, seed) ?? null,
       steps: program.steps.map(({ record, args, params }) => ({ py: record.py, args, params })),
     };
   });
-  try {
-    writeFileSync(path("programs.json"), JSON.stringify(json));
-    writeFileSync(path("inputs.safetensors"), encodeSafetensors(arrays));
-    const script = fileURLToPath(new URL("evaluate.py", import.meta.url));
-    const names = ["programs.json", "inputs.safetensors", "outputs.safetensors", "errors.json"];
-    const environment = { ...process.env, JAX_PLATFORMS: "cpu" };
-    const done = spawnSync(python, [script, ...names.map(path)], {
-      env: environment,
-      stdio: ["ignore", "inherit", "inherit"],
-    });
-    if (done.status !== 0) throw new Error(`${python} ended with status ${done.status}`);
-    const report: { jax: string; errors: Record<string, string> } = JSON.parse(
-      readFileSync(path("errors.json"), "utf8"),
-    );
-    const { tensors } = parseSafetensors(readFileSync(path("outputs.safetensors")));
-    return { results: tensors, errors: new Map(Object.entries(report.errors)), version: report.jax };
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+  const [asked, inputs] = [join(folder, "programs.json"), join(folder, "inputs.safetensors")];
+  writeFileSync(asked, JSON.stringify(json));
+  writeFileSync(inputs, encodeSafetensors(arrays));
+  return evaluated(python, [fileBeside("evaluate.py"), asked, inputs], folder, { JAX_PLATFORMS: "cpu" });
 }
 
 const parts = ["value", "grad", "jvp", "vmap"] as const;
@@ -213,20 +144,26 @@ function widerThanJax(number: number, here: Evaluated, jax: Evaluated): string[]
   });
 }
 
+/** A result that differs: which, as in `grad/1`, and how. */
+interface Difference {
+  readonly what: string;
+  readonly how: string;
+}
+
 /** How a program differs from JAX's; what JAX refuses is not compared. */
 async function differencesOf(
   program: JaxProgram,
   number: number,
   here: Evaluated,
   jax: Evaluated,
-): Promise<string[]> {
-  const differences: string[] = [];
-  for (const part of parts) {
-    const [error, refusal] = [here, jax].map(({ errors }) => errors.get(`${number}/${part}`));
+): Promise<Difference[]> {
+  const differences: Difference[] = [];
+  for (const what of parts) {
+    const [error, refusal] = [here, jax].map(({ errors }) => errors.get(`${number}/${what}`));
     if (refusal !== undefined && isBroken(refusal))
-      differences.push(`${part} cannot be asked of JAX: ${refusal}`);
+      differences.push({ what, how: `cannot be asked of JAX: ${refusal}` });
     else if (error !== undefined && refusal === undefined)
-      differences.push(`${part} is refused here: ${error}`);
+      differences.push({ what, how: `is refused here: ${error}` });
   }
   if (differences.length > 0) return differences;
   const valueShape = here.results.get(`${number}/value`)?.shape ?? [];
@@ -234,37 +171,69 @@ async function differencesOf(
     if (!key.startsWith(`${number}/`)) continue;
     const what = key.slice(`${number}/`.length);
     const got = here.results.get(key);
-    const wrong = got ? await differenceFromJax(program, { number, what, valueShape }, got, want) : undefined;
-    if (wrong !== undefined) differences.push(`${what} ${wrong}`);
+    const how = got
+      ? await differenceFromJax(program, { number, what, valueShape }, got, want)
+      : "is missing here";
+    if (how !== undefined) differences.push({ what, how });
   }
   return differences;
 }
 
+/** How a program differs from JAX's, on which engines, and whether all of it is known. */
+async function reportOf(
+  program: JaxProgram,
+  number: number,
+  here: ReadonlyMap<string, Evaluated>,
+  jax: Evaluated,
+): Promise<{ texts: string[]; isKnown: boolean }> {
+  const engines = new Map<string, string[]>();
+  const reasons: (string | undefined)[] = [];
+  for (const [engine, own] of here) {
+    for (const { what, how } of await differencesOf(program, number, own, jax)) {
+      const reason = knownDifference(program.name, what);
+      const text = `${what} ${how}${reason === undefined ? "" : ` (${reason})`}`;
+      engines.set(text, [...(engines.get(text) ?? []), engine]);
+      reasons.push(reason);
+    }
+  }
+  const texts = [...engines].map(([text, on]) =>
+    on.length === here.size ? text : `on ${on.join()} ${text}`,
+  );
+  return { texts, isKnown: !reasons.includes(undefined) };
+}
+
 async function main(): Promise<void> {
   const python = findPython();
-  const programs = makePrograms(seed, positionals[0]);
-  const here = await runHere(programs);
-  const jax = runJax(python, programs, here.results);
+  const programs = makePrograms(seed, only);
+  const folder = mkdtempSync(join(tmpdir(), "shardwise-jax-"));
   const counts = { agree: 0, documented: 0, wider: 0 };
   const failures: string[] = [];
-  for (const [number, program] of programs.entries()) {
-    const differences = await differencesOf(program, number, here, jax);
-    const reason = knownDifference(program.name);
-    const wider = widerThanJax(number, here, jax);
-    if (options.wider) for (const text of wider) process.stdout.write(`  ${program.name}: ${text}\n`);
-    if (differences.length === 0 && wider.length > 0) counts.wider++;
-    else if (differences.length === 0) counts.agree++;
-    else if (reason !== undefined) {
-      counts.documented++;
-      if (options.known) process.stdout.write(`  ${program.name}: ${differences.join("; ")} (${reason})\n`);
-    } else failures.push(`${program.name}: ${differences.join("; ")}`);
+  try {
+    const here = new Map(engines.map((engine) => [engine, runHere(engine, folder)]));
+    const threads = here.get("threads");
+    if (!threads) throw new Error("nothing ran on threads");
+    const jax = runJax(python, programs, threads.results, folder);
+    for (const [number, program] of programs.entries()) {
+      const { texts, isKnown } = await reportOf(program, number, here, jax);
+      const wider = widerThanJax(number, threads, jax);
+      if (options.wider) for (const text of wider) process.stdout.write(`  ${program.name}: ${text}\n`);
+      const line = `${program.name}: ${texts.join("; ")}`;
+      if (texts.length === 0 && wider.length > 0) counts.wider++;
+      else if (texts.length === 0) counts.agree++;
+      else if (isKnown) {
+        counts.documented++;
+        if (options.known) process.stdout.write(`  ${line}\n`);
+      } else failures.push(line);
+    }
+    for (const failure of failures) process.stdout.write(`✗ ${failure}\n`);
+    process.stdout.write(
+      `${programs.length} programs (${threads.results.size} results on ${engines.join(" and ")}) against JAX ${jax.version} ` +
+        `(seed ${seed}): ${counts.agree} agree, ${counts.wider} are computed here and refused by JAX, ` +
+        `${counts.documented} differ as documented, ${failures.length} differ\n`,
+    );
+  } finally {
+    rmSync(folder, { recursive: true });
   }
-  for (const failure of failures) process.stdout.write(`✗ ${failure}\n`);
-  process.stdout.write(
-    `${programs.length} programs (${here.results.size} results) against JAX ${jax.version} (seed ${seed}): ` +
-      `${counts.agree} agree, ${counts.wider} are computed here and refused by JAX, ` +
-      `${counts.documented} differ as documented, ${failures.length} differ\n`,
-  );
   process.exit(failures.length === 0 ? 0 : 1);
 }
 

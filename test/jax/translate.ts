@@ -10,6 +10,7 @@ const modules: Readonly<Record<string, string>> = {
   nn: "jax.nn",
   random: "jax.random",
   optim: "optax",
+  scipy: "jax.scipy",
 };
 
 const snakeCase = (name: string): string =>

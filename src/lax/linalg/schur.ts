@@ -64,31 +64,44 @@ export function schur(a: Tensor): Schur {
   return [upper(triangle), unitary];
 }
 
-/** Reflections that leave nothing below the first diagonal under the main one. */
-function hessenberg(a: Tensor): Schur {
+/**
+ * The decomposition `a = z h zᴴ` of matrices [batch, n, n] where h has nothing below the first diagonal under the main one,
+ * by reflections whose signs and angles are LAPACK's: elements on that diagonal are real.
+ */
+export function hessenberg(a: Tensor): Schur {
   const [batch = 0, n = 0] = a.shape;
   const unitary = identities(a, n, n);
-  if (n < 3) return [a, unitary];
+  // The last reflection of complex matrices turns a single element.
+  const count = a.parts ? n - 1 : n - 2;
+  if (count < 1) return [a, unitary];
   const zero = Tensor.scalar(0, "int32");
   const reflect = ([h, z]: Schur, k: Tensor): [Schur, null] => {
     const place = ops.iota("int32", [batch, n], 1);
-    const below = ops.add(k, 1);
+    const below = ops.broadcastInDim(ops.add(k, 1), place.shape, []);
     const column = ops.reshape(ops.dynamicSlice(h, [zero, zero, k], [batch, n, 1]), [batch, n]);
-    const isBelow = ops.compare("ge", place, ops.broadcastInDim(below, place.shape, []));
-    const x = ops.select(isBelow, column, ops.zeros(column.type));
-    const pivot = ops.reshape(ops.dynamicSlice(x, [zero, below], [batch, 1]), [batch]);
-    const length = ops.sqrt(squaredLengths(x));
-    const kept = ops.mul(overSize(pivot, ops.abs(pivot), 1), complexOf(length, x));
-    const isPivot = ops.compare("eq", place, ops.broadcastInDim(below, place.shape, []));
-    const normal = ops.add(x, ops.select(isPivot, spread(kept, x), ops.zeros(x.type)));
-    const unit = overSize(normal, spread(ops.sqrt(squaredLengths(normal)), normal), 0);
-    const side = ops.reshape(unit, [batch, n, 1]);
+    const kept = (direction: "ge" | "gt" | "eq", x: Tensor) =>
+      ops.select(ops.compare(direction, place, below), x, ops.zeros(x.type));
+    const pivot = ops.reduceSum(kept("eq", column), [1]);
+    const [real, imag] = pivot.parts ?? [pivot];
+    const length = ops.sqrt(squaredLengths(kept("ge", column)));
+    const target = ops.select(ops.compare("lt", real, 0), length, ops.neg(length));
+    const rest = squaredLengths(kept("gt", column));
+    const isDone = ops.compare("eq", imag ? ops.add(rest, ops.mul(imag, imag)) : rest, 0);
+    const wide = complexOf(target, column);
+    const factor = ops.select(isDone, ops.zeros(pivot.type), overSize(ops.sub(wide, pivot), target, 0));
+    const divisor = ops.select(isDone, ops.ones(pivot.type), ops.sub(pivot, wide));
+    const normal = ops.add(
+      kept("gt", ops.div(column, spread(divisor, column))),
+      kept("eq", ops.ones(column.type)),
+    );
+    const side = ops.reshape(normal, [batch, n, 1]);
     const across = adjoint(side);
-    const left = ops.sub(h, ops.mul(times(side, times(across, h)), 2));
-    const right = (m: Tensor) => ops.sub(m, ops.mul(times(times(m, side), across), 2));
+    const scaled = (x: Tensor, by: Tensor) => ops.mul(x, spread(by, x));
+    const left = ops.sub(h, scaled(times(side, times(across, h)), conjugates(factor)));
+    const right = (m: Tensor) => ops.sub(m, scaled(times(times(m, side), across), factor));
     return [[right(left), right(z)], null];
   };
-  const [[h, z]] = scan(reflect, [a, unitary] as const, ops.iota("int32", [n - 2], 0));
+  const [[h, z]] = scan(reflect, [a, unitary] as const, ops.iota("int32", [count], 0));
   return [upper(h, -1), z];
 }
 

@@ -349,3 +349,42 @@ describe("collectives", () => {
     await expectClose(scattered, Array.from((await whole.data()).slice(0, 16)), agreement.exact);
   });
 });
+
+describe.each(engines)("on the %s engine", (_, options) => {
+  const mesh = Mesh.create({ i: 2 }, options);
+  const x = np.array([
+    [1, 2],
+    [3, 4],
+  ]);
+
+  test("pshuffle takes blocks by their sources, and refuses what is no permutation", async () => {
+    const specs = { mesh, inSpecs: P("i"), outSpecs: P("i") };
+    const shuffled = (sources: readonly number[]) =>
+      shardMap((block: Tensor) => lax.pshuffle(block, "i", sources), specs)(x);
+    expect(await shuffled([1, 0]).js()).toEqual([
+      [3, 4],
+      [1, 2],
+    ]);
+    expect(() => shuffled([1, 1])).toThrow("must name each of the 2 devices once");
+  });
+
+  test("pbroadcast gives all devices one block, and that device the sum of the cotangents", async () => {
+    const specs = { mesh, inSpecs: P("i"), outSpecs: P() };
+    const first = shardMap((block: Tensor) => lax.pbroadcast(block, "i", 1), specs);
+    expect(await first(x).js()).toEqual([[3, 4]]);
+    expect(await grad((y: Tensor) => np.sum(first(y).mul(np.array([5, 7]))))(x).js()).toEqual([
+      [0, 0],
+      [5, 7],
+    ]);
+    expect(() => shardMap((block: Tensor) => lax.pbroadcast(block, "i", 2), specs)(x)).toThrow("use 0 … 1");
+  });
+
+  test("pswapaxes exchanges a dim with the axis", async () => {
+    const specs = { mesh, inSpecs: P(null, "i"), outSpecs: P(null, "i") };
+    const swapped = shardMap((block: Tensor) => lax.pswapaxes(block, "i", 0), specs)(x);
+    expect(await swapped.js()).toEqual([
+      [1, 3],
+      [2, 4],
+    ]);
+  });
+});

@@ -309,6 +309,54 @@ export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
   return ppermute(values, axis, pairs);
 }
 
+/**
+ * {@link ppermute} by sources: the device at position i gets the block of the one at `sources[i]`.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P("data"), outSpecs: P("data") };
+ * shardMap((x: Tensor) => lax.pshuffle(x, "data", [1, 0]), specs)(np.array([1, 2])); // [2, 1]
+ * ```
+ */
+export function pshuffle<T>(values: T, axes: AxisNames, sources: readonly number[]): T {
+  need("integers", sources, "sources", "pshuffle");
+  const size = axesSize(lookUpAxes(axes, "pshuffle"));
+  if (sources.length !== size || new Set(sources).size !== size) {
+    throw new ValueError(
+      `[pshuffle] sources [${sources}] must name each of the ${size} devices once: use a permutation of 0 … ${size - 1}`,
+    );
+  }
+  return ppermute(
+    values,
+    axes,
+    sources.map((source, target) => [source, target] as const),
+  );
+}
+
+/**
+ * The block of the device at position `source`, on all devices. A broadcast forward, a sum to that device backward.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P("data"), outSpecs: P() };
+ * shardMap((x: Tensor) => lax.pbroadcast(x, "data", 1), specs)(np.array([1, 2])); // [2]
+ * ```
+ */
+export function pbroadcast<T>(values: T, axes: AxisNames, source: number): T {
+  const found = lookUpAxes(axes, "pbroadcast");
+  const size = axesSize(found);
+  if (!(Number.isInteger(source) && source >= 0 && source < size)) {
+    throw new ValueError(
+      `[pbroadcast] source ${describe(source)} is no position among ${size}: use 0 … ${size - 1}`,
+    );
+  }
+  return onLeaves(values, found, "pbroadcast", (x) => {
+    const isSource = ops.compare("eq", axisIndex(axes), source);
+    const own = ops.select(ops.broadcastInDim(isSource, x.shape, []), x, ops.zeros(x.type));
+    return ops.psum(own, found);
+  });
+}
+
 const allToAllOptions = schema({
   ...groupOptions.fields,
   /** Whether dims are split and concatenated (true) or one of the axis's size is moved (false, the default). */
@@ -354,6 +402,19 @@ export function allToAll<T>(
     const moved = ops.moveDim(x, from, to);
     return ops.allToAll(moved, found, to, to);
   });
+}
+
+/**
+ * Exchanges a dim of the axis's size with the axis: {@link allToAll} that puts it back in its place.
+ *
+ * @example
+ * ```ts
+ * const specs = { mesh: Mesh.create({ data: 2 }), inSpecs: P(null, "data"), outSpecs: P(null, "data") };
+ * shardMap((x: Tensor) => lax.pswapaxes(x, "data", 0), specs)(np.array([[1, 2], [3, 4]])); // [[1, 3], [2, 4]]
+ * ```
+ */
+export function pswapaxes<T>(values: T, axes: AxisNames, dim: number, options?: GroupOptions): T {
+  return allToAll(values, axes, dim, dim, groupOptions.read(options, "pswapaxes"));
 }
 
 /**

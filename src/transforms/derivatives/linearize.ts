@@ -1,7 +1,7 @@
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
+import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
 import { atSource, Environment, repeat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -88,7 +88,7 @@ export function linearize(
   saved: Saved = [],
 ): Linearized {
   const environment = new Environment(program.inputs, ins);
-  const activity = new Activity(program.inputs, active);
+  const activity = new Activity(program, active);
   const knownOuts = savedOuts(program, saved);
   const tape: TapeEntry[] = [];
   for (const eqn of program.eqns) {
@@ -168,8 +168,14 @@ function pullBack(
 /** Which values of a program change with its active inputs. */
 class Activity {
   private readonly ids = new Set<number>();
+  /** The values that outputs have a derivative by: not those that only `stopGradient` or a comparison reads. */
+  private readonly reaching = new Set<number>();
 
-  constructor(inputs: readonly Var[], active: readonly boolean[]) {
+  constructor({ inputs, eqns, outputs }: Program, active: readonly boolean[]) {
+    this.reach(outputs);
+    for (const { op, ins, outs } of eqns.toReversed()) {
+      if (vjpRules[op].kind !== "zero" && outs.some(({ id }) => this.reaching.has(id))) this.reach(ins);
+    }
     inputs.forEach((input, i) => {
       if (active[i] && isFloat(input.type.dtype)) this.ids.add(input.id);
     });
@@ -179,11 +185,15 @@ class Activity {
     return atom.kind === "var" && this.ids.has(atom.id);
   }
 
+  private reach(atoms: readonly Atom[]): void {
+    for (const atom of atoms) if (atom.kind === "var") this.reaching.add(atom.id);
+  }
+
   /** The activity of an equation's operands, or `undefined` when it needs no differentiation. */
   visit(eqn: Eqn): readonly boolean[] | undefined {
     const flags = eqn.ins.map((atom) => this.has(atom));
     if (!flags.includes(true) || vjpRules[eqn.op].kind === "zero") return undefined;
-    const floats = eqn.outs.filter((out) => isFloat(out.type.dtype));
+    const floats = eqn.outs.filter(({ id, type }) => isFloat(type.dtype) && this.reaching.has(id));
     for (const out of floats) this.ids.add(out.id);
     return floats.length > 0 ? flags : undefined;
   }
@@ -191,7 +201,7 @@ class Activity {
 
 /** Which outputs of a program change with its active inputs. */
 export function outputActivity(program: Program, active: readonly boolean[]): boolean[] {
-  const activity = new Activity(program.inputs, active);
+  const activity = new Activity(program, active);
   for (const eqn of program.eqns) activity.visit(eqn);
   return program.outputs.map((atom) => activity.has(atom));
 }
@@ -201,7 +211,7 @@ export function operandActivity(
   program: Program,
   active: readonly boolean[],
 ): ReadonlyMap<Eqn, readonly boolean[]> {
-  const activity = new Activity(program.inputs, active);
+  const activity = new Activity(program, active);
   return new Map(
     program.eqns.flatMap((eqn) => {
       const flags = activity.visit(eqn);

@@ -1,0 +1,2 @@
+/** JAX's `scipy.cluster`. */
+export * as vq from "./vq.js";
