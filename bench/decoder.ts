@@ -1,5 +1,6 @@
 /** The decoder language model that the benchmarks train: pre-norm blocks with causal attention and a GELU MLP. */
 import { grad, jit, lax, type Mesh, np, P, random, shardMap, type Tensor, tree } from "shardwise";
+import * as nn from "shardwise/nn";
 
 /** The sizes of a decoder. */
 export interface DecoderSize {
@@ -81,13 +82,8 @@ function attention(x: Tensor, layer: Layer, headSize: number): Tensor {
   const heads = width / headSize;
   const qkv = np.matmul(x, layer.qkv).reshape([batch, length, 3, heads, headSize]);
   const part = (i: number) => np.squeeze(lax.sliceInDim(qkv, i, i + 1, 1, 2), 2);
-  const scores = np.einsum("bqhd,bkhd->bhqk", part(0), part(1)).mul(1 / Math.sqrt(headSize));
-  const mask = np.greaterEqual(np.expandDims(np.arange(length), 1), np.expandDims(np.arange(length), 0));
-  const masked = np.where(mask, scores, -1e30);
-  const shifted = masked.sub(lax.stopGradient(np.max(masked, -1, { keepdims: true })));
-  const weights = np.exp(shifted);
-  const probabilities = weights.div(np.sum(weights, -1, { keepdims: true }));
-  const mixed = np.einsum("bhqk,bkhd->bqhd", probabilities, part(2)).reshape([batch, length, width]);
+  const { output } = nn.attention(part(0), part(1), part(2), { causal: true });
+  const mixed = output.reshape([batch, length, width]);
   return np.matmul(mixed, layer.out);
 }
 
