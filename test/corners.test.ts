@@ -1,4 +1,4 @@
-import { grad, jit, jvp, lax, Mesh, np, P, shardMap, type Tensor } from "shardwise";
+import { grad, jit, jvp, lax, Mesh, np, P, random, shardMap, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
 import { describe, expect, test } from "vitest";
 import { simulateDevices } from "../src/engines/index.js";
@@ -311,4 +311,36 @@ test("np.resultType takes data types beside values", () => {
   expect(np.resultType("bfloat16", 2)).toBe("bfloat16");
   expect(np.resultType(np.ones([1], "int32"), "bool")).toBe("int32");
   expect(() => np.resultType("int7" as never)).toThrow("int7");
+});
+
+test("a choice takes the numbers 0 and 1, as JAX's does", async () => {
+  const chosen = (predicate: number) =>
+    lax.cond(
+      predicate,
+      () => np.array(3),
+      () => np.array(4),
+    );
+  expect([await chosen(1).js(), await chosen(0).js(), await jit(() => chosen(0))().js()]).toEqual([3, 4, 4]);
+});
+
+test("a clone of a key draws the same numbers", async () => {
+  const key = random.key(3);
+  expect(await random.uniform(random.clone(key), [3]).js()).toEqual(await random.uniform(key, [3]).js());
+});
+
+test("the sum over an axis of what is the same along it is a multiple of it", async () => {
+  const mesh = Mesh.create({ i: 2 });
+  const twice = shardMap((x: Tensor) => lax.psum(x, "i"), { mesh, inSpecs: P(), outSpecs: P() });
+  expect(await twice(np.array([1, 2])).js()).toEqual([2, 4]);
+});
+
+test("what only stopGradient reads needs no derivative, not even of a loop without one", async () => {
+  const until = (x: Tensor) =>
+    lax.whileLoop(
+      (y: Tensor) => y.lt(100),
+      (y: Tensor) => y.mul(2),
+      x,
+    );
+  const slope = grad((x: Tensor) => x.mul(lax.stopGradient(until(x))));
+  expect(await slope(np.array(3)).js()).toBe(192);
 });

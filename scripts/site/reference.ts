@@ -16,16 +16,9 @@ export interface ReferenceFunction {
   readonly examples: readonly string[];
 }
 
-/** What the names of an entry point are called in programs. */
-const prefixes: Readonly<Record<string, string>> = {
-  "src/index.ts": "",
-  "src/numpy/index.ts": "np.",
-  "src/lax/index.ts": "lax.",
-};
-
-/** All exported functions, in the order of the entry points. */
+/** All exported functions, in the order of the entry points, with those of the modules that they export. */
 export function referenceFunctions(): ReferenceFunction[] {
-  const sources = [...entryPoints, "src/numpy/index.ts", "src/lax/index.ts"];
+  const sources = entryPoints;
   const config = ts.readConfigFile(`${root}tsconfig.build.json`, ts.sys.readFile).config;
   const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
   const program = ts.createProgram(
@@ -37,18 +30,31 @@ export function referenceFunctions(): ReferenceFunction[] {
     const file = program.getSourceFile(root + source);
     const module = file && checker.getSymbolAtLocation(file);
     if (!module) throw new Error(`${source} is not a module`);
-    const prefix = prefixes[source] ?? `${source.split("/")[1]}.`;
-    return checker.getExportsOfModule(module).flatMap((symbol) => functionOf(symbol, prefix, checker));
+    const prefix = source === "src/index.ts" ? "" : `${source.split("/")[1]}.`;
+    return functionsIn(module, prefix, checker);
   });
 }
 
-function functionOf(exported: ts.Symbol, prefix: string, checker: ts.TypeChecker): ReferenceFunction[] {
-  const isAlias = (exported.flags & ts.SymbolFlags.Alias) !== 0;
-  const symbol = isAlias ? checker.getAliasedSymbol(exported) : exported;
+/** The functions of a module and of the modules that it exports by name, such as `np.linalg`. */
+function functionsIn(module: ts.Symbol, prefix: string, checker: ts.TypeChecker): ReferenceFunction[] {
+  return checker.getExportsOfModule(module).flatMap((exported) => {
+    const isAlias = (exported.flags & ts.SymbolFlags.Alias) !== 0;
+    const symbol = isAlias ? checker.getAliasedSymbol(exported) : exported;
+    const name = `${prefix}${exported.name}`;
+    return symbol.valueDeclaration && ts.isSourceFile(symbol.valueDeclaration)
+      ? functionsIn(symbol, `${name}.`, checker)
+      : functionOf(symbol, name, checker);
+  });
+}
+
+/** A function, or an object of functions such as a distribution, whose comment speaks of all of them. */
+function functionOf(symbol: ts.Symbol, name: string, checker: ts.TypeChecker): ReferenceFunction[] {
   const declaration = symbol.valueDeclaration;
   if (!declaration) return [];
-  const signatures = checker.getTypeOfSymbolAtLocation(symbol, declaration).getCallSignatures();
-  if (signatures.length === 0) return [];
+  const type = checker.getTypeOfSymbolAtLocation(symbol, declaration);
+  const signatures = type.getCallSignatures();
+  const isDistribution = name.startsWith("scipy.stats.");
+  if (signatures.length === 0 && !isDistribution) return [];
   const texts = (tags: readonly ts.JSDocTagInfo[]) =>
     tags.filter(({ name }) => name === "example").map(({ text }) => ts.displayPartsToString(text));
   const tags = new Set([
@@ -57,7 +63,7 @@ function functionOf(exported: ts.Symbol, prefix: string, checker: ts.TypeChecker
   ]);
   return [
     {
-      name: `${prefix}${exported.name}`,
+      name,
       description: ts.displayPartsToString(symbol.getDocumentationComment(checker)),
       unexplained: [...new Set(signatures.flatMap((signature) => unexplainedOptions(signature, checker)))],
       examples: [...tags].flatMap((text) =>

@@ -40,11 +40,13 @@ export function raggedDot(lhs: Tensor, rhs: Tensor, groupSizes: Tensor): Tensor 
 }
 
 const raggedDotOptions = schema({
-  /** The dims of both operands that are summed over. */
+  /** The dims of `lhs` that are summed over. */
   lhsContract: required<readonly number[]>("integers"),
+  /** The dims of `rhs` that are summed over, in the same order. */
   rhsContract: required<readonly number[]>("integers"),
-  /** The dims of both operands that products are taken along, one by one; they come first in the result. */
+  /** The dims of `lhs` that products are taken along, one by one; they come first in the result. */
   lhsBatch: optional<readonly number[]>("integers"),
+  /** The dims of `rhs` that they are taken along, in the same order. */
   rhsBatch: optional<readonly number[]>("integers"),
   /** The dim of `lhs` whose elements belong to groups. */
   lhsRagged: required(integerFrom(0)),

@@ -27,7 +27,14 @@ const choleskyOptions = schema({
 /** Options of {@link cholesky}. */
 export interface CholeskyOptions extends OptionsOf<typeof choleskyOptions> {}
 
-/** The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite. */
+/**
+ * The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite.
+ *
+ * @example
+ * ```ts
+ * np.linalg.cholesky(np.array([[4, 2], [2, 5]])); // [[2, 0], [1, 2]]
+ * ```
+ */
 export function cholesky(value: TensorLike, given?: CholeskyOptions): Tensor {
   const { upper, ...options } = choleskyOptions.read(given, "linalg.cholesky");
   const l = lax.linalg.cholesky(asInexact(value, "linalg.cholesky"), options);
@@ -42,7 +49,15 @@ const qrOptions = schema({
 /** Options of {@link qr}. */
 export interface QrOptions extends OptionsOf<typeof qrOptions> {}
 
-/** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
+/**
+ * The decomposition `x = Q R` into orthonormal columns and an upper triangle.
+ *
+ * @example
+ * ```ts
+ * const [q, r] = np.linalg.qr(np.array([[3, 1], [4, 2]]));
+ * np.matmul(q, r); // [[3, 1], [4, 2]]
+ * ```
+ */
 export function qr(value: TensorLike, options?: QrOptions): [q: Tensor, r: Tensor] {
   const { mode } = qrOptions.read(options, "linalg.qr");
   return lax.linalg.qr(asInexact(value, "linalg.qr"), { fullMatrices: mode === "complete" });
@@ -51,12 +66,26 @@ export function qr(value: TensorLike, options?: QrOptions): [q: Tensor, r: Tenso
 /** Options of {@link svd}. */
 export type SvdOptions = lax.linalg.SvdOptions;
 
-/** The decomposition `x = U diag(s) Vᴴ`, the largest singular value first: U, s and Vᴴ. */
+/**
+ * The decomposition `x = U diag(s) Vᴴ`, the largest singular value first: U, s and Vᴴ.
+ *
+ * @example
+ * ```ts
+ * np.linalg.svd(np.array([[3, 0], [0, -4]]))[1]; // [4, 3]
+ * ```
+ */
 export function svd(value: TensorLike, options: SvdOptions = {}): [u: Tensor, s: Tensor, vh: Tensor] {
   return lax.linalg.svd(asInexact(value, "linalg.svd"), options);
 }
 
-/** The singular values, the largest first. */
+/**
+ * The singular values, the largest first.
+ *
+ * @example
+ * ```ts
+ * np.linalg.svdvals(np.array([[3, 0], [0, -4]])); // [4, 3]
+ * ```
+ */
 export function svdvals(value: TensorLike): Tensor {
   return lax.linalg.singularValues(asInexact(value, "linalg.svdvals"));
 }
@@ -64,13 +93,25 @@ export function svdvals(value: TensorLike): Tensor {
 /**
  * The eigenvalues of square matrices, in no order, and eigenvectors as columns, all complex. Derivatives are those of
  * matrices whose eigenvalues differ; the vectors keep length 1 and a positive largest element.
+ *
+ * @example
+ * ```ts
+ * np.real(np.linalg.eig(np.array([[2, 1], [0, 3]]))[0]); // [2, 3]
+ * ```
  */
 export function eig(value: TensorLike): [values: Tensor, vectors: Tensor] {
   const [values, vectors] = lax.linalg.eig(asInexact(value, "linalg.eig"));
   return [values, vectors];
 }
 
-/** The eigenvalues of square matrices, in no order, complex. */
+/**
+ * The eigenvalues of square matrices, in no order, complex.
+ *
+ * @example
+ * ```ts
+ * np.imag(np.linalg.eigvals(np.array([[0, 2], [-2, 0]]))); // [2, -2]
+ * ```
+ */
 export function eigvals(value: TensorLike): Tensor {
   return lax.linalg.eigenvalues(asInexact(value, "linalg.eigvals"));
 }
@@ -85,7 +126,14 @@ const eighOptions = schema({
 /** Options of {@link eigh}. */
 export interface EighOptions extends OptionsOf<typeof eighOptions> {}
 
-/** The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first, and the eigenvectors as columns. */
+/**
+ * The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first, and the eigenvectors as columns.
+ *
+ * @example
+ * ```ts
+ * np.linalg.eigh(np.array([[2, 1], [1, 2]]))[0]; // [1, 3]
+ * ```
+ */
 export function eigh(value: TensorLike, options?: EighOptions): [values: Tensor, vectors: Tensor] {
   const { uplo, symmetrizeInput } = eighOptions.read(options, "linalg.eigh");
   const x = asInexact(value, "linalg.eigh");
@@ -93,7 +141,14 @@ export function eigh(value: TensorLike, options?: EighOptions): [values: Tensor,
   return [values, vectors];
 }
 
-/** The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first. */
+/**
+ * The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first.
+ *
+ * @example
+ * ```ts
+ * np.linalg.eigvalsh(np.array([[2, 1], [1, 2]])); // [1, 3]
+ * ```
+ */
 export function eigvalsh(value: TensorLike, options: EighOptions = {}): Tensor {
   return eigh(value, options)[0];
 }
@@ -102,6 +157,11 @@ export function eigvalsh(value: TensorLike, options: EighOptions = {}): Tensor {
  * How many singular values are larger than a bound.
  *
  * @param tolerance by default the largest one, times the larger size, times the precision of the type
+ *
+ * @example
+ * ```ts
+ * np.linalg.matrixRank(np.array([[1, 2], [2, 4]])); // 1
+ * ```
  */
 export function matrixRank(value: TensorLike, tolerance?: number): Tensor {
   const x = asInexact(value, "linalg.matrixRank");
@@ -126,6 +186,11 @@ export function matrixRank(value: TensorLike, tolerance?: number): Tensor {
  * The pseudoinverse: of all matrices that solve `x p = 1` best, the smallest.
  *
  * @param rtol singular values up to this share of the largest count as zero
+ *
+ * @example
+ * ```ts
+ * np.linalg.pinv(np.array([[2, 0], [0, 0]])); // [[0.5, 0], [0, 0]]
+ * ```
  */
 export function pinv(value: TensorLike, rtol?: number): Tensor {
   const x = asInexact(value, "linalg.pinv");

@@ -26,6 +26,7 @@ const fftOptions = schema({
   n: optional("number"),
   /** The last dim by default. */
   dim: -1,
+  /** Which direction is divided by the number of elements; `"backward"` by default. */
   norm: optional<FftNorm>("any"),
 });
 
@@ -37,6 +38,7 @@ const fftnOptions = schema({
   s: optional<Shape>("integers"),
   /** All dims by default; of `…2` functions the last two. */
   dims: optional<readonly number[]>("any"),
+  /** Which direction is divided by the number of elements; `"backward"` by default. */
   norm: optional<FftNorm>("any"),
 });
 
@@ -105,24 +107,54 @@ function oneDim(value: TensorLike, options: FftOptions, isForward: boolean, call
   return complexOf(along(sized, dim, isForward, options.norm ?? "backward", caller));
 }
 
-/** The discrete Fourier transform along a dim. */
+/**
+ * The discrete Fourier transform along a dim.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.fft(np.array([1, 0, 2, 0]))); // [3, -1, 3, -1]
+ * ```
+ */
 export function fft(x: TensorLike, options: FftOptions = {}): Tensor {
   return oneDim(x, options, true, "fft.fft");
 }
 
-/** The inverse of {@link fft}. */
+/**
+ * The inverse of {@link fft}.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.ifft(np.array([10, -2, -2, -2]))); // [1, 3, 3, 3]
+ * ```
+ */
 export function ifft(x: TensorLike, options: FftOptions = {}): Tensor {
   return oneDim(x, options, false, "fft.ifft");
 }
 
-/** The half of {@link fft} of real numbers that determines all of it: n / 2 + 1 elements. */
+/**
+ * The half of {@link fft} of real numbers that determines all of it: n / 2 + 1 elements.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.rfft(np.array([1, 0, 2, 0]))); // [3, -1, 3]
+ * ```
+ */
 export function rfft(x: TensorLike, options: FftOptions = {}): Tensor {
   const whole = fft(asFloat(x, "fft.rfft"), options);
   const dim = normalizeDim(options.dim ?? -1, whole.ndim, "fft.rfft");
   return ops.sliceDim(whole, dim, 0, Math.floor(at(whole.shape, dim) / 2) + 1);
 }
 
-/** The inverse of {@link rfft}. @param options `n` is the number of real elements; 2 (m − 1) by default */
+/**
+ * The inverse of {@link rfft}.
+ *
+ * @param options `n` is the number of real elements; 2 (m − 1) by default
+ *
+ * @example
+ * ```ts
+ * np.fft.irfft(np.array([10, -2, -2])); // [1, 3, 3, 3]
+ * ```
+ */
 export function irfft(value: TensorLike, options: FftOptions = {}): Tensor {
   const caller = "fft.irfft";
   const { parts, dim, n: given } = prepare(value, options, caller);
@@ -154,13 +186,27 @@ function spreadAlong(x: Tensor, dim: number, values: readonly number[]): Tensor 
   return ops.broadcastInDim(array([...values], x.dtype), x.shape, [dim]);
 }
 
-/** The real transform of a signal whose conjugate is mirrored. */
+/**
+ * The real transform of a signal whose conjugate is mirrored.
+ *
+ * @example
+ * ```ts
+ * np.fft.hfft(np.array([1, 2, 3])); // [8, -2, 0, -2]
+ * ```
+ */
 export function hfft(value: TensorLike, options?: FftOptions): Tensor {
   const given = fftOptions.read(options, "fft.hfft");
   return irfft(conj(value), { ...given, norm: swapped(given.norm) });
 }
 
-/** The inverse of {@link hfft}. */
+/**
+ * The inverse of {@link hfft}.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.ihfft(np.array([1, 2, 3, 2]))); // [2, -0.5, 0]
+ * ```
+ */
 export function ihfft(x: TensorLike, options?: FftOptions): Tensor {
   const given = fftOptions.read(options, "ihfft");
   return conj(rfft(x, { ...given, norm: swapped(given.norm) }));
@@ -190,17 +236,38 @@ function manyDims(value: TensorLike, options: FftnOptions, isForward: boolean, c
   );
 }
 
-/** The discrete Fourier transform along several dims. */
+/**
+ * The discrete Fourier transform along several dims.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.fftn(np.array([[1, 2], [3, 5]]))); // [[11, -3], [-5, 1]]
+ * ```
+ */
 export function fftn(x: TensorLike, options: FftnOptions = {}): Tensor {
   return manyDims(x, options, true, "fft.fftn");
 }
 
-/** The inverse of {@link fftn}. */
+/**
+ * The inverse of {@link fftn}.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.ifftn(np.array([[10, -2], [-4, 0]]))); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function ifftn(x: TensorLike, options: FftnOptions = {}): Tensor {
   return manyDims(x, options, false, "fft.ifftn");
 }
 
-/** {@link rfft} along the last of several dims, and {@link fft} along the others. */
+/**
+ * {@link rfft} along the last of several dims, and {@link fft} along the others.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.rfftn(np.array([[1, 2], [3, 5]]))); // [[11, -3], [-5, 1]]
+ * ```
+ */
 export function rfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
   const caller = "fft.rfftn";
   const list = several(asTensor(value, caller), options, caller);
@@ -210,7 +277,14 @@ export function rfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
   return result;
 }
 
-/** The inverse of {@link rfftn}. */
+/**
+ * The inverse of {@link rfftn}.
+ *
+ * @example
+ * ```ts
+ * np.fft.irfftn(np.array([[10, -2], [-4, 0]])); // [[1, 2], [3, 4]]
+ * ```
+ */
 export function irfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
   const caller = "fft.irfftn";
   const list = several(asTensor(value, caller), options, caller);
@@ -226,20 +300,57 @@ function lastTwo(options: FftnOptions, caller: string): FftnOptions {
   return { ...given, dims: given.dims ?? [-2, -1] };
 }
 
-/** {@link fftn} along the last two dims. */
+/**
+ * {@link fftn} along the last two dims.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.fft2(np.array([[1, 2], [3, 5]]))); // [[11, -3], [-5, 1]]
+ * ```
+ */
 export const fft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   fftn(x, lastTwo(options, "fft.fft2"));
-/** {@link ifftn} along the last two dims. */
+/**
+ * {@link ifftn} along the last two dims.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.ifft2(np.array([[10, -2], [-4, 0]]))); // [[1, 2], [3, 4]]
+ * ```
+ */
 export const ifft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   ifftn(x, lastTwo(options, "fft.ifft2"));
-/** {@link rfftn} along the last two dims. */
+/**
+ * {@link rfftn} along the last two dims.
+ *
+ * @example
+ * ```ts
+ * np.real(np.fft.rfft2(np.array([[1, 2], [3, 5]]))); // [[11, -3], [-5, 1]]
+ * ```
+ */
 export const rfft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   rfftn(x, lastTwo(options, "fft.rfft2"));
-/** {@link irfftn} along the last two dims. */
+/**
+ * {@link irfftn} along the last two dims.
+ *
+ * @example
+ * ```ts
+ * np.fft.irfft2(np.array([[10, -2], [-4, 0]])); // [[1, 2], [3, 4]]
+ * ```
+ */
 export const irfft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   irfftn(x, lastTwo(options, "fft.irfft2"));
 
-/** The frequencies of the elements of {@link fft} of n samples. @param d the time between two samples */
+/**
+ * The frequencies of the elements of {@link fft} of n samples.
+ *
+ * @param d the time between two samples
+ *
+ * @example
+ * ```ts
+ * np.fft.fftfreq(4); // [0, 0.25, -0.5, -0.25]
+ * ```
+ */
 export function fftfreq(n: number, d = 1): Tensor {
   need("number", n, "n", "fftfreq");
   needIfGiven("number", d, "d", "fftfreq");
@@ -250,7 +361,14 @@ export function fftfreq(n: number, d = 1): Tensor {
   );
 }
 
-/** The frequencies of the elements of {@link rfft} of n samples. */
+/**
+ * The frequencies of the elements of {@link rfft} of n samples.
+ *
+ * @example
+ * ```ts
+ * np.fft.rfftfreq(4); // [0, 0.25, 0.5]
+ * ```
+ */
 export function rfftfreq(n: number, d = 1): Tensor {
   need("number", n, "n", "rfftfreq");
   needIfGiven("number", d, "d", "rfftfreq");
@@ -275,12 +393,26 @@ function shifted(
   );
 }
 
-/** Moves the frequency 0 into the middle of dims. */
+/**
+ * Moves the frequency 0 into the middle of dims.
+ *
+ * @example
+ * ```ts
+ * np.fft.fftshift(np.fft.fftfreq(4)); // [-0.5, -0.25, 0, 0.25]
+ * ```
+ */
 export function fftshift(x: TensorLike, dims?: Dims): Tensor {
   return shifted(x, dims, (n) => Math.floor(n / 2), "fft.fftshift");
 }
 
-/** Undoes {@link fftshift}. */
+/**
+ * Undoes {@link fftshift}.
+ *
+ * @example
+ * ```ts
+ * np.fft.ifftshift(np.array([-0.5, -0.25, 0, 0.25])); // [0, 0.25, -0.5, -0.25]
+ * ```
+ */
 export function ifftshift(x: TensorLike, dims?: Dims): Tensor {
   return shifted(x, dims, (n) => -Math.floor(n / 2), "fft.ifftshift");
 }

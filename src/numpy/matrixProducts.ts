@@ -14,7 +14,14 @@ import { asInexact, asTensor, expandTo, requireRank } from "./operands.js";
 import { max, sum } from "./reductions.js";
 import { inv, solve } from "./solving.js";
 
-/** A square matrix multiplied with itself n times, by squaring; a negative n inverts it before. */
+/**
+ * A square matrix multiplied with itself n times, by squaring; a negative n inverts it before.
+ *
+ * @example
+ * ```ts
+ * np.linalg.matrixPower(np.array([[1, 1], [0, 1]]), 3); // [[1, 3], [0, 1]]
+ * ```
+ */
 export function matrixPower(value: TensorLike, n: number): Tensor {
   const given = asTensor(value, "linalg.matrixPower");
   requireRank(given, 2, "linalg.matrixPower");
@@ -30,7 +37,14 @@ export function matrixPower(value: TensorLike, n: number): Tensor {
   return result ?? expandTo(eye(size, size, { dtype: x.dtype }), x.shape);
 }
 
-/** The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors. */
+/**
+ * The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors.
+ *
+ * @example
+ * ```ts
+ * np.linalg.multiDot([np.eye(2), np.array([[1, 2], [3, 4]]), np.array([1, 1])]); // [3, 7]
+ * ```
+ */
 export function multiDot(values: readonly TensorLike[]): Tensor {
   need("list", values, "values", "multiDot");
   const xs = values.map((value) => asTensor(value, "linalg.multiDot"));
@@ -88,7 +102,14 @@ const approximations = {
   },
 } as const;
 
-/** The exponential of square matrices, 1 + x + x² / 2 + …; NaN for a norm beyond 2¹⁶. */
+/**
+ * The exponential of square matrices, 1 + x + x² / 2 + …; NaN for a norm beyond 2¹⁶.
+ *
+ * @example
+ * ```ts
+ * np.linalg.expm(np.array([[0, 1], [0, 0]])); // [[1, 1], [0, 1]]
+ * ```
+ */
 export function expm(value: TensorLike): Tensor {
   const given = asInexact(value, "linalg.expm");
   checkSquare(given, "linalg.expm", "floats or complex numbers");

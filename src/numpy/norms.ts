@@ -23,9 +23,9 @@ export type NormOrder = number | "fro" | "nuc";
  * The norm over one dim (of vectors), over two dims (of matrices), or of all elements when no dim is given.
  * The default is the root of the sum of squares.
  *
+ * @example
  * ```ts
- * np.linalg.norm(x)          // of all elements
- * np.linalg.norm(x, 1, -1)   // sums of absolute values along the last dim
+ * np.linalg.norm(np.array([3, 4])); // 5
  * ```
  */
 export function norm(
@@ -123,7 +123,14 @@ function normOfDims(
   }
 }
 
-/** The norm of the last two dims as matrices, by default the root of the sum of squares. */
+/**
+ * The norm of the last two dims as matrices, by default the root of the sum of squares.
+ *
+ * @example
+ * ```ts
+ * np.linalg.matrixNorm(np.array([[3, 0], [0, 4]])); // 5
+ * ```
+ */
 export function matrixNorm(x: TensorLike, order: NormOrder = "fro", options?: KeepdimsOptions): Tensor {
   const { keepdims } = keepdimsOptions.read(options, "linalg.matrixNorm");
   const matrices = asInexact(x, "linalg.matrixNorm");
@@ -131,7 +138,14 @@ export function matrixNorm(x: TensorLike, order: NormOrder = "fro", options?: Ke
   return norm(matrices, order, [-2, -1], { keepdims });
 }
 
-/** The norm over some dims, or of all elements, as one vector. */
+/**
+ * The norm over some dims, or of all elements, as one vector.
+ *
+ * @example
+ * ```ts
+ * np.linalg.vectorNorm(np.array([[3, 4], [6, 8]]), 2, 1); // [5, 10]
+ * ```
+ */
 export function vectorNorm(
   value: TensorLike,
   order: number = 2,
@@ -148,7 +162,14 @@ export function vectorNorm(
   return restoreDims(norm(rows, order, -1), x, dims, keepdims);
 }
 
-/** How much errors of a matrix grow when it is inverted: the norm of the matrix times that of its inverse. */
+/**
+ * How much errors of a matrix grow when it is inverted: the norm of the matrix times that of its inverse.
+ *
+ * @example
+ * ```ts
+ * np.linalg.cond(np.array([[2, 0], [0, 8]])); // 4
+ * ```
+ */
 export function cond(value: TensorLike, order: NormOrder = 2): Tensor {
   const x = asInexact(value, "linalg.cond");
   requireRank(x, 2, "linalg.cond");

@@ -70,7 +70,14 @@ const solveSquare = libraryVjp((a: Tensor, b: Tensor) => solveWith(decompose(a),
   },
 });
 
-/** Solves `a x = b`; b is a vector, or matrices whose columns are right sides. */
+/**
+ * Solves `a x = b`; b is a vector, or matrices whose columns are right sides.
+ *
+ * @example
+ * ```ts
+ * np.linalg.solve(np.array([[2, 1], [1, 3]]), np.array([3, 4])); // [1, 1]
+ * ```
+ */
 export function solve(a: TensorLike, b: TensorLike): Tensor {
   const caller = "linalg.solve";
   const sides = rightSides(...floats(a, b, caller), caller);
@@ -78,7 +85,14 @@ export function solve(a: TensorLike, b: TensorLike): Tensor {
   return sides.restore(likeBatch(x, sides.b));
 }
 
-/** The inverse of square matrices. */
+/**
+ * The inverse of square matrices.
+ *
+ * @example
+ * ```ts
+ * np.linalg.inv(np.array([[2, 0], [0, 4]])); // [[0.5, 0], [0, 0.25]]
+ * ```
+ */
 export function inv(value: TensorLike): Tensor {
   const x = asInexact(value, "linalg.inv");
   checkSquare(x, "linalg.inv", "floats or complex numbers");
@@ -96,7 +110,14 @@ export interface SolveTriangularOptions {
   readonly unitDiagonal?: boolean | undefined;
 }
 
-/** Solves `a x = b` where of a one triangle is read. */
+/**
+ * Solves `a x = b` where of a one triangle is read.
+ *
+ * @example
+ * ```ts
+ * np.linalg.solveTriangular(np.array([[2, 1], [0, 4]]), np.array([4, 8])); // [1, 2]
+ * ```
+ */
 export function solveTriangular(a: TensorLike, b: TensorLike, options: SolveTriangularOptions = {}): Tensor {
   const caller = "linalg.solveTriangular";
   const sides = rightSides(...floats(a, b, caller), caller);
@@ -110,14 +131,28 @@ export function solveTriangular(a: TensorLike, b: TensorLike, options: SolveTria
   return sides.restore(x);
 }
 
-/** Solves `a x = b` of the lower triangle that `cholesky` gives for a. */
+/**
+ * Solves `a x = b` of the lower triangle that `cholesky` gives for a.
+ *
+ * @example
+ * ```ts
+ * np.linalg.choSolve(np.linalg.cholesky(np.array([[4, 2], [2, 5]])), np.array([8, 12])); // [1, 2]
+ * ```
+ */
 export function choSolve(l: TensorLike, b: TensorLike): Tensor {
   const triangle = asInexact(l, "linalg.choSolve");
   const half = solveTriangular(triangle, b, { lower: true });
   return solveTriangular(adjoint(triangle), half);
 }
 
-/** The sign (of complex numbers the direction) of a determinant, and the logarithm of its size: together they neither overflow nor vanish. */
+/**
+ * The sign (of complex numbers the direction) of a determinant, and the logarithm of its size: together they neither overflow nor vanish.
+ *
+ * @example
+ * ```ts
+ * np.linalg.slogdet(np.array([[2, 0], [0, -4]])); // [-1, 2.079]
+ * ```
+ */
 export function slogdet(value: TensorLike): [sign: Tensor, logabsdet: Tensor] {
   const x = asInexact(value, "linalg.slogdet");
   checkSquare(x, "linalg.slogdet", "floats or complex numbers");
@@ -152,7 +187,14 @@ function parityOf(turns: Tensor, entries: Tensor): Tensor {
   return ops.convert(ops.sub(ops.full(odd.shape, 1, "int32"), ops.mul(odd, 2)), entries.dtype);
 }
 
-/** The determinant of square matrices. */
+/**
+ * The determinant of square matrices.
+ *
+ * @example
+ * ```ts
+ * np.linalg.det(np.array([[2, 1], [1, 3]])); // 5
+ * ```
+ */
 export function det(value: TensorLike): Tensor {
   const x = asInexact(value, "linalg.det");
   checkSquare(x, "linalg.det", "floats or complex numbers");
@@ -212,6 +254,11 @@ export type LeastSquares = readonly [x: Tensor, residuals: Tensor, rank: Tensor,
  *
  * @param rcond singular values below this share of the largest count as zero
  * @returns x, the sums of squares for every column of b, the rank of a, and its singular values
+ *
+ * @example
+ * ```ts
+ * np.linalg.lstsq(np.array([[1, 0], [1, 1], [1, 2]]), np.array([1, 3, 5]))[0]; // [1, 2]
+ * ```
  */
 export function lstsq(a: TensorLike, b: TensorLike, rcond?: number): LeastSquares {
   const caller = "linalg.lstsq";
@@ -238,7 +285,14 @@ export function lstsq(a: TensorLike, b: TensorLike, rcond?: number): LeastSquare
   return [own, sum(squaredSizes(rest), 0), sum(counts), s];
 }
 
-/** Solves `tensordot(a, x, x.ndim) = b`. */
+/**
+ * Solves `tensordot(a, x, x.ndim) = b`.
+ *
+ * @example
+ * ```ts
+ * np.linalg.tensorsolve(np.array([[2, 0], [0, 4]]), np.array([4, 4])); // [2, 1]
+ * ```
+ */
 export function tensorsolve(a: TensorLike, b: TensorLike): Tensor {
   const [x, y] = floats(a, b, "linalg.tensorsolve");
   const shape = x.shape.slice(y.ndim);
@@ -251,6 +305,11 @@ export function tensorsolve(a: TensorLike, b: TensorLike): Tensor {
  * The tensor that undoes `tensordot(a, ·)`.
  *
  * @param numDims how many dims of a are those of the result of `tensordot`
+ *
+ * @example
+ * ```ts
+ * np.linalg.tensorinv(np.array([[2, 0], [0, 4]]), 1); // [[0.5, 0], [0, 0.25]]
+ * ```
  */
 export function tensorinv(a: TensorLike, numDims = 2): Tensor {
   needIfGiven("integer", numDims, "numDims", "linalg.tensorinv");

@@ -20,18 +20,46 @@ function checkedShape(make: Initializer): Initializer {
   };
 }
 
-/** All zeros. */
+/**
+ * All zeros.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.zeros(random.key(0), [2]); // [0, 0]
+ * ```
+ */
 export const zeros: Initializer = constant(0);
 
-/** All ones. */
+/**
+ * All ones.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.ones(random.key(0), [2]); // [1, 1]
+ * ```
+ */
 export const ones: Initializer = constant(1);
 
-/** All the same number. */
+/**
+ * All the same number.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.constant(0.5)(random.key(0), [2]); // [0.5, 0.5]
+ * ```
+ */
 export function constant(value: number): Initializer {
   return checkedShape((_key, shape, dtype = "float32") => atOnce([], () => ops.full(shape, value, dtype)));
 }
 
-/** Normally distributed with the given standard deviation. */
+/**
+ * Normally distributed with the given standard deviation.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.normal(0.1)(random.key(0), [2, 2]).shape; // [2, 2]
+ * ```
+ */
 export function normal(stddev = 1e-2): Initializer {
   needIfGiven("number", stddev, "stddev", "initializers.normal");
   return checkedShape((key, shape, dtype = "float32") =>
@@ -42,6 +70,11 @@ export function normal(stddev = 1e-2): Initializer {
 /**
  * Normally distributed, cut off at `lower` and `upper` standard deviations. The result's standard deviation is
  * smaller than `stddev`, which is not corrected.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.truncatedNormal(0.1)(random.key(0), [2, 2]).shape; // [2, 2]
+ * ```
  */
 export function truncatedNormal(stddev = 1e-2, lower = -2, upper = 2): Initializer {
   needIfGiven("number", stddev, "stddev", "initializers.truncatedNormal");
@@ -52,7 +85,14 @@ export function truncatedNormal(stddev = 1e-2, lower = -2, upper = 2): Initializ
   );
 }
 
-/** Evenly spread over 0 … `scale`. */
+/**
+ * Evenly spread over 0 … `scale`.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.uniform(0.1)(random.key(0), [2, 2]).shape; // [2, 2]
+ * ```
+ */
 export function uniform(scale = 1e-2): Initializer {
   needIfGiven("number", scale, "scale", "initializers.uniform");
   return checkedShape((key, shape, dtype = "float32") =>
@@ -84,7 +124,14 @@ export interface FanDims {
 /** The standard deviation of a normal distribution that is cut off at ±2. */
 const truncatedDeviation = 0.87962566103423978;
 
-/** Mean 0 and a variance of `scale` divided by the number of inputs or outputs. */
+/**
+ * Mean 0 and a variance of `scale` divided by the number of inputs or outputs.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.varianceScaling(2, "fanIn", "normal")(random.key(0), [4, 3]).shape; // [4, 3]
+ * ```
+ */
 export function varianceScaling(
   scale: number,
   mode: FanMode,
@@ -148,31 +195,107 @@ const scaling =
   (dims: FanDims = {}): Initializer =>
     varianceScaling(scale, mode, distribution, dims);
 
-/** Truncated normal with variance 1 / inputs: the initialiser of dense layers. */
+/**
+ * Truncated normal with variance 1 / inputs: the initialiser of dense layers.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.lecunNormal()(random.key(0), [1, 3]); // [[1.655, 1.949, -0.4691]]
+ * ```
+ */
 export const lecunNormal = scaling(1, "fanIn", "truncatedNormal");
-/** Uniform with variance 1 / inputs. */
+/**
+ * Uniform with variance 1 / inputs.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.lecunUniform()(random.key(0), [1, 3]); // [[1.551, 1.658, -0.581]]
+ * ```
+ */
 export const lecunUniform = scaling(1, "fanIn", "uniform");
-/** Truncated normal with variance 2 / inputs, for layers before a relu. */
+/**
+ * Truncated normal with variance 2 / inputs, for layers before a relu.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.heNormal()(random.key(0), [1, 3]); // [[2.341, 2.757, -0.6635]]
+ * ```
+ */
 export const heNormal = scaling(2, "fanIn", "truncatedNormal");
-/** Uniform with variance 2 / inputs, for layers before a relu. */
+/**
+ * Uniform with variance 2 / inputs, for layers before a relu.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.heUniform()(random.key(0), [1, 3]); // [[2.193, 2.345, -0.8216]]
+ * ```
+ */
 export const heUniform = scaling(2, "fanIn", "uniform");
-/** Truncated normal with variance 2 / (inputs + outputs). */
+/**
+ * Truncated normal with variance 2 / (inputs + outputs).
+ *
+ * @example
+ * ```ts
+ * nn.initializers.glorotNormal()(random.key(0), [1, 3]); // [[1.17, 1.378, -0.3317]]
+ * ```
+ */
 export const glorotNormal = scaling(1, "fanAvg", "truncatedNormal");
-/** Uniform with variance 2 / (inputs + outputs). */
+/**
+ * Uniform with variance 2 / (inputs + outputs).
+ *
+ * @example
+ * ```ts
+ * nn.initializers.glorotUniform()(random.key(0), [1, 3]); // [[1.097, 1.172, -0.4108]]
+ * ```
+ */
 export const glorotUniform = scaling(1, "fanAvg", "uniform");
-/** Another name of {@link glorotNormal}. */
+/**
+ * Another name of {@link glorotNormal}.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.xavierNormal()(random.key(0), [1, 3]); // [[1.17, 1.378, -0.3317]]
+ * ```
+ */
 export const xavierNormal = glorotNormal;
-/** Another name of {@link glorotUniform}. */
+/**
+ * Another name of {@link glorotUniform}.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.xavierUniform()(random.key(0), [1, 3]); // [[1.097, 1.172, -0.4108]]
+ * ```
+ */
 export const xavierUniform = glorotUniform;
-/** Another name of {@link heNormal}. */
+/**
+ * Another name of {@link heNormal}.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.kaimingNormal()(random.key(0), [1, 3]); // [[2.341, 2.757, -0.6635]]
+ * ```
+ */
 export const kaimingNormal = heNormal;
-/** Another name of {@link heUniform}. */
+/**
+ * Another name of {@link heUniform}.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.kaimingUniform()(random.key(0), [1, 3]); // [[2.193, 2.345, -0.8216]]
+ * ```
+ */
 export const kaimingUniform = heUniform;
 
 /**
  * Uniformly distributed orthogonal matrices: all dims but `columnAxis` together are the rows.
  *
  * @param columnAxis the dim of the columns, the last one by default
+ *
+ * @example
+ * ```ts
+ * const w = nn.initializers.orthogonal()(random.key(0), [2, 2]);
+ * np.matmul(w, np.transpose(w)); // [[1, 0], [0, 1]]
+ * ```
  */
 export function orthogonal(scale = 1, columnAxis = -1): Initializer {
   needIfGiven("number", scale, "scale", "initializers.orthogonal");
@@ -192,7 +315,14 @@ export function orthogonal(scale = 1, columnAxis = -1): Initializer {
   });
 }
 
-/** An orthogonal matrix in the middle of a convolution kernel of 1 to 3 spatial dims, zeros around it. */
+/**
+ * An orthogonal matrix in the middle of a convolution kernel of 1 to 3 spatial dims, zeros around it.
+ *
+ * @example
+ * ```ts
+ * nn.initializers.deltaOrthogonal()(random.key(0), [3, 2, 2]).shape; // [3, 2, 2]
+ * ```
+ */
 export function deltaOrthogonal(scale = 1, columnAxis = -1): Initializer {
   needIfGiven("number", scale, "scale", "initializers.deltaOrthogonal");
   needIfGiven("number", columnAxis, "columnAxis", "initializers.deltaOrthogonal");

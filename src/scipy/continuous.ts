@@ -20,7 +20,14 @@ type Tails = "logpdf" | "cdf" | "logcdf" | "sf" | "logsf";
 
 const normLogpdf = (z: Tensor) => ops.mul(ops.add(ops.mul(z, z), logTwoPi), -0.5);
 
-/** The normal distribution. */
+/**
+ * The normal distribution.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.norm.pdf(np.array([0, 1])); // [0.3989, 0.242]
+ * ```
+ */
 export const norm: Continuous<[], Tails | "ppf" | "isf"> = /* @__PURE__ */ continuous("norm", 0, {
   logpdf: normLogpdf,
   cdf: special.ndtr,
@@ -33,7 +40,14 @@ export const norm: Continuous<[], Tails | "ppf" | "isf"> = /* @__PURE__ */ conti
 
 const cauchyCdf = (z: Tensor) => ops.add(ops.div(lax.atan(z), Math.PI), 0.5);
 
-/** The Cauchy distribution. */
+/**
+ * The Cauchy distribution.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.cauchy.pdf(np.array([0, 1])); // [0.3183, 0.1592]
+ * ```
+ */
 export const cauchy: Continuous<[], Tails | "ppf" | "isf"> = /* @__PURE__ */ continuous("cauchy", 0, {
   logpdf: (z) => ops.neg(ops.add(ops.log1p(ops.mul(z, z)), Math.log(Math.PI))),
   cdf: cauchyCdf,
@@ -46,7 +60,14 @@ export const cauchy: Continuous<[], Tails | "ppf" | "isf"> = /* @__PURE__ */ con
 
 const exponLogsf = (z: Tensor) => pick(is(z, "lt", 0), 0, ops.neg(z));
 
-/** The exponential distribution, from the location on. */
+/**
+ * The exponential distribution, from the location on.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.expon.pdf(np.array([0, 1])); // [1, 0.3679]
+ * ```
+ */
 export const expon: Continuous<[], Tails | "ppf"> = /* @__PURE__ */ continuous("expon", 0, {
   logpdf: (z) => pick(is(z, "lt", 0), minusInfinity, ops.neg(z)),
   cdf: (z) => pick(is(z, "lt", 0), 0, ops.neg(ops.expm1(ops.neg(z)))),
@@ -56,7 +77,14 @@ export const expon: Continuous<[], Tails | "ppf"> = /* @__PURE__ */ continuous("
   ppf: (q) => ofShare(q, ops.neg(ops.log1p(ops.neg(q)))),
 });
 
-/** The Laplace distribution. */
+/**
+ * The Laplace distribution.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.laplace.pdf(np.array([0, 1])); // [0.5, 0.1839]
+ * ```
+ */
 export const laplace: Continuous<[], "logpdf" | "cdf"> = /* @__PURE__ */ continuous("laplace", 0, {
   logpdf: (z) => ops.neg(ops.add(ops.abs(z), Math.LN2)),
   cdf: (z) => {
@@ -65,7 +93,14 @@ export const laplace: Continuous<[], "logpdf" | "cdf"> = /* @__PURE__ */ continu
   },
 });
 
-/** The logistic distribution. */
+/**
+ * The logistic distribution.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.logistic.pdf(np.array([0, 1])); // [0.25, 0.1966]
+ * ```
+ */
 export const logistic: Continuous<[], "logpdf" | "cdf" | "sf" | "ppf" | "isf"> = /* @__PURE__ */ continuous(
   "logistic",
   0,
@@ -83,7 +118,14 @@ export const logistic: Continuous<[], "logpdf" | "cdf" | "sf" | "ppf" | "isf"> =
 
 const isOutside = (z: Tensor) => ops.or(is(z, "lt", 0), is(z, "gt", 1));
 
-/** The uniform distribution from the location to the location plus the scale. */
+/**
+ * The uniform distribution from the location to the location plus the scale.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.uniform.pdf(np.array([0, 1])); // [1, 1]
+ * ```
+ */
 export const uniform: Continuous<[], "logpdf" | "cdf" | "ppf"> = /* @__PURE__ */ continuous("uniform", 0, {
   logpdf: (z) => pick(isOutside(z), minusInfinity, like(z, 0)),
   cdf: (z) => pick(is(z, "lt", 0), 0, pick(is(z, "gt", 1), 1, z)),
@@ -97,7 +139,14 @@ const aboveExp = (t: Tensor) => ops.neg(ops.expm1(ops.neg(ops.exp(t))));
 /** −exp(t). */
 const minusExp = (t: Tensor) => ops.neg(ops.exp(t));
 
-/** The Gumbel distribution of smallest values. */
+/**
+ * The Gumbel distribution of smallest values.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.gumbelL.pdf(np.array([0, 1])); // [0.3679, 0.1794]
+ * ```
+ */
 export const gumbelL: Continuous<[], Tails | "ppf"> = /* @__PURE__ */ continuous("gumbelL", 0, {
   logpdf: (z) => ops.sub(z, ops.exp(z)),
   cdf: aboveExp,
@@ -107,7 +156,14 @@ export const gumbelL: Continuous<[], Tails | "ppf"> = /* @__PURE__ */ continuous
   ppf: (p) => inside(p, ops.log(ops.neg(ops.log1p(ops.neg(p))))),
 });
 
-/** The Gumbel distribution of largest values. */
+/**
+ * The Gumbel distribution of largest values.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.gumbelR.pdf(np.array([0, 1])); // [0.3679, 0.2546]
+ * ```
+ */
 export const gumbelR: Continuous<[], Tails | "ppf"> = /* @__PURE__ */ continuous("gumbelR", 0, {
   logpdf: (z) => ops.neg(ops.add(z, ops.exp(ops.neg(z)))),
   cdf: (z) => ops.exp(minusExp(ops.neg(z))),
@@ -117,7 +173,14 @@ export const gumbelR: Continuous<[], Tails | "ppf"> = /* @__PURE__ */ continuous
   ppf: (p) => inside(p, ops.neg(ops.log(ops.neg(ops.log(p))))),
 });
 
-/** Student's t distribution with `df` degrees of freedom. */
+/**
+ * Student's t distribution with `df` degrees of freedom.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.t.pdf(np.array([0.5, 1]), 2); // [0.2963, 0.1925]
+ * ```
+ */
 export const t: Continuous<[df: TensorLike], "logpdf"> = /* @__PURE__ */ continuous("t", 1, {
   logpdf: (z, df) => {
     const half = ops.mul(df, 0.5);
@@ -142,7 +205,14 @@ const gammaTable: Readonly<Record<Tails, (z: Tensor, a: Tensor) => Tensor>> = {
   logsf: (z, a) => ops.log(gammaTable.sf(z, a)),
 };
 
-/** The gamma distribution with shape parameter a. */
+/**
+ * The gamma distribution with shape parameter a.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.gamma.pdf(np.array([0.5, 1]), 2); // [0.3033, 0.3679]
+ * ```
+ */
 export const gamma: Continuous<[a: TensorLike], Tails> = /* @__PURE__ */ continuous<[a: TensorLike], Tails>(
   "gamma",
   1,
@@ -154,7 +224,14 @@ const halved =
   (z: Tensor, df: Tensor): Tensor =>
     compute(ops.mul(z, 0.5), ops.mul(df, 0.5));
 
-/** The chi-square distribution with `df` degrees of freedom. */
+/**
+ * The chi-square distribution with `df` degrees of freedom.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.chi2.pdf(np.array([0.5, 1]), 2); // [0.3894, 0.3033]
+ * ```
+ */
 export const chi2: Continuous<[df: TensorLike], Tails> = /* @__PURE__ */ continuous<[df: TensorLike], Tails>(
   "chi2",
   1,
@@ -171,7 +248,14 @@ const betaCdf = (z: Tensor, a: Tensor, b: Tensor) => lax.betainc(a, b, ops.clamp
 const betaSf = (z: Tensor, a: Tensor, b: Tensor) =>
   lax.betainc(b, a, ops.sub(like(z, 1), ops.clamp(like(z, 0), z, like(z, 1))));
 
-/** The beta distribution with shape parameters a and b. */
+/**
+ * The beta distribution with shape parameters a and b.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.beta.pdf(np.array([0.2, 0.5]), 2, 3); // [1.536, 1.5]
+ * ```
+ */
 export const beta: Continuous<[a: TensorLike, b: TensorLike], Tails> = /* @__PURE__ */ continuous<
   [a: TensorLike, b: TensorLike],
   Tails
@@ -189,7 +273,14 @@ export const beta: Continuous<[a: TensorLike, b: TensorLike], Tails> = /* @__PUR
 
 const paretoLogsf = (z: Tensor, b: Tensor) => pick(is(z, "lt", 1), 0, ops.neg(ops.mul(b, ops.log(z))));
 
-/** The Pareto distribution with shape parameter b, from the location plus the scale on. */
+/**
+ * The Pareto distribution with shape parameter b, from the location plus the scale on.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.pareto.pdf(np.array([1, 2]), 2); // [2, 0.25]
+ * ```
+ */
 export const pareto: Continuous<[b: TensorLike], Tails | "ppf"> = /* @__PURE__ */ continuous<
   [b: TensorLike],
   Tails | "ppf"
@@ -237,7 +328,14 @@ const withBounds = (a: Tensor, b: Tensor, value: Tensor) => pick(ops.compare("ge
 const truncnormLogsf = (z: Tensor, a: Tensor, b: Tensor) =>
   truncnormLogcdf(ops.neg(z), ops.neg(b), ops.neg(a));
 
-/** The normal distribution between a and b, both in units of the scale from the location. */
+/**
+ * The normal distribution between a and b, both in units of the scale from the location.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.truncnorm.pdf(np.array([0, 1]), -1, 2); // [0.4874, 0.2956]
+ * ```
+ */
 export const truncnorm: Continuous<[a: TensorLike, b: TensorLike], Tails> = /* @__PURE__ */ continuous<
   [a: TensorLike, b: TensorLike],
   Tails
@@ -252,7 +350,14 @@ export const truncnorm: Continuous<[a: TensorLike, b: TensorLike], Tails> = /* @
   logsf: truncnormLogsf,
 });
 
-/** The distribution whose density falls like exp(−|x|ᵝ). */
+/**
+ * The distribution whose density falls like exp(−|x|ᵝ).
+ *
+ * @example
+ * ```ts
+ * scipy.stats.gennorm.pdf(np.array([0.5, 1]), 2); // [0.4394, 0.2076]
+ * ```
+ */
 export const gennorm: Fixed<[beta: TensorLike], "logpdf" | "pdf" | "cdf"> = /* @__PURE__ */ fixed<
   [beta: TensorLike],
   "cdf"
@@ -267,7 +372,14 @@ export const gennorm: Fixed<[beta: TensorLike], "logpdf" | "pdf" | "cdf"> = /* @
   },
 });
 
-/** The von Mises distribution of angles with concentration kappa. */
+/**
+ * The von Mises distribution of angles with concentration kappa.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.vonmises.pdf(np.array([0.5, 1]), 2); // [0.4039, 0.2057]
+ * ```
+ */
 export const vonmises: Fixed<[kappa: TensorLike], "logpdf" | "pdf"> = /* @__PURE__ */ fixed<
   [kappa: TensorLike],
   never
@@ -279,7 +391,14 @@ export const vonmises: Fixed<[kappa: TensorLike], "logpdf" | "pdf"> = /* @__PURE
   },
 });
 
-/** The wrapped Cauchy distribution of angles from 0 to 2π. */
+/**
+ * The wrapped Cauchy distribution of angles from 0 to 2π.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.wrapcauchy.pdf(np.array([0.5, 1]), 0.5); // [0.3205, 0.1682]
+ * ```
+ */
 export const wrapcauchy: Fixed<[c: TensorLike], "logpdf" | "pdf"> = /* @__PURE__ */ fixed<
   [c: TensorLike],
   never

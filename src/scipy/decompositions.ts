@@ -17,13 +17,41 @@ import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { jvp } from "../transforms/derivatives/jvp.js";
 
-/** The determinant; see `np.linalg.det`. */
+/**
+ * The determinant; see `np.linalg.det`.
+ *
+ * @example
+ * ```ts
+ * scipy.linalg.det(np.array([[2, 1], [1, 3]])); // 5
+ * ```
+ */
 export const det: typeof np.linalg.det = (x) => np.linalg.det(x);
-/** The inverse; see `np.linalg.inv`. */
+/**
+ * The inverse; see `np.linalg.inv`.
+ *
+ * @example
+ * ```ts
+ * scipy.linalg.inv(np.array([[2, 0], [0, 4]])); // [[0.5, 0], [0, 0.25]]
+ * ```
+ */
 export const inv: typeof np.linalg.inv = (x) => np.linalg.inv(x);
-/** U, the singular values and Vᴴ; see `np.linalg.svd`. */
+/**
+ * U, the singular values and Vᴴ; see `np.linalg.svd`.
+ *
+ * @example
+ * ```ts
+ * scipy.linalg.svd(np.array([[3, 0], [0, -4]]))[1]; // [4, 3]
+ * ```
+ */
 export const svd: typeof np.linalg.svd = (x, options) => np.linalg.svd(x, options);
-/** The exponential of square matrices; see `np.linalg.expm`. */
+/**
+ * The exponential of square matrices; see `np.linalg.expm`.
+ *
+ * @example
+ * ```ts
+ * scipy.linalg.expm(np.array([[0, 1], [0, 0]])); // [[1, 1], [0, 1]]
+ * ```
+ */
 export const expm: typeof np.linalg.expm = (x) => np.linalg.expm(x);
 
 const triangleOptions = schema({

@@ -27,7 +27,14 @@ const bernoulliLog: Discrete<[p: TensorLike], "logpmf"> = /* @__PURE__ */ discre
   },
 );
 
-/** 1 with probability p, else 0. `cdf` and `ppf` have no location. */
+/**
+ * 1 with probability p, else 0. `cdf` and `ppf` have no location.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.bernoulli.pmf(np.array([0, 1]), 0.3); // [0.7, 0.3]
+ * ```
+ */
 export const bernoulli: Discrete<[p: TensorLike], "logpmf"> & Fixed<[p: TensorLike], "cdf" | "ppf"> = {
   ...bernoulliLog,
   cdf: (k, p) =>
@@ -46,7 +53,14 @@ export const bernoulli: Discrete<[p: TensorLike], "logpmf"> & Fixed<[p: TensorLi
 
 const logFactorial = (x: Tensor) => lax.lgamma(ops.add(x, 1));
 
-/** Successes in n tries of probability p. */
+/**
+ * Successes in n tries of probability p.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.binom.pmf(np.array([0, 1]), 2, 0.5); // [0.25, 0.5]
+ * ```
+ */
 export const binom: Discrete<[n: TensorLike, p: TensorLike], "logpmf"> = /* @__PURE__ */ discrete<
   [n: TensorLike, p: TensorLike],
   never
@@ -61,7 +75,14 @@ export const binom: Discrete<[n: TensorLike, p: TensorLike], "logpmf"> = /* @__P
   },
 });
 
-/** Failures before the n-th success of probability p. */
+/**
+ * Failures before the n-th success of probability p.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.nbinom.pmf(np.array([0, 1]), 2, 0.5); // [0.25, 0.25]
+ * ```
+ */
 export const nbinom: Discrete<[n: TensorLike, p: TensorLike], "logpmf"> = /* @__PURE__ */ discrete<
   [n: TensorLike, p: TensorLike],
   never
@@ -73,7 +94,14 @@ export const nbinom: Discrete<[n: TensorLike, p: TensorLike], "logpmf"> = /* @__
   },
 });
 
-/** Tries until the first success of probability p. */
+/**
+ * Tries until the first success of probability p.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.geom.pmf(np.array([1, 2]), 0.5); // [0.5, 0.25]
+ * ```
+ */
 export const geom: Discrete<[p: TensorLike], "logpmf"> = /* @__PURE__ */ discrete<[p: TensorLike], never>(
   "geom",
   1,
@@ -100,7 +128,14 @@ const poissonTable: Discrete<[mu: TensorLike], "logpmf" | "cdf"> = /* @__PURE__ 
   },
 });
 
-/** Events of a rate mu in a unit of time. */
+/**
+ * Events of a rate mu in a unit of time.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.poisson.pmf(np.array([0, 1]), 2); // [0.1353, 0.2707]
+ * ```
+ */
 export const poisson: Discrete<[mu: TensorLike], "logpmf" | "cdf"> & {
   /** −Σ p log p; for rates from 100 by its series. */
   readonly entropy: (mu: TensorLike, loc?: TensorLike) => Tensor;
@@ -125,7 +160,14 @@ export const poisson: Discrete<[mu: TensorLike], "logpmf" | "cdf"> & {
     }),
 };
 
-/** {@link binom} whose probability has a beta distribution with a and b. */
+/**
+ * {@link binom} whose probability has a beta distribution with a and b.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.betabinom.pmf(np.array([0, 1]), 2, 1, 1); // [0.3333, 0.3333]
+ * ```
+ */
 export const betabinom: Discrete<[n: TensorLike, a: TensorLike, b: TensorLike], "logpmf"> =
   /* @__PURE__ */ discrete<[n: TensorLike, a: TensorLike, b: TensorLike], never>("betabinom", 3, {
     logpmf: (given, n, a, b) => {

@@ -164,7 +164,7 @@ export function idct(x: TensorLike, options?: DctOptions): Tensor {
  *
  * @example
  * ```ts
- * scipy.fft.dctn(np.ones([2, 2])); // [[16, 0], [0, 0]]
+ * scipy.fft.dctn(np.array([[1, 2], [3, 5]])); // [[44, -8.485], [-14.14, 2]]
  * ```
  */
 export function dctn(x: TensorLike, options?: DctnOptions): Tensor {

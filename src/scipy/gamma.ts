@@ -12,7 +12,14 @@ import { type Binary, binary, type Unary, unary, withSlopes } from "./rules.js";
 
 const nan = Number.NaN;
 
-/** The logarithm of the size of the gamma function. */
+/**
+ * The logarithm of the size of the gamma function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.gammaln(np.array([2.5, 4.5])); // [0.2847, 2.454]
+ * ```
+ */
 export const gammaln: Unary = /* @__PURE__ */ unary("gammaln", lax.lgamma);
 
 /** The sign of the gamma function; NaN at its poles. */
@@ -26,18 +33,37 @@ export function signOfGamma(x: Tensor): Tensor {
   return pick(ops.or(isPole, ops.compare("ne", x, x)), nan, ops.stopGradient(sign));
 }
 
-/** The sign of the gamma function; NaN at −1, −2 …. */
+/**
+ * The sign of the gamma function; NaN at −1, −2 ….
+ *
+ * @example
+ * ```ts
+ * scipy.special.gammasgn(np.array([2.5, -0.5])); // [1, -1]
+ * ```
+ */
 export const gammasgn: Unary = /* @__PURE__ */ unary("gammasgn", signOfGamma);
 
 /** The gamma function of floats. */
 export const gammaOf = (x: Tensor) => ops.mul(signOfGamma(x), ops.exp(lax.lgamma(x)));
 
-/** The gamma function. */
+/**
+ * The gamma function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.gamma(np.array([1, 4.5])); // [1, 11.63]
+ * ```
+ */
 export const gamma: Unary = /* @__PURE__ */ unary("gamma", gammaOf, (z) => ops.exp(logGammaOf(z)));
 
 /**
  * The logarithm of the gamma function: NaN of floats up to 0, where the function is negative or has a pole; of complex
  * numbers the branch that is real on the positive axis, cut along the negative one.
+ *
+ * @example
+ * ```ts
+ * scipy.special.loggamma(np.array([2.5, 4.5])); // [0.2847, 2.454]
+ * ```
  */
 export const loggamma: Unary = /* @__PURE__ */ unary(
   "loggamma",
@@ -45,7 +71,14 @@ export const loggamma: Unary = /* @__PURE__ */ unary(
   logGammaOf,
 );
 
-/** n!, by the gamma function; 0 for negative n. */
+/**
+ * n!, by the gamma function; 0 for negative n.
+ *
+ * @example
+ * ```ts
+ * scipy.special.factorial(np.array([1, 4.5])); // [1, 52.34]
+ * ```
+ */
 export const factorial: Unary = /* @__PURE__ */ unary("factorial", (n) =>
   pick(is(n, "lt", 0), 0, ops.exp(lax.lgamma(ops.add(n, 1)))),
 );
@@ -119,29 +152,85 @@ function logBeta(a: Tensor, b: Tensor): Tensor {
   return ops.select(isLarge, one, plain);
 }
 
-/** The logarithm of the size of the beta function. */
+/**
+ * The logarithm of the size of the beta function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.betaln(2, np.array([1, 3])); // [-0.6931, -2.485]
+ * ```
+ */
 export const betaln: Binary = /* @__PURE__ */ binary("betaln", logBeta);
 
-/** The beta function, Γ(a) Γ(b) / Γ(a + b). */
+/**
+ * The beta function, Γ(a) Γ(b) / Γ(a + b).
+ *
+ * @example
+ * ```ts
+ * scipy.special.beta(2, np.array([1, 3])); // [0.5, 0.08333]
+ * ```
+ */
 export const beta: Binary = /* @__PURE__ */ binary("beta", (a, b) => {
   const sign = ops.mul(ops.mul(signOfGamma(a), signOfGamma(b)), signOfGamma(ops.add(a, b)));
   return ops.mul(sign, ops.exp(logBeta(a, b)));
 });
 
-/** The regularised incomplete beta function. It has a derivative by x alone. */
+/**
+ * The regularised incomplete beta function. It has a derivative by x alone.
+ *
+ * @example
+ * ```ts
+ * scipy.special.betainc(2, 3, np.array([0.2, 0.5])); // [0.1808, 0.6875]
+ * ```
+ */
 export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, b, x] as const, "scipy.special.betainc", lax.betainc);
 }
 
-/** The regularised lower incomplete gamma function. */
+/**
+ * The regularised lower incomplete gamma function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.gammainc(2, np.array([1, 3])); // [0.2642, 0.8009]
+ * ```
+ */
 export const gammainc: Binary = /* @__PURE__ */ binary("gammainc", lax.igamma);
-/** The regularised upper incomplete gamma function. */
+/**
+ * The regularised upper incomplete gamma function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.gammaincc(2, np.array([1, 3])); // [0.7358, 0.1991]
+ * ```
+ */
 export const gammaincc: Binary = /* @__PURE__ */ binary("gammaincc", lax.igammac);
-/** The derivative of {@link gammaln}. */
+/**
+ * The derivative of {@link gammaln}.
+ *
+ * @example
+ * ```ts
+ * scipy.special.digamma(np.array([1, 4.5])); // [-0.5772, 1.389]
+ * ```
+ */
 export const digamma: Unary = /* @__PURE__ */ unary("digamma", lax.digamma);
-/** The n-th derivative of {@link digamma}. */
+/**
+ * The n-th derivative of {@link digamma}.
+ *
+ * @example
+ * ```ts
+ * scipy.special.polygamma(2, np.array([1, 3])); // [-2.404, -0.1541]
+ * ```
+ */
 export const polygamma: Binary = /* @__PURE__ */ binary("polygamma", lax.polygamma);
-/** The zeta function of Hurwitz. It has a derivative by its second argument alone. */
+/**
+ * The zeta function of Hurwitz. It has a derivative by its second argument alone.
+ *
+ * @example
+ * ```ts
+ * scipy.special.zeta(2, np.array([1, 3])); // [1.645, 0.3949]
+ * ```
+ */
 export const zeta: Binary = /* @__PURE__ */ binary("zeta", lax.zeta);
 const combOptions = schema({
   /** Whether an element may be chosen several times. */
@@ -151,7 +240,14 @@ const combOptions = schema({
 /** Options of {@link comb}. */
 export interface CombOptions extends OptionsOf<typeof combOptions> {}
 
-/** In how many ways k of n elements can be chosen. */
+/**
+ * In how many ways k of n elements can be chosen.
+ *
+ * @example
+ * ```ts
+ * scipy.special.comb(5, np.array([2, 3])); // [10, 10]
+ * ```
+ */
 export function comb(n: TensorLike, k: TensorLike, options?: CombOptions): Tensor {
   const { repetition } = combOptions.read(options, "scipy.special.comb");
   const choose = (total: Tensor, part: Tensor) => {
@@ -179,10 +275,24 @@ const pochRule = /* @__PURE__ */ withSlopes(
   (value, z, m) => ops.mul(ops.sub(lax.digamma(ops.add(z, m)), lax.digamma(z)), value),
   (value, z, m) => ops.mul(lax.digamma(ops.add(z, m)), value),
 );
-/** Γ(z + m) / Γ(z): z (z + 1) … (z + m − 1) for integers m. */
+/**
+ * Γ(z + m) / Γ(z): z (z + 1) … (z + m − 1) for integers m.
+ *
+ * @example
+ * ```ts
+ * scipy.special.poch(2, np.array([1, 3])); // [2, 24]
+ * ```
+ */
 export const poch: Binary = /* @__PURE__ */ binary("poch", pochRule);
 
-/** The logarithm of the multivariate gamma function of dimension d. */
+/**
+ * The logarithm of the multivariate gamma function of dimension d.
+ *
+ * @example
+ * ```ts
+ * scipy.special.multigammaln(np.array([2, 3]), 2); // [0.4516, 1.55]
+ * ```
+ */
 export function multigammaln(a: TensorLike, d: number): Tensor {
   need(integerFrom(1), d, "d", "scipy.special.multigammaln");
   return withFloats([a] as const, "scipy.special.multigammaln", (x) =>

@@ -58,7 +58,14 @@ function dirichletLogpdf(x: TensorLike, alpha: TensorLike): Tensor {
   return ops.select(isSimplex, shifted, like(shifted, Number.NEGATIVE_INFINITY));
 }
 
-/** Shares along the first dim that add up to 1, with concentrations `alpha`; the last share may be left out. */
+/**
+ * Shares along the first dim that add up to 1, with concentrations `alpha`; the last share may be left out.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.dirichlet.pdf(np.array([0.2, 0.8]), np.array([2, 3])); // 1.536
+ * ```
+ */
 export const dirichlet = {
   /** The logarithm of the density. */
   logpdf: dirichletLogpdf,
@@ -85,7 +92,14 @@ function multinomialLogpmf(x: TensorLike, n: TensorLike, p: TensorLike): Tensor 
   return ops.select(isAll, value, like(value, Number.NEGATIVE_INFINITY));
 }
 
-/** How often each of several outcomes happens in n tries; probabilities `p` along the last dim. */
+/**
+ * How often each of several outcomes happens in n tries; probabilities `p` along the last dim.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.multinomial.pmf(np.array([1, 2], "int32"), np.array(3, "int32"), np.array([0.5, 0.5])); // 0.375
+ * ```
+ */
 export const multinomial = {
   /** The logarithm of the probability. @param x the counts, integers along the last dim */
   logpmf: multinomialLogpmf,
@@ -140,7 +154,14 @@ function whiten(root: Tensor, away: Tensor, n: number, caller: string): Tensor {
   ]);
 }
 
-/** Normally distributed vectors along the last dim; the covariance is a matrix, or one variance for all. */
+/**
+ * Normally distributed vectors along the last dim; the covariance is a matrix, or one variance for all.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.multivariateNormal.pdf(np.zeros([2]), np.zeros([2]), np.eye(2)); // 0.1592
+ * ```
+ */
 export const multivariateNormal = {
   /** The logarithm of the density. */
   logpdf: normalLogpdf,

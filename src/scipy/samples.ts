@@ -52,7 +52,14 @@ const sampleOptions = schema({
 /** Options of {@link mode}. */
 export interface ModeOptions extends OptionsOf<typeof sampleOptions> {}
 
-/** The most frequent elements along a dim (`null` for all); of several the smallest. */
+/**
+ * The most frequent elements along a dim (`null` for all); of several the smallest.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.mode(np.array([1, 2, 2, 3])).mode; // 2
+ * ```
+ */
 export function mode(value: TensorLike, dim: number | null = 0, options?: ModeOptions): ModeResult {
   const caller = "scipy.stats.mode";
   const { keepdims } = sampleOptions.read(options, caller);
@@ -89,7 +96,14 @@ const rankOptions = schema({
 /** Options of {@link rankdata}. */
 export interface RankOptions extends OptionsOf<typeof rankOptions> {}
 
-/** The ranks of elements from 1, as float32; NaN where there is a NaN. */
+/**
+ * The ranks of elements from 1, as float32; NaN where there is a NaN.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.rankdata(np.array([10, 30, 10])); // [1.5, 3, 1.5]
+ * ```
+ */
 export function rankdata(value: TensorLike, options?: RankOptions): Tensor {
   const caller = "scipy.stats.rankdata";
   const { method, dim } = rankOptions.read(options, caller);
@@ -124,7 +138,14 @@ const semOptions = schema({
 /** Options of {@link sem}. */
 export interface SemOptions extends OptionsOf<typeof semOptions> {}
 
-/** The standard error of the mean along a dim; `null` for all elements. */
+/**
+ * The standard error of the mean along a dim; `null` for all elements.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.sem(np.array([1, 2, 3, 4])); // 0.6455
+ * ```
+ */
 export function sem(value: TensorLike, dim: number | null = 0, options?: SemOptions): Tensor {
   const caller = "scipy.stats.sem";
   const { ddof, nanPolicy, keepdims } = semOptions.read(options, caller);
@@ -184,7 +205,14 @@ export interface GaussianKde {
   readonly resample: (key: Tensor, shape?: Shape) => Tensor;
 }
 
-/** Estimates a density from samples, one in each column; a vector holds samples of one dimension. */
+/**
+ * Estimates a density from samples, one in each column; a vector holds samples of one dimension.
+ *
+ * @example
+ * ```ts
+ * scipy.stats.gaussianKde(np.array([0, 1, 2])).evaluate(np.array([1])); // [0.3182]
+ * ```
+ */
 export function gaussianKde(samples: TensorLike, options?: GaussianKdeOptions): GaussianKde {
   const caller = "scipy.stats.gaussianKde";
   const { bwMethod, weights: given } = kdeOptions.read(options, caller);

@@ -301,7 +301,8 @@ const sylvester = libraryVjp(
  *
  * @example
  * ```ts
- * scipy.linalg.solveSylvester(np.array([[1, 2], [3, 4]]), np.array([[5, 6], [7, 8]]), np.array([[6, 8], [10, 12]])); // [[1, 0], [0, 1]]
+ * const [a, b] = [np.diag(np.array([1, 2])), np.diag(np.array([3, 4]))];
+ * scipy.linalg.solveSylvester(a, b, np.array([[4, 10], [10, 18]])); // [[1, 2], [2, 3]]
  * ```
  */
 export function solveSylvester(

@@ -43,21 +43,77 @@ export type { Binary, Unary } from "./rules.js";
 
 const infinity = Number.POSITIVE_INFINITY;
 
-/** The error function. */
+/**
+ * The error function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.erf(np.array([0, 1])); // [0, 0.8427]
+ * ```
+ */
 export const erf: Unary = /* @__PURE__ */ unary("erf", ops.erf);
-/** 1 − {@link erf}. */
+/**
+ * 1 − {@link erf}.
+ *
+ * @example
+ * ```ts
+ * scipy.special.erfc(np.array([0, 1])); // [1, 0.1573]
+ * ```
+ */
 export const erfc: Unary = /* @__PURE__ */ unary("erfc", lax.erfc);
-/** The inverse of {@link erf}. */
+/**
+ * The inverse of {@link erf}.
+ *
+ * @example
+ * ```ts
+ * scipy.special.erfinv(np.array([0.25, 0.5])); // [0.2253, 0.4769]
+ * ```
+ */
 export const erfinv: Unary = /* @__PURE__ */ unary("erfinv", ops.erfInv);
-/** exp(−|x|) · I₀(x), a modified Bessel function. */
+/**
+ * exp(−|x|) · I₀(x), a modified Bessel function.
+ *
+ * @example
+ * ```ts
+ * scipy.special.i0e(np.array([0, 1])); // [1, 0.4658]
+ * ```
+ */
 export const i0e: Unary = /* @__PURE__ */ unary("i0e", lax.besselI0e);
-/** exp(−|x|) · I₁(x). */
+/**
+ * exp(−|x|) · I₁(x).
+ *
+ * @example
+ * ```ts
+ * scipy.special.i1e(np.array([0, 1])); // [0, 0.2079]
+ * ```
+ */
 export const i1e: Unary = /* @__PURE__ */ unary("i1e", lax.besselI1e);
-/** The modified Bessel function I₀. */
+/**
+ * The modified Bessel function I₀.
+ *
+ * @example
+ * ```ts
+ * scipy.special.i0(np.array([0, 1])); // [1, 1.266]
+ * ```
+ */
 export const i0: Unary = /* @__PURE__ */ unary("i0", (x) => ops.mul(ops.exp(ops.abs(x)), lax.besselI0e(x)));
-/** The modified Bessel function I₁. */
+/**
+ * The modified Bessel function I₁.
+ *
+ * @example
+ * ```ts
+ * scipy.special.i1(np.array([0, 1])); // [0, 0.5652]
+ * ```
+ */
 export const i1: Unary = /* @__PURE__ */ unary("i1", (x) => ops.mul(ops.exp(ops.abs(x)), lax.besselI1e(x)));
-/** 1 / (1 + exp(−x)). */
+/**
+ * 1 / (1 + exp(−x)).
+ *
+ * @example
+ * ```ts
+ * scipy.special.expit(np.array([0, 1])); // [0.5, 0.7311]
+ * ```
+ */
 export const expit: Unary = /* @__PURE__ */ unary("expit", ops.logistic, (z) =>
   ops.add(ops.mul(tanh(ops.mul(z, 0.5)), 0.5), 0.5),
 );
@@ -66,7 +122,14 @@ const logOdds = (x: Tensor) => ops.log(ops.div(x, ops.sub(like(x, 1), x)));
 const logitRule = /* @__PURE__ */ withSlopes(logOdds, (_, x) =>
   ops.div(like(x, 1), ops.mul(x, ops.sub(like(x, 1), x))),
 );
-/** log(x / (1 − x)), the inverse of {@link expit}. */
+/**
+ * log(x / (1 − x)), the inverse of {@link expit}.
+ *
+ * @example
+ * ```ts
+ * scipy.special.logit(np.array([0.25, 0.5])); // [-1.099, 0]
+ * ```
+ */
 export const logit: Unary = /* @__PURE__ */ unary("logit", logitRule, logOdds);
 
 /** x · log(y), 0 where x is 0 and y is a number. */
@@ -80,16 +143,37 @@ const productWith = (log: (y: Tensor) => Tensor, shift: number) =>
   );
 const xlogyRule = /* @__PURE__ */ productWith(ops.log, 0);
 const xlog1pyRule = /* @__PURE__ */ productWith(ops.log1p, 1);
-/** x · log(y), 0 where x is 0. */
+/**
+ * x · log(y), 0 where x is 0.
+ *
+ * @example
+ * ```ts
+ * scipy.special.xlogy(np.array([1, 2]), 3); // [1.099, 2.197]
+ * ```
+ */
 export const xlogy: Binary = /* @__PURE__ */ binary("xlogy", xlogyRule, product(ops.log));
-/** x · log(1 + y), 0 where x is 0. */
+/**
+ * x · log(1 + y), 0 where x is 0.
+ *
+ * @example
+ * ```ts
+ * scipy.special.xlog1py(np.array([1, 2]), 3); // [1.386, 2.773]
+ * ```
+ */
 export const xlog1py: Binary = /* @__PURE__ */ binary("xlog1py", xlog1pyRule, product(log1p));
 
 const xlogxRule = /* @__PURE__ */ withSlopes(
   (x: Tensor) => xlogyRule(x, x),
   (_, x) => ops.add(ops.log(x), 1),
 );
-/** −x · log(x), 0 at 0 and −∞ below. */
+/**
+ * −x · log(x), 0 at 0 and −∞ below.
+ *
+ * @example
+ * ```ts
+ * scipy.special.entr(np.array([0.25, 0.5])); // [0.3466, 0.3466]
+ * ```
+ */
 export const entr: Unary = /* @__PURE__ */ unary("entr", (x) =>
   pick(is(x, "lt", 0), -infinity, ops.neg(xlogxRule(x))),
 );
@@ -101,9 +185,23 @@ function relativeEntropy(p: Tensor, q: Tensor): Tensor {
   const value = ops.sub(xlogxRule(safeP), xlogyRule(safeP, safeQ));
   return ops.select(areBoth, value, pick(isZero, 0, like(p, infinity)));
 }
-/** p · log(p / q), 0 where p is 0, ∞ where q alone is. */
+/**
+ * p · log(p / q), 0 where p is 0, ∞ where q alone is.
+ *
+ * @example
+ * ```ts
+ * scipy.special.relEntr(np.array([1, 2]), 3); // [-1.099, -0.8109]
+ * ```
+ */
 export const relEntr: Binary = /* @__PURE__ */ binary("relEntr", relativeEntropy);
-/** {@link relEntr} − p + q. */
+/**
+ * {@link relEntr} − p + q.
+ *
+ * @example
+ * ```ts
+ * scipy.special.klDiv(np.array([1, 2]), 3); // [0.9014, 0.1891]
+ * ```
+ */
 export const klDiv: Binary = /* @__PURE__ */ binary("klDiv", (p, q) =>
   ops.add(ops.sub(relativeEntropy(p, q), p), q),
 );
@@ -114,9 +212,23 @@ const powered = (log: (x: Tensor) => Tensor) => (x: Tensor, power: Tensor) => {
   const value = log(x);
   return ops.select(isZero, value, ops.div(expm1(ops.mul(safe, value)), safe));
 };
-/** (xᵖ − 1) / p, and log(x) for p = 0. */
+/**
+ * (xᵖ − 1) / p, and log(x) for p = 0.
+ *
+ * @example
+ * ```ts
+ * scipy.special.boxcox(np.array([1, 2]), 3); // [0, 2.333]
+ * ```
+ */
 export const boxcox: Binary = /* @__PURE__ */ binary("boxcox", powered(ops.log), powered(ops.log));
-/** ((1 + x)ᵖ − 1) / p, and log(1 + x) for p = 0. */
+/**
+ * ((1 + x)ᵖ − 1) / p, and log(1 + x) for p = 0.
+ *
+ * @example
+ * ```ts
+ * scipy.special.boxcox1p(np.array([1, 2]), 3); // [2.333, 8.667]
+ * ```
+ */
 export const boxcox1p: Binary = /* @__PURE__ */ binary("boxcox1p", powered(ops.log1p), powered(log1p));
 
 const erfcxRule = /* @__PURE__ */ withSlopes(
@@ -128,13 +240,27 @@ const erfcxRule = /* @__PURE__ */ withSlopes(
   },
   (value, x) => ops.sub(ops.mul(ops.mul(x, 2), value), 2 / Math.sqrt(Math.PI)),
 );
-/** exp(x²) · {@link erfc}. */
+/**
+ * exp(x²) · {@link erfc}.
+ *
+ * @example
+ * ```ts
+ * scipy.special.erfcx(np.array([0, 1])); // [1, 0.4276]
+ * ```
+ */
 export const erfcx: Unary = /* @__PURE__ */ unary("erfcx", erfcxRule, (z) =>
   faddeeva(lax.complex(ops.neg(lax.imag(z)), lax.real(z))),
 );
 
 const normal = (x: Tensor) => ops.mul(lax.erfc(ops.mul(x, -Math.SQRT1_2)), 0.5);
-/** The share of the normal distribution below x. */
+/**
+ * The share of the normal distribution below x.
+ *
+ * @example
+ * ```ts
+ * scipy.special.ndtr(np.array([0, 1])); // [0.5, 0.8413]
+ * ```
+ */
 export const ndtr: Unary = /* @__PURE__ */ unary("ndtr", normal);
 
 const logDensity = (x: Tensor) => ops.sub(ops.mul(ops.mul(x, x), -0.5), Math.log(2 * Math.PI) / 2);
@@ -151,7 +277,14 @@ const logNdtrRule: (x: Tensor) => Tensor = /* @__PURE__ */ withSlopes(
   },
   (value, x) => ops.exp(ops.sub(logDensity(x), value)),
 );
-/** The logarithm of {@link ndtr}, precise in both tails. */
+/**
+ * The logarithm of {@link ndtr}, precise in both tails.
+ *
+ * @example
+ * ```ts
+ * scipy.special.logNdtr(np.array([0, 1])); // [-0.6931, -0.1728]
+ * ```
+ */
 export const logNdtr: Unary = /* @__PURE__ */ unary("logNdtr", logNdtrRule);
 
 /** The x < 0 below which a small share of the normal distribution lies, by Newton's method on logarithms. */
@@ -178,7 +311,14 @@ const ndtriRule: (p: Tensor) => Tensor = /* @__PURE__ */ withSlopes(
   },
   (value) => ops.exp(ops.neg(logDensity(value))),
 );
-/** The inverse of {@link ndtr}: ∓∞ at 0 and 1, NaN outside. */
+/**
+ * The inverse of {@link ndtr}: ∓∞ at 0 and 1, NaN outside.
+ *
+ * @example
+ * ```ts
+ * scipy.special.ndtri(np.array([0.25, 0.5])); // [-0.6745, 0]
+ * ```
+ */
 export const ndtri: Unary = /* @__PURE__ */ unary("ndtri", ndtriRule);
 
 /** The distance of the points of Rybicki's sum, and how many there are; float64 needs more digits. */
@@ -207,5 +347,12 @@ const dawsnRule = /* @__PURE__ */ withSlopes(
   },
   (value, x) => ops.sub(like(x, 1), ops.mul(ops.mul(x, 2), value)),
 );
-/** Dawson's integral, exp(−x²) · ∫ exp(t²) from 0 to x. */
+/**
+ * Dawson's integral, exp(−x²) · ∫ exp(t²) from 0 to x.
+ *
+ * @example
+ * ```ts
+ * scipy.special.dawsn(np.array([0, 1])); // [0, 0.5381]
+ * ```
+ */
 export const dawsn: Unary = /* @__PURE__ */ unary("dawsn", dawsnRule);

@@ -126,7 +126,14 @@ function join(path: string, key: string): string {
   return path === "" ? key : `${path}/${key}`;
 }
 
-/** The leaves of a tree from left to right, and its structure. */
+/**
+ * The leaves of a tree from left to right, and its structure.
+ *
+ * @example
+ * ```ts
+ * tree.flatten({ w: 1, b: [2, 3] }).leaves; // [2, 3, 1]
+ * ```
+ */
 export function flatten(tree: unknown, isLeaf?: IsLeaf): { leaves: unknown[]; structure: Structure } {
   needIfGiven("function", isLeaf, "isLeaf", "tree");
   const leaves: unknown[] = [];
@@ -134,7 +141,14 @@ export function flatten(tree: unknown, isLeaf?: IsLeaf): { leaves: unknown[]; st
   return { leaves, structure };
 }
 
-/** The leaves of a tree with the path to each, such as `params/Dense_0/kernel`. */
+/**
+ * The leaves of a tree with the path to each, such as `params/Dense_0/kernel`.
+ *
+ * @example
+ * ```ts
+ * tree.flattenWithPath({ w: 1, b: [2] }); // [{ "path": "b/0", "leaf": 2 }, { "path": "w", "leaf": 1 }]
+ * ```
+ */
 export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string; leaf: unknown }[] {
   needIfGiven("function", isLeaf, "isLeaf", "tree");
   const entries: { path: string; leaf: unknown }[] = [];
@@ -146,6 +160,11 @@ export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string;
  * The leaves of a tree with their paths, and its structure, which includes the values that `isStatic` selects.
  *
  * @param opens the inner nodes for leaves with parts
+ *
+ * @example
+ * ```ts
+ * tree.flattenDynamic({ w: 1, name: "a" }, (leaf) => typeof leaf === "string").entries; // [{ "path": "w", "leaf": 1 }]
+ * ```
  */
 export function flattenDynamic(
   tree: unknown,
@@ -159,12 +178,26 @@ export function flattenDynamic(
   return { structure: walk(tree, { isStatic, opens, visit }, ""), entries };
 }
 
-/** The leaves of a tree from left to right. */
+/**
+ * The leaves of a tree from left to right.
+ *
+ * @example
+ * ```ts
+ * tree.leaves({ w: 1, b: [2, 3] }); // [2, 3, 1]
+ * ```
+ */
 export function leaves(tree: unknown, isLeaf?: IsLeaf): unknown[] {
   return flatten(tree, isLeaf).leaves;
 }
 
-/** The structure of a tree. */
+/**
+ * The structure of a tree.
+ *
+ * @example
+ * ```ts
+ * tree.numLeaves(tree.structure({ w: 1, b: [2, 3] })); // 3
+ * ```
+ */
 export function structure(tree: unknown, isLeaf?: IsLeaf): Structure {
   return flatten(tree, isLeaf).structure;
 }
@@ -182,7 +215,14 @@ function checkStructure(s: Structure): void {
   if (kind === "class") need("function", s.rebuild, "rebuild of a structure", "tree");
 }
 
-/** The number of leaves a structure has. */
+/**
+ * The number of leaves a structure has.
+ *
+ * @example
+ * ```ts
+ * tree.numLeaves(tree.structure([1, [2, 3]])); // 3
+ * ```
+ */
 export function numLeaves(s: Structure): number {
   checkStructure(s);
   if (s.kind === "leaf") return 1;
@@ -191,7 +231,14 @@ export function numLeaves(s: Structure): number {
     : s.children.reduce((n, child) => n + numLeaves(child), 0);
 }
 
-/** The path to each leaf of a structure. */
+/**
+ * The path to each leaf of a structure.
+ *
+ * @example
+ * ```ts
+ * tree.leafPaths(tree.structure({ w: 1, b: [2, 3] })); // ["b/0", "b/1", "w"]
+ * ```
+ */
 export function leafPaths(s: Structure, path = ""): string[] {
   checkStructure(s);
   if (s.kind === "leaf") return [path];
@@ -203,7 +250,14 @@ export function leafPaths(s: Structure, path = ""): string[] {
   });
 }
 
-/** Builds the tree of the given structure from its leaves; the caller states the tree's type. */
+/**
+ * Builds the tree of the given structure from its leaves; the caller states the tree's type.
+ *
+ * @example
+ * ```ts
+ * tree.unflatten(tree.structure({ w: 1, b: [2] }), [5, 6]); // { "b": [5], "w": 6 }
+ * ```
+ */
 export function unflatten<T = unknown>(s: Structure, values: readonly unknown[]): T {
   const wanted = numLeaves(s);
   need("list", values, "the leaves", "tree.unflatten");
@@ -232,12 +286,26 @@ export function unflatten<T = unknown>(s: Structure, values: readonly unknown[])
   return build(s) as T;
 }
 
-/** Whether two structures are equal. */
+/**
+ * Whether two structures are equal.
+ *
+ * @example
+ * ```ts
+ * tree.sameStructure(tree.structure([1, 2]), tree.structure([3, 4])); // true
+ * ```
+ */
 export function sameStructure(a: Structure, b: Structure): boolean {
   return a === b || formatStructure(a) === formatStructure(b);
 }
 
-/** A structure as a string: `*` stands for a leaf. */
+/**
+ * A structure as a string: `*` stands for a leaf.
+ *
+ * @example
+ * ```ts
+ * tree.formatStructure(tree.structure({ w: 1, b: [2] })); // "{b: [*], w: *}"
+ * ```
+ */
 export function formatStructure(s: Structure): string {
   checkStructure(s);
   switch (s.kind) {
@@ -256,7 +324,14 @@ export function formatStructure(s: Structure): string {
   }
 }
 
-/** A key of a static value: equal for equal primitives, and for objects and functions only if they are identical. */
+/**
+ * A key of a static value: equal for equal primitives, and for objects and functions only if they are identical.
+ *
+ * @example
+ * ```ts
+ * tree.formatStatic("fast") === tree.formatStatic("slow"); // false
+ * ```
+ */
 export function formatStatic(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
   if (value === null || (typeof value !== "object" && typeof value !== "function")) {
@@ -265,7 +340,14 @@ export function formatStatic(value: unknown): string {
   return `${typeof value} #${identityOf(value)}`;
 }
 
-/** Throws a {@link TreeError} that shows both structures unless they are equal. */
+/**
+ * Throws a {@link TreeError} that shows both structures unless they are equal.
+ *
+ * @example
+ * ```ts
+ * tree.checkSameStructure(tree.structure([1]), tree.structure([2]), "example", "params", "grads");
+ * ```
+ */
 export function checkSameStructure(
   a: Structure,
   b: Structure,
@@ -283,8 +365,9 @@ export function checkSameStructure(
 /**
  * Applies a function to the leaves of a tree, together with the corresponding leaves of further trees.
  *
+ * @example
  * ```ts
- * tree.map((p, g) => p.sub(g.mul(0.1)), params, grads)
+ * tree.map((p: number, g: number) => p - 0.5 * g, { w: 1, b: [2] }, { w: 2, b: [4] }); // { "b": [0], "w": 0 }
  * ```
  */
 export function map<T, L, R = L>(
@@ -299,8 +382,9 @@ export function map<T, L, R = L>(
 /**
  * Like {@link map}; what `isLeaf` selects is a leaf, too, such as `null` or a whole branch.
  *
+ * @example
  * ```ts
- * tree.mapUntil((node) => node === null, (x: Tensor | null) => x ?? zero, params)
+ * tree.mapUntil(Array.isArray, (x: number | number[]) => (Array.isArray(x) ? x.length : x), { a: 1, b: [2, 3] }); // { "a": 1, "b": 2 }
  * ```
  */
 export function mapUntil<T, L, R = L>(
@@ -314,7 +398,14 @@ export function mapUntil<T, L, R = L>(
   return mapEntries<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, others, isLeaf);
 }
 
-/** Like {@link map}; the function also receives the path of the leaf. */
+/**
+ * Like {@link map}; the function also receives the path of the leaf.
+ *
+ * @example
+ * ```ts
+ * tree.mapWithPath((path: string, x: number) => `${path}=${x}`, { a: 1, b: [2] }); // { "a": "a=1", "b": ["b/0=2"] }
+ * ```
+ */
 export function mapWithPath<T, L, R = L>(
   fn: (path: string, leaf: L, ...others: L[]) => R,
   tree: T,
@@ -343,12 +434,26 @@ function mapEntries<T, L, R>(
   return unflatten(own, results);
 }
 
-/** Whether all leaves are truthy; JavaScript values, not tensors, which have no values while they are traced. */
+/**
+ * Whether all leaves are truthy; JavaScript values, not tensors, which have no values while they are traced.
+ *
+ * @example
+ * ```ts
+ * tree.all({ a: true, b: [false] }); // false
+ * ```
+ */
 export function all(tree: unknown): boolean {
   return leaves(tree).every(Boolean);
 }
 
-/** Combines the leaves of a tree from left to right, starting from `initial`. */
+/**
+ * Combines the leaves of a tree from left to right, starting from `initial`.
+ *
+ * @example
+ * ```ts
+ * tree.reduce((total: number, x: number) => total + x, { a: 1, b: [2, 3] }, 0); // 6
+ * ```
+ */
 export function reduce<L, R>(fn: (total: R, leaf: L) => R, tree: unknown, initial: R): R {
   need("function", fn, "what collects leaves", "tree.reduce");
   return (leaves(tree) as L[]).reduce(fn, initial);
@@ -359,6 +464,11 @@ export function reduce<L, R>(fn: (total: R, leaf: L) => R, tree: unknown, initia
  *
  * @param outer the structure of the tree
  * @param inner the structure of every tree in it
+ *
+ * @example
+ * ```ts
+ * tree.transpose(tree.structure([0, 0]), tree.structure({ a: 0, b: 0 }), [{ a: 1, b: 2 }, { a: 3, b: 4 }]); // { "a": [1, 3], "b": [2, 4] }
+ * ```
  */
 export function transpose<T = unknown>(outer: Structure, inner: Structure, tree: unknown): T {
   const width = numLeaves(inner);
@@ -395,6 +505,11 @@ type MappedTree<T, L, R> = T extends L
  * Releases the memory of all tensors in a tree now instead of when they are garbage-collected.
  *
  * @param except a tree whose tensors are kept
+ *
+ * @example
+ * ```ts
+ * tree.dispose({ w: np.array([1]) });
+ * ```
  */
 export function dispose(tree: unknown, except?: unknown): void {
   const kept = new Set(leaves(except));
@@ -410,6 +525,11 @@ function isDisposable(leaf: unknown): leaf is Disposable {
  * `broadcastPrefix(0, [x, y])` is `[0, 0]`.
  *
  * @param isLeaf what is a leaf of the prefix, where a leaf is itself an array or `null`
+ *
+ * @example
+ * ```ts
+ * tree.broadcastPrefix(0, tree.structure({ a: 1, b: [2, 3] }), "example"); // [0, 0, 0]
+ * ```
  */
 export function broadcastPrefix(
   prefix: unknown,

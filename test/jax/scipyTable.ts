@@ -41,7 +41,7 @@ scipy.stats.multivariateNormal.logpdf,scipy.stats.multivariateNormal.pdf s: @(np
 scipy.stats.gaussianKde mv: @(a).evaluate(np.ones([3, 2]))
 scipy.stats.mode e: @(a).mode; @(a).count
 scipy.stats.rankdata e: @(a); @(a, {method: "dense"})
-scipy.stats.sem m: @(a); @(a, {dim: 1})
+scipy.stats.sem m: @(a); @(a, 1)
 scipy.integrate.trapezoid m: @(a); @(a, {dx: 0.5})
 scipy.ndimage.mapCoordinates mp: @(a, [np.array([0.5, 1.7]), np.array([2.2, 0.1])], 1); @(a, [np.array([-0.7, 3.2]), np.array([2.2, 5.1])], 1, {mode: "nearest"}); @(a, [np.array([0.5, 1.7]), np.array([2.2, 0.1])], 0)
 scipy.signal.convolve,scipy.signal.correlate,scipy.signal.fftconvolve vw: @(a, b); @(a, b, {mode: "same"})
@@ -52,9 +52,9 @@ scipy.signal.csd vw: np.abs(@(a, b, {nperseg: 4})[1])
 scipy.signal.stft v: np.abs(@(a, {nperseg: 4})[2])
 scipy.signal.istft s: @(a, {nperseg: 6})[1]
 scipy.linalg.det,scipy.linalg.inv,scipy.linalg.expm s: @(np.add(a, np.multiply(np.eye(4), 5)))
-scipy.linalg.cholesky s: @(np.add(np.matmul(a, np.transpose(a)), np.eye(4))); @(np.add(np.matmul(a, np.transpose(a)), np.eye(4)), {lower: true})
-scipy.linalg.choFactor s: @(np.add(np.matmul(a, np.transpose(a)), np.eye(4)))[0]~jnp.triu(jax.scipy.linalg.cho_factor(a @ a.T + jnp.eye(4))[0])
-scipy.linalg.choSolve s: @(scipy.linalg.choFactor(np.add(np.matmul(a, np.transpose(a)), np.eye(4))), a)
+scipy.linalg.cholesky s: @(np.add(np.matmul(a, np.conj(np.transpose(a))), np.eye(4))); @(np.add(np.matmul(a, np.conj(np.transpose(a))), np.eye(4)), {lower: true})
+scipy.linalg.choFactor s: @(np.add(np.matmul(a, np.conj(np.transpose(a))), np.eye(4)))[0]~jnp.triu(jax.scipy.linalg.cho_factor(a @ a.conj().T + jnp.eye(4))[0])
+scipy.linalg.choSolve s: @(scipy.linalg.choFactor(np.add(np.matmul(a, np.conj(np.transpose(a))), np.eye(4))), a)
 scipy.linalg.lu,scipy.linalg.luFactor s: @(np.add(a, np.multiply(np.eye(4), 5)))[0]; @(np.add(a, np.multiply(np.eye(4), 5)))[1]
 scipy.linalg.luSolve sq: @(scipy.linalg.luFactor(np.add(a, np.multiply(np.eye(4), 5))), b); @(scipy.linalg.luFactor(np.add(a, np.multiply(np.eye(4), 5))), b, {trans: "T"})~jax.scipy.linalg.lu_solve(jax.scipy.linalg.lu_factor(a + 5 * jnp.eye(4)), b, 1)
 scipy.linalg.solve sq: @(np.add(a, np.multiply(np.eye(4), 5)), b)
@@ -64,13 +64,13 @@ scipy.linalg.qr m: np.abs(@(a, {mode: "economic"})[1])
 scipy.linalg.qrMultiply sq: np.abs(@(a, b)[0]); np.abs(@(a, b, {mode: "left"})[0])
 scipy.linalg.svd m: @(a)[1]
 scipy.linalg.polar s: @(np.add(a, np.multiply(np.eye(4), 5)))[0]; @(np.add(a, np.multiply(np.eye(4), 5)), {side: "left"})[1]
-scipy.linalg.eigh s: @(np.add(a, np.transpose(a)), {eigvalsOnly: true})
+scipy.linalg.eigh s: @(np.add(a, np.conj(np.transpose(a))), {eigvalsOnly: true})
 scipy.linalg.eighTridiagonal vw: @(a, b.get(np.s(0, 5)), {eigvalsOnly: true})~jax.scipy.linalg.eigh_tridiagonal(a, b[:5], eigvals_only=True); np.abs(@(a, b.get(np.s(0, 5)))[1])~jnp.abs(jax.scipy.linalg.eigh_tridiagonal(a, b[:5])[1])
 scipy.linalg.expmFrechet sq: @(a, b)[0]; @(a, b)[1]
 scipy.linalg.sqrtm s: np.real(@(np.add(a, np.multiply(np.eye(4), 5))))
 scipy.linalg.funm s: np.real(@(a, (x) => np.sin(x)))
 scipy.linalg.hessenberg s: @(a); @(a, {calcQ: true})[1]
-scipy.linalg.schur s: np.sort(np.diag(@(a)[0])); np.matmul(np.matmul(@(a)[1], @(a)[0]), np.transpose(@(a)[1]))~a
+scipy.linalg.schur s: np.sort(np.diag(@(a)[0])); np.matmul(np.matmul(@(lax.stopGradient(a))[1], @(lax.stopGradient(a))[0]), np.conj(np.transpose(@(lax.stopGradient(a))[1])))~lax.stop_gradient(a)
 scipy.linalg.rsf2csf s: np.sort(np.real(np.diag(@(scipy.linalg.schur(a)[0], scipy.linalg.schur(a)[1])[0])))
 scipy.linalg.blockDiag mn: @(a, b)
 scipy.linalg.circulant,scipy.linalg.companion,scipy.linalg.fiedler,scipy.linalg.fiedlerCompanion,scipy.linalg.hankel,scipy.linalg.toeplitz v: @(a)

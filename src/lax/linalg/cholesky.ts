@@ -33,7 +33,14 @@ export const choleskyOptions = schema({
 /** Options of {@link cholesky}. */
 export interface CholeskyOptions extends OptionsOf<typeof choleskyOptions> {}
 
-/** The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite. */
+/**
+ * The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite.
+ *
+ * @example
+ * ```ts
+ * lax.linalg.cholesky(np.array([[4, 2], [2, 5]])); // [[2, 0], [1, 2]]
+ * ```
+ */
 export function cholesky(x: Tensor, options?: CholeskyOptions): Tensor {
   needTensor(x, "x", "lax.linalg.cholesky");
   const { symmetrizeInput } = choleskyOptions.read(options, "lax.linalg.cholesky");

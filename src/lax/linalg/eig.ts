@@ -30,6 +30,11 @@ export type Eigenpairs = readonly [values: Tensor, vectors: Tensor];
 /**
  * The eigenvalues of square matrices and their eigenvectors as columns, all complex. Vectors have length 1 and a positive
  * largest element. Derivatives are those of matrices whose eigenvalues differ.
+ *
+ * @example
+ * ```ts
+ * np.real(lax.linalg.eig(np.array([[2, 1], [0, 3]]))[0]); // [2, 3]
+ * ```
  */
 export function eig(x: Tensor): Eigenpairs {
   checkSquare(x, "lax.linalg.eig", "floats or complex numbers");
@@ -39,7 +44,14 @@ export function eig(x: Tensor): Eigenpairs {
   return [narrow(values, isReal, x), narrow(vectors, ofColumns, x)];
 }
 
-/** The eigenvalues of square matrices. */
+/**
+ * The eigenvalues of square matrices.
+ *
+ * @example
+ * ```ts
+ * np.imag(lax.linalg.eigenvalues(np.array([[0, 2], [-2, 0]]))); // [2, -2]
+ * ```
+ */
 export function eigenvalues(x: Tensor): Tensor {
   checkSquare(x, "lax.linalg.eigenvalues", "floats or complex numbers");
   const values = valuesAlone(wide(x));

@@ -49,6 +49,11 @@ export interface EighOptions extends OptionsOf<typeof eighOptions> {}
 /**
  * The eigenvectors, as columns, and eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first.
  * The sign (the direction) of an eigenvector is not determined.
+ *
+ * @example
+ * ```ts
+ * lax.linalg.eigh(np.array([[2, 1], [1, 2]]))[1]; // [1, 3]
+ * ```
  */
 export function eigh(x: Tensor, options?: EighOptions): [vectors: Tensor, values: Tensor] {
   needTensor(x, "x", "lax.linalg.eigh");

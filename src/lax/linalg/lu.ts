@@ -26,6 +26,11 @@ export type LuFactors = readonly [lu: Tensor, pivots: Tensor, permutation: Tenso
 /**
  * The decomposition `x[permutation] = L U`: below the diagonal of the first result stands L, whose diagonal is ones,
  * and from the diagonal on U. In step i row i was exchanged with row `pivots[i]`.
+ *
+ * @example
+ * ```ts
+ * lax.linalg.lu(np.array([[1, 2], [4, 2]]))[0]; // [[4, 2], [0.25, 1.5]]
+ * ```
  */
 export function lu(x: Tensor): LuFactors {
   checkMatrices(x, "lax.linalg.lu", "floats or complex numbers");

@@ -34,7 +34,15 @@ const qrOptions = schema({
 /** Options of {@link qr}. */
 export interface QrOptions extends OptionsOf<typeof qrOptions> {}
 
-/** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
+/**
+ * The decomposition `x = Q R` into orthonormal columns and an upper triangle.
+ *
+ * @example
+ * ```ts
+ * const [q, r] = lax.linalg.qr(np.array([[3, 1], [4, 2]]));
+ * np.matmul(q, r); // [[3, 1], [4, 2]]
+ * ```
+ */
 export function qr(x: Tensor, options?: QrOptions): [q: Tensor, r: Tensor] {
   const { fullMatrices } = qrOptions.read(options, "lax.linalg.qr");
   checkMatrices(x, "lax.linalg.qr", "floats or complex numbers");

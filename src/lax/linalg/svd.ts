@@ -51,6 +51,11 @@ export interface SvdOptions extends OptionsOf<typeof svdOptions> {}
  * signs (the directions) of a pair of columns are not determined.
  *
  * @returns U, s and Vᴴ
+ *
+ * @example
+ * ```ts
+ * lax.linalg.svd(np.array([[3, 0], [0, -4]]))[1]; // [4, 3]
+ * ```
  */
 export function svd(x: Tensor, options?: SvdOptions): [u: Tensor, s: Tensor, vh: Tensor] {
   const { fullMatrices } = svdOptions.read(options, "lax.linalg.svd");
@@ -62,7 +67,14 @@ export function svd(x: Tensor, options?: SvdOptions): [u: Tensor, s: Tensor, vh:
   return [likeBatch(left, x), likeBatch(s, x), likeBatch(adjoint(right), x)];
 }
 
-/** The singular values alone, the largest first. */
+/**
+ * The singular values alone, the largest first.
+ *
+ * @example
+ * ```ts
+ * lax.linalg.singularValues(np.array([[3, 0], [0, -4]])); // [4, 3]
+ * ```
+ */
 export function singularValues(x: Tensor): Tensor {
   needTensor(x, "x", "lax.linalg.singularValues");
   checkMatrices(x, "lax.linalg.singularValues", "floats or complex numbers");

@@ -35,7 +35,14 @@ const triangularSolveOptions = schema({
 /** Options of {@link triangularSolve}. */
 export interface TriangularSolveOptions extends OptionsOf<typeof triangularSolveOptions> {}
 
-/** Solves `x a = b`, or `a x = b` with `leftSide`, where of each matrix of `a` one triangle is read. */
+/**
+ * Solves `x a = b`, or `a x = b` with `leftSide`, where of each matrix of `a` one triangle is read.
+ *
+ * @example
+ * ```ts
+ * lax.linalg.triangularSolve(np.array([[2, 0], [1, 4]]), np.array([[4], [6]]), { leftSide: true, lower: true }); // [[2], [1]]
+ * ```
+ */
 export function triangularSolve(a: Tensor, b: Tensor, options?: TriangularSolveOptions): Tensor {
   const caller = "lax.linalg.triangularSolve";
   const { leftSide, lower, transposeA, unitDiagonal } = triangularSolveOptions.read(options, caller);

@@ -34,12 +34,17 @@ const known = new Recent<ReturnType<typeof newCheck>>(mostTexts, () => {});
  * Checks that something holds when the program gets there. In a function that {@link checkify} was given, what does not
  * hold becomes its error; outside of compiled functions it is thrown at once.
  *
- * ```ts
- * checkify.check(np.all(x.greater(0)), "x must be positive, its smallest element is {}", np.min(x));
- * ```
- *
  * @param predicate one bool
  * @param message what to say; `{}`, `{0}` and `{name}` are placeholders for values, as in `debug.print`
+ *
+ * @example
+ * ```ts
+ * const [error] = checkify.checkify((x: Tensor) => {
+ *   checkify.check(x.gt(0), "x must be positive, got {}", x);
+ *   return x;
+ * })(np.array(-1));
+ * (await error.get()) !== null; // true
+ * ```
  */
 export function check(predicate: Tensor | boolean, message: string, ...values: unknown[]): void {
   need("string", message, "message", "check");
@@ -72,9 +77,11 @@ export function check(predicate: Tensor | boolean, message: string, ...values: u
 /**
  * Throws what an error value says, as {@link check} does: at once, or as the error of a surrounding {@link checkify}.
  *
+ * @example
  * ```ts
- * const [error, y] = jit(checkify.checkify(f))(x);
+ * const [error, y] = checkify.checkify((x: Tensor) => x.mul(2))(np.array(2));
  * checkify.checkError(error);
+ * y; // 4
  * ```
  */
 export function checkError(error: ErrorValue): void {

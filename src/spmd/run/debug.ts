@@ -12,8 +12,13 @@ import { callFromProgram } from "./callback.js";
  * shard maps, on each device in its order. Under `vmap` it is called for one element after the other, under `grad`
  * once, in the forward pass. It does not affect what is computed.
  *
+ * @example
  * ```ts
- * debug.callback((loss) => losses.push(loss.item()), loss);
+ * const seen: number[] = [];
+ * jit((x: Tensor) => {
+ *   debug.callback((value) => seen.push(value.item()), x);
+ *   return x.mul(2);
+ * })(np.array(3));
  * ```
  */
 export function callback<const A extends readonly unknown[]>(
@@ -42,8 +47,12 @@ function newPrinter(format: string) {
  * Prints values when the program gets there, as {@link callback} calls a function. `{}` is the next value, `{0}` the
  * first, `{name}` a field of the last one, which is then an object; `{loss:8.3f}` says width, digits and style.
  *
+ * @example
  * ```ts
- * debug.print("step {step}: loss {loss:.3f}", { step, loss });
+ * jit((x: Tensor) => {
+ *   debug.print("loss {loss:.2f}", { loss: x });
+ *   return x;
+ * })(np.array(1.5));
  * ```
  */
 export function print(format: string, ...values: unknown[]): void {
@@ -71,13 +80,16 @@ export function print(format: string, ...values: unknown[]): void {
  * Calls a function with the program that every pass makes from now on: what tracing, transforms, the partitioner and the
  * compiler do to a function, in order. `printProgram` shows a program.
  *
- * ```ts
- * const stop = debug.onPass((pass, program) => console.log(pass, printProgram(program, { sources: true })));
- * jit(f)(x);
- * stop();
- * ```
- *
  * @returns a function that ends it
+ *
+ * @example
+ * ```ts
+ * const passes: string[] = [];
+ * const stop = debug.onPass((pass) => passes.push(pass));
+ * makeProgram((x: Tensor) => x.mul(2))(np.array(1));
+ * stop();
+ * passes[0]; // "makeProgram"
+ * ```
  */
 export function onPass(listener: PassListener): () => void {
   need("function", listener, "listener", "debug.onPass");

@@ -208,12 +208,13 @@ function readCategories(errors: readonly ErrorCategory[]): ReadonlySet<ErrorCate
  * that it makes itself with `check`, and those that `errors` adds to each of its ops. The result can be compiled,
  * differentiated and mapped, and so can functions that it calls.
  *
- * ```ts
- * const [error, y] = jit(checkify.checkify(f, checkify.floatChecks))(x);
- * await error.throw();
- * ```
- *
  * @param errors what is checked, `userChecks` by default: `[...checkify.userChecks, ...checkify.nanChecks]`
+ *
+ * @example
+ * ```ts
+ * const [error, y] = checkify.checkify((x: Tensor) => np.log(x), checkify.floatChecks)(np.array(1));
+ * y; // 0
+ * ```
  */
 export function checkify<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
