@@ -152,7 +152,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     step: ["files", "data", "models"],
     pretrained: ["files", "data", "models", "step"],
     config: ["files", "models", "step", "data", "pretrained"],
-    report: ["files", "models", "step", "config"],
+    report: ["files", "data", "models", "step", "config"],
     folder: ["files", "models", "step", "config", "report", "pretrained"],
     run: ["files", "data", "models", "generation", "step", "config", "report", "folder", "pretrained"],
     plan: ["files", "models", "step", "config", "report"],

@@ -9,6 +9,7 @@ import { UsageError } from "./arguments.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
 import { blame } from "./commands/blame.js";
 import { compare } from "./commands/compare.js";
+import { data } from "./commands/data.js";
 import { evaluate } from "./commands/evaluate.js";
 import { exportModel } from "./commands/export.js";
 import { generate } from "./commands/generate.js";
@@ -31,6 +32,7 @@ export const commands: readonly Command[] = [
   exportModel,
   inspect,
   compare,
+  data,
   plan,
   trace,
   blame,

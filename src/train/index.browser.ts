@@ -14,11 +14,36 @@ export {
   encodeChat,
   parseChatTemplate,
 } from "./data/chatTemplate.js";
+export {
+  type DataStatistics,
+  type DataStatisticsOptions,
+  type DuplicatePair,
+  dataStatistics,
+  type Lengths,
+  type SampledExample,
+} from "./data/dataStatistics.js";
 export { JsonTokenizer } from "./data/jsonTokenizer.js";
+export { packDocuments, type Row, type RowDocuments, type RowSource } from "./data/rows.js";
+export {
+  type Example,
+  type ExampleFields,
+  type ExampleKind,
+  type ExampleOptions,
+  readExamples,
+  type TextOrChat,
+} from "./data/sources/examples.js";
+export {
+  type DataRecord,
+  type DataSource,
+  type Fields,
+  type OnDataError,
+  type RecordOptions,
+  readRecords,
+} from "./data/sources/records.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
-export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
-export { FileError } from "./files/fileError.js";
+export { type TokenSource, tokenMarks, tokenRange, tokensInMemory } from "./data/tokens.js";
+export { FileError, type FileErrorOptions } from "./files/fileError.js";
 export {
   checkpointsIn,
   type PageCheckpoint,
@@ -53,7 +78,9 @@ export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
 export type { ExpertsConfig } from "./models/experts.js";
+export { logProbabilities } from "./models/loss.js";
 export type { TensorParallelism } from "./models/names.js";
+export { type DpoOptions, dpoLoss, type PairLogProbabilities } from "./models/preference.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export { type Metrics, readMetrics } from "./report/metrics.js";
 export type { EvaluationRecord, StepRecord } from "./report/reportPage.js";
@@ -63,4 +90,5 @@ export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";
 export type { TrainingOptions } from "./step/stepFunctions.js";
+export type { TokenBatch, TokenInput } from "./step/tokenBatch.js";
 export { createTraining, type StepMemory, type Training } from "./step/training.js";

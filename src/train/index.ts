@@ -15,12 +15,37 @@ export {
   parseChatTemplate,
 } from "./data/chatTemplate.js";
 export { bundledText, type TextName } from "./data/corpus.js";
+export {
+  type DataStatistics,
+  type DataStatisticsOptions,
+  type DuplicatePair,
+  dataStatistics,
+  type Lengths,
+  type SampledExample,
+} from "./data/dataStatistics.js";
 export { JsonTokenizer } from "./data/jsonTokenizer.js";
+export { packDocuments, type Row, type RowDocuments, type RowSource } from "./data/rows.js";
+export {
+  type Example,
+  type ExampleFields,
+  type ExampleKind,
+  type ExampleOptions,
+  readExamples,
+  type TextOrChat,
+} from "./data/sources/examples.js";
+export {
+  type DataRecord,
+  type DataSource,
+  type Fields,
+  type OnDataError,
+  type RecordOptions,
+  readRecords,
+} from "./data/sources/records.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { readTokenizer } from "./data/tokenizerFile.js";
 export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
 export { openTokenShards, type TokenShards, writeTokenShard } from "./data/tokenShards.js";
-export { type TokenSource, tokenRange, tokensInMemory } from "./data/tokens.js";
+export { type TokenSource, tokenMarks, tokenRange, tokensInMemory } from "./data/tokens.js";
 export {
   Checkpoint,
   type CheckpointEntry,
@@ -39,7 +64,7 @@ export {
   type ImportOptions,
   importSafetensors,
 } from "./files/exchange.js";
-export { FileError } from "./files/fileError.js";
+export { FileError, type FileErrorOptions } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
 export {
   checkpointsIn,
@@ -73,7 +98,9 @@ export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
 export type { ExpertsConfig } from "./models/experts.js";
+export { logProbabilities } from "./models/loss.js";
 export type { TensorParallelism } from "./models/names.js";
+export { type DpoOptions, dpoLoss, type PairLogProbabilities } from "./models/preference.js";
 export { type CalibrateOptions, calibrate } from "./plan/calibrate.js";
 export {
   type Calibration,
@@ -134,4 +161,5 @@ export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";
 export type { TrainingOptions } from "./step/stepFunctions.js";
+export type { TokenBatch, TokenInput } from "./step/tokenBatch.js";
 export { createTraining, type StepMemory, type Training } from "./step/training.js";

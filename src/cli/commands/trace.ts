@@ -1,6 +1,10 @@
 import { ShardwiseError } from "../../ir/errors.js";
+import { sizeOf } from "../../ir/shape.js";
+import * as np from "../../numpy/index.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { batchType } from "../../train/config/memoryNeed.js";
 import { text } from "../../train/config/schema.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/config/setup.js";
 import { writeStepTrace } from "../../train/report/runReport.js";
@@ -38,14 +42,13 @@ export const trace = defineCommand({
     phase("compiling the training step");
     const mesh = runMesh(config);
     const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
-    const { batch, sequence } = config.data;
-    const shape = [batch, sequence + 1];
     // The time of a step does not depend on the tokens, so any will do.
-    const values = Int32Array.from({ length: batch * (sequence + 1) }, (_, i) => (i * 31) % 256);
-    const tokens = await devicePut(
-      Tensor.fromHost({ dtype: "int32", shape }, values),
-      training.batchSharding,
-    );
+    const type = batchType(config);
+    const { tokens: shape, ...rest } = type instanceof Tensor ? { tokens: type } : type;
+    const ones = (x: Tensor) => np.ones(x.shape, { dtype: x.dtype });
+    const values = np.arange(sizeOf(shape.shape)).mul(31).mod(256).reshape(shape.shape);
+    const batch = type instanceof Tensor ? values : { ...tree.map(ones, rest), tokens: values };
+    const tokens = await devicePut(batch, training.batchSharding);
     let [state, metrics] = training.step(training.init(config.seed), tokens);
     [state, metrics] = training.step(state, tokens);
     await metrics.loss.ready();

@@ -4,6 +4,7 @@ import { formatBytes } from "../../ir/shape.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { abstractTree } from "../step/abstractTensor.js";
+import type { TokenInput } from "../step/tokenBatch.js";
 import type { StepMemory, Training } from "../step/training.js";
 import type { RunConfig } from "./runConfig.js";
 import { runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
@@ -61,9 +62,15 @@ export function checkMemory(config: RunConfig, vocabSize: number, training: Trai
   );
 }
 
-/** The type of the tokens of a step. */
-export function batchType({ data: { batch, sequence } }: RunConfig) {
-  return ShapeDtypeStruct([batch, sequence + 1], "int32");
+/** The type of the tokens of a step; documents that the data decides about are left out. */
+export function batchType({ data: { batch, sequence, packing }, dpo }: RunConfig): TokenInput {
+  const rows = dpo.beta > 0 ? [batch, 2] : [batch];
+  const tokens = ShapeDtypeStruct([...rows, sequence + 1], "int32");
+  if (dpo.beta === 0 && packing !== "separate" && packing !== "whole") return tokens;
+  const ids = ShapeDtypeStruct([...rows, sequence], "int32");
+  const lossMask = ShapeDtypeStruct([...rows, sequence], "bool");
+  const reference = dpo.beta > 0 ? { reference: ShapeDtypeStruct(rows, "float32") } : {};
+  return { tokens, segmentIds: ids, positions: ids, lossMask, ...reference };
 }
 
 interface Alternative {

@@ -56,7 +56,6 @@ export const runSchema = {
     paramDtype: choice("float32", "type of parameters; 16-bit ones have float32 masters", floatTypes),
     remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
     vocabSize: integer(0, "rows of the embedding table; 0 for the tokeniser's, filled up", 0),
-    documentEnd: integer(-1, "token that ends a document, which then sees no other; -1 for none", -1),
     decoder: decoderSchema,
     experts: expertsSchema,
   },
@@ -88,7 +87,25 @@ export const runSchema = {
     ["ring", "allToAll", "gather"],
   ),
   data: {
-    source: text("bundled", "a text file, or `bundled` for the text that comes with the install"),
+    source: text(
+      "bundled",
+      "texts, JSONL, CSV or Parquet (also .gz and .zst): a file, folder, pattern or URL, or several separated by commas; `bundled` for the text that comes with the install",
+    ),
+    weights: text("", "shares of several sources in the examples, such as 3,1; equal by default"),
+    fields: text(
+      "",
+      "fields of the records, such as text=content or prompt=question,completion=answer; by default text, messages, prompt and completion, or chosen and rejected",
+    ),
+    packing: choice(
+      "auto",
+      "how documents share examples: joined in a stream, cut from it but separate, or whole and separate; auto joins texts and keeps others whole",
+      ["auto", "joined", "separate", "whole"],
+    ),
+    template: text("", "file with the chat template for messages; that of the model (--init) by default"),
+    onError: choice("stop", "what a record that cannot be read does: end the run, or be left out", [
+      "stop",
+      "skip",
+    ]),
     tokenizer: text("bytes", "`bytes`, `bpe` (trained on the text), or a tokenizer.json"),
     vocabSize: integer(512, "size of a trained BPE vocabulary", 257),
     sequence: integer(128, "tokens per example"),
@@ -105,6 +122,13 @@ export const runSchema = {
     zLoss: decimal(0, "weight of the z-loss"),
     accumulate: integer(1, "parts of a batch that run one after another, to save memory"),
     lossScale: decimal(2 ** 15, "the first loss scale; used with float16 only", 1),
+  },
+  dpo: {
+    beta: decimal(
+      0,
+      "train on pairs of chosen and rejected answers (DPO), held to the model as it starts by this factor; 0 for other data",
+    ),
+    labelSmoothing: decimal(0, "share of pairs that are taken to be the wrong way round", 0, 0.5),
   },
   engine: {
     memory: automatic("memory limit of each device; auto grows as needed", bytesAccepted, parseBytes),

@@ -39,7 +39,7 @@ const maxTrainings = 4;
 
 /** The compiled functions of a run: reused from recent runs of this process with the same model, optimiser and mesh. */
 export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
-  const { optimizer, steps, pipeline, tensor, context } = config;
+  const { optimizer, steps, pipeline, tensor, context, dpo } = config;
   const { paramDtype } = config.model;
   const model = modelConfig(config, vocabSize);
   const { engine, axes, deviceIds } = mesh;
@@ -53,6 +53,7 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
     pipeline,
     tensor,
     context,
+    dpo,
     axes,
     deviceIds,
   ]);
@@ -68,6 +69,7 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
       pipeline,
       tensor,
       context,
+      ...(dpo.beta > 0 && { dpo }),
     }),
   );
 }

@@ -4,6 +4,9 @@ import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema, type Values } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
 import type { Json } from "../files/checkpointManifest.js";
+import { MixedOrder } from "./mixedOrder.js";
+import { permute } from "./permute.js";
+import { cutRows, type Row, type RowDocuments, type RowSource } from "./rows.js";
 import type { TokenSource } from "./tokens.js";
 
 /** Larger batches would not fit in memory. */
@@ -12,6 +15,10 @@ const maxElements = 2 ** 31;
 const batchesOptions = schema({
   /** The number of tokens per row. */
   sequenceLength: required("number"),
+  /** Whether the documents of a row are kept apart, if the source says where they begin; false by default. */
+  separate: false,
+  /** The shares of several sources in the rows; equal by default. */
+  weights: optional<readonly number[]>("list"),
   /** The number of rows of a batch over all ranks. */
   batchSize: required("number"),
   /** Seed of the order of rows. */
@@ -34,7 +41,11 @@ export interface Batch {
   readonly inputs: Int32Array;
   readonly targets: Int32Array;
   readonly shape: readonly [rows: number, sequenceLength: number];
-  /** The number of whole passes over the data before this batch's first row. */
+  /** The documents of the rows, if they are kept apart; each of them row-major like `inputs`. */
+  readonly documents?: RowDocuments;
+  /** The log-probabilities of a reference model, one for each row, if there is one. */
+  readonly reference?: Float32Array;
+  /** The number of whole passes over the (first) source before this batch. */
   readonly epoch: number;
 }
 
@@ -43,59 +54,44 @@ export interface Batch {
  * size or where the stream was resumed.
  */
 export class Batches {
-  private readonly source: TokenSource;
-  private readonly options: Omit<Values<typeof batchesOptions.fields>, "position">;
-  private readonly numRows: number;
+  private readonly sources: readonly RowSource[];
+  private readonly options: Omit<Values<typeof batchesOptions.fields>, "position" | "weights">;
+  private readonly order: MixedOrder;
+  /** The number of rows that belong together. */
+  private readonly groupSize: number;
   /** The number of rows returned so far over all ranks. */
   private rows: number;
   private ahead: { readonly rows: number; readonly batch: Promise<Batch> } | undefined;
 
   /** @internal */
-  constructor(source: TokenSource, options: Values<typeof batchesOptions.fields>) {
-    need("object", source, "source", "openBatches");
+  constructor(sources: readonly RowSource[], options: Values<typeof batchesOptions.fields>) {
+    need("list", sources, "sources", "openBatches");
+    for (const source of sources) need("object", source, "source", "openBatches");
     need("object", options, "the options", "openBatches");
-    const { seed, shuffle, rank, numRanks, position, ...sizes } = options;
-    const numbers = { ...sizes, numRanks };
-    const wrong = Object.entries(numbers).filter(([, n]) => !(Number.isInteger(n) && n >= 1));
-    if (
-      wrong.length > 0 ||
-      !(Number.isInteger(rank) && rank >= 0 && rank < numRanks) ||
-      !Number.isSafeInteger(seed)
-    ) {
-      throw new ValueError(
-        `[openBatches] sizes must be integers of at least 1 and the rank one of numRanks, got ${Object.entries(
-          { ...numbers, rank, seed },
-        )
-          .map(([name, n]) => `${name}: ${describe(n)}`)
-          .join(", ")}`,
-      );
+    const { position, weights, ...rest } = options;
+    checkSizes(rest);
+    this.sources = sources;
+    this.options = rest;
+    this.groupSize = checkGroups(sources, rest);
+    for (const { numRows, sequenceLength } of sources) {
+      if (sequenceLength !== rest.sequenceLength) {
+        throw new ValueError(
+          `[openBatches] sequenceLength is ${rest.sequenceLength}, but the rows have ${sequenceLength} tokens`,
+        );
+      }
+      if (numRows < 1) {
+        throw new ValueError(
+          `[openBatches] there are no rows of ${sequenceLength} tokens: use shorter rows or more text`,
+        );
+      }
     }
-    if (sizes.batchSize % numRanks !== 0) {
-      throw new ValueError(
-        `[openBatches] a batch of ${sizes.batchSize} rows does not split over ${numRanks} ranks (${sizes.batchSize} / ${numRanks} = ${sizes.batchSize / numRanks}): use a multiple of ${numRanks}`,
-      );
-    }
-    const numElements = (sizes.batchSize / numRanks) * sizes.sequenceLength;
-    if (numElements > maxElements) {
-      throw new ValueError(
-        `[openBatches] a batch of ${sizes.batchSize} x ${sizes.sequenceLength} tokens over ${numRanks} ranks is ${numElements} on each, more than ${maxElements}: use smaller batches`,
-      );
-    }
-    this.source = source;
-    this.options = { ...sizes, seed, shuffle, rank, numRanks };
-    // The target of a row's last token is the first token of the next row.
-    this.numRows = Math.floor((source.numTokens - 1) / sizes.sequenceLength);
-    if (this.numRows < 1) {
-      throw new ValueError(
-        `[openBatches] ${source.numTokens} tokens are too few for a row of ${sizes.sequenceLength} and the token after it: use shorter rows or more text`,
-      );
-    }
+    this.order = new MixedOrder(checkWeights(weights, sources.length));
     this.rows = position === null ? 0 : this.readPosition(position);
   }
 
   /** The number of rows of one pass over the data. */
   get rowsPerEpoch(): number {
-    return this.numRows;
+    return this.sources.reduce((sum, { numRows }) => sum + numRows, 0);
   }
 
   /** The next batch of this rank; prefetches the one after it. */
@@ -113,31 +109,39 @@ export class Batches {
 
   /** The position of the stream, for a checkpoint: just after the last batch that `next` returned. */
   position(): Json {
-    const { seed, shuffle, sequenceLength } = this.options;
-    return { rows: this.rows, seed, shuffle, sequenceLength, data: this.source.fingerprint };
+    return { rows: this.rows, ...this.settings() };
   }
 
-  /** The row of the data at a position of the stream. */
-  rowAt(place: number): number {
-    const epoch = Math.floor(place / this.numRows);
-    const index = place % this.numRows;
-    return this.options.shuffle ? permute(index, this.numRows, this.options.seed, epoch) : index;
+  /** What a position depends on. */
+  private settings() {
+    const { seed, shuffle, sequenceLength } = this.options;
+    const prints = this.sources.map(({ fingerprint }) => fingerprint);
+    const data = this.order.isMixed
+      ? this.order.shares.map((w, i) => `${w} of ${prints[i]}`).join(", ")
+      : prints[0];
+    return { seed, shuffle, sequenceLength, data: data ?? "" };
+  }
+
+  /** The row at a place of the stream: which of its source, in the order of the epoch. */
+  private async rowAt(place: number): Promise<Row> {
+    const { groupSize } = this;
+    const { source, ordinal } = this.order.at(Math.floor(place / groupSize));
+    const rows = at(this.sources, source);
+    const numGroups = rows.numRows / groupSize;
+    const [epoch, index] = [Math.floor(ordinal / numGroups), ordinal % numGroups];
+    const group = this.options.shuffle ? permute(index, numGroups, this.options.seed, epoch) : index;
+    return rows.read(group * groupSize + (place % groupSize));
   }
 
   private async readAt(rows: number): Promise<Batch> {
     const { sequenceLength, batchSize, rank, numRanks } = this.options;
     const own = batchSize / numRanks;
     const first = rows + rank * own;
-    const inputs = new Int32Array(own * sequenceLength);
-    const targets = new Int32Array(own * sequenceLength);
-    await Promise.all(
-      Array.from({ length: own }, async (_, r) => {
-        const tokens = await this.source.read(this.rowAt(first + r) * sequenceLength, sequenceLength + 1);
-        inputs.set(tokens.subarray(0, sequenceLength), r * sequenceLength);
-        targets.set(tokens.subarray(1), r * sequenceLength);
-      }),
-    );
-    return { inputs, targets, shape: [own, sequenceLength], epoch: Math.floor(rows / this.numRows) };
+    const numRows = at(this.sources, 0).numRows / this.groupSize;
+    const epoch = Math.floor(this.order.countBefore(Math.floor(rows / this.groupSize), 0) / numRows);
+    // Places are looked up in order, because an order of several sources is counted from place to place.
+    const read = await Promise.all(Array.from({ length: own }, (_, r) => this.rowAt(first + r)));
+    return { ...batchOf(read, sequenceLength), shape: [own, sequenceLength], epoch };
   }
 
   private readPosition(value: Json): number {
@@ -149,9 +153,7 @@ export class Batches {
         `[openBatches] ${JSON.stringify(value).slice(0, 100)} is not a position in a stream of batches`,
       );
     }
-    const { seed, shuffle, sequenceLength } = this.options;
-    const now = { seed, shuffle, sequenceLength, data: this.source.fingerprint };
-    const changed = Object.entries(now).filter(([key, setting]) => fields[key] !== setting);
+    const changed = Object.entries(this.settings()).filter(([key, setting]) => fields[key] !== setting);
     if (changed.length > 0) {
       const list = changed.map(
         ([key, setting]) => `\n  ${key} was ${JSON.stringify(fields[key])} and is ${JSON.stringify(setting)}`,
@@ -164,41 +166,110 @@ export class Batches {
   }
 }
 
-/** Opens an endless stream of batches. */
-export function openBatches(source: TokenSource, options: BatchesOptions): Batches {
-  need("object", source, "source", "openBatches");
-  return new Batches(source, batchesOptions.read(options, "openBatches"));
+/** @internal Rows side by side. */
+export function batchOf(rows: readonly Row[], length: number): Omit<Batch, "shape" | "epoch"> {
+  const numbers = (of: (row: Row) => ArrayLike<number>) => {
+    const all = new Int32Array(rows.length * length);
+    rows.forEach((row, r) => {
+      all.set(of(row), r * length);
+    });
+    return all;
+  };
+  const [first] = rows;
+  const documents = (row: Row) => row.documents ?? { segmentIds: [], positions: [], lossMask: [] };
+  return {
+    inputs: numbers(({ tokens }) => tokens.subarray(0, length)),
+    targets: numbers(({ tokens }) => tokens.subarray(1)),
+    ...(first?.documents && {
+      documents: {
+        segmentIds: numbers((row) => documents(row).segmentIds),
+        positions: numbers((row) => documents(row).positions),
+        lossMask: Uint8Array.from(numbers((row) => documents(row).lossMask)),
+      },
+    }),
+    ...(first?.reference !== undefined && {
+      reference: Float32Array.from(rows, ({ reference }) => reference ?? 0),
+    }),
+  };
+}
+
+function checkSizes(options: Omit<Values<typeof batchesOptions.fields>, "position" | "weights">): void {
+  const { seed, rank, numRanks, sequenceLength, batchSize } = options;
+  const numbers = { sequenceLength, batchSize, numRanks };
+  const wrong = Object.entries(numbers).filter(([, n]) => !(Number.isInteger(n) && n >= 1));
+  if (
+    wrong.length > 0 ||
+    !(Number.isInteger(rank) && rank >= 0 && rank < numRanks) ||
+    !Number.isSafeInteger(seed)
+  ) {
+    throw new ValueError(
+      `[openBatches] sizes must be integers of at least 1 and the rank one of numRanks, got ${Object.entries({
+        ...numbers,
+        rank,
+        seed,
+      })
+        .map(([name, n]) => `${name}: ${describe(n)}`)
+        .join(", ")}`,
+    );
+  }
+  if (batchSize % numRanks !== 0) {
+    throw new ValueError(
+      `[openBatches] a batch of ${batchSize} rows does not split over ${numRanks} ranks (${batchSize} / ${numRanks} = ${batchSize / numRanks}): use a multiple of ${numRanks}`,
+    );
+  }
+  const numElements = (batchSize / numRanks) * sequenceLength;
+  if (numElements > maxElements) {
+    throw new ValueError(
+      `[openBatches] a batch of ${batchSize} x ${sequenceLength} tokens over ${numRanks} ranks is ${numElements} on each, more than ${maxElements}: use smaller batches`,
+    );
+  }
+}
+
+/** The number of rows that belong together, which no rank may part. */
+function checkGroups(
+  sources: readonly RowSource[],
+  { batchSize, numRanks }: { readonly batchSize: number; readonly numRanks: number },
+): number {
+  const sizes = new Set(sources.map(({ groupSize = 1 }) => groupSize));
+  const [size = 1] = sizes;
+  if (sizes.size > 1) throw new ValueError("[openBatches] pairs of rows cannot be mixed with others");
+  if ((batchSize / numRanks) % size === 0) return size;
+  throw new ValueError(
+    `[openBatches] a batch of ${batchSize} rows over ${numRanks} ranks parts groups of ${size}: use a multiple of ${size * numRanks}`,
+  );
+}
+
+function checkWeights(weights: readonly number[] | undefined, count: number): number[] {
+  const given = weights ?? Array.from({ length: count }, () => 1);
+  if (given.length !== count || !given.every((w) => Number.isFinite(w) && w > 0)) {
+    throw new ValueError(
+      `[openBatches] weights must be ${count} positive numbers, one for each source, got ${describe(given)}`,
+    );
+  }
+  const total = given.reduce((sum, w) => sum + w, 0);
+  return given.map((w) => w / total);
 }
 
 /**
- * Where a pseudo-random permutation of `size` elements maps `index`, without storing the permutation: a Feistel network
- * over the next power of four, applied again to results outside of the range.
+ * Opens an endless stream of batches.
+ *
+ * @param sources tokens, from which rows are cut, or rows; an array of several is mixed
  */
-export function permute(index: number, size: number, seed: number, epoch: number): number {
-  let halfBits = 1;
-  while (4 ** halfBits < size) halfBits++;
-  const mask = 2 ** halfBits - 1;
-  const keys = Array.from({ length: 6 }, (_, round) =>
-    mix(mix(mix(mix(seed >>> 0) ^ Math.floor(seed / 2 ** 32)) ^ epoch) + Math.imul(round + 1, 0x9e3779b9)),
-  );
-  let value = index;
-  do {
-    let left = Math.floor(value / (mask + 1));
-    let right = value % (mask + 1);
-    for (let round = 0; round < keys.length; round++) {
-      const next = (left ^ mix(right ^ at(keys, round))) & mask;
-      left = right;
-      right = next;
-    }
-    value = (left >>> 0) * (mask + 1) + (right >>> 0);
-  } while (value >= size);
-  return value;
-}
-
-/** Mixes the bits of a number to a pseudo-random 32-bit one. */
-function mix(value: number): number {
-  let x = value | 0;
-  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
-  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
-  return (x ^ (x >>> 16)) >>> 0;
+export function openBatches(
+  sources: TokenSource | RowSource | readonly (TokenSource | RowSource)[],
+  options: BatchesOptions,
+): Batches {
+  const given = Array.isArray(sources) ? sources : [sources];
+  for (const source of given) need("object", source, "source", "openBatches");
+  if (given.length === 0) throw new ValueError("[openBatches] there are no sources");
+  const read = batchesOptions.read(options, "openBatches");
+  const rows = given.map((source: TokenSource | RowSource): RowSource => {
+    if (!("numTokens" in source)) return source;
+    const cut = cutRows(source, read.sequenceLength, read.separate);
+    if (cut.numRows >= 1) return cut;
+    throw new ValueError(
+      `[openBatches] ${source.numTokens} tokens are too few for a row of ${read.sequenceLength} and the token after it: use shorter rows or more text`,
+    );
+  });
+  return new Batches(rows, read);
 }

@@ -3,8 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { crc32c, maskedCrc32c } from "../files/crc32c.js";
-import { openBatches, permute } from "./batches.js";
+import { openBatches } from "./batches.js";
 import { bundledText } from "./corpus.js";
+import { permute } from "./permute.js";
 import { openTokenShards, writeTokenShard } from "./tokenShards.js";
 import { tokenRange, tokensInMemory } from "./tokens.js";
 

@@ -4,36 +4,45 @@
  * | bytes | content |
  * | --- | --- |
  * | 0 – 7 | the letters `SWTOKENS` |
- * | 8 – 11 | the version, 1 |
+ * | 8 – 11 | the version: 1, or 2 with marks |
  * | 12 – 15 | the bytes a token takes, 2 or 4 |
  * | 16 – 23 | the number of tokens |
  * | 24 – 27 | the size of the vocabulary; every token is below it |
  * | 28 – 59 | the SHA-256 of all bytes from 64 on |
  * | 60 – 63 | the CRC-32C of bytes 0 – 59 |
- * | 64 – | the tokens |
+ * | 64 – | the tokens; in version 2 then the marks of every token, one byte each |
  */
 
 import { type FileHandle, open, rename, rm } from "#platform/fs";
 import { createHash } from "#platform/hashing";
-import { need } from "../../ir/arguments.js";
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { toHex, toLatin1 } from "../files/bytes.js";
 import { crc32c } from "../files/crc32c.js";
 import { FileError, reasonOf } from "../files/fileError.js";
-import { checkRange, type TokenSource } from "./tokens.js";
+import { checkRange, type TokenSource, tokenMarks } from "./tokens.js";
 
 const magic = "SWTOKENS";
 const headerBytes = 64;
 
-/** Writes tokens to a file, which appears under its name only when it is complete. */
+/**
+ * Writes tokens to a file, which appears under its name only when it is complete.
+ *
+ * @param marks the {@link tokenMarks} of every token
+ */
 export async function writeTokenShard(
   path: string,
   tokens: ArrayLike<number>,
   vocabSize: number,
+  marks?: Uint8Array,
 ): Promise<void> {
   need("path", path, "path", "writeTokenShard");
   need("numbers", tokens, "tokens", "writeTokenShard");
+  needIfGiven("bytes", marks, "marks", "writeTokenShard");
+  if (marks && marks.length !== tokens.length) {
+    throw new ValueError(`[writeTokenShard] there are ${tokens.length} tokens and ${marks.length} marks`);
+  }
   if (!(Number.isInteger(vocabSize) && vocabSize >= 0 && vocabSize < 2 ** 32)) {
     throw new ValueError(
       `[writeTokenShard] vocabSize must be an integer from 0 to ${2 ** 32 - 1}, got ${describe(vocabSize)}`,
@@ -50,22 +59,24 @@ export async function writeTokenShard(
     }
     data[i] = token;
   }
-  const body = new Uint8Array(data.buffer);
+  const body = [new Uint8Array(data.buffer), ...(marks ? [marks] : [])];
+  const hash = createHash("sha256");
+  for (const part of body) hash.update(part);
   const header = new Uint8Array(headerBytes);
   const fields = new DataView(header.buffer);
   header.set(new TextEncoder().encode(magic));
-  fields.setUint32(8, 1, true);
+  fields.setUint32(8, marks ? 2 : 1, true);
   fields.setUint32(12, data.BYTES_PER_ELEMENT, true);
   fields.setBigUint64(16, BigInt(tokens.length), true);
   fields.setUint32(24, vocabSize, true);
-  header.set(createHash("sha256").update(body).digest(), 28);
+  header.set(hash.digest(), 28);
   fields.setUint32(60, crc32c(header.subarray(0, 60)), true);
   const draft = `${path}.${crypto.randomUUID()}.tmp`;
   try {
     const handle = await open(draft, "wx");
     try {
       await handle.writeFile(header);
-      await handle.writeFile(body);
+      for (const part of body) await handle.writeFile(part);
       await handle.sync();
     } finally {
       await handle.close();
@@ -84,6 +95,7 @@ interface Shard {
   readonly numTokens: number;
   readonly vocabSize: number;
   readonly sha256: string;
+  readonly hasMarks: boolean;
   /** The number of tokens in the preceding files. */
   readonly start: number;
 }
@@ -108,35 +120,58 @@ export class TokenShards implements TokenSource {
   async read(start: number, length: number): Promise<Int32Array> {
     checkRange(start, length, this.numTokens);
     const tokens = new Int32Array(length);
-    let done = 0;
-    for (const shard of this.shards) {
-      const from = start + done - shard.start;
-      const n = Math.min(length - done, shard.numTokens - from);
-      if (from < 0 || n <= 0) continue;
-      const bytes = await readBytes(
-        shard.handle,
-        headerBytes + from * shard.width,
-        n * shard.width,
-        shard.path,
-      );
-      const values = shard.width === 2 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
-      const wrong = values.findIndex((token) => token >= shard.vocabSize);
+    for (const { shard, from, count, done } of this.parts(start, length)) {
+      const { width, path, handle, vocabSize } = shard;
+      const bytes = await readBytes(handle, headerBytes + from * width, count * width, path);
+      const values = width === 2 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
+      const wrong = values.findIndex((token) => token >= vocabSize);
       if (wrong >= 0) {
-        const offset = headerBytes + (from + wrong) * shard.width;
-        const rule = `token ${values[wrong]} is outside of the vocabulary of ${shard.vocabSize}: the file is damaged`;
-        throw new FileError("tokens", shard.path, offset, rule);
+        const offset = headerBytes + (from + wrong) * width;
+        const rule = `token ${values[wrong]} is outside of the vocabulary of ${vocabSize}: the file is damaged`;
+        throw new FileError("tokens", path, offset, rule);
       }
       tokens.set(values, done);
-      done += n;
     }
     return tokens;
   }
 
+  /** The marks of tokens; in a file without any, its first token begins a document. */
+  async readMarks(start: number, length: number): Promise<Uint8Array> {
+    checkRange(start, length, this.numTokens);
+    const marks = new Uint8Array(length);
+    for (const { shard, from, count, done } of this.parts(start, length)) {
+      const { path, handle, hasMarks, numTokens, width } = shard;
+      if (hasMarks)
+        marks.set(await readBytes(handle, headerBytes + numTokens * width + from, count, path), done);
+      else if (from === 0) marks[done] = tokenMarks.start;
+    }
+    return marks;
+  }
+
+  /** Whether any of the files has marks. */
+  get hasMarks(): boolean {
+    return this.shards.some(({ hasMarks }) => hasMarks);
+  }
+
+  /** The parts of files that hold a range: `count` tokens `from` one on, after `done` of the range. */
+  private parts(start: number, length: number) {
+    const parts: { shard: Shard; from: number; count: number; done: number }[] = [];
+    let done = 0;
+    for (const shard of this.shards) {
+      const from = start + done - shard.start;
+      const count = Math.min(length - done, shard.numTokens - from);
+      if (from < 0 || count <= 0) continue;
+      parts.push({ shard, from, count, done });
+      done += count;
+    }
+    return parts;
+  }
+
   /** Compares every file with its checksum. */
   async verify(): Promise<void> {
-    for (const { path, handle, numTokens, width, sha256 } of this.shards) {
+    for (const { path, handle, numTokens, width, hasMarks, sha256 } of this.shards) {
       const hash = createHash("sha256");
-      const total = numTokens * width;
+      const total = numTokens * (width + (hasMarks ? 1 : 0));
       for (let done = 0; done < total; ) {
         const bytes = await readBytes(handle, headerBytes + done, Math.min(total - done, 2 ** 22), path);
         hash.update(bytes);
@@ -196,20 +231,23 @@ async function readHeader(handle: FileHandle, path: string, start: number): Prom
   const crc = crc32c(header.subarray(0, 60));
   if (fields.getUint32(60, true) !== crc) throw fail(60, "the header is damaged: its checksum is wrong");
   const version = fields.getUint32(8, true);
-  if (version !== 1) throw fail(8, `unknown version ${version}: another release wrote this file`);
+  if (version !== 1 && version !== 2)
+    throw fail(8, `unknown version ${version}: another release wrote this file`);
   const width = fields.getUint32(12, true);
   if (width !== 2 && width !== 4) throw fail(12, `tokens of ${width} bytes are not supported`);
   const count = fields.getBigUint64(16, true);
-  if (count * BigInt(width) !== BigInt(size - headerBytes)) {
+  const hasMarks = version === 2;
+  const each = width + (hasMarks ? 1 : 0);
+  if (count * BigInt(each) !== BigInt(size - headerBytes)) {
     throw fail(
       16,
-      `${count} tokens of ${width} bytes do not fill the ${size - headerBytes} bytes after the header`,
+      `${count} tokens of ${each} bytes do not fill the ${size - headerBytes} bytes after the header`,
     );
   }
   const vocabSize = fields.getUint32(24, true);
   if (vocabSize > 2 ** 31) throw fail(24, `a vocabulary of ${vocabSize} is too large`);
   const sha256 = toHex(header.subarray(28, 60));
-  return { path, handle, width, numTokens: Number(count), vocabSize, sha256, start };
+  return { path, handle, width, numTokens: Number(count), vocabSize, sha256, hasMarks, start };
 }
 
 async function readBytes(

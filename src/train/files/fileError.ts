@@ -1,6 +1,12 @@
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
 
+/** Where in a file, if it has lines, and what an error was caused by. */
+export interface FileErrorOptions extends ErrorOptions {
+  /** The line, from 1 on, which messages then name instead of the byte. */
+  readonly line?: number | undefined;
+}
+
 /** A file that breaks a rule of its format, is missing or damaged, or could not be written. */
 export class FileError extends ShardwiseError {
   static override readonly name: string = "FileError";
@@ -8,12 +14,20 @@ export class FileError extends ShardwiseError {
   readonly file: string;
   /** The byte of the file at which the rule is broken. */
   readonly offset: number;
+  /** The line at which the rule is broken, from 1 on, in files that are read by lines. */
+  readonly line: number | undefined;
 
   /** @param format the kind of file, such as `checkpoint` */
-  constructor(format: string, file: string, offset: number, rule: string, options?: ErrorOptions) {
-    super("file", `[${format}] ${file}, byte ${offset}: ${rule}`, options);
+  constructor(format: string, file: string, offset: number, rule: string, options?: FileErrorOptions) {
+    const line = options?.line;
+    super(
+      "file",
+      `[${format}] ${file}, ${line === undefined ? `byte ${offset}` : `line ${line}`}: ${rule}`,
+      options,
+    );
     this.file = file;
     this.offset = offset;
+    this.line = line;
   }
 }
 

@@ -33,11 +33,6 @@ export interface ModelConfig {
    */
   readonly cacheLength?: number;
   /**
-   * The token that ends a document (`llama`): tokens then see only those of their own document, positions count from its
-   * first token, and no token is predicted from the end of the document before. None by default, or if it is negative.
-   */
-  readonly documentEnd?: number;
-  /**
    * How the devices of mesh axis `context`, which splits sequences, exchange what attention needs; the tokens of a
    * sequence are in the order of the placement. Undefined if sequences are whole.
    */
@@ -96,18 +91,6 @@ export function modelViolations(config: ModelConfig): Violation[] {
     violations.push({
       fields: ["model.decoder.headSize", "model.decoder.rotaryShare"],
       text: `model.decoder.headSize is ${headSize}, of which ${headSize * rotaryShare} features are rotated: use an even number`,
-    });
-  }
-  const { documentEnd = -1, kind, vocabSize } = config;
-  if (documentEnd >= 0 && kind !== "llama") {
-    violations.push({
-      fields: ["model.documentEnd", "model.kind"],
-      text: `model.documentEnd is ${documentEnd}, but the state of ${kind} blocks goes on across documents: use model.kind llama, or no model.documentEnd`,
-    });
-  } else if (!Number.isInteger(documentEnd) || documentEnd >= vocabSize) {
-    violations.push({
-      fields: ["model.documentEnd"],
-      text: `model.documentEnd is ${documentEnd}: use a token from 0 to ${vocabSize - 1}`,
     });
   }
   multiple("numHeads", 1, "numKvHeads", "numKvHeads =");

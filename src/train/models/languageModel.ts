@@ -1,11 +1,9 @@
-import { cummax } from "../../lax/index.js";
 import { Dense, Embed } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import { remat } from "../../nn/remat.js";
 import { scan } from "../../nn/scan.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
-import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { checkpointPolicies } from "../../transforms/derivatives/remat.js";
 import type { ModelConfig } from "./config.js";
@@ -16,7 +14,7 @@ import { MoeBlock, tokensOf, withStatistics } from "./moe.js";
 import { activation, weight } from "./names.js";
 import { normNamed } from "./norm.js";
 import type { Reading } from "./reading.js";
-import { placeTokens, restoreTokens, sequencePositions } from "./sequence.js";
+import { sequencePositions } from "./sequence.js";
 import { XlstmBlock } from "./xlstm.js";
 
 /** Runs the blocks of a model one after the other on a residual stream. */
@@ -67,25 +65,6 @@ export const runInTurn: RunLayers = (config, x, reading) => {
   const [out] = isMixed(decoder) ? layers(x, reading, np.array(isLocal)) : layers(x, reading);
   return out;
 };
-
-/** The positions of tokens [batch, length]: int32 [length], or [batch, length] counted from the start of documents. */
-export function tokenPositions(config: ModelConfig, tokens: Tensor): Tensor {
-  const { documentEnd = -1 } = config;
-  const [, length = 0] = tokens.shape;
-  if (documentEnd < 0) return sequencePositions(config, length);
-  const indices = ops.iota("int32", tokens.shape, 1);
-  const isEnd = np.equal(restoreTokens(config, tokens), documentEnd);
-  const isAfterEnd = np.concatenate(
-    [np.zerosLike(isEnd.get(":", np.s(0, 1))), isEnd.get(":", np.s(0, length - 1))],
-    1,
-  );
-  return placeTokens(config, indices.sub(cummax(np.where(isAfterEnd, indices, 0), 1)));
-}
-
-/** Which predictions of tokens [batch, length] count: those from the end of a document do not. */
-export function countedTokens({ documentEnd = -1 }: ModelConfig, tokens: Tensor): Tensor | undefined {
-  return documentEnd < 0 ? undefined : np.notEqual(tokens, documentEnd);
-}
 
 /** Configuration of {@link LanguageModel}. */
 export interface LanguageModelConfig extends ModelConfig {
@@ -164,7 +143,8 @@ export function outputLogits(
  * A decoder: int32 tokens [batch, length] to logits [batch, length, vocabulary]. It is written over whole
  * tensors with named dims; the rules of {@link languageModelRules} say how a mesh splits them.
  *
- * With a cache it is given what it reads, and of each row the index of the token whose logits are wanted, int32 [batch].
+ * It is given what it reads with a cache, and if rows hold several documents; with a cache also the index of the token of
+ * each row whose logits are wanted, int32 [batch].
  */
 export const LanguageModel = module(
   "LanguageModel",
@@ -172,7 +152,7 @@ export const LanguageModel = module(
     (tokens: Tensor, given?: Reading, last?: Tensor): Tensor => {
       const { runLayers = runInTurn } = config;
       const table = embeddingTable(config);
-      const reading = given ?? { positions: tokenPositions(config, tokens) };
+      const reading = given ?? { positions: sequencePositions(config, tokens.shape[1] ?? 0) };
       const x = embedTokens(config, table, tokens, reading.positions);
       return outputLogits(config, () => table, runLayers(config, x, reading), last);
     },

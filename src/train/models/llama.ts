@@ -13,7 +13,6 @@ import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
 import { type Reading, withPast } from "./reading.js";
 import { rotary, rotaryFrequencies } from "./rotary.js";
-import { placeTokens, restoreTokens } from "./sequence.js";
 
 /** The features of a head. */
 export function headSizeOf(config: ModelConfig): number {
@@ -31,12 +30,6 @@ function frequenciesOf(config: ModelConfig, isLocal: Tensor | undefined): Tensor
   const plain = { ...decoder, ropeScaling: "none" } as const;
   const local = np.array(rotaryFrequencies(size, ropeLocalBase, plain), "float32");
   return isLocal ? np.where(isLocal, local, global) : local;
-}
-
-/** The number of every token's document, which begins where positions begin again. */
-function documentsOf(config: ModelConfig, positions: Tensor): Tensor {
-  const isFirst = np.equal(restoreTokens(config, positions), 0).astype("int32");
-  return placeTokens(config, np.cumsum(isFirst, 1));
 }
 
 /** Which keys of the cache the queries see: [batch, 1, length, key length]. */
@@ -62,13 +55,11 @@ type Attend = (query: Tensor, key: Tensor, value: Tensor) => Tensor;
 /** Attention within whole sequences, of which mesh axis `context` may split. */
 function attendWithin(
   config: ModelConfig,
-  positions: Tensor,
+  segmentIds: Tensor | undefined,
   isLocal: Tensor | undefined,
   options: Pick<AttentionCallOptions, "scale" | "softcap">,
 ): Attend {
   const { window, layers } = decoderOf(config);
-  // Positions begin again with every document.
-  const segmentIds = (config.documentEnd ?? -1) >= 0 ? documentsOf(config, positions) : undefined;
   const { exchange, placement } = config.context ?? {};
   const attend =
     (hasWindow: boolean): Attend =>
@@ -127,7 +118,7 @@ const Attention = module(
         return attention(...operands, { ...options, mask }).output;
       };
       const isWhole = config.cacheLength === undefined;
-      const attend = isWhole ? attendWithin(config, positions, isLocal, options) : attendToPast;
+      const attend = isWhole ? attendWithin(config, reading.segmentIds, isLocal, options) : attendToPast;
       return DenseGeneral({
         name: "out",
         features: width,

@@ -1,6 +1,7 @@
 import { at } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
+import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { remat } from "../../transforms/derivatives/remat.js";
 
@@ -45,12 +46,12 @@ const partsOfNarrow = remat(partsOf, { staticArgnums: 2 });
  *
  * @param logits [batch, length, vocabulary], any float type; computed in float32
  * @param targets int32 [batch, length]
- * @param counted which tokens the mean is taken over, bool [batch, length]; all by default
+ * @param weights the weights of tokens, float32 [batch, length]; 1 by default
  */
-export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0, counted?: Tensor): LossParts {
+export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0, weights?: Tensor): LossParts {
   const isNarrow = logits.dtype === "bfloat16" || logits.dtype === "float16";
   const parts = isNarrow ? partsOfNarrow : partsOf;
-  const [loss, entropy] = counted ? parts(logits, targets, zLoss, counted) : parts(logits, targets, zLoss);
+  const [loss, entropy] = weights ? parts(logits, targets, zLoss, weights) : parts(logits, targets, zLoss);
   return { loss, crossEntropy: entropy };
 }
 
@@ -59,25 +60,50 @@ function isTarget(targets: Tensor, vocabulary: number): Tensor {
   return np.equal(np.expandDims(targets, -1), np.arange(vocabulary));
 }
 
-/** The mean over the tokens that count. */
-function meanOf(x: Tensor, counted: Tensor | undefined): Tensor {
-  if (!counted) return np.mean(x);
-  return np.sum(np.where(counted, x, 0)).div(np.maximum(np.sum(counted.astype("float32")), 1));
+/** The mean over tokens, some of which may weigh more than others. */
+function meanOf(x: Tensor, weights: Tensor | undefined): Tensor {
+  return np.mean(weights ? x.mul(weights) : x);
+}
+
+/** The log-probability of every target, and the log of the softmax's normaliser, [batch, length] each. */
+function scored(logits: Tensor, targets: Tensor): { readonly picked: Tensor; readonly normalizer: Tensor } {
+  const wide = logits.astype("float32");
+  const largest = ops.stopGradient(np.max(wide, -1, { keepdims: true }));
+  const shifted = wide.sub(largest);
+  const logSum = np.log(np.sum(np.exp(shifted), -1));
+  const chosen = np.sum(np.where(isTarget(targets, at(logits.shape, 2)), shifted, 0), -1);
+  return { picked: chosen.sub(logSum), normalizer: logSum.add(np.squeeze(largest, -1)) };
 }
 
 function partsOf(
   logits: Tensor,
   targets: Tensor,
   zLoss: number,
-  counted?: Tensor,
+  weights?: Tensor,
 ): [loss: Tensor, entropy: Tensor] {
-  const wide = logits.astype("float32");
-  const largest = ops.stopGradient(np.max(wide, -1, { keepdims: true }));
-  const shifted = wide.sub(largest);
-  const logSum = np.log(np.sum(np.exp(shifted), -1));
-  const picked = np.sum(np.where(isTarget(targets, at(logits.shape, 2)), shifted, 0), -1);
-  const entropy = meanOf(logSum.sub(picked), counted);
+  const { picked, normalizer } = scored(logits, targets);
+  const entropy = meanOf(np.negative(picked), weights);
   if (zLoss === 0) return [entropy, entropy];
-  const normalizer = logSum.add(np.squeeze(largest, -1));
-  return [entropy.add(meanOf(normalizer.mul(normalizer), counted).mul(zLoss)), entropy];
+  return [entropy.add(meanOf(normalizer.mul(normalizer), weights).mul(zLoss)), entropy];
 }
+
+/**
+ * The log-probability that logits give each target, in float32.
+ *
+ * @param logits [batch, length, vocabulary]
+ * @param targets int32 [batch, length]
+ *
+ * @example
+ * ```ts
+ * train.logProbabilities(np.zeros([1, 1, 2]), np.array([[1]], "int32")); // [[-0.6931]]
+ * ```
+ */
+export function logProbabilities(logits: Tensor, targets: Tensor): Tensor {
+  needTensor(logits, "logits", "logProbabilities");
+  needTensor(targets, "targets", "logProbabilities");
+  const isNarrow = logits.dtype === "bfloat16" || logits.dtype === "float16";
+  return (isNarrow ? pickedOfNarrow : pickedOf)(logits, targets);
+}
+
+const pickedOf = (logits: Tensor, targets: Tensor): Tensor => scored(logits, targets).picked;
+const pickedOfNarrow = remat(pickedOf);

@@ -69,6 +69,27 @@ test.each([
   await expectClose(given, np.array(await recurrence(inputs, startExponent), "float64"), tolerance);
 });
 
+test.each([undefined, 0])(
+  "documents, with a start of %s, have a memory of their own, also across chunks",
+  async (startExponent) => {
+    const length = 520;
+    const inputs = inputsOf(1, 2, length);
+    const starts = [0, 3, 200, 259, 260, 261, 500];
+    const isStart = np.array([[0, 1].map(() => Array.from({ length }, (_, i) => starts.includes(i)))]);
+    const given = whole({ ...inputs, isStart, ...(startExponent !== undefined && { startExponent }) });
+    const cut = (from: number, to: number) =>
+      Object.fromEntries(Object.entries(inputs).map(([name, x]) => [name, x.get(":", ":", np.s(from, to))]));
+    const alone = await Promise.all(
+      starts.map((from, i) => recurrence(cut(from, starts[i + 1] ?? length) as never, startExponent)),
+    );
+    const wanted = np.concatenate(
+      alone.map((one) => np.array(one, "float64")),
+      2,
+    );
+    await expectClose(given, wanted, tolerance);
+  },
+);
+
 describe("along context", () => {
   const meshes = [{ context: 2 }, { context: 4 }, { context: 8 }, { data: 2, context: 2, model: 2 }];
   const starts = [undefined, 0];

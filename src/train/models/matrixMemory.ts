@@ -21,6 +21,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { scan } from "../../transforms/control/scan.js";
 import type { ModelConfig } from "./config.js";
+import type { Reading } from "./reading.js";
 
 /** The inputs of the matrix memory. */
 export interface MemoryInputs {
@@ -36,15 +37,29 @@ export interface MemoryInputs {
    * position decays. −1e30, the default, has no influence.
    */
   readonly startExponent?: number;
+  /** Which positions begin a document, and with it an empty memory: bool [batch, heads, length]; none by default. */
+  readonly isStart?: Tensor;
+}
+
+/** Where documents begin if rows hold several, as an input of the memory of `numHeads` heads. */
+export function documentStarts(
+  { segmentIds, positions }: Reading,
+  numHeads: number,
+): Pick<MemoryInputs, "isStart"> {
+  if (!segmentIds) return {};
+  const [batch = 0, length = 0] = positions.shape;
+  return { isStart: np.broadcastTo(np.expandDims(np.equal(positions, 0), 1), [batch, numHeads, length]) };
 }
 
 /** The exponent of an empty memory, which has no influence. */
 const NOTHING = -1e30;
 
 /** A chunk of a sequence, or all chunks along a dim before the length. */
-interface Chunk extends Omit<MemoryInputs, "forgetGate" | "startExponent"> {
-  /** The sum of the logarithms of the forget gates up to every position. */
+interface Chunk extends Omit<MemoryInputs, "forgetGate" | "isStart"> {
+  /** The sum of the logarithms of the forget gates up to every position, from the start of its document or the chunk. */
   readonly decay: Tensor;
+  /** The number of documents that have begun in the chunk up to every position, int32; undefined if none ever do. */
+  readonly document?: Tensor | undefined;
 }
 
 /** What positions leave behind for later ones. */
@@ -65,19 +80,43 @@ function next(x: Tensor, { ndim }: Tensor): Tensor {
 }
 
 /** What the positions of a chunk leave behind. */
-function remember({ key, value, inputGate, decay }: Chunk): Memory {
-  const length = at(decay.shape, decay.ndim - 1);
-  const last = np.squeeze(ops.sliceDim(decay, decay.ndim - 1, length - 1, length), -1);
-  const exponents = next(last, decay).sub(decay).add(inputGate);
-  const exponent = np.max(exponents, -1);
+function remember(chunk: Chunk): Memory {
+  const { key, value, inputGate, decay } = chunk;
+  const last = lastOf(decay);
+  const all = next(last, decay).sub(decay).add(inputGate);
+  const document = chunk.document && { number: chunk.document, last: lastOf(chunk.document) };
+  // Only the last document is remembered.
+  const exponents = document
+    ? np.where(np.equal(document.number, next(document.last, decay)), all, NOTHING)
+    : all;
+  const peak = np.max(exponents, -1);
+  const isNew = document && np.greater(document.last, 0);
+  const exponent = isNew
+    ? np.where(isNew, np.maximum(peak, last.add(chunk.startExponent ?? NOTHING)), peak)
+    : peak;
   const scale = 1 / Math.sqrt(key.shape.at(-1) ?? 1);
   const weighted = key.mul(next(np.exp(exponents.sub(next(exponent, exponents))), key)).mul(scale);
   return {
     matrix: np.matmul(np.swapaxes(weighted, -1, -2), value),
     total: np.sum(weighted, -2),
     exponent,
-    decay: last,
+    decay: isNew ? np.where(isNew, NOTHING, last) : last,
   };
+}
+
+/** The values of the last position. */
+function lastOf(x: Tensor): Tensor {
+  const length = at(x.shape, x.ndim - 1);
+  return np.squeeze(ops.sliceDim(x, x.ndim - 1, length - 1, length), -1);
+}
+
+/** Which positions see which of a chunk: those before, of the same document. */
+function isSeen(length: number, document: Tensor | undefined): Tensor {
+  const rows = ops.iota("int32", [length, length], 0);
+  const columns = ops.iota("int32", [length, length], 1);
+  const isPast = np.greaterEqual(rows, columns);
+  if (!document) return isPast;
+  return np.logicalAnd(isPast, np.equal(np.expandDims(document, -1), np.expandDims(document, -2)));
 }
 
 /** What two parts of a sequence leave behind, one after the other. */
@@ -106,14 +145,16 @@ function emptyMemory({ matrix, total, exponent, decay }: Memory, start = NOTHING
 
 /** What the positions of a chunk read, of each other and of the memory before. */
 function read(chunk: Chunk, before: Partial<Memory> | undefined): Tensor {
-  const { query, key, value, inputGate, decay } = chunk;
+  const { query, key, value, inputGate, decay, document, startExponent = NOTHING } = chunk;
   const [length, size] = [at(decay.shape, decay.ndim - 1), query.shape.at(-1) ?? 1];
   const exponent = np.expandDims(decay, -1).sub(np.expandDims(decay.sub(inputGate), -2));
-  const rows = ops.iota("int32", [length, length], 0);
-  const columns = ops.iota("int32", [length, length], 1);
-  const masked = np.where(np.greaterEqual(rows, columns), exponent, NOTHING);
+  const masked = np.where(isSeen(length, document), exponent, NOTHING);
   const peak = np.max(masked, -1, { keepdims: true });
-  const carried = before?.exponent && np.expandDims(decay.add(next(before.exponent, decay)), -1);
+  // Documents that begin in the chunk have an empty memory before them.
+  const isOld = document && np.equal(document, 0);
+  const first = before?.exponent && next(before.exponent, decay);
+  const carried =
+    first && np.expandDims(decay.add(isOld ? np.where(isOld, first, startExponent) : first), -1);
   const largest = carried ? np.maximum(peak, carried) : peak;
   const weights = np.exp(masked.sub(largest));
   const scores = np
@@ -124,7 +165,8 @@ function read(chunk: Chunk, before: Partial<Memory> | undefined): Tensor {
   const least = np.exp(np.negative(largest));
   const share = (x: Tensor, total: Tensor) => x.div(np.maximum(np.abs(total), least).add(1e-6));
   if (!carried || !before.matrix || !before.total) return np.matmul(share(scores, own), value);
-  const faded = query.mul(np.exp(carried.sub(largest)));
+  const kept = np.exp(carried.sub(largest));
+  const faded = query.mul(isOld ? np.where(np.expandDims(isOld, -1), kept, 0) : kept);
   const total = own.add(np.matmul(faded, np.expandDims(before.total, -1)));
   return np.matmul(share(scores, total), value).add(np.matmul(share(faded, total), before.matrix));
 }
@@ -140,14 +182,26 @@ function chunkLength(length: number): number {
 const LONGEST = 256;
 
 /** Sequences in chunks: [batch, heads, chunks, length of a chunk, …]. */
-function inChunks({ forgetGate, startExponent: _, ...inputs }: MemoryInputs): Chunk {
+function inChunks({ forgetGate, startExponent, isStart, ...inputs }: MemoryInputs): Chunk {
   const split = (x: Tensor) => {
     const [batch = 0, heads = 0, length = 0, ...rest] = x.shape;
     const size = chunkLength(length);
     return ops.reshape(x, [batch, heads, length / Math.max(1, size), size, ...rest]);
   };
-  const logForget = np.negative(np.logaddexp(0, np.negative(forgetGate)));
-  return { ...tree.map(split, inputs), decay: np.cumsum(split(logForget), -1) };
+  const logForget = split(np.negative(np.logaddexp(0, np.negative(forgetGate))));
+  const document = isStart && np.cumsum(split(isStart).astype("int32"), -1);
+  return {
+    ...tree.map(split, inputs),
+    decay: document ? decayOfDocuments(logForget, document) : np.cumsum(logForget, -1),
+    document,
+    ...(startExponent !== undefined && { startExponent }),
+  };
+}
+
+/** The sum of `logForget` from the first position of the document in the chunk on. */
+function decayOfDocuments(logForget: Tensor, document: Tensor): Tensor {
+  const length = at(document.shape, document.ndim - 1);
+  return np.sum(np.where(isSeen(length, document), np.expandDims(logForget, -2), 0), -1);
 }
 
 /** What is there before every chunk, and after the last one. */

@@ -9,7 +9,7 @@ import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
-import { memoryFor } from "./matrixMemory.js";
+import { documentStarts, memoryFor } from "./matrixMemory.js";
 import { activation, weight, whole } from "./names.js";
 import type { Reading } from "./reading.js";
 
@@ -36,20 +36,31 @@ interface CausalConvConfig {
   readonly isCached: boolean;
 }
 
-/** Mixes every channel with its own past: a causal convolution of `taps` positions. */
-const CausalConv = module("CausalConv", ({ taps, isCached }: CausalConvConfig) => (x: Tensor): Tensor => {
-  const [, length = 0, width = 0] = x.shape;
-  const kernel = param("kernel", weight(["conv", "mlp"], initializers.normal(1 / Math.sqrt(taps))), [
-    taps,
-    width,
-  ]);
-  const bias = param("bias", weight(["mlp"], initializers.zeros), [width]);
-  const padded = withPast(x, taps, isCached);
-  const terms = Array.from({ length: taps }, (_, i) =>
-    padded.get("...", np.s(i, i + length), np.s()).mul(kernel.get(i).astype(x.dtype)),
-  );
-  return terms.reduce((sum, term) => sum.add(term), bias.astype(x.dtype));
-});
+/**
+ * Mixes every channel with its own past: a causal convolution of `taps` positions. With positions [batch, length], which
+ * begin again with every document, it does not reach into the one before.
+ */
+const CausalConv = module(
+  "CausalConv",
+  ({ taps, isCached }: CausalConvConfig) =>
+    (x: Tensor, positions?: Tensor): Tensor => {
+      const [, length = 0, width = 0] = x.shape;
+      const kernel = param("kernel", weight(["conv", "mlp"], initializers.normal(1 / Math.sqrt(taps))), [
+        taps,
+        width,
+      ]);
+      const bias = param("bias", weight(["mlp"], initializers.zeros), [width]);
+      const padded = withPast(x, taps, isCached);
+      const terms = Array.from({ length: taps }, (_, i) => {
+        const tap = padded.get("...", np.s(i, i + length), np.s());
+        const own = positions
+          ? np.where(np.greaterEqual(np.expandDims(positions, -1), taps - 1 - i), tap, 0)
+          : tap;
+        return own.mul(kernel.get(i).astype(x.dtype));
+      });
+      return terms.reduce((sum, term) => sum.add(term), bias.astype(x.dtype));
+    },
+);
 
 /** A projection to the inner features of a block. */
 function upProjection(name: string, x: Tensor, { mlpWidth, dtype }: ModelConfig): Tensor {
@@ -98,14 +109,15 @@ export function normalizeHeads(memory: Tensor, { dtype, normEpsilon }: ModelConf
 }
 
 /** A pre-norm block with the matrix memory between an up-projection and a gated down-projection. */
-export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, _reading: Reading): Tensor => {
+export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, reading: Reading): Tensor => {
   const { mlpWidth, width, dtype, normEpsilon } = config;
   const isCached = config.cacheLength !== undefined;
+  const { segmentIds } = reading;
   const scaleInit = weight(["norm"], initializers.ones);
   const normed = whole(RMSNorm({ name: "norm", epsilon: normEpsilon, dtype, scaleInit })(x));
   const inner = upProjection("up", normed, config);
   const gate = upProjection("gate", normed, config);
-  const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner));
+  const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner, segmentIds && reading.positions));
   const query = perHead("query", mixed, config);
   const key = perHead("key", mixed, config);
   const value = perHead("value", inner, config);
@@ -119,6 +131,7 @@ export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, _
     inputGate: gates("inputGate", all, initializers.constant(-10)),
     // Heads forget at different rates.
     forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
+    ...documentStarts(reading, config.numHeads),
   });
   const heads = normalizeHeads(memory, config).reshape(inner.shape);
   const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);

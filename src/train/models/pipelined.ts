@@ -10,14 +10,21 @@ import { streamPositions } from "./moe.js";
 /** Runs the blocks as stages of a pipeline along mesh axis `pipe`; with one repeat that is GPipe. */
 export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: LayerLayout): RunLayers {
   const { layersPerStage, numRepeats, numStages } = layout;
-  return (config, x) => {
-    const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
-      const Layers = layerLoop(config, layersPerStage);
-      // Every sequence starts at its first token, so a stage can compute the positions itself.
-      const positions = streamPositions(config, stream);
-      const [out] = Layers({ ...config, name: "stack" })(stream, { positions });
-      return out;
-    });
+  return (config, x, reading) => {
+    const Stage = module(
+      "Stage",
+      (_: object) =>
+        (stream: Tensor, segmentIds?: Tensor | null, given?: Tensor | null): Tensor => {
+          const Layers = layerLoop(config, layersPerStage);
+          // Without documents, every sequence starts at its first token, so a stage can compute the positions itself.
+          const positions = given ?? streamPositions(config, stream);
+          const [out] = Layers({ ...config, name: "stack" })(stream, {
+            positions,
+            ...(segmentIds && { segmentIds }),
+          });
+          return out;
+        },
+    );
     const pipeline = CircularPipeline({
       name: "layers",
       layers: Stage({ parent: null }),
@@ -35,8 +42,13 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
     // Every microbatch takes rows of every device's part of the batch, so that no row moves to another device.
     const [batch = 0, ...row] = x.shape;
     const perMicrobatch = batch / numMicrobatches;
-    const dealt = np.swapaxes(x.reshape([perMicrobatch, numMicrobatches, ...row]), 0, 1).reshape(x.shape);
-    const result = pipeline(dealt).reshape([numMicrobatches, perMicrobatch, ...row]);
+    const dealt = (rows: Tensor) =>
+      np
+        .swapaxes(rows.reshape([perMicrobatch, numMicrobatches, ...rows.shape.slice(1)]), 0, 1)
+        .reshape(rows.shape);
+    const { segmentIds, positions } = reading;
+    const documents = segmentIds ? [dealt(segmentIds), dealt(positions)] : [];
+    const result = pipeline(dealt(x), ...documents).reshape([numMicrobatches, perMicrobatch, ...row]);
     return np.swapaxes(result, 0, 1).reshape(x.shape);
   };
 }

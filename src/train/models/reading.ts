@@ -8,8 +8,13 @@ import { activation } from "./names.js";
 
 /** The tokens of a call. */
 export interface Reading {
-  /** int32 [length], or [batch, length] with a cache, where −1 marks padding that is neither kept nor seen. */
+  /**
+   * int32 [length]; [batch, length] with a cache, where −1 marks padding that is neither kept nor seen, or if rows hold
+   * several documents, where they count from the start of each.
+   */
   readonly positions: Tensor;
+  /** The number of every token's document in its row, int32 [batch, length]; undefined if rows are one document. */
+  readonly segmentIds?: Tensor;
   /** With a cache: the pages with the past of every row, in the order of positions, int32 [batch, pages]. */
   readonly pages?: Tensor;
 }

@@ -1,4 +1,5 @@
 /** The gradients of a language model by a pipeline schedule: embedding, stages of blocks, and the loss as its functions. */
+import { ValueError } from "../../ir/errors.js";
 import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
 import { replaceBoxed, unbox } from "../../nn/metadata.js";
 import { module } from "../../nn/module.js";
@@ -61,6 +62,14 @@ export function scheduleOfRun(
   return layout && isInterleaved(schedule) ? scheduleFor(schedule, layout, microbatches) : undefined;
 }
 
+/** The batch of a step by a schedule. */
+export interface ScheduledBatch {
+  /** int32 [batch, length + 1] */
+  readonly tokens: Tensor;
+  readonly weights?: Tensor;
+  readonly segmentIds?: Tensor;
+}
+
 /** Options of {@link scheduledGradients}. */
 export interface ScheduledOptions {
   readonly model: ModelConfig;
@@ -112,7 +121,7 @@ function child(node: unknown, name: string): Node {
 }
 
 /**
- * Losses and gradients of tokens [batch, length + 1] by a schedule, in the form of `valueAndGrad` with `hasAux`.
+ * Losses and gradients of a batch by a schedule, in the form of `valueAndGrad` with `hasAux`.
  *
  * @param scale factor of the loss before it is differentiated
  */
@@ -122,17 +131,22 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
   const here = <R>(fn: () => R): R => logicalAxisRules(inside, fn);
   return (
     variables: Variables,
-    tokens: Tensor,
+    { tokens, weights, segmentIds }: ScheduledBatch,
     scale: (loss: Tensor) => Tensor,
   ): [value: readonly [Tensor, StepAux], grads: Variables] => {
+    if (segmentIds) {
+      throw new ValueError(
+        `[train] the pipeline schedule ${schedule.name} does not keep the documents of a row apart: use pipeline.schedule circular, another axis than pipe, or data.packing joined`,
+      );
+    }
     const step = pipelineTrainStep(
       schedule,
       {
         first: (w: Node, inputs: Tensor) => here(() => first.apply({ params: w }, inputs)),
         stage: (w: Node, stream: Tensor) => here(() => stage.apply({ params: w }, stream)),
-        last: (w: Node, stream: Tensor, targets: Tensor) =>
+        last: (w: Node, stream: Tensor, { targets, weights: own }: { targets: Tensor; weights?: Tensor }) =>
           here(() => {
-            const entropy = crossEntropy(last.apply({ params: w }, stream), targets, zLoss);
+            const entropy = crossEntropy(last.apply({ params: w }, stream), targets, zLoss, own);
             const parts = withRouters(entropy, routerLosses(model, stream));
             return [scale(parts.loss), auxOf(parts)] as const;
           }),
@@ -151,7 +165,10 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
         last: model.tieEmbeddings ? { ...ends, embed } : ends,
       },
       placeTokens(model, ops.sliceDim(tokens, 1, 0, length)),
-      placeTokens(model, ops.sliceDim(tokens, 1, 1, length + 1)),
+      {
+        targets: placeTokens(model, ops.sliceDim(tokens, 1, 1, length + 1)),
+        ...(weights && { weights: placeTokens(model, weights) }),
+      },
     );
     const { embed: tied, ...ofEnds } = grads.last as Node;
     const looked = child(grads.first, "embed");

@@ -32,11 +32,10 @@ async function stepOn(
 
 const decoders: Readonly<Record<string, Partial<ModelConfig>>> = {
   Llama: {},
-  "packed documents": { documentEnd: 0 },
   "a window and learned positions": {
     decoder: { window: 5, layers: "L", positions: "learned", maxLength: 16 },
   },
-  "a soft cap and packed documents": { documentEnd: 0, decoder: { attentionCap: 3 } },
+  "a soft cap": { decoder: { attentionCap: 3 } },
   "layers with and without a window": { decoder: { window: 5, layers: "LG", ropeLocalBase: 100 } },
   mLSTM: { kind: "mlstm", mlpWidth: 16 },
   "xLSTM 7B": { kind: "xlstm", decoder: { keySize: 4, gateCap: 15 } },

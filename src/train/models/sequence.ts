@@ -1,6 +1,6 @@
 /** Which tokens of a sequence the devices of mesh axis `context` hold, and in what order. */
 import { type ContextParallelism, contextPositions } from "../../nn/contextAttention.js";
-import { unzigzag, zigzag } from "../../nn/zigzag.js";
+import { zigzag } from "../../nn/zigzag.js";
 import { currentMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -32,12 +32,6 @@ export function placementFor(
 export function placeTokens({ context }: ModelConfig, tokens: Tensor): Tensor {
   if (context?.placement !== "zigzag") return tokens;
   return zigzag(tokens, currentMesh()?.shape.context ?? 1);
-}
-
-/** The inverse of {@link placeTokens}. */
-export function restoreTokens({ context }: ModelConfig, tokens: Tensor): Tensor {
-  if (context?.placement !== "zigzag") return tokens;
-  return unzigzag(tokens, currentMesh()?.shape.context ?? 1);
 }
 
 /** The positions of the tokens of a whole sequence in that order, int32 [length]. */

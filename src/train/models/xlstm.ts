@@ -7,14 +7,14 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { decoderOf } from "./decoder.js";
 import { headSizeOf, Mlp } from "./llama.js";
-import { memoryFor } from "./matrixMemory.js";
+import { documentStarts, memoryFor } from "./matrixMemory.js";
 import { normalizeHeads } from "./mlstm.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
 import type { Reading } from "./reading.js";
 
 /** The matrix memory of xLSTM 7B: queries, keys and gates are projections of the stream, without a convolution. */
-const Memory = module("Memory", (config: ModelConfig) => (x: Tensor): Tensor => {
+const Memory = module("Memory", (config: ModelConfig) => (x: Tensor, reading: Reading): Tensor => {
   const { numHeads, width, dtype } = config;
   const { keySize, gateCap } = decoderOf(config);
   const project = (name: string, size: number) =>
@@ -51,6 +51,7 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor): Tensor => 
     inputGate: gate("inputGate", -10),
     forgetGate: gate("forgetGate", 3),
     startExponent: 0,
+    ...documentStarts(reading, numHeads),
   });
   const heads = normalizeHeads(memory, config).mul(sigmoid(project("outputGate", size)));
   return DenseGeneral({
@@ -64,10 +65,10 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor): Tensor => 
 });
 
 /** A pre-norm block of xLSTM 7B: the matrix memory and an MLP, each added to the residual stream. */
-export const XlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, _reading: Reading): Tensor => {
+export const XlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, reading: Reading): Tensor => {
   const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
   const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
-  const memory = Memory({ ...config, name: "memory" })(before("memoryNorm", x));
+  const memory = Memory({ ...config, name: "memory" })(before("memoryNorm", x), reading);
   const stream = streamed(x.add(memory));
   return streamed(stream.add(Mlp({ ...config, name: "mlp" })(before("mlpNorm", stream))));
 });

@@ -1,6 +1,6 @@
 /** What a folder of Hugging Face's says about texts: the template of chats, and the tokens that end a text. */
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { readFile, stat } from "#platform/fs";
+import { join } from "#platform/path";
 import { type ChatMessage, parseChatTemplate } from "../data/chatTemplate.js";
 import { JsonTokenizer } from "../data/jsonTokenizer.js";
 import type { Tokenizer } from "../data/tokenizer.js";
@@ -24,33 +24,49 @@ export async function readTextFormat(
   caller: string,
 ): Promise<TextFormat> {
   const read = (name: string) => readJson(join(folder, name), caller);
-  const [config, generation, about] = await Promise.all(
-    ["config.json", "generation_config.json", "tokenizer_config.json"].map(read),
-  );
+  const [config, generation] = await Promise.all(["config.json", "generation_config.json"].map(read));
   const ends = [config?.eos_token_id, generation?.eos_token_id, tokenizer.endOfText].flat();
-  const source = (await templateFile(folder)) ?? templateIn(about?.chat_template);
-  const template = source === undefined ? undefined : parseChatTemplate(source);
-  const variables = {
-    bos_token: specialText(about?.bos_token),
-    eos_token: specialText(about?.eos_token),
-  };
+  const chat = await readChatTemplate(folder, caller);
+  const template = chat && parseChatTemplate(chat.template);
   return {
     tokenizer: withSpecialTokens(tokenizer),
     chatPrompt:
       template &&
       // The template writes special tokens itself.
       ((messages) =>
-        Array.from(tokenizer.encode(template(messages, { addGenerationPrompt: true, variables })))),
+        Array.from(
+          tokenizer.encode(template(messages, { addGenerationPrompt: true, variables: chat.variables })),
+        )),
     stopTokens: new Set(ends.filter((one): one is number => Number.isInteger(one))),
   };
 }
 
-async function templateFile(folder: string): Promise<string | undefined> {
-  const path = join(folder, "chat_template.jinja");
+/** The source of a chat template, with the special tokens that it may use. */
+export interface ChatTemplateSource {
+  readonly template: string;
+  readonly variables: Readonly<Record<string, string>>;
+}
+
+/** The chat template of a folder, or of a file; undefined if the folder has none. */
+export async function readChatTemplate(
+  path: string,
+  caller: string,
+): Promise<ChatTemplateSource | undefined> {
+  const isFolder = (await stat(path).catch(() => undefined))?.isDirectory() === true;
+  const about = isFolder ? await readJson(join(path, "tokenizer_config.json"), caller) : undefined;
+  const template = isFolder
+    ? ((await templateFile(join(path, "chat_template.jinja"), true)) ?? templateIn(about?.chat_template))
+    : await templateFile(path, false);
+  if (template === undefined) return undefined;
+  const variables = { bos_token: specialText(about?.bos_token), eos_token: specialText(about?.eos_token) };
+  return { template, variables };
+}
+
+async function templateFile(path: string, mayLack: boolean): Promise<string | undefined> {
   try {
     return await readFile(path, "utf8");
   } catch (error) {
-    if (systemCode(error) === "ENOENT") return undefined;
+    if (mayLack && systemCode(error) === "ENOENT") return undefined;
     return onFile("chat template", path, () => {
       throw error;
     });

@@ -1,6 +1,7 @@
 /** The third stage of a run: its step functions, its batches, its journal and its checkpoints. */
 import { join } from "#platform/path";
 import { describeProducts } from "../../ir/engineReports.js";
+import * as tree from "../../trace/tree.js";
 import { checkMemory } from "../config/memoryNeed.js";
 import { numParameters, runTrainingFunctions, splittingAxes } from "../config/setup.js";
 import { replaceFile } from "../files/files.js";
@@ -39,6 +40,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   const saves = new RunSaves(config, training, life.checkpoints, from, (text) => journal.note(text));
   if (isFirst) await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
   journal.note(summaryLine(run, training));
+  for (const note of data.notes) journal.note(note);
   checkMemory(config, vocabSize, training, mesh);
   life.begin();
   await life.phase("measuring the peak of the devices");
@@ -47,7 +49,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
     await life.phase("running the first step twice");
     const { tokens } = await openBatches().next();
     journal.note(await verifyDeterminism(training, config.seed, tokens));
-    tokens.dispose();
+    tree.dispose(tokens);
   }
   return { ...run, training, batches, journal, saves };
 }
@@ -57,7 +59,7 @@ function summaryLine({ config, mesh, from, data }: OpenRun, { types }: Training)
   const axes = splittingAxes(mesh.shape);
   const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
   const start = from ? `, from step ${from.step}` : "";
-  const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
+  const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters on ${devices}, ${data.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
   const info = mesh.engine.info?.();
   const products = (info && describeProducts(info)) ?? [];
   return [what, products, `writing to ${config.out}`].flat().join("; ");

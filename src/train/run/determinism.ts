@@ -1,14 +1,18 @@
 import { createHash } from "#platform/hashing";
 import { ShardwiseError } from "../../ir/errors.js";
-import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { bytesOf } from "../files/safetensorsBytes.js";
 import { download, namedLeaves } from "../files/treeFiles.js";
 import { onHost } from "../folder/savedRun.js";
+import type { TokenInput } from "../step/tokenBatch.js";
 import type { Training } from "../step/training.js";
 
 /** Runs the first step of a seed twice and compares all bits of the state after it; throws at the first difference. @returns what was compared */
-export async function verifyDeterminism(training: Training, seed: number, tokens: Tensor): Promise<string> {
+export async function verifyDeterminism(
+  training: Training,
+  seed: number,
+  tokens: TokenInput,
+): Promise<string> {
   const after = async () => {
     const [state, metrics] = training.step(training.init(seed), tokens);
     const host = namedLeaves(await onHost(state), "verifyDeterminism");

@@ -1,8 +1,9 @@
+import * as tree from "../../trace/tree.js";
 import type { RunConfig } from "../config/runConfig.js";
-import type { TokenSource } from "../data/tokens.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { openRunBatches } from "./runBatches.js";
+import type { RunRows } from "./runData.js";
 
 /** Default maximum number of batches. */
 const defaultBatches = 4;
@@ -11,7 +12,7 @@ const defaultBatches = 4;
 export async function evaluateOn(
   training: Training,
   state: LanguageModelState,
-  source: TokenSource,
+  source: RunRows,
   config: RunConfig,
   maxBatches = defaultBatches,
 ): Promise<number> {
@@ -22,8 +23,7 @@ export async function evaluateOn(
     const { tokens } = await batches.next();
     const loss = training.evaluate(state, tokens);
     total += await loss.item();
-    tokens.dispose();
-    loss.dispose();
+    tree.dispose([tokens, loss]);
   }
   return total / count;
 }

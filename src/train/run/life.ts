@@ -40,6 +40,7 @@ export class RunLife {
   readonly checkpoints: Checkpoints;
   readonly view: GrowingView;
   private journal: RunJournal | undefined;
+  private readonly closing: (() => Promise<void>)[] = [];
   private host: RunHost | undefined;
   /** Shows what the run waits for before there is a journal. */
   private progress: Progress | undefined;
@@ -69,6 +70,11 @@ export class RunLife {
     this.progress?.finish();
     this.progress = undefined;
     this.run.mesh.engine.keepFlightsIn?.(flightFolder(this.run.config.out));
+  }
+
+  /** Registers what to close at the end. */
+  atEnd(close: () => Promise<void>): void {
+    this.closing.push(close);
   }
 
   /** Shows what the run waits for; resolves once that can be seen, before something blocks the process. */
@@ -106,6 +112,7 @@ export class RunLife {
     await this.checkpoints.finished().catch(() => {});
     this.progress?.finish();
     this.journal?.close();
+    await Promise.all(this.closing.map((close) => close().catch(() => {})));
     this.unlock();
   }
 

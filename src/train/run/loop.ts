@@ -1,8 +1,9 @@
 /** The fifth stage of a run: steps, and between them evaluations and checkpoints. */
-import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { recordWorkOfAll } from "../report/stepTrace.js";
 import type { LanguageModelState, StepMetrics } from "../step/state.js";
+import type { TokenInput } from "../step/tokenBatch.js";
 import { evaluateOn } from "./evaluation.js";
 import { readStep, type UnreadStep } from "./readStep.js";
 import type { RestoredRun } from "./restore.js";
@@ -72,7 +73,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     }
   }
   await settle();
-  (await next)?.tokens.dispose();
+  tree.dispose((await next)?.tokens);
   return { ...run, state, step, position };
 }
 
@@ -88,13 +89,13 @@ const isDue = (every: number, step: number) => every > 0 && step % every === 0;
  * Compiles everything that runs between steps, so that a signal never waits for the compiler once there is something to
  * save.
  */
-function compileRest({ training, data }: RestoredRun, state: LanguageModelState, tokens: Tensor): void {
+function compileRest({ training, data }: RestoredRun, state: LanguageModelState, tokens: TokenInput): void {
   training.isFinite(state).dispose();
   if (data.validation) training.evaluate(state, tokens).dispose();
 }
 
 /** Called when the first step is on its way. @param state after it */
-function started(run: RestoredRun, state: LanguageModelState, tokens: Tensor): void {
+function started(run: RestoredRun, state: LanguageModelState, tokens: TokenInput): void {
   const { options, life, training } = run;
   compileRest(run, state, tokens);
   life.listen();

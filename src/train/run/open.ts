@@ -21,7 +21,9 @@ export async function open(run: LiveRun): Promise<OpenRun> {
   const from = await startingPoint(run);
   await agreeOn(group, "the step to continue from", String(from?.step ?? 0));
   await life.phase(`reading ${config.data.source}`);
-  const data = await openRunData(config, config.out, { begun: from !== undefined });
+  const progress = (text: string) => void life.phase(text);
+  const data = await openRunData(config, config.out, { begun: from !== undefined, group, progress });
+  life.atEnd(() => data.close());
   const { vocabSize } = config.model;
   if (vocabSize > 0 && data.tokenizer.vocabSize > vocabSize) {
     throw new ShardwiseError(

@@ -1,6 +1,5 @@
 /** Reads the metrics of a step, and finds the cause if they are not finite. */
 import { existsSync } from "#platform/fs";
-import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { modelConfig } from "../config/runConfig.js";
 import type { Json } from "../files/checkpointManifest.js";
@@ -15,6 +14,7 @@ import {
   type StepValues,
 } from "../step/health.js";
 import type { LanguageModelState, StepMetrics } from "../step/state.js";
+import type { TokenInput } from "../step/tokenBatch.js";
 import type { BuiltRun } from "./build.js";
 
 /** A step whose metrics have not been read yet. */
@@ -24,7 +24,7 @@ export interface UnreadStep {
   /** When the step ended, in milliseconds of `performance.now()`. */
   readonly ended: Promise<number>;
   /** The tokens of the step, kept until it is known to have succeeded. */
-  readonly tokens: Tensor;
+  readonly tokens: TokenInput;
   /** The position in the data before the step. */
   readonly before: Json;
 }
@@ -35,7 +35,7 @@ export async function readStep(run: BuiltRun, unread: UnreadStep, state: Languag
   const values = await readValues(unread.metrics, config.mesh.expert);
   await journal.recordStep(unread.step, values, await unread.ended);
   const problem = problemOf(values, modelConfig(config, data.tokenizer.vocabSize).vocabSize);
-  if (problem === undefined) unread.tokens.dispose();
+  if (problem === undefined) tree.dispose(unread.tokens);
   else throw await divergence(run, unread, problem, values, state);
 }
 

@@ -12,6 +12,7 @@ import { readPretrainedConfig } from "../pretrained/pretrainedFolder.js";
 import { firstBadLeaf, isFiniteState } from "../step/health.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { BuiltRun } from "./build.js";
+import { computeReference, restoreReference } from "./reference.js";
 
 /** A run that is ready for its next step. */
 export interface RestoredRun extends BuiltRun {
@@ -24,8 +25,12 @@ export interface RestoredRun extends BuiltRun {
 export async function restore(run: BuiltRun): Promise<RestoredRun> {
   const { config, life, from, training } = run;
   await life.phase(from ? `restoring step ${from.step}` : "initialising the model");
-  if (!from && config.init !== "") return { ...run, state: await pretrainedState(run), step: 0 };
-  if (!from) return { ...run, state: training.init(config.seed), step: 0 };
+  if (!from) {
+    const state = config.init === "" ? training.init(config.seed) : await pretrainedState(run);
+    await computeReference(run, state);
+    return { ...run, state, step: 0 };
+  }
+  await restoreReference(run);
   const state = await restoreRun(from, training);
   if (await isFiniteState(training, state)) return { ...run, state, step: from.step };
   const bad = await firstBadLeaf(state);

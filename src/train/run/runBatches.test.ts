@@ -1,10 +1,15 @@
-import { Mesh, NamedSharding, P } from "shardwise";
+import { Mesh, NamedSharding, P, Tensor } from "shardwise";
 import { expect, test } from "vitest";
 import { openProcesses } from "../../../test/support/processes.js";
 import { tinyConfig } from "../../../test/support/runs.js";
 import { range } from "../../ir/shape.js";
 import { type TokenSource, tokensInMemory } from "../data/tokens.js";
-import { batchPart, openRunBatches } from "./runBatches.js";
+import { batchPart, openRunBatches, type RunBatch } from "./runBatches.js";
+
+function tensorOf({ tokens }: RunBatch): Tensor {
+  if (tokens instanceof Tensor) return tokens;
+  throw new Error("the batch has documents");
+}
 
 const batchSpec = P(["data", "fsdp"]);
 
@@ -53,7 +58,9 @@ test("two processes read every row of a batch once, and together it is the batch
       };
       const mesh = Mesh.create({ data: 2, fsdp: 1 }, { engine });
       const training = { batchSharding: new NamedSharding(mesh, batchSpec) };
-      const { tokens } = await openRunBatches(counted, training, config, { seed: 3 }).next();
+      const tokens = tensorOf(
+        await openRunBatches({ sources: [counted] }, training, config, { seed: 3 }).next(),
+      );
       // Two of four rows, and those of the next batch, which is read meanwhile.
       expect(numRead).toBeLessThanOrEqual(2 * 2 * 9);
       expect(tokens.shape).toEqual([4, 9]);
@@ -63,6 +70,6 @@ test("two processes read every row of a batch once, and together it is the batch
   );
   const mesh = Mesh.create({ data: 1, fsdp: 1 });
   const alone = { batchSharding: new NamedSharding(mesh, batchSpec) };
-  const { tokens } = await openRunBatches(whole, alone, config, { seed: 3 }).next();
+  const tokens = tensorOf(await openRunBatches({ sources: [whole] }, alone, config, { seed: 3 }).next());
   expect(blocks.flat()).toEqual([...(await tokens.data())]);
 });

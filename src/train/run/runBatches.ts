@@ -2,12 +2,14 @@ import { positionAlong, splitCount } from "../../ir/mesh.js";
 import { axesOf } from "../../spmd/mesh/partitionSpec.js";
 import { devicePut, type NamedSharding } from "../../spmd/mesh/sharding.js";
 import { makeArrayFromProcessLocalData } from "../../spmd/run/processes.js";
+import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches.js";
-import type { TokenSource } from "../data/tokens.js";
 import type { Json } from "../files/checkpointManifest.js";
+import type { TokenInput } from "../step/tokenBatch.js";
 import type { Training } from "../step/training.js";
+import type { RunRows } from "./runData.js";
 
 /** The part of every batch that a process reads. */
 export interface BatchPart {
@@ -36,7 +38,7 @@ export function batchPart({ mesh, spec }: NamedSharding): BatchPart {
 
 /** A batch on its devices, and the position in the data after it. */
 export interface RunBatch {
-  readonly tokens: Tensor;
+  readonly tokens: TokenInput;
   readonly position: Json;
 }
 
@@ -47,27 +49,51 @@ export interface RunBatches extends Pick<Batches, "position" | "rowsPerEpoch"> {
 
 /** Opens the batches of a run: each process reads the rows that its devices need. */
 export function openRunBatches(
-  source: TokenSource,
+  { sources, weights }: RunRows,
   { batchSharding }: Pick<Training, "batchSharding">,
   { data }: RunConfig,
   options: Pick<BatchesOptions, "seed" | "shuffle" | "position">,
 ): RunBatches {
   const part = batchPart(batchSharding);
-  const sizes = { sequenceLength: data.sequence, batchSize: data.batch };
-  const batches = openBatches(source, { ...sizes, ...part, ...options });
+  const rowsPerExample = sources.some((source) => "groupSize" in source && source.groupSize === 2) ? 2 : 1;
+  const sizes = { sequenceLength: data.sequence, batchSize: data.batch * rowsPerExample };
+  const batches = openBatches(sources, { ...sizes, ...part, ...options, weights });
   const next = async () => {
     const batch = await batches.next();
     const position = batches.position();
     return { tokens: await placeBatch(batch, batchSharding, part.numRanks), position };
   };
-  return { next, position: () => batches.position(), rowsPerEpoch: batches.rowsPerEpoch };
+  const rowsPerEpoch = batches.rowsPerEpoch / rowsPerExample;
+  return { next, position: () => batches.position(), rowsPerEpoch };
 }
 
-function placeBatch(batch: Batch, sharding: NamedSharding, numRanks: number): Promise<Tensor> {
-  const rows = rowsOf(batch);
-  if (numRanks === 1) return devicePut(rows, sharding);
-  const [own, length] = batch.shape;
-  return makeArrayFromProcessLocalData(sharding, rows, [own * numRanks, length + 1]);
+/** Puts a batch on the devices of a mesh; its rows are pairs if there is a reference. */
+export async function placeBatch(
+  batch: Batch,
+  sharding: NamedSharding,
+  numRanks: number,
+): Promise<TokenInput> {
+  const { documents, reference, shape } = batch;
+  const inPairs = (x: Tensor) =>
+    reference ? ops.reshape(x, [(x.shape[0] ?? 0) / 2, 2, ...x.shape.slice(1)]) : x;
+  const place = (given: Tensor): Promise<Tensor> => {
+    const rows = inPairs(given);
+    if (numRanks === 1) return devicePut(rows, sharding);
+    const [own = 0, ...rest] = rows.shape;
+    return makeArrayFromProcessLocalData(sharding, rows, [own * numRanks, ...rest]);
+  };
+  const tokens = await place(rowsOf(batch));
+  if (!documents) return tokens;
+  const ids = (values: Int32Array) => place(Tensor.fromHost({ dtype: "int32", shape }, values));
+  return {
+    tokens,
+    segmentIds: await ids(documents.segmentIds),
+    positions: await ids(documents.positions),
+    lossMask: await place(Tensor.fromHost({ dtype: "bool", shape }, documents.lossMask)),
+    ...(reference && {
+      reference: await place(Tensor.fromHost({ dtype: "float32", shape: [shape[0]] }, reference)),
+    }),
+  };
 }
 
 /** Rows including the token after the last input, [batch, length + 1]. */

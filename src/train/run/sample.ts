@@ -35,9 +35,9 @@ export async function sampleOf(
 
 /** A prompt that the model was not trained on, if there is validation text. */
 async function promptFrom({ validation, training, tokenizer }: RunData): Promise<string> {
-  const source = validation ?? training;
-  const start = await source.read(0, Math.min(promptTokens, source.numTokens));
-  const text = tokenizer.decode(start).replaceAll("\uFFFD", "").trim();
+  const [source] = (validation ?? training).sources;
+  const row = source && "numRows" in source ? (await source.read(0)).tokens : new Int32Array();
+  const text = tokenizer.decode(row.subarray(0, promptTokens)).replaceAll("\uFFFD", "").trim();
   // The first and the last word may be incomplete.
   return text.replace(/^\S*\s+/, "").replace(/\s+\S*$/, "");
 }

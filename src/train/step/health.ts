@@ -5,6 +5,7 @@ import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import type { LanguageModelState } from "./state.js";
 import { leastLossScale } from "./stepFunctions.js";
+import type { TokenInput } from "./tokenBatch.js";
 import type { Training } from "./training.js";
 
 /** A loss that is not finite or has exploded; the process exits with code 1. */
@@ -97,7 +98,7 @@ export function diverged({ step, problem, origin, kept, rescued }: Divergence): 
 export async function originOfNonFinite(
   training: Training,
   state: LanguageModelState,
-  tokens: Tensor,
+  tokens: TokenInput,
   values: StepValues,
 ): Promise<string | undefined> {
   const bad = tree

@@ -24,11 +24,19 @@ import { valueAndGrad } from "../../transforms/derivatives/grad.js";
 import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
 import { expertsOf } from "../models/experts.js";
-import { countedTokens, LanguageModel, type RunLayers, runInTurn } from "../models/languageModel.js";
-import { auxOf, crossEntropy, type LossParts, type StepAux, withRouters } from "../models/loss.js";
+import { LanguageModel, type RunLayers, runInTurn } from "../models/languageModel.js";
+import {
+  auxOf,
+  crossEntropy,
+  type LossParts,
+  logProbabilities,
+  type StepAux,
+  withRouters,
+} from "../models/loss.js";
 import { type RouterLosses, routerLosses } from "../models/moe.js";
 import { inMeshContext, languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
+import { type DpoOptions, dpoLoss } from "../models/preference.js";
 import {
   chunksOf,
   isInterleaved,
@@ -40,6 +48,14 @@ import { placeTokens, splitSequences } from "../models/sequence.js";
 import { balancingBias, withoutSurplus } from "./balancingBias.js";
 import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
+import {
+  inputsAndTargets,
+  rowsOfPairs,
+  type TokenInput,
+  unweighted,
+  type WeightedBatch,
+  weighted,
+} from "./tokenBatch.js";
 
 /** Minimum loss scale: if gradients overflow without any scaling, skipping steps does not help. */
 export const leastLossScale = 1;
@@ -54,6 +70,8 @@ export const trainingOptions = schema({
   mesh: required<Mesh>("any"),
   /** The weight of the z-loss; 0 by default. */
   zLoss: optional("number"),
+  /** Trains on pairs of answers by direct preference optimisation, with these options of `dpoLoss`. */
+  dpo: optional<DpoOptions>("object"),
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
   tensor: optional<TensorParallelism>("any", "sync"),
   /** How the devices of the mesh's axis `context`, if it has one, exchange what attention needs; `ring` by default. */
@@ -91,11 +109,13 @@ export interface StepFunctions {
   create(key: Tensor): LanguageModelState;
   /** The state before the first step of a model with given parameters, in float32 and canonical order. */
   createFrom(params: Variables): LanguageModelState;
-  gradients(state: LanguageModelState, tokens: Tensor): Gradients;
+  gradients(state: LanguageModelState, tokens: TokenInput): Gradients;
   /** @param wasGood whether all steps before were finite; if not, the state does not change */
-  step(state: LanguageModelState, tokens: Tensor, wasGood: Tensor): [LanguageModelState, StepMetrics];
-  /** The mean cross-entropy of tokens. */
-  evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
+  step(state: LanguageModelState, tokens: TokenInput, wasGood: Tensor): [LanguageModelState, StepMetrics];
+  /** The mean cross-entropy of tokens; the loss of pairs. */
+  evaluate(state: LanguageModelState, tokens: TokenInput): Tensor;
+  /** The sums of the log-probabilities of the tokens that count in every row; of pairs, [pairs, 2]. */
+  logProbabilities(state: LanguageModelState, tokens: TokenInput): Tensor;
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
   /** How the model's logical dim names map to mesh axes. */
   readonly rules: LogicalRules;
@@ -116,7 +136,7 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const rules = languageModelRules(tensor, mesh.axisNames, splitsLength);
   const inTurn = LanguageModel(model);
   const trained = splitsLength ? splitSequences(model, context) : model;
-  const { layout, losses, differentiate } = lossFunctions({ ...options, model: trained }, rules);
+  const { layout, losses, rowScores, differentiate } = lossFunctions({ ...options, model: trained }, rules);
   const { biasRate } = expertsOf(model);
   const balanced = model.kind === "moe" ? balancingBias(options.optimizer, biasRate) : options.optimizer;
   const optimizer = parameterUpdates(balanced, paramDtype);
@@ -125,7 +145,8 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   // Sequences of any length stay whole.
   const onWhole = inMeshContext(mesh, languageModelRules(tensor, mesh.axisNames));
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
-  const gradients = onMesh(gradientsOf(differentiate, accumulate, scaling));
+  const prepare = options.dpo ? unweighted : weighted;
+  const gradients = onMesh(gradientsOf(differentiate, accumulate, scaling, prepare));
   const stateOf = (canonical: Variables): LanguageModelState => {
     const params = fromCanonical(canonical, layout);
     return {
@@ -141,10 +162,13 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
     createFrom: onMesh(stateOf),
     gradients,
     step: onMesh(updateWith(gradients, optimizer, scaling)),
-    evaluate: onMesh((state: LanguageModelState, tokens: Tensor) => {
-      const measure = (params: Variables, rows: Tensor) => losses(params, rows).crossEntropy;
-      return microbatch(measure, accumulate)(state.params, tokens);
+    evaluate: onMesh((state: LanguageModelState, tokens: TokenInput) => {
+      const measure = (params: Variables, rows: WeightedBatch) => losses(params, rows).crossEntropy;
+      return microbatch(measure, accumulate)(state.params, prepare(tokens));
     }),
+    logProbabilities: onMesh((state: LanguageModelState, tokens: TokenInput) =>
+      rowScores(state.params, unweighted(tokens)),
+    ),
     logits: onWhole((state: LanguageModelState, tokens: Tensor) =>
       inTurn.apply(toCanonical(state.params, layout), tokens),
     ),
@@ -155,7 +179,7 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
 
 /** The losses of a model and how they are differentiated: as a whole, or by a schedule of its pipeline. */
 function lossFunctions(
-  { model, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } }: TrainingOptions,
+  { model, mesh, dpo, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } }: TrainingOptions,
   rules: LogicalRules,
 ) {
   const { schedule: name = "circular", microbatches, repeats } = pipeline;
@@ -165,15 +189,12 @@ function lossFunctions(
     chunksOf(name, repeats),
     placementOf(name),
   );
-  if (layout && (model.documentEnd ?? -1) >= 0) {
-    throw new ValueError(
-      "[train] model.documentEnd does not go with the stages of a pipeline: use another axis than pipe, or no model.documentEnd",
-    );
-  }
   const isSwept = layout && !isInterleaved(name);
   const run = isSwept ? pipelinedLayers(mesh, microbatches, layout) : runInTurn;
-  const losses: Losses = (params, tokens) => {
-    const length = (tokens.shape[1] ?? 1) - 1;
+  /** What the model predicts for the tokens of rows, in the order in which devices hold them. */
+  const predict = (params: Variables, { tokens, weights, segmentIds, positions }: WeightedBatch) => {
+    const place = (x: Tensor) => placeTokens(model, x);
+    const [inputs, targets] = inputsAndTargets(tokens).map(place) as [Tensor, Tensor];
     const variables = isSwept ? params : toCanonical(params, layout);
     let routers: RouterLosses | undefined;
     const runLayers: RunLayers = (...args) => {
@@ -181,19 +202,67 @@ function lossFunctions(
       routers = routerLosses(model, stream);
       return stream;
     };
-    const network = LanguageModel({ ...model, runLayers });
-    const inputs = placeTokens(model, ops.sliceDim(tokens, 1, 0, length));
-    const logits = network.apply(variables, inputs);
-    const targets = placeTokens(model, ops.sliceDim(tokens, 1, 1, length + 1));
-    return withRouters(crossEntropy(logits, targets, zLoss, countedTokens(model, inputs)), routers);
+    checkDocuments(model, segmentIds);
+    const reading =
+      segmentIds && positions ? [{ positions: place(positions), segmentIds: place(segmentIds) }] : [];
+    const logits = LanguageModel({ ...model, runLayers }).apply(variables, inputs, ...reading);
+    return { logits, targets, weights: weights && place(weights), routers };
   };
-  if (!layout || isSwept) return { layout, losses, differentiate: sweptGradients(losses) };
+  const rowScores = (params: Variables, batch: WeightedBatch): Tensor => {
+    const isPairs = batch.tokens.ndim === 3;
+    const { logits, targets, weights } = predict(params, isPairs ? rowsOfPairs(batch) : batch);
+    const each = logProbabilities(logits, targets);
+    const sums = np.sum(weights ? each.mul(weights) : each, 1);
+    return isPairs ? sums.reshape([-1, 2]) : sums;
+  };
+  const losses: Losses = (params, batch) => {
+    if (dpo) return preferenceLoss(rowScores(params, batch), batch.reference, dpo);
+    const { logits, targets, weights, routers } = predict(params, batch);
+    return withRouters(crossEntropy(logits, targets, zLoss, weights), routers);
+  };
+  if (!layout || isSwept) return { layout, losses, rowScores, differentiate: sweptGradients(losses) };
+  if (dpo) {
+    throw new ValueError(
+      `[train] the pipeline schedule ${name} does not train on pairs of answers: use pipeline.schedule circular, or another axis than pipe`,
+    );
+  }
   const schedule = scheduleFor(name, layout, microbatches);
   return {
     layout,
     losses,
+    rowScores,
     differentiate: scheduledGradients({ model, mesh, rules, layout, zLoss, schedule }),
   };
+}
+
+/** Documents of a row must not compete for the room of experts. */
+function checkDocuments(model: ModelConfig, segmentIds: Tensor | undefined): void {
+  if (!segmentIds || model.kind !== "moe" || expertsOf(model).capacityFactor === 0) return;
+  throw new ValueError(
+    "[train] the documents of a row compete for the room of experts with a capacity: use model.experts.capacityFactor 0, or data.packing joined",
+  );
+}
+
+/** The mean loss of pairs. @param scores the log-probabilities of chosen and rejected answers, [pairs, 2] */
+function preferenceLoss(scores: Tensor, reference: Tensor | undefined, options: DpoOptions): LossParts {
+  if (!reference || scores.ndim !== 2) {
+    throw new ValueError(
+      "[train] dpo needs pairs: { tokens: [pairs, 2, length + 1], lossMask, reference: [pairs, 2] }",
+    );
+  }
+  const column = (x: Tensor, i: number) => np.squeeze(ops.sliceDim(x, 1, i, i + 1), 1);
+  const loss = np.mean(
+    dpoLoss(
+      {
+        chosen: column(scores, 0),
+        rejected: column(scores, 1),
+        referenceChosen: column(reference, 0),
+        referenceRejected: column(reference, 1),
+      },
+      options,
+    ),
+  );
+  return { loss, crossEntropy: loss };
 }
 
 /** The loss is scaled if anything is computed or stored in float16. */
@@ -203,12 +272,12 @@ function scalingOf({ model, paramDtype, lossScale }: TrainingOptions): Scaling |
 }
 
 /** The losses of tokens. */
-type Losses = (params: Variables, tokens: Tensor) => LossParts;
+type Losses = (params: Variables, batch: WeightedBatch) => LossParts;
 
 /** Losses and gradients of tokens; the loss is scaled before it is differentiated. */
 type Differentiate = (
   params: Variables,
-  tokens: Tensor,
+  batch: WeightedBatch,
   scale: (loss: Tensor) => Tensor,
 ) => [value: readonly [Tensor, StepAux], grads: Variables];
 
@@ -229,11 +298,12 @@ function gradientsOf(
   differentiate: Differentiate,
   numParts: number,
   scaling: Scaling | undefined,
+  prepare: (tokens: TokenInput) => WeightedBatch,
 ): StepFunctions["gradients"] {
   return ({ params: current, lossScale }, tokens) => {
     const scale = (loss: Tensor) => (scaling && lossScale ? scaling.scale(lossScale, loss) : loss);
-    const ofPart = (params: Variables, rows: Tensor) => differentiate(params, rows, scale);
-    const [[, [loss, entropy, router]], scaled] = microbatch(ofPart, numParts)(current, tokens);
+    const ofPart = (params: Variables, rows: WeightedBatch) => differentiate(params, rows, scale);
+    const [[, [loss, entropy, router]], scaled] = microbatch(ofPart, numParts)(current, prepare(tokens));
     const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
     const norm = globalNorm(castFloats(withoutSurplus(grads), "float32"));
     return { loss, entropy, grads, gradientNorm: norm, ...(router && { router }) };

@@ -21,6 +21,7 @@ import type { LayerLayout } from "../models/canonical.js";
 import { batchAxes } from "../models/names.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions, trainingOptions } from "./stepFunctions.js";
+import type { TokenInput } from "./tokenBatch.js";
 
 /** The memory of a training step on each device, in bytes. */
 export interface StepMemory {
@@ -57,33 +58,42 @@ export interface Training {
    */
   initFrom(params: Variables): LanguageModelState;
   /**
-   * One step on int32 tokens [batch, length + 1]; the old state's memory is reused. A step whose loss or gradients are
+   * One step on int32 tokens [batch, length + 1], or on a batch that says which documents its rows hold; the old state's memory is reused. A step whose loss or gradients are
    * not finite returns the state unchanged.
    *
    * @param before the metrics of the step before, if they have not been read: if that step was not finite, this one
    * leaves the state unchanged, too
    */
-  step(state: LanguageModelState, tokens: Tensor, before?: StepMetrics): [LanguageModelState, StepMetrics];
+  step(
+    state: LanguageModelState,
+    tokens: TokenInput,
+    before?: StepMetrics,
+  ): [LanguageModelState, StepMetrics];
   /** The first tensor of a step's forward and backward pass that is not finite; slow, for debugging. */
-  findNonFinite(state: LanguageModelState, tokens: Tensor): Promise<NonFinite | undefined>;
+  findNonFinite(state: LanguageModelState, tokens: TokenInput): Promise<NonFinite | undefined>;
   /** Whether all elements of a state are finite, a bool scalar. */
   isFinite(state: LanguageModelState): Tensor;
   /** A copy of a state in memory of its own, on the same devices. */
   copy(state: LanguageModelState): LanguageModelState;
   /** The mean cross-entropy of tokens under the state's parameters. */
-  evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
+  evaluate(state: LanguageModelState, tokens: TokenInput): Tensor;
+  /**
+   * The sum of the log-probabilities of the tokens that count, of every row; [pairs, 2] for pairs of answers. These are
+   * the reference of `dpo` if the state is that before training.
+   */
+  logProbabilities(state: LanguageModelState, tokens: TokenInput): Tensor;
   /** The logits of the next token after every position of tokens [batch, length]. */
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
   /** What a step costs every device; nothing is run, only types and placements are used. */
-  cost(state: LanguageModelState, tokens: Tensor): CostReport;
+  cost(state: LanguageModelState, tokens: TokenInput): CostReport;
   /**
    * The step list of every device for a step, with its memory plan; nothing is run.
    *
    * @internal
    */
-  compile(state: LanguageModelState, tokens: Tensor): CompiledStep;
+  compile(state: LanguageModelState, tokens: TokenInput): CompiledStep;
   /** The planned memory of a step on every device; nothing is run. */
-  memory(state: LanguageModelState, tokens: Tensor): StepMemory;
+  memory(state: LanguageModelState, tokens: TokenInput): StepMemory;
   /** How the layers are spread over stages; undefined without a pipeline. */
   readonly layout: LayerLayout | undefined;
   /** The type of every leaf of the state. */
@@ -94,9 +104,17 @@ export interface Training {
   readonly batchSharding: NamedSharding;
 }
 
+/** The types of a batch, as a text. */
+function typesOf(tokens: TokenInput): string {
+  if (tokens instanceof Tensor) return formatType(tokens.type);
+  return Object.entries(tokens)
+    .map(([name, x]: [string, Tensor]) => `${name} ${formatType(x.type)}`)
+    .join(", ");
+}
+
 /** Analyses of a step that do not run it. */
 function analyse(
-  lower: (state: LanguageModelState, tokens: Tensor) => Lowered,
+  lower: (state: LanguageModelState, tokens: TokenInput) => Lowered,
   mesh: Mesh,
   name: string,
 ): Pick<Training, "cost" | "compile"> {
@@ -104,7 +122,7 @@ function analyse(
   return {
     cost: (state, tokens) => {
       // Only the types of a state matter, and they are always the same.
-      const key = formatType(tokens.type);
+      const key = typesOf(tokens);
       const known = costs.get(key);
       if (known) return known;
       const { program, donated } = lower(state, tokens);
@@ -145,7 +163,7 @@ export function createTraining(options: TrainingOptions): Training {
   const init = jit(functions.create, { mesh, outShardings: shardings, name: "init" });
   const afterGoodStep = Tensor.scalar(true, "bool");
   const step = jit(functions.step, ofStep);
-  const lower = (state: LanguageModelState, tokens: Tensor) => step.lower(state, tokens, afterGoodStep);
+  const lower = (state: LanguageModelState, tokens: TokenInput) => step.lower(state, tokens, afterGoodStep);
   const { cost, compile } = analyse(lower, mesh, ofStep.name);
   return {
     init: (seed) => init(random.key(seed)),
@@ -168,6 +186,7 @@ export function createTraining(options: TrainingOptions): Training {
       name: "copy",
     }),
     evaluate: jit(functions.evaluate, { ...ofBatch, name: "evaluate" }),
+    logProbabilities: jit(functions.logProbabilities, { ...ofBatch, outShardings: everywhere }),
     logits: jit(functions.logits, {
       ...onMesh,
       inShardings: [shardings, everywhere],

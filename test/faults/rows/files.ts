@@ -196,7 +196,8 @@ async function openText(folder: string, tokenizer: string): Promise<string> {
   );
   const config = tinyConfig(folder, { "data.source": source, "data.tokenizer": tokenizer });
   const { training } = await openRunData(config, folder, { begun: false });
-  return String(await training.read(0, 8));
+  const [rows] = training.sources;
+  return String(rows && "numRows" in rows ? (await rows.read(0)).tokens : "");
 }
 
 /** Files of tensors that somebody else made. */

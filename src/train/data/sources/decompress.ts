@@ -1,0 +1,89 @@
+/** Compressed files, which are known by the bytes that they begin with. */
+import { reasonOf } from "../../files/fileError.js";
+import { chunksOf, dataError } from "./sourceFile.js";
+
+/** The first bytes of a stream, and the whole stream. */
+export async function peek(
+  chunks: AsyncIterable<Uint8Array>,
+  length: number,
+): Promise<{ readonly head: Uint8Array; readonly all: AsyncGenerator<Uint8Array, void> }> {
+  const rest = chunks[Symbol.asyncIterator]();
+  let head: Uint8Array = new Uint8Array();
+  while (head.length < length) {
+    const { done, value } = await rest.next();
+    if (done) break;
+    const joined = new Uint8Array(head.length + value.length);
+    joined.set(head);
+    joined.set(value, head.length);
+    head = joined;
+  }
+  async function* all(): AsyncGenerator<Uint8Array, void> {
+    try {
+      yield head;
+      for (let { done, value } = await rest.next(); !done; { done, value } = await rest.next()) yield value;
+    } finally {
+      await rest.return?.();
+    }
+  }
+  return { head, all: all() };
+}
+
+const startsWith = (bytes: Uint8Array, ...magic: readonly number[]) =>
+  magic.every((byte, i) => bytes[i] === byte);
+
+/** The content of a file that may be compressed by gzip or zstd. @param head its first four bytes */
+export function decompressed(
+  head: Uint8Array,
+  chunks: AsyncIterable<Uint8Array>,
+  file: string,
+): AsyncIterable<Uint8Array> {
+  if (startsWith(head, 0x1f, 0x8b)) return gunzipped(chunks, file);
+  if (startsWith(head, 0x28, 0xb5, 0x2f, 0xfd)) return unzstd(chunks, file);
+  return chunks;
+}
+
+async function* gunzipped(chunks: AsyncIterable<Uint8Array>, file: string): AsyncGenerator<Uint8Array, void> {
+  const { readable, writable } = new DecompressionStream("gzip");
+  const writer = writable.getWriter();
+  let readFailure: { readonly cause: unknown } | undefined;
+  const feed = async () => {
+    try {
+      for await (const chunk of chunks) await writer.write(chunk as BufferSource);
+    } catch (cause) {
+      readFailure ??= { cause };
+      await writer.abort(cause);
+      return;
+    }
+    await writer.close();
+  };
+  const fed = feed();
+  fed.catch(() => {});
+  try {
+    yield* chunksOf(readable as ReadableStream<Uint8Array>);
+    await fed;
+  } catch (cause) {
+    // An error of the source itself is not one of its content.
+    if (readFailure && readFailure.cause === cause) throw cause;
+    throw dataError(file, `it is compressed by gzip and damaged or cut off (${reasonOf(cause)})`, { cause });
+  } finally {
+    await writer.abort().catch(() => {});
+  }
+}
+
+async function* unzstd(chunks: AsyncIterable<Uint8Array>, file: string): AsyncGenerator<Uint8Array, void> {
+  const { Decompress } = await import("fzstd");
+  const ready: Uint8Array[] = [];
+  const stream = new Decompress((data) => ready.push(data));
+  const push = (chunk: Uint8Array, isLast: boolean) => {
+    try {
+      stream.push(chunk, isLast);
+    } catch (cause) {
+      throw dataError(file, `it is compressed by zstd and damaged or cut off (${reasonOf(cause)})`, {
+        cause,
+      });
+    }
+    return ready.splice(0);
+  };
+  for await (const chunk of chunks) yield* push(chunk, false);
+  yield* push(new Uint8Array(), true);
+}
