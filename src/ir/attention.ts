@@ -98,16 +98,7 @@ function weigh(b: ProgramBuilder, block: AttentionBlock, starts: Starts, params:
 function mix(b: ProgramBuilder, weights: Var, block: AttentionBlock, starts: Starts, params: Attention): Var {
   const { value } = block;
   const kept = b.convert(dropSome(b, weights, block, starts, params), value.type.dtype);
-  return b.dot(
-    kept,
-    value,
-    [[4], [1]],
-    [
-      [0, 1],
-      [0, 2],
-    ],
-    weights.type.dtype,
-  );
+  return b.dot("bhrgs,bshd->bhrgd", kept, value, weights.type.dtype);
 }
 
 /** The softmax over a block of keys, added to that over earlier ones. */
@@ -265,45 +256,15 @@ function pullBlock(
   const [groups, ctGroups] = [inGroups(b, query, block), inGroups(b, ct, block)];
   const { scores, capped } = blockScores(b, block, starts, params);
   const weights = b.add("exp", [withRow(b, "sub", scores, perRow(b, logSums, sizes))], {});
-  const weightCts = b.dot(
-    ctGroups,
-    value,
-    [[4], [3]],
-    [
-      [0, 2],
-      [0, 2],
-    ],
-    wide,
-  );
+  const weightCts = b.dot("brhgd,bshd->bhrgs", ctGroups, value, wide);
   const kept = dropSome(b, weightCts, block, starts, params);
   const pulled = b.add("mul", [weights, withRow(b, "sub", kept, perRow(b, shared, sizes))], {});
   const uncapped = params.softcap ? throughCap(b, pulled, capped, params.softcap) : pulled;
   const scoreCts = b.convert(times(b, uncapped, params.scale), narrow);
-  const queryCt = b.dot(
-    scoreCts,
-    key,
-    [[4], [1]],
-    [
-      [0, 1],
-      [0, 2],
-    ],
-    wide,
-  );
+  const queryCt = b.dot("bhrgs,bshd->bhrgd", scoreCts, key, wide);
   // One sum over the rows of all query heads that a key head serves.
   const overRows = (x: Var, y: Var) => {
-    const product = b.dot(
-      x,
-      y,
-      [
-        [2, 3],
-        [1, 3],
-      ],
-      [
-        [0, 1],
-        [0, 2],
-      ],
-      wide,
-    );
+    const product = b.dot("bhrgs,brhgd->bhsd", x, y, wide);
     return b.transpose(product, [0, 2, 1, 3]);
   };
   const usedWeights = b.convert(dropSome(b, weights, block, starts, params), narrow);

@@ -108,16 +108,7 @@ export function blockScores(
 ): BlockScores {
   const { query, key, bias } = block;
   const wide = sumType(query.type.dtype);
-  const products = b.dot(
-    inGroups(b, query, block),
-    key,
-    [[4], [3]],
-    [
-      [0, 2],
-      [0, 2],
-    ],
-    wide,
-  );
+  const products = b.dot("brhgd,bshd->bhrgs", inGroups(b, query, block), key, wide);
   const { scale, softcap } = params;
   const capped = softcap
     ? times(b, b.add("tanh", [times(b, products, scale / softcap)], {}), softcap)

@@ -23,7 +23,6 @@ import {
   type XlaFunction,
 } from "./ops.js";
 import type { Atom, Program } from "./program.js";
-import type { DimPairs } from "./programBuilder.js";
 import type { Scanner } from "./scanner.js";
 import { formatType, type TensorType } from "./shape.js";
 
@@ -182,15 +181,19 @@ const spec: Form<Spec> = {
 
 const specs = list(spec, ", ");
 
-const hops: Form<readonly (readonly [number, number])[]> = {
-  print: (pairs) => `[${pairs.map(([source, target]) => `${source}→${target}`).join(", ")}]`,
-  parse: (scanner) =>
-    scanner.list("[", "]", () => {
-      const source = count.parse(scanner);
-      scanner.expect("→");
-      return [source, count.parse(scanner)] as const;
-    }),
-};
+/** Two values with a mark between them. */
+function pairOf<T>(form: Form<T>, mark: string): Form<readonly [T, T]> {
+  return {
+    print: ([first, second]) => `${form.print(first)}${mark}${form.print(second)}`,
+    parse(scanner) {
+      const first = form.parse(scanner);
+      scanner.expect(mark);
+      return [first, form.parse(scanner)];
+    },
+  };
+}
+
+const hops = list(pairOf(count, "→"), ", ");
 
 /** Maximum nesting of policies, so that a hostile input cannot exhaust the stack. */
 const MAX_POLICIES = 64;
@@ -326,15 +329,10 @@ const raggedDim = oneOf<RaggedDim>({ rows: true, sums: true });
 
 const precision = oneOf<Precision>({ default: true, high: true, highest: true });
 
+type DimPairs = readonly [lhs: readonly number[], rhs: readonly number[]];
+
 /** Dims of both operands, such as `[1]x[0]`. */
-const dimPairs: Form<DimPairs> = {
-  print: ([lhs, rhs]) => `${counts.print(lhs)}x${counts.print(rhs)}`,
-  parse(scanner) {
-    const lhs = counts.parse(scanner);
-    scanner.expect("x");
-    return [lhs, counts.parse(scanner)];
-  },
-};
+const dimPairs: Form<DimPairs> = pairOf(counts, "x");
 
 const dotFields = named<{ contract: DimPairs; batch?: DimPairs; dtype?: DType; precision?: Precision }>({
   contract: dimPairs,

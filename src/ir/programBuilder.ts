@@ -16,9 +16,6 @@ import {
 import { at, type Shape, type TensorType } from "./shape.js";
 import { agreeAnyway, joinAxes, missingAxes, operandVarying, varyingAlong, varyingAxes } from "./varying.js";
 
-/** Dims of two operands that belong together, in the same order. */
-export type DimPairs = readonly [lhs: readonly number[], rhs: readonly number[]];
-
 /** Collects the equations of a program. */
 export class ProgramBuilder {
   readonly eqns: Eqn[] = [];
@@ -70,13 +67,18 @@ export class ProgramBuilder {
   }
 
   /**
-   * A product of two tensors.
-   *
-   * @param contract the dims of both that are summed together
-   * @param batch the dims of both that run together
+   * A product of two tensors, such as `dot("bik,bkj->bij", x, y, "float32")`; the result has the dims of both first,
+   * then the others of x, then those of y.
    */
-  dot(x: Var, y: Var, contract: DimPairs, batch: DimPairs, dtype: DType): Var {
-    const [[lhsContract, rhsContract], [lhsBatch, rhsBatch]] = [contract, batch];
+  dot(dims: string, x: Var, y: Var, dtype: DType): Var {
+    const [lhs = "", rhs = "", result = ""] = dims.split(/,|->/);
+    const shared = [...lhs].filter((name) => rhs.includes(name));
+    const [batch, contract] = [true, false].map((isKept) => {
+      const names = shared.filter((name) => result.includes(name) === isKept);
+      return [lhs, rhs].map((operand) => names.map((name) => operand.indexOf(name)));
+    });
+    const [lhsContract = [], rhsContract = []] = contract ?? [];
+    const [lhsBatch = [], rhsBatch = []] = batch ?? [];
     return this.add("dotGeneral", [x, y], { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype });
   }
 

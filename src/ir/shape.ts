@@ -1,5 +1,5 @@
 import { describe } from "./describe.js";
-import { byteSize, type DType, type RealDType, shortName } from "./dtype.js";
+import { byteSize, type DType, shortName } from "./dtype.js";
 import { DimError, ShapeError } from "./errors.js";
 import type { MeshAxis } from "./mesh.js";
 
@@ -20,11 +20,6 @@ export interface TensorType {
    * promotion reads it; to everything after tracing it is a float like any other.
    */
   readonly weak?: true;
-}
-
-/** The type of a tensor that is not complex. */
-export interface RealType extends TensorType {
-  readonly dtype: RealDType;
 }
 
 /** A leaf of a tree that has a type: a tensor, or what `evalShape` returns. */

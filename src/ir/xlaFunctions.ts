@@ -6,9 +6,9 @@
  */
 import { getOrInsert } from "./collections.js";
 import type { DType } from "./dtype.js";
-import { inferTypes } from "./infer.js";
 import type { CompareDirection, OpName, OpParams, XlaFunction } from "./ops.js";
-import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program } from "./program.js";
+import { type Atom, newLiteral, type Program, type Var } from "./program.js";
+import { type ProgramBuilder, writeProgram } from "./programBuilder.js";
 import { unaryFunctions } from "./scalarFunctions.js";
 import { at, type TensorType } from "./shape.js";
 
@@ -294,71 +294,64 @@ export function xlaValues(fn: XlaFunction, dtype: DType, values: Float64Array): 
 }
 
 /** Arithmetic that collects the equations of a program. */
-class Equations implements Arithmetic<Atom> {
-  readonly eqns: Eqn[] = [];
+class Equations implements Arithmetic<Var> {
   /** The values that float64 is needed of, by the number of the float32 value. */
-  private readonly widened = new Map<number, Atom>();
+  private readonly widened = new Map<number, Var>();
 
-  readonly add = (x: Atom, y: Atom | number) => this.op("add", [x, single(y)], {});
-  readonly sub = (x: Atom, y: Atom | number) => this.op("sub", [x, single(y)], {});
-  readonly mul = (x: Atom, y: Atom | number) => this.op("mul", [x, single(y)], {});
-  readonly div = (x: Atom, y: Atom) => this.op("div", [x, y], {});
-  readonly max = (x: Atom, y: number) => this.op("max", [x, single(y)], {});
-  readonly min = (x: Atom, y: number) => this.op("min", [x, single(y)], {});
-  readonly neg = (x: Atom) => this.op("neg", [x], {});
-  readonly abs = (x: Atom) => this.op("abs", [x], {});
-  readonly sign = (x: Atom) => this.op("sign", [x], {});
-  readonly sqrt = (x: Atom) => this.op("sqrt", [x], {});
-  readonly convert = (x: Atom, dtype: DType) =>
-    x.type.dtype === dtype ? x : this.op("convert", [x], { dtype });
-  readonly compare = (direction: CompareDirection, x: Atom, y: number) =>
+  constructor(private readonly b: ProgramBuilder) {}
+
+  readonly add = (x: Var, y: Var | number) => this.op("add", [x, single(y)], {});
+  readonly sub = (x: Var, y: Var | number) => this.op("sub", [x, single(y)], {});
+  readonly mul = (x: Var, y: Var | number) => this.op("mul", [x, single(y)], {});
+  readonly div = (x: Var, y: Var) => this.op("div", [x, y], {});
+  readonly max = (x: Var, y: number) => this.op("max", [x, single(y)], {});
+  readonly min = (x: Var, y: number) => this.op("min", [x, single(y)], {});
+  readonly neg = (x: Var) => this.op("neg", [x], {});
+  readonly abs = (x: Var) => this.op("abs", [x], {});
+  readonly sign = (x: Var) => this.op("sign", [x], {});
+  readonly sqrt = (x: Var) => this.op("sqrt", [x], {});
+  readonly compare = (direction: CompareDirection, x: Var, y: number) =>
     this.op("compare", [x, single(y)], { direction });
-  readonly select = (predicate: Atom, onTrue: Atom | number, onFalse: Atom | number) =>
+  readonly select = (predicate: Var, onTrue: Var | number, onFalse: Var | number) =>
     this.op("select", [predicate, single(onTrue), single(onFalse)], {});
 
   /** Engines round every op separately, so that a fused step is computed in float64, where the product is exact. */
-  readonly fused = (x: Atom, y: Atom | number, z: Atom | number) => {
+  readonly fused = (x: Var, y: Var | number, z: Var | number) => {
     const product = this.op("mul", [this.wide(x), this.wide(y)], {});
     return this.op("convert", [this.op("add", [product, this.wide(z)], {})], { dtype: "float32" });
   };
 
-  readonly parts = (x: Atom): [Atom, Atom] => {
+  readonly parts = (x: Var): [Var, Var] => {
     const int = (value: number) => newLiteral(value, "int32");
     const bits = this.op("bitcast", [x], { dtype: "int32" });
     const digits = this.op("or", [this.op("and", [bits, int(0x7fffff)], {}), int(0x3f000000)], {});
     const power = this.op("sub", [this.op("shrArithmetic", [bits, int(23)], {}), int(126)], {});
-    return [
-      this.op("bitcast", [digits], { dtype: "float32" }),
-      this.op("convert", [power], { dtype: "float32" }),
-    ];
+    const to = { dtype: "float32" } as const;
+    return [this.op("bitcast", [digits], to), this.op("convert", [power], to)];
   };
 
-  op<K extends OpName>(op: K, ins: readonly Atom[], params: OpParams[K]): Atom {
-    const outs = inferTypes(op, ins, params).map(newVar);
-    this.eqns.push(makeEqn<OpName>(op, ins, outs, params));
-    return at(outs, 0);
+  private op<K extends OpName>(op: K, ins: readonly Atom[], params: OpParams[K]): Var {
+    return this.b.add(op, ins, params);
   }
 
-  private wide(x: Atom | number): Atom {
+  private wide(x: Var | number): Atom {
     const atom = single(x);
     if (atom.kind === "literal") return newLiteral(atom.value, "float64");
     return getOrInsert(this.widened, atom.id, () => this.op("convert", [atom], { dtype: "float64" }));
   }
 }
 
-const single = (x: Atom | number): Atom => (typeof x === "number" ? newLiteral(x, "float32") : x);
+const single = (x: Var | number): Atom => (typeof x === "number" ? newLiteral(x, "float32") : x);
 
 /** The program of smaller ops with the same bits. */
 export function xlaProgram({ fn }: OpParams["xlaFunction"], types: readonly TensorType[]): Program {
-  const { dtype } = at(types, 0);
-  const x = newVar(at(types, 0));
-  const equations = new Equations();
-  const { convert, neg } = equations;
-  const output =
-    dtype !== "float64"
-      ? convert(functions[fn](equations, convert(x, "float32")), dtype)
-      : fn === "exponentialQuantile"
-        ? neg(equations.op("log1p", [neg(x)], {}))
-        : equations.op(fn, [x], {});
-  return { inputs: [x], eqns: equations.eqns, outputs: [output] };
+  return writeProgram(types, (b, inputs) => {
+    const x = at(inputs, 0);
+    const { dtype } = x.type;
+    if (dtype !== "float64") {
+      return [b.convert(functions[fn](new Equations(b), b.convert(x, "float32")), dtype)];
+    }
+    const neg = (value: Var) => b.add("neg", [value], {});
+    return [fn === "exponentialQuantile" ? neg(b.add("log1p", [neg(x)], {})) : b.add(fn, [x], {})];
+  });
 }

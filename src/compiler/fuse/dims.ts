@@ -1,3 +1,4 @@
+import { zip } from "../../ir/collections.js";
 import { sizeOf } from "../../ir/shape.js";
 
 /**
@@ -120,4 +121,15 @@ export function distribute(list: DimList, sizes: readonly number[]): DimList[] |
     result.unshift(taken);
   }
   return result;
+}
+
+/** Which loop of one group is which of another, from a value that both see. */
+export function pairLoops(own: readonly DimList[], map: readonly DimList[]): Map<Dim, Dim> | undefined {
+  const pairs = new Map<Dim, Dim>();
+  for (const [list, other] of zip(own, map)) {
+    const aligned = align(list, other);
+    if (!aligned) return undefined;
+    for (const [from, to] of aligned) pairs.set(from, to);
+  }
+  return pairs;
 }

@@ -15,7 +15,7 @@ import type { OpName } from "../../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { type FusedOp, isFused, isGone, isView, type StepOp, type ViewOp } from "../lowering.js";
-import { align, type Dim, type DimList, expand, freshMap, type IndexMap } from "./dims.js";
+import { type Dim, type DimList, expand, freshMap, type IndexMap, pairLoops } from "./dims.js";
 import {
   AFTER_GROUP,
   backward,
@@ -60,9 +60,6 @@ const LARGE_OPERAND = 4096;
  * Maximum number of equations of groups that are merged to read an operand once; larger kernels run out of registers.
  */
 const MAX_SIBLINGS = 32;
-
-/** Maximum number of equations in a group; writing a larger kernel takes longer than running a second one. */
-const MAX_MEMBERS = 512;
 
 /** Maximum number of operands that fit comfortably into one kernel. */
 const MAX_READS = 24;
@@ -241,7 +238,7 @@ class Fuser {
 
   /** Whether the equation can run in the group without waiting for something that waits for the group. */
   private mayJoin(unit: number, group: FusionGroup, eqn: Eqn): boolean {
-    if (group.members.length >= MAX_MEMBERS) return false;
+    if (group.isFull) return false;
     const outside = this.outsideOperands(group, eqn);
     if (new Set([...group.reads.keys(), ...outside.map((v) => v.id)]).size > MAX_READS) return false;
     return outside.every((atom) => {
@@ -375,7 +372,7 @@ class Fuser {
     found: FusionGroup,
     pairs: Map<Dim, Dim> | undefined,
   ): boolean {
-    if (!pairs || !this.tryMerge(group, found, pairs)) return false;
+    if (!pairs || !group.tryMerge(found, pairs)) return false;
     this.reach.merge(unit, other);
     this.units[other] = undefined;
     for (const id of [...found.maps.keys(), ...found.late.keys()]) this.unitOf.set(id, unit);
@@ -416,36 +413,6 @@ class Fuser {
     });
   }
 
-  private tryMerge(group: FusionGroup, other: FusionGroup, pairs: ReadonlyMap<Dim, Dim>): boolean {
-    if (group.members.length + other.members.length > MAX_MEMBERS) return false;
-    const [loops, groupLoops] = [other.loops(), group.loops()];
-    const targets = loops.map((dim) => pairs.get(dim));
-    if (targets.some((dim) => dim === undefined) || new Set(targets).size !== targets.length) return false;
-    // Sums over rows count every row of the group once, so they only move to a group with the same rows.
-    if (other.late.size > 0 && (loops.length !== groupLoops.length || targets.at(-1) !== groupLoops.at(-1)))
-      return false;
-    const mine = group.inner && expand(group.inner);
-    const theirs = other.inner && expand(other.inner).flatMap((dim) => pairs.get(dim) ?? []);
-    if (mine && theirs && !(mine.length === theirs.length && mine.every((dim) => theirs.includes(dim))))
-      return false;
-    const inner = mine ?? theirs;
-    const fits = (reduced: readonly (Dim | undefined)[]) =>
-      !inner || inner.every((dim) => reduced.includes(dim)) || !inner.some((dim) => reduced.includes(dim));
-    if (!lateDims(group).every(fits)) return false;
-    if (!lateDims(other).every((reduced) => fits(reduced.map((dim) => pairs.get(dim))))) return false;
-    group.inner = inner;
-    for (const [dim, target] of pairs) if (dim !== target && loops.includes(dim)) dim.become(target);
-    group.members.push(...other.members);
-    for (const [id, map] of other.maps) group.maps.set(id, map);
-    for (const [id, map] of other.late) group.late.set(id, map);
-    for (const [eqn, map] of other.operandMaps) group.operandMaps.set(eqn, map);
-    for (const [id, value] of other.reads) group.reads.set(id, value);
-    for (const [id, map] of other.readMaps) if (!group.readMaps.has(id)) group.readMaps.set(id, map);
-    for (const id of other.inlined) group.inlined.add(id);
-    for (const id of [...group.maps.keys(), ...group.late.keys()]) group.reads.delete(id);
-    return true;
-  }
-
   private reduce(eqn: Eqn<ReduceOp>): void {
     const x = at(eqn.ins, 0);
     const { shape } = x.type;
@@ -466,7 +433,7 @@ class Fuser {
     const { dims } = eqn.params;
     const reduced = expand(dims.flatMap((d) => at(map, d)));
     const valueLoops = map.flatMap((list) => expand(list));
-    const place = reductionPlace(group, valueLoops, reduced, this.options);
+    const place = group.reductionPlace(valueLoops, reduced, this.options.addsOverRows);
     if (place === undefined) return false;
     if (place === "rows") group.inner = reduced;
     group.operandMaps.set(eqn, map);
@@ -476,59 +443,4 @@ class Fuser {
     if (x.kind === "var" && this.isExpanded(x)) this.expandFree(x, map, unit, group, false);
     return true;
   }
-}
-
-/** The loops that each reduction over all rows of a group runs over. */
-function lateDims(group: FusionGroup): Dim[][] {
-  return [...group.operandMaps]
-    .filter(([eqn]) => group.late.has(at(eqn.outs, 0).id))
-    .map(([eqn, map]) => expand(eqn.params.dims.flatMap((d) => at(map, d))));
-}
-
-/**
- * Where a group can reduce a value: `rows` makes the reduced loops the inner ones, `row` reduces over the inner
- * loops that there are already, `late` adds up over all rows, so that the result is ready when the kernel ends.
- *
- * @param valueLoops the loops of the value
- */
-function reductionPlace(
-  group: FusionGroup,
-  valueLoops: readonly Dim[],
-  reduced: readonly Dim[],
-  { addsOverRows }: FuseOptions,
-): "rows" | "row" | "late" | undefined {
-  const loops = group.loops();
-  const late = addsOverRows ? "late" : undefined;
-  const inner = group.inner && expand(group.inner);
-  const isWhole = loops.every((dim) => valueLoops.includes(dim));
-  const last = loops.at(-1);
-  if (!inner) {
-    if (!isWhole) return undefined;
-    if (addsOverRows && (!last || !reduced.includes(last))) return "late";
-    const fits = lateDims(group).every(
-      (others) =>
-        reduced.every((dim) => others.includes(dim)) || !reduced.some((dim) => others.includes(dim)),
-    );
-    return fits ? "rows" : undefined;
-  }
-  const touched = inner.filter((dim) => reduced.includes(dim));
-  if (touched.length === inner.length) {
-    if (reduced.length === inner.length) return "row";
-    return isWhole ? late : undefined;
-  }
-  if (touched.length > 0) return undefined;
-  const hasRows = loops.every((dim) => inner.includes(dim) || valueLoops.includes(dim));
-  const isRowValue = !valueLoops.some((dim) => inner.includes(dim));
-  return isWhole || (hasRows && isRowValue) ? late : undefined;
-}
-
-/** Which loop of one group is which of another, from a value that both see. */
-function pairLoops(own: readonly DimList[], map: readonly DimList[]): Map<Dim, Dim> | undefined {
-  const pairs = new Map<Dim, Dim>();
-  for (const [d, list] of own.entries()) {
-    const aligned = align(list, at(map, d));
-    if (!aligned) return undefined;
-    for (const [from, to] of aligned) pairs.set(from, to);
-  }
-  return pairs;
 }

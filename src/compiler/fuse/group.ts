@@ -14,6 +14,9 @@ import { align, type Dim, type DimList, distribute, expand, type IndexMap, sameL
 /** An equation that runs in a group: everything fused but iota, which every kernel computes for itself. */
 export type FusionMember = Eqn<Exclude<FusedOp, "iota">>;
 
+/** Maximum number of equations in a group; writing a larger kernel takes longer than running a second one. */
+const MAX_MEMBERS = 512;
+
 /** A value that a group computes but cannot read: the sums of all rows are complete only at its end. */
 export const AFTER_GROUP = Symbol("after the group");
 
@@ -87,6 +90,90 @@ export class FusionGroup {
   loops(): Dim[] {
     return expand(this.dims);
   }
+
+  /** Whether the group may get no more equations. */
+  get isFull(): boolean {
+    return this.members.length >= MAX_MEMBERS;
+  }
+
+  /** The loops that each reduction over all rows of the group runs over. */
+  private lateDims(): Dim[][] {
+    return [...this.operandMaps]
+      .filter(([eqn]) => this.late.has(at(eqn.outs, 0).id))
+      .map(([eqn, map]) => expand(eqn.params.dims.flatMap((d) => at(map, d))));
+  }
+
+  /**
+   * Where the group can reduce a value: `rows` makes the reduced loops the inner ones, `row` reduces over the inner
+   * loops that there are already, `late` adds up over all rows, so that the result is ready when the kernel ends.
+   *
+   * @param valueLoops the loops of the value
+   * @param addsOverRows whether kernels may add up over all of their rows
+   */
+  reductionPlace(
+    valueLoops: readonly Dim[],
+    reduced: readonly Dim[],
+    addsOverRows: boolean,
+  ): "rows" | "row" | "late" | undefined {
+    const loops = this.loops();
+    const late = addsOverRows ? "late" : undefined;
+    const inner = this.inner && expand(this.inner);
+    const isWhole = loops.every((dim) => valueLoops.includes(dim));
+    const last = loops.at(-1);
+    if (!inner) {
+      if (!isWhole) return undefined;
+      if (addsOverRows && (!last || !reduced.includes(last))) return "late";
+      return this.lateDims().every((others) => hasAllOrNone(others, reduced)) ? "rows" : undefined;
+    }
+    const touched = inner.filter((dim) => reduced.includes(dim));
+    if (touched.length === inner.length) {
+      if (reduced.length === inner.length) return "row";
+      return isWhole ? late : undefined;
+    }
+    if (touched.length > 0) return undefined;
+    const hasRows = loops.every((dim) => inner.includes(dim) || valueLoops.includes(dim));
+    const isRowValue = !valueLoops.some((dim) => inner.includes(dim));
+    return isWhole || (hasRows && isRowValue) ? late : undefined;
+  }
+
+  /**
+   * Takes over the members of another group if one kernel can run both.
+   *
+   * @param pairs which loop of this group each loop of the other is
+   */
+  tryMerge(other: FusionGroup, pairs: ReadonlyMap<Dim, Dim>): boolean {
+    if (this.members.length + other.members.length > MAX_MEMBERS) return false;
+    const [loops, ownLoops] = [other.loops(), this.loops()];
+    const targets = loops.map((dim) => pairs.get(dim));
+    if (targets.some((dim) => dim === undefined) || new Set(targets).size !== targets.length) return false;
+    // Sums over rows count every row of the group once, so they only move to a group with the same rows.
+    const hasSameRows = loops.length === ownLoops.length && targets.at(-1) === ownLoops.at(-1);
+    if (other.late.size > 0 && !hasSameRows) return false;
+    const mine = this.inner && expand(this.inner);
+    const theirs = other.inner && expand(other.inner).flatMap((dim) => pairs.get(dim) ?? []);
+    if (mine && theirs && !(mine.length === theirs.length && mine.every((dim) => theirs.includes(dim))))
+      return false;
+    const inner = mine ?? theirs;
+    const fits = (reduced: readonly (Dim | undefined)[]) => !inner || hasAllOrNone(reduced, inner);
+    if (!this.lateDims().every(fits)) return false;
+    if (!other.lateDims().every((reduced) => fits(reduced.map((dim) => pairs.get(dim))))) return false;
+    this.inner = inner;
+    for (const [dim, target] of pairs) if (dim !== target && loops.includes(dim)) dim.become(target);
+    this.members.push(...other.members);
+    for (const [id, map] of other.maps) this.maps.set(id, map);
+    for (const [id, map] of other.late) this.late.set(id, map);
+    for (const [eqn, map] of other.operandMaps) this.operandMaps.set(eqn, map);
+    for (const [id, value] of other.reads) this.reads.set(id, value);
+    for (const [id, map] of other.readMaps) if (!this.readMaps.has(id)) this.readMaps.set(id, map);
+    for (const id of other.inlined) this.inlined.add(id);
+    for (const id of [...this.maps.keys(), ...this.late.keys()]) this.reads.delete(id);
+    return true;
+  }
+}
+
+/** Whether a list has all of some loops, or none of them. */
+function hasAllOrNone(list: readonly (Dim | undefined)[], loops: readonly Dim[]): boolean {
+  return loops.every((dim) => list.includes(dim)) || !loops.some((dim) => list.includes(dim));
 }
 
 /** Whether two lists are the same loops, once those of one are split where those of the other are. */

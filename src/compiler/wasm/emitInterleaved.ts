@@ -29,19 +29,19 @@ export interface PreparedProgram {
   readonly program: VecProgram;
   readonly invariants: ReadonlyMap<Vec, Local>;
   readonly pool: Local[];
-  readonly host: HostImports;
+  readonly host: HostImports | undefined;
 }
 
 /**
  * Loads a program's constants into locals; to be emitted before the loop.
  *
- * @param host the host functions that the module imports
+ * @param host the host functions that the module imports, if the program calls any
  * @param uniform the local that holds the vector of each uniform slot
  */
 export function prepareProgram(
   code: FunctionBody,
   program: VecProgram,
-  host: HostImports,
+  host?: HostImports,
   uniform?: (slot: number) => Local,
 ): PreparedProgram {
   const invariants = new Map<Vec, Local>();
@@ -114,7 +114,7 @@ function emitCopies(
         ports.input(instruction.slot, copy, target);
       } else if (instruction.kind === "patch") {
         code.get(argAt(args, 0)).set(target);
-        if (slow === undefined) emitPatch(code, prepared.host[instruction.name], args, target);
+        if (slow === undefined) emitPatch(code, imported(prepared.host, instruction.name), args, target);
       } else {
         emitInstruction(code, instruction, args, target, prepared.host);
       }
@@ -230,6 +230,11 @@ export function lastUses(program: VecProgram): Map<number, Vec[]> {
   return dead;
 }
 
+function imported(host: HostImports | undefined, name: ScalarFunction): FunctionIndex {
+  if (host === undefined) throw new Error(`[emitInterleaved] the module does not import ${name}`);
+  return host[name];
+}
+
 const SHAPES = { f32: "f32x4", i32: "i32x4", f64: "f64x2" } as const satisfies Record<LaneType, string>;
 
 function emitInstruction(
@@ -237,7 +242,7 @@ function emitInstruction(
   instruction: VecInstruction,
   args: readonly Local[],
   target: Local,
-  host: HostImports,
+  host: HostImports | undefined,
 ): void {
   switch (instruction.kind) {
     case "vector":
@@ -256,7 +261,7 @@ function emitInstruction(
       emitLanes(code, instruction.lane, args, target, () => code.op(instruction.op));
       return;
     case "host":
-      emitLanes(code, "f64", args, target, () => code.call(host[instruction.name]));
+      emitLanes(code, "f64", args, target, () => code.call(imported(host, instruction.name)));
       return;
     case "patch":
     case "input":

@@ -15,10 +15,10 @@ export interface LinkHost {
 }
 
 /**
- * The members of a group as one of them sees them, and the words they share. Members tell each other how far
- * they are in one of two ways. Where somebody waits for one peer only, that is the peer's own word. Where all wait
- * for all and sleep, it is a count in the words of the first member: the last one to arrive wakes the others, so
- * that each of them sleeps and wakes once.
+ * One member's view of its group and of the words that the members share. Members announce their progress in one of
+ * two ways. If a member waits for single peers, each peer writes a word of its own. If all members wait for all others
+ * and sleep, they increment a counter in the words of the first member; the last one to arrive wakes the others, so
+ * that each of them sleeps and wakes only once.
  */
 export class Link {
   readonly me: number;
@@ -64,8 +64,8 @@ export class Link {
   }
 
   /**
-   * The addresses of this member and of those whose sources it reads. It does not look at the others, who are at work:
-   * a look takes a cache line from whoever writes there, and with many members around a ring all of them do.
+   * The addresses of this member and of those whose sources it reads. It does not read those of the others, because
+   * reading takes the cache line away from the member that writes it, and in a ring all members would do so.
    */
   addressesRead(word: number, into: number[]): void {
     into[this.me] = this.address(this.me, word);
@@ -76,14 +76,14 @@ export class Link {
     return this.doubles[((this.lines[member] ?? 0) + word) / 2] ?? 0;
   }
 
-  /** Stores how far this member is in one of its own words, and wakes devices that may wait for it. */
+  /** Stores this member's progress in one of its own words, and wakes devices that may wait for it. */
   tell(word: number, sequence: number, devices: readonly number[]): void {
     Atomics.store(this.host.words, this.mine + word, sequence);
     this.host.signals.wake(devices);
   }
 
   /**
-   * Waits until the words of some members have come as far.
+   * Waits until the words of some members have reached a sequence number.
    *
    * @param verify called while it waits; it throws when they never will
    */
@@ -95,7 +95,7 @@ export class Link {
     }
   }
 
-  /** A way for `reads` to be told of by their own words, and to tell `readBy`. */
+  /** Announces by words: waits for the words of the members in `reads`, and wakes those in `readBy`. */
   byPeers(reads: readonly number[], readBy: readonly number[]): Signal {
     const [sources, readers] = [reads, readBy].map((list) => list.map((i) => at(this.members, i)));
     this.reads = reads;
@@ -107,7 +107,7 @@ export class Link {
     };
   }
 
-  /** A way for all to tell all, by counting. */
+  /** Announces by counters that all members share. */
   byCount(): Signal {
     const { signals, words } = this.host;
     const { members } = this;
@@ -131,14 +131,14 @@ export class Link {
   }
 }
 
-/** How the members of a group learn how far the others are. */
+/** How the members of a group announce their progress to each other. */
 export interface Signal {
-  /** Tells that the source can be read. */
+  /** Announces that the own source can be read. */
   ready(sequence: number): void;
   /** Waits until the sources that are needed can be read; calls `verify` meanwhile, which may throw. */
   awaitReady(sequence: number, verify: () => void): void;
-  /** Tells that the sources have been read. */
+  /** Announces that the sources have been read. */
   finished(sequence: number): void;
-  /** Waits until those who need the own source have read it. */
+  /** Waits until all members that need the own source have read it. */
   awaitFinished(sequence: number): void;
 }

@@ -1,7 +1,7 @@
 /**
- * The words that the collectives of one loaded program share among its devices: for each collective and each position
- * of the mesh a block of its own, and after those, for each kind of groups and each position, how far the device there
- * has come (`desyncDetector.ts`).
+ * The words that the devices of one loaded program share for its collectives: a block for each collective and each
+ * position of the mesh, followed by the progress of the device at each position, for each kind of groups
+ * (`desyncDetector.ts`).
  */
 import { aligned, float64Words, layout, onNewLine } from "../protocol/layout.js";
 
@@ -15,11 +15,11 @@ export const WORDS = layout({
   staged: float64Words(2),
   /** Run and sequence number of the last two uses; see {@link STAMP}. */
   stamps: 4,
-  /** How far a member is that receives for others of its process. */
+  /** The progress of a member that receives messages for others of its process. */
   arrived: 1,
-  // The counts are on another line than what their owner publishes alone.
+  // The counters, which all members write, are on another cache line than the words that only their owner writes.
   readyCount: onNewLine(),
-  /** Where a member that receives for others put what came. */
+  /** Where a member that receives messages for others has put them. */
   received: aligned(4, 2),
   finishedCount: aligned(8),
 });
@@ -27,7 +27,7 @@ export const WORDS = layout({
 /** The stamp of one use of a collective. */
 export const STAMP = layout({ run: 1, sequence: 1 });
 
-/** How far a device has come among the collectives of one kind of groups. */
+/** The progress of a device through the collectives of one kind of groups. */
 export const PROGRESS = layout({ run: 1, sequence: 1 });
 
 /** Zeroed words for one loaded program. */

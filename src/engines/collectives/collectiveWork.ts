@@ -21,14 +21,14 @@ export interface WorkHost extends LinkHost {
   readonly scratch: number;
 }
 
-/** The work between the waits: what this device writes for itself, or for all members. */
+/** What a device computes between the waits: its own result, or a share of the result of all members. */
 export interface Work {
   readonly signal: Signal;
   /** Whether anybody reads this device's source. */
   readonly isRead: boolean;
   /** Computes the own result; `sources` are the members' addresses, `receives` that of the table of an exchange. */
   own(sources: readonly number[], target: number, receives: number): void;
-  /** Computes a share of everybody's result, when splitting the work pays. */
+  /** Computes a share of the result of all members; set if splitting the work pays. */
   readonly shared: ((sources: readonly number[], targets: readonly number[]) => void) | undefined;
 }
 
@@ -42,8 +42,8 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: WorkHost): W
   const inner = spec.inner * element;
   const others = range(size).filter((i) => i !== me);
   const everybody = {
-    // Words of their own are faster to spin on, also for many: they lie on the lines that hold the addresses and
-    // stamps of their owners, which are read next anyway. A count spares sleepers wake-ups.
+    // For members that spin, words are faster than counters, however many members there are: a word lies on the cache
+    // line with the address and the stamp of its owner, which are read next. Counters wake sleeping members less often.
     signal: size > 2 && host.signals.crowded ? link.byCount() : link.byPeers(others, others),
     isRead: true,
     shared: undefined,
@@ -110,7 +110,7 @@ function pullRowBlocks(
   };
 }
 
-/** A block of rows by a table: where it begins here, its number of rows, and where it begins there. */
+/** An entry of a table of row blocks: the first row in the own tensor, the number of rows, the peer's first row. */
 export function rowBlock(
   words: Int32Array,
   table: number,

@@ -9,7 +9,7 @@ import type { CollectiveProgress, DesyncDetector } from "./desyncDetector.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
 const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
-/** Messages up to this size are staged, so that who sends them need not wait for who reads them. */
+/** Messages up to this size are staged, so that the sender does not wait for the receiver to read them. */
 const STAGED_MESSAGE_BYTES = 4 * 2 ** 20;
 /** What a program may spend on staging. */
 const MAX_STAGING_BYTES = 16 * 2 ** 20;
@@ -28,8 +28,8 @@ interface Lane {
 }
 
 /**
- * Which collectives inside this process are staged, and where their two copies lie. Messages of the same size that
- * nobody sends two of, such as those between neighbours of a pipeline, have them at the same place.
+ * Which collectives inside this process are staged, and where their two copies lie. Messages of the same size share
+ * the place of their copies if no device sends two of them, as between neighbours of a pipeline.
  */
 export function planStaging(collectives: readonly CollectiveSpec[], crowded: boolean): Staging {
   const limit = crowded ? STAGED_BYTES.sharedCore : STAGED_BYTES.ownCore;
@@ -63,8 +63,8 @@ function sendersOf({ kind, groups, permutation }: CollectiveSpec): readonly numb
 }
 
 /**
- * Whether some send to some others, and who sends would wait for who reads: somebody only sends or only reads, or they
- * do something else next. Around a ring all wait for somebody anyway.
+ * Whether members would only wait for their message to be read: some member sends without receiving, or those that
+ * receive nothing do not need a result (`unset`). In a ring every member waits for another one anyway.
  */
 function isMessage({ kind, permutation, unset }: CollectiveSpec): boolean {
   const readers = new Set(permutation.map(([, to]) => to));
@@ -74,12 +74,12 @@ function isMessage({ kind, permutation, unset }: CollectiveSpec): boolean {
 /**
  * Collectives on shared memory. `start` publishes where this device's source and target lie and never waits;
  * `work` waits until all members have started and does this device's share of the work; `settle` waits until all
- * members have done theirs, because only then its result is complete and its source free. Where several collectives
+ * members have done theirs, because only then its result is complete and its source free. If several collectives
  * end one after the other, all work is done before any of them settles, so that devices wait for each other once.
  *
  * Small collectives are *staged*: `start` copies the source aside and `work` computes the own result from the
- * copies of all members. That is more work but one wait less, which is what counts when it is small. A copy is
- * overwritten two uses later, when every member has long finished with it.
+ * copies of all members. That is more work but saves one wait, which takes longer than the work if the collective is
+ * small. A copy is overwritten two uses later, when every member has finished reading it.
  */
 export interface Collective {
   /** @param tables the addresses of the tables of a ragged exchange */

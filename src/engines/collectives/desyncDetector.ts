@@ -1,14 +1,14 @@
 /**
  * The desync detector finds devices of one process that have diverged (docs/divergence.md). Collectives pair up by
- * counting, so that a device which left one out, or came to one too often, would exchange what belongs to another run
- * or iteration. Therefore each device stamps every collective with the run and with its sequence number among the
- * collectives of the same groups, and compares stamps with those it reads from when all are ready; while it waits, it
- * looks whether they have passed that collective already.
+ * counting, so that a device that skips or repeats one would exchange data of different runs or iterations. Therefore
+ * each device stamps every collective with the run and with its sequence number among the collectives of the same
+ * groups. When all members are ready, it compares its stamp with those of the members it reads from; while it waits, it
+ * checks whether they have already passed this collective.
  *
- * Two things are shared, in the words of the program: the stamp of each use of a collective, kept for two uses as the
- * copies of staged collectives are, and for each kind of groups the progress of every device. A stamp is written
- * before its collective is told to be ready, the progress after it; so whoever reads progress and then a stamp finds
- * no older stamp than the progress promises.
+ * The words of the program hold two things: the stamp of each use of a collective, kept for two uses like the copies
+ * of staged collectives, and the progress of every device for each kind of groups. A device writes its stamp before it
+ * announces that it is ready, and its progress afterwards, so a reader that reads the progress first and then the stamp
+ * never finds a stamp older than that progress.
  */
 
 import type { CollectiveSpec } from "../../compiler/steps.js";
@@ -47,7 +47,7 @@ export interface DesyncDetectorHost {
   readonly position: number;
   readonly numPositions: number;
   readonly recorder: FlightRecorder;
-  /** Called before everything ends because the members of a kind of groups have diverged. */
+  /** Called before the run is aborted because the members of a kind of groups have diverged. */
   diverged(communicator: number): void;
 }
 
@@ -88,16 +88,16 @@ export class DesyncDetector {
     this.run = (this.run + 1) | 0;
     this.counts.fill(0);
     for (const line of this.lines) {
-      // Between the two stores it is progress that nobody waits for.
+      // A reader between the two stores sees progress that no device waits for.
       Atomics.store(words, line + PROGRESS.sequence, 0);
       Atomics.store(words, line + PROGRESS.run, this.run);
     }
     this.record = recorder.beginRun(program, this.run);
   }
 
-  /** Ends it: whoever still waits for this device in it waits in vain. */
+  /** Ends the run: from now on, devices that wait for this one in this run know that it will not come. */
   endRun(): void {
-    // Whoever sees that this device has left finds that in its records, too.
+    // The record comes first, so that a device that sees that this one has left finds it in the records, too.
     this.host.recorder.end(this.record);
     for (const line of this.lines) Atomics.store(this.host.words, line + PROGRESS.sequence, LEFT);
   }
@@ -158,17 +158,17 @@ export class CollectiveProgress {
     this.record = recorder.beginCollective(program, this.run, this.sequence, index);
   }
 
-  /** Publishes the progress, after the use was told to be ready. */
+  /** Publishes the progress, after the device has announced that it is ready. */
   publish(): void {
     Atomics.store(this.desyncDetector.host.words, this.own + PROGRESS.sequence, this.sequence);
   }
 
-  /** Compares stamps with those whose sources are read, who are all ready. */
+  /** Compares the own stamp with those of the members whose sources are read; all of them are ready. */
   verifyPeers(): void {
     for (const member of this.followed.stamps.reads) if (!this.isHere(member)) this.fail();
   }
 
-  /** Ends everything when one of those that this device waits for has passed this collective already. */
+  /** Aborts the run if a member that this device waits for has already passed this collective. */
   readonly verifyWait = (): void => {
     const { stamps, lines } = this.followed;
     const { words } = this.desyncDetector.host;
@@ -176,7 +176,7 @@ export class CollectiveProgress {
       const line = lines[member] ?? 0;
       const run = Atomics.load(words, line + PROGRESS.run);
       const sequence = Atomics.load(words, line + PROGRESS.sequence);
-      // In between the device may have begun another run, of which the next look will tell.
+      // Meanwhile the member may have begun another run; the next check will find that.
       if (Atomics.load(words, line + PROGRESS.run) !== run) continue;
       const ahead = (run - this.run) | 0;
       if ((ahead > 0 || (ahead === 0 && sequence >= this.sequence)) && !this.isHere(member)) this.fail();

@@ -1,7 +1,12 @@
 import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../../compiler/wasm/assembler.js";
+import { emitInterleaved, prepareProgram } from "../../compiler/wasm/emitInterleaved.js";
+import { BASELINE_FEATURES } from "../../compiler/wasm/features.js";
 import type { FunctionBody, Local } from "../../compiler/wasm/functionBody.js";
+import { fromBfloat16, fromFloat16, toBfloat16, toFloat16 } from "../../compiler/wasm/math.js";
 import type { LaneMemoryOp, MemoryOp, VectorOp } from "../../compiler/wasm/opcodes.js";
+import { type Vec, VecBuilder } from "../../compiler/wasm/vectorProgram.js";
+import { emitVectorLoad, emitVectorStore, STORAGE_BYTES } from "../../compiler/wasm/vectorStorage.js";
 import { byteSize, type RealDType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 
@@ -21,6 +26,11 @@ const combineOps: { readonly [D in Direct]: { readonly [C in Combine]: VectorOp 
   int32: { sum: "i32x4.add", max: "i32x4.max_s", min: "i32x4.min_s" },
   uint32: { sum: "i32x4.add", max: "i32x4.max_u", min: "i32x4.min_u" },
   bool: { sum: "v128.or", max: "v128.or", min: "v128.and" },
+};
+
+const conversions = {
+  bfloat16: { widen: fromBfloat16, narrow: toBfloat16 },
+  float16: { widen: fromFloat16, narrow: toFloat16 },
 };
 
 const elementAccess: { readonly [bytes: number]: readonly [load: MemoryOp, store: LaneMemoryOp] } = {
@@ -86,9 +96,9 @@ export function buildMoveModule(addressType: AddressType = "i32"): Uint8Array<Ar
     }
   }
   builder.function(addresses(5), (f) => writeCombine(f, "f32x4.add", 4, 2), "sumTwice");
-  for (const dtype of ["bfloat16", "float16"] as const) {
-    builder.function(addresses(3), (f) => writeWiden(f, dtype), `widen_${dtype}`);
-    builder.function(addresses(3), (f) => writeNarrow(f, dtype), `narrow_${dtype}`);
+  for (const [dtype, { widen, narrow }] of Object.entries(conversions)) {
+    builder.function(addresses(3), (f) => writeConversion(f, "half", "word", widen), `widen_${dtype}`);
+    builder.function(addresses(3), (f) => writeConversion(f, "word", "half", narrow), `narrow_${dtype}`);
   }
   return builder.toBytes();
 }
@@ -214,62 +224,25 @@ function fourByFour(f: FunctionBody, targetStep: number, sourceStep: number, bod
   });
 }
 
-function splat(f: FunctionBody, word: number): FunctionBody {
-  return f.v128([word, word, word, word]);
-}
+type Storage = "half" | "word";
 
-function writeWiden(f: FunctionBody, dtype: "bfloat16" | "float16"): void {
+/** Converts elements from one storage to another, four at a time. */
+function writeConversion(
+  f: FunctionBody,
+  from: Storage,
+  to: Storage,
+  convert: (b: VecBuilder, x: Vec) => Vec,
+): void {
   const [target, source] = [f.param(0), f.param(1)];
-  const [bits, magnitude] = [f.local("v128"), f.local("v128")];
-  fourByFour(f, 16, 8, () => {
-    f.get(target).get(source).memory("v128.load16x4_u");
-    if (dtype === "bfloat16") {
-      f.i32(16).vector("i32x4.shl");
-    } else {
-      // Shifted exponent and mantissa times 2^112 re-bias normal numbers and normalise the others.
-      f.set(bits);
-      splat(f.get(bits), 0x7fff).vector("v128.and").i32(13).vector("i32x4.shl").set(magnitude);
-      splat(f.get(magnitude), 0x77800000).vector("f32x4.mul");
-      splat(splat(f.get(magnitude), 0x0f800000).vector("i32x4.ge_u"), 0x7f800000).vector("v128.and");
-      f.vector("v128.or");
-      splat(f.get(bits), 0x8000).vector("v128.and").i32(16).vector("i32x4.shl").vector("v128.or");
-    }
-    f.memory("v128.store");
-  });
-}
-
-function writeNarrow(f: FunctionBody, dtype: "bfloat16" | "float16"): void {
-  const [target, source] = [f.param(0), f.param(1)];
-  const [bits, magnitude, result] = [f.local("v128"), f.local("v128"), f.local("v128")];
-  /** Rounds the low `shift` bits of `value` away, ties to even. */
-  const round = (value: Local, shift: number) => {
-    f.get(value).i32(shift).vector("i32x4.shr_u");
-    splat(f, 1).vector("v128.and").get(value).vector("i32x4.add");
-    splat(f, (1 << (shift - 1)) - 1).vector("i32x4.add");
-  };
-  fourByFour(f, 8, 16, () => {
-    f.get(source).memory("v128.load").tee(bits);
-    splat(f, 0x7fffffff).vector("v128.and").set(magnitude);
-    if (dtype === "bfloat16") {
-      splat(f.get(bits).i32(16).vector("i32x4.shr_u"), 0x40).vector("v128.or");
-      round(bits, 16);
-      f.i32(16).vector("i32x4.shr_u");
-      splat(f.get(magnitude), 0x7f800000).vector("i32x4.gt_u").vector("v128.bitselect");
-    } else {
-      // Below 2^-14: adding one half leaves the rounded mantissa in the low bits.
-      splat(f.get(magnitude), 0x3f000000).vector("f32x4.add");
-      splat(f, 0x3f000000).vector("i32x4.sub");
-      round(magnitude, 13);
-      splat(f, 0x38000000).vector("i32x4.sub").i32(13).vector("i32x4.shr_u");
-      splat(f.get(magnitude), 0x38800000).vector("i32x4.lt_u").vector("v128.bitselect").set(result);
-      splat(f, 0x7c00).get(result);
-      splat(f.get(magnitude), 0x477ff000).vector("i32x4.ge_u").vector("v128.bitselect").set(result);
-      splat(f, 0x7e00).get(result);
-      splat(f.get(magnitude), 0x7f800000).vector("i32x4.gt_u").vector("v128.bitselect");
-      f.get(bits).i32(16).vector("i32x4.shr_u");
-      splat(f, 0x8000).vector("v128.and").vector("v128.or");
-    }
-    f.set(result);
-    f.get(target).get(result).get(result).vector("i16x8.narrow_i32x4_u").laneMemory("v128.store64_lane", 0);
+  const b = new VecBuilder(BASELINE_FEATURES);
+  const prepared = prepareProgram(f, b.finish([convert(b, b.input(0))]));
+  fourByFour(f, 4 * STORAGE_BYTES[to], 4 * STORAGE_BYTES[from], () => {
+    emitInterleaved(f, prepared, 1, {
+      input(_slot, _copy, local) {
+        emitVectorLoad(f.get(source), from);
+        f.set(local);
+      },
+      output: (_index, _copy, local) => emitVectorStore(f.get(target).get(local), to),
+    });
   });
 }

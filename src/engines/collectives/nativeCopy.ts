@@ -12,7 +12,7 @@ export function nativeCopy(memories: readonly WebAssembly.Memory[]): CopyBetween
   if (koffi === undefined || new Set(memories).size === 1) return undefined;
   try {
     const memcpy = koffi.load(null).func("memcpy", "void", ["uintptr_t", "uintptr_t", "size_t"]);
-    // The function holds on to the memories, which do not move, as long as it is held itself.
+    // The function keeps the memories, which do not move, alive as long as it is alive itself.
     const places = memories.map((memory) => ({
       memory,
       base: Number(koffi.address(new Uint8Array(memory.buffer))),
@@ -28,7 +28,7 @@ export function nativeCopy(memories: readonly WebAssembly.Memory[]): CopyBetween
       memcpy(into.base + target, out.base + source, bytes);
     };
   } catch {
-    // A C library that does not tell its functions: JavaScript copies.
+    // The C library's functions cannot be looked up: JavaScript copies.
     return undefined;
   }
 }

@@ -28,7 +28,7 @@ export interface Peers {
 /** Copies bytes from the memory of one device to that of another. */
 export type CopyBetween = (to: number, target: number, from: number, source: number, bytes: number) => void;
 
-/** From this size on the call of a native function takes less than it saves. */
+/** From this size on, calling a native function costs less time than it saves. */
 const NATIVE_BYTES = 2048;
 
 /**

@@ -33,7 +33,7 @@ export interface LoopHost {
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
   /** Makes a matrix product ready to be called with addresses. */
   prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
-  /** Gets to know what the thread lets go of. */
+  /** Counts what the thread releases, and collects it. */
   readonly forgotten: Forgotten;
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
@@ -51,7 +51,7 @@ export interface LoopHost {
 export interface Remote {
   /** Prepares a collective some of whose members are in other processes. */
   readonly prepare: typeof prepareCollective;
-  /** Moves messages on while the device computes. */
+  /** Makes progress with messages while the device computes. */
   readonly progress: () => void;
   /** Tells that the device's elements lie in another memory from now on. */
   moveTo(memory: WebAssembly.Memory): void;

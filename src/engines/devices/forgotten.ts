@@ -1,10 +1,10 @@
 import { collectOnDemand } from "#engines/collector";
 
-/** What a worker thread may let go of before that is looked for: so many programs, so many bytes of messages. */
+/** How many programs, and how many bytes of messages, a thread may release before they are collected. */
 export const RECLAIM_THRESHOLD = { programs: 128, bytes: 8 * 1024 * 1024 } as const;
 
 /**
- * Counts what a worker thread lets go of, and now and then gives back what that held.
+ * Counts what a worker thread releases, and from time to time frees the memory that it held.
  *
  * These threads never return to their event loop, where the runtime would free what unreachable objects hold outside of
  * JavaScript's heap: compiled modules, tens of kilobytes each, and the elements of uploads. Collecting on demand frees

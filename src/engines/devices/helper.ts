@@ -27,7 +27,7 @@ export interface HelperSetup {
 export interface KernelsMessage {
   readonly kind: "kernels";
   readonly id: number;
-  /** What jobs call the program; it changes when the device moves to another memory. */
+  /** The number by which jobs refer to the program; it changes when the device moves to another memory. */
   readonly sending: number;
   /** The memory of the device. */
   readonly memory: WebAssembly.Memory;
@@ -47,7 +47,7 @@ export type HelperMessage = KernelsMessage | ForgetMessage;
 export interface HelperHost {
   /** Takes the next message, if there is one. */
   receive(): HelperMessage | undefined;
-  /** Gets to know what the thread lets go of. */
+  /** Counts what the thread releases, and collects it. */
   readonly forgotten: Forgotten;
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }

@@ -1,8 +1,8 @@
 /**
- * How a device has a host callback called: the functions are on the main thread, where JavaScript runs. The
- * device copies the operands into an area that both threads see, counts one more call and sleeps. The main thread, told
- * of it as of everything that happens on a device, calls, writes the results into the area and counts one more answer.
- * A device waits for each of its calls, so that they come in its order.
+ * How a device calls a host callback, which runs on the main thread. The device copies the operands into an area that
+ * both threads see, increments its number of calls and sleeps. The main thread, which wakes on every event of a device,
+ * calls the function, writes the results into the area and increments the number of answers. A device waits for each of
+ * its calls, so they run in its order.
  */
 
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
@@ -13,7 +13,7 @@ import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { Signals } from "../protocol/signals.js";
 
-/** Elements of every type may begin at such a place. */
+/** The alignment in bytes that suits elements of every type. */
 const ALIGNMENT = 8;
 
 /** Where each operand and result of a call lies in the area, and then where it ends. */
@@ -50,7 +50,7 @@ export function newCallArea(program: CompiledProgram): Uint8Array | undefined {
   return new Uint8Array(new SharedArrayBuffer(bytes));
 }
 
-/** The main thread's side: does what a device has asked for in a step. */
+/** The main thread's side: makes the call that a device has asked for in a step. */
 export function answerCall(program: CompiledProgram, number: number, area: Uint8Array | undefined): void {
   const step = callbackSteps(program).get(number);
   if (!step || !area) throw new InternalError(`[threads] step ${number} of ${program.name} calls nobody`);

@@ -25,18 +25,18 @@ export interface WorkerSetup {
   readonly crew: CrewMemory | undefined;
   /** How many threads compute for the device, its own included. */
   readonly threads: number;
-  /** The processors that threads stay on, device by device; none when they may wander. */
+  /** The processors to which threads are pinned, device by device; empty if they are not pinned. */
   readonly cores: readonly number[];
   /** The main thread's `performance.timeOrigin`, to which trace times refer. */
   readonly timeOrigin: number;
   readonly faults: readonly Fault[];
 }
 
-/** A program as a worker needs it: without what is only for messages. */
+/** A program as a worker needs it: without what only error messages need. */
 export interface LoadMessage {
   readonly kind: "load";
   readonly id: number;
-  /** By which the helpers of the device know the program in the memory that it has now. */
+  /** The number by which the device's helpers know the program in the device's current memory. */
   readonly sending: number;
   readonly name: string;
   readonly modules: readonly LoadedModule[];
@@ -84,7 +84,7 @@ export interface MoveMessage {
   readonly moveModule: WebAssembly.Module;
   /** Where the device has its scratch memory there. */
   readonly scratch: number;
-  /** How much of the old part, from its beginning, is in use and goes along. */
+  /** How many bytes from the start of the old memory are in use and are copied. */
   readonly bytes: number;
 }
 

@@ -1,5 +1,5 @@
 import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
-import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
+import { ModuleBuilder, sharedMemory } from "../../compiler/wasm/assembler.js";
 import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { HighWaterMark, reclaim, type Watch, watch } from "../../ir/reclaim.js";
@@ -125,18 +125,9 @@ type CopyBytes = (target: number, source: number, bytes: number) => void;
 
 function instantiateCopy(memory: WebAssembly.Memory): CopyBytes {
   const builder = new ModuleBuilder();
-  builder.importMemory({
-    module: "env",
-    name: "memory",
-    shared: true,
-    minimumPages: 0,
-    maximumPages: MAX_PAGES,
-  });
-  builder.function(
-    { params: ["i32", "i32", "i32"], results: [] },
-    (f) => f.get(f.param(0)).get(f.param(1)).get(f.param(2)).memoryCopy(),
-    "copy",
-  );
+  builder.importMemory(sharedMemory("i32"));
+  const signature = { params: ["i32", "i32", "i32"], results: [] } as const;
+  builder.function(signature, (f) => f.get(f.param(0)).get(f.param(1)).get(f.param(2)).memoryCopy(), "copy");
   const module = new WebAssembly.Module(builder.toBytes());
   const { copy } = new WebAssembly.Instance(module, { env: { memory } }).exports;
   if (typeof copy !== "function") throw new InternalError("[inline] the copy module exports no copy");

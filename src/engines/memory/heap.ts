@@ -14,6 +14,10 @@ interface Node {
   next: Node | undefined;
 }
 
+function freeNode(address: number, bytes: number, previous?: Node): Node {
+  return { address, bytes, free: true, busyUntil: 0, previous, next: undefined };
+}
+
 const ALIGNMENT = 64;
 
 /** The size that is actually allocated for a request. */
@@ -41,14 +45,7 @@ export class Heap {
     readonly start: number,
     private end: number,
   ) {
-    this.last = {
-      address: start,
-      bytes: end - start,
-      free: true,
-      busyUntil: 0,
-      previous: undefined,
-      next: undefined,
-    };
+    this.last = freeNode(start, end - start);
     this.insertFree(this.last);
   }
 
@@ -133,29 +130,16 @@ export class Heap {
   /** Moves the end of the heap; returns whether the memory in between was free. */
   moveEnd(end: number): boolean {
     const { last } = this;
-    if (end < this.end) {
-      if (!last.free || last.address + ALIGNMENT > end) return false;
+    if (end < this.end && !(last.free && last.address + ALIGNMENT <= end)) return false;
+    if (last.free) {
       this.removeFree(last);
       last.bytes = end - last.address;
       this.insertFree(last);
     } else if (end > this.end) {
-      if (last.free) {
-        this.removeFree(last);
-        last.bytes = end - last.address;
-        this.insertFree(last);
-      } else {
-        const node = {
-          address: this.end,
-          bytes: end - this.end,
-          free: true,
-          busyUntil: 0,
-          previous: last,
-          next: undefined,
-        };
-        last.next = node;
-        this.last = node;
-        this.insertFree(node);
-      }
+      const node = freeNode(this.end, end - this.end, last);
+      last.next = node;
+      this.last = node;
+      this.insertFree(node);
     }
     this.end = end;
     return true;
@@ -163,14 +147,9 @@ export class Heap {
 
   private split(node: Node, size: number): void {
     if (node.bytes === size) return;
-    const rest: Node = {
-      address: node.address + size,
-      bytes: node.bytes - size,
-      free: true,
-      busyUntil: node.busyUntil,
-      previous: node,
-      next: node.next,
-    };
+    const rest = freeNode(node.address + size, node.bytes - size, node);
+    rest.busyUntil = node.busyUntil;
+    rest.next = node.next;
     if (node.next) node.next.previous = rest;
     else this.last = rest;
     node.next = rest;

@@ -10,41 +10,35 @@ import { PHASE } from "./messages.js";
 
 /** Every member gets the source of at most one other. */
 export function permute(exchange: Exchange): Collective {
-  const { spec, host, links, group, me, bytes } = exchange;
+  const { spec, host, group, me, bytes } = exchange;
   const from = spec.permutation.find(([, to]) => to === me)?.[0];
   const to = spec.permutation.find(([source]) => source === me)?.[1];
   const isElsewhere = (member: number | undefined): member is number =>
     member !== undefined && group.elsewhere.includes(member);
   const batch = exchange.batch(bytes, bytes);
-  const messages = links.follow(batch);
-  return {
+  return exchange.collective(batch, {
     start(source, target) {
       exchange.begin(source, target, 0);
       if (isElsewhere(from)) exchange.receive(batch, from, PHASE.sources, target, bytes);
       if (isElsewhere(to)) exchange.send(batch, to, PHASE.sources, source, bytes);
-      messages.begin();
     },
-    work() {
-      messages.finish();
+    arrived() {
       exchange.awaitNeighbours();
       if (from === undefined) {
         if (!spec.unset) host.kernels.zero(exchange.target, bytes);
       } else if (!isElsewhere(from)) {
-        const source = exchange.sources[exchange.placeOf(from)] ?? 0;
-        host.peers.pull(exchange.target, exchange.device(from), source, bytes);
+        host.peers.pull(exchange.target, exchange.device(from), exchange.sourceOf(from), bytes);
       }
     },
-    settle: () => exchange.finish(),
-  };
+  });
 }
 
 /** Every member gets one block of every other. */
 export function allToAll(exchange: Exchange): Collective {
-  const { spec, host, links, group, me } = exchange;
+  const { spec, host, group, me } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const batch = exchange.batch(...range(2 * group.elsewhere.length).map(() => inner));
-  const messages = links.follow(batch);
-  return {
+  return exchange.collective(batch, {
     start(source, target) {
       exchange.begin(source, target, 0);
       for (const member of group.elsewhere) {
@@ -53,18 +47,15 @@ export function allToAll(exchange: Exchange): Collective {
       for (const member of group.elsewhere) {
         exchange.send(batch, member, PHASE.sources, source + member * inner, inner);
       }
-      messages.begin();
     },
-    work() {
-      messages.finish();
+    arrived() {
       exchange.awaitNeighbours();
       for (const member of group.here) {
-        const source = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;
+        const source = exchange.sourceOf(member) + me * inner;
         host.peers.pull(exchange.target + member * inner, exchange.device(member), source, inner);
       }
     },
-    settle: () => exchange.finish(),
-  };
+  });
 }
 
 /** Every member gets some rows of every other; the tables of both say which. */
@@ -72,17 +63,16 @@ export function raggedAllToAll(
   exchange: Exchange,
   { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
 ): Collective {
-  const { spec, host, links, group } = exchange;
+  const { spec, host, group } = exchange;
   const row = (spec.elements / rows) * byteSize(spec.dtype);
   const most = Math.max(rows, targetRows) * row;
   const batch = exchange.batch(...range(2 * numBlocks * group.elsewhere.length).map(() => most));
-  const messages = links.follow(batch);
   const words = new Int32Array(host.memory.buffer);
   const blocksOf = (members: readonly number[]) =>
     members.flatMap((member) => range(numBlocks).map((i) => [member, member * numBlocks + i] as const));
   const [away, here] = [blocksOf(group.elsewhere), blocksOf(group.here)];
   let table = 0;
-  return {
+  return exchange.collective(batch, {
     start(source, target, tables) {
       exchange.begin(source, target, 0);
       const { sends, receives } = tables ?? { sends: 0, receives: 0 };
@@ -97,21 +87,18 @@ export function raggedAllToAll(
         checkRows(start, size, rows, "x");
         if (size > 0) exchange.send(batch, member, PHASE.sources, source + start * row, size * row);
       }
-      messages.begin();
     },
-    work() {
-      messages.finish();
+    arrived() {
       exchange.awaitNeighbours();
       for (const [member, block] of here) {
         const [start, size, there] = rowBlock(words, table, block);
         checkRows(start, size, targetRows, "the result");
         checkRows(there, size, rows, "x");
-        const source = (exchange.sources[exchange.placeOf(member)] ?? 0) + there * row;
+        const source = exchange.sourceOf(member) + there * row;
         if (size > 0) {
           host.peers.pull(exchange.target + start * row, exchange.device(member), source, size * row);
         }
       }
     },
-    settle: () => exchange.finish(),
-  };
+  });
 }

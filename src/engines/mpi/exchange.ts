@@ -3,7 +3,7 @@ import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import { Link } from "../collectives/collectiveGroup.js";
-import type { CollectiveHost } from "../collectives/collectives.js";
+import type { Collective, CollectiveHost } from "../collectives/collectives.js";
 import { WORDS } from "../collectives/collectiveWords.js";
 import type { CollectiveProgress } from "../collectives/desyncDetector.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
@@ -21,6 +21,12 @@ interface Way {
   /** By phase, the kinds of tags. */
   readonly sent: readonly number[];
   readonly received: readonly number[];
+}
+
+/** What a collective does before its messages are sent, and when all have arrived. */
+interface MessageSteps {
+  readonly start: Collective["start"];
+  readonly arrived: () => void;
 }
 
 /** What all kinds of collectives between processes have in common, for one member. */
@@ -147,6 +153,27 @@ export class Exchange {
   /** The place of a member of this process among those. */
   placeOf(member: number): number {
     return this.group.here.indexOf(member);
+  }
+
+  /** Where the source of a member of this process lies. */
+  sourceOf(member: number): number {
+    return this.sources[this.placeOf(member)] ?? 0;
+  }
+
+  /** A collective whose messages all begin when it starts. */
+  collective(batch: Batch, { start, arrived }: MessageSteps): Collective {
+    const messages = this.links.follow(batch);
+    return {
+      start(source, target, tables) {
+        start(source, target, tables);
+        messages.begin();
+      },
+      work() {
+        messages.finish();
+        arrived();
+      },
+      settle: () => this.finish(),
+    };
   }
 
   private look(): void {

@@ -53,7 +53,7 @@ function gatherSources(exchange: Exchange, bytes: number) {
 
 /** Every process gets all sources, and every member combines them for itself. */
 export function reduceWhole(exchange: Exchange): Collective {
-  const { bytes, host, links, staging, group } = exchange;
+  const { bytes, host, staging, group } = exchange;
   const stride = roundUp(bytes);
   const gather = gatherSources(exchange, bytes);
   const isAlone = group.here.length === 1;
@@ -62,18 +62,15 @@ export function reduceWhole(exchange: Exchange): Collective {
   const devices = contributions.map(({ device }) => device);
   const combine = prepareCombine(exchange.spec, devices, host);
   const addresses: number[] = [];
-  const messages = links.follow(gather.batch);
-  return {
+  return exchange.collective(gather.batch, {
     start(source, target) {
       // The result may take the place of the source, which neighbours read.
       if (!isAlone) host.kernels.copy(staging, source, bytes);
       const own = isAlone ? source : staging;
       exchange.begin(own, target, received);
       gather.begin(own, (_, slot) => received + slot * stride);
-      messages.begin();
     },
-    work() {
-      messages.finish();
+    arrived() {
       exchange.awaitArrivals();
       contributions.forEach(({ place, offset }, i) => {
         const base =
@@ -82,13 +79,12 @@ export function reduceWhole(exchange: Exchange): Collective {
       });
       combine(exchange.target, addresses, 0, bytes);
     },
-    settle: () => exchange.finish(),
-  };
+  });
 }
 
 /** Every process gets all blocks once, and every member puts them side by side. */
 export function allGather(exchange: Exchange): Collective {
-  const { spec, host, links, staging } = exchange;
+  const { spec, host, staging } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const block = blockBytes(spec);
   const stride = roundUp(block);
@@ -98,15 +94,12 @@ export function allGather(exchange: Exchange): Collective {
   const contributions = gatheredContributions(exchange, stride);
   const isAlone = exchange.neighbours.length === 0;
   const row = exchange.group.size * inner;
-  const messages = links.follow(gather.batch);
-  return {
+  return exchange.collective(gather.batch, {
     start(source, target) {
       exchange.begin(source, target, isDense ? target : staging);
       gather.begin(source, (sender, slot) => (isDense ? target + sender * inner : staging + slot * stride));
-      messages.begin();
     },
-    work() {
-      messages.finish();
+    arrived() {
       exchange.awaitArrivals();
       const { target, sources, received } = exchange;
       contributions.forEach(({ device, place, offset }, member) => {
@@ -119,6 +112,5 @@ export function allGather(exchange: Exchange): Collective {
         else host.peers.pullRows(to, device, from, inner, spec.outer, row, inner);
       });
     },
-    settle: () => exchange.finish(),
-  };
+  });
 }

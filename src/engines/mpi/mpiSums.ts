@@ -18,16 +18,13 @@ export function reduceByMpi(exchange: Exchange, sum: MpiSum): Collective {
 function sumAlone(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
   const { links, spec, bytes } = exchange;
   const batch = links.batch(numPieces(bytes), comm);
-  const messages = links.follow(batch);
-  return {
+  return exchange.collective(batch, {
     start(source, target) {
       exchange.begin(source, target, 0);
       batch.sum(links.base + source, links.base + target, spec.elements, dtype);
-      messages.begin();
     },
-    work: () => messages.finish(),
-    settle: () => exchange.finish(),
-  };
+    arrived: () => {},
+  });
 }
 
 function sumInParts(exchange: Exchange, { comm, dtype }: MpiSum): Collective {

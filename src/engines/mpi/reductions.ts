@@ -104,7 +104,7 @@ export class PartsReduction implements Collective, Underway {
     const [begin, part] = [at(bounds, exchange.me), this.partOf(exchange.me)];
     exchange.awaitNeighbours();
     for (const member of exchange.group.here) {
-      addresses[member] = (exchange.sources[exchange.placeOf(member)] ?? 0) + begin;
+      addresses[member] = exchange.sourceOf(member) + begin;
     }
     const { target } = exchange;
     for (const [member, address] of this.slots) {
@@ -134,7 +134,7 @@ export class PartsReduction implements Collective, Underway {
 
 /** Every member gets its block of all sources and combines them. */
 export function reduceScatter(exchange: Exchange): Collective {
-  const { spec, host, links, staging, group, me } = exchange;
+  const { spec, host, staging, group, me } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const block = blockBytes(spec);
   const stride = roundUp(block);
@@ -143,9 +143,8 @@ export function reduceScatter(exchange: Exchange): Collective {
   const combine = prepareCombine(spec, exchange.holders, host);
   const row = group.size * inner;
   const [bases, strides, addresses]: [number[], number[], number[]] = [[], [], []];
-  const messages = links.follow(batch);
   let slots = staging;
-  return {
+  return exchange.collective(batch, {
     start(source, target) {
       exchange.begin(source, target, 0);
       const isFree = canReceiveIn(
@@ -165,13 +164,11 @@ export function reduceScatter(exchange: Exchange): Collective {
         }
         exchange.send(batch, member, PHASE.sources, from, block);
       });
-      messages.begin();
     },
-    work() {
-      messages.finish();
+    arrived() {
       exchange.awaitNeighbours();
       for (const member of group.here) {
-        bases[member] = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;
+        bases[member] = exchange.sourceOf(member) + me * inner;
         strides[member] = row;
       }
       group.elsewhere.forEach((member, i) => {
@@ -183,6 +180,5 @@ export function reduceScatter(exchange: Exchange): Collective {
         combine(exchange.target + o * inner, addresses, 0, inner);
       }
     },
-    settle: () => exchange.finish(),
-  };
+  });
 }

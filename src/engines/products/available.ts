@@ -1,8 +1,5 @@
-import { type Found, finder, type ProductSets } from "../system/instructionSets.js";
+import { finder, type ProductSets } from "../system/instructionSets.js";
 import { multipliesRight } from "./productTest.js";
-
-/** Which machine code multiplies matrices here, or why none does. */
-export type NativeChoice = Found<ProductSets>;
 
 /** The machine code that can compute products, best first. */
 const PRODUCT_SETS: readonly ProductSets[] = [

@@ -4,8 +4,8 @@ import type { Signals } from "./signals.js";
 
 /**
  * A ring of commands from the main thread to one worker. A command is `[length, kind, …words]`; what does not
- * fit into words (programs, elements to upload) lies in the worker's message port, in the same order. Addresses
- * and sizes are multiples of {@link ADDRESS_UNIT}, and words count these.
+ * fit into words (programs, elements to upload) is sent through the worker's message port, in the same order. Addresses
+ * and sizes are given in units of {@link ADDRESS_UNIT}.
  */
 export const COMMAND = {
   /** Take one message from the port: a program to load, elements to copy in, a trace to record into. */
@@ -18,10 +18,10 @@ export const COMMAND = {
   pull: 4,
 } as const;
 
-/** Blocks of memory begin at multiples of so many bytes and are as long; words that name them count in it. */
+/** Addresses and sizes of memory blocks are multiples of this number of bytes; commands give them in this unit. */
 export const ADDRESS_UNIT = 64;
 
-/** Where a command that concerns a program names it; a run's addresses of inputs, then of outputs, come after it. */
+/** Where commands hold the id of their program; in a run, the addresses of inputs and then of outputs follow it. */
 export const PROGRAM_WORD = layout({ kind: 1, program: 1 });
 
 const PULL_WORD = layout({ kind: 1, target: 1, source: 1, bytes: 1, peer: 1, after: 1 });
@@ -33,7 +33,7 @@ export interface Pull {
   readonly bytes: number;
   /** The device that holds the source. */
   readonly peer: number;
-  /** The command that the peer finishes first. */
+  /** The command that the peer must have finished before. */
   readonly after: number;
 }
 
@@ -48,7 +48,7 @@ export function pullCommand({ target, source, bytes, peer, after }: Pull): numbe
   return command;
 }
 
-/** What a command to copy says. */
+/** Reads a command to copy. */
 export function readPull(command: Uint32Array): Pull {
   const word = (index: number) => command[index] ?? 0;
   return {
@@ -71,7 +71,7 @@ export function newCommandRing(): Int32Array<SharedArrayBuffer> {
   return new Int32Array(new SharedArrayBuffer(4 * RING_WORDS));
 }
 
-/** The main thread's end: commands that find no room wait in a list and follow in order. */
+/** The main thread's end: commands for which the ring has no room are kept in a list and sent later, in order. */
 export class CommandWriter {
   private tail = 0;
   private readonly overflow: (readonly number[])[] = [];

@@ -1,7 +1,7 @@
 /**
  * The words that the main thread and the workers share besides tensors: one `Int32Array` for an engine, with a
- * few global words and one block per device. Each block's groups of words have cache lines of their own, so that
- * a device that publishes its progress does not disturb one that spins on something else.
+ * few global words and one block per device. Words that different threads write are on different cache lines, so that
+ * a device that publishes its progress does not slow down one that spins on another word.
  */
 import { layout, onNewLine } from "./layout.js";
 
@@ -9,12 +9,12 @@ const GLOBAL = layout({ abort: onNewLine(), events: onNewLine() });
 
 /** Set to 1 by the main thread when every device must stop waiting and leave. */
 export const ABORT = GLOBAL.abort;
-/** Counts what happened on any device; the main thread sleeps on it. */
+/** Incremented whenever something happens on any device; the main thread sleeps on it. */
 export const EVENTS = GLOBAL.events;
 
 /** The words of a device's block, as offsets from {@link deviceBase}. */
 export const WORD = layout({
-  /** Rung (incremented) to wake the device. */
+  /** The device's doorbell, which is incremented to wake it. */
   doorbell: onNewLine(),
   /** Not 0 while the device sleeps on its doorbell: one of {@link SLEEP}. */
   sleeps: 1,

@@ -8,7 +8,7 @@ import { layout, onNewLine } from "./layout.js";
  * nothing. Which thread runs a part never changes what the part computes.
  *
  * `claim` holds the job's number in its upper bits and the next part in its lowest 8. It is *closed* while a job is
- * written down, so that whoever looked at it before cannot take a part of a job that he has not read.
+ * being written, so that a thread that read an earlier value of it cannot take a part of a job it has not read.
  */
 const WORD = layout({
   claim: onNewLine(),
@@ -47,7 +47,7 @@ export const PRODUCT_FIELD = layout({ runner: 1, parts: PART_FIELD.size * MAX_TH
 export interface CrewMemory {
   readonly words: Int32Array;
   readonly job: Float64Array;
-  /** How often one looks for something to happen before he sleeps. */
+  /** How many times a thread checks for an event before it sleeps. */
   readonly spins: number;
 }
 
@@ -64,14 +64,14 @@ export function newCrewMemory(crowded: boolean): CrewMemory {
 }
 
 /**
- * Looks before a sleep: a fifth of a millisecond, in which a device often comes to its next large step, when every
- * thread has a core; almost none when they share cores.
+ * Checks before a sleep. If every thread has a core, they take a fifth of a millisecond, in which a device often
+ * reaches its next large step; if threads share cores, there are almost none.
  */
 const SPINS = { ownCore: 20_000, sharedCore: 50 } as const;
-/** How long anybody sleeps at most before he looks again by himself. */
+/** The longest sleep of a thread before it checks again without being woken. */
 const LONGEST_SLEEP_MS = 1000;
 
-/** Takes the next part of a job, or says that there is none. */
+/** Takes the next part of a job, if one is left. */
 function take({ words, job }: CrewMemory): number | undefined {
   for (;;) {
     const claim = Atomics.load(words, WORD.claim);
@@ -134,7 +134,7 @@ export class Crew {
   }
 }
 
-/** Sends the helpers away. */
+/** Tells the helpers to end. */
 export function dismissHelpers({ words }: CrewMemory): void {
   Atomics.store(words, WORD.over, 1);
   Atomics.notify(words, WORD.claim);

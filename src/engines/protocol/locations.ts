@@ -6,7 +6,7 @@ export interface DeviceLocations {
   readonly processes: readonly number[];
   /** Which process this is. */
   readonly process: number;
-  /** What devices of several processes have for themselves, by names that their engine gives. */
+  /** Data of engines with several processes, by names that the engine chooses. */
   readonly channels?: Readonly<Record<string, number>>;
 }
 

@@ -7,40 +7,40 @@ export class Aborted extends Error {
   }
 }
 
-/** Stands for the name of a peer when a device waits for several. */
+/** Stands for the peer if a device waits for several. */
 export const SEVERAL = -1;
 
 /** Stands for the main thread, which calls host callbacks. */
 export const THE_HOST = -2;
 
-/** Something that nobody rings for when it is there. */
+/** Something that a device must poll for, because no thread rings when it arrives. */
 export interface Awaited {
-  /** Whether it is there, for which it is looked so many times at most. */
+  /** Whether it is there; checks at most so many times. */
   isDoneWithin(looks: number): boolean;
 }
 
-/** What is told of waits while a trace is recorded; times are in milliseconds. */
+/** Receives the waits of a device while a trace is recorded; times are in milliseconds. */
 export interface WaitListener {
   now(): number;
   waited(begin: number, end: number): void;
 }
 
-/** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
+/** Checks before a sleep: about 9 µs if every worker has a core, almost none if they share cores. */
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
-/** How many looks at a word of memory take about as long as a look for messages. */
+/** How many checks of a word of memory take about as long as one check for messages. */
 const LOOK_COST = 5;
 
-/** How many looks for messages follow each other while a worker gives up its core in between. */
+/** How many times in a row a worker checks for messages before it yields its core. */
 const LOOKS_PER_TURN = 8;
 
-/** For how long a worker that polls gives up its core again and again before it sleeps between looks. */
+/** How long a polling worker keeps yielding its core before it sleeps between checks. */
 const YIELD_MS = 3;
 
-/** How long it sleeps between looks at most. */
+/** The longest sleep between checks. */
 const LONGEST_POLL_MS = 1;
 
-/** How long a sleeping worker goes on at most before it looks again by itself. */
+/** The longest sleep of a worker before it checks again without being woken. */
 const LONGEST_SLEEP_MS = 1000;
 
 /**
@@ -56,7 +56,7 @@ export class Signals {
 
   private readonly spins: number;
 
-  /** While a trace is recorded: told of every wait for a peer, with the clock to measure it. */
+  /** While a trace is recorded: receives every wait for a peer, and has the clock to measure it. */
   listener: WaitListener | undefined;
 
   /**
@@ -126,12 +126,12 @@ export class Signals {
   }
 
   /**
-   * Waits until something is there that nobody rings for, such as a message of another process: looks again and
-   * again, and lets others compute meanwhile, the longer the more.
+   * Polls for something that no thread rings for, such as a message of another process. The longer it takes, the more
+   * time the worker leaves to others between the checks.
    */
   poll(awaited: Awaited, peer: number, yieldCore: () => void): void {
     const { listener } = this;
-    // What is there already was not waited for.
+    // If it is there already, no wait is recorded.
     if (listener !== undefined && awaited.isDoneWithin(1)) return;
     const begin = listener?.now() ?? 0;
     if (awaited.isDoneWithin(this.spins / LOOK_COST)) {

@@ -12,7 +12,7 @@ import type { CollectiveOp } from "../../../ir/opFacts.js";
 import type { Collective, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { raggedAllToAllProgram } from "../../../ir/ragged.js";
-import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
+import { at, range, tensorType } from "../../../ir/shape.js";
 import { monoidOf } from "./reductions.js";
 import { listText, rowsText, typeText } from "./text.js";
 import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
@@ -46,11 +46,6 @@ function parts<K extends CollectiveOp>(eqn: EqnParts<K> & { readonly params: Col
   return { x, type: at(eqn.outs, 0).type, groups: groupsOf(eqn.op, eqn.params.axes, write) };
 }
 
-function combining(op: string, type: TensorType, write: Writer): void {
-  const scalar = tensorType(type.dtype, []);
-  write.region([scalar, scalar], (...pair) => [write.same(op, pair, scalar)]);
-}
-
 /** Sums of 16-bit floats are accumulated in float32 and rounded once, also across devices. */
 function summed<K extends CollectiveOp>(eqn: EqnParts<K> & { readonly params: Collective }, write: Writer) {
   const { x, type, groups } = parts(eqn, write);
@@ -62,30 +57,20 @@ const allReduce =
   (kind: "sum" | "max" | "min"): Rule<"psum" | "pmax" | "pmin"> =>
   (eqn, write) => {
     const { x, type, groups } = kind === "sum" ? summed(eqn, write) : parts(eqn, write);
-    const result = write.fresh(type);
-    write.line(`${result.name} = "stablehlo.all_reduce"(${x.name}) <{${groupsText(groups)}}> ({`);
-    combining(monoidOf(kind, type).op, type, write);
-    write.line(`}) : ${signature([x], [type])}`);
+    const result = write.combined("all_reduce", [x], [groupsText(groups)], monoidOf(kind, type).op, type);
     return [write.convert(result, at(eqn.outs, 0).type.dtype)];
   };
 
 const allGather: Rule<"allGather"> = (eqn, write) => {
   const { x, type, groups } = parts(eqn, write);
-  const text =
-    `"stablehlo.all_gather"(${x.name}) <{all_gather_dim = ${eqn.params.dim} : i64, ` +
-    `${groupsText(groups)}}> : ${signature([x], [type])}`;
-  return [write.define(text, type)];
+  const attributes = [`all_gather_dim = ${eqn.params.dim} : i64`, groupsText(groups)];
+  return [write.listed("all_gather", [x], attributes, type)];
 };
 
 const psumScatter: Rule<"psumScatter"> = (eqn, write) => {
   const { x, type, groups } = summed(eqn, write);
-  const result = write.fresh(type);
-  write.line(
-    `${result.name} = "stablehlo.reduce_scatter"(${x.name}) <{scatter_dimension = ${eqn.params.dim} : i64, ` +
-      `${groupsText(groups)}}> ({`,
-  );
-  combining("stablehlo.add", type, write);
-  write.line(`}) : ${signature([x], [type])}`);
+  const attributes = [`scatter_dimension = ${eqn.params.dim} : i64`, groupsText(groups)];
+  const result = write.combined("reduce_scatter", [x], attributes, "stablehlo.add", type);
   return [write.convert(result, at(eqn.outs, 0).type.dtype)];
 };
 
@@ -95,20 +80,19 @@ const ppermute: Rule<"ppermute"> = (eqn, write) => {
   const pairs = groups.flatMap((group) =>
     eqn.params.permutation.map(([source, target]) => [at(group, source), at(group, target)]),
   );
-  const text =
-    `"stablehlo.collective_permute"(${x.name}) <{source_target_pairs = ${rowsText(pairs, 2)}}> : ` +
-    signature([x], [type]);
-  return [write.define(text, type)];
+  return [write.listed("collective_permute", [x], [`source_target_pairs = ${rowsText(pairs, 2)}`], type)];
 };
 
 const allToAll: Rule<"allToAll"> = (eqn, write) => {
   const { x, type, groups } = parts(eqn, write);
   const { splitDim, concatDim } = eqn.params;
-  const text =
-    `"stablehlo.all_to_all"(${x.name}) <{split_dimension = ${splitDim} : i64, concat_dimension = ` +
-    `${concatDim} : i64, split_count = ${at(groups, 0).length} : i64, ${groupsText(groups)}}> : ` +
-    signature([x], [type]);
-  return [write.define(text, type)];
+  const attributes = [
+    `split_dimension = ${splitDim} : i64`,
+    `concat_dimension = ${concatDim} : i64`,
+    `split_count = ${at(groups, 0).length} : i64`,
+    groupsText(groups),
+  ];
+  return [write.listed("all_to_all", [x], attributes, type)];
 };
 
 /** XLA's form says only in the sender's table where rows begin in the receiver's result. */
@@ -144,17 +128,11 @@ const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
     positionAlong(write.mesh, device, names),
   );
   const tableType = tensorType("int32", [positions.length]);
-  const table = write.define(
-    `stablehlo.constant dense<${listText(positions)}> : ${typeText(tableType)}`,
-    tableType,
-  );
+  const constant = `stablehlo.constant dense<${listText(positions)}> : ${typeText(tableType)}`;
+  const table = write.define(constant, tableType);
   const id = write.define("stablehlo.replica_id : tensor<ui32>", tensorType("uint32", []));
-  const row: Value = write.mapped(
-    "stablehlo.dynamic_slice",
-    [table, id],
-    ", sizes = [1]",
-    tensorType("int32", [1]),
-  );
+  const rowType = tensorType("int32", [1]);
+  const row = write.mapped("stablehlo.dynamic_slice", [table, id], ", sizes = [1]", rowType);
   return [write.reshape(row, [])];
 };
 

@@ -1,11 +1,11 @@
 import { type DType, isInteger, isUnsigned, sumType } from "../../../ir/dtype.js";
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
-import type { CompareDirection, OpName } from "../../../ir/ops.js";
+import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, tensorType } from "../../../ir/shape.js";
 import { xlaProgram } from "../../../ir/xlaFunctions.js";
 import { typeText } from "./text.js";
-import { names, type Rule, types, type Value, type Writer } from "./writer.js";
+import { names, type Rule, type Value, type Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
 
@@ -57,26 +57,15 @@ const onSigned =
   (eqn, write) =>
     (isUnsigned(resultType(eqn).dtype) ? onUnsigned : rule)(eqn, write);
 
-const directions: { readonly [D in CompareDirection]: string } = {
-  eq: "EQ",
-  ne: "NE",
-  lt: "LT",
-  le: "LE",
-  gt: "GT",
-  ge: "GE",
-};
-
 /** A comparison has the shape of its operands, even if both are literals. */
 const compare: Rule<"compare"> = (eqn, write) => {
   const [x, y] = eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
-  return x && y ? [write.compare(directions[eqn.params.direction], x, y)] : [];
+  return x && y ? [write.compare(eqn.params.direction.toUpperCase(), x, y)] : [];
 };
 
 const select: Rule<"select"> = (eqn, write) => {
   const [predicate, onTrue, onFalse] = operands(eqn, write);
-  if (!predicate || !onTrue || !onFalse) return [];
-  const text = `stablehlo.select ${names([predicate, onTrue, onFalse])} : ${types([predicate, onTrue])}`;
-  return [write.define(text, onTrue.type)];
+  return predicate && onTrue && onFalse ? [write.select(predicate, onTrue, onFalse)] : [];
 };
 
 /** Rounding twice differs from rounding once: the reference rounds to 16-bit floats by way of float32. */

@@ -1,8 +1,8 @@
 import type { OpParams } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, sizeOf, type TensorType, tensorType } from "../../../ir/shape.js";
-import { arrayText, listText, typeText } from "./text.js";
-import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+import { arrayText, listText } from "./text.js";
+import type { Rule, Value, Writer } from "./writer.js";
 
 /** Which dims of x `[batch…, pre…, n, post…]`, of the indices and of the result correspond. */
 interface Layout {
@@ -48,11 +48,12 @@ export function gatherValue(
     `start_index_map = [${dim}]`,
     `index_vector_dim = ${indexVector}`,
   ];
-  return write.define(
-    `"stablehlo.gather"(${names([x, indices])}) <{dimension_numbers = #stablehlo.gather<${numbers.join(", ")}>, ` +
-      `indices_are_sorted = false, slice_sizes = ${arrayText(sliceSizes)}}> : ${signature([x, indices], [type])}`,
-    type,
-  );
+  const attributes = [
+    `dimension_numbers = #stablehlo.gather<${numbers.join(", ")}>`,
+    "indices_are_sorted = false",
+    `slice_sizes = ${arrayText(sliceSizes)}`,
+  ];
+  return write.listed("gather", [x, indices], attributes, type);
 }
 
 /** Combines updates into x; the op itself drops those whose index is out of bounds. */
@@ -71,16 +72,12 @@ function scatterValue(
     `scatter_dims_to_operand_dims = [${dim}]`,
     `index_vector_dim = ${indexVector}`,
   ];
-  const result = write.fresh(x.type);
-  const operands = [x, indices, updates];
-  write.line(
-    `${result.name} = "stablehlo.scatter"(${names(operands)}) <{scatter_dimension_numbers = ` +
-      `#stablehlo.scatter<${numbers.join(", ")}>, indices_are_sorted = false, unique_indices = false}> ({`,
-  );
-  const scalar = tensorType(x.type.dtype, []);
-  write.region([scalar, scalar], (...pair) => [write.same(`stablehlo.${combine}`, pair, scalar)]);
-  write.line(`}) : ${signature(operands, [x.type])}`);
-  return result;
+  const attributes = [
+    `scatter_dimension_numbers = #stablehlo.scatter<${numbers.join(", ")}>`,
+    "indices_are_sorted = false",
+    "unique_indices = false",
+  ];
+  return write.combined("scatter", [x, indices, updates], attributes, `stablehlo.${combine}`, x.type);
 }
 
 /**
@@ -96,8 +93,7 @@ function scatterLast(
   const rest = indices.type.shape.slice(batchDims);
   const count = sizeOf(rest);
   const flatIndices = write.reshape(indices, [...batch, count]);
-  const numberType = tensorType("int32", [...batch, count]);
-  const numbers = write.define(`stablehlo.iota dim = ${batchDims} : ${typeText(numberType)}`, numberType);
+  const numbers = write.iota(batchDims, tensorType("int32", [...batch, count]));
   const none = write.splat(-1, "int32", [...batch, at(x.type.shape, dim)]);
   const rowDims = { dim: batchDims, batchDims };
   const winners = scatterValue([none, flatIndices, numbers], rowDims, "maximum", write);
@@ -112,15 +108,11 @@ function scatterLast(
     `, dims = ${listText([...range(batchDims), dim])}`,
     tensorType("bool", x.type.shape),
   );
-  const chosen = [everywhere, fetched, x];
-  return write.define(
-    `stablehlo.select ${names(chosen)} : ${typeText(everywhere.type)}, ${typeText(x.type)}`,
-    x.type,
-  );
+  return write.select(everywhere, fetched, x);
 }
 
 const scatter = (eqn: EqnParts<"scatter">, write: Writer): Value => {
-  const [x, indices, updates] = [0, 1, 2].map((i) => write.read(at(eqn.ins, i)));
+  const [x, indices, updates] = eqn.ins.map((atom) => write.read(atom));
   if (!x || !indices || !updates || sizeOf(updates.type.shape) === 0) return write.read(at(eqn.ins, 0));
   const { combine, ...params } = eqn.params;
   if (combine === "set") return scatterLast([x, indices, updates], params, write);
@@ -129,14 +121,9 @@ const scatter = (eqn: EqnParts<"scatter">, write: Writer): Value => {
 
 /** The lowering rules of ops that access elements by index. */
 export const indexingRules: { readonly [K in "gather" | "scatter"]: Rule<K> } = {
-  gather: (eqn, write) => [
-    gatherValue(
-      write.read(at(eqn.ins, 0)),
-      write.read(at(eqn.ins, 1)),
-      eqn.params,
-      at(eqn.outs, 0).type,
-      write,
-    ),
-  ],
+  gather: ({ ins, outs, params }, write) => {
+    const [x, indices] = [write.read(at(ins, 0)), write.read(at(ins, 1))];
+    return [gatherValue(x, indices, params, at(outs, 0).type, write)];
+  },
   scatter: (eqn, write) => [scatter(eqn, write)],
 };

@@ -18,11 +18,6 @@ function read({ ins }: EqnParts<OpName>, write: Writer): Value[] {
   return ins.map((atom) => write.read(atom));
 }
 
-const iota: Rule<"iota"> = (eqn, write) => {
-  const type = resultType(eqn);
-  return [write.define(`stablehlo.iota dim = ${eqn.params.dim} : ${typeText(type)}`, type)];
-};
-
 const reverse: Rule<"reverse"> = (eqn, write) => {
   const [x] = read(eqn, write);
   if (!x || eqn.params.dims.length === 0) return x ? [x] : [];
@@ -30,27 +25,17 @@ const reverse: Rule<"reverse"> = (eqn, write) => {
   return [write.define(text, x.type)];
 };
 
-const slice: Rule<"slice"> = (eqn, write) => {
-  const { starts, limits, strides } = eqn.params;
-  const ranges = starts.map((start, d) => `${start}:${at(limits, d)}:${at(strides, d)}`);
-  return [
-    write.mapped(
-      "stablehlo.slice",
-      read(eqn, write),
-      ranges.length === 0 ? " []" : ` [${ranges.join(", ")}]`,
-      resultType(eqn),
-    ),
-  ];
-};
-
 /** The lowering rules of ops that create and move elements. */
 export const movementRules: { readonly [K in MovementOp | "iota"]: Rule<K> } = {
-  iota,
+  iota: (eqn, write) => [write.iota(eqn.params.dim, resultType(eqn))],
   broadcastInDim: moved<"broadcastInDim">("broadcast_in_dim", ({ dims }) => `, dims = ${listText(dims)}`),
   reshape: (eqn, write) => [write.reshape(write.read(at(eqn.ins, 0)), eqn.params.shape)],
   transpose: moved<"transpose">("transpose", ({ permutation }) => `, dims = ${listText(permutation)}`),
   reverse,
-  slice,
+  slice: moved<"slice">("slice", ({ starts, limits, strides }) => {
+    const ranges = starts.map((start, d) => `${start}:${at(limits, d)}:${at(strides, d)}`);
+    return ` [${ranges.join(", ")}]`;
+  }),
   pad: moved<"pad">(
     "pad",
     ({ low, high, interior }) =>

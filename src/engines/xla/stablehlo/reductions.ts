@@ -3,8 +3,8 @@ import type { ReduceOp } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, type TensorType, tensorType } from "../../../ir/shape.js";
-import { arrayText, listText, rowsText, typeText } from "./text.js";
-import { type Rule, signature, type Value, type Writer } from "./writer.js";
+import { arrayText, listText, rowsText } from "./text.js";
+import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
 
 /** An associative op with its identity element. */
 interface Monoid {
@@ -45,26 +45,28 @@ const reduce =
     return [write.convert(write.define(text, type), dtype)];
   };
 
-/** Whether x beats y, or ties with it; NaN beats every number. */
-function judge(x: Value, y: Value, direction: "GT" | "LT", write: Writer) {
-  const bool = tensorType("bool", []);
-  const better = write.compare(direction, x, y);
+const bool = tensorType("bool", []);
+
+/**
+ * Whether x comes before y, or ties with it: −0 equals 0, and NaN equals NaN.
+ *
+ * @param direction how the number that comes first compares with the other
+ * @param nan GT if NaN comes before all numbers, LT if after them
+ */
+export function ranked(x: Value, y: Value, direction: Order, nan: Order, write: Writer) {
+  const before = write.compare(direction, x, y);
   const equal = write.compare("EQ", x, y);
-  if (!isFloat(x.type.dtype)) return { better, equal };
+  if (!isFloat(x.type.dtype)) return { before, equal };
   const [xIsNaN, yIsNaN] = [write.compare("NE", x, x), write.compare("NE", y, y)];
-  const onlyX = write.compare("GT", xIsNaN, yIsNaN);
+  const onlyOne = write.compare(nan, xIsNaN, yIsNaN);
   const both = write.same("stablehlo.and", [xIsNaN, yIsNaN], bool);
   return {
-    better: write.same("stablehlo.or", [better, onlyX], bool),
+    before: write.same("stablehlo.or", [before, onlyOne], bool),
     equal: write.same("stablehlo.or", [equal, both], bool),
   };
 }
 
-const choose = (predicate: Value, x: Value, y: Value, write: Writer): Value =>
-  write.define(
-    `stablehlo.select ${predicate.name}, ${x.name}, ${y.name} : tensor<i1>, ${typeText(x.type)}`,
-    x.type,
-  );
+type Order = "GT" | "LT";
 
 /** A reduction of values together with their positions; of equal values the first is kept. */
 const extreme =
@@ -74,26 +76,25 @@ const extreme =
     const x = given.type.dtype === "bool" ? write.convert(given, "int32") : given;
     const scalar = tensorType(x.type.dtype, []);
     const index = tensorType("int32", []);
-    const positionType = tensorType("int32", x.type.shape);
     const { dim } = eqn.params;
-    const positions = write.define(`stablehlo.iota dim = ${dim} : ${typeText(positionType)}`, positionType);
+    const positions = write.iota(dim, tensorType("int32", x.type.shape));
     const worst = write.splat(monoidOf(kind, scalar).start, scalar.dtype);
     const last = write.splat(limits("int32").max, "int32");
     const outType = at(eqn.outs, 0).type;
     const best = tensorType(scalar.dtype, outType.shape);
     const pair = write.fresh(best);
+    const operands = [x, positions, worst, last];
     write.line(
-      `${pair.name}:2 = "stablehlo.reduce"(${[x, positions, worst, last].map((v) => v.name).join(", ")}) <{dimensions = ${arrayText([dim])}}> ({`,
+      `${pair.name}:2 = "stablehlo.reduce"(${names(operands)}) <{dimensions = ${arrayText([dim])}}> ({`,
     );
     write.region([scalar, index, scalar, index], (a, i, b, j) => {
       if (!a || !i || !b || !j) return [];
-      const bool = tensorType("bool", []);
-      const { better, equal } = judge(a, b, kind === "max" ? "GT" : "LT", write);
+      const { before, equal } = ranked(a, b, kind === "max" ? "GT" : "LT", "GT", write);
       const earlier = write.same("stablehlo.and", [equal, write.compare("LT", i, j)], bool);
-      const wins = write.same("stablehlo.or", [better, earlier], bool);
-      return [choose(wins, a, b, write), choose(wins, i, j, write)];
+      const wins = write.same("stablehlo.or", [before, earlier], bool);
+      return [write.select(wins, a, b), write.select(wins, i, j)];
     });
-    write.line(`}) : ${signature([x, positions, worst, last], [best, outType])}`);
+    write.line(`}) : ${signature(operands, [best, outType])}`);
     return [{ name: `${pair.name}#1`, type: outType }];
   };
 
@@ -107,15 +108,9 @@ const cumsum: Rule<"cumsum"> = (eqn, write) => {
   const zero = write.splat(0, x.type.dtype);
   const window = shape.map(() => 1).with(dim, n);
   const padding = shape.map((_, d) => (d !== dim ? [0, 0] : reverse ? [0, n - 1] : [n - 1, 0]));
-  const result = write.fresh(x.type);
-  write.line(
-    `${result.name} = "stablehlo.reduce_window"(${x.name}, ${zero.name}) <{window_dimensions = ` +
-      `${arrayText(window)}, padding = ${rowsText(padding, 2)}}> ({`,
-  );
-  const scalar = tensorType(x.type.dtype, []);
-  write.region([scalar, scalar], (...pair) => [write.same("stablehlo.add", pair, scalar)]);
-  write.line(`}) : ${signature([x, zero], [x.type])}`);
-  return [write.convert(result, dtype)];
+  const attributes = [`window_dimensions = ${arrayText(window)}`, `padding = ${rowsText(padding, 2)}`];
+  const sums = write.combined("reduce_window", [x, zero], attributes, "stablehlo.add", x.type);
+  return [write.convert(sums, dtype)];
 };
 
 /** The lowering rules of reductions. */

@@ -1,24 +1,13 @@
-import { isFloat } from "../../../ir/dtype.js";
 import { at, range, tensorType } from "../../../ir/shape.js";
+import { ranked } from "./reductions.js";
 import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
 
 const bool = tensorType("bool", []);
 
-/** Whether x sorts before y, and whether they tie: NaN is larger than everything, −0 equals 0. */
-function order(x: Value, y: Value, write: Writer): { readonly before: Value; readonly equal: Value } {
-  const [before, equal] = [write.compare("LT", x, y), write.compare("EQ", x, y)];
-  if (!isFloat(x.type.dtype)) return { before, equal };
-  const [xIsNaN, yIsNaN] = [write.compare("NE", x, x), write.compare("NE", y, y)];
-  return {
-    before: write.same("stablehlo.or", [before, write.compare("LT", xIsNaN, yIsNaN)], bool),
-    equal: write.same("stablehlo.or", [equal, write.same("stablehlo.and", [xIsNaN, yIsNaN], bool)], bool),
-  };
-}
-
 /** Compares by the first key, and by each further key if the earlier ones tie. */
 function lexicographic(pairs: readonly (readonly [Value, Value])[], write: Writer): Value {
   return pairs
-    .map(([x, y]) => order(x, y, write))
+    .map(([x, y]) => ranked(x, y, "LT", "LT", write))
     .reduceRight((later, { before, equal }) => {
       const tied = write.same("stablehlo.and", [equal, later.before], bool);
       return { before: write.same("stablehlo.or", [before, tied], bool), equal };

@@ -42,9 +42,6 @@ interface ModuleFunction {
   readonly results: readonly TensorType[];
 }
 
-/** A function of two scalars, such as the body of a reduction. */
-export type Combiner = (x: Value, y: Value) => Value;
-
 /**
  * Collects the lines of a module. Every line belongs to the equation being lowered, so that a location in the text
  * leads back to the program.
@@ -170,6 +167,40 @@ export class Writer {
   mapped(op: string, operands: readonly Value[], attributes: string, type: TensorType): Value {
     const list = operands.length === 0 ? "" : ` ${names(operands)}`;
     return this.define(`${op}${list}${attributes} : ${signature(operands, [type])}`, type);
+  }
+
+  /** An op in the form that lists its attributes. */
+  listed(op: string, operands: readonly Value[], attributes: readonly string[], type: TensorType): Value {
+    const list = attributes.join(", ");
+    return this.define(
+      `"stablehlo.${op}"(${names(operands)}) <{${list}}> : ${signature(operands, [type])}`,
+      type,
+    );
+  }
+
+  /** An op that combines elements two at a time. */
+  combined(
+    op: string,
+    operands: readonly Value[],
+    attributes: readonly string[],
+    combine: string,
+    type: TensorType,
+  ): Value {
+    const result = this.fresh(type);
+    const scalar = tensorType(type.dtype, []);
+    this.line(`${result.name} = "stablehlo.${op}"(${names(operands)}) <{${attributes.join(", ")}}> ({`);
+    this.region([scalar, scalar], (...pair) => [this.same(combine, pair, scalar)]);
+    this.line(`}) : ${signature(operands, [type])}`);
+    return result;
+  }
+
+  /** The position along a dim. */
+  iota(dim: number, type: TensorType): Value {
+    return this.define(`stablehlo.iota dim = ${dim} : ${typeText(type)}`, type);
+  }
+
+  select(predicate: Value, x: Value, y: Value): Value {
+    return this.define(`stablehlo.select ${names([predicate, x, y])} : ${types([predicate, x])}`, x.type);
   }
 
   /** A tensor filled with one number. */
