@@ -67,16 +67,7 @@ export {
   type Lowered,
   type Synchronous,
 } from "./spmd/run/jit.js";
-export {
-  deviceCount,
-  devices,
-  localDeviceCount,
-  localDevices,
-  makeArrayFromProcessLocalData,
-  processAllGather,
-  processCount,
-  processIndex,
-} from "./spmd/run/processes.js";
+export * from "./spmd/run/processes.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export { Complex, complex } from "./trace/complexNumber.js";
 export type { ElementValue } from "./trace/format.js";
@@ -112,12 +103,6 @@ export {
   jacrev as jacobian,
 } from "./transforms/derivatives/jacobian.js";
 export { jvp, linearize } from "./transforms/derivatives/jvp.js";
-export {
-  checkpointName,
-  checkpointPolicies,
-  type RematOptions,
-  type RematPolicyFunction,
-  remat,
-} from "./transforms/derivatives/remat.js";
+export * from "./transforms/derivatives/remat.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
 export { simplify } from "./transforms/rewrite/simplify.js";

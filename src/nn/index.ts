@@ -25,14 +25,7 @@ export {
   type QueryKey,
 } from "./attention.js";
 export * from "./batchNorm.js";
-export {
-  type ContextAttentionOptions,
-  type ContextParallelism,
-  type ContextPlacement,
-  type ContextPositionsOptions,
-  contextAttention,
-  contextPositions,
-} from "./contextAttention.js";
+export * from "./contextAttention.js";
 export { Conv, type ConvConfig, type Padding } from "./conv.js";
 export * from "./convLayers.js";
 export * from "./dropout.js";

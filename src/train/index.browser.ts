@@ -6,14 +6,7 @@ export type { Config, Field, ReadConfig, Schema, Setting } from "./config/schema
 export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
 export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
-export {
-  type ChatMessage,
-  type ChatOptions,
-  type ChatTemplate,
-  type EncodedChat,
-  encodeChat,
-  parseChatTemplate,
-} from "./data/chatTemplate.js";
+export * from "./data/chatTemplate.js";
 export {
   type DataStatistics,
   type DataStatisticsOptions,
@@ -44,20 +37,8 @@ export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
 export { type TokenSource, tokenMarks, tokenRange, tokensInMemory } from "./data/tokens.js";
 export { FileError, type FileErrorOptions } from "./files/fileError.js";
-export {
-  checkpointsIn,
-  type PageCheckpoint,
-  type PageCheckpoints,
-  type PageRestoreOptions,
-} from "./files/pageCheckpoints.js";
-export {
-  downloadBytes,
-  downloadFolder,
-  type OriginFiles,
-  openOriginFiles,
-  type ReadBytesOptions,
-  readBytes,
-} from "./files/pageFiles.js";
+export * from "./files/pageCheckpoints.js";
+export * from "./files/pageFiles.js";
 export {
   encodeSafetensors,
   parseSafetensors,
