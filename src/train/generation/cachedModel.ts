@@ -14,7 +14,7 @@ import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { isRecurrent, type ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
-import { batchAxes, inMeshContext, rulesOn } from "../models/names.js";
+import { batchAxes, inMeshContext, languageModelRules } from "../models/names.js";
 import { pageSize } from "../models/reading.js";
 
 /** Numbers of tokens that are read at once; programs are compiled for these alone. */
@@ -231,7 +231,7 @@ function meshOf(params: Variables): Mesh | undefined {
 function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
   const network = LanguageModel(config);
   const changing = network.with({ mutable: ["cache"] });
-  const inContext = inMeshContext(mesh, rulesOn(mesh));
+  const inContext = inMeshContext(mesh, languageModelRules("sync", mesh.axisNames));
   const initial = (): Variables => {
     const { cache = {} } = network.init(random.key(0), ops.zeros({ dtype: "int32", shape: [slots, 1] }));
     return { cache };

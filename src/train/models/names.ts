@@ -47,35 +47,26 @@ export type TensorParallelism = "sync" | "async";
  * residual stream's width, heads, MLP and vocabulary over `model`, stages and layers of a pipeline over `pipe`, experts
  * and the batch over `expert`, where the mesh has it.
  *
- * @param axisNames the axes of the mesh; all by default
+ * @param axisNames the axes of the mesh; there are no rules for others
  * @param splitsLength whether sequences are split over `context`
  */
 export function languageModelRules(
   tensor: TensorParallelism,
-  axisNames?: readonly string[],
+  axisNames: readonly string[],
   splitsLength = false,
 ): LogicalRules {
   const stream = tensor === "sync" ? wholeStream : splitStream;
   const rules: LogicalRules = splitsLength ? [...stream, ["length", "context"]] : stream;
-  if (axisNames === undefined || axisNames.includes("expert")) return rules;
   return rules.flatMap(([name, axes]) => {
-    if (name === "experts") return [];
-    return name === "batch" ? [[name, batchAxes(axisNames)] as const] : [[name, axes] as const];
+    const own = axesOf(axes).filter((axis) => axisNames.includes(axis));
+    const [only] = own;
+    return only === undefined ? [] : [[name, own.length === 1 ? only : own] as const];
   });
 }
 
 /** The axes that split the batch: devices with experts have parts of their own. */
 export function batchAxes(axisNames: readonly string[]): string[] {
   return ["data", "fsdp", "expert"].filter((axis) => axis !== "expert" || axisNames.includes(axis));
-}
-
-/** The rules of language models for the axes that a mesh has. */
-export function rulesOn(mesh: Mesh): LogicalRules {
-  return languageModelRules("sync").flatMap(([name, axes]) => {
-    const own = axesOf(axes).filter((axis) => mesh.shape[axis] !== undefined);
-    const [only] = own;
-    return only === undefined ? [] : [[name, own.length === 1 ? only : own] as const];
-  });
 }
 
 /** Makes functions of whole tensors run with a mesh and the rules of its axes. */

@@ -5,7 +5,7 @@ import * as tree from "../../trace/tree.js";
 import { modelConfig } from "../config/runConfig.js";
 import { FileError } from "../files/fileError.js";
 import { restoreRun } from "../folder/savedRun.js";
-import { rulesOn } from "../models/names.js";
+import { languageModelRules } from "../models/names.js";
 import { keepCompanions } from "../pretrained/initialize.js";
 import { importPretrained, parameterTypes } from "../pretrained/loadPretrained.js";
 import { readPretrainedConfig } from "../pretrained/pretrainedFolder.js";
@@ -49,7 +49,11 @@ async function pretrainedState({
   const model = modelConfig(config, data.tokenizer.vocabSize);
   const pretrained = await readPretrainedConfig(config.init);
   const types = parameterTypes(model, "float32");
-  const shardings = logicalToMeshSharding(getPartitionSpec(types), mesh, rulesOn(mesh));
+  const shardings = logicalToMeshSharding(
+    getPartitionSpec(types),
+    mesh,
+    languageModelRules("sync", mesh.axisNames),
+  );
   const params = await importPretrained(config.init, types, model, pretrained, { shardings });
   const state = training.initFrom(params);
   tree.dispose(params, state);
