@@ -15,6 +15,8 @@ export interface Kind<T> {
   readonly error?: new (
     message: string,
   ) => Error;
+  /** What to do about other values, at the end of the message. */
+  readonly advice?: string;
   /** The accepted value that is most similar to another one, for messages. */
   readonly nearest?: (value: unknown) => T | undefined;
   /** Never set: it tells the type checker what passes the check. */
@@ -24,6 +26,7 @@ export interface Kind<T> {
 /** The kinds that have a name, and the types of their values; `integers`, `numbers` and `strings` are arrays. */
 export interface Kinds {
   readonly any: unknown;
+  readonly null: null;
   readonly function: (...args: never[]) => unknown;
   readonly list: readonly unknown[];
   readonly string: string;
@@ -33,7 +36,9 @@ export interface Kinds {
   readonly number: number;
   readonly integer: number;
   readonly strings: readonly string[];
+  readonly stringOrStrings: string | readonly string[];
   readonly integers: readonly number[];
+  readonly integerOrIntegers: number | readonly number[];
   readonly numbers: ArrayLike<number>;
   readonly bytes: ArrayBufferView;
 }
@@ -41,7 +46,11 @@ export interface Kinds {
 /** The name of a kind. */
 export type ArgumentKind = keyof Kinds;
 
+/** The type of the values of a kind. */
+export type TypeOfKind<K> = K extends ArgumentKind ? Kinds[K] : K extends Kind<infer T> ? T : never;
+
 const isSafeInteger = (value: unknown) => Number.isSafeInteger(value);
+const isString = (value: unknown) => typeof value === "string";
 const isNumber = (value: unknown) => typeof value === "number";
 /** Typed arrays of numbers; BigInt arrays are excluded. */
 const isNumberArray = (value: unknown) =>
@@ -83,11 +92,63 @@ export const oneOf = <const T extends string>(...words: readonly T[]): Kind<T> =
   };
 };
 
+/** The name of an entry of a table. */
+/* @__NO_SIDE_EFFECTS__ */
+export const keyOf = <T extends object>(table: T): Kind<keyof T & string> =>
+  oneOf(...(Object.keys(table) as (keyof T & string)[]));
+
+/** What is of one of several kinds. */
+/* @__NO_SIDE_EFFECTS__ */
+export function either<const K extends readonly (ArgumentKind | Kind<unknown>)[]>(
+  ...named: K
+): Kind<TypeOfKind<K[number]>> {
+  return kind(named.map((one) => kindOf(one).says).join(" or "), (value) =>
+    named.some((one) => kindOf(one).is(value)),
+  );
+}
+
+/** An instance of a class. */
+/* @__NO_SIDE_EFFECTS__ */
+export function instanceOf<T>(
+  type: { readonly prototype: T; [Symbol.hasInstance](value: unknown): boolean },
+  says: string,
+  advice?: string,
+): Kind<T> {
+  return { ...kind(says, (value) => value instanceof type), ...(advice && { advice }) };
+}
+
+/** The kind of options that end something early. */
+export const signalKind = instanceOf(AbortSignal, "an AbortSignal");
+
+/** An object whose values are all of one kind. */
+/* @__NO_SIDE_EFFECTS__ */
+export function recordOf<K extends ArgumentKind>(named: K): Kind<Readonly<Record<string, Kinds[K]>>> {
+  return kind(
+    `an object in which each value is ${kinds[named].says}`,
+    (value) => kinds.object.is(value) && Object.values(Object(value)).every(kinds[named].is),
+  );
+}
+
+/** An array whose elements are all of one kind; `elements` says in the plural of which. */
+/* @__NO_SIDE_EFFECTS__ */
+export function arrayOf<K extends ArgumentKind | Kind<unknown>>(
+  named: K,
+  elements: string,
+): Kind<readonly TypeOfKind<K>[]> {
+  return kind(`an array of ${elements}`, (value) => isArrayOf(kindOf(named).is)(value));
+}
+
+const isArrayOf = (is: (value: unknown) => boolean) => (value: unknown) =>
+  Array.isArray(value) && [...value].every(is);
+const areStrings = isArrayOf(isString);
+const areIntegers = isArrayOf(isSafeInteger);
+
 const kinds: { readonly [K in ArgumentKind]: Kind<Kinds[K]> } = {
   any: kind("given", (value) => value !== undefined),
+  null: kind("null", (value) => value === null),
   function: kind("a function", (value) => typeof value === "function"),
   list: kind("an array", Array.isArray),
-  string: kind("a string", (value) => typeof value === "string"),
+  string: kind("a string", isString),
   path: kind("a path", (value) => typeof value === "string" && !value.includes("\0")),
   flag: kind("true or false", (value) => typeof value === "boolean"),
   object: kind(
@@ -97,15 +158,14 @@ const kinds: { readonly [K in ArgumentKind]: Kind<Kinds[K]> } = {
   ),
   number: kind("a number", (value) => typeof value === "number" && !Number.isNaN(value)),
   integer: kind("an integer", isSafeInteger),
-  strings: kind(
-    "an array of strings",
-    (value) => Array.isArray(value) && value.every((one) => typeof one === "string"),
+  strings: kind("an array of strings", areStrings),
+  stringOrStrings: kind("a string or an array of strings", (value) => isString(value) || areStrings(value)),
+  integers: kind("an array of integers", areIntegers),
+  integerOrIntegers: kind(
+    "an integer or an array of integers",
+    (value) => isSafeInteger(value) || areIntegers(value),
   ),
-  integers: kind("an array of integers", (value) => Array.isArray(value) && [...value].every(isSafeInteger)),
-  numbers: kind(
-    "an array of numbers",
-    (value) => isNumberArray(value) || (Array.isArray(value) && [...value].every(isNumber)),
-  ),
+  numbers: kind("an array of numbers", (value) => isNumberArray(value) || isArrayOf(isNumber)(value)),
   bytes: kind("a typed array", ArrayBuffer.isView),
 };
 
@@ -114,29 +174,25 @@ export const kindOf = (named: ArgumentKind | Kind<unknown>): Kind<unknown> =>
   typeof named === "string" ? kinds[named] : named;
 
 /** Throws unless an argument is of a kind: `need("function", fn, "fn", "vmap")`. */
-export function need<K extends ArgumentKind>(
+export function need<K extends ArgumentKind | Kind<unknown>>(
   named: K,
   value: unknown,
   what: string,
   caller: string,
-): asserts value is Kinds[K];
-export function need<T>(named: Kind<T>, value: unknown, what: string, caller: string): asserts value is T;
-export function need(
-  named: ArgumentKind | Kind<unknown>,
-  value: unknown,
-  what: string,
-  caller: string,
-): void {
-  const { says, is, error = ValueError } = kindOf(named);
-  if (!is(value)) throw new error(`[${caller}] ${what} must be ${says}, got ${describe(value)}`);
+): asserts value is TypeOfKind<K> {
+  const { says, is, error = ValueError, advice } = kindOf(named);
+  if (is(value)) return;
+  throw new error(
+    `[${caller}] ${what} must be ${says}, got ${describe(value)}${advice === undefined ? "" : `: ${advice}`}`,
+  );
 }
 
 /** Like {@link need} for an argument that may be left out. */
-export function needIfGiven<K extends ArgumentKind>(
-  kind: K,
+export function needIfGiven<K extends ArgumentKind | Kind<unknown>>(
+  named: K,
   value: unknown,
   what: string,
   caller: string,
-): asserts value is Kinds[K] | undefined {
-  if (value !== undefined) need(kind, value, what, caller);
+): asserts value is TypeOfKind<K> | undefined {
+  if (value !== undefined) need(named, value, what, caller);
 }

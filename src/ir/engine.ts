@@ -1,3 +1,4 @@
+import type { Kind } from "./arguments.js";
 import type { HostData } from "./dtype.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "./engineReports.js";
 import type { FlightRecording } from "./flight.js";
@@ -113,3 +114,11 @@ export interface Engine {
   /** The last events of its devices, also after one of them failed. @param reason why it is taken */
   flightRecording?(reason: string): FlightRecording;
 }
+
+/** The kind of options that are engines; one of another package is known by its methods. */
+export const engineKind: Kind<Engine> = {
+  says: "an engine",
+  is: (value) =>
+    typeof value === "object" && value !== null && "compile" in value && typeof value.compile === "function",
+  advice: "open one with openEngine",
+};

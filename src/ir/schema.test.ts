@@ -1,5 +1,5 @@
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { integerFrom, oneOf } from "./arguments.js";
+import { arrayOf, either, instanceOf, integerFrom, keyOf, oneOf, recordOf } from "./arguments.js";
 import { type OptionsOf, omit, optional, pick, required, type Schema, schema } from "./schema.js";
 
 const rider = schema({
@@ -74,6 +74,50 @@ describe("reading options", () => {
       speed: 20,
       helmet: true,
     });
+  });
+});
+
+describe("kinds of options", () => {
+  const trip = schema({
+    route: optional(arrayOf("integers", "pairs of integers")),
+    days: optional(either(integerFrom(1), "null"), 1),
+    bike: optional(instanceOf(Wheel, "a wheel", "make one with new Wheel()")),
+    speeds: optional(recordOf("number"), {}),
+    weather: optional(keyOf({ dry: 1, wet: 2 }), "dry"),
+    stops: optional("stringOrStrings"),
+    legs: optional("integerOrIntegers"),
+  });
+
+  test("accept what is of them", () => {
+    const values = {
+      route: [[1, 2], []],
+      days: null,
+      bike: new Wheel(),
+      speeds: { Ada: 3 },
+      weather: "wet",
+      stops: ["a"],
+      legs: 3,
+    };
+    expect(trip.read(values, "ride")).toEqual(values);
+    expect(trip.read({ stops: "a", legs: [1, 2] }, "ride")).toMatchObject({ days: 1, weather: "dry" });
+    expectTypeOf<OptionsOf<typeof trip>["days"]>().toEqualTypeOf<number | null | undefined>();
+    expectTypeOf<OptionsOf<typeof trip>["weather"]>().toEqualTypeOf<"dry" | "wet" | undefined>();
+    expectTypeOf<OptionsOf<typeof trip>["route"]>().toEqualTypeOf<
+      readonly (readonly number[])[] | undefined
+    >();
+  });
+
+  test.each([
+    [{ route: [[1, 2], "x"] }, "route must be an array of pairs of integers, got a list of 2"],
+    [{ route: new Array(2) }, "route must be an array of pairs of integers, got a list of 2"],
+    [{ days: 0 }, "days must be an integer of at least 1 or null, got 0"],
+    [{ bike: {} }, "bike must be a wheel, got an object: make one with new Wheel()"],
+    [{ speeds: { Ada: "3" } }, "speeds must be an object in which each value is a number, got an object"],
+    [{ weather: "toString" }, 'weather must be "dry" or "wet", got "toString"'],
+    [{ stops: ["a", 1] }, "stops must be a string or an array of strings, got a list of 2"],
+    [{ legs: [1.5] }, "legs must be an integer or an array of integers, got a list of 1"],
+  ])("refuse %j", (options, message) => {
+    expect(() => trip.read(options, "ride")).toThrow(`[ride] ${message}`);
   });
 });
 

@@ -8,17 +8,17 @@ import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { type ConvDimensionNumbers, type ConvLayouts, convDimensionNumbers } from "./dimensionNumbers.js";
+import { type ConvDimensionNumbers, convDimensionNumbers, layoutsKind } from "./dimensionNumbers.js";
 import { convolve, patches } from "./windowProducts.js";
 import { dilated, type WindowPadding, windowOver } from "./windows.js";
 
 const convOptions = schema({
   /** The distance at which the operand's elements are laid out, with zeros between: a fractional stride. */
-  lhsDilation: optional<Shape>("any"),
+  lhsDilation: optional("integers"),
   /** The distance between the elements of the window. */
-  rhsDilation: optional<Shape>("any"),
+  rhsDilation: optional("integers"),
   /** The layouts; batch and features first by default. */
-  dimensionNumbers: optional<ConvLayouts>("any"),
+  dimensionNumbers: optional(layoutsKind),
   /** The number of groups of features that do not mix. */
   featureGroupCount: 1,
   /** The number of groups of the batch, each of which makes a group of the output features. */
@@ -129,9 +129,9 @@ export function convWithGeneralPadding(
 
 const convTransposeOptions = schema({
   /** The distance between the elements of the window. */
-  rhsDilation: optional<Shape>("any"),
+  rhsDilation: optional("integers"),
   /** The layouts; batch first and features last by default. */
-  dimensionNumbers: optional<ConvLayouts>("any"),
+  dimensionNumbers: optional(layoutsKind),
   /** Whether the kernel is that of the convolution of which this is the gradient. */
   transposeKernel: optional("flag"),
   /** The data type of the result; the operands' own by default. */

@@ -5,8 +5,7 @@ import { complexType, type DType } from "../ir/dtype.js";
 import { DTypeError, ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, type TensorLike } from "../trace/promote.js";
 import { type Parts, Tensor } from "../trace/tensor.js";
 import { expandScalars, operand, operandsOf } from "./operands.js";
 

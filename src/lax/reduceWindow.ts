@@ -11,17 +11,17 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { dilated, layOut, type Window, type WindowPadding, windowCounts, windowOver } from "./windows.js";
+import { dilated, layOut, paddingKind, type Window, windowCounts, windowOver } from "./windows.js";
 
 const reduceWindowOptions = schema({
   /** How far the window moves along each dim; 1 by default. */
-  windowStrides: optional<Shape>("any"),
+  windowStrides: optional("integers"),
   /** `"VALID"` by default. */
-  padding: optional<WindowPadding>("any"),
+  padding: optional(paddingKind),
   /** The distance at which the operand's elements are laid out; between them lies the initial value. */
-  baseDilation: optional<Shape>("any"),
+  baseDilation: optional("integers"),
   /** The distance between the elements of the window. */
-  windowDilation: optional<Shape>("any"),
+  windowDilation: optional("integers"),
 });
 
 /** Options of {@link reduceWindow}. */

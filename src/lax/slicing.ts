@@ -4,8 +4,7 @@ import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, type Shape } from "../ir/shape.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { toStart } from "./operands.js";
 

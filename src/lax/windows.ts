@@ -1,6 +1,6 @@
 /** What convolutions and reductions of windows share: how a window lies in a tensor and how it moves. */
 
-import { need } from "../ir/arguments.js";
+import { arrayOf, either, type Kind, need, oneOf } from "../ir/arguments.js";
 import { show } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, range, type Shape } from "../ir/shape.js";
@@ -12,6 +12,14 @@ export type PaddingRule = "SAME" | "SAME_LOWER" | "VALID";
 
 /** What goes before and after every dim of a window; negative amounts crop. */
 export type WindowPadding = PaddingRule | readonly (readonly [low: number, high: number])[];
+
+/** The kind of paddings that are a pair for each dim. */
+export const pairsKind = arrayOf("integers", "pairs [low, high]") as Kind<
+  readonly (readonly [low: number, high: number])[]
+>;
+
+/** The kind of arguments that are a {@link WindowPadding}. */
+export const paddingKind: Kind<WindowPadding> = either(oneOf("SAME", "SAME_LOWER", "VALID"), pairsKind);
 
 /** A window over some dims of a tensor, one entry of each list for every such dim. */
 export interface Window {
@@ -83,7 +91,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
   const covered = size.map((k, d) => dilated(k, at(dilation, d)));
   const padding =
     typeof request.padding === "string"
-      ? padtypeToPads(space, covered, strides, checkRule(request.padding, caller))
+      ? padtypeToPads(space, covered, strides, request.padding)
       : request.padding;
   if (padding.length !== space.length || padding.some((pair) => !pair.every(Number.isInteger))) {
     throw new ValueError(
@@ -91,13 +99,6 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
     );
   }
   return { size, strides, dilation, baseDilation, padding };
-}
-
-function checkRule(rule: string, caller: string): PaddingRule {
-  if (rule === "SAME" || rule === "SAME_LOWER" || rule === "VALID") return rule;
-  throw new ValueError(
-    `[${caller}] padding "${rule}" is not a rule: use "SAME", "SAME_LOWER", "VALID" or pairs [low, high]`,
-  );
 }
 
 /** How often a window fits along each dim of a tensor that is padded already. */

@@ -213,7 +213,9 @@ describe("attention", () => {
     expect(() => nn.attention(threeHeads, k, v)).toThrow(
       "3 query heads cannot share 2 key heads (3 / 2 = 1.5)",
     );
-    expect(call({ window: -2 })).toThrow("integer of at least 0, or null, got -2");
+    expect(call({ window: -2 })).toThrow(
+      "window must be an integer of at least 0, or [before, after] of such integers or null, got -2",
+    );
     expect(call({ mask: np.ones([1, 1, 2, 2]) })).toThrow("the mask must be bool");
     expect(call({ bias: np.ones([1, 3, 2, 2]) })).toThrow("bias must be float [1,2,2,2] (sizes may be 1)");
     expect(call({ dropoutRate: 0.5 })).toThrow("dropoutRate needs a dropoutKey");

@@ -1,5 +1,6 @@
 /** Attention that never holds more than a block of its scores. */
 
+import { either, integerFrom, type Kind } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type Attention, type AttentionExtra, attentionExtras } from "../ir/ops.js";
@@ -9,7 +10,7 @@ import * as np from "../numpy/index.js";
 import { split } from "../random/index.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 /** Values of the positions of queries and keys; one tensor stands for both. */
@@ -18,30 +19,37 @@ export type QueryKey = Tensor | { readonly query: Tensor; readonly key: Tensor }
 /** How many positions a query sees before and after its own; null for all, a number for both sides. */
 export type AttentionWindow = number | readonly [before: number | null, after: number | null];
 
+const sideKind = either(integerFrom(0), "null");
+const windowKind: Kind<AttentionWindow> = {
+  says: "an integer of at least 0, or [before, after] of such integers or null",
+  is: (value) =>
+    integerFrom(0).is(value) || (Array.isArray(value) && value.length === 2 && [...value].every(sideKind.is)),
+};
+
 /** The schema of {@link AttentionCallOptions}. */
 export const attentionCallOptions = schema({
   /** Whether position t sees only positions up to t. */
   causal: false,
   /** How many positions a query sees before and after its own. */
-  window: optional<AttentionWindow>("any"),
+  window: optional(windowKind),
   /** Added to the scores: [batch, heads, length, key length], where any size may be 1. */
-  bias: optional<Tensor>("any"),
+  bias: optional(tensorKind),
   /** Which keys a query may see (true): [batch, heads, length, key length], where any size may be 1. */
-  mask: optional<Tensor>("any"),
+  mask: optional(tensorKind),
   /** Queries see keys of their own segment only: integers [batch, length]. */
-  segmentIds: optional<QueryKey>("any"),
+  segmentIds: optional<QueryKey>("object"),
   /** What `causal` and `window` compare instead of indices: integers [batch, length]. */
-  positions: optional<QueryKey>("any"),
+  positions: optional<QueryKey>("object"),
   /** Scores x become softcap · tanh(x / softcap); not limited by default. */
   softcap: optional("number"),
   /** The factor of the scores; 1 / √headDim by default. */
   scale: optional("number"),
   /** The score of a further key of each head that has no value: [heads] or [batch, heads]. */
-  sinks: optional<Tensor>("any"),
+  sinks: optional(tensorKind),
   /** The probability with which a weight becomes 0; needs `dropoutKey`. */
   dropoutRate: 0,
   /** The random key for dropout. */
-  dropoutKey: optional<Tensor>("any"),
+  dropoutKey: optional(tensorKind),
 });
 
 /** Options of {@link attention}. */
@@ -151,14 +159,7 @@ function withoutKeys(query: Tensor): Tensor[] {
 /** A window as the op takes it: −1 for a side without a limit. */
 export function sidesOf(window: AttentionWindow): [before: number, after: number] {
   const [before, after] = typeof window === "number" ? [window, window] : window;
-  const side = (n: number | null) => {
-    if (n === null) return -1;
-    if (Number.isSafeInteger(n) && n >= 0) return n;
-    throw new ValueError(
-      `[nn.attention] a side of the window must be an integer of at least 0, or null, got ${n}`,
-    );
-  };
-  return [side(before), side(after)];
+  return [before ?? -1, after ?? -1];
 }
 
 interface Sizes {

@@ -20,7 +20,7 @@ const batchNormConfig = schema({
   /** Whether to normalise by the running averages instead of the batch; given here or at the call. */
   useRunningAverage: optional("flag"),
   /** The dims of the features; the last by default. Mean and variance are taken over all others. */
-  axis: optional<number | readonly number[]>("any", -1),
+  axis: optional("integerOrIntegers", -1),
   /** The decay of the running averages per step; 0.99 by default. */
   momentum: 0.99,
   /** Added to the variance; 1e-5 by default. */
@@ -93,7 +93,7 @@ const instanceNormConfig = schema({
   ...normalizationConfig.fields,
   ...biasConfig.fields,
   /** The dims of the features, which have parameters and are not averaged over; the last by default. */
-  featureAxes: optional<number | readonly number[]>("any", -1),
+  featureAxes: optional("integerOrIntegers", -1),
 });
 
 /** Configuration of {@link InstanceNorm}. */

@@ -1,4 +1,5 @@
 /** Context parallelism: attention over a sequence that a mesh axis splits. */
+
 import { oneOf } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
@@ -14,7 +15,7 @@ import { currentMesh } from "../spmd/run/constraint.js";
 import { shardMap } from "../spmd/run/shardMap.js";
 import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, tensorKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type AttentionResult, attentionCallOptions, attentionWithKeys, sidesOf } from "./attention.js";
@@ -69,11 +70,11 @@ const contextOptions = schema({
   /** Which tokens a device holds; `contiguous` by default. */
   placement: optional(oneOf<ContextPlacement>("contiguous", "zigzag"), "contiguous"),
   /** The positions of the tokens, if the placement does not tell them: integers [batch, length] or [length]. */
-  positions: optional<Tensor>("any"),
+  positions: optional(tensorKind),
   /** Tokens see tokens of their own segment only: integers [batch, length]. */
-  segmentIds: optional<Tensor>("any"),
+  segmentIds: optional(tensorKind),
   /** The mesh axes that split the batch in the global view. */
-  batchAxes: optional<readonly string[]>("any", ["data", "fsdp", "expert"]),
+  batchAxes: optional("strings", ["data", "fsdp", "expert"]),
   /** The mesh axis that splits the heads in the global view. */
   modelAxis: optional("string", "model"),
 });

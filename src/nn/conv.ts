@@ -1,9 +1,11 @@
+import { arrayOf, either, type Kind, oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { at, formatType, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
+import { tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { linearConfig } from "./linear.js";
 import { module } from "./module.js";
@@ -20,23 +22,31 @@ export type Padding =
   | number
   | readonly (number | readonly [before: number, after: number])[];
 
+/** The kind of paddings that are given for each spatial dim. */
+export const paddings = arrayOf("integerOrIntegers", "integers or pairs [before, after]") as Kind<
+  readonly (number | readonly [number, number])[]
+>;
+
 /** The schema of {@link ConvConfig}. */
 export const convConfig = schema({
   ...linearConfig.fields,
   /** The number of output features. */
   features: required("number"),
   /** The size of the window along each spatial dim. */
-  kernelSize: required<number | readonly number[]>("any"),
+  kernelSize: required("integerOrIntegers"),
   /** How far the window moves along each spatial dim; 1 by default. */
-  strides: optional<number | readonly number[]>("any"),
+  strides: optional("integerOrIntegers"),
   /** `SAME` by default; `CAUSAL` pads only before a single spatial dim. */
-  padding: optional<Padding>("any", "SAME"),
+  padding: optional<Padding>(
+    either(oneOf("SAME", "VALID", "CAUSAL", "CIRCULAR", "REFLECT"), "integer", paddings),
+    "SAME",
+  ),
   /** The distance between the elements of a window; 1 by default. */
-  kernelDilation: optional<number | readonly number[]>("any"),
+  kernelDilation: optional("integerOrIntegers"),
   /** The number of groups of input features that do not mix; 1 by default. */
   featureGroupCount: 1,
   /** Multiplied with the kernel, whose shape it has: 0 masks an element out. */
-  mask: optional<Tensor>("any"),
+  mask: optional(tensorKind),
 });
 
 /** Configuration of {@link Conv}. */

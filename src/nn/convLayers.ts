@@ -1,10 +1,12 @@
 /** Transposed convolutions, and convolutions with a separate kernel for every position. */
 
+import { either, oneOf } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
 import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
+import { tensorKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import {
@@ -12,6 +14,7 @@ import {
   convLayout,
   maskedKernel,
   type Padding,
+  paddings,
   padInput,
   perDim,
   type WindowOf,
@@ -26,17 +29,20 @@ const convTransposeConfig = schema({
   /** The number of output features. */
   features: required("number"),
   /** The size of the window along each spatial dim. */
-  kernelSize: required<number | readonly number[]>("any"),
+  kernelSize: required("integerOrIntegers"),
   /** How many times larger each spatial dim becomes; 1 by default. */
-  strides: optional<number | readonly number[]>("any"),
+  strides: optional("integerOrIntegers"),
   /** `SAME` by default: exactly `strides` times as large. */
-  padding: optional<Exclude<Padding, "CAUSAL" | "REFLECT">>("any", "SAME"),
+  padding: optional<Exclude<Padding, "CAUSAL" | "REFLECT">>(
+    either(oneOf("SAME", "VALID", "CIRCULAR"), "integer", paddings),
+    "SAME",
+  ),
   /** The distance between the elements of a window; 1 by default. */
-  kernelDilation: optional<number | readonly number[]>("any"),
+  kernelDilation: optional("integerOrIntegers"),
   /** Whether the kernel is that of the convolution of which this is the gradient: [space…, features, inputs]. */
   transposeKernel: false,
   /** Multiplied with the kernel, whose shape it has: 0 masks an element out. */
-  mask: optional<Tensor>("any"),
+  mask: optional(tensorKind),
 });
 
 /** Configuration of {@link ConvTranspose}. */

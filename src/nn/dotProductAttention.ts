@@ -7,25 +7,25 @@ import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, tensorKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { attention, averagedIfHidden, type QueryKey } from "./attention.js";
 
 const attentionOptions = schema({
   /** Added to the logits; broadcasts against [B, N, T, S]. */
-  bias: optional<Tensor>("any"),
+  bias: optional(tensorKind),
   /** Which keys a query may see (true); broadcasts against [B, N, T, S]. */
-  mask: optional<Tensor>("any"),
+  mask: optional(tensorKind),
   /** Whether position t sees only positions up to t. */
   isCausal: optional("flag"),
   /** The factor of the logits; 1 / √H by default. */
   scale: optional("number"),
   /** How many positions of each query are real, int32 [B]; the result of the others is 0. */
-  querySeqLengths: optional<Tensor>("any"),
+  querySeqLengths: optional(tensorKind),
   /** How many positions of each key and value are real, int32 [B]. */
-  keyValueSeqLengths: optional<Tensor>("any"),
+  keyValueSeqLengths: optional(tensorKind),
   /** How many positions a query sees to the left and to the right. */
-  localWindowSize: optional<number | readonly [left: number, right: number]>("any"),
+  localWindowSize: optional<number | readonly [left: number, right: number]>("integerOrIntegers"),
 });
 
 /** Options of {@link dotProductAttention}; T is the query's length, S that of key and value, N the heads. */

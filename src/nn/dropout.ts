@@ -13,7 +13,7 @@ const dropoutConfig = schema({
   /** The probability with which an element becomes 0. */
   rate: required("number"),
   /** Dims along which elements are dropped together. */
-  broadcastDims: optional<readonly number[]>("any", []),
+  broadcastDims: optional("integers", []),
   /** Whether the input passes unchanged; given here or at the call. */
   deterministic: optional("flag"),
   /** The name of the keys to draw from; `dropout` by default. */

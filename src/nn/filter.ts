@@ -1,4 +1,4 @@
-import { need } from "../ir/arguments.js";
+import { either, instanceOf, type Kind } from "../ir/arguments.js";
 
 /**
  * Chooses collections or keys by name: all (`true`), none (`false`), one, several, or all but those of a
@@ -14,6 +14,13 @@ export class DenyList {
     this.deny = deny;
   }
 }
+
+/** The kind of options that are a {@link CollectionFilter}. */
+export const filterKind: Kind<CollectionFilter> = either(
+  "flag",
+  "stringOrStrings",
+  instanceOf(DenyList, "a DenyList"),
+);
 
 /** Whether a filter chooses a name. */
 export function inFilter(filter: CollectionFilter, name: string): boolean {
@@ -65,6 +72,5 @@ export function subtractFilters(a: CollectionFilter, b: CollectionFilter): Colle
 function namesOf(filter: boolean | string | readonly string[]): readonly string[] {
   if (typeof filter === "boolean") return [];
   if (typeof filter === "string") return [filter];
-  need("strings", filter, "a filter of collections", "nn");
   return filter;
 }

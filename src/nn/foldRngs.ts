@@ -1,15 +1,15 @@
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
-import type { CollectionFilter } from "./filter.js";
-import { liftScopes, liftTarget, methodsOption } from "./lift.js";
-import type { AnyFunction, ModuleClass } from "./module.js";
+import { filterKind } from "./filter.js";
+import { type ModuleTransform, methodsOption, moduleTransform } from "./lift.js";
+import { callThrough } from "./liftArguments.js";
 
 /** The schema of {@link FoldRngsOptions}. */
 export const foldRngsOptions = schema({
   ...methodsOption.fields,
   /** The collections that the module gets; all by default. */
-  variables: optional<CollectionFilter>("any", true),
+  variables: optional(filterKind, true),
   /** The keys that the module gets; all by default. */
-  rngs: optional<CollectionFilter>("any", true),
+  rngs: optional(filterKind, true),
 });
 
 /** Options of {@link foldRngs}. */
@@ -28,30 +28,9 @@ export interface FoldRngsOptions extends OptionsOf<typeof foldRngsOptions> {}
  * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
  * ```
  */
-export function foldRngs<C extends object, F extends AnyFunction, M>(
-  target: ModuleClass<C, F, M>,
-  options?: FoldRngsOptions,
-): ModuleClass<C, F, M>;
-export function foldRngs<A extends readonly unknown[], R>(
-  target: (...args: A) => R,
-  options?: FoldRngsOptions,
-): (...args: A) => R;
-export function foldRngs(target: unknown, options?: FoldRngsOptions): unknown {
-  const { methods, variables, rngs } = foldRngsOptions.read(options, "nn.foldRngs");
-  return liftTarget(target, {
-    name: "Fold_rngs",
-    caller: "nn.foldRngs",
-    call: (scopes, fn, args) => {
-      const lifted = liftScopes(scopes, {
-        ins: [variables],
-        outs: [variables],
-        rngs: [rngs],
-        forksKeys: true,
-      });
-      const [result, outs] = lifted.run(lifted.variables, lifted.keys, () => fn(...args));
-      lifted.publish(outs);
-      return result;
-    },
-    ...(methods ? { methods } : {}),
-  });
-}
+export const foldRngs: ModuleTransform<FoldRngsOptions> = moduleTransform(
+  "Fold_rngs",
+  "nn.foldRngs",
+  foldRngsOptions,
+  (given) => callThrough({ ...given, forksKeys: true }, (run) => run),
+);

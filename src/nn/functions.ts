@@ -1,16 +1,16 @@
 /** Activations and normalisations as plain functions; JAX's `nn` in camelCase. */
 
-import { need } from "../ir/arguments.js";
+import { integerFrom, need } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, omit, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import { erfc } from "../lax/functions.js";
 import * as np from "../numpy/index.js";
-import { asFloat, asInexact, expandTo } from "../numpy/operands.js";
+import { asFloat, asInexact, dimsKind, expandTo } from "../numpy/operands.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 export { tanh } from "../numpy/elementwise.js";
@@ -290,7 +290,7 @@ export function glu(x: TensorLike, dim = -1): Tensor {
 
 const softmaxOptions = schema({
   /** Which elements take part; the others get probability 0. */
-  where: optional<TensorLike>("any"),
+  where: optional(tensorLikeKind),
 });
 
 /** Options of {@link softmax} and {@link logSoftmax}. */
@@ -361,12 +361,9 @@ export interface OneHotOptions extends OptionsOf<typeof oneHotOptions> {}
  * ```
  */
 export function oneHot(x: TensorLike, numClasses: number, options?: OneHotOptions): Tensor {
-  need("integer", numClasses, "numClasses", "nn.oneHot");
+  need(integerFrom(0), numClasses, "numClasses", "nn.oneHot");
   const { dtype, dim } = oneHotOptions.read(options, "nn.oneHot");
   const indices = typeof x === "number" ? Tensor.scalar(x, "int32") : np.positive(x);
-  if (!Number.isInteger(numClasses) || numClasses < 0) {
-    throw new ValueError(`[oneHot] numClasses ${numClasses} must be an integer from 0`);
-  }
   const rank = indices.ndim + 1;
   const d = normalizeDim(dim, rank, "oneHot");
   const shape = [...indices.shape.slice(0, d), numClasses, ...indices.shape.slice(d)];
@@ -378,13 +375,13 @@ export function oneHot(x: TensorLike, numClasses: number, options?: OneHotOption
 
 const standardizeOptions = schema({
   /** The mean to subtract; that of `x` over the dims by default. */
-  mean: optional<TensorLike>("any"),
+  mean: optional(tensorLikeKind),
   /** The variance to divide by; that of `x` over the dims by default. */
-  variance: optional<TensorLike>("any"),
+  variance: optional(tensorLikeKind),
   /** What is added to the variance so that nothing is divided by 0; 1e-5 by default. */
   epsilon: 1e-5,
   /** Which elements count in the mean and the variance; all by default. */
-  where: optional<TensorLike>("any"),
+  where: optional(tensorLikeKind),
 });
 
 /** Options of {@link standardize}. */
@@ -409,13 +406,13 @@ export function standardize(x: TensorLike, dim: np.Dims = -1, options?: Standard
 
 const normOptions = schema({
   /** Factors of the normalised elements. */
-  scale: optional<TensorLike>("any"),
+  scale: optional(tensorLikeKind),
   /** Added after scaling; {@link layerNorm} only. */
-  bias: optional<TensorLike>("any"),
+  bias: optional(tensorLikeKind),
   /** What is added to the variance (mean square) so that nothing is divided by 0; 1e-6 by default. */
   epsilon: 1e-6,
   /** The dims to normalise over. */
-  dim: optional<np.Dims>("any", -1),
+  dim: optional(dimsKind, -1),
 });
 
 /** Options of {@link layerNorm} and {@link rmsNorm}. */

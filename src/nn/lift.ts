@@ -1,4 +1,4 @@
-import { type OptionsOf, optional, schema } from "../ir/schema.js";
+import { type Fields, type OptionsOf, optional, type Schema, schema, type Values } from "../ir/schema.js";
 import type { Tensor } from "../trace/tensor.js";
 import { currentScope, inModuleScope, scopeOrNone } from "./context.js";
 import { ModuleError } from "./errors.js";
@@ -20,7 +20,7 @@ import type { Scope, Variables } from "./scope.js";
 /** The schema of {@link MethodsOption}. */
 export const methodsOption = schema({
   /** The methods to transform; only the main one by default. */
-  methods: optional<readonly string[]>("any"),
+  methods: optional("strings"),
 });
 
 /** Which methods of a module class a lifted transform applies to. */
@@ -37,6 +37,30 @@ export type LiftedCall = (
   fn: (...args: readonly unknown[]) => unknown,
   args: readonly unknown[],
 ) => unknown;
+
+/** A transformation of modules, which makes a class from a class and a function from a function. */
+export interface ModuleTransform<O> {
+  <C extends object, F extends AnyFunction, M>(
+    target: ModuleClass<C, F, M>,
+    options?: O,
+  ): ModuleClass<C, F, M>;
+  <A extends readonly unknown[], R>(target: (...args: A) => R, options?: O): (...args: A) => R;
+}
+
+/** Makes a transformation from how it calls a module. @param name what the names of its classes begin with */
+export function moduleTransform<F extends typeof methodsOption.fields & Fields>(
+  name: string,
+  caller: string,
+  options: Schema<F>,
+  callWith: (given: Values<F>) => LiftedCall,
+): ModuleTransform<OptionsOf<Schema<F>>> {
+  const transform = (target: unknown, given?: unknown): unknown => {
+    const values = options.read(given, caller);
+    const { methods }: MethodsOption = values;
+    return liftTarget(target, { name, caller, call: callWith(values), methods });
+  };
+  return transform as ModuleTransform<OptionsOf<Schema<F>>>;
+}
 
 /** The module class, or function, that calls `transform` around the original. */
 export function liftTarget(

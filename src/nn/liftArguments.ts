@@ -4,7 +4,8 @@ import { split } from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { ModuleError } from "./errors.js";
-import type { KeyGroup } from "./lift.js";
+import type { CollectionFilter } from "./filter.js";
+import { type KeyGroup, type LiftedCall, liftScopes, type VariableGroup } from "./lift.js";
 import { isModule } from "./module.js";
 
 /** The modules in front of the arguments, which are no part of what a transform maps, and the others. */
@@ -136,4 +137,40 @@ export function splitKeys(group: KeyGroup, size: number): KeyGroup {
   return group.map((keys) =>
     Object.fromEntries(Object.entries(keys).map(([name, key]) => [name, split(key, size)])),
   );
+}
+
+/** A call as a function of all that a module reads: variables, keys and the tensors among its arguments. */
+type WholeCall = (
+  variables: readonly VariableGroup[],
+  keys: readonly KeyGroup[],
+  tensors: readonly unknown[],
+) => [result: unknown, outs: VariableGroup[]];
+
+/** What a module gets from outside of a transformation. */
+interface PassedOn {
+  readonly variables: CollectionFilter;
+  readonly rngs: CollectionFilter;
+  readonly staticArgnums?: number | readonly number[];
+  readonly forksKeys?: boolean;
+}
+
+/** A call that runs through a transformation of functions. */
+export function callThrough(
+  { variables, rngs, staticArgnums = [], forksKeys = false }: PassedOn,
+  transform: (run: WholeCall) => WholeCall,
+): LiftedCall {
+  const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
+  return (scopes, fn, args) => {
+    const lifted = liftScopes(scopes, { ins: [variables], outs: [variables], rngs: [rngs], forksKeys });
+    const [modules, rest] = leadingModules(args);
+    const { leaves, rebuild } = tensorArguments(
+      rest,
+      statics.map((i) => i - modules.length),
+    );
+    const run: WholeCall = (groups, keys, tensors) =>
+      lifted.run(groups, keys, () => fn(...modules, ...rebuild(tensors)));
+    const [result, outs] = transform(run)(lifted.variables, lifted.keys, leaves);
+    lifted.publish(outs);
+    return result;
+  };
 }

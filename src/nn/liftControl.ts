@@ -1,13 +1,13 @@
 /** Control flow for modules: like the functions of `lax`, with variables and keys passed along. */
 
-import { need } from "../ir/arguments.js";
+import { need, recordOf } from "../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { foldIn } from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { cond as condFunction, switchCase as switchFunction } from "../transforms/control/cond.js";
 import { whileLoop as whileFunction } from "../transforms/control/whileLoop.js";
-import type { CollectionFilter } from "./filter.js";
+import { filterKind } from "./filter.js";
 import { type KeyGroup, liftScopes, scopesOf, type VariableGroup } from "./lift.js";
 import { tensorArguments } from "./liftArguments.js";
 
@@ -106,11 +106,11 @@ function liftBranches(operands: readonly unknown[], caller: string) {
 
 const moduleWhileOptions = schema({
   /** Collections that are carried from one iteration to the next; none by default. */
-  carryVariables: optional<CollectionFilter>("any", false),
+  carryVariables: optional(filterKind, false),
   /** Collections that all iterations read; all others by default. */
-  broadcastVariables: optional<CollectionFilter>("any", true),
+  broadcastVariables: optional(filterKind, true),
   /** The keys that the functions get: with `true` every iteration has keys of its own. */
-  splitRngs: optional<Readonly<Record<string, boolean>>>("any", {}),
+  splitRngs: optional(recordOf("flag"), {}),
 });
 
 /** Options of {@link whileLoop}. */

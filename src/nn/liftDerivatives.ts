@@ -9,11 +9,10 @@ import * as tree from "../trace/tree.js";
 import { customVjp as customFunction } from "../transforms/derivatives/customVjp.js";
 import { vjp as vjpFunction } from "../transforms/derivatives/grad.js";
 import { jvp as jvpFunction } from "../transforms/derivatives/jvp.js";
-import type { CollectionFilter } from "./filter.js";
+import { type CollectionFilter, filterKind } from "./filter.js";
 import { foldRngsOptions } from "./foldRngs.js";
-import { type KeyGroup, liftScopes, liftTarget, scopesOf, type VariableGroup } from "./lift.js";
-import { leadingModules, tensorArguments } from "./liftArguments.js";
-import type { AnyFunction, ModuleClass } from "./module.js";
+import { liftScopes, type ModuleTransform, moduleTransform, scopesOf, type VariableGroup } from "./lift.js";
+import { callThrough } from "./liftArguments.js";
 import type { Variables } from "./scope.js";
 
 /** A function whose types the callers' overloads know. */
@@ -21,7 +20,7 @@ type Loose = (...args: readonly unknown[]) => unknown;
 
 const moduleVjpOptions = schema({
   /** The collections whose cotangents the pullback also gives; `params` by default. */
-  vjpVariables: optional<CollectionFilter>("any", "params"),
+  vjpVariables: optional(filterKind, "params"),
 });
 
 /** Options of {@link vjp}. */
@@ -207,7 +206,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
 const moduleJitOptions = schema({
   ...foldRngsOptions.fields,
   /** Arguments that are passed as they are. Leaves that are not tensors always are. */
-  staticArgnums: optional<number | readonly number[]>("any", []),
+  staticArgnums: optional("integerOrIntegers", []),
 });
 
 /** Options of {@link jit}. */
@@ -228,41 +227,9 @@ export interface ModuleJitOptions extends OptionsOf<typeof moduleJitOptions> {}
  * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
  * ```
  */
-export function jit<C extends object, F extends AnyFunction, M>(
-  target: ModuleClass<C, F, M>,
-  options?: ModuleJitOptions,
-): ModuleClass<C, F, M>;
-export function jit<A extends readonly unknown[], R>(
-  target: (...args: A) => R,
-  options?: ModuleJitOptions,
-): (...args: A) => R;
-export function jit(target: unknown, options?: ModuleJitOptions): unknown {
-  const { methods, staticArgnums, variables, rngs } = moduleJitOptions.read(options, "nn.jit");
-  const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
-  return liftTarget(target, {
-    name: "Jit",
-    caller: "nn.jit",
-    call: (scopes, fn, args) => {
-      const lifted = liftScopes(scopes, {
-        ins: [variables],
-        outs: [variables],
-        rngs: [rngs],
-        forksKeys: true,
-      });
-      const [modules, rest] = leadingModules(args);
-      const { leaves, rebuild } = tensorArguments(
-        rest,
-        statics.map((i) => i - modules.length),
-      );
-      const run = (
-        groups: readonly VariableGroup[],
-        keys: readonly KeyGroup[],
-        tensors: readonly unknown[],
-      ) => lifted.run(groups, keys, () => fn(...modules, ...rebuild(tensors)));
-      const [result, outs] = jitFunction(run)(lifted.variables, lifted.keys, leaves);
-      lifted.publish(outs);
-      return result;
-    },
-    ...(methods ? { methods } : {}),
-  });
-}
+export const jit: ModuleTransform<ModuleJitOptions> = moduleTransform(
+  "Jit",
+  "nn.jit",
+  moduleJitOptions,
+  (given) => callThrough({ ...given, forksKeys: true }, (run) => jitFunction(run)),
+);

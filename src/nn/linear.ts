@@ -22,9 +22,9 @@ export const linearConfig = schema({
   /** Whether a bias is added; true by default. */
   useBias: true,
   /** Initialises the kernel; `lecunNormal` by default. */
-  kernelInit: optional<ParamInitializer>("any", defaultKernelInit),
+  kernelInit: optional<ParamInitializer>("function", defaultKernelInit),
   /** Initialises the bias; zeros by default. */
-  biasInit: optional<ParamInitializer>("any", initializers.zeros),
+  biasInit: optional<ParamInitializer>("function", initializers.zeros),
 });
 
 /** What linear layers have in common. */
@@ -67,11 +67,11 @@ export const Dense = module({ name: "Dense", options: denseConfig }, (config) =>
 const denseGeneralConfig = schema({
   ...linearConfig.fields,
   /** The sizes of the output features, one dim each. */
-  features: required<number | readonly number[]>("any"),
+  features: required("integerOrIntegers"),
   /** The dims of the input that are multiplied and summed, in their order in the input; the last by default. */
-  axis: optional<number | readonly number[]>("any"),
+  axis: optional("integerOrIntegers"),
   /** Leading dims that input and kernel share: every index of them has a kernel of its own. */
-  batchDims: optional<readonly number[]>("any"),
+  batchDims: optional("integers"),
 });
 
 /** Configuration of {@link DenseGeneral}. */
@@ -136,7 +136,7 @@ function flattened(init: ParamInitializer, flat: Shape): ParamInitializer {
 const einsumConfig = schema({
   ...linearConfig.fields,
   /** The shape of the kernel. */
-  shape: required<Shape>("any"),
+  shape: required("integers"),
   /** The subscripts of input and kernel, such as `"abc,cde->abde"`. */
   subscripts: required("string"),
 });
@@ -187,7 +187,7 @@ const embedConfig = schema({
   /** The length of the vector of an id. */
   features: required("number"),
   /** Initialises the table; normally distributed with variance 1 / features by default. */
-  embeddingInit: optional<ParamInitializer>("any"),
+  embeddingInit: optional<ParamInitializer>("function"),
 });
 
 /** Configuration of {@link Embed}. */

@@ -1,10 +1,10 @@
 import { Ambient } from "../ir/ambient.js";
-import { need, needIfGiven } from "../ir/arguments.js";
+import { need, needIfGiven, oneOf } from "../ir/arguments.js";
 import { show } from "../ir/describe.js";
 import type { DType } from "../ir/dtype.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import type { Shape } from "../ir/shape.js";
-import type { Mesh } from "../spmd/mesh/mesh.js";
+import { type Mesh, meshKind } from "../spmd/mesh/mesh.js";
 import { axesOf, mapSpecs, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { currentMesh } from "../spmd/run/constraint.js";
@@ -136,9 +136,12 @@ const logicalConstraintOptions = schema({
   /** The rules; those of the surrounding {@link logicalAxisRules} by default. */
   rules: optional<LogicalRules>("list"),
   /** The mesh; that of the surrounding `withMesh` by default. */
-  mesh: optional<Mesh>("any"),
+  mesh: optional(meshKind),
   /** A name without a rule leaves its dim whole by default. */
-  fallback: optional<RulesFallback>("any", "axisIsUnsharded"),
+  fallback: optional<RulesFallback>(
+    oneOf("axisIsUnsharded", "raiseError", "noConstraint"),
+    "axisIsUnsharded",
+  ),
 });
 
 /** Options of {@link withLogicalConstraint}. */

@@ -1,4 +1,5 @@
 /** Low-rank adapters: a frozen module and a few trained parameters beside its linear layers. */
+import { either, instanceOf, integerFrom } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { at, range, type Shape } from "../ir/shape.js";
@@ -15,11 +16,11 @@ import { makeRng, variable } from "./variables.js";
 
 const loraOptions = schema({
   /** The rank of the adapters. */
-  rank: required("number"),
+  rank: required(integerFrom(1)),
   /** The adapters' contribution is scaled by `alpha / rank`; the rank by default. */
   alpha: optional("number"),
   /** Names of the linear layers to adapt, such as `query`, or a pattern for their paths; all by default. */
-  targets: optional<readonly string[] | RegExp>("any"),
+  targets: optional(either("strings", instanceOf(RegExp, "a regular expression"))),
   /** Whether the adapters also learn the length of every output's weights (DoRA). */
   dora: false,
 });
@@ -72,8 +73,6 @@ export function lora<A extends readonly unknown[], R>(
   options: LoraOptions,
 ): LoraModule<A, R> {
   const { rank, alpha = rank, targets, dora } = loraOptions.read(options, "nn.lora");
-  if (!Number.isInteger(rank) || rank < 1)
-    throw new ValueError(`[nn.lora] rank is ${rank}: use an integer of at least 1`);
   const isTarget = (path: readonly string[]) => {
     if (targets === undefined) return true;
     return targets instanceof RegExp ? targets.test(path.join("/")) : targets.includes(path.at(-1) ?? "");

@@ -1,5 +1,5 @@
 import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
-import { type CollectionFilter, DenyList, subtractFilters } from "./filter.js";
+import { type CollectionFilter, DenyList, filterKind, subtractFilters } from "./filter.js";
 import { type LiftedCall, liftScopes, liftTarget, methodsOption, type VariableGroup } from "./lift.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 import type { Variables } from "./scope.js";
@@ -17,9 +17,9 @@ const mapVariablesOptions = schema({
   /** Whether the module can change the mapped collections. */
   mutable: false,
   /** The keys that the module gets; all by default. */
-  rngs: optional<CollectionFilter>("any", true),
+  rngs: optional(filterKind, true),
   /** The other collections that the module gets; all by default. */
-  variables: optional<CollectionFilter>("any", true),
+  variables: optional(filterKind, true),
 });
 
 /** Options of {@link mapVariables}. */

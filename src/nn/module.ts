@@ -29,7 +29,7 @@ export const moduleOptions = schema({
    * `null` leaves a module that is created inside another one without a place, so that the module that gets it
    * in its configuration adopts it.
    */
-  parent: optional<null>("any"),
+  parent: optional("null"),
 });
 
 /** What every configuration can have besides the module's own fields. */

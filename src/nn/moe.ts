@@ -52,20 +52,20 @@ const moeConfig = schema({
   /** The router's input is multiplied with random numbers between 1 − jitter and 1 + jitter, if there is a key `jitter`. */
   jitter: 0,
   /** Initialises the router's kernel [width, experts]. */
-  routerInit: optional<ParamInitializer>("any", initializers.lecunNormal()),
+  routerInit: optional<ParamInitializer>("function", initializers.lecunNormal()),
   /** Initialises `gate` and `up` [experts, width, features]. */
-  kernelInit: optional<ParamInitializer>("any", perExpert),
+  kernelInit: optional<ParamInitializer>("function", perExpert),
   /** Initialises `down` [experts, features, width]. */
-  outKernelInit: optional<ParamInitializer>("any", perExpert),
+  outKernelInit: optional<ParamInitializer>("function", perExpert),
   /** Initialises the kernels of shared experts [inputs, outputs]: of `gate` and `up`, and of `down`. */
-  sharedInit: optional<ParamInitializer>("any", initializers.lecunNormal()),
-  sharedOutInit: optional<ParamInitializer>("any", initializers.lecunNormal()),
+  sharedInit: optional<ParamInitializer>("function", initializers.lecunNormal()),
+  sharedOutInit: optional<ParamInitializer>("function", initializers.lecunNormal()),
   /** Initialises the bias of the router, [experts]; zeros by default. */
-  biasInit: optional<ParamInitializer>("any", initializers.zeros),
+  biasInit: optional<ParamInitializer>("function", initializers.zeros),
   /** The mesh axis that splits the experts. */
   expertAxis: optional("string", "expert"),
   /** The mesh axes that split the batch in the global view, the axis of experts among them. */
-  batchAxes: optional<readonly string[]>("any", ["data", "fsdp", "expert"]),
+  batchAxes: optional("strings", ["data", "fsdp", "expert"]),
   /** The mesh axis that splits sequences in the global view, if they are a multiple of it. */
   contextAxis: optional("string", "context"),
   /** The mesh axis that splits the features of each expert. */

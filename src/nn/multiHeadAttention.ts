@@ -54,11 +54,11 @@ const multiHeadAttentionConfig = schema({
   /** Whether nothing is dropped; given here or at the call. */
   deterministic: optional("flag"),
   /** Initialises the kernel of `out`; like the others by default. */
-  outKernelInit: optional<ParamInitializer>("any"),
+  outKernelInit: optional<ParamInitializer>("function"),
   /** Initialises the bias of `out`; like the others by default. */
-  outBiasInit: optional<ParamInitializer>("any"),
+  outBiasInit: optional<ParamInitializer>("function"),
   /** The function of query, key and value; softmax(q·kᵀ / √size)·v by default. */
-  attentionFn: optional<AttentionFunction>("any"),
+  attentionFn: optional<AttentionFunction>("function"),
   /** Whether keys and values of earlier calls are kept in the collection `cache`, one position per call. */
   decode: false,
   /** Whether query and key are normalised (`query_ln`, `key_ln`). */

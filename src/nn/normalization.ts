@@ -1,9 +1,10 @@
+import { either } from "../ir/arguments.js";
 import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
-import { type AxisNames, pmean } from "../spmd/mesh/collectives.js";
+import { pmean } from "../spmd/mesh/collectives.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { promoteTypes } from "../trace/promote.js";
@@ -21,9 +22,9 @@ export const normalizationConfig = schema({
   /** Whether the result is multiplied by the parameter `scale`; true by default. */
   useScale: true,
   /** Initialises `scale`; ones by default. */
-  scaleInit: optional<ParamInitializer>("any", initializers.ones),
+  scaleInit: optional<ParamInitializer>("function", initializers.ones),
   /** Mesh axes over which the dims to normalise are split in a shard map. */
-  axisName: optional<AxisNames>("any"),
+  axisName: optional("stringOrStrings"),
   /** Whether the variance is the mean of squares minus the square of the mean; true by default. */
   useFastVariance: true,
   /** Whether mean and variance are computed in float32 at least; true by default. */
@@ -41,7 +42,7 @@ export const biasConfig = schema({
   /** Whether the parameter `bias` is added; true by default. */
   useBias: true,
   /** Initialises `bias`; zeros by default. */
-  biasInit: optional<ParamInitializer>("any", initializers.zeros),
+  biasInit: optional<ParamInitializer>("function", initializers.zeros),
 });
 
 /** What normalisation layers with a bias have in common. */
@@ -49,9 +50,9 @@ export interface BiasConfig extends OptionsOf<typeof biasConfig> {}
 
 const normalizedDims = schema({
   /** The dims over which mean and variance are taken; the last by default. */
-  reductionAxes: optional<number | readonly number[]>("any", -1),
+  reductionAxes: optional("integerOrIntegers", -1),
   /** The dims that `scale` and `bias` have; the last by default. */
-  featureAxes: optional<number | readonly number[]>("any", -1),
+  featureAxes: optional("integerOrIntegers", -1),
 });
 
 /** Which dims are normalised and which have parameters. */
@@ -84,11 +85,11 @@ const groupNormConfig = schema({
   ...normalizationConfig.fields,
   ...biasConfig.fields,
   /** The number of groups; 32 by default. `null` with `groupSize`. */
-  numGroups: optional<number | null>("any"),
+  numGroups: optional(either("number", "null")),
   /** The number of channels in a group, instead of `numGroups`. */
   groupSize: optional("number"),
   /** The dims over which mean and variance are taken, the last among them; all but the first by default. */
-  reductionAxes: optional<number | readonly number[]>("any"),
+  reductionAxes: optional("integerOrIntegers"),
 });
 
 /** Configuration of {@link GroupNorm}. */

@@ -1,20 +1,20 @@
 /** Pooling: what windows see of inputs [batch…, space…, features], reduced to one number for each feature. */
 
-import { need } from "../ir/arguments.js";
+import { either, need, oneOf } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
+import { pairsKind } from "../lax/windows.js";
 import * as np from "../numpy/index.js";
-import type { TensorLike } from "../trace/promote.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 const poolOptions = schema({
   /** How far the window moves along each spatial dim; 1 by default, as in Flax. */
-  strides: optional<Shape>("any"),
+  strides: optional("integers"),
   /** `VALID` by default: only windows that lie inside. */
-  padding: optional<"SAME" | "VALID" | readonly (readonly [before: number, after: number])[]>("any"),
+  padding: optional(either(oneOf("SAME", "VALID"), pairsKind)),
 });
 
 /** Options of {@link maxPool}, {@link minPool} and {@link pool}. */

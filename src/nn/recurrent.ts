@@ -1,13 +1,14 @@
 /** Recurrent networks: a cell repeated along time, in one direction or both. */
 
-import { type FieldsOf, type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
+import { recordOf } from "../ir/arguments.js";
+import { type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import { at, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { key as newKey, split } from "../random/index.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { ModuleError } from "./errors.js";
-import type { CollectionFilter } from "./filter.js";
+import { filterKind } from "./filter.js";
 import { type ModuleInstance, type ModuleOptions, mainMethod, moduleClass } from "./module.js";
 import type { RNNCell } from "./recurrentCells.js";
 import { scan } from "./scan.js";
@@ -20,24 +21,30 @@ const recurrentOptions = schema({
 /** What recurrent networks have in common. */
 export interface RecurrentOptions extends OptionsOf<typeof recurrentOptions> {}
 
+const rnnConfig = schema({
+  ...recurrentOptions.fields,
+  cell: required<RNNCell<unknown>>("function"),
+  /** Whether the last carry is returned too: `[carry, outputs]`; false by default. */
+  returnCarry: false,
+  /** Whether to go from the last input to the first; false by default. Outputs are in the order of their steps. */
+  reverse: false,
+  /** With `reverse`: whether the outputs are put in the order of the inputs; false by default. */
+  keepOrder: false,
+  /** Collections of which every step has variables of its own, stacked along the given dim; none by default. */
+  variableAxes: optional(recordOf("integer"), {}),
+  /** Collections that all steps share; `params` by default. */
+  variableBroadcast: optional(filterKind, "params"),
+  /** Collections that are carried from step to step; none by default. */
+  variableCarry: optional(filterKind, false),
+  /** The keys that the cell gets: with `true` every step has keys of its own. `{ params: false }` by default. */
+  splitRngs: optional(recordOf("flag"), { params: false }),
+});
+
 /** Configuration of {@link RNN}. */
-export interface RNNConfig<C, K extends boolean = boolean> extends RecurrentOptions {
+export interface RNNConfig<C, K extends boolean = boolean> extends Omit<OptionsOf<typeof rnnConfig>, "cell"> {
   /** The cell to repeat. */
   readonly cell: RNNCell<C>;
-  /** Whether the last carry is returned too: `[carry, outputs]`; false by default. */
   readonly returnCarry?: K;
-  /** Whether to go from the last input to the first; false by default. Outputs are in the order of their steps. */
-  readonly reverse?: boolean;
-  /** With `reverse`: whether the outputs are put in the order of the inputs; false by default. */
-  readonly keepOrder?: boolean;
-  /** Collections of which every step has variables of its own, stacked along the given dim; none by default. */
-  readonly variableAxes?: Readonly<Record<string, number>>;
-  /** Collections that all steps share; `params` by default. */
-  readonly variableBroadcast?: CollectionFilter;
-  /** Collections that are carried from step to step; none by default. */
-  readonly variableCarry?: CollectionFilter;
-  /** The keys that the cell gets: with `true` every step has keys of its own. `{ params: false }` by default. */
-  readonly splitRngs?: Readonly<Record<string, boolean>>;
 }
 
 /** Options of a call of a recurrent network. */
@@ -82,18 +89,6 @@ export interface RNNClass {
   ): ModuleInstance<RNNFunction<C, K>>;
   readonly moduleName: string;
 }
-
-const rnnConfig = schema({
-  ...recurrentOptions.fields,
-  cell: required<RNNCell<unknown>>("function"),
-  returnCarry: false,
-  reverse: false,
-  keepOrder: false,
-  variableAxes: optional<Readonly<Record<string, number>>>("object", {}),
-  variableBroadcast: optional<CollectionFilter>("any", "params"),
-  variableCarry: optional<CollectionFilter>("any", false),
-  splitRngs: optional<Readonly<Record<string, boolean>>>("object", { params: false }),
-} satisfies FieldsOf<RNNConfig<unknown>>);
 
 /**
  * Repeats a cell along time: inputs [batch…, time, features] to outputs of the same form, as one loop.
@@ -194,15 +189,23 @@ function flipSequences(x: Tensor, seqLengths: Tensor | undefined, time: number):
 const range1 = (rank: number, dim: number, size: number): Shape =>
   Array.from({ length: rank }, (_, i) => (i === dim ? size : 1));
 
-/** Configuration of {@link Bidirectional}. */
-export interface BidirectionalConfig<F, B, K extends boolean = boolean> extends RecurrentOptions {
+const bidirectionalConfig = schema({
+  ...recurrentOptions.fields,
   /** What runs from the first input to the last. */
-  readonly forwardRnn: ModuleInstance<RNNFunction<F, boolean>>;
+  forwardRnn: required<unknown>("function"),
   /** What runs from the last input to the first. */
-  readonly backwardRnn: ModuleInstance<RNNFunction<B, boolean>>;
+  backwardRnn: required<unknown>("function"),
   /** How the outputs of both are joined; by default the features side by side. */
-  readonly mergeFn?: (forward: Tensor, backward: Tensor) => Tensor;
+  mergeFn: optional<(forward: Tensor, backward: Tensor) => Tensor>("function"),
   /** Whether the last carries are returned too; false by default. */
+  returnCarry: false,
+});
+
+/** Configuration of {@link Bidirectional}. */
+export interface BidirectionalConfig<F, B, K extends boolean = boolean>
+  extends OptionsOf<typeof bidirectionalConfig> {
+  readonly forwardRnn: ModuleInstance<RNNFunction<F, boolean>>;
+  readonly backwardRnn: ModuleInstance<RNNFunction<B, boolean>>;
   readonly returnCarry?: K;
 }
 
@@ -227,13 +230,7 @@ export interface BidirectionalClass {
  */
 export const Bidirectional = moduleClass<BidirectionalClass>({
   name: "Bidirectional",
-  options: schema<FieldsOf<BidirectionalConfig<unknown, unknown>>>({
-    ...recurrentOptions.fields,
-    forwardRnn: required("function"),
-    backwardRnn: required("function"),
-    mergeFn: optional("function"),
-    returnCarry: false,
-  }),
+  options: bidirectionalConfig,
   methods: {
     [mainMethod]: <F, B>(config: BidirectionalConfig<F, B>) => bothWays(config),
   },

@@ -1,27 +1,15 @@
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { type RematOptions, remat as rematFunction } from "../transforms/derivatives/remat.js";
-import type { CollectionFilter } from "./filter.js";
-import {
-  type KeyGroup,
-  type LiftedCall,
-  liftScopes,
-  liftTarget,
-  methodsOption,
-  type VariableGroup,
-} from "./lift.js";
-import { tensorArguments } from "./liftArguments.js";
-import type { AnyFunction, ModuleClass } from "./module.js";
+import { foldRngsOptions } from "./foldRngs.js";
+import { type LiftedCall, type ModuleTransform, moduleTransform } from "./lift.js";
+import { callThrough } from "./liftArguments.js";
 
 const moduleRematOptions = schema({
-  ...methodsOption.fields,
+  ...foldRngsOptions.fields,
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
-  policy: optional<NonNullable<RematOptions["policy"]>>("any"),
+  policy: optional<NonNullable<RematOptions["policy"]>>("object"),
   /** Arguments that are passed unchanged. Leaves that are not tensors always are. */
-  staticArgnums: optional<number | readonly number[]>("any", []),
-  /** The collections that the module gets; all by default. */
-  variables: optional<CollectionFilter>("any", true),
-  /** The keys that the module gets; all by default. */
-  rngs: optional<CollectionFilter>("any", true),
+  staticArgnums: optional("integerOrIntegers", []),
 });
 
 /** Options of {@link remat}. */
@@ -40,30 +28,15 @@ export interface ModuleRematOptions extends OptionsOf<typeof moduleRematOptions>
  * layer.apply(layer.init(random.key(0), x), x).shape; // [2, 3]
  * ```
  */
-export function remat<C extends object, F extends AnyFunction, M>(
-  target: ModuleClass<C, F, M>,
-  options?: ModuleRematOptions,
-): ModuleClass<C, F, M>;
-export function remat<A extends readonly unknown[], R>(
-  target: (...args: A) => R,
-  options?: ModuleRematOptions,
-): (...args: A) => R;
-export function remat(target: unknown, options?: ModuleRematOptions): unknown {
-  const { methods, ...given } = moduleRematOptions.read(options, "nn.remat");
-  return liftTarget(target, { name: "Checkpoint", caller: "nn.remat", call: rematCall(given), methods });
-}
+export const remat: ModuleTransform<ModuleRematOptions> = moduleTransform(
+  "Checkpoint",
+  "nn.remat",
+  moduleRematOptions,
+  rematCall,
+);
 
 /** A call whose intermediate values are computed again in the backward pass. */
 export function rematCall(options: ModuleRematOptions): LiftedCall {
-  const { policy, staticArgnums, variables, rngs } = moduleRematOptions.read(options, "nn.remat");
-  const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
-  return (scopes, fn, args) => {
-    const lifted = liftScopes(scopes, { ins: [variables], outs: [variables], rngs: [rngs] });
-    const { leaves, rebuild } = tensorArguments(args, statics);
-    const run = (groups: readonly VariableGroup[], keys: readonly KeyGroup[], tensors: readonly unknown[]) =>
-      lifted.run(groups, keys, () => fn(...rebuild(tensors)));
-    const [result, outs] = rematFunction(run, { policy })(lifted.variables, lifted.keys, leaves);
-    lifted.publish(outs);
-    return result;
-  };
+  const given = moduleRematOptions.read(options, "nn.remat");
+  return callThrough(given, (run) => rematFunction(run, { policy: given.policy }));
 }

@@ -1,8 +1,9 @@
+import { recordOf } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import type { RematOptions } from "../transforms/derivatives/remat.js";
 import { resolveScope } from "./context.js";
-import type { CollectionFilter } from "./filter.js";
+import { filterKind } from "./filter.js";
 import { type LiftedCall, liftTarget, methodsOption } from "./lift.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
 import { rematCall } from "./remat.js";
@@ -16,15 +17,15 @@ const rematScanOptions = schema({
    */
   lengths: required("integers"),
   /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
-  policy: optional<NonNullable<RematOptions["policy"]>>("any"),
+  policy: optional<NonNullable<RematOptions["policy"]>>("object"),
   /** Collections that all iterations share. */
-  variableBroadcast: optional<CollectionFilter>("any", false),
+  variableBroadcast: optional(filterKind, false),
   /** Collections that are carried from one iteration to the next. */
-  variableCarry: optional<CollectionFilter>("any", false),
+  variableCarry: optional(filterKind, false),
   /** The dim along which each collection is stacked; all along dim 0 by default. */
-  variableAxes: optional<Readonly<Record<string, number>>>("any"),
+  variableAxes: optional(recordOf("integer")),
   /** Whether every iteration has keys of its own; all have by default. */
-  splitRngs: optional<Readonly<Record<string, boolean>>>("any"),
+  splitRngs: optional(recordOf("flag")),
 });
 
 /** Options of {@link rematScan}. */

@@ -1,6 +1,7 @@
+import { recordOf } from "../ir/arguments.js";
 import type { ControlRole } from "../ir/ops.js";
 import type { Atom, Program } from "../ir/program.js";
-import { type FieldsOf, optional, schema, type Values } from "../ir/schema.js";
+import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { at, normalizeDim, withShape } from "../ir/shape.js";
 import { callProgram } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -11,14 +12,13 @@ import * as tree from "../trace/tree.js";
 import { scanWithRole } from "../transforms/control/scan.js";
 import { sliceOf } from "../transforms/rewrite/deadCode.js";
 import { ModuleError } from "./errors.js";
-import { type CollectionFilter, isEmptyFilter } from "./filter.js";
+import { type CollectionFilter, filterKind, isEmptyFilter } from "./filter.js";
 import {
   type KeyGroup,
   type Lifted,
   type LiftedCall,
   liftScopes,
   liftTarget,
-  type MethodsOption,
   methodsOption,
   type NoModuleClass,
   type VariableGroup,
@@ -33,16 +33,33 @@ import {
 import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
 import type { AnyFunction, ArgsOf, ModuleClass, ResultOf } from "./module.js";
 
-/** Options of {@link scan} for a module or function with the arguments `A` and the result `R`. */
-export interface ModuleScanOptions<A = unknown, R = unknown> extends MethodsOption {
+const moduleScanOptions = schema({
+  ...methodsOption.fields,
   /** Collections of which every iteration has variables of its own, stacked along the given dim. */
-  readonly variableAxes?: Readonly<Record<string, number>>;
+  variableAxes: optional(recordOf("integer"), {}),
   /** Collections that all iterations share; they may not depend on what the loop computes. */
-  readonly variableBroadcast?: CollectionFilter;
+  variableBroadcast: optional(filterKind, false),
   /** Collections that are carried from one iteration to the next; their variables must already exist. */
-  readonly variableCarry?: CollectionFilter;
+  variableCarry: optional(filterKind, false),
   /** The keys that the module gets: with `true` every iteration has keys of its own. */
-  readonly splitRngs?: Readonly<Record<string, boolean>>;
+  splitRngs: optional(recordOf("flag"), {}),
+  inAxes: optional<unknown>("any", 0),
+  outAxes: optional<unknown>("any", 0),
+  /** The number of iterations, needed only when no argument is scanned over. */
+  length: optional("number"),
+  /** Whether to go from the last slice to the first. */
+  reverse: false,
+  /** What boxes of variables are told about the stacked dim, such as its name. */
+  metadataParams: optional<MetadataParams>("object", {}),
+  /**
+   * Whether the body is traced once before the loop, which finds shared variables and results; on by default.
+   * Keys depend on it, as they do in Flax.
+   */
+  checkConstancyInvariants: true,
+});
+
+/** Options of {@link scan} for a module or function with the arguments `A` and the result `R`. */
+export interface ModuleScanOptions<A = unknown, R = unknown> extends OptionsOf<typeof moduleScanOptions> {
   /**
    * The dim of each argument after the carry to scan over: one number for all, or a list with an entry for
    * each; `null` for one that every iteration gets as a whole.
@@ -50,34 +67,8 @@ export interface ModuleScanOptions<A = unknown, R = unknown> extends MethodsOpti
   readonly inAxes?: Prefix<Slices<AfterModules<A>>, number | null>;
   /** Where the results of the iterations are stacked; `null` for a result that does not depend on the iteration. */
   readonly outAxes?: Prefix<Stacked<R>, number | null>;
-  /** The number of iterations, needed only when no argument is scanned over. */
-  readonly length?: number;
-  /** Whether to go from the last slice to the first. */
-  readonly reverse?: boolean;
-  /** What boxes of variables are told about the stacked dim, such as its name. */
-  readonly metadataParams?: MetadataParams;
-  /**
-   * Whether the body is traced once before the loop, which finds shared variables and results; on by default.
-   * Keys depend on it, as they do in Flax.
-   */
-  readonly checkConstancyInvariants?: boolean;
 }
 
-const moduleScanOptions = schema({
-  ...methodsOption.fields,
-  variableAxes: optional<Readonly<Record<string, number>>>("object", {}),
-  variableBroadcast: optional<CollectionFilter>("any", false),
-  variableCarry: optional<CollectionFilter>("any", false),
-  splitRngs: optional<Readonly<Record<string, boolean>>>("object", {}),
-  inAxes: optional<unknown>("any", 0),
-  outAxes: optional<unknown>("any", 0),
-  length: optional("number"),
-  reverse: false,
-  metadataParams: optional<MetadataParams>("object", {}),
-  checkConstancyInvariants: true,
-} satisfies FieldsOf<ModuleScanOptions>);
-
-/** The options of a loop, with their defaults. */
 type LoopOptions = Omit<Values<typeof moduleScanOptions.fields>, "methods" | "variableAxes" | "splitRngs">;
 
 /** The defaults of a loop. */

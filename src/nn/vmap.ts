@@ -1,3 +1,4 @@
+import { recordOf } from "../ir/arguments.js";
 import { type OptionsOf, optional, schema, type Values } from "../ir/schema.js";
 import { normalizeDim } from "../ir/shape.js";
 import type { Prefix } from "../trace/prefix.js";
@@ -32,7 +33,7 @@ const liftedVmapOptions = schema({
    */
   variableAxes: optional<Readonly<Record<string, number | null>>>("object", {}),
   /** The keys that the module gets: with `true` every element has keys of its own. */
-  splitRngs: optional<Readonly<Record<string, boolean>>>("object", {}),
+  splitRngs: optional(recordOf("flag"), {}),
   inAxes: optional<unknown>("any", 0),
   outAxes: optional<unknown>("any", 0),
   /** The number of elements, needed only when neither arguments nor variables tell. */
@@ -40,7 +41,7 @@ const liftedVmapOptions = schema({
   /** The name under which collectives inside speak of the mapped dim. */
   axisName: optional("string"),
   /** The mesh axes that the mapped dim is split over in sharding constraints and shard maps inside. */
-  spmdAxisName: optional<string | readonly string[]>("any"),
+  spmdAxisName: optional("stringOrStrings"),
   /** What boxes of variables are told about the mapped dim, such as its name. */
   metadataParams: optional<MetadataParams>("object", {}),
 });

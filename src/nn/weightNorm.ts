@@ -1,7 +1,8 @@
 /** Wrappers that normalise the parameters of a layer at every call. */
 
+import { either, integerFrom } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import { type FieldsOf, optional, required, schema } from "../ir/schema.js";
+import { type OptionsOf, optional, required, schema, type Values } from "../ir/schema.js";
 import { at, normalizeDims, range } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers, normal } from "../random/index.js";
@@ -20,39 +21,57 @@ import {
   type ResultOf,
   scopeOf,
 } from "./module.js";
-import { computeType, type LayerTypes, layerTypes } from "./operands.js";
+import { computeType, layerTypes } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
 import type { Variables } from "./scope.js";
 import { hasVariable, isInitializing, makeRng, param, variable } from "./variables.js";
 
-/** What these wrappers have in common. */
-export interface LayerWrapperConfig<F extends AnyFunction = AnyFunction> extends LayerTypes {
+const wrapperConfig = schema({
+  ...layerTypes.fields,
   /** The layer whose parameters are normalised. */
-  readonly layerInstance: ModuleInstance<F>;
+  layerInstance: required<unknown>("function"),
   /** Keeps divisors from being 0; 1e-12 by default. */
-  readonly epsilon?: number;
+  epsilon: 1e-12,
+});
+
+/** What these wrappers have in common. */
+export interface LayerWrapperConfig<F extends AnyFunction = AnyFunction>
+  extends OptionsOf<typeof wrapperConfig> {
+  readonly layerInstance: ModuleInstance<F>;
 }
+
+const weightNormConfig = schema({
+  ...wrapperConfig.fields,
+  /** Whether the normalised weights are multiplied by parameters; true by default. */
+  useScale: true,
+  /** Initialises those parameters; ones by default. */
+  scaleInit: optional<ParamInitializer>("function", initializers.ones),
+  /** The dims with separate norms and factors; the last by default, `null` for none. */
+  featureAxes: optional(either("integerOrIntegers", "null"), -1),
+  /** Only variables with one of these strings in their path are normalised; `["kernel"]` by default, `null` or `[]` for all. */
+  variableFilter: optional(either("strings", "null"), ["kernel"]),
+});
 
 /** Configuration of {@link WeightNorm}. */
-export interface WeightNormConfig<F extends AnyFunction = AnyFunction> extends LayerWrapperConfig<F> {
-  /** Whether the normalised weights are multiplied by parameters; true by default. */
-  readonly useScale?: boolean;
-  /** Initialises those parameters; ones by default. */
-  readonly scaleInit?: ParamInitializer;
-  /** The dims with separate norms and factors; the last by default, `null` for none. */
-  readonly featureAxes?: number | readonly number[] | null;
-  /** Only variables with one of these strings in their path are normalised; `["kernel"]` by default, `null` or `[]` for all. */
-  readonly variableFilter?: readonly string[] | null;
+export interface WeightNormConfig<F extends AnyFunction = AnyFunction>
+  extends OptionsOf<typeof weightNormConfig> {
+  readonly layerInstance: ModuleInstance<F>;
 }
 
-/** Configuration of {@link SpectralNorm}. */
-export interface SpectralNormConfig<F extends AnyFunction = AnyFunction> extends LayerWrapperConfig<F> {
+const spectralNormConfig = schema({
+  ...wrapperConfig.fields,
   /** How many power iterations a call makes; 1 by default. */
-  readonly nSteps?: number;
+  nSteps: optional(integerFrom(0), 1),
   /** Whether weights with more than two dims throw instead of being flattened; false by default. */
-  readonly errorOnNonMatrix?: boolean;
+  errorOnNonMatrix: false,
   /** Where the vectors and singular values are kept; `batch_stats` by default. */
-  readonly collectionName?: string;
+  collectionName: "batch_stats",
+});
+
+/** Configuration of {@link SpectralNorm}. */
+export interface SpectralNormConfig<F extends AnyFunction = AnyFunction>
+  extends OptionsOf<typeof spectralNormConfig> {
+  readonly layerInstance: ModuleInstance<F>;
 }
 
 /** Options of a call of {@link SpectralNorm}. */
@@ -79,12 +98,6 @@ export interface SpectralNormClass {
 
 const fieldNames = { layerInstance: "layer_instance" };
 
-const wrapperFields: FieldsOf<LayerWrapperConfig> = {
-  ...layerTypes.fields,
-  layerInstance: required("function"),
-  epsilon: optional("number"),
-};
-
 /**
  * A layer whose weights are divided by their norm and multiplied by a learned one, which separates their length
  * from their direction.
@@ -98,16 +111,10 @@ const wrapperFields: FieldsOf<LayerWrapperConfig> = {
  */
 export const WeightNorm = moduleClass<WeightNormClass>({
   name: "WeightNorm",
-  options: schema<FieldsOf<WeightNormConfig>>({
-    ...wrapperFields,
-    useScale: true,
-    scaleInit: optional("function"),
-    featureAxes: optional("any"),
-    variableFilter: optional("any"),
-  }),
+  options: weightNormConfig,
   methods: {
     [mainMethod]:
-      (config: WeightNormConfig) =>
+      (config: Values<typeof weightNormConfig.fields> & LayerWrapperConfig) =>
       (...args: readonly unknown[]) =>
         withMapped(config, args, (path, value) => weightNormalized(config, path, value), false),
   },
@@ -127,15 +134,10 @@ export const WeightNorm = moduleClass<WeightNormClass>({
  */
 export const SpectralNorm = moduleClass<SpectralNormClass>({
   name: "SpectralNorm",
-  options: schema<FieldsOf<SpectralNormConfig>>({
-    ...wrapperFields,
-    nSteps: optional("any"),
-    errorOnNonMatrix: optional("flag"),
-    collectionName: optional("any"),
-  }),
+  options: spectralNormConfig,
   methods: {
     [mainMethod]:
-      (config: SpectralNormConfig) =>
+      (config: Values<typeof spectralNormConfig.fields> & LayerWrapperConfig) =>
       (options: SpectralNormCallOptions, ...args: readonly unknown[]) =>
         withMapped(config, args, (path, value) => spectrallyNormalized(config, options, path, value), true),
   },
@@ -171,9 +173,19 @@ function unit(x: Tensor, dims: np.Dims | undefined, epsilon: number): Tensor {
   return np.multiply(x, ops.rsqrt(np.add(squares, epsilon)));
 }
 
-function weightNormalized(config: WeightNormConfig, path: string, value: Tensor): Tensor {
-  const { epsilon = 1e-12, useScale = true, scaleInit = initializers.ones, featureAxes = -1 } = config;
-  const { variableFilter = ["kernel"], paramDtype = "float32", dtype } = config;
+function weightNormalized(
+  {
+    epsilon,
+    useScale,
+    scaleInit,
+    featureAxes,
+    variableFilter,
+    paramDtype,
+    dtype,
+  }: Values<typeof weightNormConfig.fields>,
+  path: string,
+  value: Tensor,
+): Tensor {
   if (variableFilter?.length && !variableFilter.some((part) => path.includes(part))) return value;
   const features = featureAxes === null ? [] : normalizeDims(featureAxes, value.ndim, "WeightNorm");
   features.sort((a, b) => a - b);
@@ -187,13 +199,12 @@ function weightNormalized(config: WeightNormConfig, path: string, value: Tensor)
 }
 
 function spectrallyNormalized(
-  config: SpectralNormConfig,
+  config: Values<typeof spectralNormConfig.fields>,
   { updateStats }: SpectralNormCallOptions,
   path: string,
   value: Tensor,
 ): Tensor {
-  const { nSteps = 1, epsilon = 1e-12, errorOnNonMatrix = false, paramDtype = "float32" } = config;
-  const { collectionName = "batch_stats" } = config;
+  const { nSteps, epsilon, errorOnNonMatrix, paramDtype, collectionName } = config;
   if (value.ndim <= 1 || nSteps < 1) return value;
   if (value.ndim > 2 && errorOnNonMatrix) {
     throw new ValueError(

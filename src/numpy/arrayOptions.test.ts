@@ -255,7 +255,7 @@ test.each<readonly [string, () => unknown, RegExp]>([
   [
     "a method",
     () => np.quantile(mask, 0.5, null, { method: "best" as "lower" }),
-    /unknown method "best": use linear/,
+    /method must be "linear", .*, got "best"/,
   ],
   [
     "weights without their method",

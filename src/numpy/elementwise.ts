@@ -534,11 +534,11 @@ export function signbit(value: TensorLike): Tensor {
 
 const nanToNumOptions = schema({
   /** What replaces NaN; 0 by default. */
-  nan: optional<number>("any", 0),
+  nan: optional("number", 0),
   /** What replaces ∞; the largest finite number by default. */
-  posinf: optional<number>("any"),
+  posinf: optional("number"),
   /** What replaces −∞; the smallest finite number by default. */
-  neginf: optional<number>("any"),
+  neginf: optional("number"),
 });
 
 /** What {@link nanToNum} puts in; `posinf` and `neginf` default to the largest and smallest finite number. */

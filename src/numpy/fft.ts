@@ -3,10 +3,9 @@
  * transforms are matrix products.
  */
 
-import { need, needIfGiven } from "../ir/arguments.js";
-import { describe } from "../ir/describe.js";
+import { integerFrom, need, needIfGiven, oneOf } from "../ir/arguments.js";
 import { complexType } from "../ir/dtype.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -23,11 +22,11 @@ export type FftNorm = "backward" | "ortho" | "forward";
 
 const fftOptions = schema({
   /** The number of elements; the dim is cut, or filled with zeros. */
-  n: optional("number"),
+  n: optional(integerFrom(1)),
   /** The last dim by default. */
   dim: -1,
   /** Which direction is divided by the number of elements; `"backward"` by default. */
-  norm: optional<FftNorm>("any"),
+  norm: optional<FftNorm>(oneOf("backward", "ortho", "forward")),
 });
 
 /** Options of transforms along one dim. */
@@ -37,9 +36,9 @@ const fftnOptions = schema({
   /** The number of elements along each of the dims. */
   s: optional<Shape>("integers"),
   /** All dims by default; of `…2` functions the last two. */
-  dims: optional<readonly number[]>("any"),
+  dims: optional("integers"),
   /** Which direction is divided by the number of elements; `"backward"` by default. */
-  norm: optional<FftNorm>("any"),
+  norm: optional<FftNorm>(oneOf("backward", "ortho", "forward")),
 });
 
 /** Options of transforms along several dims. */
@@ -47,10 +46,7 @@ export interface FftnOptions extends OptionsOf<typeof fftnOptions> {}
 
 const both = ([re, im]: Parts, fn: (x: Tensor) => Tensor): Parts => [fn(re), im && fn(im)];
 
-function scaleOf(norm: FftNorm, n: number, isForward: boolean, caller: string): number {
-  if (norm !== "backward" && norm !== "ortho" && norm !== "forward") {
-    throw new ValueError(`[${caller}] norm ${describe(norm)}: use "backward", "ortho" or "forward"`);
-  }
+function scaleOf(norm: FftNorm, n: number, isForward: boolean): number {
   if (norm === "ortho") return 1 / Math.sqrt(n);
   return (norm === "forward") === isForward ? 1 / n : 1;
 }
@@ -65,13 +61,13 @@ function resized(x: Tensor, dim: number, n: number): Tensor {
 }
 
 /** Transforms along one dim, without cutting. */
-function along(parts: Parts, dim: number, isForward: boolean, norm: FftNorm, caller: string): Parts {
+function along(parts: Parts, dim: number, isForward: boolean, norm: FftNorm): Parts {
   const n = at(parts[0].shape, dim);
   const last = parts[0].ndim - 1;
   const moved = both(parts, (x) => ops.moveDim(x, dim, last));
   const { shape } = moved[0];
   const flat = both(moved, (x) => ops.reshape(x, [x.size / n, n]));
-  const scale = scaleOf(norm, n, isForward, caller);
+  const scale = scaleOf(norm, n, isForward);
   return both(transform(flat, isForward ? -1 : 1), (x) =>
     ops.moveDim(ops.reshape(scale === 1 ? x : ops.mul(x, scale), shape), last, dim),
   );
@@ -86,9 +82,6 @@ function prepare(
   const { n, dim } = fftOptions.read(options, caller);
   const [re, im] = partsOf(value, caller);
   if (re.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
-  if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
-    throw new ValueError(`[${caller}] n is ${describe(n)}: use an integer from 1`);
-  }
   const wide = (x: Tensor) => ops.convert(x, wideType(x.dtype));
   return { parts: both([re, im], wide), dim: normalizeDim(dim, re.ndim, caller), n };
 }
@@ -104,7 +97,7 @@ function oneDim(value: TensorLike, options: FftOptions, isForward: boolean, call
   const { parts, dim, n } = prepare(value, options, caller);
   const sized = both(parts, (x) => resized(x, dim, n ?? at(x.shape, dim)));
   checkElements(sized[0], dim, caller);
-  return complexOf(along(sized, dim, isForward, options.norm ?? "backward", caller));
+  return complexOf(along(sized, dim, isForward, options.norm ?? "backward"));
 }
 
 /**
@@ -179,7 +172,7 @@ export function irfft(value: TensorLike, options: FftOptions = {}): Tensor {
     return stop === 1 ? inner : ops.concatenate([inner, sign === 1 ? tail : ops.neg(tail)], dim);
   };
   const whole: Parts = [mirrored(half[0], 1), half[1] && mirrored(half[1], -1)];
-  return along(whole, dim, false, options.norm ?? "backward", caller)[0];
+  return along(whole, dim, false, options.norm ?? "backward")[0];
 }
 
 function spreadAlong(x: Tensor, dim: number, values: readonly number[]): Tensor {

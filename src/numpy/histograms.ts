@@ -1,12 +1,12 @@
 /** Counts of elements in bins. */
 
-import { integerFrom, need } from "../ir/arguments.js";
+import { arrayOf, either, integerFrom } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
 import { at, formatType, sizeOf, range as upTo } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { type TensorLike, tensorKind, tensorLikeKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { add, divide, multiply, subtract } from "./arithmetic.js";
 import { linspace } from "./creation.js";
@@ -22,12 +22,15 @@ import { take } from "./take.js";
 /** The number of bins, or their bounds. */
 export type Bins = number | Tensor;
 
+const binsKind = either(integerFrom(1), tensorKind);
+const binsOfDims = arrayOf(binsKind, "numbers of bins or tensors of their bounds");
+
 /** The lower bound of the first bin and the upper one of the last. */
 export type BinRange = readonly [low: number, high: number];
 
 const countOptions = schema({
   /** What each element counts; 1 by default. */
-  weights: optional<TensorLike>("any"),
+  weights: optional(tensorLikeKind),
   /** Whether to divide by the total and by the sizes of the bins, so that the integral is 1. */
   density: optional("flag"),
 });
@@ -38,9 +41,9 @@ export interface CountOptions extends OptionsOf<typeof countOptions> {}
 const histogramOptions = schema({
   ...countOptions.fields,
   /** The number of bins, or their bounds; 10 by default. */
-  bins: optional<Bins>("any", 10),
+  bins: optional(binsKind, 10),
   /** The lower bound of the first bin and the upper one of the last; those of the data by default. */
-  range: optional<BinRange>("any"),
+  range: optional<BinRange>("numbers"),
 });
 
 /** Options of {@link histogram}. */
@@ -49,7 +52,7 @@ export interface HistogramOptions extends OptionsOf<typeof histogramOptions> {}
 const histogramGridOptions = schema({
   ...countOptions.fields,
   /** The number of bins along every dim, or bins for each dim; 10 by default. */
-  bins: optional<number | readonly Bins[]>("any", 10),
+  bins: optional(either(integerFrom(1), binsOfDims), 10),
   /** The bounds of the bins for each dim; those of the data where there is `null`. */
   range: optional<readonly (BinRange | null)[]>("list"),
 });
@@ -101,10 +104,8 @@ export function histogramBinEdges(
 ): Tensor {
   const { bins, range: bounds } = histogramBinEdgesSchema.read(options, "histogramBinEdges");
   if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
-  need(integerFrom(1), bins, "the number of bins", "histogram");
   const x = asFloat(value, "histogramBinEdges");
   const flat = ops.reshape(x, [x.size]);
-  if (bounds !== undefined) need("numbers", bounds, "range", "histogramBinEdges");
   const [low, high] = bounds ?? [ops.reduceMin(flat, [0]), ops.reduceMax(flat, [0])];
   const [from, to] = pair(low, high, "histogram");
   // Bins of no width would hold nothing.
@@ -156,7 +157,7 @@ function densityOf(counts: Tensor, edges: readonly Tensor[]): Tensor {
 
 const histogram2dOptions = schema({
   ...histogramGridOptions.fields,
-  bins: optional<Bins | readonly Bins[]>("any", 10),
+  bins: optional(either(binsKind, binsOfDims), 10),
 });
 
 /**

@@ -852,7 +852,7 @@ describe("take", () => {
     expect(() => np.take(f, v)).toThrow('[take] f32[3] cannot be indices: convert them with astype("int32")');
     expect(() => np.take(f, ids(0), 2)).toThrow("[take] dim 2 is out of range");
     expect(() => np.take(f, ids(0), 0, { mode: "raise" as "clip" })).toThrow(
-      '[take] unknown mode "raise": use "fill", "clip" or "wrap"',
+      '[take] mode must be "fill", "clip" or "wrap", got "raise"',
     );
     expect(() => np.take(np.zeros([0]), ids(0))).toThrow(ShapeError);
     expect(() => np.takeAlongAxis(f, ids(0), 1)).toThrow(

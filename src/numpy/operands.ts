@@ -1,17 +1,20 @@
 /** What the families of array functions share: promotion, broadcasting and checks of arguments. */
 
-import { integerFrom, type Kind, need } from "../ir/arguments.js";
+import { either, integerFrom, type Kind, need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
+import { resultType, type TensorLike, tensorLikeKind, toTensor } from "../trace/promote.js";
 import { type Parts, Tensor } from "../trace/tensor.js";
 
 /** Which dims a function works on; `null` or undefined means all of them. Negative dims count from the end. */
 export type Dims = number | readonly number[] | null;
+
+/** The kind of options that are {@link Dims}. */
+export const dimsKind: Kind<Dims> = either("integerOrIntegers", "null");
 
 /** The sizes of a new tensor; a number stands for one dim. */
 export type ShapeLike = number | Shape;
@@ -29,7 +32,7 @@ export const sizedOptions = schema({
   /** The number of results. */
   size: required(sizeKind),
   /** What the results are filled up with. */
-  fillValue: optional<TensorLike>("any"),
+  fillValue: optional(tensorLikeKind),
 });
 
 /** The number of results, and the value that pads them. */

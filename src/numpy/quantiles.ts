@@ -1,12 +1,12 @@
 /** Values below which a part of the elements lies. */
 
-import { need } from "../ir/arguments.js";
+import { keyOf, need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDims, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, maximum, minimum, multiply, subtract } from "./arithmetic.js";
 import { ceil, floor, isnan } from "./elementwise.js";
@@ -75,12 +75,12 @@ export type QuantileMethod = keyof typeof methods;
 const quantileOptions = schema({
   ...keepdimsOptions.fields,
   /** What stands for a part that lies between two elements; `linear` by default. */
-  method: optional<QuantileMethod>("any", "linear"),
+  method: optional(keyOf(methods), "linear"),
   /**
    * How much each element counts, from 0: of the shape of the elements, or of the dims that they are taken along. It
    * needs the method `inverted_cdf`.
    */
-  weights: optional<TensorLike>("any"),
+  weights: optional(tensorLikeKind),
 });
 
 /** Options of {@link quantile} and its relatives. */
@@ -104,11 +104,6 @@ function quantilesOf(
   options: QuantileOptions,
 ): Tensor {
   const { method, weights } = quantileOptions.read(options, caller);
-  if (!Object.hasOwn(methods, method)) {
-    throw new ValueError(
-      `[${caller}] unknown method ${describe(method)}: use ${Object.keys(methods).join(", ")}`,
-    );
-  }
   if (weights !== undefined && method !== "inverted_cdf") {
     throw new ValueError(`[${caller}] weights need method "inverted_cdf", not ${describe(method)}`);
   }

@@ -7,7 +7,7 @@ import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../i
 import { reduceProd } from "../lax/contraction.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { maximum, minimum } from "./arithmetic.js";
 import { real } from "./complex.js";
@@ -42,7 +42,7 @@ export interface KeepdimsOptions extends OptionsOf<typeof keepdimsOptions> {}
 export const maskedOptions = schema({
   ...keepdimsOptions.fields,
   /** Which elements take part; it broadcasts against the operand. */
-  where: optional<TensorLike>("any"),
+  where: optional(tensorLikeKind),
 });
 
 /** Options of reductions that can leave elements out. */
@@ -53,7 +53,7 @@ const sumOptions = schema({
   /** The data type of the result. */
   dtype: optional(dtypeKind),
   /** What the reduction starts from. */
-  initial: optional<TensorLike>("any"),
+  initial: optional(tensorLikeKind),
 });
 
 /** Options of `sum` and `prod`. */
@@ -63,7 +63,7 @@ export interface SumOptions extends OptionsOf<typeof sumOptions> {}
 export const extremeOptions = schema({
   ...maskedOptions.fields,
   /** A value that takes part besides the elements; needed with `where` and for empty tensors. */
-  initial: optional<TensorLike>("any"),
+  initial: optional(tensorLikeKind),
 });
 
 /** Options of `max` and `min`. */
@@ -377,7 +377,7 @@ export const argmin = indexOf("argmin", ops.argmin);
 const logsumexpOptions = schema({
   ...maskedOptions.fields,
   /** Factors of the exponentials. */
-  b: optional<TensorLike>("any"),
+  b: optional(tensorLikeKind),
 });
 
 /** Options of {@link logsumexp}. */

@@ -1,12 +1,13 @@
 /** Functions of neighbouring elements: filters, interpolation, slopes and areas. */
 
+import { either, oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, clip, divide, mod, multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
@@ -86,11 +87,11 @@ function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: strin
 
 const interpOptions = schema({
   /** The value left of all points, or `extrapolate` for that of the first line; that of the first point by default. */
-  left: optional<TensorLike | "extrapolate">("any"),
+  left: optional(either(tensorLikeKind, oneOf("extrapolate"))),
   /** The value right of all points, or `extrapolate` for that of the last line; that of the last point by default. */
-  right: optional<TensorLike | "extrapolate">("any"),
+  right: optional(either(tensorLikeKind, oneOf("extrapolate"))),
   /** The period after which the points repeat; they may then be in any order, and `left` and `right` have no effect. */
-  period: optional<TensorLike>("any"),
+  period: optional(tensorLikeKind),
 });
 
 /** Options of {@link interp}. */
@@ -184,7 +185,7 @@ export function gradient(value: TensorLike, spacing = 1, dim = -1): Tensor {
 
 const trapezoidOptions = schema({
   /** Where the values lie, a vector along the dim; `dx` apart by default. */
-  x: optional<TensorLike>("any"),
+  x: optional(tensorLikeKind),
   /** The distance of neighbours; 1 by default. */
   dx: 1,
   /** The dim along which the area is taken; the last by default. */

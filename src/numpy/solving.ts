@@ -15,8 +15,7 @@ import {
   transposed,
 } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
-import { resultType } from "../trace/promote.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { matmul } from "./contraction.js";

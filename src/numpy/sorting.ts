@@ -2,13 +2,13 @@
 
 import { needIfGiven, oneOf } from "../ir/arguments.js";
 import { complexType, isComplex, isFloat } from "../ir/dtype.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { toInt32 } from "../lax/operands.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { isnan } from "./elementwise.js";
 import { asTensor, cast, pair } from "./operands.js";
@@ -96,9 +96,6 @@ export function searchsorted(sorted: TensorLike, values: TensorLike, options?: S
       `[searchsorted] searches a vector, got ${formatType(vector.type)}: use vmap for more`,
     );
   }
-  if (side !== "left" && side !== "right") {
-    throw new ValueError(`[searchsorted] unknown side "${String(side)}": use "left" or "right"`);
-  }
   const query = asTensor(values, "searchsorted");
   const n = vector.size;
   let low = ops.full(query.shape, 0, "int32");
@@ -155,7 +152,7 @@ export function digitize(
 
 const bincountOptions = schema({
   length: required("integer"),
-  weights: optional<TensorLike>("any"),
+  weights: optional(tensorLikeKind),
 });
 
 /**

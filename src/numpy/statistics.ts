@@ -1,14 +1,13 @@
 /** Running reductions, weighted means, quantiles, and reductions that ignore NaN. */
 
 import { needIfGiven } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
-import { dtypeKind } from "../ir/dtype.js";
+import { type DType, dtypeKind } from "../ir/dtype.js";
 import { DimError, ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { runningReduce } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { divide, maximum, minimum, multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
@@ -145,7 +144,7 @@ export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
   return x;
 }
 
-const averageOptions = schema({ ...keepdimsOptions.fields, weights: optional<TensorLike>("any") });
+const averageOptions = schema({ ...keepdimsOptions.fields, weights: optional(tensorLikeKind) });
 
 /**
  * The mean with weights: a tensor like x, or a vector along one dim.

@@ -1,6 +1,6 @@
 /** Looking elements up by arrays of indices along one dim. */
 
-import { needIfGiven } from "../ir/arguments.js";
+import { needIfGiven, oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
@@ -23,9 +23,9 @@ export type TakeMode = "fill" | "clip" | "wrap";
 
 const takeOptions = schema({
   /** What an index outside of the dim gives; `fill` by default. */
-  mode: optional<TakeMode>("any", "fill"),
+  mode: optional(oneOf("fill", "clip", "wrap"), "fill"),
   /** The value of mode `fill`. */
-  fillValue: optional<number>("any"),
+  fillValue: optional("number"),
 });
 
 /** Options of {@link take} and {@link takeAlongAxis}. */
@@ -61,12 +61,7 @@ function missing(dtype: DType): number {
 }
 
 /** Brings indices into the dim as the mode says; `valid` tells which were inside for mode `fill`. */
-function resolve(
-  indices: Tensor,
-  n: number,
-  mode: TakeMode,
-  caller: string,
-): { index: Tensor; valid?: Tensor } {
+function resolve(indices: Tensor, n: number, mode: TakeMode): { index: Tensor; valid?: Tensor } {
   switch (mode) {
     case "fill": {
       const index = fromEnd(indices, n);
@@ -77,8 +72,6 @@ function resolve(
       return { index: toInt32(indices) };
     case "wrap":
       return { index: cast(mod(indices, n), "int32") };
-    default:
-      throw new ValueError(`[${caller}] unknown mode "${String(mode)}": use "fill", "clip" or "wrap"`);
   }
 }
 
@@ -112,7 +105,7 @@ export function take(
     throw new ShapeError(`[take] dim ${d} of ${formatType(x.type)} is empty and has nothing to take`);
   }
   return tracedAsOneCall(() => {
-    const { index, valid } = resolve(places, n, mode, "take");
+    const { index, valid } = resolve(places, n, mode);
     const found = ops.gather(x, index, { dim: d, batchDims: 0 });
     if (!valid) return found;
     const dims = range(places.ndim).map((i) => d + i);
@@ -153,7 +146,7 @@ export function takeAlongAxis(
   const n = at(x.shape, d);
   // Unlike `take`, it counts negative indices from the end before it clips them, as JAX does.
   const counted = mode === "clip" ? fromEnd(places, n) : places;
-  const { index, valid } = resolve(rows(counted), n, mode, "takeAlongAxis");
+  const { index, valid } = resolve(rows(counted), n, mode);
   const found = ops.gather(rows(x), index, { dim: batch.length, batchDims: batch.length });
   const filler = () => toType(fillValue ?? missing(x.dtype), x.dtype, "takeAlongAxis");
   const result = valid ? ops.select(valid, found, filler()) : found;

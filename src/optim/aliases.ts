@@ -1,5 +1,6 @@
 /** Further well-known optimisers that divide by the history of gradients, each a chain of transformations. */
 
+import { either } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, omit, optional, schema } from "../ir/schema.js";
 import {
@@ -141,7 +142,7 @@ const adafactorOptions = schema({
   /** Whether steps follow the size of the parameters; true by default. */
   multiplyByParameterScale: true,
   /** The largest root mean square of an update; 1 by default, `null` for no bound. */
-  clippingThreshold: optional<number | null>("any", 1),
+  clippingThreshold: optional(either("number", "null"), 1),
   /** The decay of a running mean of the updates; none by default. */
   momentum: optional("number"),
   /** The type in which that mean is kept; float32 by default. */

@@ -1,6 +1,6 @@
 /** Steps along the curvature that the last gradients show: L-BFGS. */
 
-import { integerFrom } from "../ir/arguments.js";
+import { either, integerFrom } from "../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { add, divide, minimum, mod, multiply, subtract } from "../numpy/arithmetic.js";
 import { arange, zeros } from "../numpy/creation.js";
@@ -149,7 +149,7 @@ const lbfgsOptimizerOptions = schema({
   ...lbfgsOptions.fields,
   /** The length of a step along the direction; 1 by default. */
   learningRate: optional(rate),
-  linesearch: optional("any"),
+  linesearch: optional(either("object", "null")),
 });
 
 /** Options of {@link lbfgs}. */

@@ -1,6 +1,6 @@
 /** Line searches: choose the length of a step along an update by the loss at points on the line. */
 
-import { integerFrom, type Kind, oneOf } from "../ir/arguments.js";
+import { either, integerFrom, oneOf } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
@@ -163,11 +163,6 @@ export function scaleByBacktrackingLinesearch(
   });
 }
 
-const numberOrNull: Kind<number | null> = {
-  says: "a number or null",
-  is: (value) => value === null || typeof value === "number",
-};
-
 const zoomOptions = schema({
   /** How many lengths may be tried. */
   maxLinesearchSteps: required(integerFrom(1)),
@@ -182,7 +177,7 @@ const zoomOptions = schema({
   /** The share of the slope that may be left at the end; 0.9 by default. */
   curvRtol: 0.9,
   /** The share of the loss by which it may rise where the slope alone tells that it falls; 1e-6 by default. */
-  approxDecRtol: optional(numberOrNull, 1e-6),
+  approxDecRtol: optional(either("number", "null"), 1e-6),
   /** The shortest interval that is searched; 1e-5 by default. */
   stepsizePrecision: 1e-5,
   /** The first length: that of the last step (`keep`, the default) or 1 (`one`). */

@@ -11,13 +11,12 @@ import { eye } from "../numpy/creation.js";
 import { abs, astype, exp, log, negative, sqrt, square } from "../numpy/elementwise.js";
 import { concatenate, stack } from "../numpy/joining.js";
 import { equal, logicalAnd, logicalNot, where } from "../numpy/logic.js";
-import type { Dims } from "../numpy/operands.js";
+import { type Dims, dimsKind } from "../numpy/operands.js";
 import { any, logsumexp, max, sum } from "../numpy/reductions.js";
 import { expandDims, reshape, squeeze, transpose } from "../numpy/shaping.js";
 import { takeAlongAxis } from "../numpy/take.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
-import { needTensor, toTensor } from "../trace/promote.js";
+import { needTensor, type TensorLike, tensorLikeKind, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 const asTensor = (x: TensorLike, caller: string): Tensor =>
@@ -107,9 +106,9 @@ export function logCosh(predictions: TensorLike, targets?: TensorLike): Tensor {
 
 const lossOptions = schema({
   /** The dims of classes or features; the last by default. */
-  dim: optional<Dims>("any", -1),
+  dim: optional(dimsKind, -1),
   /** The elements that count; all by default. */
-  where: optional<TensorLike>("any"),
+  where: optional(tensorLikeKind),
 });
 
 /** Over which dims a loss is taken and which elements count. */

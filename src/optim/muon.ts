@@ -112,7 +112,7 @@ const muonOptions = schema({
   /** Gives updates of every matrix this root mean square instead of one for wide matrices. */
   consistentRms: optional("number"),
   /** Constants of AdamW for everything that is not a matrix. */
-  adam: optional<OptionsOf<typeof muonAdamOptions>>("any"),
+  adam: optional<OptionsOf<typeof muonAdamOptions>>("object"),
 });
 
 /** Options of {@link muon}. */

@@ -3,6 +3,7 @@
 import { dtypeKind } from "../ir/dtype.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
 import { divide, multiply, power, subtract } from "../numpy/arithmetic.js";
+import { tensorKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import type { StepOptions } from "./aliases.js";
 import { addNoise } from "./guards.js";
@@ -159,7 +160,7 @@ const noisySgdOptions = schema({
   /** The power of the steps by which it falls; 0.55 by default. */
   gamma: 0.55,
   /** The key of the noise. */
-  key: required<Tensor>("any"),
+  key: required(tensorKind),
 });
 
 /** Options of {@link noisySgd}. */

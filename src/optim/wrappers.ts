@@ -85,7 +85,7 @@ export function lookaheadParams<P>(params: P): LookaheadParams<P> {
 
 const lookaheadOptions = schema({
   /** Number of fast steps between updates of the slow parameters. */
-  syncPeriod: required("number"),
+  syncPeriod: required(integerFrom(1)),
   /** How far they follow: the share of the way. */
   slowStepSize: required("number"),
   /** Whether the fast optimiser is then reset. */
@@ -119,7 +119,6 @@ export function lookahead<S>(
 ): GradientTransformation<LookaheadState<S>> {
   needTransformation(inner, "lookahead");
   const { syncPeriod, slowStepSize, resetState } = lookaheadOptions.read(options, "lookahead");
-  need(integerFrom(1), syncPeriod, "syncPeriod", "lookahead");
   return transformation<LookaheadState<S>>(
     "lookahead",
     { fast: "tree", stepsSinceSync: "tensor" },

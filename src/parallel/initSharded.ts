@@ -1,26 +1,24 @@
 import { need } from "../ir/arguments.js";
-import { type FieldsOf, optional, required, schema } from "../ir/schema.js";
+import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { getPartitionSpec } from "../nn/index.js";
-import type { Mesh } from "../spmd/mesh/mesh.js";
-import { needMesh } from "../spmd/mesh/mesh.js";
+import { meshKind } from "../spmd/mesh/mesh.js";
 import { P, type PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { jit, type Synchronous } from "../spmd/run/jit.js";
 import { shardMap } from "../spmd/run/shardMap.js";
 import type { Prefix } from "../trace/prefix.js";
 import { evalShape } from "../transforms/makeProgram.js";
 
-/** Options of {@link initSharded} for a function with the arguments `A`. */
-export interface InitShardedOptions<A = unknown> {
+const initShardedOptions = schema({
   /** The mesh whose devices hold the result. */
-  readonly mesh: Mesh;
+  mesh: required(meshKind),
+  inSpecs: optional("any"),
+});
+
+/** Options of {@link initSharded} for a function with the arguments `A`. */
+export interface InitShardedOptions<A = unknown> extends OptionsOf<typeof initShardedOptions> {
   /** How the arguments are split, as for `shardMap`; whole on every device by default. */
   readonly inSpecs?: Prefix<A, PartitionSpec | null | undefined>;
 }
-
-const initShardedOptions = schema<FieldsOf<InitShardedOptions>>({
-  mesh: required("any"),
-  inSpecs: optional("any"),
-});
 
 /**
  * Runs a function on all devices of a mesh whose result determines its own sharding, such as `module.init` or the
@@ -42,7 +40,6 @@ export function initSharded<A extends readonly unknown[], R>(
   need("function", fn, "fn", "initSharded");
   initShardedOptions.read(given, "initSharded");
   const { mesh, inSpecs = P() } = given;
-  needMesh(mesh, "initSharded");
   const options = { mesh, inSpecs, checkReplication: false };
   return (...args) => {
     const types = evalShape(shardMap(fn, { ...options, outSpecs: P() }))(...args);

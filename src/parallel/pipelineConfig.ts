@@ -1,4 +1,4 @@
-import { need } from "../ir/arguments.js";
+import { arrayOf, either, need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { axisSizeIn } from "../ir/mesh.js";
@@ -11,7 +11,7 @@ import {
   type ModuleInstance,
 } from "../nn/index.js";
 import { definitionOf, isModule } from "../nn/module.js";
-import { type Mesh, needMesh } from "../spmd/mesh/mesh.js";
+import { type Mesh, meshKind } from "../spmd/mesh/mesh.js";
 import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";
 
@@ -30,9 +30,9 @@ export type StageFunction = (
 /** The schema of {@link CircularPipelineConfig}. */
 export const circularPipelineConfig = schema({
   /** What each stage runs: one layer, or a module that runs several. Its variables are found under `layers`. */
-  layers: required<ModuleInstance<StageFunction>>("any"),
+  layers: required<ModuleInstance<StageFunction>>("function"),
   /** The devices; without a mesh nothing is constrained, and everything runs on one device. */
-  mesh: optional<Mesh>("any"),
+  mesh: optional(meshKind),
   /** The number of stages; that of the mesh's stage axis by default. It may be a multiple of it. */
   numStages: optional("number"),
   /**
@@ -56,7 +56,7 @@ export const circularPipelineConfig = schema({
   /** Whether the backward pass recomputes iterations (default) instead of keeping their values. */
   setRematPolicyOnPipelineIterations: optional("flag"),
   /** What to keep of an iteration besides its inputs; nothing by default. */
-  rematPolicy: optional<RematPolicy>("any"),
+  rematPolicy: optional<RematPolicy>("object"),
   /** Whether to use only `rematPolicy`, without keeping the inputs of iterations and layers. */
   customRematPolicy: optional("flag"),
   /** Whether the weights are gathered over the fsdp axes once before the iterations, not again in each. */
@@ -67,13 +67,13 @@ export const circularPipelineConfig = schema({
    */
   pipelineFsdpAgPerRepeat: optional("flag"),
   /** Which mesh axes split which logical dims; those of `nn.logicalAxisRules` around the call by default. */
-  logicalAxisRules: optional<LogicalRules>("any"),
+  logicalAxisRules: optional<LogicalRules>("list"),
   /** The mesh axis of the stages; `stage` by default. */
   stageAxisName: optional("string"),
   /** The mesh axes over which weights are stored split and gathered for use; `fsdp` and `fsdp_transpose` by default. */
-  fsdpAxisNames: optional<readonly string[]>("any"),
+  fsdpAxisNames: optional("strings"),
   /** The logical names of the dims of activations; `activation_batch`, `activation_length`, `activation_embed` by default. */
-  activationNames: optional<readonly (string | null)[]>("any"),
+  activationNames: optional(arrayOf(either("string", "null"), "strings or null")),
 });
 
 /** Configuration of {@link CircularPipeline}. */
@@ -96,7 +96,6 @@ export interface PipelineSettings {
 /** Fills in defaults; throws one error with everything that is wrong. */
 export function readConfig(config: CircularPipelineConfig): PipelineSettings {
   need("object", config, "the configuration", "CircularPipeline");
-  if (config.mesh !== undefined) needMesh(config.mesh, "CircularPipeline");
   const { mesh, stageAxisName = "stage", numLayers, numLayersPerStage = 1 } = config;
   const numStages = config.numStages ?? (mesh && axisSizeIn(mesh, stageAxisName)) ?? 1;
   const forwardingDelay = config.pipelineDelayActivationForwarding ? 2 : 1;

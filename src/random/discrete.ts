@@ -1,3 +1,4 @@
+import { oneOf } from "../ir/arguments.js";
 import { type DType, dtypeKind, isInteger, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
@@ -5,7 +6,7 @@ import { at, formatType, normalizeDim, type Shape, sameNumbers, sizeOf } from ".
 import type { ShapeLike } from "../numpy/operands.js";
 import { searchsorted } from "../numpy/sorting.js";
 import * as ops from "../trace/ops.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { checkBroadcast, type GumbelMode, gumbel, spread, uniform } from "./floats.js";
 import { atOnce, checkKey, drawnShape, randomWords, split } from "./keys.js";
@@ -104,7 +105,7 @@ const categoricalOptions = schema({
   /** Whether a category may be drawn more than once; true by default. */
   replace: true,
   /** How precise the Gumbel noise is that decides; `low` by default. */
-  mode: optional<GumbelMode>("any", "low"),
+  mode: optional(oneOf("low", "high"), "low"),
 });
 
 /** Options of {@link categorical}. */
@@ -219,11 +220,11 @@ const choiceOptions = schema({
   /** Whether an element may be drawn more than once; true by default. */
   replace: true,
   /** The probability of each element; all the same by default. */
-  p: optional<Tensor>("any"),
+  p: optional(tensorKind),
   /** The dim of `a` from which slices are drawn; the first one by default. */
   dim: 0,
   /** How precise the Gumbel noise is that decides where `p` is given; `low` by default. */
-  mode: optional<GumbelMode>("any", "low"),
+  mode: optional(oneOf("low", "high"), "low"),
 });
 
 /** Options of {@link choice}. */

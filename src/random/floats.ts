@@ -1,11 +1,11 @@
-import { oneOf } from "../ir/arguments.js";
+import { either, oneOf } from "../ir/arguments.js";
 import { type DType, dtypeKind, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, type Shape } from "../ir/shape.js";
 import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { needTensor } from "../trace/promote.js";
+import { needTensor, tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.js";
 
@@ -13,9 +13,9 @@ const uniformOptions = schema({
   /** float32 by default. */
   dtype: optional(dtypeKind),
   /** The smallest value, 0 by default; a tensor is broadcast to the shape. */
-  minval: optional<number | Tensor>("any", 0),
+  minval: optional(either("number", tensorKind), 0),
   /** The end of the range, which is not reached; 1 by default. */
-  maxval: optional<number | Tensor>("any", 1),
+  maxval: optional(either("number", tensorKind), 1),
 });
 
 /** Options of {@link uniform}. */

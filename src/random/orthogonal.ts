@@ -2,7 +2,7 @@ import { need } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
-import { at, type Shape, sizeOf } from "../ir/shape.js";
+import { at, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -14,7 +14,7 @@ const orthogonalOptions = schema({
   /** The number of columns; as many as rows by default. */
   m: optional("number"),
   /** How many matrices, as dims in front of the rows. */
-  shape: optional<Shape>("any", []),
+  shape: optional("integers", []),
   /** The data type of the result; float32 by default. */
   dtype: optional(dtypeKind, "float32"),
 });

@@ -98,7 +98,7 @@ function spectral(a: Tensor, b: Tensor, dims: readonly number[]): Tensor {
 const fftOptions = schema({
   ...modeOptions.fields,
   /** The dims that are convolved; all by default. Sizes along the others must be equal. */
-  dims: optional<number | readonly number[]>("any"),
+  dims: optional("integerOrIntegers"),
 });
 
 /** Options of {@link fftconvolve}. */

@@ -347,7 +347,7 @@ const dftOptions = schema({
   /** What elements are divided by: n, or its root with `"sqrtn"`; nothing by default. */
   scale: optional(oneOf("sqrtn", "n")),
   /** The type of the elements; complex64 by default. */
-  dtype: optional<"complex64" | "complex128">("any", "complex64"),
+  dtype: optional(oneOf("complex64", "complex128"), "complex64"),
 });
 
 /** Options of {@link dft}. */

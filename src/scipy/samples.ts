@@ -33,7 +33,7 @@ import { cumsum } from "../numpy/statistics.js";
 import { take } from "../numpy/take.js";
 import * as random from "../random/index.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { vmap } from "../transforms/batching/vmap.js";
 import * as special from "./special.js";
@@ -171,7 +171,7 @@ const kdeOptions = schema({
   /** How wide the bells are; by Scott's rule by default. */
   bwMethod: optional(bandwidth, "scott"),
   /** How much each sample counts; all the same by default. */
-  weights: optional<TensorLike>("any"),
+  weights: optional(tensorLikeKind),
 });
 
 /** Options of {@link gaussianKde}. */

@@ -1,6 +1,6 @@
 /** Spectra of segments of signals, as SciPy scales them. */
 
-import { integerFrom, oneOf } from "../ir/arguments.js";
+import { either, integerFrom, type Kind, keyOf, oneOf } from "../ir/arguments.js";
 import { complexType, isComplex, partType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
@@ -9,7 +9,7 @@ import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { asInexact, cast, inexactType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike, tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { detrend as withoutTrend } from "./filters.js";
 
@@ -25,11 +25,13 @@ const windows = {
 /** The name of a window, or its elements. */
 export type Window = keyof typeof windows | Tensor | readonly number[];
 
+const windowKind = either(keyOf(windows), tensorKind, "numbers") as Kind<Window>;
+
 const segmentOptions = {
   /** Number of samples per second. */
   fs: 1,
   /** What segments are multiplied with: a name, or elements, whose number is then that of a segment. */
-  window: optional<Window>("any", "hann"),
+  window: optional(windowKind, "hann"),
   /** Number of samples of a segment; 256 by default, or all if there are fewer. */
   nperseg: optional(integerFrom(1)),
   /** By how many samples segments overlap; half a segment by default. */
@@ -64,11 +66,6 @@ interface SegmentValues {
 function segmentsOf(given: SegmentValues, most: number, dtype: Tensor["dtype"], caller: string): Segments {
   const { window, noverlap, nfft } = given;
   const isNamed = typeof window === "string";
-  if (isNamed && !Object.hasOwn(windows, window)) {
-    throw new ValueError(
-      `[${caller}] unknown window "${window}": use ${Object.keys(windows).join(", ")}, or its elements`,
-    );
-  }
   const elements = isNamed ? undefined : window instanceof Tensor ? window : np.array(window, dtype);
   if (elements && (elements.ndim !== 1 || elements.size !== (given.nperseg ?? elements.size))) {
     throw new ShapeError(
@@ -102,6 +99,11 @@ function cut(x: Tensor, { length, step }: Segments, caller: string): Tensor {
 /** What is taken out of each segment before it is transformed. */
 export type Detrend = "constant" | "linear" | false;
 
+const detrendKind: Kind<Detrend> = {
+  says: '"constant", "linear" or false',
+  is: (value) => value === "constant" || value === "linear" || value === false,
+};
+
 interface Spectra {
   readonly freqs: Tensor;
   readonly isOneSided: boolean;
@@ -133,9 +135,9 @@ const boundaries = { zeros: "constant", even: "reflect", constant: "edge", odd: 
 const stftOptions = schema({
   ...analysisOptions,
   /** What is taken out of each segment: its mean (`"constant"`), a line (`"linear"`), or nothing, the default. */
-  detrend: optional<Detrend>("any", false),
+  detrend: optional(detrendKind, false),
   /** How the signal goes on beyond its ends by half a segment: with zeros by default, or not at all (`null`). */
-  boundary: optional<keyof typeof boundaries | null>("any", "zeros"),
+  boundary: optional(either(keyOf(boundaries), "null"), "zeros"),
   /** Whether zeros fill the last segment. */
   padded: true,
 });
@@ -185,7 +187,7 @@ export function stft(x: TensorLike, options?: StftOptions): [freqs: Tensor, time
 const csdOptions = schema({
   ...analysisOptions,
   /** What is taken out of each segment: its mean (the default), a line, or nothing (`false`). */
-  detrend: optional<Detrend>("any", "constant"),
+  detrend: optional(detrendKind, "constant"),
   /** Whether power is meant per frequency (`"density"`, the default) or of the whole spectrum. */
   scaling: optional(oneOf("density", "spectrum"), "density"),
   /** What of the segments is returned: their mean, the default, or their median without its bias. */

@@ -1,4 +1,4 @@
-import { need } from "../ir/arguments.js";
+import { instanceOf, type Kind, need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import {
   byteSize,
@@ -92,21 +92,29 @@ function adapt(dtype: DType | undefined, value: number): DType {
 
 /** An operand as a tensor of the given type. */
 export function toTensor(value: TensorLike, dtype: DType, caller: string): Tensor {
-  if (typeof value === "number" || typeof value === "boolean" || value instanceof Complex) {
-    return Tensor.scalar(value, dtype);
-  }
   if (value instanceof Tensor) return value;
+  if (isScalar(value)) return Tensor.scalar(value, dtype);
   throw new ValueError(
     `[${caller}] expects tensors or numbers, got ${describe(value)}: convert it with np.array(…)`,
   );
 }
 
+const isScalar = (value: unknown): value is Exclude<TensorLike, Tensor> =>
+  typeof value === "number" || typeof value === "boolean" || value instanceof Complex;
+
+/** The kind of arguments that are a {@link TensorLike}. */
+export const tensorLikeKind: Kind<TensorLike> = {
+  says: "a tensor or a number",
+  is: (value) => value instanceof Tensor || isScalar(value),
+  advice: "convert it with np.array(…)",
+};
+
+/** The kind of arguments that are tensors. */
+export const tensorKind: Kind<Tensor> = instanceOf(Tensor, "a tensor", "make one with np.array(…)");
+
 /** Throws unless an argument is a tensor. */
 export function needTensor(value: unknown, what: string, caller: string): asserts value is Tensor {
-  if (value instanceof Tensor) return;
-  throw new ValueError(
-    `[${caller}] ${what} must be a tensor, got ${describe(value)}: make one with np.array(…)`,
-  );
+  need(tensorKind, value, what, caller);
 }
 
 /** Throws unless an argument is an array of tensors. */

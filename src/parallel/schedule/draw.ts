@@ -1,8 +1,7 @@
 /** Pictures of schedules: text for terminals, SVG for pages. */
 
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import type { ActionKind, PipelineAction, PipelineSchedule } from "./schedule.js";
-import { needSchedule } from "./schedule.js";
+import { type ActionKind, needSchedule, type PipelineAction, type PipelineSchedule } from "./schedule.js";
 import { type ActionCosts, type TimedAction, timeline, unitCosts } from "./timeline.js";
 
 /** The microbatch of an action, and its chunk if there are several. */
@@ -59,7 +58,7 @@ const [left, top, rowHeight, rowGap] = [64, 34, 24, 4];
 
 const scheduleSvgOptions = schema({
   /** How long actions take; a unit each by default, a whole backward pass two. */
-  costs: optional<ActionCosts>("any", unitCosts),
+  costs: optional<ActionCosts>("object", unitCosts),
   /** How many pixels the picture is wide; by default 22 for a unit of time. */
   width: optional("number"),
 });

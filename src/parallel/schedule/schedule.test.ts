@@ -15,8 +15,14 @@ import {
   zeroBubbleH2,
   zeroBubbleV,
 } from "./makers.js";
-import type { PipelineAction, PipelineSchedule } from "./schedule.js";
-import { layoutOf, partOf, placeOf, ScheduleError } from "./schedule.js";
+import {
+  layoutOf,
+  type PipelineAction,
+  type PipelineSchedule,
+  partOf,
+  placeOf,
+  ScheduleError,
+} from "./schedule.js";
 import { scheduleFromCsv, scheduleFromJson, scheduleOf, scheduleToCsv, scheduleToJson } from "./tables.js";
 
 /** Every known schedule for some sizes, with as many chunks as it takes. */

@@ -3,8 +3,7 @@ import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { activationsOf, bubbleOf, checkActions, most } from "./check.js";
-import type { PipelineAction, PipelineSchedule } from "./schedule.js";
-import { needSchedule } from "./schedule.js";
+import { needSchedule, type PipelineAction, type PipelineSchedule } from "./schedule.js";
 import { actionsInSlots, meetingsInSlots } from "./slots.js";
 import { type CostOf, type PairCostOf, runActions, type TimedAction, type Timeline } from "./timeline.js";
 

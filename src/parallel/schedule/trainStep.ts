@@ -5,7 +5,7 @@ import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axisSizeIn, formatMesh } from "../../ir/mesh.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import * as np from "../../numpy/index.js";
-import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { type Mesh, meshKind } from "../../spmd/mesh/mesh.js";
 import { P } from "../../spmd/mesh/partitionSpec.js";
 import { shardMap } from "../../spmd/run/shardMap.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -13,8 +13,7 @@ import { leafTensor } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { checkSchedule } from "./check.js";
 import { type LocalStep, localTrainStep } from "./localStep.js";
-import type { PipelineSchedule } from "./schedule.js";
-import { needSchedule } from "./schedule.js";
+import { needSchedule, type PipelineSchedule } from "./schedule.js";
 import { slotTable } from "./slots.js";
 
 /** The functions of a pipelined model; all see one microbatch. */
@@ -29,11 +28,11 @@ export interface PipelineFunctions<A, S, C, X, H, Y, L> {
 
 const pipelineTrainStepOptions = schema({
   /** The mesh of the stages. */
-  mesh: required<Mesh>("any"),
+  mesh: required(meshKind),
   /** The mesh axis of the stages; `pipe` by default. */
   axisName: optional("string", "pipe"),
   /** The mesh axes that split the rows of inputs and targets; gradients are averaged over them once, at the end. */
-  batchAxes: optional<readonly string[]>("any", []),
+  batchAxes: optional("strings", []),
   /**
    * Whether messages travel while the next action is computed. They arrive one slot later, so the bubble is larger:
    * for stages that are far apart.

@@ -1,5 +1,6 @@
+import { needIfGiven } from "../../ir/arguments.js";
 import { range } from "../../ir/shape.js";
-import { defaultEngine, type Mesh, needMesh } from "../mesh/mesh.js";
+import { defaultEngine, type Mesh, meshKind } from "../mesh/mesh.js";
 
 /** What the memory of one device holds, in bytes. */
 export interface DeviceMemoryStats {
@@ -23,7 +24,7 @@ export interface DeviceMemoryStats {
  * ```
  */
 export function deviceMemoryStats(mesh?: Mesh): DeviceMemoryStats[] {
-  if (mesh !== undefined) needMesh(mesh, "deviceMemoryStats");
+  needIfGiven(meshKind, mesh, "mesh", "deviceMemoryStats");
   const engine = mesh?.engine ?? defaultEngine(1);
   if (engine.memoryUsage === undefined) return [];
   const devices = mesh?.deviceIds ?? range(engine.numDevices);

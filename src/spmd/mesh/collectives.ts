@@ -23,7 +23,7 @@ import {
 
 const groupOptions = schema({
   /** The devices along the axes in groups of one size, by their positions: each group works independently. */
-  axisIndexGroups: optional<AxisIndexGroups>("any"),
+  axisIndexGroups: optional<AxisIndexGroups>("list"),
 });
 
 /** Options of collectives that can work in groups. */

@@ -1,7 +1,7 @@
 import { sharedEngine, sharedProcess } from "../../engines/default.js";
-import { need } from "../../ir/arguments.js";
+import { type Kind, need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
-import type { Engine } from "../../ir/engine.js";
+import { type Engine, engineKind } from "../../ir/engine.js";
 import { AxisError, ValueError } from "../../ir/errors.js";
 import {
   axesCoordinates,
@@ -31,14 +31,14 @@ export interface Device {
 
 const meshOptions = schema({
   /** What runs the programs; by default the process's shared engine. */
-  engine: optional<Engine>("any"),
+  engine: optional(engineKind),
   /** The engine's devices in row-major order; by default 0, 1, 2 …, those of a host side by side. */
-  devices: optional<readonly number[]>("any"),
+  devices: optional("integers"),
   /**
    * All axes, those whose devices may be farthest apart first: what is named last stays inside a process and a host as
    * far as it fits. By default the order of the axes.
    */
-  layout: optional<readonly string[]>("any"),
+  layout: optional("strings"),
 });
 
 /** Options of {@link Mesh.create}. */
@@ -58,13 +58,12 @@ export function isMesh(value: unknown): value is Mesh {
   return typeof value === "object" && value !== null && meshes.has(value);
 }
 
-/** Throws unless an argument is a mesh. */
-export function needMesh(mesh: unknown, caller: string): asserts mesh is Mesh {
-  if (isMesh(mesh)) return;
-  throw new ValueError(
-    `[${caller}] mesh must be a mesh, got ${describe(mesh)}: make one with Mesh.create({ data: 2 })`,
-  );
-}
+/** The kind of arguments that are meshes. */
+export const meshKind: Kind<Mesh> = {
+  says: "a mesh",
+  is: isMesh,
+  advice: "make one with Mesh.create({ data: 2 })",
+};
 
 /** The names of axes as far as the checker knows them; `any`, which goes with every name, where it knows none. */
 // biome-ignore lint/suspicious/noExplicitAny: see above

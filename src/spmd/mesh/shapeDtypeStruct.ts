@@ -1,5 +1,4 @@
-import { need } from "../../ir/arguments.js";
-import { describe } from "../../ir/describe.js";
+import { instanceOf, need } from "../../ir/arguments.js";
 import { type DType, isComplex, partType } from "../../ir/dtype.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { ShardingError, ValueError } from "../../ir/errors.js";
@@ -30,7 +29,10 @@ class NoStorage extends Storage {
 
 const shapeDtypeStructOptions = schema({
   /** How the tensor would be split over a mesh. */
-  sharding: optional<NamedSharding>("any"),
+  sharding: optional({
+    ...instanceOf(NamedSharding, "a NamedSharding", "make one with mesh and spec"),
+    error: ShardingError,
+  }),
 });
 
 /** Options of {@link ShapeDtypeStruct}. */
@@ -48,10 +50,6 @@ export interface ShapeDtypeStructOptions extends OptionsOf<typeof shapeDtypeStru
 export function ShapeDtypeStruct(shape: Shape, dtype: DType, options?: ShapeDtypeStructOptions): Tensor {
   need("integers", shape, "shape", "ShapeDtypeStruct");
   const { sharding } = shapeDtypeStructOptions.read(options, "ShapeDtypeStruct");
-  if (sharding !== undefined && !(sharding instanceof NamedSharding))
-    throw new ShardingError(
-      `[ShapeDtypeStruct] sharding must be a NamedSharding, got ${describe(sharding)}: make one with mesh and spec`,
-    );
   const type = { shape: [...shape], dtype };
   const placement = sharding
     ? placementOn(

@@ -3,7 +3,7 @@ import { readsOnce } from "../../ir/ambient.js";
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
 import type { Program } from "../../ir/program.js";
-import { type FieldsOf, optional, schema } from "../../ir/schema.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, range } from "../../ir/shape.js";
 import { commonTarget, type ExecutionTarget } from "../../trace/executionTarget.js";
 import type { Prefix } from "../../trace/prefix.js";
@@ -12,32 +12,35 @@ import type { Tensor } from "../../trace/tensor.js";
 import { argumentPositions, type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
-import { type Mesh, meshAt } from "../mesh/mesh.js";
+import { type Mesh, meshAt, meshKind } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 import type { RunnableProgram } from "../partition/partition.js";
 import { partitionFor, specsOn, targetOf } from "./execute.js";
 
-/** Options of `jit`, whatever the arguments and results of its function are. */
-export interface AnyJitOptions {
+/** The schema of {@link AnyJitOptions}. */
+export const jitOptions = schema({
   /** Arguments that are not tensors but part of the program, such as strings or sizes; −1 is the last one. */
-  readonly staticArgnums?: number | readonly number[];
+  staticArgnums: optional("integerOrIntegers"),
   /** Arguments whose memory the results may reuse; they must not be used again. −1 is the last one. */
-  readonly donate?: number | readonly number[];
+  donate: optional("integerOrIntegers"),
   /** The mesh to run on; by default the one that the function's shard maps or its arguments name. */
-  readonly mesh?: Mesh;
+  mesh: optional(meshKind),
   /** How the arguments are split. */
-  readonly inShardings?: unknown;
+  inShardings: optional("any"),
   /** How the results are split. */
-  readonly outShardings?: unknown;
+  outShardings: optional("any"),
   /**
    * Mesh axes along which communication is hidden behind computation: what is gathered for a matrix product, or
    * scattered after it, then travels in the hops of a ring, each while the block before it is multiplied.
    */
-  readonly overlap?: readonly string[];
+  overlap: optional("strings"),
   /** A name for messages and traces; by default the function's. */
-  readonly name?: string;
-}
+  name: optional("string"),
+});
+
+/** Options of `jit`, whatever the arguments and results of its function are. */
+export interface AnyJitOptions extends OptionsOf<typeof jitOptions> {}
 
 /**
  * Options of {@link jit} for a function with the arguments `A` and the result `R`, of which the arguments at the
@@ -61,17 +64,6 @@ export interface JitOptions<
   readonly outShardings?: Prefix<R, ShardingLike<NoInfer<Axes>>>;
   readonly overlap?: readonly NoInfer<Axes>[];
 }
-
-/** The schema of {@link JitOptions}. */
-export const jitOptions = schema<FieldsOf<JitOptions>>({
-  staticArgnums: optional("any"),
-  donate: optional("any"),
-  mesh: optional("any"),
-  inShardings: optional("any"),
-  outShardings: optional("any"),
-  overlap: optional("any"),
-  name: optional("any"),
-});
 
 /** What says how a tensor is split, or that nothing is said. */
 // biome-ignore lint/suspicious/noExplicitAny: as in Mesh

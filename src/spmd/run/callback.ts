@@ -1,6 +1,6 @@
 /** Host callbacks that programs call while they run. */
 
-import { need } from "../../ir/arguments.js";
+import { need, oneOf } from "../../ir/arguments.js";
 import { HostFunction } from "../../ir/callbacks.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { isComplex } from "../../ir/dtype.js";
@@ -117,7 +117,7 @@ const pureCallbackOptions = schema({
    * What `vmap` does: `"sequential"` calls for one element after the other; `"expandDims"` and `"broadcastAll"` call once
    * with whole batches as dim 0, where arguments without a batch have size 1 there or are repeated. Refused by default.
    */
-  vmapMethod: optional<Exclude<CallbackBatching, "never">>("any"),
+  vmapMethod: optional(oneOf("sequential", "expandDims", "broadcastAll")),
 });
 
 /** Options of {@link pureCallback}. */

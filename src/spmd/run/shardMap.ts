@@ -1,17 +1,17 @@
 import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
-import { type FieldsOf, optional, required, schema } from "../../ir/schema.js";
+import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { at, formatType, withShape } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
 import { commonTarget } from "../../trace/executionTarget.js";
 import type { Prefix } from "../../trace/prefix.js";
-import { type Argnums, flattenCall, type TracedTree, traceTree } from "../../trace/trace.js";
+import { flattenCall, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { markOutputs } from "../../transforms/control/varyingTypes.js";
-import { type Mesh, needMesh, unknownAxis } from "../mesh/mesh.js";
+import { type Mesh, meshKind, unknownAxis } from "../mesh/mesh.js";
 import {
   isSpec,
   PartitionSpec,
@@ -21,31 +21,30 @@ import {
 } from "../mesh/partitionSpec.js";
 import { varyingOutputs } from "../partition/passes/replication.js";
 
+const shardMapOptions = schema({
+  /** The mesh whose devices each run the function on their own blocks. */
+  mesh: required(meshKind),
+  inSpecs: optional("any"),
+  outSpecs: optional("any"),
+  /** Whether to refuse results that are declared equal along an axis although they may differ; on by default. */
+  checkReplication: true,
+  /** The mesh axes that the function handles itself; all by default. The others stay with the partitioner. */
+  axisNames: optional("strings"),
+  /** Arguments that are not tensors but part of the function, whose specs do not count; booleans and strings are so anyway. */
+  staticArgnums: optional("integerOrIntegers"),
+});
+
 /** Options of {@link shardMap} for a function with the arguments `A` and the result `R`. */
 // biome-ignore lint/suspicious/noExplicitAny: as in Mesh
-export interface ShardMapOptions<A = unknown, R = unknown, Axes extends string = any> {
-  /** The mesh whose devices each run the function on their own blocks. */
+export interface ShardMapOptions<A = unknown, R = unknown, Axes extends string = any>
+  extends OptionsOf<typeof shardMapOptions> {
   readonly mesh: Mesh<Axes>;
   /** How the arguments are split: a spec for all, or a list with a (prefix tree of) specs for each; `null` for whole. */
   readonly inSpecs: Prefix<A, PartitionSpec<NoInfer<Axes>> | null | undefined>;
   /** How the blocks that the function returns are put together: a prefix tree of specs. */
   readonly outSpecs: Prefix<R, PartitionSpec<NoInfer<Axes>> | null | undefined>;
-  /** Whether to refuse results that are declared equal along an axis although they may differ; on by default. */
-  readonly checkReplication?: boolean;
-  /** The mesh axes that the function handles itself; all by default. The others stay with the partitioner. */
   readonly axisNames?: readonly NoInfer<Axes>[];
-  /** Arguments that are not tensors but part of the function, whose specs do not count; booleans and strings are so anyway. */
-  readonly staticArgnums?: Argnums;
 }
-
-const shardMapOptions = schema<FieldsOf<ShardMapOptions>>({
-  mesh: required("any"),
-  inSpecs: optional("any"),
-  outSpecs: optional("any"),
-  checkReplication: true,
-  axisNames: optional("any"),
-  staticArgnums: optional("any"),
-});
 
 /**
  * A function over whole tensors from one that sees a single device's blocks and may call collectives
@@ -73,9 +72,7 @@ export function shardMap<A extends readonly unknown[], R, const Axes extends str
   need("function", fn, "fn", "shardMap");
   shardMapOptions.read(options, "shardMap");
   const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
-  needMesh(mesh, "shardMap");
   const manual: readonly string[] = axisNames ?? mesh.axisNames;
-  need("strings", manual, "axisNames", "shardMap");
   for (const name of manual) {
     if (!mesh.axes.some((axis) => axis.name === name)) throw unknownAxis(mesh, name, "shardMap");
   }

@@ -298,6 +298,15 @@ describe("a checkpoint", () => {
 });
 
 describe("a folder of checkpoints", () => {
+  test.each([
+    [{ keep: 0 }, "keep must be an integer of at least 1, or Infinity, got 0"],
+    [{ maxHeldBytes: 0 }, "maxHeldBytes must be a number of at least 1, or Infinity, got 0"],
+    [{ maxFileBytes: Number.NaN }, "maxFileBytes must be a number of at least 1, or Infinity, got NaN"],
+    [{ fileSystem: 3 }, "fileSystem must be an object, got 3"],
+  ])("refuses %j", (options, message) => {
+    expect(() => openCheckpoints(root, options as object)).toThrow(`[openCheckpoints] ${message}`);
+  });
+
   test("keeps the newest ones and nothing else", async () => {
     const checkpoints = openCheckpoints(root, { keep: 2 });
     for (const step of [1, 2, 10, 9]) await checkpoints.save(step, stateAt(step));

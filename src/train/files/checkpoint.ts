@@ -11,9 +11,8 @@
 import { open, readFile } from "#platform/fs";
 import { createHash } from "#platform/hashing";
 import { join } from "#platform/path";
-import { integerFrom, need, needIfGiven } from "../../ir/arguments.js";
-import { describe } from "../../ir/describe.js";
-import { ValueError } from "../../ir/errors.js";
+import { integerFrom, type Kind, need, needIfGiven, numberFrom } from "../../ir/arguments.js";
+import { type OptionsOf, optional, schema, type Values } from "../../ir/schema.js";
 import { range, type TensorType } from "../../ir/shape.js";
 import type { HostPart } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -200,19 +199,27 @@ export async function openCheckpoint(
   return new Checkpoint(folder, manifest);
 }
 
-/** Options of {@link openCheckpoints}. */
-export interface CheckpointsOptions {
+/** Numbers without an upper limit, not even a finite one. */
+const orInfinity = ({ says, is }: Kind<number>): Kind<number> => ({
+  says: `${says}, or Infinity`,
+  is: (value) => value === Number.POSITIVE_INFINITY || is(value),
+});
+
+const checkpointsOptions = schema({
   /** How many checkpoints to keep; older ones are removed after a new one is complete. 3 by default. */
-  readonly keep?: number;
+  keep: optional(orInfinity(integerFrom(1)), 3),
   /** Size above which another file is started; 1 GiB by default. */
-  readonly maxFileBytes?: number;
+  maxFileBytes: optional(orInfinity(numberFrom(1)), 2 ** 30),
   /** Maximum size of tensors in host memory while a state is saved; a larger tensor is held alone. 1 GiB by default. */
-  readonly maxHeldBytes?: number;
+  maxHeldBytes: optional(orInfinity(numberFrom(1)), 2 ** 30),
   /** The file system to write through; that of the machine by default. */
-  readonly fileSystem?: FileSystem;
+  fileSystem: optional<FileSystem>("object", nodeFileSystem),
   /** The processes that save together, each writing some of the files; one by default. */
-  readonly processGroup?: ProcessGroup;
-}
+  processGroup: optional<ProcessGroup>("object", alone),
+});
+
+/** Options of {@link openCheckpoints}. */
+export interface CheckpointsOptions extends OptionsOf<typeof checkpointsOptions> {}
 
 /** A save in progress. */
 export interface PendingSave {
@@ -232,29 +239,15 @@ export interface CheckpointEntry {
 /** The checkpoints of a run; one process at a time may save to a folder. */
 export class Checkpoints {
   readonly root: string;
-  private readonly keep: number;
-  private readonly maxFileBytes: number;
-  private readonly maxHeldBytes: number;
-  private readonly files: FileSystem;
-  private readonly group: ProcessGroup;
+  private readonly options: Values<typeof checkpointsOptions.fields>;
   private writing: Promise<unknown> = Promise.resolve();
   private failure: { readonly error: unknown } | undefined;
 
   /** @internal */
   constructor(root: string, options: CheckpointsOptions) {
     need("path", root, "the folder", "openCheckpoints");
-    need("object", options, "the options", "openCheckpoints");
-    const { keep = 3, maxFileBytes = 2 ** 30, maxHeldBytes = 2 ** 30 } = options;
-    const { fileSystem = nodeFileSystem, processGroup = alone } = options;
-    if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
-      throw new ValueError(`[openCheckpoints] keep must be an integer of at least 1, got ${describe(keep)}`);
-    }
+    this.options = checkpointsOptions.read(options, "openCheckpoints");
     this.root = root;
-    this.keep = keep;
-    this.maxFileBytes = maxFileBytes;
-    this.maxHeldBytes = maxHeldBytes;
-    this.files = fileSystem;
-    this.group = processGroup;
   }
 
   /**
@@ -264,18 +257,19 @@ export class Checkpoints {
    */
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
     need(integerFrom(0), step, "the step", "save");
-    const { files, root, keep, group, maxHeldBytes } = this;
+    const { root } = this;
+    const { fileSystem: files, keep, processGroup: group, maxHeldBytes, maxFileBytes } = this.options;
     // Processes copy tensors that are spread over them together, in the same order.
     const mostAtOnce = group.count > 1 ? Number.POSITIVE_INFINITY : maxHeldBytes;
     const { snapshot, isCopied, bytes } = await takeSnapshot(step, state, extras, mostAtOnce);
     const committed = this.writing.then(async () => {
       // Divides the bytes about evenly among processes.
       const share = Math.ceil(bytes / group.count);
-      const most = group.count === 1 ? this.maxFileBytes : Math.max(1, Math.min(this.maxFileBytes, share));
+      const most = group.count === 1 ? maxFileBytes : Math.max(1, Math.min(maxFileBytes, share));
       const name = await writeCheckpoint(files, root, snapshot, most, group, maxHeldBytes);
       const notRemoved =
         group.index > 0 ? [] : await removeOld(files, root, keep, name).catch((error) => [reasonOf(error)]);
-      return { folder: join(this.root, name), notRemoved };
+      return { folder: join(root, name), notRemoved };
     });
     this.writing = committed.catch((error: unknown) => {
       this.failure ??= { error };
@@ -295,12 +289,12 @@ export class Checkpoints {
 
   /** All checkpoints, newest first, with what is wrong with those that cannot be loaded. */
   async list(): Promise<CheckpointEntry[]> {
-    const folders = await listSteps(this.files, this.root);
+    const folders = await listSteps(this.options.fileSystem, this.root);
     return Promise.all(
       folders.map(async ({ name, step }) => {
         const folder = join(this.root, name);
         try {
-          await openCheckpoint(folder, this.files);
+          await openCheckpoint(folder, this.options.fileSystem);
           return { step, folder, problem: undefined };
         } catch (error) {
           return { step, folder, problem: reasonOf(error) };
@@ -312,14 +306,14 @@ export class Checkpoints {
   /** The newest complete checkpoint, or undefined if there is none. */
   async latest(): Promise<Checkpoint | undefined> {
     const complete = (await this.list()).find(({ problem }) => problem === undefined);
-    return complete && openCheckpoint(complete.folder, this.files);
+    return complete && openCheckpoint(complete.folder, this.options.fileSystem);
   }
 
   /** The checkpoint of a step. */
   async load(step: number): Promise<Checkpoint> {
     const entries = await this.list();
     const found = entries.find((entry) => entry.step === step);
-    if (found) return openCheckpoint(found.folder, this.files);
+    if (found) return openCheckpoint(found.folder, this.options.fileSystem);
     const steps = entries.filter(({ problem }) => problem === undefined).map((entry) => entry.step);
     const there = steps.length > 0 ? `there are steps ${steps.join(", ")}` : "the folder has none";
     throw new FileError("checkpoint", this.root, 0, `there is no checkpoint of step ${step}; ${there}`);

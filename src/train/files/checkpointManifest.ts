@@ -1,8 +1,7 @@
 /** The manifest of a checkpoint. It is untrusted input: every field is checked before it is used. */
 import * as json from "../../ir/json.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
-import type { Shape } from "../../ir/shape.js";
-import { isTyped } from "../../ir/shape.js";
+import { isTyped, type Shape } from "../../ir/shape.js";
 import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as tree from "../../trace/tree.js";
 import { FileError, reasonOf } from "./fileError.js";

@@ -1,9 +1,10 @@
-import { need, needIfGiven } from "../../ir/arguments.js";
+import { either, need, needIfGiven, oneOf } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { viewHost } from "../../ir/dtype.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
 import { type FieldsOf, type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, range, type Shape, type TensorType } from "../../ir/shape.js";
+import { meshKind } from "../../spmd/mesh/mesh.js";
 import type { HostPart } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
@@ -90,9 +91,9 @@ export interface ImportOptions<T = unknown> extends ExchangeOptions, RestoreOpti
 const importOptions = schema<FieldsOf<ImportOptions>>({
   ...exchangeOptions.fields,
   shardings: optional("any"),
-  mesh: optional("any"),
-  missing: optional("any"),
-  unexpected: optional("any"),
+  mesh: optional(meshKind),
+  missing: optional(oneOf("error", "keep")),
+  unexpected: optional(either(oneOf("error", "ignore"), "function")),
 });
 
 /**
@@ -118,11 +119,6 @@ export async function importSafetensors<T>(
   const caller = "importSafetensors";
   const { unexpected = "error" } = importOptions.read(options, caller) as ImportOptions;
   const isIgnored = typeof unexpected === "function" ? unexpected : () => unexpected === "ignore";
-  if (typeof unexpected !== "function" && unexpected !== "error" && unexpected !== "ignore") {
-    throw new ValueError(
-      `[${caller}] unexpected must be "error", "ignore" or a function, got ${describe(unexpected)}`,
-    );
-  }
   const wanted = exchangedLeaves(target, options, caller);
   const found = await findTensors(path, caller);
   const file = typeof path === "string" ? path : path.join(", ");

@@ -1,6 +1,6 @@
 /** Files of pages: read from a URL or a file picker, kept by the browser for the origin, or saved as a download. */
 import { filesOfOrigin, type OriginFiles, offerDownload, openOriginFolder } from "#platform/storage";
-import { need } from "../../ir/arguments.js";
+import { need, signalKind } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
@@ -13,7 +13,7 @@ const readOptions = schema({
   /** Called as bytes arrive; the total is undefined where the server does not tell it. */
   progress: optional<(bytes: number, total: number | undefined) => void>("function"),
   /** Ends the read. */
-  signal: optional<AbortSignal>("object"),
+  signal: optional(signalKind),
 });
 
 /** Options of {@link readBytes}. */

@@ -1,4 +1,4 @@
-import { need } from "../../ir/arguments.js";
+import { need, signalKind } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import { Chances, checkedSampling, drawToken, samplingOptions } from "./sampling.js";
@@ -17,7 +17,7 @@ const continueOptions = schema({
   /** Seed of the draws; 0 by default. */
   seed: 0,
   /** Stops the generation when it is aborted. */
-  signal: optional<AbortSignal>("any"),
+  signal: optional(signalKind),
   /** Called with every new piece of text. */
   onText: optional<(text: string) => void>("function"),
 });

@@ -1,8 +1,9 @@
+import { signalKind } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import type { Variables } from "../../nn/scope.js";
-import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { meshKind } from "../../spmd/mesh/mesh.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { type DrawnToken, TextGenerator } from "./generator.js";
@@ -18,7 +19,7 @@ const generateOptions = schema({
   /** Tokens that end a text; the tokeniser's end of text by default. */
   stopTokens: optional<readonly number[]>("integers"),
   /** Seed of the draws, one for all prompts or one for each; 0 by default. */
-  seed: optional<number | readonly number[]>("any", 0),
+  seed: optional("integerOrIntegers", 0),
   /** Needed for prompts that are strings, and for `stop`. */
   tokenizer: optional<Tokenizer>("object"),
   /** Maximum number of tokens of a text with its prompt; enough for the longest prompt by default. */
@@ -26,9 +27,9 @@ const generateOptions = schema({
   /** How many texts are continued at once; 8 by default. */
   slots: 8,
   /** The mesh to run on; that of the parameters by default, or else one device. */
-  mesh: optional<Mesh>("any"),
+  mesh: optional(meshKind),
   /** Ends the generation when it is aborted. */
-  signal: optional<AbortSignal>("any"),
+  signal: optional(signalKind),
 });
 
 /** Options of {@link generate}. */

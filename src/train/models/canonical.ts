@@ -11,8 +11,7 @@
  * In a V every other repeat runs from the last stage to the first, so its layers are stored in reverse order of stages.
  */
 import { TreeError } from "../../ir/errors.js";
-import type { Shape } from "../../ir/shape.js";
-import { isTyped } from "../../ir/shape.js";
+import { isTyped, type Shape } from "../../ir/shape.js";
 import { LogicallyPartitioned } from "../../nn/logicalPartitioning.js";
 import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as np from "../../numpy/index.js";

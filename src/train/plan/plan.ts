@@ -23,9 +23,9 @@ const planOptions = schema({
   /** The memory of each device in bytes; without limit by default. */
   memoryBytes: optional("number", Number.POSITIVE_INFINITY),
   /** The prices of steps, from `calibratedPrices` or `machinePrices`. */
-  prices: required<Prices>("any"),
+  prices: required<Prices>("object"),
   /** The settings to vary. */
-  space: optional<SearchSpace>("any"),
+  space: optional<SearchSpace>("object"),
   /** How many configurations are compiled and priced step by step, the most promising first; 32 by default. */
   tries: 32,
   /** Called after each of these. */

@@ -8,7 +8,7 @@ import { getPartitionSpec } from "../../nn/partitioned.js";
 import type { Variables } from "../../nn/scope.js";
 import { castFloats } from "../../optim/index.js";
 import * as random from "../../random/index.js";
-import { type Mesh, needMesh } from "../../spmd/mesh/mesh.js";
+import { meshKind } from "../../spmd/mesh/mesh.js";
 import * as ops from "../../trace/ops.js";
 import { evalShape } from "../../transforms/makeProgram.js";
 import type { Tokenizer } from "../data/tokenizer.js";
@@ -18,15 +18,15 @@ import { findTensors } from "../files/safetensorsFiles.js";
 import type { RestoreOptions } from "../files/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
-import { rulesOn } from "../models/names.js";
-import type { ParamDtype } from "../step/parameterUpdates.js";
+import { languageModelRules } from "../models/names.js";
+import { type ParamDtype, paramDtypeKind } from "../step/parameterUpdates.js";
 import { type PretrainedConfig, pretrainedLeaves, readPretrainedConfig } from "./pretrainedFolder.js";
 
 const loadOptions = schema({
   /** The mesh to place the parameters on, with any of the axes data, fsdp and model; one device by default. */
-  mesh: optional<Mesh>("any"),
+  mesh: optional(meshKind),
   /** The type of parameters and activations; that of the files by default. */
-  dtype: optional<ParamDtype>("any"),
+  dtype: optional(paramDtypeKind),
   /** Fields of `config.json` that are unknown here and do not change what the model computes. */
   ignoreFields: optional<readonly string[]>("strings", []),
 });
@@ -72,7 +72,6 @@ export async function loadPretrained(
   const caller = "loadPretrained";
   need("path", folder, "folder", caller);
   const { mesh, dtype, ignoreFields } = loadOptions.read(options, caller);
-  if (mesh) needMesh(mesh, caller);
   const pretrained = await readPretrainedConfig(folder, ignoreFields);
   const type = dtype ?? pretrained.storedDtype;
   const config: ModelConfig = {
@@ -83,7 +82,8 @@ export async function loadPretrained(
   const tokenizer = await folderTokenizer(folder, config.vocabSize);
   const model = LanguageModel(config);
   const types = parameterTypes(config, type);
-  const shardings = mesh && logicalToMeshSharding(getPartitionSpec(types), mesh, rulesOn(mesh));
+  const shardings =
+    mesh && logicalToMeshSharding(getPartitionSpec(types), mesh, languageModelRules("sync", mesh.axisNames));
   const params = await importPretrained(folder, types, config, pretrained, shardings ? { shardings } : {});
   return { model, params, tokenizer, config, folder, json: pretrained.json };
 }

@@ -15,7 +15,7 @@ import { writeSafetensors } from "../files/safetensors.js";
 import { wholeOf } from "../files/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
 import { decoderOf, llamaDecoder } from "../models/decoder.js";
-import type { ParamDtype } from "../step/parameterUpdates.js";
+import { type ParamDtype, paramDtypeKind } from "../step/parameterUpdates.js";
 import { type PretrainedConfig, parsePretrainedConfig, pretrainedLeaves } from "./pretrainedFolder.js";
 
 /** A model to save: what {@link loadPretrained} returns, or a model of one's own. */
@@ -31,7 +31,7 @@ export interface SavedModel {
 
 const saveOptions = schema({
   /** The type of the files' tensors; that of `json` by default. */
-  dtype: optional<ParamDtype>("any"),
+  dtype: optional(paramDtypeKind),
   /** The size from which files are split, in bytes; 5 GB by default. */
   maxFileBytes: 5e9,
 });

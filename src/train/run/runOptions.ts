@@ -1,4 +1,5 @@
-import type { Engine } from "../../ir/engine.js";
+import { signalKind } from "../../ir/arguments.js";
+import { engineKind } from "../../ir/engine.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { RunConfig } from "../config/runConfig.js";
 import type { ProgressStream } from "../report/progress.js";
@@ -7,15 +8,15 @@ import type { EvaluationRecord, PageSection, StepRecord } from "../report/report
 /** The schema of {@link RunOptions}. */
 export const runOptions = schema({
   /** What to train, on what data and how. */
-  config: required<RunConfig>("any"),
+  config: required<RunConfig>("object"),
   /** Whether to continue from the newest checkpoint in the run's folder. */
   resume: optional("flag"),
   /** When it is aborted, the current step is finished, a checkpoint is saved, and the run ends. */
-  signal: optional<AbortSignal>("any"),
+  signal: optional(signalKind),
   /** Where progress is shown; standard error by default. */
-  stream: optional<ProgressStream>("any"),
+  stream: optional<ProgressStream>("object"),
   /** The engine to run on; the shared engine of the process by default. */
-  engine: optional<Engine>("any"),
+  engine: optional(engineKind),
   /** Called with the metrics of each step once they are known; the next step is running by then. */
   onStep: optional<(record: StepRecord) => void>("function"),
   /**

@@ -1,5 +1,4 @@
-import type { TensorType } from "../../ir/shape.js";
-import { isTyped } from "../../ir/shape.js";
+import { isTyped, type TensorType } from "../../ir/shape.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";

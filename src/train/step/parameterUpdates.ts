@@ -1,3 +1,4 @@
+import { type Kind, oneOf } from "../../ir/arguments.js";
 import { TreeError } from "../../ir/errors.js";
 import type { Variables } from "../../nn/scope.js";
 import {
@@ -10,6 +11,9 @@ import {
 
 /** The dtypes that parameters can have. */
 export type ParamDtype = "float32" | "bfloat16" | "float16";
+
+/** The kind of options that are a {@link ParamDtype}. */
+export const paramDtypeKind: Kind<ParamDtype> = oneOf("float32", "bfloat16", "float16");
 
 /** An optimiser that returns new parameters instead of updates. */
 export interface ParameterUpdates {

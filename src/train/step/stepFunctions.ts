@@ -1,3 +1,4 @@
+import { oneOf } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { ContextParallelism } from "../../nn/contextAttention.js";
@@ -16,7 +17,7 @@ import {
 } from "../../optim/index.js";
 import type { ScheduleName } from "../../parallel/schedule/makers.js";
 import type { PipelinePlacement } from "../../parallel/schedule/schedule.js";
-import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { meshKind } from "../../spmd/mesh/mesh.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -46,7 +47,7 @@ import {
 } from "../models/scheduled.js";
 import { placeTokens, splitSequences } from "../models/sequence.js";
 import { balancingBias, withoutSurplus } from "./balancingBias.js";
-import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
+import { paramDtypeKind, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import {
   inputsAndTargets,
@@ -67,28 +68,28 @@ export const trainingOptions = schema({
   /** The optimiser, such as `optim.adamw(…)`. */
   optimizer: required<GradientTransformation>("object"),
   /** The mesh to train on. */
-  mesh: required<Mesh>("any"),
+  mesh: required(meshKind),
   /** The weight of the z-loss; 0 by default. */
   zLoss: optional("number"),
   /** Trains on pairs of answers by direct preference optimisation, with these options of `dpoLoss`. */
   dpo: optional<DpoOptions>("object"),
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
-  tensor: optional<TensorParallelism>("any", "sync"),
+  tensor: optional<TensorParallelism>(oneOf("sync", "async"), "sync"),
   /** How the devices of the mesh's axis `context`, if it has one, exchange what attention needs; `ring` by default. */
-  context: optional<ContextParallelism>("any", "ring"),
+  context: optional<ContextParallelism>(oneOf("ring", "allToAll", "gather"), "ring"),
   /** How a batch passes through the stages if the mesh axis `pipe` is larger than 1. */
   pipeline: optional<{
     readonly microbatches: number;
     readonly repeats: number;
     /** The order in which stages work on microbatches; `circular` by default, which with one repeat is GPipe. */
     readonly schedule?: ScheduleName;
-  }>("any"),
+  }>("object"),
   /** The number of parts of a batch that run one after the other; 1 by default. */
   accumulate: optional("number"),
   /** The dtype of parameters. For narrow ones the optimiser keeps float32 copies. */
-  paramDtype: optional<ParamDtype>("any"),
+  paramDtype: optional(paramDtypeKind),
   /** How the loss is scaled if anything is computed or stored in float16. */
-  lossScale: optional<LossScaleOptions>("any"),
+  lossScale: optional<LossScaleOptions>("object"),
 });
 
 /** Options for training a language model on a mesh. */

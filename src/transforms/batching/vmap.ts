@@ -1,17 +1,17 @@
-import { need } from "../../ir/arguments.js";
+import { integerFrom, need } from "../../ir/arguments.js";
 import { DimError, ShapeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { DimAxes } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Literal, Program } from "../../ir/program.js";
 import { evaluateProgram } from "../../ir/program.js";
-import { type FieldsOf, optional, schema } from "../../ir/schema.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, formatType, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { withMappedAxis } from "../../trace/axes.js";
 import { atSource, bind, callProgram, isTracing, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { Tensor } from "../../trace/tensor.js";
-import { type Argnums, type FlatArgs, flattenCall, traceTree } from "../../trace/trace.js";
+import { type FlatArgs, flattenCall, traceTree } from "../../trace/trace.js";
 import { broadcastPrefix, leafPaths, type Structure, unflatten } from "../../trace/tree.js";
 import {
   type BatchContext,
@@ -26,8 +26,24 @@ import {
 } from "./vmapContext.js";
 import { vmapRules } from "./vmapRules.js";
 
+const vmapOptions = schema({
+  inAxes: optional("any"),
+  outAxes: optional("any"),
+  /** The name by which collectives inside the function refer to the mapped dim. */
+  axisName: optional("string"),
+  /** The size of the mapped dim, needed only when no argument is mapped. */
+  axisSize: optional(integerFrom(0)),
+  /** The mesh axes that the mapped dim is split over in shard maps and sharding constraints inside. */
+  spmdAxisName: optional("stringOrStrings"),
+  /**
+   * Arguments that are static: part of the function instead of tensors. Booleans and strings always are. −1 is the last
+   * one.
+   */
+  staticArgnums: optional("integerOrIntegers"),
+});
+
 /** How {@link vmap} maps a function with the arguments `A` and the result `R`. */
-export interface VmapOptions<A = unknown, R = unknown> {
+export interface VmapOptions<A = unknown, R = unknown> extends OptionsOf<typeof vmapOptions> {
   /**
    * The dim of each argument to map over: one number for all, or a prefix of the tree of arguments with one entry per
    * argument. `null` leaves an argument unmapped; negative dims count from the end. Default 0.
@@ -38,27 +54,7 @@ export interface VmapOptions<A = unknown, R = unknown> {
    * for all. Default 0.
    */
   readonly outAxes?: Prefix<R, number | null>;
-  /** The name by which collectives inside the function refer to the mapped dim. */
-  readonly axisName?: string;
-  /** The size of the mapped dim, needed only when no argument is mapped. */
-  readonly axisSize?: number;
-  /** The mesh axes that the mapped dim is split over in shard maps and sharding constraints inside. */
-  readonly spmdAxisName?: string | readonly string[];
-  /**
-   * Arguments that are static: part of the function instead of tensors. Booleans and strings always are. −1 is the last
-   * one.
-   */
-  readonly staticArgnums?: Argnums;
 }
-
-const vmapOptions = schema<FieldsOf<VmapOptions>>({
-  inAxes: optional("any"),
-  outAxes: optional("any"),
-  axisName: optional("any"),
-  axisSize: optional("any"),
-  spmdAxisName: optional("any"),
-  staticArgnums: optional("any"),
-});
 
 /** What {@link vmapProgram} needs to know about the batch. */
 export interface VmapProgramOptions {
@@ -198,12 +194,7 @@ function commonSize(args: readonly MappedArg[], axisSize: number | undefined): n
     const size = at(tensor.shape, dim);
     return [{ size, text: `argument ${path} ${formatType(tensor.type)} has ${size} along dim ${dim}` }];
   });
-  if (axisSize !== undefined) {
-    if (!Number.isInteger(axisSize) || axisSize < 0) {
-      throw new ValueError(`[vmap] axisSize ${axisSize} is not a size: use an integer that is not negative`);
-    }
-    sizes.push({ size: axisSize, text: `axisSize is ${axisSize}` });
-  }
+  if (axisSize !== undefined) sizes.push({ size: axisSize, text: `axisSize is ${axisSize}` });
   const [first] = sizes;
   if (!first) {
     throw new ValueError(

@@ -1,5 +1,5 @@
-import { need } from "../../ir/arguments.js";
-import { ShapeError, TreeError, ValueError } from "../../ir/errors.js";
+import { either, integerFrom, need } from "../../ir/arguments.js";
+import { ShapeError, TreeError } from "../../ir/errors.js";
 import type { ControlRole } from "../../ir/ops.js";
 import { type OptionsOf, optional, schema, type Values } from "../../ir/schema.js";
 import { at, formatType, normalizeDim, range, sameType, type TensorType, withShape } from "../../ir/shape.js";
@@ -17,7 +17,7 @@ const scanOptions = schema({
   /** Whether to go from the last slice to the first. */
   reverse: false,
   /** How many iterations to unroll into one run of the body; 1 by default, `true` for all of them. */
-  unroll: optional<number | boolean>("any", 1),
+  unroll: optional(either(integerFrom(1), "flag"), 1),
 });
 
 /** Options of {@link scan}. */
@@ -126,8 +126,7 @@ function traceScan<C, X, Y>(
 
 function numTogether(unroll: number | boolean, steps: number): number {
   if (typeof unroll === "boolean") return unroll ? steps : 1;
-  if (Number.isInteger(unroll) && unroll >= 1) return Math.min(unroll, steps);
-  throw new ValueError(`[scan] unroll ${unroll} must be an integer from 1, or true for all iterations`);
+  return Math.min(unroll, steps);
 }
 
 /** A scan with several iterations unrolled into its body; the remaining ones run last, one by one. */

@@ -1,7 +1,7 @@
 import { complexType, isFloat } from "../../ir/dtype.js";
 import { GradientError, TreeError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
-import { type FieldsOf, type OptionsOf, optional, schema } from "../../ir/schema.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, formatType } from "../../ir/shape.js";
 import { callOnce, callProgram, isTracing, type Traced, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -25,24 +25,21 @@ import { type Split, split } from "../rewrite/split.js";
 import { conjugated } from "./conjugate.js";
 import { type Cotangent, type Linearized, linearize } from "./linearize.js";
 
+const gradOptions = schema({
+  argnums: optional("integerOrIntegers", 0),
+  /** Whether the function returns `[loss, aux]`, of which only the loss is differentiated. */
+  hasAux: false,
+  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  staticArgnums: optional("integerOrIntegers"),
+  /** Whether the function is holomorphic: arguments and result are complex, and so is the derivative. */
+  holomorphic: false,
+});
+
 /** Options of {@link grad} and {@link valueAndGrad}. */
-export interface GradOptions<N extends number | readonly number[] = number | readonly number[]> {
+export interface GradOptions<N extends Argnums = Argnums> extends OptionsOf<typeof gradOptions> {
   /** The argument, or arguments, to differentiate by; the first by default. Negative numbers count from the end. */
   readonly argnums?: N;
-  /** Whether the function returns `[loss, aux]`, of which only the loss is differentiated. */
-  readonly hasAux?: boolean;
-  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
-  readonly staticArgnums?: Argnums;
-  /** Whether the function is holomorphic: arguments and result are complex, and so is the derivative. */
-  readonly holomorphic?: boolean;
 }
-
-const gradOptions = schema({
-  argnums: optional<Argnums>("any", 0),
-  hasAux: false,
-  staticArgnums: optional<Argnums>("any"),
-  holomorphic: false,
-} satisfies FieldsOf<GradOptions>);
 
 /** The gradients by the chosen arguments: a tree like the argument, or a list of such trees. */
 export type GradsOf<A extends readonly unknown[], N> = N extends number
@@ -229,7 +226,7 @@ function checkScalar(
 
 const vjpOptions = schema({
   /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
-  staticArgnums: optional<Argnums>("any"),
+  staticArgnums: optional("integerOrIntegers"),
   /** Whether the function returns `[outs, aux]`, of which only the first is differentiated. */
   hasAux: false,
 });

@@ -2,7 +2,7 @@
 import { need } from "../../ir/arguments.js";
 import { isComplex } from "../../ir/dtype.js";
 import { GradientError, TreeError } from "../../ir/errors.js";
-import { type FieldsOf, optional, schema } from "../../ir/schema.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { formatType, range, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -12,15 +12,17 @@ import { vmap } from "../batching/vmap.js";
 import { type GradsOf, vjpHere } from "./grad.js";
 import { jvp } from "./jvp.js";
 
+const jacobianOptions = schema({
+  argnums: optional("integer"),
+  /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
+  holomorphic: false,
+});
+
 /** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
-export interface JacobianOptions<N extends number = number> {
+export interface JacobianOptions<N extends number = number> extends OptionsOf<typeof jacobianOptions> {
   /** The argument to differentiate by; the first by default. Negative numbers count from the end. */
   readonly argnums?: N;
-  /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
-  readonly holomorphic?: boolean;
 }
-
-const jacobianOptions = schema<FieldsOf<JacobianOptions>>({ argnums: optional("any"), holomorphic: false });
 
 /** The derivatives of results `R` by one argument: every tensor is replaced by a tree like the argument. */
 export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = tree.MapTree<

@@ -8,7 +8,7 @@ import { at, type TensorType, typesOf } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { type Argnums, flattenCall, traceTree } from "../../trace/trace.js";
+import { flattenCall, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 
 /** Which intermediate values {@link remat} keeps for the backward pass; the others are recomputed. */
@@ -39,9 +39,9 @@ export type RematPolicyFunction = (
 
 const rematOptions = schema({
   /** What to keep: a policy, or a function of ops; nothing but the arguments by default. */
-  policy: optional<RematPolicy | RematPolicyFunction>("any", checkpointPolicies.nothingSaveable),
+  policy: optional<RematPolicy | RematPolicyFunction>("object", checkpointPolicies.nothingSaveable),
   /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
-  staticArgnums: optional<Argnums>("any"),
+  staticArgnums: optional("integerOrIntegers"),
 });
 
 /** Options of {@link remat}. */
