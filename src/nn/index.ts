@@ -34,7 +34,7 @@ export { type CollectionFilter, DenyList } from "./filter.js";
 export { type FoldRngsOptions, foldRngs } from "./foldRngs.js";
 export * from "./functions.js";
 export { type InterceptedCall, type Interceptor, interceptMethods } from "./intercept.js";
-export type { MethodsOption, NoModuleClass } from "./lift.js";
+export type { MethodsOption, ModuleTransform, NoModuleClass } from "./lift.js";
 export type { AfterModules } from "./liftArguments.js";
 export * from "./liftControl.js";
 export { switchCase as switch } from "./liftControl.js";
