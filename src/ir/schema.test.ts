@@ -83,7 +83,7 @@ describe("kinds of options", () => {
     days: optional(either(integerFrom(1), "null"), 1),
     bike: optional(instanceOf(Wheel, "a wheel", "make one with new Wheel()")),
     speeds: optional(recordOf("number"), {}),
-    weather: optional(keyOf({ dry: 1, wet: 2 }), "dry"),
+    season: optional(keyOf({ dry: 1, wet: 2 }), "dry"),
     stops: optional("stringOrStrings"),
     legs: optional("integerOrIntegers"),
   });
@@ -94,14 +94,14 @@ describe("kinds of options", () => {
       days: null,
       bike: new Wheel(),
       speeds: { Ada: 3 },
-      weather: "wet",
+      season: "wet",
       stops: ["a"],
       legs: 3,
     };
     expect(trip.read(values, "ride")).toEqual(values);
-    expect(trip.read({ stops: "a", legs: [1, 2] }, "ride")).toMatchObject({ days: 1, weather: "dry" });
+    expect(trip.read({ stops: "a", legs: [1, 2] }, "ride")).toMatchObject({ days: 1, season: "dry" });
     expectTypeOf<OptionsOf<typeof trip>["days"]>().toEqualTypeOf<number | null | undefined>();
-    expectTypeOf<OptionsOf<typeof trip>["weather"]>().toEqualTypeOf<"dry" | "wet" | undefined>();
+    expectTypeOf<OptionsOf<typeof trip>["season"]>().toEqualTypeOf<"dry" | "wet" | undefined>();
     expectTypeOf<OptionsOf<typeof trip>["route"]>().toEqualTypeOf<
       readonly (readonly number[])[] | undefined
     >();
@@ -113,7 +113,7 @@ describe("kinds of options", () => {
     [{ days: 0 }, "days must be an integer of at least 1 or null, got 0"],
     [{ bike: {} }, "bike must be a wheel, got an object: make one with new Wheel()"],
     [{ speeds: { Ada: "3" } }, "speeds must be an object in which each value is a number, got an object"],
-    [{ weather: "toString" }, 'weather must be "dry" or "wet", got "toString"'],
+    [{ season: "toString" }, 'season must be "dry" or "wet", got "toString"'],
     [{ stops: ["a", 1] }, "stops must be a string or an array of strings, got a list of 2"],
     [{ legs: [1.5] }, "legs must be an integer or an array of integers, got a list of 1"],
   ])("refuse %j", (options, message) => {

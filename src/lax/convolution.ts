@@ -1,6 +1,6 @@
 /** Convolutions of every kind, expressed as matrix products of the operand's windows. */
 
-import { need, needIfGiven } from "../ir/arguments.js";
+import { either, type Kind, need, needIfGiven } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, pick, schema } from "../ir/schema.js";
@@ -8,9 +8,11 @@ import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { type ConvDimensionNumbers, convDimensionNumbers, layoutsKind } from "./dimensionNumbers.js";
+import { type ConvDimensionNumbers, type ConvLayouts, convDimensionNumbers } from "./dimensionNumbers.js";
 import { convolve, patches } from "./windowProducts.js";
 import { dilated, type WindowPadding, windowOver } from "./windows.js";
+
+const layoutsKind = either("strings", "object") as Kind<ConvLayouts>;
 
 const convOptions = schema({
   /** The distance at which the operand's elements are laid out, with zeros between: a fractional stride. */

@@ -1,5 +1,5 @@
 /** Which dims of a convolution's operands and result are batch, features and space. */
-import { either, type Kind, need } from "../ir/arguments.js";
+import { need } from "../ir/arguments.js";
 import { DimError } from "../ir/errors.js";
 import { range, type Shape, sameNumbers } from "../ir/shape.js";
 
@@ -15,9 +15,6 @@ export interface ConvDimensionNumbers {
  * the kernel's outputs and inputs, any other letters space) or as numbers.
  */
 export type ConvLayouts = readonly [lhs: string, rhs: string, out: string] | ConvDimensionNumbers;
-
-/** The kind of arguments that are {@link ConvLayouts}. */
-export const layoutsKind = either("strings", "object") as Kind<ConvLayouts>;
 
 /** Layouts that are numbers already: each names every dim once. */
 function numbered(layouts: ConvLayouts, rank: number, caller: string): ConvDimensionNumbers {

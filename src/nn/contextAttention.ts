@@ -53,13 +53,13 @@ const contextOptions = schema({
    * Added to the scores: [batch, heads, length, tokens of all devices], in the order in which devices hold tokens; any
    * size may be 1.
    */
-  bias: optional<Tensor>("any"),
+  bias: optional(tensorKind),
   /** Which tokens a query may see (true), in the same form. */
-  mask: optional<Tensor>("any"),
+  mask: optional(tensorKind),
   /** The probability with which a weight becomes 0; needs `dropoutKey`. */
   dropoutRate,
   /** The random key for dropout, the same on all devices of the axis. */
-  dropoutKey: optional<Tensor>("any"),
+  dropoutKey: optional(tensorKind),
   /**
    * `ring` (the default): keys and values travel around a ring while blocks are computed. `allToAll`: each device gets
    * the whole sequence of some heads. `gather`: each device gets all keys and values.

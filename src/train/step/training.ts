@@ -9,7 +9,7 @@ import { allFinite } from "../../optim/index.js";
 import * as random from "../../random/index.js";
 import { CostReport } from "../../spmd/inspect/cost.js";
 import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
-import { type Mesh } from "../../spmd/mesh/mesh.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
 import { jit, type Lowered } from "../../spmd/run/jit.js";
