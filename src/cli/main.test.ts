@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
@@ -56,12 +56,17 @@ describe("the command line", { timeout: 120_000 }, () => {
     );
     const checkpoint = join(out, "checkpoints", "step-00000003");
     const evaluated = await saidOnThreads("eval", checkpoint, "--mesh", "model=2");
+    const load = { step: 3, routerImbalance: 1.5, routerDeviceImbalance: 1.25, routerDropped: 0.125 };
+    appendFileSync(join(out, "metrics.jsonl"), `${JSON.stringify(load)}\n`);
     const inspected = await said("inspect", out);
     expect(generated).toMatchObject({ code: 0, err: "" });
     expect(generated.out.startsWith("the ")).toBe(true);
     expect(evaluated.out).toMatch(/step 3: loss [\d.]+ nats per token, perplexity .* on the validation part/);
     expect(evaluated.code).toBe(0);
     expect(inspected.out).toContain("step 3, ");
+    expect(inspected.out).toContain(
+      "experts at step 3: the fullest has 1.5 times the mean load, the fullest device 1.25 times the mean load; 12.5 % dropped",
+    );
     expect(inspected.out).toContain("params/params/layers/block/attention/key/kernel");
     expect(inspected.code).toBe(0);
   });
