@@ -1,6 +1,6 @@
 /**
  * Programs as `jit` partitions them for several devices: training steps whose update is split over the devices,
- * pipelines by all schedules, complex numbers, and integers of 8 and 16 bits.
+ * pipelines by all schedules, sequences and experts that devices share, complex numbers, and integers of 8 and 16 bits.
  */
 import { createReferenceEngine } from "../../src/engines/index.js";
 import {
@@ -18,16 +18,21 @@ import {
   Tensor,
   tree,
   valueAndGrad,
+  withMesh,
 } from "../../src/index.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { meshShape } from "../../src/ir/mesh.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range } from "../../src/ir/shape.js";
+import * as nn from "../../src/nn/index.js";
 import * as optim from "../../src/optim/index.js";
 import { makeSchedule, type ScheduleName, scheduleNames } from "../../src/parallel/schedule/makers.js";
 import type { PipelineSchedule } from "../../src/parallel/schedule/schedule.js";
 import { type AnyJitOptions, partitionCall } from "../../src/spmd/run/call.js";
+import { currentMesh } from "../../src/spmd/run/constraint.js";
+import type { ModelConfig } from "../../src/train/models/config.js";
+import { type MemoryInputs, memoryFor } from "../../src/train/models/matrixMemory.js";
 import { type EngineCase, type Fill, sample } from "../conformance/engine/cases.js";
 import { failuresOf } from "../conformance/engine/differences.js";
 import { blockOf } from "../support/blockOf.js";
@@ -245,6 +250,70 @@ async function scheduleFailures(engine: Engine, schedule: PipelineSchedule): Pro
   return differences(`${schedule.name} on ${mesh}`, got, expected, 1e-9);
 }
 
+/** A loss that is the same on one device and on a mesh, with what it is differentiated by. */
+interface SplitLoss {
+  readonly sizes: Readonly<Record<string, number>>;
+  readonly loss: (values: unknown) => Tensor;
+  readonly values: unknown;
+  /** The part of a number that it may be off; 1e-9 by default. */
+  readonly share?: number;
+}
+
+/** Sequences and experts that several devices share. */
+function sharedLosses(): Readonly<Record<string, SplitLoss>> {
+  const draw = (seed: number, ...shape: number[]) => random.normal(random.key(seed), shape, "float64");
+  const heads = [draw(1, 2, 16, 4, 4), draw(2, 2, 16, 4, 4), draw(3, 2, 16, 4, 4)];
+  const attend =
+    (options: nn.ContextAttentionOptions, size: number) =>
+    (values: unknown): Tensor => {
+      const place = (x: Tensor) =>
+        options.placement === "zigzag" ? nn.zigzag(x, currentMesh() ? size : 1) : x;
+      const [q, k, v] = (values as Tensor[]).map(place) as [Tensor, Tensor, Tensor];
+      return np.sum(np.sin(nn.contextAttention(q, k, v, { causal: true, ...options }).output));
+    };
+  const experts = nn.MoE({ numExperts: 4, features: 8, dtype: "float64" });
+  const x = draw(4, 4, 8, 6);
+  const variables = experts.init(random.key(5), x);
+  return {
+    "a ring": { sizes: { context: 4, data: 2 }, loss: attend({ placement: "zigzag" }, 4), values: heads },
+    "a ring in a window": { sizes: { context: 8 }, loss: attend({ window: [5, null] }, 8), values: heads },
+    "all-to-all of heads": {
+      sizes: { context: 4, data: 2 },
+      loss: attend({ context: "allToAll" }, 4),
+      values: heads,
+    },
+    "experts and shared sequences": {
+      sizes: { context: 2, expert: 2, model: 2 },
+      loss: (v) => np.sum(np.sin(experts.apply(v as nn.Variables, x).output)),
+      values: tree.map((w: Tensor) => w.astype("float64"), variables),
+      // Routers compute in float32.
+      share: 1e-6,
+    },
+    "memories of shared sequences": {
+      sizes: { context: 8 },
+      loss: (v) => np.sum(np.sin(memoryFor(sharedModel)(v as MemoryInputs))),
+      values: {
+        ...{ query: draw(6, 2, 2, 16, 3), key: draw(7, 2, 2, 16, 3), value: draw(8, 2, 2, 16, 2) },
+        ...{ inputGate: draw(9, 2, 2, 16), forgetGate: draw(10, 2, 2, 16) },
+      },
+    },
+  };
+}
+
+const sharedModel = { context: { exchange: "ring", placement: "contiguous" } } as ModelConfig;
+
+/** Which numbers of a loss and its gradients on a mesh are not those of one device. */
+async function sharedFailures(
+  engine: Engine,
+  name: string,
+  { sizes, loss, values, share = 1e-9 }: SplitLoss,
+): Promise<string[]> {
+  const mesh = Mesh.create(sizes, { engine });
+  const onMesh = jit((v: unknown) => valueAndGrad(loss)(v), { mesh });
+  const got = await numbersOf(withMesh(mesh, () => onMesh(values)));
+  return differences(`${name} on ${mesh}`, got, await numbersOf(valueAndGrad(loss)(values)), share);
+}
+
 /** Runs all of them on an engine of eight simulated devices. */
 export async function runWholePrograms(
   engine: Engine,
@@ -263,6 +332,7 @@ export async function runWholePrograms(
   // The norm by which gradients are clipped is a float32.
   note(await trainingFailures(engine, clipped, 1e-6));
   for (const schedule of schedules()) note(await scheduleFailures(engine, schedule));
+  for (const [name, one] of Object.entries(sharedLosses())) note(await sharedFailures(engine, name, one));
   await engine.close();
   print(`programs on many devices: ${count.passed} passed, ${count.failed} failed`);
   return count;
