@@ -287,7 +287,7 @@ function sharedLosses(): Readonly<Record<string, SplitLoss>> {
       loss: (v) => np.sum(np.sin(experts.apply(v as nn.Variables, x).output)),
       values: tree.map((w: Tensor) => w.astype("float64"), variables),
       // Routers compute in float32.
-      share: 1e-6,
+      share: 1e-5,
     },
     "memories of shared sequences": {
       sizes: { context: 8 },
