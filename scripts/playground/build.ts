@@ -102,7 +102,7 @@ function runsInBrowsers(code: string): boolean {
   return (
     imported.length > 0 &&
     imported.every((name) => modules.includes(name)) &&
-    !/\bprocess\.|trainRun|planTraining|Checkpoint|createThreadsEngine|createXlaEngine|createMpiEngine|read\w*\("|write\w*\("/.test(
+    !/\bprocess\.|trainRun|planTraining|Pretrained|Checkpoint|createThreadsEngine|createXlaEngine|createMpiEngine|read\w*\("|write\w*\("/.test(
       code,
     )
   );
