@@ -20,7 +20,7 @@ const common = {
   logLevel: "error",
 };
 
-const { exports } = JSON.parse(readFileSync(`${root}package.json`, "utf8"));
+const { exports, dependencies } = JSON.parse(readFileSync(`${root}package.json`, "utf8"));
 
 /** The source of an entry point of the package, such as `shardwise/nn`. */
 function entrySource(name) {
@@ -65,5 +65,7 @@ export async function workerModule(source) {
 
 /** Bundles an entry point, or code given as `stdin`, into ES modules; returns esbuild's result. */
 export function bundleForBrowser(options) {
-  return build({ ...common, format: "esm", plugins: [names, workers], ...options });
+  // Packages that read rare formats are loaded when they are needed, by whoever provides them.
+  const external = Object.keys(dependencies);
+  return build({ ...common, format: "esm", plugins: [names, workers], external, ...options });
 }

@@ -33,6 +33,7 @@ export {
   type RecordOptions,
   readRecords,
 } from "./data/sources/records.js";
+export { type BatchStream, type StreamOptions, streamBatches } from "./data/stream.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
 export { type TokenSource, tokenMarks, tokenRange, tokensInMemory } from "./data/tokens.js";

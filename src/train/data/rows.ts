@@ -35,8 +35,8 @@ export interface RowSource {
   read(row: number): Promise<Row>;
 }
 
-/** The documents of tokens by their marks; `length + 1` of both. */
-function documentsOf(marks: Uint8Array, numTokens = marks.length): RowDocuments {
+/** @internal The documents of tokens by their marks; `length + 1` of both. */
+export function documentsOf(marks: Uint8Array, numTokens = marks.length): RowDocuments {
   const length = marks.length - 1;
   const segmentIds = new Int32Array(length);
   const positions = new Int32Array(length);

@@ -1,6 +1,6 @@
 /** Compressed files, which are known by the bytes that they begin with. */
 import { reasonOf } from "../../files/fileError.js";
-import { chunksOf, dataError } from "./sourceFile.js";
+import { chunksOf, dataError, missingPackage } from "./sourceFile.js";
 
 /** The first bytes of a stream, and the whole stream. */
 export async function peek(
@@ -71,7 +71,7 @@ async function* gunzipped(chunks: AsyncIterable<Uint8Array>, file: string): Asyn
 }
 
 async function* unzstd(chunks: AsyncIterable<Uint8Array>, file: string): AsyncGenerator<Uint8Array, void> {
-  const { Decompress } = await import("fzstd");
+  const { Decompress } = await import("fzstd").catch(missingPackage(file, "zstd", "fzstd"));
   const ready: Uint8Array[] = [];
   const stream = new Decompress((data) => ready.push(data));
   const push = (chunk: Uint8Array, isLast: boolean) => {

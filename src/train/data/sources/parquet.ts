@@ -1,7 +1,7 @@
 /** Rows of Parquet files. */
 import { FileError, reasonOf } from "../../files/fileError.js";
 import type { DataRecord } from "./records.js";
-import { dataError, type OpenFile } from "./sourceFile.js";
+import { dataError, missingPackage, type OpenFile } from "./sourceFile.js";
 
 /** Rows that are read at once where row groups are large. */
 const rowsAtOnce = 4096;
@@ -12,8 +12,9 @@ export async function* parquetRows(
   name: string,
   columns?: readonly string[],
 ): AsyncGenerator<DataRecord[], void> {
-  const { parquetMetadataAsync, parquetReadObjects } = await import("hyparquet");
-  const { compressors } = await import("hyparquet-compressors");
+  const missing = missingPackage(name, "Parquet", "hyparquet and hyparquet-compressors");
+  const { parquetMetadataAsync, parquetReadObjects } = await import("hyparquet").catch(missing);
+  const { compressors } = await import("hyparquet-compressors").catch(missing);
   const metadata = await parquetMetadataAsync(file).catch((cause: unknown) => {
     throw damaged(name, cause);
   });

@@ -24,6 +24,17 @@ export function dataError(file: string, rule: string, options?: FileErrorOptions
   return new FileError("data", file, 0, rule, options);
 }
 
+/** Throws that a package was not found, as in a page without a bundler that has no import map. */
+export function missingPackage(file: string, format: string, packages: string): (cause: unknown) => never {
+  return (cause) => {
+    throw dataError(
+      file,
+      `reading ${format} needs ${packages}, which cannot be loaded (${reasonOf(cause)})`,
+      { cause },
+    );
+  };
+}
+
 /** The chunks of a web stream. */
 export async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void> {
   const reader = stream.getReader();
