@@ -1,34 +1,6 @@
 /** Training runs: data, tokenisers, checkpoints, metrics and reports. */
 
 export { bundledText, type TextName } from "./data/corpus.js";
-export {
-  type DataStatistics,
-  type DataStatisticsOptions,
-  type DuplicatePair,
-  dataStatistics,
-  type Lengths,
-  type SampledExample,
-} from "./data/dataStatistics.js";
-export { JsonTokenizer } from "./data/jsonTokenizer.js";
-export { packDocuments, type Row, type RowDocuments, type RowSource } from "./data/rows.js";
-export {
-  type Example,
-  type ExampleFields,
-  type ExampleKind,
-  type ExampleOptions,
-  readExamples,
-  type TextOrChat,
-} from "./data/sources/examples.js";
-export {
-  type DataRecord,
-  type DataSource,
-  type Fields,
-  type OnDataError,
-  type RecordOptions,
-  readRecords,
-} from "./data/sources/records.js";
-export { type BatchStream, type StreamOptions, streamBatches } from "./data/stream.js";
-export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
 export { readTokenizer } from "./data/tokenizerFile.js";
 export { openTokenShards, type TokenShards, writeTokenShard } from "./data/tokenShards.js";
 export * from "./files/checkpoint.js";
