@@ -74,6 +74,7 @@ export * from "./incomplete.js";
 export * as linalg from "./linalg/index.js";
 export * from "./ragged.js";
 export * from "./reduceWindow.js";
+export * from "./selection.js";
 export * from "./shaping.js";
 export * from "./slicing.js";
 export { cumlogsumexp, cummax, cummin, cumprod, cumsum, sort, sortKeyVal, topK } from "./sorting.js";

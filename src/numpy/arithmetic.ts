@@ -7,7 +7,6 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { isnan, signbit } from "./elementwise.js";
 import {
   align,
   asNumber,
@@ -22,6 +21,7 @@ import {
   toType,
   wideType,
 } from "./operands.js";
+import { isnan, signbit } from "./specialValues.js";
 
 /** A function of two operands. */
 export type BinaryFunction = (x: TensorLike, y: TensorLike) => Tensor;

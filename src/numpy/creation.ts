@@ -1,11 +1,11 @@
 /** Making tensors: from JavaScript values, filled, counted, and matrices of a known form. */
 
-import { need, needIfGiven, oneOf } from "../ir/arguments.js";
+import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { type DType, dtypeKind, encode, isComplex, isFloat, partType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
-import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import { range, sizeOf } from "../ir/shape.js";
 import { Complex, partsOfNumber } from "../trace/complexNumber.js";
 import type { ElementValue } from "../trace/format.js";
 import * as ops from "../trace/ops.js";
@@ -23,7 +23,6 @@ import {
   dtypeOf,
   expandTo,
   inexactType,
-  numberType,
   type ShapeLike,
   toShape,
   toType,
@@ -397,134 +396,4 @@ export function geomspace(start: number, stop: number, num = 50, options?: Linsp
   const { dtype, ...rest } = linspaceOptions.read(options, "geomspace");
   const result = exp(linspace(log(start), log(stop), num, rest));
   return dtype === undefined ? result : cast(result, dtype);
-}
-
-const eyeOptions = schema({ k: 0, dtype: optional(dtypeKind, "float32") });
-
-/**
- * Ones where column − row = k, zeros elsewhere: the identity matrix for k = 0.
- *
- * @example
- * ```ts
- * np.eye(2); // [[1, 0], [0, 1]]
- * ```
- */
-export function eye(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
-  need("number", rows, "rows", "eye");
-  needIfGiven("number", columns, "columns", "eye");
-  const { k, dtype } = eyeOptions.read(options, "eye");
-  return cast(ops.compare("eq", ...rowsAndColumns([rows, columns], k, "eye")), dtype);
-}
-
-/**
- * The identity matrix.
- *
- * @example
- * ```ts
- * np.identity(2); // [[1, 0], [0, 1]]
- * ```
- */
-export function identity(n: number, dtype?: DTypeOption): Tensor {
-  need("number", n, "n", "identity");
-  return eye(n, n, { dtype: dtypeOf(dtype, "identity") });
-}
-
-/** For every element of a matrix its row + k and its column. */
-function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tensor] {
-  const sizes = toShape(shape, caller);
-  need("integer", k, "the diagonal k", caller);
-  const rows = ops.iota("int32", sizes, 0);
-  return [k === 0 ? rows : ops.add(rows, k), ops.iota("int32", sizes, 1)];
-}
-
-/**
- * Ones on and below diagonal k, zeros above.
- *
- * @example
- * ```ts
- * np.tri(3); // [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
- * ```
- */
-export function tri(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
-  need("number", rows, "rows", "tri");
-  needIfGiven("number", columns, "columns", "tri");
-  const { k, dtype } = eyeOptions.read(options, "tri");
-  return cast(ops.compare("ge", ...rowsAndColumns([rows, columns], k, "tri")), dtype);
-}
-
-/**
- * The last two dims with zeros above diagonal k.
- *
- * @example
- * ```ts
- * np.tril(np.ones([2, 2])); // [[1, 0], [1, 1]]
- * ```
- */
-export function tril(x: TensorLike, k = 0): Tensor {
-  return triangle(x, k, "ge", "tril");
-}
-
-/**
- * The last two dims with zeros below diagonal k.
- *
- * @example
- * ```ts
- * np.triu(np.ones([2, 2])); // [[1, 1], [0, 1]]
- * ```
- */
-export function triu(x: TensorLike, k = 0): Tensor {
-  return triangle(x, k, "le", "triu");
-}
-
-function triangle(value: TensorLike, k: number, keep: "ge" | "le", caller: string): Tensor {
-  const x = asTensor(value, caller);
-  if (x.ndim < 2) {
-    throw new ShapeError(`[${caller}] needs a matrix or a batch of matrices, got ${formatType(x.type)}`);
-  }
-  const mask = ops.compare(keep, ...rowsAndColumns(x.shape.slice(-2), k, caller));
-  return ops.select(expandTo(mask, x.shape), x, Tensor.scalar(0, x.dtype));
-}
-
-const meshgridOptions = schema({ indexing: optional(oneOf("xy", "ij"), "xy"), sparse: false });
-
-/**
- * One tensor per input that repeats it along the dims of the others.
- *
- * @example
- * ```ts
- * np.meshgrid([np.array([1, 2]), np.array([3, 4])]); // [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
- * ```
- */
-export function meshgrid(xs: readonly TensorLike[], options?: OptionsOf<typeof meshgridOptions>): Tensor[] {
-  need("list", xs, "xs", "meshgrid");
-  const { indexing, sparse } = meshgridOptions.read(options, "meshgrid");
-  const vectors = [...xs].map((x) => asTensor(x, "meshgrid"));
-  const wrong = vectors.find((x) => x.ndim > 1);
-  if (wrong) throw new ShapeError(`[meshgrid] takes vectors, got ${formatType(wrong.type)}`);
-  const order = range(vectors.length);
-  if (indexing === "xy" && vectors.length > 1) order.splice(0, 2, 1, 0);
-  const shape = order.map((i) => at(vectors, i).size);
-  return vectors.map((x, i) => {
-    const thin = ops.reshape(
-      x,
-      order.map((j) => (i === j ? x.size : 1)),
-    );
-    return sparse ? thin : expandTo(thin, shape);
-  });
-}
-
-/**
- * The index along each dim of a tensor of the given shape, stacked along a new first dim.
- *
- * @example
- * ```ts
- * np.indices([2, 2]); // [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
- * ```
- */
-export function indices(dimensions: Shape, dtype?: DTypeOption): Tensor {
-  need("list", dimensions, "dimensions", "indices");
-  const shape = toShape(dimensions, "indices");
-  const type = numberType(dtypeOf(dtype, "indices") ?? "int32");
-  if (shape.length === 0) return zeros([0], type);
-  return stack(shape.map((_, d) => ops.iota(type, shape, d)));
 }

@@ -13,7 +13,7 @@ import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { vjp } from "../transforms/derivatives/grad.js";
 import { matmul } from "./contraction.js";
-import { eye } from "./creation.js";
+import { eye } from "./diagonals.js";
 import { asInexact, like } from "./operands.js";
 import { sum } from "./reductions.js";
 import { matrixTranspose } from "./shaping.js";

@@ -1,14 +1,14 @@
 /** Diagonals of matrices. */
 
-import { needIfGiven } from "../ir/arguments.js";
+import { need, needIfGiven } from "../ir/arguments.js";
 import { dtypeKind } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
-import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import { at, formatType, normalizeDim, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { asTensor, expandTo, requireRank } from "./operands.js";
+import { asTensor, cast, type DTypeOption, dtypeOf, expandTo, requireRank, toShape } from "./operands.js";
 import { sum } from "./reductions.js";
 
 const diagonalOptions = schema({
@@ -111,4 +111,90 @@ export function diagflat(value: TensorLike, k = 0): Tensor {
   needIfGiven("integer", k, "k", "diagflat");
   const x = asTensor(value, "diagflat");
   return diag(ops.reshape(x, [x.size]), k);
+}
+
+const eyeOptions = schema({ k: 0, dtype: optional(dtypeKind, "float32") });
+
+/**
+ * Ones where column − row = k, zeros elsewhere: the identity matrix for k = 0.
+ *
+ * @example
+ * ```ts
+ * np.eye(2); // [[1, 0], [0, 1]]
+ * ```
+ */
+export function eye(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
+  need("number", rows, "rows", "eye");
+  needIfGiven("number", columns, "columns", "eye");
+  const { k, dtype } = eyeOptions.read(options, "eye");
+  return cast(ops.compare("eq", ...rowsAndColumns([rows, columns], k, "eye")), dtype);
+}
+
+/**
+ * The identity matrix.
+ *
+ * @example
+ * ```ts
+ * np.identity(2); // [[1, 0], [0, 1]]
+ * ```
+ */
+export function identity(n: number, dtype?: DTypeOption): Tensor {
+  need("number", n, "n", "identity");
+  return eye(n, n, { dtype: dtypeOf(dtype, "identity") });
+}
+
+/** For every element of a matrix its row + k and its column. */
+function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tensor] {
+  const sizes = toShape(shape, caller);
+  need("integer", k, "the diagonal k", caller);
+  const rows = ops.iota("int32", sizes, 0);
+  return [k === 0 ? rows : ops.add(rows, k), ops.iota("int32", sizes, 1)];
+}
+
+/**
+ * Ones on and below diagonal k, zeros above.
+ *
+ * @example
+ * ```ts
+ * np.tri(3); // [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+ * ```
+ */
+export function tri(rows: number, columns: number = rows, options?: OptionsOf<typeof eyeOptions>): Tensor {
+  need("number", rows, "rows", "tri");
+  needIfGiven("number", columns, "columns", "tri");
+  const { k, dtype } = eyeOptions.read(options, "tri");
+  return cast(ops.compare("ge", ...rowsAndColumns([rows, columns], k, "tri")), dtype);
+}
+
+/**
+ * The last two dims with zeros above diagonal k.
+ *
+ * @example
+ * ```ts
+ * np.tril(np.ones([2, 2])); // [[1, 0], [1, 1]]
+ * ```
+ */
+export function tril(x: TensorLike, k = 0): Tensor {
+  return triangle(x, k, "ge", "tril");
+}
+
+/**
+ * The last two dims with zeros below diagonal k.
+ *
+ * @example
+ * ```ts
+ * np.triu(np.ones([2, 2])); // [[1, 1], [0, 1]]
+ * ```
+ */
+export function triu(x: TensorLike, k = 0): Tensor {
+  return triangle(x, k, "le", "triu");
+}
+
+function triangle(value: TensorLike, k: number, keep: "ge" | "le", caller: string): Tensor {
+  const x = asTensor(value, caller);
+  if (x.ndim < 2) {
+    throw new ShapeError(`[${caller}] needs a matrix or a batch of matrices, got ${formatType(x.type)}`);
+  }
+  const mask = ops.compare(keep, ...rowsAndColumns(x.shape.slice(-2), k, caller));
+  return ops.select(expandTo(mask, x.shape), x, Tensor.scalar(0, x.dtype));
 }

@@ -1,17 +1,28 @@
 /** Indices of parts of matrices and grids. */
 
-import { need, needIfGiven } from "../ir/arguments.js";
+import { need, needIfGiven, oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { at, formatType, range } from "../ir/shape.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
+import { at, formatType, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { arange, array, meshgrid } from "./creation.js";
+import { arange, array, zeros } from "./creation.js";
 import { Slice } from "./indexing.js";
 import { stack } from "./joining.js";
 import { where } from "./logic.js";
-import { asTensor, type SizedOptions, sizedOptions, toType } from "./operands.js";
+import {
+  asTensor,
+  type DTypeOption,
+  dtypeOf,
+  expandTo,
+  numberType,
+  type SizedOptions,
+  sizedOptions,
+  toShape,
+  toType,
+} from "./operands.js";
 import { nonzero } from "./sets.js";
 
 function requireCount(n: number, caller: string): number {
@@ -263,4 +274,48 @@ export function fromfunction(fn: (...indices: Tensor[]) => Tensor, shape: readon
       ),
     ),
   );
+}
+
+const meshgridOptions = schema({ indexing: optional(oneOf("xy", "ij"), "xy"), sparse: false });
+
+/**
+ * One tensor per input that repeats it along the dims of the others.
+ *
+ * @example
+ * ```ts
+ * np.meshgrid([np.array([1, 2]), np.array([3, 4])]); // [[[1, 2], [1, 2]], [[3, 3], [4, 4]]]
+ * ```
+ */
+export function meshgrid(xs: readonly TensorLike[], options?: OptionsOf<typeof meshgridOptions>): Tensor[] {
+  need("list", xs, "xs", "meshgrid");
+  const { indexing, sparse } = meshgridOptions.read(options, "meshgrid");
+  const vectors = [...xs].map((x) => asTensor(x, "meshgrid"));
+  const wrong = vectors.find((x) => x.ndim > 1);
+  if (wrong) throw new ShapeError(`[meshgrid] takes vectors, got ${formatType(wrong.type)}`);
+  const order = range(vectors.length);
+  if (indexing === "xy" && vectors.length > 1) order.splice(0, 2, 1, 0);
+  const shape = order.map((i) => at(vectors, i).size);
+  return vectors.map((x, i) => {
+    const thin = ops.reshape(
+      x,
+      order.map((j) => (i === j ? x.size : 1)),
+    );
+    return sparse ? thin : expandTo(thin, shape);
+  });
+}
+
+/**
+ * The index along each dim of a tensor of the given shape, stacked along a new first dim.
+ *
+ * @example
+ * ```ts
+ * np.indices([2, 2]); // [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+ * ```
+ */
+export function indices(dimensions: Shape, dtype?: DTypeOption): Tensor {
+  need("list", dimensions, "dimensions", "indices");
+  const shape = toShape(dimensions, "indices");
+  const type = numberType(dtypeOf(dtype, "indices") ?? "int32");
+  if (shape.length === 0) return zeros([0], type);
+  return stack(shape.map((_, d) => ops.iota(type, shape, d)));
 }

@@ -98,6 +98,7 @@ export * from "./shaping.js";
 export { transpose as permuteDims } from "./shaping.js";
 export * from "./signals.js";
 export * from "./sorting.js";
+export * from "./specialValues.js";
 export * from "./statistics.js";
 export * from "./take.js";
 export * from "./types.js";

@@ -11,7 +11,6 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import type { BinaryFunction } from "./arithmetic.js";
-import { isnan } from "./elementwise.js";
 import {
   align,
   asTensor,
@@ -23,6 +22,7 @@ import {
   toBool,
   toType,
 } from "./operands.js";
+import { isnan } from "./specialValues.js";
 
 function comparison(name: string, direction: CompareDirection): BinaryFunction {
   return (x, y) => tracedAsOneCall(() => ops.compare(direction, ...pair(x, y, name)));

@@ -9,7 +9,7 @@ import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { matmul } from "./contraction.js";
-import { eye } from "./creation.js";
+import { eye } from "./diagonals.js";
 import { asInexact, asTensor, expandTo, requireRank } from "./operands.js";
 import { max, sum } from "./reductions.js";
 import { inv, solve } from "./solving.js";

@@ -4,7 +4,7 @@ import { isComplex, isFloat } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { isnan, sqrt } from "./elementwise.js";
+import { sqrt } from "./elementwise.js";
 import { logicalAnd, where } from "./logic.js";
 import { asInexact, asTensor, type Dims } from "./operands.js";
 import {
@@ -26,6 +26,7 @@ import {
   variance,
   varianceOptions,
 } from "./reductions.js";
+import { isnan } from "./specialValues.js";
 import { cumprod, cumsum, type RunningOptions } from "./statistics.js";
 
 /** Where elements take part: those that are not NaN, and that a mask of the caller's chooses. */

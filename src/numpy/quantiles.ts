@@ -9,11 +9,12 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, maximum, minimum, multiply, subtract } from "./arithmetic.js";
-import { ceil, floor, isnan } from "./elementwise.js";
+import { ceil, floor } from "./elementwise.js";
 import { stack } from "./joining.js";
 import { equal, greaterEqual, less, lessEqual, logicalAnd, where } from "./logic.js";
 import { asFloat, cast, type Dims } from "./operands.js";
 import { any, type KeepdimsOptions, keepdimsOptions, restoreDims, sum } from "./reductions.js";
+import { isnan } from "./specialValues.js";
 import { cumsum } from "./statistics.js";
 import { takeAlongAxis } from "./take.js";
 

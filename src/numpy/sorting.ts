@@ -10,8 +10,8 @@ import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import { type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { isnan } from "./elementwise.js";
 import { asTensor, cast, pair } from "./operands.js";
+import { isnan } from "./specialValues.js";
 
 const sortOptions = schema({
   /** Sorts from the largest to the smallest; NaN comes first then. */

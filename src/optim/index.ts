@@ -5,6 +5,7 @@ export * from "./aliases.js";
 export { clipByGlobalNorm, globalNorm } from "./clipping.js";
 export * from "./conditions.js";
 export * from "./ctc.js";
+export * from "./embeddingLosses.js";
 export * from "./factored.js";
 export * from "./guards.js";
 export * from "./labels.js";

@@ -5,7 +5,7 @@ import { TreeError } from "../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { array } from "../numpy/creation.js";
-import { abs, astype, isfinite, isinf, isnan, sqrt } from "../numpy/elementwise.js";
+import { abs, astype, sqrt } from "../numpy/elementwise.js";
 import {
   equal,
   greater,
@@ -17,6 +17,7 @@ import {
   logicalOr,
   where,
 } from "../numpy/logic.js";
+import { isfinite, isinf, isnan } from "../numpy/specialValues.js";
 import { Tensor } from "../trace/tensor.js";
 import { cond } from "../transforms/control/cond.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";

@@ -1,35 +1,22 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
-import { isFloat, isInteger, limits } from "../ir/dtype.js";
+import { isInteger } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import { logSigmoid, logSoftmax, oneHot, softmax } from "../nn/functions.js";
-import { add, divide, logaddexp, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
-import { eye } from "../numpy/creation.js";
-import { abs, astype, exp, log, negative, sqrt, square } from "../numpy/elementwise.js";
-import { concatenate, stack } from "../numpy/joining.js";
-import { equal, logicalAnd, logicalNot, where } from "../numpy/logic.js";
-import { type Dims, dimsKind } from "../numpy/operands.js";
+import { add, logaddexp, maximum, minimum, multiply, subtract } from "../numpy/arithmetic.js";
+import { abs, astype, exp, log, negative, square } from "../numpy/elementwise.js";
+import { stack } from "../numpy/joining.js";
+import { equal, logicalNot, where } from "../numpy/logic.js";
+import type { Dims } from "../numpy/operands.js";
 import { any, logsumexp, max, sum } from "../numpy/reductions.js";
 import { expandDims, reshape, squeeze, transpose } from "../numpy/shaping.js";
 import { takeAlongAxis } from "../numpy/take.js";
-import * as ops from "../trace/ops.js";
-import { needTensor, type TensorLike, tensorLikeKind, toTensor } from "../trace/promote.js";
+import { needTensor, type TensorLike, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-
-const asTensor = (x: TensorLike, caller: string): Tensor =>
-  x instanceof Tensor ? x : toTensor(x, "float32", caller);
-
-/** An operand of floats, as optax asks for: losses of integers would wrap around and round. */
-function asFloats(x: TensorLike, caller: string): Tensor {
-  const tensor = asTensor(x, caller);
-  if (isFloat(tensor.dtype)) return tensor;
-  throw new DTypeError(
-    `[${caller}] takes floats, got ${formatType(tensor.type)}: convert them with astype("float32")`,
-  );
-}
+import { asFloats, asTensor, lossOptions } from "./lossOperands.js";
 
 /** The difference of predictions and targets, which must have one shape; predictions are errors without targets. */
 function errorsOf(predictions: TensorLike, targets: TensorLike | undefined, caller: string): Tensor {
@@ -104,62 +91,8 @@ export function logCosh(predictions: TensorLike, targets?: TensorLike): Tensor {
   return subtract(logaddexp(errors, negative(errors)), Math.LN2);
 }
 
-const lossOptions = schema({
-  /** The dims of classes or features; the last by default. */
-  dim: optional(dimsKind, -1),
-  /** The elements that count; all by default. */
-  where: optional(tensorLikeKind),
-});
-
 /** Over which dims a loss is taken and which elements count. */
 export interface LossOptions extends OptionsOf<typeof lossOptions> {}
-
-const cosineLossOptions = schema({
-  ...lossOptions.fields,
-  /** The least squared norm that vectors count with; 0 by default. */
-  epsilon: 0,
-});
-
-/** Options of {@link cosineSimilarity} and {@link cosineDistance}. */
-export interface CosineLossOptions extends OptionsOf<typeof cosineLossOptions> {}
-
-/**
- * The cosine of the angle between vectors.
- *
- * @example
- * ```ts
- * optim.cosineSimilarity(np.array([1, 0]), np.array([1, 1])); // 0.7071
- * ```
- */
-export function cosineSimilarity(
-  predictions: TensorLike,
-  targets: TensorLike,
-  options?: CosineLossOptions,
-): Tensor {
-  const { epsilon, dim, where: mask } = cosineLossOptions.read(options, "cosineSimilarity");
-  const unit = (x: Tensor) =>
-    divide(x, sqrt(maximum(sum(square(x), dim, { keepdims: true, where: mask }), epsilon)));
-  const given = asFloats(predictions, "cosineSimilarity");
-  const wanted = asFloats(targets, "cosineSimilarity");
-  return sum(multiply(unit(given), unit(wanted)), dim, { where: mask });
-}
-
-/**
- * One minus {@link cosineSimilarity}.
- *
- * @example
- * ```ts
- * optim.cosineDistance(np.array([1, 0]), np.array([0, 1])); // 1
- * ```
- */
-export function cosineDistance(
-  predictions: TensorLike,
-  targets: TensorLike,
-  options: CosineLossOptions = {},
-): Tensor {
-  const given = cosineLossOptions.read(options, "cosineDistance");
-  return subtract(1, cosineSimilarity(predictions, targets, given));
-}
 
 /**
  * The binary cross-entropy of each logit: labels are 0 or 1, or probabilities.
@@ -446,70 +379,4 @@ export function smoothLabels(labels: Tensor, alpha: number, options: { readonly 
   const { dim = -1 } = options;
   const classes = labels.shape[normalizeDim(dim, labels.ndim, "smoothLabels")] ?? 1;
   return add(multiply(labels, 1 - alpha), alpha / classes);
-}
-
-const tripletOptions = schema({
-  /** The dim of features; the last by default. */
-  dim: -1,
-  /** The degree of the norm; 2 by default. */
-  normDegree: 2,
-  /** By how much negatives shall be farther away; 1 by default. */
-  margin: 1,
-  /** Added to the sums before the root; 1e-6 by default. */
-  eps: 1e-6,
-});
-
-/** Options of {@link tripletMarginLoss}. */
-export interface TripletOptions extends OptionsOf<typeof tripletOptions> {}
-
-/**
- * How much farther than `margin` less the negatives are from the anchors than the positives.
- *
- * @example
- * ```ts
- * const [anchor, positive, negative] = [np.array([0, 0]), np.array([3, 4]), np.array([0, 2])];
- * optim.tripletMarginLoss(anchor, positive, negative); // 4
- * ```
- */
-export function tripletMarginLoss(
-  anchors: TensorLike,
-  positives: TensorLike,
-  negatives: TensorLike,
-  options?: TripletOptions,
-): Tensor {
-  const { dim, normDegree, margin, eps } = tripletOptions.read(options, "tripletMarginLoss");
-  const start = asFloats(anchors, "tripletMarginLoss");
-  const distance = (x: TensorLike) =>
-    power(
-      add(sum(power(subtract(start, asFloats(x, "tripletMarginLoss")), normDegree), dim), eps),
-      1 / normDegree,
-    );
-  return maximum(add(subtract(distance(positives), distance(negatives)), margin), 0);
-}
-
-/**
- * The normalised, temperature-scaled cross-entropy of embeddings of which those with one label belong together.
- *
- * @example
- * ```ts
- * const embeddings = np.array([[1, 0], [1, 0], [0, 1], [0, 1]]);
- * optim.ntxent(embeddings, np.array([0, 0, 1, 1], "int32"), 1); // 0.5514
- * ```
- */
-export function ntxent(embeddings: Tensor, labels: Tensor, temperature = 0.07): Tensor {
-  const similarity = divide(
-    cosineSimilarity(expandDims(embeddings, 0), expandDims(embeddings, 1), {
-      epsilon: limits(embeddings.dtype).epsilon,
-    }),
-    temperature,
-  );
-  const same = equal(expandDims(labels, 1), expandDims(labels, 0));
-  const matches = logicalAnd(same, equal(eye(labels.size), 0));
-  const others = where(same, Number.NEGATIVE_INFINITY, similarity);
-  const friends = where(matches, similarity, Number.NEGATIVE_INFINITY);
-  const peak = ops.stopGradient(max(concatenate([others, friends], -1), 1, { keepdims: true }));
-  const shifted = subtract(where(matches, similarity, peak), peak);
-  const total = add(sum(exp(subtract(others, peak)), 1, { keepdims: true }), where(matches, exp(shifted), 0));
-  const logProbs = subtract(shifted, log(where(matches, total, 1)));
-  return negative(divide(sum(where(matches, logProbs, 0)), sum(astype(matches, embeddings.dtype))));
 }

@@ -10,7 +10,7 @@ import { divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { matmul } from "../numpy/contraction.js";
 import { full } from "../numpy/creation.js";
 import { diagonal } from "../numpy/diagonals.js";
-import { isnan, sqrt } from "../numpy/elementwise.js";
+import { sqrt } from "../numpy/elementwise.js";
 import { s } from "../numpy/indexing.js";
 import { concatenate } from "../numpy/joining.js";
 import { logicalNot, notEqual, where } from "../numpy/logic.js";
@@ -29,6 +29,7 @@ import {
 } from "../numpy/shaping.js";
 import { inv } from "../numpy/solving.js";
 import { argsort, searchsorted, sort } from "../numpy/sorting.js";
+import { isnan } from "../numpy/specialValues.js";
 import { cumsum } from "../numpy/statistics.js";
 import { take } from "../numpy/take.js";
 import * as random from "../random/index.js";
