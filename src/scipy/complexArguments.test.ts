@@ -1,6 +1,27 @@
 import { lax, np, scipy } from "shardwise";
+import * as nn from "shardwise/nn";
 import { describe, test } from "vitest";
 import { expectClose } from "../../test/support/goldens.js";
+
+test("softmax and logSoftmax of scipy.special are taken over all dims by default, as in SciPy", async () => {
+  const x = np.array([
+    [1, 2],
+    [3, 0],
+  ]);
+  const flat = (fn: (y: typeof x) => typeof x) => fn(x.reshape([4])).reshape([2, 2]);
+  const { softmax, logSoftmax } = scipy.special;
+  await expectClose(
+    softmax(x),
+    flat((y) => nn.softmax(y)),
+    { rtol: 1e-6, atol: 0 },
+  );
+  await expectClose(
+    logSoftmax(x),
+    flat((y) => nn.logSoftmax(y)),
+    { rtol: 1e-6, atol: 0 },
+  );
+  await expectClose(softmax(x, -1), nn.softmax(x), { rtol: 1e-6, atol: 0 });
+});
 
 describe("complex arguments", () => {
   const z = lax.complex(np.array([0.3, 1.2]), np.array([0.4, -0.7]));

@@ -7,14 +7,17 @@
 import { range } from "../ir/shape.js";
 import { erfcTail } from "../lax/functions.js";
 import * as lax from "../lax/index.js";
+import * as nn from "../nn/functions.js";
 import { expm1, log1p, tanh } from "../numpy/elementwise.js";
+import type { Dims } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { faddeeva } from "./faddeeva.js";
 import { is, like, pick } from "./operands.js";
 import { type Binary, binary, type Unary, unary, withSlopes } from "./rules.js";
 
-export { logSoftmax, logsumexp, softmax } from "../nn/functions.js";
+export { logsumexp } from "../nn/functions.js";
 export { type BesselJnOptions, besselJn } from "./besselJn.js";
 export { wofz } from "./faddeeva.js";
 export {
@@ -42,6 +45,30 @@ export { bernoulli, exp1, expi, expn, fresnel, owensT, sici, spence } from "./in
 export type { Binary, Unary } from "./rules.js";
 
 const infinity = Number.POSITIVE_INFINITY;
+
+/**
+ * exp(x) / Σ exp(x) over a dim, several, or by default all of them: `nn.softmax` takes the last one.
+ *
+ * @example
+ * ```ts
+ * scipy.special.softmax(np.array([[1, 1], [1, 1]])); // [[0.25, 0.25], [0.25, 0.25]]
+ * ```
+ */
+export function softmax(x: TensorLike, dim: Dims = null): Tensor {
+  return nn.softmax(x, dim);
+}
+
+/**
+ * The logarithm of {@link softmax}, precise for small shares.
+ *
+ * @example
+ * ```ts
+ * scipy.special.logSoftmax(np.array([[1, 1], [1, 1]])); // [[-1.386, -1.386], [-1.386, -1.386]]
+ * ```
+ */
+export function logSoftmax(x: TensorLike, dim: Dims = null): Tensor {
+  return nn.logSoftmax(x, dim);
+}
 
 /**
  * The error function.

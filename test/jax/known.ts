@@ -31,6 +31,14 @@ const known: readonly Known[] = [
     reason: "JAX divides by differences of eigenvalues in 32 bits, here they have 64",
   },
   {
+    name: /^scipy\.special\.(besselJn\(|(expi|expn)\(.* of (int32|uint8|bool)$)/,
+    reason: "JAX's recurrences give NaN or other numbers for small arguments and 0 (docs/jax.md)",
+  },
+  {
+    name: /^scipy\.special\.owensT\(.* of float16$/,
+    reason: "JAX returns float32 for float16",
+  },
+  {
     name: /^np\.histogramBinEdges\(.* of complex64$/,
     reason: "bins need an order; JAX divides the way from the least to the greatest by their real parts",
   },
