@@ -75,7 +75,7 @@ describe("tensors show their values", () => {
     expect(text).toContain("[   0,    1,    2, …,   97,   98,   99],");
     const gone = np.zeros([2]);
     gone.dispose();
-    expect(inspect(gone)).toBe("Tensor f32[2]");
+    expect(inspect(gone)).toBe("Tensor f32[2] (released)");
     let traced = "";
     jit((x: Tensor) => {
       traced = inspect(x);

@@ -214,7 +214,8 @@ describe("shardMap", () => {
     };
     const mapped = shardMap(body, rows);
     await expectClose(mapped(x), await dataOf(plain(x)));
-    const loss = (f: (v: Tensor) => Tensor) => grad((v: Tensor) => np.sum(np.sin(f(v))));
+    // The sine of numbers in the hundreds would magnify the last digits of the sines before.
+    const loss = (f: (v: Tensor) => Tensor) => grad((v: Tensor) => np.sum(np.sin(f(v).mul(0.01))));
     await expectClose(loss(mapped)(x), await dataOf(loss(plain)(x)), { rtol: 1e-4, atol: 1e-4 });
   });
 

@@ -1,5 +1,5 @@
 /** Direct preference optimisation: a model learns which of two answers is better, without a model of rewards. */
-import { numberFrom } from "../../ir/arguments.js";
+import { need, numberFrom } from "../../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { logSigmoid } from "../../nn/functions.js";
 import { needTensor } from "../../trace/promote.js";
@@ -36,6 +36,7 @@ export interface PairLogProbabilities {
  */
 export function dpoLoss(pairs: PairLogProbabilities, options: DpoOptions = {}): Tensor {
   const { beta, labelSmoothing } = dpoOptions.read(options, "dpoLoss");
+  need("object", pairs, "pairs", "dpoLoss");
   const { chosen, rejected, referenceChosen, referenceRejected } = pairs;
   for (const [name, x] of Object.entries({ chosen, rejected, referenceChosen, referenceRejected })) {
     needTensor(x, name, "dpoLoss");
