@@ -92,7 +92,9 @@ describe("nn.lora", () => {
     expect(() =>
       nn.lora(model, { rank: 2, targets: ["q_proj"] }).init(random.key(0), params, tokens),
     ).toThrow("[nn.lora] no linear layer of the module matches the targets q_proj");
-    expect(() => nn.lora(model, { rank: 0 })).toThrow("[nn.lora] rank must be an integer of at least 1, got 0");
+    expect(() => nn.lora(model, { rank: 0 })).toThrow(
+      "[nn.lora] rank must be an integer of at least 1, got 0",
+    );
     await expect(loadAdapters(root, { model, params, ...rest })).rejects.toThrow(
       "has no adapter_config.json",
     );
