@@ -317,7 +317,8 @@ export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformati
     {
       init: (params) => ({ squaredGrads: zerosOf(params), squaredUpdates: zerosOf(params) }),
       update: (grads, state) => {
-        const squaredGrads = mapTensors((g, s) => blend(squaredSize(g), s, rho), grads, state.squaredGrads);
+        // The squares of complex numbers are complex here, as in optax.
+        const squaredGrads = mapTensors((g, s) => blend(multiply(g, g), s, rho), grads, state.squaredGrads);
         const updates = mapTensors(
           (g, s, before) => multiply(divide(sqrt(add(before, eps)), sqrt(add(s, eps))), g),
           grads,
@@ -325,7 +326,7 @@ export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformati
           state.squaredUpdates,
         );
         const squaredUpdates = mapTensors(
-          (u, s) => blend(squaredSize(u), s, rho),
+          (u, s) => blend(multiply(u, u), s, rho),
           updates,
           state.squaredUpdates,
         );
