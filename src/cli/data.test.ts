@@ -145,4 +145,13 @@ test("the commands of the page train on mixtures, chats and tables", { timeout: 
   await train("faq", "--data.source", "faq.csv", "--data.fields", "prompt=question,completion=answer");
   expect(existsSync(join(folder.path, "mixed", "tokens", "1", "index.json"))).toBe(true);
   await train("again", "--data.source", join("mixed", "tokens", "0"));
+  // The loss of preferences is relative to the model before training, here the same: log 2 per pair.
+  const pair = (i: number) => ({ prompt: `${i}?`, chosen: "yes", rejected: "no" });
+  write("pairs.jsonl", lines(...Array.from({ length: 8 }, (_, i) => pair(i))));
+  const still = ["--optimizer.learningRate", "0"];
+  await train("pairs", "--data.source", "pairs.jsonl", "--dpo.beta", "0.1", ...still);
+  const measured = await said("eval", join(folder.path, "pairs"));
+  expect([measured.err, measured.out]).toEqual(["", "step 2: loss 0.6931 per pair on the training text\n"]);
+  const other = await said("eval", join(folder.path, "pairs"), "--data.source", "faq.csv");
+  expect(other.err).toContain("those of faq.csv are not known: leave out --data.source");
 });

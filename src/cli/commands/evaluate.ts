@@ -3,6 +3,7 @@ import { integer } from "../../train/config/schema.js";
 import { runMesh, runTrainingFunctions } from "../../train/config/setup.js";
 import { checkResumable, restoreRun, storedConfig } from "../../train/folder/savedRun.js";
 import { evaluateOn } from "../../train/run/evaluation.js";
+import { restoreReference } from "../../train/run/reference.js";
 import { openRunData, storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { phase } from "../phase.js";
@@ -35,6 +36,14 @@ export const evaluate = defineCommand({
       run,
       { tokenizer: await storedTokenizer(config, run) },
     );
+    const isDpo = config.dpo.beta > 0;
+    if (isDpo && isOther) {
+      throw new ShardwiseError(
+        "value",
+        `[eval] ${checkpoint.folder} was trained on preferences, whose loss needs the log-probabilities of the model before training; those of ${config.data.source} are not known: leave out --data.source`,
+      );
+    }
+    await restoreReference(data, run);
     const training = runTrainingFunctions(config, data.tokenizer.vocabSize, runMesh(config));
     const state = await restoreRun(checkpoint, training);
     const source = data.validation ?? data.training;
@@ -47,8 +56,11 @@ export const evaluate = defineCommand({
         `[eval] the loss of ${checkpoint.folder} is ${loss}: the model computes numbers that are not finite; evaluate an older checkpoint`,
       );
     }
+    const what = isDpo
+      ? "per pair"
+      : `nats per token, perplexity ${Math.exp(loss).toFixed(2)}, ${(loss / Math.LN2).toFixed(3)} bits per token`;
     process.stdout.write(
-      `step ${checkpoint.step}: loss ${loss.toFixed(4)} nats per token, perplexity ${Math.exp(loss).toFixed(2)}, ${(loss / Math.LN2).toFixed(3)} bits per token on ${isOther ? config.data.source : data.validation ? "the validation part" : "the training text"}\n`,
+      `step ${checkpoint.step}: loss ${loss.toFixed(4)} ${what} on ${isOther ? config.data.source : data.validation ? "the validation part" : "the training text"}\n`,
     );
     return exitCodes.ok;
   },

@@ -15,7 +15,7 @@ import { batchPart, placeBatch } from "./runBatches.js";
 const referenceFile = "reference.safetensors";
 
 /** All pairs of a run, by names. */
-function pairsOf({ data }: BuiltRun): (readonly [name: string, rows: ReferencedRows])[] {
+function pairsOf({ data }: Pick<BuiltRun, "data">): (readonly [name: string, rows: ReferencedRows])[] {
   return Object.entries({ training: data.training, validation: data.validation }).flatMap(([part, rows]) =>
     (rows?.sources ?? []).flatMap((source, i) =>
       "reference" in source ? [[`${part}.${i}`, source as ReferencedRows] as const] : [],
@@ -66,10 +66,10 @@ async function scoreRows(
 }
 
 /** Reads the reference that a run computed before its first step. */
-export async function restoreReference(run: BuiltRun): Promise<void> {
-  const all = pairsOf(run);
+export async function restoreReference(data: BuiltRun["data"], folder: string): Promise<void> {
+  const all = pairsOf({ data });
   if (all.length === 0) return;
-  const path = join(run.config.out, referenceFile);
+  const path = join(folder, referenceFile);
   if (!existsSync(path)) {
     throw new FileError(
       "dpo",

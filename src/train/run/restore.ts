@@ -30,7 +30,7 @@ export async function restore(run: BuiltRun): Promise<RestoredRun> {
     await computeReference(run, state);
     return { ...run, state, step: 0 };
   }
-  await restoreReference(run);
+  await restoreReference(run.data, run.config.out);
   const state = await restoreRun(from, training);
   if (await isFiniteState(training, state)) return { ...run, state, step: from.step };
   const bad = await firstBadLeaf(state);
