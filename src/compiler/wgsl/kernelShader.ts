@@ -21,9 +21,12 @@ interface PointDivision {
   readonly points: number;
 }
 
-/** Few points are spread over as many workgroups as there can be; starting millions would take longer than their work. */
-function dividePoints(total: number): PointDivision {
-  if (total < 2 ** 20) return { threads: 64, points: 1 };
+/**
+ * Few points are spread over as many workgroups as there can be; starting millions would take longer than their work.
+ * Software adapters start threads for nothing, and their compiler does not end with a loop over points.
+ */
+function dividePoints(total: number, isSoftware: boolean): PointDivision {
+  if (total < 2 ** 20 || isSoftware) return { threads: 64, points: 1 };
   return { threads: 256, points: 4 };
 }
 
@@ -32,12 +35,13 @@ function dividePoints(total: number): PointDivision {
  * nothing is reduced, otherwise rows, each by one or several threads that combine their results in shared memory.
  *
  * @param slabs the slab of each argument
+ * @param isSoftware whether the GPU is a program on the CPU
  */
-export function kernelShader(plan: LoopPlan, slabs: readonly number[]): WgslShader {
+export function kernelShader(plan: LoopPlan, slabs: readonly number[], isSoftware: boolean): WgslShader {
   if (plan.fills.length > 0)
     throw new InternalError("[wgsl] a kernel of a GPU adds nothing up over its rows");
   const reduces = plan.sections.some(({ outputs }) => outputs.some(({ kind }) => kind === "reduce"));
-  return reduces ? new RowShader(plan, slabs).write() : new PointShader(plan, slabs).write();
+  return reduces ? new RowShader(plan, slabs).write() : new PointShader(plan, slabs).write(isSoftware);
 }
 
 const GROUP_BUILTINS = ["workgroup_id", "num_workgroups", "local_invocation_index"];
@@ -141,23 +145,29 @@ function word(value: number): string {
 
 /** A kernel that reduces nothing: a thread for each point, or for each group of points that must run in order. */
 class PointShader extends KernelShader {
-  write(): WgslShader {
+  write(isSoftware: boolean): WgslShader {
     const { w, plan } = this;
     const ordered = this.orderedDims();
     const parallel = range(plan.dims.length).filter((d) => !ordered.includes(d));
     const total = sizeOf(parallel.map((d) => at(plan.dims, d)));
-    const { threads, points } = dividePoints(total);
+    const { threads, points } = dividePoints(total, isSoftware);
     this.args.open(w);
     const first = w.let(`(workgroup_id.x + workgroup_id.y * num_workgroups.x) * ${threads * points}u`);
-    w.block(`for (var part = 0u; part < ${points}u; part++)`, () => {
-      // Neighbouring threads compute neighbouring points.
-      w.line(`let id = ${first} + part * ${threads}u + local_invocation_index;`);
+    const point = (id: string) => {
+      w.line(`let id = ${id};`);
       w.line(`if (id >= ${total}u) { return; }`);
       this.counters(parallel, "id");
       this.inOrder(ordered, () => {
         for (const section of plan.sections) this.section(section, parallel);
       });
-    });
+    };
+    // Neighbouring threads compute neighbouring points.
+    if (points === 1) point(`${first} + local_invocation_index`);
+    else {
+      w.block(`for (var part = 0u; part < ${points}u; part++)`, () =>
+        point(`${first} + part * ${threads}u + local_invocation_index`),
+      );
+    }
     return {
       code: shaderCode(this.args.declarations(), w, threads, GROUP_BUILTINS),
       workgroups: Math.ceil(total / (threads * points)),

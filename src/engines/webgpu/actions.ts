@@ -1,4 +1,5 @@
 import type { GpuProgram } from "../../compiler/compile.js";
+import type { LoopPlan } from "../../compiler/kernel/loopPlan.js";
 import type {
   AddressStep,
   CallbackStep,
@@ -18,7 +19,7 @@ import {
   type TileChoice,
 } from "../../compiler/wgsl/gemmShader.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
-import { MAX_PARAMS } from "../../compiler/wgsl/memory.js";
+import { MAX_PARAMS, type WgslShader } from "../../compiler/wgsl/memory.js";
 import {
   addressShader,
   copyShader,
@@ -150,7 +151,7 @@ export class ActionBuilder {
       case "kernel": {
         const places = this.kernelPlaces(step.args, step.numArgs);
         const plan = at(this.program.kernels, step.kernel);
-        return [this.dispatch(places, (slabs) => kernelShader(plan, slabs), step.info)];
+        return [this.dispatch(places, (slabs) => this.kernel(plan, slabs), step.info)];
       }
       case "gemm":
         return [this.gemm(step)];
@@ -167,7 +168,7 @@ export class ActionBuilder {
         return this.address(step);
       case "axisIndex": {
         const plan = gpuPlan(valueSpec("int32", 1, at(step.positions, this.position)));
-        return [this.dispatch([step.target], (slabs) => kernelShader(plan, slabs), step.info)];
+        return [this.dispatch([step.target], (slabs) => this.kernel(plan, slabs), step.info)];
       }
       case "loop":
         return [this.loop(step)];
@@ -190,6 +191,10 @@ export class ActionBuilder {
       case "done":
         return [{ kind: "collective", collective: step.collective }];
     }
+  }
+
+  private kernel(plan: LoopPlan, slabs: readonly number[]): WgslShader {
+    return kernelShader(plan, slabs, this.tiles.isSoftware);
   }
 
   private kernelPlaces(args: number, count: number): SlotAddress[] {
@@ -307,6 +312,7 @@ export function collectiveDispatches(
   group: readonly number[],
   params: Params,
   firstSlot: (position: number) => number,
+  isSoftware: boolean,
 ): Dispatch[] {
   return collectiveKernels(spec).map(({ plan, args }) => {
     const places = args.map(({ member, side, element }) => {
@@ -318,6 +324,6 @@ export function collectiveDispatches(
     });
     const words = params.add(places.flatMap(({ slot, offset }) => [slot, offset]));
     const slots = places.map(({ slot }) => slot);
-    return newDispatch((slabs) => kernelShader(plan, slabs), slots, words, false, spec.info);
+    return newDispatch((slabs) => kernelShader(plan, slabs, isSoftware), slots, words, false, spec.info);
   });
 }

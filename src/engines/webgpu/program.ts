@@ -47,7 +47,8 @@ export class MachineProgram {
     });
     this.collectives = compiled.collectives.map((spec) => {
       const groups = spec.groups.map((group) => {
-        const dispatches = collectiveDispatches(spec, group, params, (position) => this.firstSlot(position));
+        const first = (position: number) => this.firstSlot(position);
+        const dispatches = collectiveDispatches(spec, group, params, first, facts.isSoftware);
         return group.map((position) => [position, dispatches] as const);
       });
       return new Map(groups.flat());

@@ -99,7 +99,7 @@ p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; } .ca
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(150px, 46%), 1fr)); gap: 10px; margin-top: 22px; }
 .facts div { background: var(--card); border-radius: 10px; padding: 12px 14px; }
 .facts b { display: block; font-size: 19px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; } .facts span { color: var(--soft); font-size: 13px; }
-.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 280px), 1fr)); column-gap: 36px; } .columns > * { min-width: 0; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 280px), 1fr)); column-gap: 18px; } .columns > * { min-width: 0; }
 .chart { container-type: inline-size; } svg { display: block; overflow: visible; } svg svg { overflow: hidden; width: 100%; height: 100%; }
 svg text { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; } svg .label { fill: var(--ink); }
 @container (width < 460px) { .spare { display: none; } }
