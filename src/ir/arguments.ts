@@ -117,9 +117,6 @@ export function instanceOf<T>(
   return { ...kind(says, (value) => value instanceof type), ...(advice && { advice }) };
 }
 
-/** The kind of options that end something early. */
-export const signalKind = instanceOf(AbortSignal, "an AbortSignal");
-
 /** An object whose values are all of one kind. */
 /* @__NO_SIDE_EFFECTS__ */
 export function recordOf<K extends ArgumentKind>(named: K): Kind<Readonly<Record<string, Kinds[K]>>> {

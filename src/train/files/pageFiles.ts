@@ -1,6 +1,7 @@
 /** Files of pages: read from a URL or a file picker, kept by the browser for the origin, or saved as a download. */
 import { filesOfOrigin, type OriginFiles, offerDownload, openOriginFolder } from "#platform/storage";
-import { need, signalKind } from "../../ir/arguments.js";
+import { signalKind } from "../../engines/signal.js";
+import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";

@@ -1,4 +1,5 @@
-import { need, signalKind } from "../../ir/arguments.js";
+import { signalKind } from "../../engines/signal.js";
+import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import { Chances, checkedSampling, drawToken, samplingOptions } from "./sampling.js";
