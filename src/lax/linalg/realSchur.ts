@@ -2,95 +2,42 @@
  * The decomposition `a = z t zᵀ` of real matrices into an orthogonal matrix and one with blocks of one or two rows on its
  * diagonal, by Francis's double steps. Blocks of two have equal diagonals and stand for two conjugate eigenvalues.
  */
-import { limits } from "../../ir/dtype.js";
-import { at, range } from "../../ir/shape.js";
+import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";
-import { whileLoop } from "../../transforms/control/whileLoop.js";
-import { diagonals, part, positionsIn, squaredLengths, times, upper } from "./matrices.js";
-import { hessenberg, type Schur } from "./schur.js";
-
-/** Maximum number of sweeps per row; two or three are needed. */
-const mostSweeps = 40;
-
-const spread = (x: Tensor, like: Tensor) => ops.broadcastInDim(x, like.shape, range(x.ndim));
-const keptWhere = (condition: Tensor, x: Tensor) => ops.select(condition, x, ops.zeros(x.type));
-
-/** x / y, and 0 where y is 0. */
-function over(x: Tensor, y: Tensor): Tensor {
-  const isZero = ops.compare("eq", y, 0);
-  return keptWhere(ops.not(isZero), ops.div(x, ops.select(isZero, ops.ones(y.type), y)));
-}
+import { diagonals, part, positionsIn, squaredLengths, times } from "./matrices.js";
+import {
+  afterFirst,
+  keptWhere,
+  overZero,
+  pick,
+  type Schur,
+  spread,
+  sweeps,
+  underDiagonal,
+  type Window,
+  windowUpTo,
+} from "./schur.js";
 
 /** Real matrices [batch, n, n] to their blocks. */
 export function realSchur(a: Tensor): Schur {
-  const n = at(a.shape, 1);
-  const start = hessenberg(a);
-  if (n < 2) return start;
-  const zero = Tensor.scalar(0, "int32");
-  const first = windowOf(start[0]);
-  type State = readonly [h: Tensor, z: Tensor, low: Tensor, high: Tensor, quiet: Tensor, sweep: Tensor];
-  const [h, z] = whileLoop<State>(
-    ([, , , high, , sweep]) =>
-      ops.and(ops.compare("gt", ops.reduceMax(high, [0]), 0), ops.compare("lt", sweep, mostSweeps * n)),
-    ([matrix, orthogonal, low, high, quiet, sweep]) => {
-      const [turned, nextZ] = doubleStep([matrix, orthogonal], low, high, quiet);
-      const next = windowOf(upper(turned, -1));
-      const waited = keptWhere(ops.compare("eq", next.high, high), ops.add(quiet, 1));
-      return [next.matrix, nextZ, next.low, next.high, waited, ops.add(sweep, 1)];
-    },
-    [first.matrix, start[1], first.low, first.high, ops.zeros(first.high.type), zero],
-  );
-  return standardized([h, z]);
+  const [h, z] = sweeps(a, windowOf, doubleStep);
+  return at(a.shape, 1) < 2 ? [h, z] : standardized([h, z]);
 }
 
-interface Window {
-  /** The matrix, with zeros where elements under the diagonal count as nothing. */
-  readonly matrix: Tensor;
-  /** The first and the last row [batch] of the lowest block of three rows or more; both 0 if there is none. */
-  readonly low: Tensor;
-  readonly high: Tensor;
-}
-
+/** The window up to the lowest block of three rows or more. */
 function windowOf(h: Tensor): Window {
-  const [batch = 0, n = 0] = h.shape;
-  const under = ops.abs(diagonals(part(h, 1, n, 0, n - 1)));
-  const size = ops.abs(diagonals(h));
-  const beside = ops.add(ops.sliceDim(size, 1, 0, n - 1), ops.sliceDim(size, 1, 1, n));
-  const whole = spread(ops.sqrt(ops.reduceSum(squaredLengths(h), [1])), beside);
-  const scale = ops.select(ops.compare("eq", beside, 0), whole, beside);
-  const none = ops.full([batch, 1], false, "bool");
-  const isJoined = ops.concatenate(
-    [none, ops.compare("gt", under, ops.mul(scale, limits(h.dtype).epsilon))],
-    1,
-  );
+  const [under, least] = underDiagonal(h);
+  const isJoined = afterFirst(ops.compare("gt", under, least));
   // A row that is joined with the one before, which is joined with another one, ends a block of three.
-  const isThird = ops.and(isJoined, ops.concatenate([none, ops.sliceDim(isJoined, 1, 0, n - 1)], 1));
-  const row = ops.iota("int32", isJoined.shape, 1);
-  const high = ops.reduceMax(keptWhere(isThird, row), [1]);
-  const isAbove = ops.compare("le", row, spread(high, row));
-  const low = ops.reduceMax(keptWhere(ops.and(ops.not(isJoined), isAbove), row), [1]);
-  const [rows, columns] = positionsIn(h);
-  const isCleared = ops.and(ops.compare("eq", rows, ops.add(columns, 1)), ops.not(spread(isJoined, h)));
-  return { matrix: keptWhere(ops.not(isCleared), h), low, high };
-}
-
-/** The elements [batch] at rows and columns of the matrices; 0 outside. */
-function elementsOf(h: Tensor): (row: Tensor, column: Tensor) => Tensor {
-  const [rows, columns] = positionsIn(h);
-  return (row, column) => {
-    const isHere = ops.and(
-      ops.compare("eq", rows, spread(row, rows)),
-      ops.compare("eq", columns, spread(column, columns)),
-    );
-    return ops.reduceSum(keptWhere(isHere, h), [1, 2]);
-  };
+  const isThird = ops.and(isJoined, afterFirst(ops.sliceDim(isJoined, 1, 0, at(h.shape, 1) - 1)));
+  return windowUpTo(isThird, isJoined, h);
 }
 
 /** The sum and the product of the two shifts: the eigenvalues of the last two rows, at times others, to break cycles. */
 function shiftsFor(h: Tensor, high: Tensor, quiet: Tensor): [sum: Tensor, product: Tensor] {
-  const of = elementsOf(h);
+  const of = (row: Tensor, column: Tensor) => pick(h, row, column);
   const [before, first] = [ops.sub(high, 1), ops.sub(high, 2)];
   const [a, b, c, d] = [of(before, before), of(before, high), of(high, before), of(high, high)];
   const size = ops.add(ops.abs(c), ops.abs(of(before, first)));
@@ -103,7 +50,7 @@ function shiftsFor(h: Tensor, high: Tensor, quiet: Tensor): [sum: Tensor, produc
 
 /** The first column of `h² − sum · h + product` of the blocks: three elements [batch, 3]. */
 function firstColumn(h: Tensor, low: Tensor, sum: Tensor, product: Tensor): Tensor {
-  const of = elementsOf(h);
+  const of = (row: Tensor, column: Tensor) => pick(h, row, column);
   const [second, third] = [ops.add(low, 1), ops.add(low, 2)];
   const [a, b, c, d] = [of(low, low), of(low, second), of(second, low), of(second, second)];
   const top = ops.add(ops.add(ops.mul(a, ops.sub(a, sum)), ops.mul(b, c)), product);
@@ -139,7 +86,7 @@ function doubleStep([matrix, orthogonal]: Schur, low: Tensor, high: Tensor, quie
     const longer = ops.select(ops.compare("lt", head, 0), ops.neg(length), length);
     const isHead = ops.compare("eq", ops.iota("int32", x.shape, 1), 0);
     const normal = ops.add(x, keptWhere(isHead, spread(longer, x)));
-    const unit = over(normal, spread(ops.sqrt(squaredLengths(normal)), normal));
+    const unit = overZero(normal, spread(ops.sqrt(squaredLengths(normal)), normal));
     const side = ops.reshape(unit, [batch, 3, 1]);
     const across = ops.reshape(unit, [batch, 1, 3]);
     const left = ops.sub(rows, ops.mul(times(side, times(across, rows)), 2));
@@ -176,13 +123,13 @@ function standardized(start: Schur): Schur {
     const length = ops.sqrt(ops.add(ops.mul(c, c), ops.mul(root, root)));
     const sum = ops.add(b, c);
     const width = ops.sqrt(ops.add(ops.mul(sum, sum), ops.mul(ops.mul(half, half), 4)));
-    const share = over(ops.abs(sum), width);
+    const share = overZero(ops.abs(sum), width);
     const cosine = ops.sqrt(ops.mul(ops.add(share, 1), 0.5));
-    const sine = ops.neg(signed(over(half, ops.mul(width, cosine)), sum));
+    const sine = ops.neg(signed(overZero(half, ops.mul(width, cosine)), sum));
     const isBlock = ops.compare("ne", c, 0);
     const isTurned = ops.and(isBlock, ops.compare("ne", ops.select(isReal, length, width), 0));
-    const cos = ops.select(isTurned, ops.select(isReal, over(root, length), cosine), ops.ones(c.type));
-    const sin = keptWhere(isTurned, ops.select(isReal, over(c, length), sine));
+    const cos = ops.select(isTurned, ops.select(isReal, overZero(root, length), cosine), ops.ones(c.type));
+    const sin = keptWhere(isTurned, ops.select(isReal, overZero(c, length), sine));
     const [across, back] = [rotation(cos, sin), rotation(cos, ops.neg(sin))];
     const rows = times(across, ops.dynamicSlice(h, [zero, index, zero], [batch, 2, n]));
     const columns = (m: Tensor) => {

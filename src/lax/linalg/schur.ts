@@ -24,7 +24,10 @@ export type Schur = readonly [triangle: Tensor, unitary: Tensor];
 const mostSweeps = 40;
 
 const complexOf = (x: Tensor, like: Tensor) => ops.convert(x, like.dtype);
-const spread = (x: Tensor, like: Tensor) => ops.broadcastInDim(x, like.shape, range(x.ndim));
+/** Values of the first dims, the same along the others of another tensor. */
+export const spread = (x: Tensor, like: Tensor) => ops.broadcastInDim(x, like.shape, range(x.ndim));
+/** Zeros where a condition does not hold. */
+export const keptWhere = (condition: Tensor, x: Tensor) => ops.select(condition, x, ops.zeros(x.type));
 
 /** x / size where that is not 0, else `otherwise`. */
 function overSize(x: Tensor, size: Tensor, otherwise: number): Tensor {
@@ -35,33 +38,39 @@ function overSize(x: Tensor, size: Tensor, otherwise: number): Tensor {
 
 /** Complex matrices [batch, n, n] to their triangles, by shifted QR sweeps on what reflections leave of them. */
 export function schur(a: Tensor): Schur {
+  const windowOf = (h: Tensor) => {
+    const [under, least] = underDiagonal(h);
+    const isJoined = afterFirst(ops.not(ops.compare("le", under, least)));
+    return windowUpTo(isJoined, isJoined, h);
+  };
+  const step: Sweep = (state, low, high, quiet) =>
+    sweepThrough(state, low, high, shiftFor(state[0], high, quiet));
+  const [triangle, unitary] = sweeps(a, windowOf, step);
+  return [upper(triangle), unitary];
+}
+
+/** A sweep through the windows from `low` to `high`; `quiet` counts the sweeps since `high` has changed. */
+export type Sweep = (state: Schur, low: Tensor, high: Tensor, quiet: Tensor) => Schur;
+
+/** Sweeps through what reflections leave of matrices [batch, n, n] until no window is left. */
+export function sweeps(a: Tensor, windowOf: (h: Tensor) => Window, step: Sweep): Schur {
   const n = at(a.shape, 1);
   const start = hessenberg(a);
   if (n < 2) return start;
-  const zero = Tensor.scalar(0, "int32");
   const first = windowOf(start[0]);
-  type State = readonly [
-    matrix: Tensor,
-    unitary: Tensor,
-    low: Tensor,
-    high: Tensor,
-    quiet: Tensor,
-    sweep: Tensor,
-  ];
-  const [triangle, unitary] = whileLoop<State>(
+  type State = readonly [h: Tensor, z: Tensor, low: Tensor, high: Tensor, quiet: Tensor, sweep: Tensor];
+  const [h, z] = whileLoop<State>(
     ([, , , high, , sweep]) =>
       ops.and(ops.compare("gt", ops.reduceMax(high, [0]), 0), ops.compare("lt", sweep, mostSweeps * n)),
-    ([matrix, z, low, high, quiet, sweep]) => {
-      const shift = shiftFor(matrix, high, quiet);
-      const [turned, nextZ] = sweepThrough([matrix, z], low, high, shift);
+    ([matrix, unitary, low, high, quiet, sweep]) => {
+      const [turned, nextZ] = step([matrix, unitary], low, high, quiet);
       const next = windowOf(upper(turned, -1));
-      const isSame = ops.compare("eq", next.high, high);
-      const waited = ops.select(isSame, ops.add(quiet, 1), ops.zeros(quiet.type));
+      const waited = keptWhere(ops.compare("eq", next.high, high), ops.add(quiet, 1));
       return [next.matrix, nextZ, next.low, next.high, waited, ops.add(sweep, 1)];
     },
-    [first.matrix, start[1], first.low, first.high, ops.zeros(first.high.type), zero],
+    [first.matrix, start[1], first.low, first.high, ops.zeros(first.high.type), Tensor.scalar(0, "int32")],
   );
-  return [upper(triangle), unitary];
+  return [h, z];
 }
 
 /**
@@ -105,42 +114,53 @@ export function hessenberg(a: Tensor): Schur {
   return [upper(h, -1), z];
 }
 
-interface Window {
+/** What is left to do of matrices. */
+export interface Window {
   /** The matrix, with zeros where elements under the diagonal count as nothing. */
   readonly matrix: Tensor;
-  /** The first and the last row [batch] of the lowest part that is not triangular yet; both 0 if there is none. */
+  /** The first and the last row [batch] of the lowest part that is not done yet; both 0 if there is none. */
   readonly low: Tensor;
   readonly high: Tensor;
 }
 
-/** What is left to do of [batch, n, n]. */
-function windowOf(h: Tensor): Window {
-  const [batch = 0, n = 0] = h.shape;
-  const under = ops.abs(diagonals(part(h, 1, n, 0, n - 1)));
+/** The sizes [batch, n − 1] of the elements under the diagonal, and how large they have to be to count. */
+export function underDiagonal(h: Tensor): [size: Tensor, least: Tensor] {
+  const n = at(h.shape, 1);
   const size = ops.abs(diagonals(h));
   const beside = ops.add(ops.sliceDim(size, 1, 0, n - 1), ops.sliceDim(size, 1, 1, n));
   const whole = spread(ops.sqrt(ops.reduceSum(squaredLengths(h), [1])), beside);
   const scale = ops.select(ops.compare("eq", beside, 0), whole, beside);
-  const isNothing = ops.compare("le", under, ops.mul(scale, limits(h.dtype).epsilon));
-  const row = ops.add(ops.iota("int32", under.shape, 1), 1);
-  const none = ops.zeros(row.type);
-  const high = ops.reduceMax(ops.select(isNothing, none, row), [1]);
+  return [ops.abs(diagonals(part(h, 1, n, 0, n - 1))), ops.mul(scale, limits(h.dtype).epsilon)];
+}
+
+/** What is known of all rows but the first, which has none before it. */
+export function afterFirst(known: Tensor): Tensor {
+  return ops.concatenate([ops.full([at(known.shape, 0), 1], false, "bool"), known], 1);
+}
+
+/**
+ * The window that ends at the last row of some.
+ *
+ * @param isJoined whether a row [batch, n] is joined with the one before it
+ */
+export function windowUpTo(isEnd: Tensor, isJoined: Tensor, h: Tensor): Window {
+  const row = ops.iota("int32", isJoined.shape, 1);
+  const high = ops.reduceMax(keptWhere(isEnd, row), [1]);
   const isAbove = ops.compare("le", row, spread(high, row));
-  const low = ops.reduceMax(ops.select(ops.and(isNothing, isAbove), row, none), [1]);
-  const ofRows = ops.concatenate([ops.full([batch, 1], false, "bool"), isNothing], 1);
+  const low = ops.reduceMax(keptWhere(ops.and(ops.not(isJoined), isAbove), row), [1]);
   const [rows, columns] = positionsIn(h);
-  const isCleared = ops.and(ops.compare("eq", rows, ops.add(columns, 1)), spread(ofRows, h));
-  return { matrix: ops.select(isCleared, ops.zeros(h.type), h), low, high };
+  const isCleared = ops.and(ops.compare("eq", rows, ops.add(columns, 1)), ops.not(spread(isJoined, h)));
+  return { matrix: keptWhere(ops.not(isCleared), h), low, high };
 }
 
 /** The elements [batch] at a row and a column of each matrix; 0 outside. */
-function pick(h: Tensor, row: Tensor, column: Tensor): Tensor {
+export function pick(h: Tensor, row: Tensor, column: Tensor): Tensor {
   const [rows, columns] = positionsIn(h);
   const isHere = ops.and(
     ops.compare("eq", rows, spread(row, rows)),
     ops.compare("eq", columns, spread(column, columns)),
   );
-  return ops.reduceSum(ops.select(isHere, h, ops.zeros(h.type)), [1, 2]);
+  return ops.reduceSum(keptWhere(isHere, h), [1, 2]);
 }
 
 /** The eigenvalue of the last two rows that is nearer to the last element; at times another, to break cycles. */
@@ -159,8 +179,8 @@ function shiftFor(h: Tensor, high: Tensor, quiet: Tensor): Tensor {
   return ops.select(isStuck, ops.add(d, complexOf(ops.abs(c), d)), ops.sub(d, step));
 }
 
-/** x / y, and 0 by 0. */
-function overZero(x: Tensor, y: Tensor): Tensor {
+/** x / y, and 0 where y is 0. */
+export function overZero(x: Tensor, y: Tensor): Tensor {
   const isZero = ops.compare("eq", y, 0);
   const safe = ops.select(isZero, ops.ones(y.type), y);
   return ops.select(isZero, ops.zeros(x.type), ops.div(x, safe));
