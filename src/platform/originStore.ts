@@ -28,6 +28,26 @@ const fileAt = (path: string) =>
     return (await folder.getFileHandle(name)).getFile();
   });
 
+/** Writes a file of a folder as a whole or not at all. */
+export async function writeIn(
+  folder: FileSystemDirectoryHandle,
+  name: string,
+  bytes: Uint8Array,
+): Promise<void> {
+  const writable = await (await folder.getFileHandle(name, { create: true })).createWritable();
+  try {
+    await writable.write(bytes.slice());
+  } catch (error) {
+    await writable.abort();
+    throw error;
+  }
+  await writable.close();
+}
+
+/** The files and folders in a folder; TypeScript's library does not declare how to list them. */
+export const entriesOf = (folder: FileSystemDirectoryHandle): AsyncIterable<FileSystemHandle> =>
+  (folder as unknown as { values(): AsyncIterable<FileSystemHandle> }).values();
+
 /** The origin's private file system: written as a whole or not at all, file by file. */
 export const originStore: FileStore = {
   async *list(path) {
@@ -44,15 +64,7 @@ export const originStore: FileStore = {
     return new Uint8Array(await file.slice(start, end).arrayBuffer());
   },
   async write(path, bytes) {
-    const [folder, name] = await placeOf(path, true);
-    const writable = await (await folder.getFileHandle(name, { create: true })).createWritable();
-    try {
-      await writable.write(bytes.slice());
-    } catch (error) {
-      await writable.abort();
-      throw error;
-    }
-    await writable.close();
+    await writeIn(...(await placeOf(path, true)), bytes);
   },
   async remove(path) {
     await ifThere(async () => {
@@ -66,8 +78,7 @@ async function* filesIn(
   folder: FileSystemDirectoryHandle,
   path: string,
 ): AsyncGenerator<readonly [path: string, size: number]> {
-  const entries = folder as unknown as { values(): AsyncIterable<FileSystemHandle> };
-  for await (const entry of entries.values()) {
+  for await (const entry of entriesOf(folder)) {
     const inside = path === "" ? entry.name : `${path}/${entry.name}`;
     if (entry.kind === "directory") yield* filesIn(entry as FileSystemDirectoryHandle, inside);
     else yield [inside, (await (entry as FileSystemFileHandle).getFile()).size];

@@ -1,4 +1,4 @@
-import { originStore } from "./originStore.js";
+import { entriesOf, originStore, writeIn } from "./originStore.js";
 import type * as node from "./storage.js";
 
 export const offerDownload: typeof node.offerDownload = (bytes, name) => {
@@ -16,8 +16,7 @@ export const openOriginFolder: typeof node.openOriginFolder = async (path) => {
   return {
     async names() {
       const found: string[] = [];
-      const entries = folder as unknown as { values(): AsyncIterable<FileSystemHandle> };
-      for await (const { kind, name } of entries.values()) if (kind === "file") found.push(name);
+      for await (const { kind, name } of entriesOf(folder)) if (kind === "file") found.push(name);
       return found.sort();
     },
     async read(name) {
@@ -29,11 +28,7 @@ export const openOriginFolder: typeof node.openOriginFolder = async (path) => {
         throw error;
       }
     },
-    async write(name, bytes) {
-      const writable = await (await folder.getFileHandle(name, { create: true })).createWritable();
-      await writable.write(bytes.slice());
-      await writable.close();
-    },
+    write: (name, bytes) => writeIn(folder, name, bytes),
     async remove(name) {
       await folder.removeEntry(name).catch((error: unknown) => {
         if (!isMissing(error)) throw error;
