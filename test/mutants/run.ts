@@ -156,6 +156,18 @@ function staleEntries(list: readonly Equivalent[]): Equivalent[] {
   return list.filter((entry) => !all.some((mutant) => isSame(mutant, entry)));
 }
 
+/** Does something with items, as many at a time as there are jobs, and begins with none after a time. */
+async function forEach<T>(items: readonly T[], end: number, work: (item: T) => Promise<void>): Promise<void> {
+  const rest = items.values();
+  const job = async (): Promise<void> => {
+    for (const item of rest) {
+      if (Date.now() >= end) return;
+      await work(item);
+    }
+  };
+  await Promise.all(Array.from({ length: Number(options.jobs) }, job));
+}
+
 async function main(): Promise<void> {
   const equivalent: Equivalent[] = JSON.parse(
     readFileSync(new URL("equivalent.json", import.meta.url), "utf8"),
@@ -164,11 +176,12 @@ async function main(): Promise<void> {
     (entry) => `listed as equivalent, but no mutant: ${show(entry)}`,
   );
   const planned = plan();
-  for (const test of new Set(planned.flatMap(({ tests }) => tests))) {
-    if ((await runTests(undefined, [test])) === "survived") continue;
+  const end = Date.now() + Number(options.minutes) * 60_000;
+  await forEach([...new Set(planned.flatMap(({ tests }) => tests))], end, async (test) => {
+    if ((await runTests(undefined, [test])) === "survived") return;
     process.stdout.write(`✗ ${test} fails without any change: mend it first\n`);
     process.exit(1);
-  }
+  });
   const [first] = planned;
   if (first && (await outcomeOf({ ...first, mutant: unloadable(first.mutant.file) })) !== "killed") {
     process.stdout.write(
@@ -176,27 +189,20 @@ async function main(): Promise<void> {
     );
     process.exit(1);
   }
-  const end = Date.now() + Number(options.minutes) * 60_000;
   const counts = { killed: 0, equivalent: 0, survived: 0 };
-  let next = 0;
   let done = 0;
-  const work = async (): Promise<void> => {
-    while (next < planned.length && Date.now() < end) {
-      const one = planned[next++];
-      if (!one) return;
-      const known = equivalent.find((entry) => isSame(entry, one.mutant));
-      const isNoticed = (await outcomeOf(one)) !== "survived";
-      if (isNoticed) counts.killed++;
-      else if (known) counts.equivalent++;
-      else counts.survived++;
-      if (isNoticed && known) problems.push(`listed as equivalent, but a test notices it: ${show(known)}`);
-      if (!isNoticed && !known) problems.push(`survived: ${show(one.mutant)}`);
-      process.stdout.write(
-        `${++done}/${planned.length} ${isNoticed ? "killed" : known ? "equivalent" : "SURVIVED"} ${show(one.mutant)}\n`,
-      );
-    }
-  };
-  await Promise.all(Array.from({ length: Number(options.jobs) }, work));
+  await forEach(planned, end, async (one) => {
+    const known = equivalent.find((entry) => isSame(entry, one.mutant));
+    const isNoticed = (await outcomeOf(one)) !== "survived";
+    if (isNoticed) counts.killed++;
+    else if (known) counts.equivalent++;
+    else counts.survived++;
+    if (isNoticed && known) problems.push(`listed as equivalent, but a test notices it: ${show(known)}`);
+    if (!isNoticed && !known) problems.push(`survived: ${show(one.mutant)}`);
+    process.stdout.write(
+      `${++done}/${planned.length} ${isNoticed ? "killed" : known ? "equivalent" : "SURVIVED"} ${show(one.mutant)}\n`,
+    );
+  });
   for (const problem of problems) process.stdout.write(`✗ ${problem}\n`);
   const share = ((100 * (counts.survived + counts.equivalent)) / Math.max(1, done)).toFixed(1);
   process.stdout.write(
