@@ -27,6 +27,7 @@ export const targets: readonly Target[] = [
       "src/transforms/batching/vmapRules.test.ts",
       "src/transforms/batching/vmapCollectives.test.ts",
       "src/transforms/batching/vmap.test.ts",
+      "src/spmd/mesh/collectives.test.ts",
     ],
   },
   {
@@ -39,7 +40,13 @@ export const targets: readonly Target[] = [
   },
   {
     sources: ["src/engines/reference", "src/ir/scalarFunctions.ts"],
-    tests: ["src/engines/reference", "src/ir/scalarFunctions.test.ts"],
+    tests: [
+      "src/engines/reference",
+      "src/ir/scalarFunctions.test.ts",
+      "src/spmd/mesh/collectives.test.ts",
+      "src/spmd/run/callback.test.ts",
+      "test/compiler/opCases.test.ts",
+    ],
   },
   {
     sources: ["src/compiler/wasm/math"],
@@ -60,6 +67,7 @@ export const targets: readonly Target[] = [
       "src/compiler/lower",
       "test/compiler/steps.test.ts",
       "test/compiler/opCases.test.ts",
+      "src/spmd/mesh/collectives.test.ts",
       "test/compiler/fuzz.test.ts",
     ],
   },

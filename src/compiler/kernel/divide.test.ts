@@ -100,4 +100,14 @@ test("leaves alone what is small, what is added up across rows, and rows that ar
   const repeated = { ...rows, stores: [store(4, 1, 0, 1)] };
   expect(divide(canonical(repeated), 4)).toBeUndefined();
   expect(divide(canonical(rows), 38)).toBeUndefined();
+  const lines = { nodes: [load(0, 8192, 1), ...rows.nodes.slice(1)], stores: [store(4, 1, 8192, 1)] };
+  expect(divide(canonical({ ...rows, ...lines, dims: [3, 8192] }), 4)).toBeUndefined();
+});
+
+test("leaves alone what fills memory first or has a store at indices, also beside stores that have none", () => {
+  const twoStores = { ...long, args: ["float32", "float32", "float32"] as const };
+  expect(divide(canonical({ ...twoStores, stores: [store(2, 1, 1), store(1, 2, 1)] }), 4)).toBeDefined();
+  const summed = { ...store(1, 2, 1), combine: "sum" as const };
+  expect(divide({ ...twoStores, stores: [store(2, 1, 1), summed] }, 4)).toBeUndefined();
+  expect(divide({ ...long, fills: [{ arg: 1, count: 21 * 1024, value: 0 }] }, 4)).toBeUndefined();
 });

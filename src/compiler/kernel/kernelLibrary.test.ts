@@ -52,6 +52,17 @@ test("a kernel is divided only among threads that there are", () => {
   expect(new KernelLibrary(BASELINE_FEATURES, 2).add(large).rows).toBe(8);
 });
 
+test("machine code is written for kernels that are divided, and for others", () => {
+  const library = new KernelLibrary(BASELINE_FEATURES, 2);
+  for (const dims of [[1 << 16], [5]]) library.add({ ...signs(1), dims });
+  const divided: boolean[] = [];
+  library.module("i32", (_plan, isDivided) => {
+    divided.push(isDivided);
+    return undefined;
+  });
+  expect(divided).toEqual([true, false]);
+});
+
 test("a module takes any shared memory, even one that has no page yet", () => {
   const library = new KernelLibrary(BASELINE_FEATURES);
   library.add(signs(1));

@@ -169,6 +169,28 @@ describe("every point is computed once, and nothing beside", () => {
     }
   });
 
+  test("a choice that is known takes every bit of what is chosen", () => {
+    const load = (arg: number) => ({ kind: "load", dtype: "int32", access: { arg, strides: [1] } }) as const;
+    for (const value of [0, 1]) {
+      const call = { op: "select", from: "int32", to: "int32" } as const;
+      const spec: KernelSpec = {
+        dims: [11],
+        numRows: 0,
+        args: ["int32", "int32", "int32"],
+        nodes: [
+          { kind: "literal", dtype: "bool", value },
+          load(0),
+          load(1),
+          { kind: "op", dtype: "int32", call, args: [0, 1, 2], result: 0 },
+        ],
+        stores: [{ node: 3, access: { arg: 2, strides: [1] } }],
+        fills: [],
+      };
+      const memory = randomMemory(spec, 11);
+      expect(runKernel(spec, memory)).toEqual(interpretKernel(spec, memory));
+    }
+  });
+
   test("what an index chooses for a whole row is chosen by the index of that row", () => {
     // As a bias that is looked up for every row and added to its elements.
     const [rows, columns, chosen] = [4, 5, [2, 0, 3, 2]];

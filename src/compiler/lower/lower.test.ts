@@ -56,6 +56,27 @@ describe("what is noted of a step", () => {
     ]);
   });
 
+  test("a product of groups of rows: as one of all rows, whatever their groups, written over what was there", () => {
+    const [x, y, sizes, out] = [f32(6, 5), f32(3, 5, 7), newVar(tensorType("int32", [3])), f32(6, 7)];
+    const eqn = makeEqn("raggedDot", [x, y, sizes], [out], { ragged: "rows", dtype: "float32" });
+    const { steps, notes } = lowered({ inputs: [x, y, sizes], eqns: [eqn], outputs: [out] });
+    expect(notes).toEqual([["raggedDot", 2 * 6 * 5 * 7, 4 * (6 * 5 + 3 * 5 * 7 + 3 + 6 * 7)]]);
+    expect(steps).toMatchObject([{ op: "gemm", alpha: 1, beta: 0, m: 6, n: 7, k: 5 }]);
+  });
+
+  test("an exchange of rows: what is read and written, and the rows on both sides", () => {
+    const [x, into, out] = [f32(5, 3), f32(4, 3), f32(4, 3)];
+    const tables = [newVar(tensorType("int32", [4, 3])), newVar(tensorType("int32", [4, 3]))];
+    const inputs = [x, into, ...tables];
+    const eqn = makeEqn("raggedAllToAll", inputs, [out], { axes: ring.axes });
+    const { steps, notes } = lowered({ inputs, eqns: [eqn], outputs: [out] }, ring);
+    expect(notes.at(-1)).toEqual(["raggedAllToAll", 0, 2 * 4 * 5 * 3]);
+    const ragged = { rows: 5, targetRows: 4, numBlocks: 2 };
+    expect(steps.filter(({ op }) => op === "start")).toMatchObject([
+      { collective: { elements: 15, ragged } },
+    ]);
+  });
+
   test("a kernel: one operation for every point and op, and what it reads and writes once", () => {
     const scaled = (x: Tensor, y: Tensor) => np.exp(x).mul(y);
     expect(costs((x, y) => scaled(x, y), np.ones([3, 5]), np.ones([5]))).toEqual([
@@ -190,6 +211,19 @@ describe("where results are written", () => {
     visit(loop?.body ?? []);
     // The row that a branch writes, and the one behind the choice.
     expect(copied).toEqual([200, 200]);
+  });
+
+  test("a choice in a loop leaves alone what the loop only reads", () => {
+    const sums = (w: Tensor, ids: Tensor) =>
+      lax.scan(
+        (sum: Tensor, id: Tensor): [Tensor, null] => [
+          sum.add(lax.switchCase(id, [(x: Tensor) => x, (x: Tensor) => np.exp(x)], w)),
+          null,
+        ],
+        np.zeros([50]),
+        ids,
+      )[0];
+    programOf((w, ids) => sums(w, ids), [np.ones([50]), np.zeros([6], "int32")]);
   });
 
   /** A loop that stores a product, of which it also takes the sum, in the row of a buffer that an index says. */

@@ -234,6 +234,47 @@ describe("collectives", () => {
   });
 });
 
+describe("raggedAllToAll", () => {
+  const axes = axesOf(pair, ["x"]);
+  type Table = readonly (readonly [start: number, size: number, other: number])[];
+  const tables = (list: readonly Table[]): HostTensor[] =>
+    list.map((rows) => hostTensor("int32", [rows.length, 3], rows.flat()));
+  const exchange = (sends: readonly Table[], receives: readonly Table[]) => {
+    const into = range(2).map((device) => hostTensor("float32", [4, 2], Array(8).fill(-1 - device)));
+    const ins = [blocks(pair, [5, 2]), into, tables(sends), tables(receives)];
+    return at(applyOpSpmd("raggedAllToAll", pair, ins, { axes }), 0).map(numbersOf);
+  };
+
+  // Two blocks for each device, of 0 to 2 rows: device 0 keeps row 4 and sends rows 1 and 2, and row 3.
+  // biome-ignore format: one line for each device
+  const sends: Table[] = [
+    [[4, 1, 3], [0, 0, 0], [1, 2, 0], [3, 1, 3]],
+    [[2, 1, 0], [0, 1, 1], [4, 1, 2], [0, 0, 0]],
+  ];
+  // biome-ignore format: one line for each device
+  const receives: Table[] = [
+    [[3, 1, 4], [0, 0, 0], [0, 1, 2], [1, 1, 0]],
+    [[0, 2, 1], [3, 1, 3], [2, 1, 4], [0, 0, 0]],
+  ];
+
+  test("moves blocks of rows, and keeps rows that none arrives for", () => {
+    expect(exchange(sends, receives)).toEqual([
+      [14, 15, 10, 11, -1, -1, 8, 9],
+      [2, 3, 4, 5, 18, 19, 6, 7],
+    ]);
+  });
+
+  test.each([0, 1, 2])("refuses tables that disagree in column %i", (column) => {
+    const wrong = receives.map((table, device) =>
+      table.map((row, i) => {
+        const [start, size, other] = row.map((n, c) => (device === 1 && i === 1 && c === column ? n - 1 : n));
+        return [start ?? 0, size ?? 0, other ?? 0] as const;
+      }),
+    );
+    expect(() => exchange(sends, wrong)).toThrow(/sends rows 3 to 4 for row 3, the other expects rows/);
+  });
+});
+
 describe("collectives under control flow", () => {
   const scalar = tensorType("float32", []);
   const index = tensorType("int32", []);

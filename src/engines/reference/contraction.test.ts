@@ -107,3 +107,52 @@ describe("dotGeneral", () => {
     expect(dot(x, y, matmul)[1]).toEqual([Number.NaN, Number.NaN]);
   });
 });
+
+describe("raggedDot", () => {
+  const [rows, inputs, columns] = [6, 3, 5];
+  const sizes = [
+    [2, 0, 3],
+    [1, 9, 1],
+  ];
+  const run = (x: HostTensor, y: HostTensor, ragged: OpParams["raggedDot"]["ragged"]): number[] => {
+    const groups = hostTensor("int32", [2, 3], sizes.flat());
+    return numbersOf(at(applyOp("raggedDot", [x, y, groups], { ragged, dtype: x.type.dtype }), 0));
+  };
+  const integers = ({ type, data }: HostTensor) => hostTensor("int32", type.shape, Array.from(data, Number));
+  /** The group of a row; undefined behind the last one. */
+  const groupOf = (batch: number, row: number): number | undefined => {
+    const rows = at(sizes, batch).flatMap((size, group) => Array<number>(size).fill(group));
+    return rows[row];
+  };
+  const dims = (...counts: number[]): number[][] =>
+    counts.reduce<number[][]>((all, n) => all.flatMap((one) => range(n).map((i) => [...one, i])), [[]]);
+
+  test("multiplies the rows of each group with its own matrix, and rows of none with 0", () => {
+    const [x, y] = [counted([2, rows, inputs], -7), counted([2, 3, inputs, columns], -31)];
+    const [xs, ys] = [numbersOf(x), numbersOf(y)];
+    const expected = dims(2, rows, columns).map(([b = 0, i = 0, j = 0]) => {
+      const group = groupOf(b, i);
+      if (group === undefined) return 0;
+      const product = (k: number) =>
+        at(xs, (b * rows + i) * inputs + k) * at(ys, ((b * 3 + group) * inputs + k) * columns + j);
+      return range(inputs).reduce((sum, k) => sum + product(k), 0);
+    });
+    expect(run(x, y, "rows")).toEqual(expected);
+    expect(run(integers(x), integers(y), "rows")).toEqual(expected);
+  });
+
+  test("sums over the rows of each group", () => {
+    const [x, y] = [counted([2, rows, inputs], -7), counted([2, rows, columns], -31)];
+    const [xs, ys] = [numbersOf(x), numbersOf(y)];
+    const expected = dims(2, 3, inputs, columns).map(([b = 0, group = 0, k = 0, j = 0]) =>
+      range(rows)
+        .filter((i) => groupOf(b, i) === group)
+        .reduce(
+          (sum, i) => sum + at(xs, (b * rows + i) * inputs + k) * at(ys, (b * rows + i) * columns + j),
+          0,
+        ),
+    );
+    expect(run(x, y, "sums")).toEqual(expected);
+    expect(run(integers(x), integers(y), "sums")).toEqual(expected);
+  });
+});

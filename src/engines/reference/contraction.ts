@@ -1,6 +1,5 @@
 import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isInteger } from "../../ir/dtype.js";
-import { InternalError } from "../../ir/errors.js";
 import type { OpsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
@@ -110,10 +109,11 @@ function clippedSizes(sizes: ArrayLike<number>, rows: number): number[] {
 
 /** One product for each group, of rows that are next to each other. */
 function raggedDot(
-  [x, y, sizes]: readonly [HostTensor, HostTensor, HostTensor],
+  ins: readonly HostTensor[],
   { ragged }: OpParams["raggedDot"],
   type: TensorType,
 ): HostTensor {
+  const [x, y, sizes] = [at(ins, 0), at(ins, 1), at(ins, 2)];
   const [m = 0, k = 0] = x.type.shape.slice(-2);
   const [groups = 0] = sizes.type.shape.slice(-1);
   const [n = 0] = y.type.shape.slice(-1);
@@ -172,10 +172,7 @@ const byProgram =
 /** Reference rules of the ops that contract dims. */
 export const contractionRules: { readonly [K in OpsOf<"contraction">]: EvalRule<K> } = {
   dotGeneral: onEveryLane((ins, params, types) => [dotGeneral(at(ins, 0), at(ins, 1), params, at(types, 0))]),
-  raggedDot: onEveryLane(([x, y, sizes], params, types) => {
-    if (!x || !y || !sizes) throw new InternalError("[raggedDot] needs three operands");
-    return [raggedDot([x, y, sizes], params, at(types, 0))];
-  }),
+  raggedDot: onEveryLane((ins, params, types) => [raggedDot(ins, params, at(types, 0))]),
   attention: byProgram(attentionProgram),
   attentionBackward: byProgram(attentionBackwardProgram),
 };

@@ -150,6 +150,10 @@ describe("slice, pad and concatenate", () => {
       [6],
       [9, 3, 9, 9, 9, 9],
     ]);
+    expect(result("pad", [x, nine], { low: [0, 0], high: [0, -2], interior: [0, 1] })).toEqual([
+      [2, 3],
+      [1, 9, 2, 4, 9, 5],
+    ]);
     expect(result("pad", [counted([0]), nine], { low: [1], high: [1], interior: [5] })).toEqual([
       [2],
       [9, 9],

@@ -61,6 +61,44 @@ describe("collectives over the mapped axis", () => {
     });
   }
 
+  test.each([
+    ["alone", [v]],
+    ["beside another axis", [a, v]],
+  ])("raggedAllToAll over it %s is what devices do", (_where, axes) => {
+    // How many rows each position sends to each other one, two of them in two blocks.
+    const counts = [
+      [1, 0, 0, 0, 2, 0],
+      [0, 2, 1, 0, 0, 1],
+      [1, 1, 0, 1, 0, 0],
+    ];
+    const rowsBefore = (list: readonly number[], i: number) =>
+      list.slice(0, i).reduce((sum, n) => sum + n, 0);
+    const size = (from: number, to: number, block: number) => at(at(counts, from), 2 * to + block);
+    const sent = (from: number, to: number, block: number) => rowsBefore(at(counts, from), 2 * to + block);
+    const received = (from: number, to: number, block: number) =>
+      rowsBefore(
+        range(6).map((i) => size(i >> 1, to, i & 1)),
+        2 * from + block,
+      );
+    const table = (row: (me: number, other: number, block: number) => number[]) =>
+      ops.reshape(
+        ops.stack(
+          range(3)
+            .flatMap((me) => range(6).flatMap((i) => row(me, i >> 1, i & 1)))
+            .map((n) => ops.full([], n, "int32")),
+        ),
+        [3, 6, 3],
+      );
+    const mine = (all: Tensor) => ops.gather(all, ops.axisIndex([v]), { dim: 0, batchDims: 0 });
+    const exchange = (x: Tensor) => {
+      const sends = table((me, to, k) => [sent(me, to, k), size(me, to, k), received(me, to, k)]);
+      const receives = table((me, from, k) => [received(from, me, k), size(from, me, k), sent(from, me, k)]);
+      return ops.raggedAllToAll([x, ops.mul(x, x), mine(sends), mine(receives)], [v]);
+    };
+    expectLikeDevices(axes, "v", [5, 2], exchange);
+    expectLikeDevices(axes, "v", [5, 2, 2], exchange, true);
+  });
+
   test("a shift sends neighbouring rows in one piece", () => {
     const ring = { name: "v", size: 6 };
     const shift = range(5).map((i) => [i, i + 1] as const);

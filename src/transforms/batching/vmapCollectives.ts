@@ -1,4 +1,4 @@
-import { InternalError, ValueError } from "../../ir/errors.js";
+import { ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, type MeshAxis } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
@@ -188,8 +188,8 @@ function exchangeEach(ins: readonly Batched[], axes: readonly MeshAxis[], contex
 
 /** Over the mapped axis rows move within the batch: every row of a result looks up the row that it receives. */
 function exchangeRows(ins: readonly Batched[], context: BatchContext): Tensor {
-  const [x, into, receives] = [0, 1, 3].map((i) => materialize(at(ins, i), context));
-  if (!x || !into || !receives) throw new InternalError("[vmap] raggedAllToAll needs four operands");
+  const operand = (i: number) => materialize(at(ins, i), context);
+  const [x, into, receives] = [operand(0), operand(1), operand(3)];
   const [size = 0, numRows = 0] = x.shape;
   const numBlocks = at(receives.shape, 1);
   const shape = [size, at(into.shape, 1), numBlocks];

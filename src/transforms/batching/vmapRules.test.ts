@@ -35,6 +35,24 @@ describe("every op", () => {
   });
 });
 
+test("operands that attention has once for all of its batch are not repeated", () => {
+  const [, , opCase] = opCases.attention;
+  if (!opCase) throw new Error("the third case has a bias");
+  const batchedInputs = opCase.ins.map((_, i) => i < 3);
+  const { program } = vmapProgram(caseProgram("attention", opCase), {
+    size: 5,
+    axisName: "v",
+    batchedInputs,
+  });
+  const [eqn] = program.eqns.filter(({ op }) => op === "attention");
+  const shapes = (eqn?.ins ?? []).map(({ type }) => type.shape);
+  expect(shapes.slice(3)).toEqual([
+    [1, 4, 2, 1],
+    [10, 1, 1, 3],
+    [1, 4],
+  ]);
+});
+
 describe("nested programs", () => {
   test.each(["scan", "while", "cond", "remat", "customVjp", "dynamicUpdateSlice", "gather"] as const)(
     "%s can be mapped twice",

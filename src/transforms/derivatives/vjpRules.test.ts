@@ -100,6 +100,19 @@ describe("the derivative of every op", () => {
     );
   });
 
+  test("of products of groups have their precision", () => {
+    for (const precision of ["high", "highest"] as const) {
+      for (const opCase of opCases.raggedDot) {
+        const params = { ...opCase.params, precision };
+        const { backward } = vjpProgram(caseProgram("raggedDot", { ...opCase, params }));
+        const products = backward.eqns.flatMap((eqn) =>
+          eqn.op === "raggedDot" ? [eqn.params.precision] : [],
+        );
+        expect(products).toEqual([precision, precision]);
+      }
+    }
+  });
+
   test("is missing for loops of dynamic length only, whose message says what to use instead", () => {
     expect(ofKind("unsupported")).toEqual(["callback", "while"]);
     const program = caseProgram("while", at(opCases.while, 1));

@@ -244,7 +244,7 @@ const attentionPull: Pull<"attention"> = ({ cts, given, active, ins, outs, param
     return at(pulled, i);
   };
   const pullExtra = (name: AttentionExtra, i: number) => {
-    const place = wants.findIndex((want) => want === name);
+    const place = (wants as readonly AttentionExtra[]).indexOf(name);
     return place < 0 ? null : () => sumRepeated(pull(3 + place)(), at(ins, 3 + i));
   };
   return [pull(0), pull(1), pull(2), ...extras.map(pullExtra)];

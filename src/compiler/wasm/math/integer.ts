@@ -1,3 +1,4 @@
+import { at } from "../../../ir/shape.js";
 import type { Vec, VecBuilder } from "../vectorProgram.js";
 
 /** Whether the bits of an integer lane have a sign. */
@@ -75,7 +76,7 @@ export function threefry2x32(
   counter: readonly [Vec, Vec],
 ): readonly [Vec, Vec] {
   const schedule = [key[0], key[1], b.xor(b.xor(key[0], key[1]), b.i32(0x1bd11bda))];
-  const keyAt = (index: number): Vec => schedule[index % 3] ?? key[0];
+  const keyAt = (index: number): Vec => at(schedule, index % 3);
   let x0 = b.iadd(counter[0], key[0]);
   let x1 = b.iadd(counter[1], key[1]);
   for (let group = 0; group < 5; group++) {

@@ -323,12 +323,9 @@ const rules: { readonly [K in FactoredOp]: Rule<K> } = {
   },
   attentionBackward: (params, ins) => {
     const { b, query, key, sums, more } = attentionFactors("attentionBackward", params, ins);
-    const [batch, , heads] = query;
-    const wanted = (params.wants ?? []).map((name) => [
-      batch ?? [],
-      heads ?? [],
-      ...at(more, params.extras?.indexOf(name) ?? -1).slice(2),
-    ]);
+    const [batch = [], , heads = []] = query;
+    const { extras = [], wants = [] } = params;
+    const wanted = wants.map((name) => [batch, heads, ...at(more, extras.indexOf(name)).slice(2)]);
     return b.rule([query, key, key, sums, query, query, ...more], [query, key, key, ...wanted]);
   },
 
