@@ -172,11 +172,16 @@ describeJaxCases("corners.json", cases, {
 const nan = Number.NaN;
 const infinity = Number.POSITIVE_INFINITY;
 
-test("lax.broadcastInDim refuses dims that are not in order, also where the shape stays", () => {
-  const square = np.ones([2, 2]);
-  expect(() => lax.broadcastInDim(square, [2, 2], [1, 0])).toThrow("use transpose");
-  expect(() => lax.broadcastInDim(square, [2, 2, 2], [1, 0])).toThrow("must increase");
+test("lax.broadcastInDim transposes where dims are out of order, also where the shape stays", async () => {
+  const [square, wide] = [np.arange(4).reshape(2, 2), np.arange(3).reshape(1, 3)];
+  await expectClose(lax.broadcastInDim(square, [2, 2], [1, 0]), square.transpose());
+  await expectClose(
+    lax.broadcastInDim(wide, [3, 1, 2], [2, 0]),
+    np.array([[[0, 0]], [[1, 1]], [[2, 2]]], "int32"),
+  );
   expect(lax.broadcastInDim(square, [2, 2], [0, 1])).toBe(square);
+  for (const dims of [[0], [0, 0], [0, 5]])
+    expect(() => lax.broadcastInDim(square, [2, 2], dims)).toThrow("must name each of the 2 dims of [2,2]");
 });
 
 test("np.kron refuses two tensors of bool", async () => {
@@ -188,6 +193,8 @@ test("np.kron refuses two tensors of bool", async () => {
 test("products of integers refuse a narrower preferredElementType, those of floats take it", async () => {
   const [whole, half] = [np.ones([2, 2], "int32"), np.ones([2, 2])];
   expect(() => np.matmul(whole, whole, { preferredElementType: "int8" })).toThrow("cannot hold products");
+  const dims = { lhsContract: [1], rhsContract: [0] };
+  expect(() => lax.dotGeneral(whole, whole, dims, "int8")).toThrow("cannot hold products");
   expect(() => np.einsum("ij,jk", whole, whole, { preferredElementType: "int16" })).toThrow("cannot hold");
   expect(np.matmul(half, half, { preferredElementType: "bfloat16" }).dtype).toBe("bfloat16");
   expect(np.matmul(whole, whole, { preferredElementType: "float32" }).dtype).toBe("float32");

@@ -14,6 +14,7 @@ What has the same name gives the same values, up to the last digits ([Numbers](l
 | \`scipy.optimize.minimize(fun, x0, { method: "BFGS", … })\` has its options beside the method, and searches on where the ends of a bracket lie the other way round: it finds the minimum of Rosenbrock's function from [−1.2, 1] | options are a dictionary; the line search gives up there (status 3) |
 | moments of integer parameters are floats | optax keeps them as integers: means of squares below 1 become 0, and updates are divided by \`eps\` |
 | \`scipy.linalg\` writes \`trans\` as \`"N"\`, \`"T"\` or \`"C"\` and has no pivoting in \`qr\` | \`trans\` is 0, 1 or 2, in \`solve_triangular\` also a letter |
+| \`lax.broadcastInDim(x, [2, 2], [1, 0])\` transposes, as it does where the shape changes | returns x where the shape stays |
 | numbers are \`float32\`, also integers; see [Limits](limits.md#data-types) on weak types | Python integers are \`int32\` |
 
 ### Computed here, refused by JAX
@@ -24,6 +25,7 @@ What has the same name gives the same values, up to the last digits ([Numbers](l
 | --- | --- |
 | \`lax.linalg\`, \`np.linalg\` and \`np.fft\` of bfloat16 and float16 | the result in float32, for decompositions rounded once to the type of the operand |
 | derivatives of singular values from \`np.linalg.svd\` with full matrices, and of eigenvalues from \`np.linalg.eig\` | those of the thin decomposition and of \`np.linalg.eigvals\`; of eigenvectors the doc comment says what they assume |
+| the derivatives of \`lax.zeta\` | those of its sum, by both arguments |
 | the derivative of \`lax.nextafter\` | 1 by the first operand, 0 by the second |
 | \`np.vander\` of booleans, \`np.polyfit\` of narrow integers | the numbers as int32 and float32, as in other functions of \`np\` |
 | \`vmap\` of \`lax.raggedDot\` over any dim | the same product for each element of the batch |

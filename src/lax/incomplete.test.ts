@@ -241,6 +241,16 @@ describe("the incomplete beta function", () => {
     );
   });
 
+  test("has JAX's ends where parameters are 0 and infinite", async () => {
+    const [inf, nan] = [Number.POSITIVE_INFINITY, Number.NaN];
+    const ends = [
+      np.array([0, 0, 1, 0, 0, 1, 1, inf, inf, 2, 2, inf, 0, -1]),
+      np.array([0, 1, 0, 1, 1, 0, 0, 1, 1, inf, inf, inf, 0, 0]),
+      np.array([0.4, 0.4, 0.4, 0, 1, 0, 1, 0.4, 1, 0.4, 0, 0.4, 0, 0.4]),
+    ];
+    await expectAll(ends, [[lax.betainc, [nan, 1, 0, 0, 1, 0, 1, 0, 1, 1, 0, nan, nan, nan]]]);
+  });
+
   test("has no derivative by the others", () => {
     expect(() => grad(lax.betainc)(np.array(1), np.array(2), np.array(0.5))).toThrow(GradientError);
   });
@@ -302,8 +312,27 @@ describe("zeta and polygamma", () => {
     );
   });
 
-  test("have derivatives only where JAX has them", () => {
-    expect(() => grad(lax.zeta)(np.array(2), np.array(1))).toThrow(GradientError);
+  test("have derivatives: zeta by both arguments, as differences of SciPy's say, polygamma by its second", async () => {
+    await expectAll(
+      [s, q],
+      [
+        [
+          slope(lax.zeta, 0),
+          [
+            -0.93754826,
+            5.27873513,
+            -3.80801858,
+            -7.6198477e-5,
+            -0.05628265,
+            -6.461498e-10,
+            Number.NaN,
+            Number.NaN,
+            Number.NaN,
+          ],
+        ],
+        [slope(lax.zeta, 1), [-2.40411381, -48.7045455, -0.341053524, -1.27477151e-5, -1.01005e-4, -30]],
+      ],
+    );
     expect(() => grad(lax.polygamma)(np.array(1), np.array(1))).toThrow(GradientError);
   });
 });

@@ -261,8 +261,24 @@ function incompleteBeta(a: Tensor, b: Tensor, x: Tensor): Tensor {
   const z = ops.select(isMirrored, ops.sub(one, y), y);
   const part = ops.mul(ops.div(betaPower(p, q, z), p), betaFraction(p, q, z, isInside));
   const value = ops.select(isMirrored, ops.sub(one, part), part);
-  const isEnd = ops.or(ops.compare("eq", x, 0), ops.compare("eq", x, 1));
-  return ops.select(isInside, value, ops.select(ops.and(arePositive, isEnd), x, like(x, Number.NaN)));
+  return ops.select(isInside, value, betaEnds(a, b, x));
+}
+
+/** The incomplete beta function at the ends: a = 0 and b = ∞ have all of the share at 0, b = 0 and a = ∞ at 1. */
+function betaEnds(a: Tensor, b: Tensor, x: Tensor): Tensor {
+  const is = (y: Tensor, value: number) => ops.compare("eq", y, value);
+  const isAtZero = ops.or(is(a, 0), is(b, Number.POSITIVE_INFINITY));
+  const isAtOne = ops.or(is(b, 0), is(a, Number.POSITIVE_INFINITY));
+  const isEnd = ops.or(is(x, 0), is(x, 1));
+  const isDefined = ops.and(
+    ops.and(ops.compare("ge", a, 0), ops.compare("ge", b, 0)),
+    ops.and(
+      ops.and(ops.compare("ge", x, 0), ops.compare("le", x, 1)),
+      ops.and(ops.or(isEnd, ops.or(isAtZero, isAtOne)), ops.not(ops.and(isAtZero, isAtOne))),
+    ),
+  );
+  const share = ops.select(isEnd, x, ops.select(isAtZero, like(x, 1), like(x, 0)));
+  return ops.select(isDefined, share, like(x, Number.NaN));
 }
 
 /**

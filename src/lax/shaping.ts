@@ -145,7 +145,7 @@ export function broadcast(x: Tensor, sizes: Shape): Tensor {
 }
 
 /**
- * Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`, in the order they have.
+ * Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`.
  *
  * @example
  * ```ts
@@ -156,9 +156,14 @@ export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[])
   needTensor(x, "x", "lax.broadcastInDim");
   need("integers", shape, "the shape", "lax.broadcastInDim");
   need("integers", dims, "dims", "lax.broadcastInDim");
+  const order = range(dims.length).sort((i, j) => at(dims, i) - at(dims, j));
+  if (dims.length === x.ndim && !sameNumbers(order, range(x.ndim))) {
+    const sorted = order.map((i) => at(dims, i));
+    return broadcastInDim(ops.transpose(x, order), shape, sorted);
+  }
   if (sameNumbers(x.shape, shape) && !sameNumbers(dims, range(x.ndim))) {
     throw new DimError(
-      `[lax.broadcastInDim] dims [${dims}] must name the dims [${range(x.ndim)}] of [${shape}] in order: use transpose to reorder them`,
+      `[lax.broadcastInDim] dims [${dims}] must name each of the ${x.ndim} dims of [${shape}]`,
     );
   }
   return ops.broadcastInDim(x, shape, dims);

@@ -4,6 +4,8 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
+import { jvp } from "../transforms/derivatives/jvp.js";
 import { withDerivative } from "./functions.js";
 import { withFloats } from "./operands.js";
 import { digamma, lgamma } from "./special.js";
@@ -44,7 +46,8 @@ function hurwitz(s: Tensor, q: Tensor): Tensor {
   return total;
 }
 
-function zetaOf(s: Tensor, q: Tensor): Tensor {
+/** Where the function is finite, where it is not defined, and operands that are harmless everywhere else. */
+function domainOf(s: Tensor, q: Tensor) {
   const isWhole = (x: Tensor) => ops.compare("eq", x, ops.floor(x));
   const isEven = isWhole(ops.mul(s, 0.5));
   const isBelow = ops.compare("le", q, 0);
@@ -57,15 +60,27 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
       ops.or(ops.and(isPole, ops.not(isEven)), ops.and(isBelow, ops.not(isWhole(s)))),
     ),
   );
-  const isInfinite = ops.or(isFirst, isPole);
-  const isOrdinary = ops.not(ops.or(isUndefined, isInfinite));
-  const value = hurwitz(ops.select(isOrdinary, s, like(s, 2)), ops.select(isOrdinary, q, like(q, 1)));
+  const isOrdinary = ops.not(ops.or(isUndefined, ops.or(isFirst, isPole)));
+  const safe = [ops.select(isOrdinary, s, like(s, 2)), ops.select(isOrdinary, q, like(q, 1))] as const;
+  return { isOrdinary, isUndefined, safe };
+}
+
+function zetaOf(s: Tensor, q: Tensor): Tensor {
+  const { isOrdinary, isUndefined, safe } = domainOf(s, q);
   const ends = ops.select(isUndefined, like(s, Number.NaN), like(s, Number.POSITIVE_INFINITY));
-  return ops.select(isOrdinary, value, ends);
+  return ops.select(isOrdinary, hurwitz(...safe), ends);
+}
+
+/** The derivative by s: that of the sum, term by term. */
+function zetaSlope(s: Tensor, q: Tensor): Tensor {
+  const { isOrdinary, safe } = domainOf(s, q);
+  const [order, start] = safe;
+  const [, slope] = jvp((u: Tensor) => hurwitz(u, start), [order], [like(s, 1)]);
+  return ops.select(isOrdinary, slope, like(s, Number.NaN));
 }
 
 /**
- * Σ (q + k)⁻ˢ from k = 0, the zeta function of Hurwitz; Riemann's where q is 1. It has a derivative by q alone.
+ * Σ (q + k)⁻ˢ from k = 0, the zeta function of Hurwitz; Riemann's where q is 1.
  *
  * @example
  * ```ts
@@ -73,16 +88,16 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
  * ```
  */
 export function zeta(s: TensorLike, q: TensorLike): Tensor {
-  return withFloats([s, q] as const, "zeta", ([u, v]) => {
-    // Values that a rule closes over have no derivative; differentiating them throws.
-    const rule = (order: Tensor): ((y: Tensor) => Tensor) =>
-      withDerivative(
-        (y) => zetaOf(order, y),
-        (y) => ops.neg(ops.mul(order, rule(ops.add(order, 1))(y))),
-      );
-    return rule(u)(v);
-  });
+  return withFloats([s, q] as const, "zeta", ([u, v]) => zetaRule(u, v));
 }
+
+const zetaRule: (s: Tensor, q: Tensor) => Tensor = libraryVjp(zetaOf, {
+  forward: (s, q) => [zetaOf(s, q), [s, q] as const],
+  backward: ([s, q], ct) => [
+    ops.mul(ct, zetaSlope(s, q)),
+    ops.neg(ops.mul(ct, ops.mul(s, zetaRule(ops.add(s, 1), q)))),
+  ],
+});
 
 /** (−1)ᵐ⁺¹ m! ζ(m + 1, x), and the digamma function for m = 0. */
 function polygammaOf(m: Tensor, x: Tensor): Tensor {

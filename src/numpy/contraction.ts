@@ -1,7 +1,7 @@
 /** Sums of products: dot products, matrix products and their relatives. */
 
 import { need } from "../ir/arguments.js";
-import { dtypeKind, isInteger, limits } from "../ir/dtype.js";
+import { dtypeKind } from "../ir/dtype.js";
 import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
@@ -35,11 +35,6 @@ function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor
 /** `dotGeneral` for any data type: a product of bools tells whether there is a pair of trues. */
 export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options?: ProductOptions): Tensor {
   const { precision, preferredElementType: dtype = x.dtype } = productOptions.read(options, "matmul");
-  if (isInteger(x.dtype) && isInteger(dtype) && limits(dtype).max < limits(x.dtype).max) {
-    throw new DTypeError(
-      `[matmul] preferredElementType ${dtype} cannot hold products of ${x.dtype}: leave it out, and convert the result with astype("${dtype}")`,
-    );
-  }
   const exact = precision === undefined ? dims : { ...dims, precision };
   if (x.dtype !== "bool") return ops.dotGeneral(x, y, exact, dtype);
   return cast(ops.dotGeneral(cast(x, "int32"), cast(y, "int32"), dims), dtype);

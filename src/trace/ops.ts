@@ -4,7 +4,8 @@
  * return their operand.
  */
 import { need } from "../ir/arguments.js";
-import { type DType, isComplex, isFloat, needDType } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat, isInteger, limits, needDType } from "../ir/dtype.js";
+import { DTypeError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
 import type { CompareDirection, OpName, OpParams, Precision, RaggedDim, XlaFunction } from "../ir/ops.js";
@@ -364,7 +365,13 @@ export interface DotDims {
  */
 export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype?: DType): Tensor {
   need("object", dims, "the dims", "dotGeneral");
-  const type = dtype ?? given(x, "dotGeneral").dtype;
+  const own = given(x, "dotGeneral").dtype;
+  const type = dtype ?? own;
+  if (isInteger(own) && isInteger(type) && limits(type).max < limits(own).max) {
+    throw new DTypeError(
+      `[dotGeneral] preferredElementType ${type} cannot hold products of ${own}: leave it out, and convert the result with astype("${type}")`,
+    );
+  }
   return bind1("dotGeneral", [x, y], { lhsBatch: [], rhsBatch: [], ...dims, dtype: type });
 }
 
