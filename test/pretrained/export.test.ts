@@ -21,7 +21,7 @@ async function tensorsOf(folder: string) {
 }
 
 describe("savePretrained", () => {
-  test.each(["llama3", "gemma3", "phi", "phi3", "gpt2", "xlstm"])(
+  test.each(["llama3", "mixtral", "gemma3", "phi", "phi3", "gpt2", "xlstm"])(
     "writes the bits that were loaded, for %s",
     async (family) => {
       const folder = join(fixtures, family);

@@ -8,7 +8,7 @@ import { crossEntropy } from "../../src/train/models/loss.js";
 
 const fixtures = new URL("./fixtures/", import.meta.url).pathname;
 const families = [
-  ..."llama2 llama3 mistral qwen2 qwen3 gemma2 gemma3 phi phi3 gpt2 xlstm".split(" "),
+  ..."llama2 llama3 mistral mixtral qwen2 qwen3 gemma2 gemma3 phi phi3 gpt2 xlstm".split(" "),
 ] as const;
 
 /** What transformers computed; `models.py` makes these files. */

@@ -21,7 +21,7 @@ import { ConfigJson } from "./configJson.js";
 import { sizesOf, type TensorEntry } from "./families.js";
 import { parseLayout } from "./layout.js";
 import type { Pretrained } from "./loadPretrained.js";
-import { parsePretrainedConfig, readJson } from "./pretrainedFolder.js";
+import { parsePretrainedConfig, readJson, stackedNames } from "./pretrainedFolder.js";
 
 /** A pretrained model with adapters. */
 export interface PretrainedAdapters {
@@ -89,15 +89,12 @@ function adapterLeaves(
     }
     const [ending, layout] = factorLayouts(entry)[part];
     const name = `base_model.model.${moduleOf(entry[1])}.${ending}`;
-    const isStacked = name.includes("*");
-    const names = Array.from({ length: isStacked ? pretrained.config.numLayers : 1 }, (_, i) =>
-      name.replace("*", String(i)),
-    );
+    const { names, stacked } = stackedNames(name, pretrained.config);
     const { fileShape, offset, strides } = parseLayout(layout, sizes);
     return {
       ...leaf,
       isPart: true,
-      view: { names, numStacked: isStacked ? 1 : 0, fileShape, offset, strides },
+      view: { names, numStacked: stacked.length, fileShape, offset, strides },
     };
   });
 }

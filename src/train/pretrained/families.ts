@@ -2,13 +2,14 @@
 import { nearest } from "../../ir/nearest.js";
 import type { ModelConfig } from "../models/config.js";
 import { type DecoderConfig, decoderOf } from "../models/decoder.js";
+import { expertsOf } from "../models/experts.js";
 import { headSizeOf } from "../models/llama.js";
 import { type ConfigJson, readRope } from "./configJson.js";
 import type { Sizes } from "./layout.js";
 
 /**
  * A leaf of the model, its tensor in the files and the layout of one in the other (see `layout.ts`). `*` in the name
- * stands for the number of a layer.
+ * stands for the number of a layer, `#` for that of an expert.
  */
 export type TensorEntry = readonly [leaf: string, tensor: string, layout: string];
 
@@ -118,6 +119,18 @@ function llamaTensors(model: ModelConfig): TensorEntry[] {
     ]),
     ["norm/scale", "model.norm.weight", "e"],
     ...tied(model, [["head/kernel", "lm_head.weight", "v e -> e v"]]),
+  ];
+}
+
+/** The experts of Mixtral in the place of the MLP. */
+function mixtralTensors(model: ModelConfig): TensorEntry[] {
+  const moe = "model.layers.*.block_sparse_moe";
+  return [
+    ...llamaTensors(model).filter(([leaf]) => !leaf.startsWith(`${mlp}/`)),
+    [`${mlp}/router`, `${moe}.gate.weight`, "x e -> e x"],
+    [`${mlp}/gate`, `${moe}.experts.#.w1.weight`, "m e -> e m"],
+    [`${mlp}/up`, `${moe}.experts.#.w3.weight`, "m e -> e m"],
+    [`${mlp}/down`, `${moe}.experts.#.w2.weight`, "e m -> m e"],
   ];
 }
 
@@ -252,6 +265,19 @@ function readQwen(config: ConfigJson, more: Partial<DecoderConfig>): FamilyModel
   const uses = config.flag("use_sliding_window", false);
   const layers = readLayers(config, numLayers, (i) => uses && i >= first);
   return readLlama(config, { ...readWindow(config, uses ? layers : "G"), ...more });
+}
+
+function readMixtral(config: ConfigJson): FamilyModel {
+  return {
+    ...readLlama(config, readWindow(config, "L")),
+    kind: "moe",
+    experts: {
+      numExperts: config.count("num_local_experts", 8),
+      numExpertsPerToken: config.count("num_experts_per_tok", 2),
+      balanceLoss: config.number("router_aux_loss_coef", 0.001),
+      zLoss: 0,
+    },
+  };
 }
 
 /** Gemma 2 and 3: norms before and after, scales without 1, scaled embeddings. */
@@ -405,6 +431,7 @@ export const families: Readonly<Record<string, Family>> = {
     tensors: llamaTensors,
     ignored: inverseFrequencies,
   },
+  mixtral: { read: readMixtral, tensors: mixtralTensors, ignored: inverseFrequencies },
   qwen2: { read: (config) => readQwen(config, { attentionBias: "qkv" }), tensors: llamaTensors },
   qwen3: {
     read: (config) =>
@@ -455,5 +482,6 @@ export function sizesOf(model: ModelConfig): Sizes {
     m: model.mlpWidth,
     p: maxLength,
     q: keySize,
+    x: expertsOf(model).numExperts,
   };
 }

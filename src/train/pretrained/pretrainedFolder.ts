@@ -2,12 +2,13 @@
 import { readFile, stat } from "#platform/fs";
 import { join } from "#platform/path";
 import { InternalError, ShardwiseError, TreeError } from "../../ir/errors.js";
-import { formatType, sameNumbers } from "../../ir/shape.js";
+import { formatType, range, sameNumbers } from "../../ir/shape.js";
 import type { ExchangedLeaf } from "../files/exchange.js";
 import { reasonOf, systemCode } from "../files/fileError.js";
 import { isObject, type JsonObject } from "../files/json.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
+import { expertsOf } from "../models/experts.js";
 import { ConfigJson } from "./configJson.js";
 import { type Family, type FamilyModel, familyOf, sizesOf } from "./families.js";
 import { parseLayout } from "./layout.js";
@@ -111,20 +112,30 @@ export function pretrainedLeaves(
     if (text === "") throw new InternalError(`[loadPretrained] no table has the leaf "${path}"`);
     const tensor = prefix !== undefined && !hasPrefix ? given.replace(prefix, "") : given;
     const layout = parseLayout(text, sizes);
-    const isStacked = tensor.includes("*");
-    const count = isStacked ? model.numLayers : 1;
-    const shape = isStacked ? [count, ...layout.shape] : layout.shape;
+    const { names, stacked } = stackedNames(tensor, model);
+    const shape = [...stacked, ...layout.shape];
     if (!sameNumbers(shape, leaf.type.shape)) {
       throw new TreeError(
         `[loadPretrained] "${path}" is ${formatType(leaf.type)}, but the files hold [${shape}] for it`,
       );
     }
-    const names = Array.from({ length: count }, (_, i) => tensor.replace("*", String(i)));
     const { fileShape, offset, strides } = layout;
     return {
       ...leaf,
       isPart: true,
-      view: { names, numStacked: isStacked ? 1 : 0, fileShape, offset, strides },
+      view: { names, numStacked: stacked.length, fileShape, offset, strides },
     };
   });
+}
+
+/** The tensors of a name with `*` for the number of a layer and `#` for that of an expert, and the dims they stack. */
+export function stackedNames(tensor: string, model: ModelConfig): { names: string[]; stacked: number[] } {
+  const counts = { "*": model.numLayers, "#": expertsOf(model).numExperts };
+  let [names, stacked]: [string[], number[]] = [[tensor], []];
+  for (const [mark, count] of Object.entries(counts)) {
+    if (!tensor.includes(mark)) continue;
+    names = names.flatMap((name) => range(count).map((i) => name.replace(mark, String(i))));
+    stacked = [...stacked, count];
+  }
+  return { names, stacked };
 }

@@ -175,10 +175,21 @@ async function elementsOf(
 ): Promise<HostData> {
   if (!(leaf instanceof Tensor))
     throw new TreeError(`[savePretrained] the leaf at "${path}" is not a tensor`);
-  const layer = view.numStacked === 0 ? leaf : ops.sliceDim(leaf, 0, index, index + 1);
+  const layer = view.numStacked === 0 ? leaf : layerOf(leaf, view.numStacked, index);
   const data = await wholeOf(layer, "savePretrained");
   if (layer !== leaf) layer.dispose();
   return type.dtype === dtype ? data : encode(dtype, Array.from(decode(type.dtype, data)));
+}
+
+/** The `index`-th element of a leaf's first dims, in row-major order. */
+function layerOf(leaf: Tensor, numStacked: number, index: number): Tensor {
+  let [layer, rest] = [leaf, index];
+  for (let d = numStacked - 1; d >= 0; d--) {
+    const size = at(leaf.shape, d);
+    layer = ops.sliceDim(layer, d, rest % size, (rest % size) + 1);
+    rest = Math.floor(rest / size);
+  }
+  return layer;
 }
 
 /** The `config.json` of a model with Llama's decoder. */
