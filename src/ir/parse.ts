@@ -1,9 +1,10 @@
 import { need } from "./arguments.js";
 import { type DType, isDType, isFloat, isInteger } from "./dtype.js";
 import { ShardwiseError } from "./errors.js";
-import { axes, type OpForm, opForm, plainType } from "./forms.js";
+import { axes, plainType } from "./forms.js";
 import { inferTypes } from "./infer.js";
 import { isOpName } from "./opFacts.js";
+import { type OpForm, opForm } from "./opForms.js";
 import type { OpName, OpParams } from "./ops.js";
 import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { Scanner } from "./scanner.js";

@@ -1,8 +1,8 @@
 import { needProgram } from "./checkProgram.js";
 import { getOrInsert } from "./collections.js";
 import { isInteger } from "./dtype.js";
-import { opForm } from "./forms.js";
 import { formatMesh } from "./mesh.js";
+import { opForm } from "./opForms.js";
 import {
   type Atom,
   type Eqn,

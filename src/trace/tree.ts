@@ -1,60 +1,35 @@
 import { need, needIfGiven } from "../ir/arguments.js";
-import { describe } from "../ir/describe.js";
 import { TreeError } from "../ir/errors.js";
-import { identityOf } from "../ir/identity.js";
 import type { Whole } from "./prefix.js";
-import { type Registered, registered } from "./treeClasses.js";
+import {
+  checkSameStructure,
+  checkStructure,
+  childPath,
+  fits,
+  formatStructure,
+  type IsLeaf,
+  leaf,
+  nest,
+  none,
+  numLeaves,
+  open,
+  type Structure,
+} from "./treeStructure.js";
 
 export { registerClass, type TreeClass } from "./treeClasses.js";
-
-/**
- * The shape of a tree without its leaves. Keys of objects are sorted, as in JAX, so that insertion order does not
- * matter.
- */
-export type Structure =
-  | { readonly kind: "leaf" }
-  | { readonly kind: "none" }
-  /** A static value, part of the structure: structures with different values are different. */
-  | { readonly kind: "static"; readonly value: unknown }
-  | { readonly kind: "array"; readonly children: readonly Structure[] }
-  | { readonly kind: "object"; readonly keys: readonly string[]; readonly children: readonly Structure[] }
-  | {
-      readonly kind: "class";
-      readonly name: string;
-      readonly rebuild: (children: readonly unknown[]) => unknown;
-      readonly aux: string;
-      readonly children: readonly Structure[];
-    };
-
-/** Decides what counts as a leaf besides everything that is not an array, plain object or registered class. */
-export type IsLeaf = (node: unknown) => boolean;
-
-const leaf: Structure = { kind: "leaf" };
-const none: Structure = { kind: "none" };
-
-type Node =
-  | { kind: "leaf" }
-  | { kind: "none" }
-  | { kind: "array"; children: readonly unknown[] }
-  | { kind: "object"; keys: readonly string[]; children: readonly unknown[] }
-  | { kind: "class"; type: Registered; children: readonly unknown[] };
+export {
+  checkSameStructure,
+  formatStatic,
+  formatStructure,
+  type IsLeaf,
+  leafPaths,
+  numLeaves,
+  type Structure,
+  sameStructure,
+} from "./treeStructure.js";
 
 /** Maximum depth of a tree: deeper ones would exhaust the stack, and cyclic ones never end. */
 const maxDepth = 1000;
-
-function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
-  if (isLeaf?.(node)) return { kind: "leaf" };
-  if (node === null || node === undefined) return { kind: "none" };
-  if (typeof node !== "object") return { kind: "leaf" };
-  if (Array.isArray(node)) return { kind: "array", children: node };
-  const prototype: object | null = Object.getPrototypeOf(node);
-  if (prototype === Object.prototype || prototype === null) {
-    const keys = Object.keys(node).sort();
-    return { kind: "object", keys, children: keys.map((key) => (node as Record<string, unknown>)[key]) };
-  }
-  const type = registered(prototype);
-  return type ? { kind: "class", type, children: type.children(node) } : { kind: "leaf" };
-}
 
 /** The inner node that replaces a leaf with parts. */
 export interface OpenedLeaf {
@@ -79,51 +54,23 @@ function walk(node: unknown, how: Walk, path: string, depth = 0): Structure {
   }
   if (isStatic?.(node)) return { kind: "static", value: node };
   const opened = open(node, isLeaf);
-  switch (opened.kind) {
-    case "leaf": {
-      const inner = how.opens?.(node);
-      if (inner) return walkOpened(inner, how, path);
-      visit(node, path);
-      return leaf;
-    }
-    case "none":
-      return none;
-    case "array":
-      return {
-        kind: "array",
-        children: opened.children.map((child, i) => walk(child, how, join(path, String(i)), depth + 1)),
-      };
-    case "object":
-      return {
-        kind: "object",
-        keys: opened.keys,
-        children: opened.children.map((child, i) =>
-          walk(child, how, join(path, opened.keys[i] ?? ""), depth + 1),
-        ),
-      };
-    case "class": {
-      const { type } = opened;
-      const single = opened.children.length === 1;
-      return {
-        kind: "class",
-        name: type.name,
-        aux: type.describe(node),
-        rebuild: (children) => type.rebuild(node, children),
-        children: opened.children.map((child, i) =>
-          walk(child, how, single ? path : join(path, String(i)), depth + 1),
-        ),
-      };
-    }
+  if (opened.kind === "none") return none;
+  if (opened.kind === "leaf") {
+    const inner = how.opens?.(node);
+    if (inner) return walkOpened(inner, how, path);
+    visit(node, path);
+    return leaf;
   }
+  const children = opened.children.map((child, i) => walk(child, how, childPath(opened, i, path), depth + 1));
+  if (opened.kind !== "class") return { ...opened, children };
+  const { type } = opened;
+  const rebuild = (values: readonly unknown[]) => type.rebuild(node, values);
+  return { kind: "class", name: type.name, aux: type.describe(node), rebuild, children };
 }
 
 function walkOpened({ name, children, rebuild }: OpenedLeaf, { visit }: Walk, path: string): Structure {
   for (const child of children) visit(child, path);
   return { kind: "class", name, aux: "", rebuild, children: children.map(() => leaf) };
-}
-
-function join(path: string, key: string): string {
-  return path === "" ? key : `${path}/${key}`;
 }
 
 /**
@@ -202,54 +149,6 @@ export function structure(tree: unknown, isLeaf?: IsLeaf): Structure {
   return flatten(tree, isLeaf).structure;
 }
 
-/** Throws unless a value is what {@link structure} returns. */
-function checkStructure(s: Structure): void {
-  need("object", s, "a tree's structure", "tree");
-  const { kind } = s;
-  if (kind === "leaf" || kind === "none" || kind === "static") return;
-  if (kind !== "array" && kind !== "object" && kind !== "class") {
-    throw new TreeError(`a tree's structure has the kind ${describe(kind)}: make it with tree.structure(…)`);
-  }
-  need("list", s.children, "the children of a structure", "tree");
-  if (kind === "object") need("strings", s.keys, "the keys of a structure", "tree");
-  if (kind === "class") need("function", s.rebuild, "rebuild of a structure", "tree");
-}
-
-/**
- * The number of leaves a structure has.
- *
- * @example
- * ```ts
- * tree.numLeaves(tree.structure([1, [2, 3]])); // 3
- * ```
- */
-export function numLeaves(s: Structure): number {
-  checkStructure(s);
-  if (s.kind === "leaf") return 1;
-  return s.kind === "none" || s.kind === "static"
-    ? 0
-    : s.children.reduce((n, child) => n + numLeaves(child), 0);
-}
-
-/**
- * The path to each leaf of a structure.
- *
- * @example
- * ```ts
- * tree.leafPaths(tree.structure({ w: 1, b: [2, 3] })); // ["b/0", "b/1", "w"]
- * ```
- */
-export function leafPaths(s: Structure, path = ""): string[] {
-  checkStructure(s);
-  if (s.kind === "leaf") return [path];
-  if (s.kind === "none" || s.kind === "static") return [];
-  const single = s.kind === "class" && s.children.length === 1;
-  return s.children.flatMap((child, i) => {
-    const key = s.kind === "object" ? (s.keys[i] ?? "") : String(i);
-    return leafPaths(child, single ? path : join(path, key));
-  });
-}
-
 /**
  * Builds the tree of the given structure from its leaves; the caller states the tree's type.
  *
@@ -284,82 +183,6 @@ export function unflatten<T = unknown>(s: Structure, values: readonly unknown[])
     }
   };
   return build(s) as T;
-}
-
-/**
- * Whether two structures are equal.
- *
- * @example
- * ```ts
- * tree.sameStructure(tree.structure([1, 2]), tree.structure([3, 4])); // true
- * ```
- */
-export function sameStructure(a: Structure, b: Structure): boolean {
-  return a === b || formatStructure(a) === formatStructure(b);
-}
-
-/**
- * A structure as a string: `*` stands for a leaf.
- *
- * @example
- * ```ts
- * tree.formatStructure(tree.structure({ w: 1, b: [2] })); // "{b: [*], w: *}"
- * ```
- */
-export function formatStructure(s: Structure): string {
-  checkStructure(s);
-  switch (s.kind) {
-    case "leaf":
-      return "*";
-    case "none":
-      return "null";
-    case "static":
-      return formatStatic(s.value);
-    case "array":
-      return `[${s.children.map(formatStructure).join(", ")}]`;
-    case "object":
-      return `{${s.keys.map((key, i) => `${key}: ${formatStructure(s.children[i] ?? none)}`).join(", ")}}`;
-    case "class":
-      return `${s.name}<${s.aux}>(${s.children.map(formatStructure).join(", ")})`;
-  }
-}
-
-/**
- * A key of a static value: equal for equal primitives, and for objects and functions only if they are identical.
- *
- * @example
- * ```ts
- * tree.formatStatic("fast") === tree.formatStatic("slow"); // false
- * ```
- */
-export function formatStatic(value: unknown): string {
-  if (typeof value === "string") return JSON.stringify(value);
-  if (value === null || (typeof value !== "object" && typeof value !== "function")) {
-    return `${typeof value} ${Object.is(value, -0) ? "-0" : String(value)}`;
-  }
-  return `${typeof value} #${identityOf(value)}`;
-}
-
-/**
- * Throws a {@link TreeError} that shows both structures unless they are equal.
- *
- * @example
- * ```ts
- * tree.checkSameStructure(tree.structure([1]), tree.structure([2]), "example", "params", "grads");
- * ```
- */
-export function checkSameStructure(
-  a: Structure,
-  b: Structure,
-  caller: string,
-  whatA: string,
-  whatB: string,
-): void {
-  if (!sameStructure(a, b)) {
-    throw new TreeError(
-      `[${caller}] ${whatA} and ${whatB} must have the same tree structure:\n  ${whatA}: ${formatStructure(a)}\n  ${whatB}: ${formatStructure(b)}`,
-    );
-  }
 }
 
 /**
@@ -483,13 +306,6 @@ export function transpose<T = unknown>(outer: Structure, inner: Structure, tree:
   return unflatten<T>(inner, columns);
 }
 
-/** The structure in which `inner` stands at every leaf of `outer`. */
-function nest(outer: Structure, inner: Structure): Structure {
-  if (outer.kind === "leaf") return inner;
-  if (outer.kind === "none" || outer.kind === "static") return outer;
-  return { ...outer, children: outer.children.map((child) => nest(child, inner)) };
-}
-
 /** The type of a tree after its leaves of type `L` became `R`. */
 export type MapTree<T, L, R> = [L, R] extends [R, L] ? T : MappedTree<T, L, R>;
 
@@ -555,19 +371,10 @@ export function broadcastPrefix(
         `[${caller}] the prefix tree does not fit${path && ` at ${path}`}: it has ${formatStructure(structure(p, isLeaf))} where the tree has ${formatStructure(s)}`,
       );
     }
-    opened.children.forEach((child, i) => {
-      const key = opened.kind === "object" ? (opened.keys[i] ?? "") : String(i);
-      spread(child, s.children[i] ?? none, join(path, key));
-    });
+    for (const [i, child] of opened.children.entries()) {
+      spread(child, s.children[i] ?? none, childPath(opened, i, path));
+    }
   };
   spread(prefix, full, "");
   return result;
-}
-
-function fits(
-  node: Exclude<Node, { kind: "leaf" | "none" }>,
-  s: Exclude<Structure, { kind: "leaf" | "none" | "static" }>,
-): boolean {
-  if (node.kind !== s.kind || node.children.length !== s.children.length) return false;
-  return node.kind !== "object" || s.kind !== "object" || node.keys.join() === s.keys.join();
 }
