@@ -11,13 +11,10 @@ declare module "../../trace/tensor.js" {
   }
 }
 
-Object.defineProperty(Tensor.prototype, "sharding", {
-  get(this: Tensor) {
-    return shardingOf(this);
-  },
-});
-Object.defineProperty(Tensor.prototype, "addressableShards", {
-  get(this: Tensor) {
-    return addressableShards(this);
-  },
-});
+for (const [name, getter] of Object.entries({ sharding: shardingOf, addressableShards })) {
+  Object.defineProperty(Tensor.prototype, name, {
+    get(this: Tensor) {
+      return getter(this);
+    },
+  });
+}
