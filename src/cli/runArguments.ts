@@ -2,6 +2,7 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { chooseEngine, givenDevices } from "../engines/default.js";
 import { engineNames } from "../engines/table.js";
+import { parseJson } from "../ir/json.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/config/runConfig.js";
 import { fieldsOf, optionalText, readConfig } from "../train/config/schema.js";
 import { checkpointFolder } from "../train/config/setup.js";
@@ -67,11 +68,7 @@ export function readConfigFile(path: string): unknown {
   } catch (cause) {
     throw new UsageError(`the configuration ${path} cannot be read (${reasonOf(cause)})`);
   }
-  try {
-    return JSON.parse(text);
-  } catch (cause) {
-    throw new UsageError(`the configuration ${path} is not JSON (${reasonOf(cause)})`);
-  }
+  return parseJson(text, (reason) => new UsageError(`the configuration ${path} is not JSON (${reason})`));
 }
 
 /** The configuration of a run; all violations are reported at once. */

@@ -3,7 +3,7 @@ import { environment, howToShare, numCores, sharesMemory, warn } from "#platform
 import { Ambient } from "../ir/ambient.js";
 import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
-import { ShardwiseError } from "../ir/errors.js";
+import { ConfigError } from "../ir/errors.js";
 import { lazily } from "../ir/identity.js";
 import { hostEngine } from "./host.js";
 import { detectLaunch, isOneOfSeveral } from "./launch.js";
@@ -73,8 +73,7 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
   if (name === "reference") return referenceEngine();
   if (name === "threads" && !sharesMemory()) return oneThreadEngine();
   if (name === "threads" && numDevices > maxThreads) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${numCores()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
   }

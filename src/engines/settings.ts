@@ -1,6 +1,6 @@
 import { environment } from "#platform/system";
 import { oneOf } from "../ir/arguments.js";
-import { ShardwiseError } from "../ir/errors.js";
+import { ConfigError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 
 /** The schema of {@link EngineSettings}. */
@@ -70,5 +70,5 @@ function readSetting(
 ): number {
   const value = parse(text);
   if (value !== undefined) return value;
-  throw new ShardwiseError("config", `the environment variable ${name} is "${text}": use ${accepted}`);
+  throw new ConfigError(`the environment variable ${name} is "${text}": use ${accepted}`);
 }

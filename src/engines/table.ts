@@ -2,6 +2,7 @@ import { createMpiEngine, createXlaEngine } from "#engines/processEngines";
 import { importModule, locateModule, modulePath, requireModule } from "#platform/modules";
 import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
+import { reasonOf } from "../ir/errors.js";
 import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { EngineLoadError } from "./errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
@@ -104,8 +105,7 @@ function requireEngine(name: string): EngineModule {
 }
 
 function broken(name: string, cause: unknown): EngineLoadError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
-  return new EngineLoadError(`the engine "${name}" cannot be loaded: ${reason}`, { cause });
+  return new EngineLoadError(`the engine "${name}" cannot be loaded: ${reasonOf(cause)}`, { cause });
 }
 
 function checkModule(exports: unknown, name: string): EngineModule {

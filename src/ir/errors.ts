@@ -81,6 +81,9 @@ export class TreeError extends errorClass("TreeError", "tree") {}
 /** An argument has a value outside what the function accepts. */
 export class ValueError extends errorClass("ValueError", "value") {}
 
+/** A configuration, setting or option of a command that cannot be used; the command line exits with code 2. */
+export class ConfigError extends errorClass("ConfigError", "config") {}
+
 /** A traced value was used where a concrete one is needed, or outside the function that made it. */
 export class TracerError extends ShardwiseError {
   static override readonly name: string = "TracerError";
@@ -126,3 +129,8 @@ export class ParseError extends ShardwiseError {
 
 /** An invariant of the library was violated: a bug in shardwise, not in the user's program. */
 export class InternalError extends errorClass("InternalError", "internal") {}
+
+/** The message of anything that was thrown. */
+export function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

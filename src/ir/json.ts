@@ -8,6 +8,17 @@
  * ```
  */
 
+import { reasonOf } from "./errors.js";
+
+/** Parses JSON. @param problem makes the error about a text that is not JSON, of the parser's reason */
+export function parseJson(text: string, problem: (reason: string, cause: unknown) => Error): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw problem(reasonOf(cause), cause);
+  }
+}
+
 /** Makes the error about a value that breaks a rule, at a place such as `files[3].name`. */
 export type Wrong = (where: string, rule: string, got: unknown) => Error;
 

@@ -1,6 +1,6 @@
 import { environment } from "#platform/system";
 import { findDifference } from "./compare.js";
-import { InternalError } from "./errors.js";
+import { InternalError, reasonOf } from "./errors.js";
 import type { Stage } from "./opFacts.js";
 import { parseProgram } from "./parse.js";
 import { printProgram } from "./print.js";
@@ -62,7 +62,7 @@ function named(pass: string, check: () => void): void {
   try {
     check();
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = reasonOf(error);
     throw new InternalError(`the pass "${pass}" made an invalid program: ${message}`);
   }
 }

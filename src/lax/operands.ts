@@ -4,7 +4,7 @@ import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { isComplex, isFloat, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
-import { at, formatType, sameNumbers } from "../ir/shape.js";
+import { at, formatType, normalizeDims, range, sameNumbers } from "../ir/shape.js";
 import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -89,5 +89,16 @@ export function expandScalars(scalars: readonly Tensor[], others: readonly Tenso
   const shape = others.find((x) => x.ndim > 0)?.shape ?? [];
   return scalars.map((x) =>
     x.ndim === 0 && x.node.kind !== "literal" ? ops.broadcastInDim(x, shape, []) : x,
+  );
+}
+
+/** A tensor with dims of size 1 at the given places of the result. */
+export function insertDims(x: Tensor, dims: readonly number[], caller: string): Tensor {
+  const rank = x.ndim + dims.length;
+  const places = normalizeDims(dims, rank, caller);
+  const sizes = [...x.shape];
+  return ops.reshape(
+    x,
+    range(rank).map((d) => (places.includes(d) ? 1 : (sizes.shift() ?? 1))),
   );
 }

@@ -8,7 +8,7 @@ import * as ops from "../trace/ops.js";
 import { needTensor, needTensors, resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { flatten, unflatten } from "../trace/tree.js";
-import { operandsOf } from "./operands.js";
+import { insertDims, operandsOf } from "./operands.js";
 
 /**
  * 0, 1, 2 … in one dim.
@@ -180,13 +180,7 @@ export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[])
 export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.expandDims");
   need("integers", dims, "dims", "lax.expandDims");
-  const rank = x.ndim + dims.length;
-  const places = normalizeDims(dims, rank, "lax.expandDims");
-  const sizes = [...x.shape];
-  return ops.reshape(
-    x,
-    range(rank).map((d) => (places.includes(d) ? 1 : (sizes.shift() ?? 1))),
-  );
+  return insertDims(x, dims, "lax.expandDims");
 }
 
 /**

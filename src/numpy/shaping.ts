@@ -1,8 +1,10 @@
 /** Functions that only move elements: shapes, orders and repetitions. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { DimError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, type Shape, sizeOf } from "../ir/shape.js";
+import { insertDims } from "../lax/operands.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -210,13 +212,7 @@ export function expandDims(value: TensorLike, dim: number | readonly number[]): 
   const x = asTensor(value, "expandDims");
   const dims = typeof dim === "number" ? [dim] : dim;
   need("list", dims, "the dims", "expandDims");
-  const rank = x.ndim + dims.length;
-  const places = normalizeDims(dims, rank, "expandDims");
-  const sizes = [...x.shape];
-  return ops.reshape(
-    x,
-    range(rank).map((d) => (places.includes(d) ? 1 : (sizes.shift() ?? 1))),
-  );
+  return insertDims(x, dims, "expandDims");
 }
 
 /**

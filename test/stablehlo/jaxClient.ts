@@ -30,6 +30,7 @@ export class JaxClient implements XlaClient<number> {
     this.server.stdout.on("data", (chunk: Buffer) => this.receive(chunk));
     this.server.on("exit", (code) => this.end(new Error(`${python} ended with code ${code}`)));
     this.server.on("error", (error) => this.end(error));
+    this.server.stdin.on("error", (error) => this.end(error));
     // A process that waits for nothing may end although Python does not.
     this.server.unref();
   }

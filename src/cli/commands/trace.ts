@@ -1,4 +1,4 @@
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { sizeOf } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
@@ -59,10 +59,7 @@ export const trace = defineCommand({
     });
     const { work } = recorded;
     if (work.length === 0) {
-      throw new ShardwiseError(
-        "config",
-        `[trace] the engine "${mesh.engine.name}" records nothing: use --engine threads`,
-      );
+      throw new ConfigError(`[trace] the engine "${mesh.engine.name}" records nothing: use --engine threads`);
     }
     writeStepTrace(output, recorded, "one training step", { training, config, mesh });
     phase("");

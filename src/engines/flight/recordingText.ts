@@ -48,12 +48,7 @@ export function parseRecording(text: string, file: string): FlightRecording {
   need("string", text, "text", "parseRecording");
   need("string", file, "file", "parseRecording");
   const wrong = (where: string, rule: string) => fileError(file, `${where} ${rule}`);
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    throw wrong("it", `must be JSON (${cause instanceof Error ? cause.message : String(cause)})`);
-  }
+  const value = json.parseJson(text, (reason) => wrong("it", `must be JSON (${reason})`));
   const { format: form, version: written } = json.fields(value, "it", wrong);
   if (form !== format) throw wrong("format", `must be "${format}"`);
   if (written !== version) throw wrong("version", `must be ${version}; another release wrote it`);

@@ -1,5 +1,5 @@
 import { environment } from "#platform/system";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { finder } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
 import { computesRight, type KernelChoice } from "./kernelTest.js";
@@ -38,8 +38,7 @@ export function chooseKernels(): KernelChoice | undefined {
   const found = nativeKernelsHere(wanted === "best" ? undefined : wanted);
   if (!("unavailable" in found)) return found;
   if (!setting) return undefined;
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[createThreadsEngine] kernels by "${setting}": ${found.unavailable}; use "wasm", or leave the choice out`,
   );
 }

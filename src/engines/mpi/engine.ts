@@ -4,7 +4,7 @@ import { oneOf } from "../../ir/arguments.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DevicePlace, Engine } from "../../ir/engine.js";
 import type { EngineInfo } from "../../ir/engineReports.js";
-import { ValueError } from "../../ir/errors.js";
+import { reasonOf, ValueError } from "../../ir/errors.js";
 import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { type OptionsOf, optional, pick, schema } from "../../ir/schema.js";
@@ -238,7 +238,7 @@ export class MpiEngine extends WorkersEngine {
     } catch (error) {
       const difference = error instanceof ProgramsDifferError ? error : await this.agreement.difference();
       if (difference === undefined) throw await this.failureReport.explain(error);
-      this.flights.write(difference instanceof Error ? difference.message : String(difference));
+      this.flights.write(reasonOf(difference));
       throw difference;
     }
   }

@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { reasonOf } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import { writeRecording } from "../flight/file.js";
 
@@ -58,7 +59,7 @@ export class FlightFiles {
   }
 
   private readonly remember = (error: unknown): void => {
-    this.reason = error instanceof Error ? error.message : String(error);
+    this.reason = reasonOf(error);
   };
 
   /** A launcher ends the processes that are left when one is gone. */

@@ -1,4 +1,5 @@
 import { getOrInsert } from "../../ir/collections.js";
+import { reasonOf } from "../../ir/errors.js";
 import { EngineLoadError } from "../errors.js";
 import type { Launch } from "../launch.js";
 import { bindCode } from "../system/codeMemory.js";
@@ -114,7 +115,7 @@ export class Mpi {
     try {
       library = koffi.load(path, { global: true });
     } catch (error) {
-      return error instanceof Error ? error.message : String(error);
+      return reasonOf(error);
     }
     const has = (symbol: string) => {
       try {

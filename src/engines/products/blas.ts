@@ -1,7 +1,7 @@
 import { isMainThread } from "node:worker_threads";
 import { environment } from "#platform/system";
 import type { Gemm } from "../../compiler/gemm/wasmGemm.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { type Koffi, loadKoffi } from "../system/koffi.js";
 import { withBetterCore } from "./blasCore.js";
 
@@ -111,8 +111,7 @@ export function findBlas(choice: string | undefined = environment.SHARDWISE_BLAS
   const koffi = loadKoffi();
   if (koffi === undefined) {
     if (!choice) return undefined;
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[findBlas] SHARDWISE_BLAS=${choice} needs the package koffi, which does not load here: install it, or say "none"`,
     );
   }
@@ -122,8 +121,7 @@ export function findBlas(choice: string | undefined = environment.SHARDWISE_BLAS
     const library = tryLoad(koffi, choice);
     const found = library && openBlas(koffi, library, choice, identify(library, named));
     if (found) return found;
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[findBlas] SHARDWISE_BLAS=${choice} is not a library with a working cblas_sgemm: give the full path of a BLAS, or "none"`,
     );
   }

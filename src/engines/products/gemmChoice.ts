@@ -3,7 +3,7 @@ import { findBlas } from "#engines/products/blas";
 import { environment } from "#platform/system";
 import type { GemmStep } from "../../compiler/steps.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import type { InstructionSet, ProductSets } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
 
@@ -66,15 +66,13 @@ function askedGemm(setting: string): GemmChoice {
   if (wanted.kind === "blas") {
     const blas = blasGemm();
     if (blas !== undefined) return blas;
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[createThreadsEngine] matrix products by "blas": no BLAS library was found; install one (on Debian libopenblas0-pthread), give its path as SHARDWISE_BLAS, or leave the choice out`,
     );
   }
   const native = nativeGemmHere(wanted.set);
   if ("set" in native) return { kind: "native", ...native };
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[createThreadsEngine] matrix products by "${setting}": ${native.unavailable}; use "blas" or "wasm", or leave the choice out`,
   );
 }

@@ -1,4 +1,5 @@
 import { getOrInsert } from "../../ir/collections.js";
+import { reasonOf } from "../../ir/errors.js";
 import { CodeMemory } from "./codeMemory.js";
 import { detectX64Features, hasArmBfloat16, requestTiles } from "./cpu.js";
 
@@ -47,7 +48,7 @@ export function finder<C extends ProductSets>(
       return { unavailable: `this processor (${process.arch}) has no ${asked ?? least}` };
     } catch (error) {
       // A system that forbids executable memory reports it only when some is requested.
-      return { unavailable: error instanceof Error ? error.message : String(error) };
+      return { unavailable: reasonOf(error) };
     } finally {
       memory.release();
     }

@@ -1,5 +1,6 @@
 import { importPackage } from "#platform/modules";
 import { environment } from "#platform/system";
+import { reasonOf } from "../../ir/errors.js";
 import { lazily } from "../../ir/identity.js";
 import { EngineLoadError } from "../errors.js";
 
@@ -22,8 +23,7 @@ async function load(): Promise<unknown> {
   try {
     found = await importPackage("webgpu");
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new EngineLoadError(`the package "webgpu" cannot be loaded: ${reason}`, { cause });
+    throw new EngineLoadError(`the package "webgpu" cannot be loaded: ${reasonOf(cause)}`, { cause });
   }
   if (found !== undefined) return found;
   throw new EngineLoadError(

@@ -1,4 +1,5 @@
 import type { CompileOptions } from "../../ir/engine.js";
+import { reasonOf } from "../../ir/errors.js";
 import type { Precision } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { OutOfMemoryError } from "../errors.js";
@@ -95,7 +96,7 @@ export class Builder<A> {
       first.kernels.length > form.kernels.length
         ? "the devices' attention kernel does not compile here, so products and a softmax are used"
         : "unrolled loops do not compile here, so they stay loops";
-    process.emitWarning(`${what}: ${reason instanceof Error ? reason.message : String(reason)}`);
+    process.emitWarning(`${what}: ${reasonOf(reason)}`);
   }
 
   /** Starts a compilation if fewer than the maximum are in progress. */

@@ -1,6 +1,7 @@
 /** Schedules as text: JSON, and the CSV that PyTorch's pipeline runtime reads and writes. */
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { ParseError, ValueError } from "../../ir/errors.js";
+import { parseJson } from "../../ir/json.js";
 import { at, range } from "../../ir/shape.js";
 import { checkSchedule } from "./check.js";
 import {
@@ -120,14 +121,10 @@ export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
  */
 export function scheduleFromJson(text: string): PipelineSchedule {
   need("string", text, "the text", "scheduleFromJson");
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new ValueError(
-      `[readSchedule] the text is not JSON: ${error instanceof Error ? error.message : error}`,
-    );
-  }
+  const json = parseJson(
+    text,
+    (reason) => new ValueError(`[scheduleFromJson] the text is not JSON: ${reason}`),
+  );
   const fields = typeof json === "object" && json !== null ? new Map(Object.entries(json)) : new Map();
   const stages: unknown = fields.get("stages");
   const isRows = (value: unknown): value is string[][] =>

@@ -3,6 +3,7 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
+import { findMarks, type Marks, marksOf } from "./addedTokens.js";
 import {
   byteCharacters,
   bytesByCharacter,
@@ -174,43 +175,10 @@ export class BpeTokenizer implements Tokenizer {
   }
 }
 
-/** Strings that are tokens wherever they occur. */
-interface Marks {
-  readonly pattern: RegExp;
-  readonly ids: ReadonlyMap<string, number>;
-}
-
-function marksOf(tokens: readonly AddedToken[]): Marks | undefined {
-  const contents = tokens.map(({ content }) => content).filter((content) => content !== "");
-  if (contents.length === 0) return undefined;
-  // Of two tokens with a common prefix the longer one is matched.
-  const alternatives = contents.sort((a, b) => b.length - a.length).map(escapePattern);
-  return {
-    pattern: new RegExp(alternatives.join("|"), "gu"),
-    ids: new Map(tokens.map(({ id, content }) => [content, id])),
-  };
-}
-
-/** The ids of the marks in a text, and the non-empty strings between them. */
-function* findMarks(text: string, marks: Marks | undefined): Generator<string | number> {
-  let start = 0;
-  for (const match of marks ? text.matchAll(marks.pattern) : []) {
-    if (match.index > start) yield text.slice(start, match.index);
-    yield marks?.ids.get(match[0]) ?? 0;
-    start = match.index + match[0].length;
-  }
-  if (start < text.length) yield text.slice(start);
-}
-
 function characters(bytes: Uint8Array): string {
   let text = "";
   for (const byte of bytes) text += at(byteCharacters, byte);
   return text;
-}
-
-/** A pattern that matches exactly this string. */
-export function escapePattern(text: string): string {
-  return text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&");
 }
 
 /** Patterns known to run in linear time. */

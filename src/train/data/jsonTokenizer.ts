@@ -1,10 +1,11 @@
 /** Tokenisers with any of the parts of a `tokenizer.json`; byte-level BPE has a faster class of its own. */
+
 import { within } from "#train/data/stoppable";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, schema } from "../../ir/schema.js";
 import { isObject } from "../files/json.js";
-import { escapePattern } from "./bpe.js";
+import { findMarks, type Marks, marksOf } from "./addedTokens.js";
 import { linearPatterns } from "./byteLevel.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
 import { type Decoder, readDecoder } from "./tokenizerParts/decoders.js";
@@ -196,44 +197,4 @@ function readAdded(root: TokenizerFields): MarkedToken[] {
       singleWord: fields.flag("single_word", false),
     };
   });
-}
-
-/** Tokens that are found wherever they occur. */
-interface Marks {
-  readonly pattern: RegExp;
-  readonly tokens: ReadonlyMap<string, MarkedToken>;
-}
-
-function marksOf(tokens: readonly MarkedToken[]): Marks | undefined {
-  const contents = tokens.map(({ content }) => content).filter((content) => content !== "");
-  if (contents.length === 0) return undefined;
-  // Of two tokens with a common prefix the longer one is matched.
-  const alternatives = contents.sort((a, b) => b.length - a.length).map(escapePattern);
-  return {
-    pattern: new RegExp(alternatives.join("|"), "gu"),
-    tokens: new Map(tokens.map((token) => [token.content, token])),
-  };
-}
-
-const isWord = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
-
-/** The ids of marks in a text, and the non-empty texts between them. */
-function* findMarks(text: string, marks: Marks | undefined): Generator<string | number> {
-  let done = 0;
-  for (const match of marks ? text.matchAll(marks.pattern) : []) {
-    const token = marks?.tokens.get(match[0]);
-    let [start, end] = [match.index, match.index + match[0].length];
-    if (!token || start < done) continue;
-    if (token.singleWord) {
-      const [before, after] = [text.slice(0, start).slice(-1), text.slice(end, end + 1)];
-      if (isWord.test(before) || isWord.test(after)) continue;
-    }
-    if (token.lstrip)
-      start = Math.max(done, start - (/\p{White_Space}*$/u.exec(text.slice(0, start))?.[0].length ?? 0));
-    if (token.rstrip) end += /^\p{White_Space}*/u.exec(text.slice(end))?.[0].length ?? 0;
-    if (start > done) yield text.slice(done, start);
-    yield token.id;
-    done = end;
-  }
-  if (done < text.length) yield text.slice(done);
 }

@@ -3,9 +3,9 @@ import { existsSync, mkdir, readFile, rm } from "#platform/fs";
 import { sha256 } from "#platform/hashing";
 import { join } from "#platform/path";
 import { tokenizeExamples } from "#train/data/tokenize";
-import { FileError, reasonOf } from "../files/fileError.js";
+import { FileError } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
-import { isObject } from "../files/json.js";
+import { isObject, parseJsonFile } from "../files/json.js";
 import { joinDocuments, type MarkedTokens } from "./encodeExample.js";
 import type { ExampleFields } from "./sources/examples.js";
 import { type ExampleKind, exampleBatches, kindOfExample } from "./sources/examples.js";
@@ -55,13 +55,9 @@ export async function openTokenFolder(folder: string): Promise<{ index: TokenInd
 export async function readIndex(folder: string): Promise<TokenIndex | undefined> {
   const path = join(folder, indexFile);
   if (!existsSync(path)) return undefined;
-  try {
-    const value: unknown = JSON.parse(await readFile(path, "utf8"));
-    if (isObject(value) && typeof value.key === "string" && Array.isArray(value.files)) {
-      return value as unknown as TokenIndex;
-    }
-  } catch (cause) {
-    throw new FileError("tokens", path, 0, `the index is not JSON (${reasonOf(cause)})`, { cause });
+  const value = parseJsonFile(await readFile(path, "utf8"), "tokens", path);
+  if (isObject(value) && typeof value.key === "string" && Array.isArray(value.files)) {
+    return value as unknown as TokenIndex;
   }
   throw new FileError("tokens", path, 0, "the index is damaged");
 }

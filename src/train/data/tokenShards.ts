@@ -13,7 +13,7 @@
  * | 64 – | the tokens; in version 2 then the marks of every token, one byte each |
  */
 
-import { type FileHandle, open, rename, rm } from "#platform/fs";
+import { type FileHandle, open } from "#platform/fs";
 import { createHash } from "#platform/hashing";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
@@ -21,6 +21,7 @@ import { ValueError } from "../../ir/errors.js";
 import { toHex, toLatin1 } from "../files/bytes.js";
 import { crc32c } from "../files/crc32c.js";
 import { FileError, reasonOf } from "../files/fileError.js";
+import { replaceFile } from "../files/files.js";
 import { checkRange, type TokenSource, tokenMarks } from "./tokens.js";
 
 const magic = "SWTOKENS";
@@ -71,19 +72,9 @@ export async function writeTokenShard(
   fields.setUint32(24, vocabSize, true);
   header.set(hash.digest(), 28);
   fields.setUint32(60, crc32c(header.subarray(0, 60)), true);
-  const draft = `${path}.${crypto.randomUUID()}.tmp`;
   try {
-    const handle = await open(draft, "wx");
-    try {
-      await handle.writeFile(header);
-      for (const part of body) await handle.writeFile(part);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await rename(draft, path);
+    await replaceFile(path, [header, ...body]);
   } catch (cause) {
-    await rm(draft, { force: true });
     throw new FileError("tokens", path, 0, `the file could not be written (${reasonOf(cause)})`, { cause });
   }
 }

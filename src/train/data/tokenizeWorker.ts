@@ -1,5 +1,7 @@
 /** A worker thread that turns examples into tokens. */
+
 import { parentPort, workerData } from "node:worker_threads";
+import { reasonOf } from "../files/fileError.js";
 import { parseChatTemplate } from "./chatTemplate.js";
 import { encodeExample, joinDocuments } from "./encodeExample.js";
 import { byteTokenizer } from "./tokenizer.js";
@@ -19,7 +21,7 @@ parentPort?.on("message", ({ examples }: TokenizeJob) => {
     const documents = examples.flatMap((example) => encodeExample(example, settings));
     answer = { ...joinDocuments(documents), numDocuments: documents.length };
   } catch (error) {
-    answer = { problem: error instanceof Error ? error.message : String(error) };
+    answer = { problem: reasonOf(error) };
   }
   parentPort?.postMessage(
     answer,

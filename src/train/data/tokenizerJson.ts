@@ -2,8 +2,9 @@
 
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { FileError, reasonOf } from "../files/fileError.js";
-import { isObject, type JsonObject } from "../files/json.js";
-import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel, escapePattern } from "./bpe.js";
+import { isObject, type JsonObject, parseJsonFile } from "../files/json.js";
+import { escapePattern } from "./addedTokens.js";
+import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 import { JsonTokenizer } from "./jsonTokenizer.js";
 
@@ -29,15 +30,7 @@ const maxPattern = 10_000;
 export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer | JsonTokenizer {
   need("string", text, "text", "parseTokenizer");
   needIfGiven("string", file, "file", "parseTokenizer");
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    const position = /position (\d+)/.exec(reasonOf(cause))?.[1];
-    throw new FileError("tokenizer", file, Number(position ?? text.length), `not JSON (${reasonOf(cause)})`, {
-      cause,
-    });
-  }
+  const value = parseJsonFile(text, "tokenizer", file);
   try {
     return new BpeTokenizer(new Reader(file).read(value));
   } catch (error) {

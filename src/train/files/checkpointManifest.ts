@@ -1,10 +1,12 @@
 /** The manifest of a checkpoint. It is untrusted input: every field is checked before it is used. */
+
 import * as json from "../../ir/json.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import { isTyped, type Shape } from "../../ir/shape.js";
 import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as tree from "../../trace/tree.js";
-import { FileError, reasonOf } from "./fileError.js";
+import { FileError } from "./fileError.js";
+import { parseJsonFile } from "./json.js";
 import { isStoredDType, type StoredDType } from "./safetensorsBytes.js";
 import { checkSeal, seal } from "./seal.js";
 
@@ -112,22 +114,7 @@ export function formatManifest(manifest: Manifest): Uint8Array {
 /** Reads a manifest. @param file the name used in error messages */
 export function parseManifest(bytes: Uint8Array, file: string): Manifest {
   const isSealed = checkSeal(bytes, file);
-  const text = new TextDecoder().decode(bytes);
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    const position = /position (\d+)/.exec(reasonOf(cause))?.[1];
-    throw new FileError(
-      "checkpoint",
-      file,
-      Number(position ?? text.length),
-      `not JSON (${reasonOf(cause)})`,
-      {
-        cause,
-      },
-    );
-  }
+  const value = parseJsonFile(new TextDecoder().decode(bytes), "checkpoint", file);
   return readManifest(value, isSealed, (where, rule, got) => {
     const found = JSON.stringify(got) ?? "nothing";
     const short = found.length > 60 ? `${found.slice(0, 60)}…` : found;

@@ -1,5 +1,7 @@
 import { need } from "../../ir/arguments.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { reasonOf, ShardwiseError } from "../../ir/errors.js";
+
+export { reasonOf };
 
 /** Where in a file, if it has lines, and what an error was caused by. */
 export interface FileErrorOptions extends ErrorOptions {
@@ -46,9 +48,4 @@ export function onFile<T>(format: string, path: string, work: () => T): T {
 /** The code of a system error, such as `ENOENT`. */
 export function systemCode(error: unknown): string | undefined {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
-}
-
-/** The message of anything that was thrown. */
-export function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

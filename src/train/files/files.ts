@@ -115,13 +115,14 @@ export async function inParallel<T>(
   if (first) throw first.error;
 }
 
-/** Replaces a small file atomically: at any time, even after a power cut, there is the old one or the new one. */
-export async function replaceFile(path: string, content: string): Promise<void> {
-  const draft = `${path}.${crypto.randomUUID()}`;
+/** Writes a file atomically: at any time, even after a power cut, there is the old one, if any, or the new one. */
+export async function replaceFile(path: string, content: string | Iterable<Uint8Array>): Promise<void> {
+  const draft = `${path}.${crypto.randomUUID()}.tmp`;
+  const parts = typeof content === "string" ? [new TextEncoder().encode(content)] : content;
   try {
     const file = await nodeFileSystem.create(draft);
     try {
-      await file.write(new TextEncoder().encode(content));
+      for (const part of parts) await file.write(part);
       await file.sync();
     } finally {
       await file.close();

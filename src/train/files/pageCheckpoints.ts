@@ -1,10 +1,12 @@
 /** Checkpoints where there are no folders: in the files that a browser keeps for a page's origin. */
+
 import type { OriginFiles } from "#platform/storage";
 import { integerFrom, need } from "../../ir/arguments.js";
 import type { TensorType } from "../../ir/shape.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
-import { FileError, reasonOf } from "./fileError.js";
+import { FileError } from "./fileError.js";
+import { parseJsonFile } from "./json.js";
 import { downloadBytes } from "./pageFiles.js";
 import { checkMatch } from "./restoreMatch.js";
 import { encodeSafetensors, parseSafetensors } from "./safetensorsBytes.js";
@@ -57,12 +59,7 @@ async function sha256(bytes: Uint8Array): Promise<string> {
 }
 
 function parseManifest(bytes: Uint8Array, file: string): Manifest {
-  let found: unknown;
-  try {
-    found = JSON.parse(new TextDecoder().decode(bytes));
-  } catch (cause) {
-    throw new FileError(caller, file, 0, `it is not JSON (${reasonOf(cause)})`, { cause });
-  }
+  const found = parseJsonFile(new TextDecoder().decode(bytes), caller, file);
   const { bytes: length, sha256, metadata } = (found ?? {}) as Partial<Manifest>;
   if (typeof length !== "number" || typeof sha256 !== "string")
     throw new FileError(caller, file, 0, 'it lacks "bytes" or "sha256"');

@@ -1,6 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError, ShardwiseError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
+import { reasonOf } from "./fileError.js";
 import { isObject } from "./json.js";
 
 /** Processes that work together, as seen by one of them. */
@@ -20,8 +21,7 @@ export function processGroupOf(engine: Engine): ProcessGroup {
   const { share } = engine;
   if (count === 1) return alone;
   if (share === undefined) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[train] the engine "${engine.name}" has ${count} processes but no share(text), by which they agree on settings and checkpoints`,
     );
   }
@@ -43,7 +43,7 @@ export async function together(group: ProcessGroup, task: () => Promise<string>)
     own = { done: await task() };
   } catch (error) {
     cause = error;
-    own = { failed: error instanceof Error ? error.message : String(error) };
+    own = { failed: reasonOf(error) };
   }
   const reports = (await group.share(JSON.stringify(own))).map(readReport);
   if ("failed" in own) throw cause;
@@ -69,8 +69,7 @@ export async function agreeOn(group: ProcessGroup, what: string, own: string): P
   const other = texts.findIndex((text) => text !== first);
   if (other < 0) return;
   const [a, b] = firstDifference(first, texts[other] ?? "");
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[train] the processes differ in ${what}: process 0 has ${a}, process ${other} has ${b}: start all of them with the same arguments, on shared files`,
   );
 }

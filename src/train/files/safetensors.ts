@@ -1,9 +1,10 @@
 /** Files in the safetensors format; `safetensorsBytes.ts` has the format itself. */
 
-import { type FileHandle, open, rename, rm } from "#platform/fs";
+import { type FileHandle, open } from "#platform/fs";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { reasonOf, systemCode } from "./fileError.js";
+import { replaceFile } from "./files.js";
 import {
   arrayOf,
   bytesOf,
@@ -68,19 +69,9 @@ export async function writeSafetensors(
 ): Promise<void> {
   need("path", path, "path", "writeSafetensors");
   const { header, arrays } = layOutSafetensors(tensors, metadata);
-  const draft = `${path}.${crypto.randomUUID()}.tmp`;
   try {
-    const handle = await open(draft, "wx");
-    try {
-      await handle.writeFile(header);
-      for (const { data } of arrays) await handle.writeFile(bytesOf(data));
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await rename(draft, path);
+    await replaceFile(path, [header, ...arrays.map(({ data }) => bytesOf(data))]);
   } catch (error) {
-    await rm(draft, { force: true });
     if (systemCode(error) === undefined) throw error;
     throw new SafetensorsError(path, 0, reasonOf(error), { cause: error });
   }
@@ -103,8 +94,7 @@ async function openFile(path: string): Promise<FileHandle> {
   try {
     return await open(path, "r");
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new SafetensorsError(path, 0, `the file cannot be opened (${reason})`, { cause });
+    throw new SafetensorsError(path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
   }
 }
 

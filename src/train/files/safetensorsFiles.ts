@@ -1,8 +1,10 @@
 /** Models stored in several safetensors files, with or without an index that maps tensors to files. */
+
 import { readdir, readFile, stat } from "#platform/fs";
 import { basename, dirname, join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
+import { parseJson } from "../../ir/json.js";
 import { reasonOf } from "./fileError.js";
 import { isObject } from "./json.js";
 import { readSafetensorsHeader } from "./safetensors.js";
@@ -89,12 +91,7 @@ async function readWeightMap(index: string): Promise<Map<string, string>> {
     .catch((error: unknown) => {
       throw error instanceof SafetensorsError ? error : fail(reasonOf(error), error);
     });
-  let json: unknown;
-  try {
-    json = JSON.parse(bytes);
-  } catch (error) {
-    throw fail(`the index is not JSON (${reasonOf(error)})`, error);
-  }
+  const json = parseJson(bytes, (reason, cause) => fail(`the index is not JSON (${reason})`, cause));
   const map = isObject(json) ? json.weight_map : undefined;
   if (!isObject(map)) throw fail("the index has no weight_map, an object from names of tensors to files");
   return new Map(

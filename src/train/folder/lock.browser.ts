@@ -1,6 +1,6 @@
 import { mkdirSync, rmSync, writeFileSync } from "#platform/fs";
 import { join } from "#platform/path";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import type * as node from "./lock.js";
 
 export const lockFile: typeof node.lockFile = "run.lock";
@@ -12,7 +12,7 @@ export const holdRun: typeof node.holdRun = (folder) =>
     const hold = (lock: Lock | null): Promise<void> | undefined => {
       if (lock === null) {
         const what = `[train] another page or worker of this origin is training into ${folder}: wait for it, stop it, or choose another folder`;
-        reject(new ShardwiseError("config", what));
+        reject(new ConfigError(what));
         return undefined;
       }
       mkdirSync(folder, { recursive: true });

@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError, ShardwiseError } from "../../ir/errors.js";
 import { FileError, reasonOf, systemCode } from "../files/fileError.js";
 import { isObject } from "../files/json.js";
 
@@ -90,8 +90,7 @@ export function runHolder(folder: string): RunHolder | undefined {
 function inUse(folder: string, path: string, { pid, host }: RunHolder): ShardwiseError {
   const elsewhere = host !== hostname();
   const advice = elsewhere ? `; if it is gone, remove ${path}` : "";
-  return new ShardwiseError(
-    "config",
+  return new ConfigError(
     `[train] process ${pid}${elsewhere ? ` on ${host}` : ""} is training into ${folder}: wait for it, stop it, or choose another folder with --out${advice}`,
   );
 }

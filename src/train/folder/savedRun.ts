@@ -1,5 +1,5 @@
 /** Converts between the state of a run on its mesh and checkpoints, which hold layers in canonical order. */
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -48,8 +48,7 @@ export function storedConfig(checkpoint: Checkpoint): RunConfig {
   const { config, violations } = readRunConfig(checkpoint.manifest.config);
   if (violations.length === 0) return config;
   const list = violations.map((line) => `\n  ${line}`).join("");
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `the configuration in ${checkpoint.folder} cannot be used; another release may have written it:${list}`,
   );
 }
@@ -99,8 +98,7 @@ export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void 
     (path) =>
       `\n  ${path} was ${JSON.stringify(valueAt(before, path))} and is ${JSON.stringify(valueAt(config, path))}`,
   );
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[resume] ${checkpoint.folder} belongs to another configuration:${list.join("")}\nuse the values it was saved with, or start a new run without --resume`,
   );
 }

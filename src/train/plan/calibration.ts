@@ -6,10 +6,9 @@ import { dirname, join } from "node:path";
 import type { GemmStep, StepInfo } from "../../compiler/steps.js";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
-import { ValueError } from "../../ir/errors.js";
+import { ConfigError, reasonOf, ValueError } from "../../ir/errors.js";
 import { opFacts } from "../../ir/opFacts.js";
 import { isObject } from "../files/json.js";
-import { ConfigError } from "./errors.js";
 import { fitTimes, type TimeModel } from "./fitTimes.js";
 import type { Prices } from "./prices.js";
 
@@ -113,8 +112,7 @@ export function readCalibration(file: string): Calibration | undefined {
   try {
     json = JSON.parse(readFileSync(file, "utf8"));
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new ConfigError(`the calibration ${file} cannot be read (${reason}): ${again}`);
+    throw new ConfigError(`the calibration ${file} cannot be read (${reasonOf(error)}): ${again}`);
   }
   const problem = calibrationProblem(json);
   if (problem !== undefined) throw new ConfigError(`the calibration ${file} ${problem}: ${again}`);

@@ -4,7 +4,7 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { parseBytes } from "../../engines/settings.js";
 import { need } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
-import { ConfigError } from "./errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import type { Prices } from "./prices.js";
 
 /** A link between devices. */

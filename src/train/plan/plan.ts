@@ -2,6 +2,7 @@
 
 import { hostEngine } from "../../engines/host.js";
 import { need } from "../../ir/arguments.js";
+import { ConfigError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { formatBytes } from "../../ir/shape.js";
 import { batchType, totalBytes } from "../config/memoryNeed.js";
@@ -12,7 +13,6 @@ import { stepFlops } from "../report/peak.js";
 import { abstractTree } from "../step/abstractTensor.js";
 import type { StepMemory } from "../step/training.js";
 import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
-import { ConfigError } from "./errors.js";
 import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
 import type { Prices } from "./prices.js";
 import { stepTime, type TimeParts } from "./stepCost.js";

@@ -4,7 +4,7 @@ import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { need } from "../../ir/arguments.js";
 import { byteSize, decode, encode, viewHost } from "../../ir/dtype.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError, ShardwiseError } from "../../ir/errors.js";
 import { sizeOf } from "../../ir/shape.js";
 import { type LoraModule, type LoraOptions, lora } from "../../nn/lora.js";
 import type { Variables } from "../../nn/scope.js";
@@ -56,8 +56,7 @@ function factorLayouts([leaf, tensor, layout]: TensorEntry) {
   const dims = file.match(/\([^)]*\)|\w/g) ?? [];
   const [out = "", into = ""] = dims;
   if (layout.includes("+") || dims.length !== 2 || !layout.includes("->")) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[adapters] ${tensor} holds several kernels or is stored as [in, out]: adapters of "${leaf}" have no form in PEFT`,
     );
   }
@@ -82,10 +81,7 @@ function adapterLeaves(
     const [layer, part] = [path.slice(0, path.lastIndexOf("/")), lastName(path, "/")];
     const entry = layers.get(layer);
     if (!entry || (part !== "a" && part !== "b" && part !== "magnitude")) {
-      throw new ShardwiseError(
-        "config",
-        `[adapters] the model's files have no linear layer for "${leaf.path}"`,
-      );
+      throw new ConfigError(`[adapters] the model's files have no linear layer for "${leaf.path}"`);
     }
     const [ending, layout] = factorLayouts(entry)[part];
     const name = `base_model.model.${moduleOf(entry[1])}.${ending}`;

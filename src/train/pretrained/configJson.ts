@@ -1,6 +1,6 @@
 /** Reading the `config.json` of a pretrained model: every field is either understood, known to be harmless, or an error. */
 import { describe } from "../../ir/describe.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError, type ShardwiseError } from "../../ir/errors.js";
 import { isObject, type JsonObject } from "../files/json.js";
 import type { DecoderConfig } from "../models/decoder.js";
 
@@ -101,7 +101,7 @@ export class ConfigJson {
   }
 
   error(rule: string): ShardwiseError {
-    return new ShardwiseError("config", `[loadPretrained] ${this.file}: ${rule}`);
+    return new ConfigError(`[loadPretrained] ${this.file}: ${rule}`);
   }
 }
 

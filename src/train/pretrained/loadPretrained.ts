@@ -1,7 +1,7 @@
 import { existsSync } from "#platform/fs";
 import { join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec } from "../../nn/partitioned.js";
@@ -124,8 +124,7 @@ async function folderTokenizer(folder: string, vocabSize: number): Promise<Token
   if (!existsSync(file)) return undefined;
   const tokenizer = await readTokenizer(file);
   if (tokenizer.vocabSize <= vocabSize) return tokenizer;
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[loadPretrained] ${file} has ${tokenizer.vocabSize} tokens, but the model only ${vocabSize}: it belongs to another model`,
   );
 }

@@ -1,7 +1,9 @@
 /** A folder as Hugging Face publishes models: its configuration, and where its files hold each leaf of the model. */
+
 import { readFile, stat } from "#platform/fs";
 import { join } from "#platform/path";
 import { InternalError, ShardwiseError, TreeError } from "../../ir/errors.js";
+import { parseJson } from "../../ir/json.js";
 import { formatType, range, sameNumbers } from "../../ir/shape.js";
 import type { ExchangedLeaf } from "../files/exchange.js";
 import { reasonOf, systemCode } from "../files/fileError.js";
@@ -40,12 +42,8 @@ export async function readJson(path: string, caller: string): Promise<JsonObject
     if (systemCode(error) === "ENOENT") return undefined;
     throw error instanceof ShardwiseError ? error : fail(reasonOf(error), error);
   }
-  try {
-    const json: unknown = JSON.parse(text);
-    if (isObject(json)) return json;
-  } catch (cause) {
-    throw fail(`it is not JSON (${reasonOf(cause)})`, cause);
-  }
+  const json = parseJson(text, (reason, cause) => fail(`it is not JSON (${reason})`, cause));
+  if (isObject(json)) return json;
   throw fail("it must hold an object");
 }
 

@@ -2,7 +2,7 @@ import { copyFile, existsSync, mkdir, readdir, rename, rm, writeFile } from "#pl
 import { dirname, join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { byteSize, decode, encode, type HostData, viewHost } from "../../ir/dtype.js";
-import { ShardwiseError, TreeError } from "../../ir/errors.js";
+import { ConfigError, ShardwiseError, TreeError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, sizeOf } from "../../ir/shape.js";
 import type { Variables } from "../../nn/scope.js";
@@ -200,8 +200,7 @@ function llamaJson(model: ModelConfig): JsonObject {
   );
   if (model.kind !== "llama" || differs.length > 0) {
     const what = model.kind === "llama" ? `model.decoder.${differs[0]?.[0]}` : `the kind ${model.kind}`;
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[savePretrained] no family of transformers is a model with ${what}: only models with Llama's decoder, or that started from a pretrained one, can be exported`,
     );
   }

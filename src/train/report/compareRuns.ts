@@ -1,7 +1,7 @@
 /** Compares training runs by what they left in their folders: `config.json` and `metrics.jsonl`. */
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join, normalize } from "node:path";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { type RunConfig, readRunConfig, runSchema } from "../config/runConfig.js";
 import { fieldsOf, valueAt } from "../config/schema.js";
 import { reasonOf } from "../files/fileError.js";
@@ -80,7 +80,7 @@ function readStoredConfig(path: string): RunConfig {
   throw problem(`${path} cannot be used; another release may have written it:${list}`);
 }
 
-const problem = (text: string) => new ShardwiseError("config", `[compare] ${text}`);
+const problem = (text: string) => new ConfigError(`[compare] ${text}`);
 
 /** The fields in which configurations differ, each with its values by run; where runs write is no difference. */
 export function differences(runs: readonly ComparedRun[]): (readonly [field: string, ...values: string[]])[] {

@@ -8,7 +8,7 @@ import { lstat, readdir } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { formatBytes } from "../../ir/shape.js";
 import { reasonOf, systemCode } from "../files/fileError.js";
 import { escapeHtml } from "./charts.js";
@@ -91,9 +91,7 @@ export async function openLivePage(options: LivePageOptions = {}): Promise<LiveP
     server.once("error", (cause) => {
       const taken =
         systemCode(cause) === "EADDRINUSE" ? ": choose another one, or 0 for any that is free" : "";
-      reject(
-        new ShardwiseError("config", `[watch] cannot listen on port ${port} (${reasonOf(cause)})${taken}`),
-      );
+      reject(new ConfigError(`[watch] cannot listen on port ${port} (${reasonOf(cause)})${taken}`));
     });
     // Other machines never see it; to read it from one, forward the port by ssh.
     server.listen({ host: "127.0.0.1", port }, resolve);

@@ -1,6 +1,6 @@
 /** The second stage of a run: the checkpoint to continue from, and the training text. */
 import { standardError } from "#platform/system";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError, ShardwiseError } from "../../ir/errors.js";
 import type { Checkpoint } from "../files/checkpoint.js";
 import { newestSound } from "../files/newestSound.js";
 import { agreeOn } from "../files/processGroup.js";
@@ -26,8 +26,7 @@ export async function open(run: LiveRun): Promise<OpenRun> {
   life.atEnd(() => data.close());
   const { vocabSize } = config.model;
   if (vocabSize > 0 && data.tokenizer.vocabSize > vocabSize) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[train] the tokeniser has ${data.tokenizer.vocabSize} tokens, but model.vocabSize is ${vocabSize}: use the tokeniser of the model`,
     );
   }
@@ -44,8 +43,7 @@ async function startingPoint({ config, options, life }: LiveRun): Promise<Checkp
   if (!resume) {
     const [newest] = await checkpoints.list();
     if (!newest) return undefined;
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[train] ${config.out} holds a run already, at step ${newest.step}: continue it with --resume, or choose another folder with --out`,
     );
   }

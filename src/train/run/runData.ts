@@ -1,6 +1,6 @@
 import { existsSync, mkdir } from "#platform/fs";
 import { join } from "#platform/path";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { BpeTokenizer } from "../data/bpe.js";
 import { trainBpe } from "../data/bpeTrainer.js";
@@ -104,16 +104,14 @@ function weightsOf({ data }: RunConfig, numSources: number): { weights?: number[
   if (data.weights.trim() === "") return {};
   const weights = data.weights.split(",").map(Number);
   if (weights.length === numSources && weights.every((w) => Number.isFinite(w) && w > 0)) return { weights };
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[train] data.weights is ${JSON.stringify(data.weights)}: use ${numSources} positive numbers, one for each source of data.source, such as ${Array.from({ length: numSources }, (_, i) => i + 1).join(",")}`,
   );
 }
 
 function checkVocabulary({ vocabSize }: TokenSource, source: string, tokenizer: Tokenizer): void {
   if (vocabSize <= tokenizer.vocabSize) return;
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     `[train] ${source} has tokens up to ${vocabSize - 1}, but the tokeniser knows ${tokenizer.vocabSize}: set data.tokenizer to the tokenizer.json that the file was made with`,
   );
 }
@@ -125,7 +123,7 @@ async function splitRows(config: RunConfig, source: string, { tokens, kind }: Op
   const isPairs = kind === "preference";
   checkObjective(config, source, isPairs);
   if (tokens.numTokens === 0) {
-    throw new ShardwiseError("config", `[train] ${source} has no examples: there is nothing to train on`);
+    throw new ConfigError(`[train] ${source} has no examples: there is nothing to train on`);
   }
   if (packing === "whole" || isPairs) {
     const rows = async (part: TokenSource, length: number): Promise<RowSource> =>
@@ -145,8 +143,7 @@ async function splitRows(config: RunConfig, source: string, { tokens, kind }: Op
   const kept = Math.floor(tokens.numTokens * data.validation);
   const numTokens = kept >= least ? tokens.numTokens - kept : tokens.numTokens;
   if (numTokens < least) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       numTokens < 2
         ? `[train] ${source} has ${numTokens} tokens, too few to train on: use more text`
         : `[train] ${source} has ${numTokens} tokens to train on, fewer than one row of data.sequence + 1 = ${least}: set data.sequence to ${numTokens - 1} or less, or use more text`,
@@ -164,8 +161,7 @@ async function splitRows(config: RunConfig, source: string, { tokens, kind }: Op
 /** Pairs of answers are trained on by DPO, and nothing else is. */
 function checkObjective({ dpo }: RunConfig, source: string, isPairs: boolean): void {
   if (isPairs === dpo.beta > 0) return;
-  throw new ShardwiseError(
-    "config",
+  throw new ConfigError(
     isPairs
       ? `[train] ${source} has pairs of chosen and rejected answers: set dpo.beta, such as 0.1, to train on them, or name other fields with data.fields`
       : `[train] dpo.beta is ${dpo.beta}, but ${source} has no pairs of chosen and rejected answers: use dpo.beta 0, or other data`,
@@ -179,8 +175,7 @@ async function openTokenizer(config: RunConfig, folder: string, begun: boolean):
   // A file left behind by a run without a checkpoint may belong to other settings.
   if (begun && existsSync(own)) return readTokenizer(own);
   if (data.tokenizer === "bpe" && sourceNames(config).some(isTokens)) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[train] a BPE tokeniser cannot be trained on ${data.source}, which holds tokens already: set data.tokenizer to the tokenizer.json that it was made with`,
     );
   }

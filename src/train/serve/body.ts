@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { reasonOf } from "../files/fileError.js";
+import { parseJson } from "../../ir/json.js";
 import { RequestError } from "./requestError.js";
 
 /** What is read of a body that is too large, as a multiple of the limit, so that its client sees the answer. */
@@ -31,9 +31,5 @@ export async function readJsonBody(request: IncomingMessage, maxBytes: number): 
   } catch {
     throw new RequestError(400, "the body is not UTF-8");
   }
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new RequestError(400, `the body is not JSON (${reasonOf(error)})`);
-  }
+  return parseJson(text, (reason) => new RequestError(400, `the body is not JSON (${reason})`));
 }

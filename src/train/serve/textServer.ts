@@ -1,7 +1,7 @@
 /** Serves a model with OpenAI's HTTP interface. */
 import { once, setMaxListeners } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { ShardwiseError } from "../../ir/errors.js";
+import { ConfigError } from "../../ir/errors.js";
 import { reasonOf, systemCode } from "../files/fileError.js";
 import { checkAccess, isLocalHost } from "./access.js";
 import { AnswerForm } from "./answers.js";
@@ -43,13 +43,12 @@ const modelPath = "/v1/models/";
 export async function openTextServer(model: ServedModel, options: TextServerOptions): Promise<TextServer> {
   const { host, port, key } = options;
   if (key === undefined && !isLocalHost(host)) {
-    throw new ShardwiseError(
-      "config",
+    throw new ConfigError(
       `[serve] ${host} can be reached from other machines: give a key that requests must name, or use 127.0.0.1`,
     );
   }
   if (key !== undefined && !/^[\x21-\x7e]+$/.test(key)) {
-    throw new ShardwiseError("config", "[serve] the key must be of visible ASCII characters, without blanks");
+    throw new ConfigError("[serve] the key must be of visible ASCII characters, without blanks");
   }
   // A client may take this long to send its headers, and its whole request.
   const server = createServer({
@@ -62,9 +61,7 @@ export async function openTextServer(model: ServedModel, options: TextServerOpti
     server.once("error", (cause) => {
       const taken =
         systemCode(cause) === "EADDRINUSE" ? ": choose another one, or 0 for any that is free" : "";
-      reject(
-        new ShardwiseError("config", `[serve] cannot listen on port ${port} (${reasonOf(cause)})${taken}`),
-      );
+      reject(new ConfigError(`[serve] cannot listen on port ${port} (${reasonOf(cause)})${taken}`));
     });
     server.listen({ host, port }, resolve);
   });

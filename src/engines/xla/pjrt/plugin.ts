@@ -1,4 +1,5 @@
 import { getOrInsert } from "../../../ir/collections.js";
+import { reasonOf } from "../../../ir/errors.js";
 import type { Koffi } from "../../system/koffi.js";
 import { errorOf, XlaPluginError } from "../errors.js";
 import { type CalledFunction, FIRST_FUNCTION, functionNames, otherStructs, structs } from "./layout.js";
@@ -210,8 +211,7 @@ export class Plugin {
       const getApi: unknown = this.library.func("void *GetPjrtApi()")();
       if (typeof getApi === "bigint") return getApi;
     } catch (cause) {
-      const reason = cause instanceof Error ? cause.message : String(cause);
-      throw new XlaPluginError(`${path} cannot be loaded as a PJRT plug-in: ${reason}`, { cause });
+      throw new XlaPluginError(`${path} cannot be loaded as a PJRT plug-in: ${reasonOf(cause)}`, { cause });
     }
     throw new XlaPluginError(`${path} is not a PJRT plug-in: its GetPjrtApi returns nothing`);
   }

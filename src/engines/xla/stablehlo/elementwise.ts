@@ -2,7 +2,7 @@ import { type DType, isInteger, isUnsigned, sumType } from "../../../ir/dtype.js
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
-import { at, range, tensorType } from "../../../ir/shape.js";
+import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { xlaProgram } from "../../../ir/xlaFunctions.js";
 import { typeText } from "./text.js";
 import { names, type Rule, type Value, type Writer } from "./writer.js";
@@ -23,25 +23,22 @@ const plain =
  * A function that is inexact on any machine: for 16-bit floats it is computed in float32 and rounded once. XLA keeps
  * the wider values in registers.
  */
-const wide =
-  (op: string): Rule<OpName> =>
+const inWideType =
+  (compute: (write: Writer, values: readonly Value[], type: TensorType) => Value): Rule<OpName> =>
   (eqn, write) => {
     const { dtype, shape } = resultType(eqn);
     const type = tensorType(sumType(dtype), shape);
     const values = operands(eqn, write).map((x) => write.convert(x, type.dtype));
-    return [write.convert(write.same(`stablehlo.${op}`, values, type), dtype)];
+    return [write.convert(compute(write, values, type), dtype)];
   };
 
+const wide = (op: string) => inWideType((write, values, type) => write.same(`stablehlo.${op}`, values, type));
+
 /** A function from the CHLO dialect, which has those missing from StableHLO. */
-const special =
-  (op: string): Rule<OpName> =>
-  (eqn, write) => {
-    const { dtype, shape } = resultType(eqn);
-    const type = tensorType(sumType(dtype), shape);
-    const values = operands(eqn, write).map((x) => write.convert(x, type.dtype));
-    const text = `chlo.${op} ${names(values)} : ${typeText(type)} -> ${typeText(type)}`;
-    return [write.convert(write.define(text, type), dtype)];
-  };
+const special = (op: string) =>
+  inWideType((write, values, type) =>
+    write.define(`chlo.${op} ${names(values)} : ${typeText(type)} -> ${typeText(type)}`, type),
+  );
 
 /** One op for numbers and another for booleans. */
 const plainOr =

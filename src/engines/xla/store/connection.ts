@@ -1,5 +1,6 @@
 import { connect, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
+import { reasonOf } from "../../../ir/errors.js";
 import {
   encodeFrame,
   FrameReader,
@@ -49,9 +50,8 @@ export class StoreConnection {
         return new StoreConnection(await connected(host, port), `${host}:${port}`);
       } catch (error) {
         if (performance.now() + RETRY_MS > end) {
-          const reason = error instanceof Error ? error.message : String(error);
           throw new Error(
-            `process 0 did not answer at ${host}:${port} within ${timeoutMs / 1000} s: ${reason}`,
+            `process 0 did not answer at ${host}:${port} within ${timeoutMs / 1000} s: ${reasonOf(error)}`,
           );
         }
         await sleep(RETRY_MS);

@@ -2,8 +2,10 @@
  * The entry point of the thread that holds the connection to the store, and in process 0 the store itself. It never
  * blocks, so that threads which block until a value arrives are answered whatever else the process does.
  */
+
 import type { MessagePort } from "node:worker_threads";
 import { workerData } from "node:worker_threads";
+import { reasonOf } from "../../../ir/errors.js";
 import { type Answered, StoreConnection } from "./connection.js";
 import type { StoreRequest } from "./frames.js";
 import { answer, type PortEnd } from "./ports.js";
@@ -65,8 +67,7 @@ async function run(data: StoreWorkerData): Promise<void> {
     if (!head.ok) throw new Error(head.reason);
     hosts = head.hosts ?? [];
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    if (first) answer(first, { reason, hosts: [] } satisfies StoreOpened);
+    if (first) answer(first, { reason: reasonOf(error), hosts: [] } satisfies StoreOpened);
     return;
   }
   for (const end of data.ends) {

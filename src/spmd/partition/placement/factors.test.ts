@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
+import { formatRule } from "../../../../test/support/formatRule.js";
 import { caseProgram, type OpCase, opCases } from "../../../../test/support/opCases.js";
 import { type ElementwiseOp, elementwiseFamilies, opsOf } from "../../../ir/opFacts.js";
 import { type Eqn, hasPrograms } from "../../../ir/program.js";
 import { at, type Shape, tensorType } from "../../../ir/shape.js";
 import { traceFlat } from "../../../trace/builder.js";
 import * as ops from "../../../trace/ops.js";
-import { type FactoredOp, factorRule, formatRule } from "./factors.js";
+import { type FactoredOp, factorRule } from "./factors.js";
 
 /**
  * The rules of ops that work on each element, by the ranks of operands and results: dims correspond one by one, and

@@ -2,7 +2,7 @@ import { attentionOperands } from "../../../ir/inferAttention.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
 import type { Attention, AttentionExtra, OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";
-import { at, range, type TensorType, typesOf } from "../../../ir/shape.js";
+import { at, type TensorType, typesOf } from "../../../ir/shape.js";
 
 /**
  * What splitting a factor means: `parallel` factors stay split in the result, `sum`, `max` and `min` factors
@@ -359,17 +359,4 @@ export function factorRule<K extends FactoredOp>(eqn: Eqn<K>): FactorRule {
   const { op, params, ins, outs }: Pick<Eqn, "ins" | "outs"> & { op: K; params: OpParams[K] } = eqn;
   const rule: Rule<K> = rules[op];
   return rule(params, typesOf(ins), typesOf(outs));
-}
-
-/** A rule as text: `([i,k],[k,j])->([i,j]) reduction={k}`; `whole` and other reductions are listed likewise. */
-export function formatRule({ factors, operands, results }: FactorRule): string {
-  const name = (f: number) => (f < 18 ? String.fromCharCode(105 + f) : `f${f}`);
-  const tensor = (dims: DimFactors) => `[${dims.map((list) => list.map(name).join("") || "1").join(",")}]`;
-  const side = (tensors: readonly DimFactors[]) => `(${tensors.map(tensor).join(",")})`;
-  const label = { sum: "reduction", max: "max", min: "min", index: "index", whole: "whole" } as const;
-  const groups = (["sum", "max", "min", "index", "whole"] as const).flatMap((kind) => {
-    const list = range(factors.length).filter((f) => at(factors, f).kind === kind);
-    return list.length > 0 ? [` ${label[kind]}={${list.map(name).join(",")}}`] : [];
-  });
-  return `${side(operands)}->${side(results)}${groups.join("")}`;
 }

@@ -1,7 +1,8 @@
 /** Records of data: lines of JSON, rows of CSV and Parquet, texts, from files, URLs, blobs and iterables. */
 import { findFiles } from "#train/data/sources/localFiles";
 import { describe } from "../../../ir/describe.js";
-import { ValueError } from "../../../ir/errors.js";
+import { reasonOf, ValueError } from "../../../ir/errors.js";
+import { parseJson } from "../../../ir/json.js";
 import { type OptionsOf, optional, schema } from "../../../ir/schema.js";
 import { FileError } from "../../files/fileError.js";
 import { isObject } from "../../files/json.js";
@@ -223,7 +224,7 @@ function readJson(bytes: Uint8Array): { readonly problem: string } | { readonly 
       ? { fields: value }
       : { problem: `the line is not a JSON object: ${clip(trimmed)}` };
   } catch (cause) {
-    return { problem: `the line is not JSON (${cause instanceof Error ? cause.message : String(cause)})` };
+    return { problem: `the line is not JSON (${reasonOf(cause)})` };
   }
 }
 
@@ -235,14 +236,9 @@ const isArray = (bytes: Uint8Array) => firstSign(bytes) === 0x5b;
 /** The objects of a file with a single JSON array. */
 function jsonArray(bytes: Uint8Array, file: string, report: Reporter): DataRecord[] {
   const records: DataRecord[] = [];
-  let values: unknown;
-  try {
-    values = JSON.parse(decodeUtf8(bytes) ?? "");
-  } catch (cause) {
-    throw dataError(file, `it is not JSON (${cause instanceof Error ? cause.message : String(cause)})`, {
-      cause,
-    });
-  }
+  const problem = (reason: string, cause: unknown) =>
+    dataError(file, `it is not JSON (${reason})`, { cause });
+  const values = parseJson(decodeUtf8(bytes) ?? "", problem);
   for (const [index, value] of (values as unknown[]).entries()) {
     if (isObject(value)) records.push({ file, line: index + 1, fields: value });
     else

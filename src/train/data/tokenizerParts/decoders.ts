@@ -1,6 +1,7 @@
 /** The decoders of a `tokenizer.json`: from tokens to a text. */
+
 import { bytesOfToken } from "../byteLevel.js";
-import type { TokenizerFields } from "./fields.js";
+import type { Makers, TokenizerFields } from "./fields.js";
 
 /** Changes the texts of tokens, which are joined in the end. */
 export type Decoder = (tokens: readonly string[]) => readonly string[];
@@ -87,7 +88,7 @@ function wordPiece(fields: TokenizerFields): Decoder {
     });
 }
 
-const makers: Readonly<Record<string, (fields: TokenizerFields) => Decoder>> = {
+const makers: Makers<Decoder> = {
   ByteLevel: () => byteLevel,
   ByteFallback: () => byteFallback,
   Fuse: () => (tokens) => [tokens.join("")],
@@ -110,7 +111,5 @@ const makers: Readonly<Record<string, (fields: TokenizerFields) => Decoder>> = {
 
 /** The function of a decoder. */
 export function readDecoder(fields: TokenizerFields): Decoder {
-  const make = Object.hasOwn(makers, fields.type) ? makers[fields.type] : undefined;
-  if (!make) throw fields.unsupported();
-  return make(fields);
+  return fields.make(makers);
 }

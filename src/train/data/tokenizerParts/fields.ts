@@ -1,12 +1,16 @@
 /** Checked access to the fields of a `tokenizer.json`. */
+
 import { FileError, reasonOf } from "../../files/fileError.js";
 import { isObject, type JsonObject } from "../../files/json.js";
-import { escapePattern } from "../bpe.js";
+import { escapePattern } from "../addedTokens.js";
 import { translatePattern } from "../byteLevel.js";
 
 /** Real tokenizers have a few short parts; these limits bound the time of hostile files. */
 const maxParts = 64;
 const maxPattern = 10_000;
+
+/** What makes the parts of each type. */
+export type Makers<T> = Readonly<Record<string, (fields: TokenizerFields) => T>>;
 
 /** Reads fields and says where in the file something is wrong. */
 export class TokenizerFields {
@@ -76,8 +80,11 @@ export class TokenizerFields {
     }
   }
 
-  unsupported(): FileError {
-    return this.wrong("type", `is ${JSON.stringify(this.json.type)?.slice(0, 60)}, which is not supported`);
+  /** What the maker of this part's type makes of it. */
+  make<T>(makers: Makers<T>, type = this.type): T {
+    const make = Object.hasOwn(makers, type) ? makers[type] : undefined;
+    if (make) return make(this);
+    throw this.wrong("type", `is ${JSON.stringify(this.json.type)?.slice(0, 60)}, which is not supported`);
   }
 
   wrong(name: string, rule: string): FileError {

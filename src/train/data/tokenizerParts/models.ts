@@ -1,7 +1,8 @@
 /** The models of a `tokenizer.json`: from a piece of text to tokens. */
+
 import { isObject } from "../../files/json.js";
 import { type Merge, mergePairs } from "../merges.js";
-import type { TokenizerFields } from "./fields.js";
+import type { Makers, TokenizerFields } from "./fields.js";
 
 /** A vocabulary with a rule that finds its tokens in pieces of text. */
 export interface TokenModel {
@@ -227,7 +228,7 @@ function wordLevel(fields: TokenizerFields): TokenModel {
   };
 }
 
-const makers: Readonly<Record<string, (fields: TokenizerFields) => TokenModel>> = {
+const makers: Makers<TokenModel> = {
   BPE: bpe,
   Unigram: unigram,
   WordPiece: wordPiece,
@@ -239,7 +240,5 @@ export function readModel(fields: TokenizerFields): TokenModel {
   const { json } = fields;
   const guess = Array.isArray(json.merges) ? "BPE" : Array.isArray(json.vocab) ? "Unigram" : "WordPiece";
   const type = json.type === undefined && isObject(json) ? guess : fields.type;
-  const make = Object.hasOwn(makers, type) ? makers[type] : undefined;
-  if (!make) throw fields.unsupported();
-  return make(fields);
+  return fields.make(makers, type);
 }

@@ -1,6 +1,7 @@
 /** The normalizers of a `tokenizer.json`: functions of a text. */
+
 import { byteCharacters } from "../byteLevel.js";
-import type { TokenizerFields } from "./fields.js";
+import type { Makers, TokenizerFields } from "./fields.js";
 import { precompiled } from "./precompiled.js";
 
 /** Changes a text before it is cut into pieces. */
@@ -46,7 +47,7 @@ function strip(fields: TokenizerFields): Normalizer {
   };
 }
 
-const makers: Readonly<Record<string, (fields: TokenizerFields) => Normalizer>> = {
+const makers: Makers<Normalizer> = {
   NFC: () => (text) => text.normalize("NFC"),
   NFD: () => (text) => text.normalize("NFD"),
   NFKC: () => (text) => text.normalize("NFKC"),
@@ -71,7 +72,5 @@ const makers: Readonly<Record<string, (fields: TokenizerFields) => Normalizer>> 
 
 /** The function of a normalizer. */
 export function readNormalizer(fields: TokenizerFields): Normalizer {
-  const make = Object.hasOwn(makers, fields.type) ? makers[fields.type] : undefined;
-  if (!make) throw fields.unsupported();
-  return make(fields);
+  return fields.make(makers);
 }

@@ -1,6 +1,7 @@
 /** The post-processors of a `tokenizer.json`: the special tokens around the tokens of a text. */
+
 import { isObject } from "../../files/json.js";
-import type { TokenizerFields } from "./fields.js";
+import type { Makers, TokenizerFields } from "./fields.js";
 
 /** Adds special tokens to those of a text. */
 export type PostProcessor = (tokens: readonly number[]) => readonly number[];
@@ -30,7 +31,7 @@ function template(fields: TokenizerFields): PostProcessor {
   return (tokens) => parts.flatMap((part) => (part === "text" ? tokens : part));
 }
 
-const makers: Readonly<Record<string, (fields: TokenizerFields) => PostProcessor>> = {
+const makers: Makers<PostProcessor> = {
   ByteLevel: () => (tokens) => tokens,
   BertProcessing: around,
   RobertaProcessing: around,
@@ -43,7 +44,5 @@ const makers: Readonly<Record<string, (fields: TokenizerFields) => PostProcessor
 
 /** The function of a post-processor. */
 export function readPostProcessor(fields: TokenizerFields): PostProcessor {
-  const make = Object.hasOwn(makers, fields.type) ? makers[fields.type] : undefined;
-  if (!make) throw fields.unsupported();
-  return make(fields);
+  return fields.make(makers);
 }

@@ -1,6 +1,7 @@
 /** The pre-tokenizers of a `tokenizer.json`: they cut a text into the pieces that a model sees. */
+import { escapePattern } from "../addedTokens.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "../byteLevel.js";
-import type { TokenizerFields } from "./fields.js";
+import type { Makers, TokenizerFields } from "./fields.js";
 
 /** A piece of the text; `isFirst` where it begins with the text's first character. */
 export interface Piece {
@@ -108,7 +109,7 @@ function metaspace(fields: TokenizerFields): PreTokenizer {
   };
 }
 
-const makers: Readonly<Record<string, (fields: TokenizerFields) => PreTokenizer>> = {
+const makers: Makers<PreTokenizer> = {
   ByteLevel: byteLevel,
   Metaspace: metaspace,
   Split: (fields) => {
@@ -123,7 +124,7 @@ const makers: Readonly<Record<string, (fields: TokenizerFields) => PreTokenizer>
   BertPreTokenizer: () => inTurn([splitBy(space, "Removed"), splitBy(punctuation, "Isolated")]),
   Punctuation: (fields) => splitBy(punctuation, fields.text("behavior", "Isolated") as Behavior),
   CharDelimiterSplit: (fields) => {
-    const sign = fields.text("delimiter").replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&");
+    const sign = escapePattern(fields.text("delimiter"));
     return splitBy(new RegExp(sign, "gu"), "Removed");
   },
   Sequence: (fields) => inTurn(fields.parts("pretokenizers").map(readPreTokenizer)),
@@ -131,7 +132,5 @@ const makers: Readonly<Record<string, (fields: TokenizerFields) => PreTokenizer>
 
 /** The function of a pre-tokenizer. */
 export function readPreTokenizer(fields: TokenizerFields): PreTokenizer {
-  const make = Object.hasOwn(makers, fields.type) ? makers[fields.type] : undefined;
-  if (!make) throw fields.unsupported();
-  return make(fields);
+  return fields.make(makers);
 }
