@@ -12,6 +12,7 @@ import { communication } from "./communication.js";
 import { context } from "./context.js";
 import { dispatch } from "./dispatch.js";
 import { eager } from "./eager.js";
+import { generate } from "./generate.js";
 import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
@@ -35,6 +36,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   bubbles,
   context,
   moe,
+  generate,
   lm,
   profile,
   webgpu,

@@ -27,7 +27,7 @@ export interface Accepted {
 }
 
 /**
- * Parses arguments: `--name value`, `--name=value`, and `--mesh data=2,model=2` for the axes of a mesh. All
+ * Parses arguments: `--name value`, `--name=value`, `--mesh data=2,model=2` for the axes of a mesh, and `--tune lora` for `--tune.kind`. All
  * unknown options are reported at once, with what was probably meant.
  */
 export function parseArguments(args: readonly string[], accepted: Accepted): Arguments {
@@ -40,7 +40,7 @@ export function parseArguments(args: readonly string[], accepted: Accepted): Arg
     ...accepted.values,
     ...accepted.switches,
     ...accepted.fields,
-    ...(accepted.fields.length > 0 ? ["mesh"] : []),
+    ...(accepted.fields.length > 0 ? ["mesh", "tune"] : []),
   ];
   for (let i = 0; i < args.length; i++) {
     const argument = args[i] ?? "";
@@ -80,15 +80,19 @@ export function parseArguments(args: readonly string[], accepted: Accepted): Arg
     if (before !== undefined && before !== value)
       problems.push(`option --${name} is given twice, as "${before}" and as "${value}": give it once`);
     given.set(name, value);
-    if (name === "mesh" && accepted.fields.length > 0)
-      settings.push(...meshSettings(value, accepted.fields, problems));
-    else if (accepted.values.includes(name)) options.set(name, value);
-    else settings.push({ path: name, value });
+    if (accepted.values.includes(name)) options.set(name, value);
+    else settings.push(...settingsOf(name, value, accepted.fields, problems));
   }
   const axis = [...given.keys()].find((name) => name.startsWith("mesh."));
   if (axis !== undefined && given.has("mesh"))
     problems.push(`options --mesh and --${axis} both set the sizes of axes: use one of them`);
   return { positional, options, settings, problems };
+}
+
+/** What an option sets: the field of its name, or what it abbreviates. */
+function settingsOf(name: string, value: string, fields: readonly string[], problems: string[]): Setting[] {
+  if (name === "mesh") return meshSettings(value, fields, problems);
+  return [{ path: name === "tune" ? "tune.kind" : name, value }];
 }
 
 /** Whether an argument looks like an option with one dash too few, and not like a number or standard input. */

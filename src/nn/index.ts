@@ -94,6 +94,13 @@ export {
 } from "./partitioned.js";
 export * from "./pooling.js";
 export * from "./prelu.js";
+export {
+  dequantizeKernels,
+  type QuantizableModule,
+  type QuantizedKernel,
+  type QuantizeOptions,
+  quantizeKernels,
+} from "./quantize.js";
 export * from "./recurrent.js";
 export * from "./recurrentCells.js";
 export { type ModuleRematOptions, remat } from "./remat.js";

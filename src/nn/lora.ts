@@ -11,6 +11,8 @@ import * as tree from "../trace/tree.js";
 import { currentScope } from "./context.js";
 import { type InterceptedCall, interceptMethods } from "./intercept.js";
 import { isBoxed, unbox } from "./metadata.js";
+import { dequantizeKernels, isQuantized, isTargetLayer, runningKernel } from "./quantize.js";
+import { remat } from "./remat.js";
 import type { Variables } from "./scope.js";
 import { makeRng, variable } from "./variables.js";
 
@@ -55,7 +57,7 @@ const collection = "lora";
 
 /**
  * Adapts the linear layers of a module (LoRA): each computes `x · W + alpha / rank · (x · A) · B`, where `W` is frozen and
- * only the small `A` and `B` are trained. `B` starts at 0. With `dora`, the columns of the sum are scaled to lengths
+ * only the small `A` and `B` are trained. `B` starts at 0. `W` may be quantised (`quantizeKernels`). With `dora`, the columns of the sum are scaled to lengths
  * that are trained, too. Layers in a loop need `variableAxes: { lora: 0 }` and `splitRngs: { lora: true }` in their
  * `nn.scan`, as those of the models of `shardwise/train` have.
  *
@@ -73,22 +75,20 @@ export function lora<A extends readonly unknown[], R>(
   options: LoraOptions,
 ): LoraModule<A, R> {
   const { rank, alpha = rank, targets, dora } = loraOptions.read(options, "nn.lora");
-  const isTarget = (path: readonly string[]) => {
-    if (targets === undefined) return true;
-    return targets instanceof RegExp ? targets.test(path.join("/")) : targets.includes(path.at(-1) ?? "");
-  };
   const scale = alpha / rank;
   const intercept = (
     next: (...args: readonly unknown[]) => unknown,
     args: readonly unknown[],
     call: InterceptedCall,
   ) => {
-    const isLinear = call.method === "__call__" && ["Dense", "DenseGeneral"].includes(call.moduleName);
-    if (!isLinear || !isTarget(call.path)) return next(...args);
-    return adapted(args[0] as Tensor, next(...args) as Tensor, { rank, scale, dora });
+    if (!isTargetLayer(call, undefined)) return next(...args);
+    // The backward pass computes the floats of a quantised kernel again, which takes less memory than keeping them.
+    const isSmall = isQuantized(unbox(currentScope("nn.lora").get("params", "kernel")));
+    const y = (isSmall ? remat((x: unknown) => next(x))(args[0]) : next(...args)) as Tensor;
+    return isTargetLayer(call, targets) ? adapted(args[0] as Tensor, y, { rank, scale, dora }) : y;
   };
   const changed = (params: Variables, adapters: Variables, sign: 1 | -1) =>
-    changeKernels(params, adapters, scale * sign);
+    changeKernels(dequantizeKernels(params), adapters, scale * sign);
   return {
     init: (key, params, ...args) => {
       const made = interceptMethods(intercept, () =>
@@ -118,10 +118,9 @@ interface AdapterConfig {
 /** The result of a linear layer with its adapter. @param y what the layer alone gives */
 function adapted(x: Tensor, y: Tensor, { rank, scale, dora }: AdapterConfig): Tensor {
   const scope = currentScope("nn.lora");
-  const kernel = unbox<Tensor>(scope.get("params", "kernel"));
-  const bias = scope.has("params", "bias") ? unbox<Tensor>(scope.get("params", "bias")) : undefined;
   // The kernel is [inputs, outputs], each of one or more dims.
-  const numIn = (x.ndim + kernel.ndim - y.ndim) / 2;
+  const { kernel, numIn } = runningKernel(scope, x, y);
+  const bias = scope.has("params", "bias") ? unbox<Tensor>(scope.get("params", "bias")) : undefined;
   const [ins, outs] = [kernel.shape.slice(0, numIn), kernel.shape.slice(numIn)];
   const inputs = ins.reduce((n, m) => n * m, 1);
   const bound = Math.sqrt(3 / inputs);

@@ -11,6 +11,7 @@ import { ModuleError } from "./errors.js";
 import { isBoxed, replaceBoxed, unbox } from "./metadata.js";
 import { sowIn } from "./module.js";
 import type { ParamInitializer } from "./partitioned.js";
+import { plainValue } from "./quantize.js";
 import { isTree, type Scope } from "./scope.js";
 
 /**
@@ -37,7 +38,7 @@ export function param(
   const make = (key: Tensor) => init(key, shape ?? [], dtype);
   scope.reserve(name, "params", "nn.param");
   if (scope.has("params", name)) {
-    const value = unbox(scope.get("params", name));
+    const value = plainValue(scope.get("params", name));
     const advice = "the variables were made with another configuration or other input sizes";
     checkShapes(scope, name, value, shape ? [shape] : expectedShapes(make), advice);
     return value;

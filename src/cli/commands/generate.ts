@@ -1,7 +1,6 @@
-import type { Variables } from "../../nn/scope.js";
 import { modelConfig } from "../../train/config/runConfig.js";
 import { decimal, integer, text } from "../../train/config/schema.js";
-import { storedConfig } from "../../train/folder/savedRun.js";
+import { storedConfig, storedParams } from "../../train/folder/savedRun.js";
 import { sampleText } from "../../train/generation/sampleText.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
@@ -38,7 +37,7 @@ export const generate = defineCommand({
     const config = storedConfig(checkpoint);
     const tokenizer = await storedTokenizer(config, run);
     phase("loading the model");
-    const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
+    const params = await storedParams(checkpoint, tokenizer.vocabSize);
     const closed = new AbortController();
     process.stdout.on("error", () => closed.abort());
     phase("");

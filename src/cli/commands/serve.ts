@@ -1,9 +1,8 @@
 import { existsSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
-import type { Variables } from "../../nn/scope.js";
 import { modelConfig } from "../../train/config/runConfig.js";
 import { integer, maxPort, optionalInteger, optionalText, text } from "../../train/config/schema.js";
-import { storedConfig } from "../../train/folder/savedRun.js";
+import { storedConfig, storedParams } from "../../train/folder/savedRun.js";
 import { readTextFormat } from "../../train/pretrained/chatFiles.js";
 import { companionFolder } from "../../train/pretrained/initialize.js";
 import { loadPretrained } from "../../train/pretrained/loadPretrained.js";
@@ -86,7 +85,7 @@ async function trained(folder: string | undefined): Promise<ServedModel> {
   const { checkpoint, run } = await findCheckpoint(folder, "serve");
   const config = storedConfig(checkpoint);
   const tokenizer = await storedTokenizer(config, run);
-  const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
+  const params = await storedParams(checkpoint, tokenizer.vocabSize);
   return {
     ...{ name: basename(resolve(run)), params, maxLength: config.data.sequence },
     config: modelConfig(config, tokenizer.vocabSize),

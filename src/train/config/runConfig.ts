@@ -7,6 +7,7 @@ import { isRecurrent, type ModelConfig, modelViolations, type Violation } from "
 import { type DecoderConfig, isMixed } from "../models/decoder.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
 import { placementFor } from "../models/sequence.js";
+import { linearNames, type TuneConfig } from "../models/tune.js";
 import { decoderSchema } from "./decoderSchema.js";
 import { expertsSchema } from "./expertsSchema.js";
 import {
@@ -130,6 +131,25 @@ export const runSchema = {
     ),
     labelSmoothing: decimal(0, "share of pairs that are taken to be the wrong way round", 0, 0.5),
   },
+  tune: {
+    kind: choice(
+      "none",
+      "what is trained: all parameters, or adapters beside frozen linear layers; --tune lora does the same",
+      ["none", "lora", "dora"],
+    ),
+    rank: integer(8, "rank of the adapters"),
+    alpha: decimal(0, "adapters are scaled by alpha / rank; 0 for the rank"),
+    targets: text(
+      "",
+      "layers with adapters, such as query,value; all linear layers of the blocks by default",
+    ),
+    base: choice("float32", "type of frozen parameters; int8 and nf4 (4 bits) that of the blocks' kernels", [
+      "float32",
+      "bfloat16",
+      "int8",
+      "nf4",
+    ]),
+  },
   engine: {
     memory: automatic("memory limit of each device; auto grows as needed", bytesAccepted, parseBytes),
     deadline: automatic(
@@ -169,7 +189,7 @@ export type RunConfig = Config<typeof runSchema>;
 /** Throws unless a value has the parts of a run's configuration; `readRunConfig` makes valid ones. */
 export function needRunConfig(config: RunConfig, caller: string): void {
   need("object", config, "the configuration", caller);
-  for (const part of ["model", "mesh", "pipeline", "data", "optimizer", "engine"] as const) {
+  for (const part of ["model", "mesh", "pipeline", "data", "optimizer", "tune", "engine"] as const) {
     need("object", config[part], `${part} of the configuration`, caller);
   }
 }
@@ -229,8 +249,37 @@ export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfi
   return { ...model, vocabSize: model.vocabSize || Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
 }
 
+/** How a run is fine-tuned; undefined if it trains all parameters. */
+export function tuneConfig({ tune: { kind, targets, ...tune } }: RunConfig): TuneConfig | undefined {
+  if (kind === "none") return undefined;
+  const names = targets.split(",").map((name) => name.trim());
+  return { ...tune, kind, targets: names.filter((name) => name !== "") };
+}
+
 /** The schedules that hold one part of the model on every stage. */
 const onePart: readonly ScheduleName[] = ["gpipe", "1f1b", "zb-h1", "zb-h2"];
+
+/** What is wrong with the adapters of a run. */
+function tuneViolations(config: RunConfig): Violation[] {
+  const { model, mesh } = config;
+  const tune = tuneConfig(config);
+  if (!tune) return [];
+  const violations: Violation[] = [];
+  if (mesh.pipe > 1) {
+    violations.push({
+      fields: ["tune.kind", "mesh.pipe"],
+      text: `tune.kind ${tune.kind} does not train in stages of a pipeline (mesh.pipe is ${mesh.pipe}): use mesh.fsdp or mesh.model`,
+    });
+  }
+  const known = linearNames[model.kind];
+  for (const name of tune.targets.filter((target) => !known.includes(target))) {
+    violations.push({
+      fields: ["tune.targets"],
+      text: `tune.targets has "${name}": the linear layers of ${model.kind} are ${known.join(", ")}`,
+    });
+  }
+  return violations;
+}
 
 /** A field that requires another to be divisible by its value. */
 interface Way {
@@ -352,6 +401,7 @@ function crossViolations(config: RunConfig): Violation[] {
       text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
     });
   }
+  violations.push(...tuneViolations(config));
   if (mesh.context > 1) checkContext(config, multiple);
   if (mesh.pipe > 1) checkPipeline(config, multiple, violations);
   return violations;

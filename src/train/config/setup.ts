@@ -10,7 +10,7 @@ import { byteTokenizer } from "../data/tokenizer.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import { createTraining, type Training } from "../step/training.js";
 import { runOptimizer } from "./optimizer.js";
-import { engineSettings, modelConfig, needRunConfig, type RunConfig } from "./runConfig.js";
+import { engineSettings, modelConfig, needRunConfig, type RunConfig, tuneConfig } from "./runConfig.js";
 
 /** The folder of a run's checkpoints. */
 export function checkpointFolder(run: string): string {
@@ -40,6 +40,7 @@ const maxTrainings = 4;
 /** The compiled functions of a run: reused from recent runs of this process with the same model, optimiser and mesh. */
 export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
   const { optimizer, steps, pipeline, tensor, context, dpo } = config;
+  const tune = tuneConfig(config);
   const { paramDtype } = config.model;
   const model = modelConfig(config, vocabSize);
   const { engine, axes, deviceIds } = mesh;
@@ -54,6 +55,7 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
     tensor,
     context,
     dpo,
+    tune,
     axes,
     deviceIds,
   ]);
@@ -70,6 +72,7 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
       tensor,
       context,
       ...(dpo.beta > 0 && { dpo }),
+      ...(tune && { tune }),
     }),
   );
 }
@@ -86,7 +89,7 @@ export function expectedVocabulary({ data }: RunConfig): number {
   return data.tokenizer === "bytes" ? byteTokenizer().vocabSize : data.vocabSize;
 }
 
-/** The number of parameters of a state, from its types. */
+/** The number of trained parameters of a state, from its types. */
 export function numParameters({ params }: Pick<Training["types"], "params">): number {
   return namedLeaves(params, "numParameters").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
 }

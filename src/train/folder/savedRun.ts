@@ -1,14 +1,16 @@
 /** Converts between the state of a run on its mesh and checkpoints, which hold layers in canonical order. */
 import { ConfigError } from "../../ir/errors.js";
+import type { Variables } from "../../nn/scope.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { type RunConfig, readRunConfig, runSchema } from "../config/runConfig.js";
+import { modelConfig, type RunConfig, readRunConfig, runSchema, tuneConfig } from "../config/runConfig.js";
 import { fieldsOf, valueAt } from "../config/schema.js";
 import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { wholeOf } from "../files/treeFiles.js";
 import { fromCanonical, toCanonical } from "../models/canonical.js";
+import { mergedParams } from "../models/tune.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 
@@ -41,6 +43,19 @@ export async function restoreRun(checkpoint: Checkpoint, training: Training): Pr
   if (!layout) return checkpoint.restore(types, { shardings });
   const whole = await checkpoint.restore(toCanonical(types, layout));
   return devicePut(fromCanonical(whole, layout), shardings);
+}
+
+/** What a checkpoint holds of a model: its parameters, or adapters and the frozen parameters beside them. */
+export interface StoredModel {
+  readonly params: Variables;
+  readonly base?: Variables;
+}
+
+/** The parameters of a checkpoint's model; adapters are merged. @param vocabSize that of the tokeniser */
+export async function storedParams(checkpoint: Checkpoint, vocabSize: number): Promise<Variables> {
+  const config = storedConfig(checkpoint);
+  const stored = await checkpoint.restoreTree<StoredModel>();
+  return mergedParams(stored, modelConfig(config, vocabSize), tuneConfig(config));
 }
 
 /** The configuration that a checkpoint was saved with. */

@@ -59,7 +59,9 @@ function summaryLine({ config, mesh, from, data }: OpenRun, { types }: Training)
   const axes = splittingAxes(mesh.shape);
   const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
   const start = from ? `, from step ${from.step}` : "";
-  const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters on ${devices}, ${data.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
+  const tuned =
+    config.tune.kind === "none" ? "" : ` in ${config.tune.kind} adapters of a ${config.tune.base} base`;
+  const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters${tuned} on ${devices}, ${data.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
   const info = mesh.engine.info?.();
   const products = (info && describeProducts(info)) ?? [];
   return [what, products, `writing to ${config.out}`].flat().join("; ");

@@ -48,14 +48,15 @@ async function pretrainedState({
 }: BuiltRun): Promise<LanguageModelState> {
   const model = modelConfig(config, data.tokenizer.vocabSize);
   const pretrained = await readPretrainedConfig(config.init);
-  const types = parameterTypes(model, "float32");
+  // Parameters that are not trained never need more precision than their files have.
+  const types = parameterTypes(model, config.tune.kind === "none" ? "float32" : pretrained.storedDtype);
   const shardings = logicalToMeshSharding(
     getPartitionSpec(types),
     mesh,
     languageModelRules("sync", mesh.axisNames),
   );
   const params = await importPretrained(config.init, types, model, pretrained, { shardings });
-  const state = training.initFrom(params);
+  const state = training.initFrom(params, config.seed);
   tree.dispose(params, state);
   if (group.index === 0) await keepCompanions(config.init, config.out);
   return state;

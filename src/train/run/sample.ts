@@ -1,8 +1,9 @@
 /** Samples of a run's model. */
-import { modelConfig } from "../config/runConfig.js";
+import { modelConfig, tuneConfig } from "../config/runConfig.js";
 import { onHost } from "../folder/savedRun.js";
 import { sampleText } from "../generation/sampleText.js";
 import { toCanonical } from "../models/canonical.js";
+import { mergedParams } from "../models/tune.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { BuiltRun } from "./build.js";
 import type { RunData } from "./runData.js";
@@ -15,12 +16,14 @@ export async function sampleOf(
   { config, options, group, mesh, training, data }: BuiltRun,
   state: LanguageModelState,
 ): Promise<string> {
-  const params = toCanonical(await onHost(state.params), training.layout);
+  const { params: own, base } = state;
+  const trained = await onHost({ params: own, ...(base && { base }) });
   // All processes hold a part of the parameters, but one of them is enough to sample.
   if (group.index > 0) return "";
+  const model = modelConfig(config, data.tokenizer.vocabSize);
   const sampled = {
-    model: modelConfig(config, data.tokenizer.vocabSize),
-    params,
+    model,
+    params: toCanonical(mergedParams(trained, model, tuneConfig(config)), training.layout),
     tokenizer: data.tokenizer,
     window: config.data.sequence,
     engine: mesh.engine,

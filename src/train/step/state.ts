@@ -4,7 +4,10 @@ import type { Tensor } from "../../trace/tensor.js";
 
 /** The state of a run: parameters, the optimiser's state, and the number of updates. */
 export interface LanguageModelState {
+  /** What is trained: the parameters, or adapters beside them. */
   readonly params: Variables;
+  /** The frozen parameters, if adapters are trained. */
+  readonly base?: Variables;
   readonly optimizer: unknown;
   /** The number of updates; a skipped step makes none. */
   readonly step: Tensor;

@@ -46,6 +46,7 @@ import {
   scheduleFor,
 } from "../models/scheduled.js";
 import { placeTokens, splitSequences } from "../models/sequence.js";
+import { applyModel, frozenParams, type TuneConfig, tunedModel } from "../models/tune.js";
 import { balancingBias, withoutSurplus } from "./balancingBias.js";
 import { paramDtypeKind, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
@@ -88,6 +89,8 @@ export const trainingOptions = schema({
   accumulate: optional("number"),
   /** The dtype of parameters. For narrow ones the optimiser keeps float32 copies. */
   paramDtype: optional(paramDtypeKind),
+  /** Trains adapters instead of the parameters, which are frozen. */
+  tune: optional<TuneConfig>("object"),
   /** How the loss is scaled if anything is computed or stored in float16. */
   lossScale: optional<LossScaleOptions>("object"),
 });
@@ -108,8 +111,12 @@ interface Gradients {
 export interface StepFunctions {
   /** The state before the first step. */
   create(key: Tensor): LanguageModelState;
-  /** The state before the first step of a model with given parameters, in float32 and canonical order. */
-  createFrom(params: Variables): LanguageModelState;
+  /**
+   * The state before the first step of a model with given parameters, in canonical order.
+   *
+   * @param key of adapters, if they are trained
+   */
+  createFrom(params: Variables, key: Tensor): LanguageModelState;
   gradients(state: LanguageModelState, tokens: TokenInput): Gradients;
   /** @param wasGood whether all steps before were finite; if not, the state does not change */
   step(state: LanguageModelState, tokens: TokenInput, wasGood: Tensor): [LanguageModelState, StepMetrics];
@@ -138,6 +145,12 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const inTurn = LanguageModel(model);
   const trained = splitsLength ? splitSequences(model, context) : model;
   const { layout, losses, rowScores, differentiate } = lossFunctions({ ...options, model: trained }, rules);
+  const { tune } = options;
+  if (layout && tune) {
+    throw new ValueError(
+      "[createTraining] adapters (tune) are not trained in stages: use another axis than pipe",
+    );
+  }
   const { biasRate } = expertsOf(model);
   const balanced = model.kind === "moe" ? balancingBias(options.optimizer, biasRate) : options.optimizer;
   const optimizer = parameterUpdates(balanced, paramDtype);
@@ -148,10 +161,13 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
   const prepare = options.dpo ? unweighted : weighted;
   const gradients = onMesh(gradientsOf(differentiate, accumulate, scaling, prepare));
-  const stateOf = (canonical: Variables): LanguageModelState => {
-    const params = fromCanonical(canonical, layout);
+  const stateOf = (canonical: Variables, key: Tensor): LanguageModelState => {
+    const params = tune
+      ? tunedModel(model, tune).init(key, canonical, example)
+      : fromCanonical(canonical, layout);
     return {
       params: castFloats(params, paramDtype),
+      ...(tune && { base: frozenParams(model, canonical, tune, example) }),
       optimizer: optimizer.init(params),
       step: np.zeros([], { dtype: "int32" }),
       ...(scaling ? { lossScale: scaling.init() } : {}),
@@ -159,28 +175,31 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   };
   return {
     // Parameters are equal on every mesh: they are initialised in canonical order and then spread over stages.
-    create: onWhole((key: Tensor) => stateOf(inTurn.init(key, example))),
+    create: onWhole((key: Tensor) => stateOf(inTurn.init(key, example), key)),
     createFrom: onMesh(stateOf),
     gradients,
     step: onMesh(updateWith(gradients, optimizer, scaling)),
     evaluate: onMesh((state: LanguageModelState, tokens: TokenInput) => {
       const measure = (params: Variables, rows: WeightedBatch) => losses(params, rows).crossEntropy;
-      return microbatch(measure, accumulate)(state.params, prepare(tokens));
+      return microbatch(measure, accumulate)(variablesOf(state), prepare(tokens));
     }),
     logProbabilities: onMesh((state: LanguageModelState, tokens: TokenInput) =>
-      rowScores(state.params, unweighted(tokens)),
+      rowScores(variablesOf(state), unweighted(tokens)),
     ),
     logits: onWhole((state: LanguageModelState, tokens: Tensor) =>
-      inTurn.apply(toCanonical(state.params, layout), tokens),
+      applyModel(model, tune, toCanonical(variablesOf(state), layout), tokens),
     ),
     rules,
     layout,
   };
 }
 
+/** All variables of a state's model. */
+const variablesOf = ({ base, params }: LanguageModelState): Variables => ({ ...base, ...params });
+
 /** The losses of a model and how they are differentiated: as a whole, or by a schedule of its pipeline. */
 function lossFunctions(
-  { model, mesh, dpo, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } }: TrainingOptions,
+  { model, mesh, dpo, tune, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } }: TrainingOptions,
   rules: LogicalRules,
 ) {
   const { schedule: name = "circular", microbatches, repeats } = pipeline;
@@ -206,7 +225,7 @@ function lossFunctions(
     checkDocuments(model, segmentIds);
     const reading =
       segmentIds && positions ? [{ positions: place(positions), segmentIds: place(segmentIds) }] : [];
-    const logits = LanguageModel({ ...model, runLayers }).apply(variables, inputs, ...reading);
+    const logits = applyModel({ ...model, runLayers }, tune, variables, inputs, ...reading);
     return { logits, targets, weights: weights && place(weights), routers };
   };
   const rowScores = (params: Variables, batch: WeightedBatch): Tensor => {
@@ -275,19 +294,24 @@ function scalingOf({ model, paramDtype, lossScale }: TrainingOptions): Scaling |
 /** The losses of tokens. */
 type Losses = (params: Variables, batch: WeightedBatch) => LossParts;
 
-/** Losses and gradients of tokens; the loss is scaled before it is differentiated. */
+/**
+ * Losses and gradients of tokens; the loss is scaled before it is differentiated.
+ *
+ * @param base frozen parameters, if there are any
+ */
 type Differentiate = (
   params: Variables,
   batch: WeightedBatch,
   scale: (loss: Tensor) => Tensor,
+  base: Variables | undefined,
 ) => [value: readonly [Tensor, StepAux], grads: Variables];
 
 /** Gradients by reverse-mode differentiation of the whole model. */
 function sweptGradients(losses: Losses): Differentiate {
-  return (params, tokens, scale) =>
+  return (params, tokens, scale, base) =>
     valueAndGrad(
       (own: Variables) => {
-        const parts = losses(own, tokens);
+        const parts = losses({ ...base, ...own }, tokens);
         return [scale(parts.loss), auxOf(parts)] as const;
       },
       { hasAux: true },
@@ -301,9 +325,9 @@ function gradientsOf(
   scaling: Scaling | undefined,
   prepare: (tokens: TokenInput) => WeightedBatch,
 ): StepFunctions["gradients"] {
-  return ({ params: current, lossScale }, tokens) => {
+  return ({ params: current, base, lossScale }, tokens) => {
     const scale = (loss: Tensor) => (scaling && lossScale ? scaling.scale(lossScale, loss) : loss);
-    const ofPart = (params: Variables, rows: WeightedBatch) => differentiate(params, rows, scale);
+    const ofPart = (params: Variables, rows: WeightedBatch) => differentiate(params, rows, scale, base);
     const [[, [loss, entropy, router]], scaled] = microbatch(ofPart, numParts)(current, prepare(tokens));
     const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
     const norm = globalNorm(castFloats(withoutSurplus(grads), "float32"));
@@ -333,7 +357,8 @@ function updateWith(
     };
     const finite = np.logicalAnd(np.isfinite(gradientNorm), np.isfinite(loss));
     const before = { params: state.params, optimizer: state.optimizer, step: state.step };
-    const next = applyIfFinite(np.logicalAnd(finite, wasGood), changed, before);
+    const kept = state.base && { base: state.base };
+    const next = { ...applyIfFinite(np.logicalAnd(finite, wasGood), changed, before), ...kept };
     if (!scaling || !lossScale) return [next, { ...metrics, isGood: np.logicalAnd(finite, wasGood) }];
     const nextScale = applyIfFinite(wasGood, scaling.update(lossScale, finite), lossScale);
     const mayHelp = np.logicalAnd(np.greater(lossScale.scale, scaling.least), np.isfinite(loss));

@@ -52,11 +52,12 @@ export interface Training {
   /** The state before the first step, made on the devices. */
   init(seed: number): LanguageModelState;
   /**
-   * The state before the first step of a model with given parameters in float32, with layers in canonical order.
+   * The state before the first step of a model with given parameters, with layers in canonical order.
    *
-   * @param params on any devices
+   * @param params in float32, or in any type if they are frozen; on any devices
+   * @param seed of adapters, if they are trained; 0 by default
    */
-  initFrom(params: Variables): LanguageModelState;
+  initFrom(params: Variables, seed?: number): LanguageModelState;
   /**
    * One step on int32 tokens [batch, length + 1], or on a batch that says which documents its rows hold; the old state's memory is reused. A step whose loss or gradients are
    * not finite returns the state unchanged.
@@ -160,13 +161,14 @@ export function createTraining(options: TrainingOptions): Training {
     name: "trainStep",
   } as const;
   const init = jit(functions.create, { mesh, outShardings: shardings, name: "init" });
+  const initFrom = jit(functions.createFrom, { mesh, outShardings: shardings, name: "initFrom" });
   const afterGoodStep = Tensor.scalar(true, "bool");
   const step = jit(functions.step, ofStep);
   const lower = (state: LanguageModelState, tokens: TokenInput) => step.lower(state, tokens, afterGoodStep);
   const { cost, compile } = analyse(lower, mesh, ofStep.name);
   return {
     init: (seed) => init(random.key(seed)),
-    initFrom: jit(functions.createFrom, { mesh, outShardings: shardings, name: "initFrom" }),
+    initFrom: (params, seed = 0) => initFrom(params, random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
     cost,
     compile,

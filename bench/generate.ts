@@ -1,0 +1,90 @@
+/**
+ * Tokens per second of one text, compared with the time in which the memory delivers all weights once, and with
+ * transformers (`TORCH_PYTHON`) on as many cores if it is installed.
+ *
+ *     npm run bench -- generate --dtype float32,bfloat16 --sizes 130M
+ *     npm run bench -- generate --engine xla --sizes 1B --dtype bfloat16
+ */
+import { availableParallelism } from "node:os";
+import { performance } from "node:perf_hooks";
+import { jit, Mesh, np, random, type Tensor, tree } from "shardwise";
+import { createThreadsEngine, createXlaEngine, type Engine } from "shardwise/engines";
+import { generate as generateText, type ModelConfig } from "shardwise/train";
+import { bytesOf } from "../src/ir/shape.js";
+import { castFloats } from "../src/optim/index.js";
+import { LanguageModel } from "../src/train/models/languageModel.js";
+import { best, copySpeed, median, type Report, type Row, settle } from "./measure.js";
+import { listOption, option } from "./options.js";
+import { runTorch } from "./torch.js";
+
+const numTokens = 48;
+
+const sizes = {
+  "25M": { width: 512, numLayers: 6, mlpWidth: 1408 },
+  "130M": { width: 1024, numLayers: 8, mlpWidth: 2816 },
+  "1B": { width: 2048, numLayers: 16, mlpWidth: 8192 },
+} as const;
+
+const dtypes = ["float32", "bfloat16"] as const;
+
+/** Runs the benchmark. */
+export async function generate(): Promise<Report> {
+  const cores = availableParallelism();
+  const isGpu = option("engine") === "xla";
+  const engine: Engine = isGpu
+    ? await createXlaEngine()
+    : createThreadsEngine({ numDevices: 1, threadsPerDevice: cores });
+  const mesh = Mesh.create({ data: 1 }, { engine });
+  const speed = Math.max(await readSpeed(mesh), isGpu ? 0 : await copySpeed());
+  const rows: Row[] = [];
+  for (const size of listOption("sizes", ["130M"], Object.keys(sizes))) {
+    for (const dtype of listOption("dtype", dtypes, dtypes)) {
+      for (const kind of ["llama", "mlstm"] as const) {
+        console.error(`  ${kind} ${size}, ${dtype} …`);
+        rows.push(await row(kind, size as keyof typeof sizes, dtype, mesh, speed, cores));
+      }
+    }
+  }
+  await engine.close();
+  return { "decoding one text": rows };
+}
+
+/** The speed at which all cores together read memory, in GB/s. */
+async function readSpeed(mesh: Mesh): Promise<number> {
+  const x = await np.ones([2 ** 26]).ready();
+  const largest = jit((a: Tensor) => np.max(a), { mesh });
+  const ms = await best(() => settle(largest(x)));
+  x.dispose();
+  return (4 * 2 ** 26) / ms / 1e6;
+}
+
+async function row(
+  kind: "llama" | "mlstm",
+  size: keyof typeof sizes,
+  dtype: (typeof dtypes)[number],
+  mesh: Mesh,
+  speed: number,
+  cores: number,
+): Promise<Row> {
+  const { width } = sizes[size];
+  const model: ModelConfig = {
+    ...{ kind, vocabSize: 32_000, ...sizes[size], numHeads: width / 64, numKvHeads: width / 64 },
+    ...{ tieEmbeddings: true, ropeBase: 10_000, normEpsilon: 1e-6, dtype, remat: "none" },
+  };
+  const create = () => castFloats(LanguageModel(model).init(random.key(0), np.zeros([1, 2], "int32")), dtype);
+  const params = jit(create, { mesh })();
+  const bytes = (tree.leaves(params) as Tensor[]).reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const prompt = Array.from({ length: 16 }, (_, i) => i + 3);
+  const times: number[] = [];
+  const options = { mesh, slots: 1, maxTokens: numTokens, temperature: 0 };
+  for await (const _ of generateText(model, params, [prompt], options)) times.push(performance.now());
+  const ms = median(times.slice(2, -1).map((time, i) => (times[i + 3] ?? time) - time));
+  tree.dispose(params);
+  const floor = bytes / speed / 1e6;
+  const torch =
+    kind === "llama" ? runTorch<number>("generate.py", { ...model, cores, tokens: numTokens }, cores) : null;
+  return {
+    ...{ model: `${kind} ${size}`, dtype, "MB of weights": bytes / 1e6, "ms/token": ms },
+    ...{ "tokens/s": 1000 / ms, "memory GB/s": speed, "share of it": floor / ms, "transformers ms": torch },
+  };
+}
