@@ -37,7 +37,7 @@ export * as random from "./random/index.js";
 export * as scipy from "./scipy/index.js";
 export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspect/cost.js";
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
-export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory.js";
+export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memoryStats.js";
 export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
 export type { AxisNames, GroupOptions } from "./spmd/mesh/collectives.js";
 export type { AxisIndexGroups } from "./spmd/mesh/groups.js";
@@ -58,7 +58,6 @@ export { ioCallback, type PureCallbackOptions, pureCallback } from "./spmd/run/c
 export * as checkify from "./spmd/run/checkify.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export * as debug from "./spmd/run/debug.js";
-export { effectsBarrier } from "./spmd/run/effects.js";
 export {
   disableJit,
   type JitOptions,
@@ -67,6 +66,7 @@ export {
   type Lowered,
   type Synchronous,
 } from "./spmd/run/jit.js";
+export { effectsBarrier } from "./spmd/run/pendingCallbacks.js";
 export * from "./spmd/run/processes.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export { Complex, complex } from "./trace/complexNumber.js";

@@ -102,7 +102,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "collectives",
     ],
     workers: [
-      "checks.ts",
+      "sizeChecks.ts",
       "errors.ts",
       "settings.ts",
       "shell.ts",
@@ -115,7 +115,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "collectives",
       "devices",
     ],
-    reference: ["checks.ts", "localEngine.ts", "loopLimit.ts"],
+    reference: ["sizeChecks.ts", "localEngine.ts", "loopLimit.ts"],
     inline: [
       "localEngine.ts",
       "loopLimit.ts",
@@ -126,7 +126,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "devices",
       "reference",
     ],
-    threads: ["checks.ts", "system", "products", "protocol", "devices", "workers"],
+    threads: ["sizeChecks.ts", "system", "products", "protocol", "devices", "workers"],
     mpi: [
       "errors.ts",
       "launch.ts",
@@ -142,7 +142,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "workers",
     ],
     xla: ["errors.ts", "launch.ts", "shell.ts", "system"],
-    webgpu: ["checks.ts", "errors.ts", "loopLimit.ts", "shell.ts", "memory"],
+    webgpu: ["sizeChecks.ts", "errors.ts", "loopLimit.ts", "shell.ts", "memory"],
   },
   train: {
     files: [],

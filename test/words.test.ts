@@ -64,3 +64,45 @@ describe("the words of sources and pages", () => {
     expect(findGivenUp("a.ts", "the whole number of weights")).toEqual([]);
   });
 });
+
+/** Names that several files may use for a type of their own, because readers meet each in its own namespace. */
+const sharedNames: Readonly<Record<string, readonly string[]>> = {
+  "tables of instructions, one for each instruction set": [
+    ...["Condition", "Form", "InstructionName", "OperandKinds", "OperandsOf"],
+  ],
+  "options of functions that np, lax, scipy and optim have under one name": [
+    ...["CholeskyOptions", "EighOptions", "ModeOptions", "QrOptions", "SolveTriangularOptions", "SvdOptions"],
+    "TraceOptions",
+  ],
+  "public names of different entry points": ["Fields", "PipelineLoop", "Schema", "Stage"],
+};
+
+/** The exported types of all sources that several files declare, with these files. */
+function typesOfOneName(sources: ReadonlyMap<string, string>): string[] {
+  const files = new Map<string, Set<string>>();
+  for (const [path, text] of sources) {
+    for (const [, name = ""] of text.matchAll(/^export (?:abstract )?(?:interface|type|class) (\w+)/gm)) {
+      files.set(name, (files.get(name) ?? new Set()).add(path));
+    }
+  }
+  return [...files].flatMap(([name, found]) => (found.size < 2 ? [] : `${name}: ${[...found].join(", ")}`));
+}
+
+describe("the names of exported types", () => {
+  test("belong to one type each, or say why not", () => {
+    const paths = filesOf("src", ".ts").filter((path) => !/\.(test|browser)\.ts$/.test(path));
+    const sources = new Map(paths.map((path) => [path, readFileSync(join(root, path), "utf8")]));
+    const allowed = Object.values(sharedNames).flat();
+    const shared = typesOfOneName(sources);
+    expect(shared.filter((line) => !allowed.some((name) => line.startsWith(`${name}:`)))).toEqual([]);
+    expect(allowed.filter((name) => !shared.some((line) => line.startsWith(`${name}:`)))).toEqual([]);
+  });
+
+  test("are reported with the files that share one", () => {
+    const sources = new Map([
+      ["a.ts", "export interface Place {}"],
+      ["b.ts", "export type Place = number;"],
+    ]);
+    expect(typesOfOneName(sources)).toEqual(["Place: a.ts, b.ts"]);
+  });
+});

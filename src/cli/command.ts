@@ -1,5 +1,5 @@
 import type { Config, Field } from "../train/config/schema.js";
-import type { Arguments } from "./arguments.js";
+import type { ParsedArguments } from "./commandLine.js";
 
 /** Exit codes; their meaning is documented in `--help` and `docs/cli.md`. */
 export const exitCodes = { ok: 0, failure: 1, usage: 2, interrupted: 130 } as const;
@@ -11,7 +11,7 @@ export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes];
 export type CommandOptions = Readonly<Record<string, Field<unknown>>>;
 
 /** A command line with the values of the command's options. */
-export interface CommandArguments<O extends CommandOptions = CommandOptions> extends Arguments {
+export interface CommandArguments<O extends CommandOptions = CommandOptions> extends ParsedArguments {
   readonly values: Config<O>;
 }
 

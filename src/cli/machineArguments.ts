@@ -15,7 +15,7 @@ import {
 } from "../train/plan/machine.js";
 import type { Prices } from "../train/plan/prices.js";
 import { measurePeak } from "../train/report/peak.js";
-import { UsageError } from "./arguments.js";
+import { UsageError } from "./commandLine.js";
 
 const rate = "a rate such as 400Gbit or 900GB/s";
 

@@ -5,8 +5,8 @@ import { ShardwiseError } from "../index.js";
 import { nearest } from "../ir/nearest.js";
 import { version } from "../ir/version.js";
 import { systemCode } from "../train/files/fileError.js";
-import { UsageError } from "./arguments.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
+import { UsageError } from "./commandLine.js";
 import { blame } from "./commands/blame.js";
 import { compare } from "./commands/compare.js";
 import { data } from "./commands/data.js";
@@ -21,7 +21,7 @@ import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
 import { phase } from "./phase.js";
 import { argumentsOf } from "./runArguments.js";
-import { respectNohup } from "./signals.js";
+import { respectNohup } from "./stopSignals.js";
 
 /** All commands, in the order of the help text. */
 export const commands: readonly Command[] = [

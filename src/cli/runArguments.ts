@@ -10,8 +10,8 @@ import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files
 import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
 import { newestSound } from "../train/files/newestSound.js";
-import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command, CommandArguments, CommandOptions } from "./command.js";
+import { type ParsedArguments, parseArguments, UsageError } from "./commandLine.js";
 
 /** Parses the arguments of a command; all errors are reported at once. */
 export function argumentsOf<O extends CommandOptions>(
@@ -72,7 +72,7 @@ export function readConfigFile(path: string): unknown {
 }
 
 /** The configuration of a run; all violations are reported at once. */
-export function configOf(json: unknown, args: Arguments): RunConfig {
+export function configOf(json: unknown, args: ParsedArguments): RunConfig {
   const { config, violations } = readRunConfig(json, args.settings, givenDevices());
   if (violations.length === 0) return config;
   const count = violations.length === 1 ? "1 problem" : `${violations.length} problems`;
@@ -89,7 +89,7 @@ export function mergeConfigs(base: unknown, over: unknown): unknown {
 }
 
 /** A checkpoint and the folder of its run. */
-export interface Found {
+export interface RunCheckpoint {
   readonly checkpoint: Checkpoint;
   readonly run: string;
 }
@@ -102,7 +102,7 @@ export function isRunFolder(folder: string): boolean {
 }
 
 /** Finds a checkpoint: a checkpoint's own folder, or the newest one of a run's folder. */
-export async function findCheckpoint(folder: string | undefined, command: string): Promise<Found> {
+export async function findCheckpoint(folder: string | undefined, command: string): Promise<RunCheckpoint> {
   if (folder === undefined) {
     throw new UsageError(`${command} needs the folder of a run or of a checkpoint, such as runs/default`);
   }

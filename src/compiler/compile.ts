@@ -9,7 +9,7 @@ import { type Buffer, denseView } from "./plan/buffers.js";
 import { Compilation } from "./plan/compilation.js";
 import { finalise } from "./plan/finalise.js";
 import { planMemory } from "./plan/memoryPlan.js";
-import type { PlannedStep } from "./plan/plannedSteps.js";
+import type { UnplacedStep } from "./plan/plannedSteps.js";
 import { scheduleCollectives } from "./plan/schedule.js";
 import type { CompiledProgram } from "./steps.js";
 import type { AddressType } from "./wasm/addresses.js";
@@ -42,7 +42,7 @@ export interface CompileProgramOptions {
 /** A program as steps over buffers, in program order, before scheduling and memory planning. */
 export interface LoweredProgram {
   readonly compilation: Compilation;
-  readonly steps: readonly PlannedStep[];
+  readonly steps: readonly UnplacedStep[];
   /** The buffers of the program's inputs. */
   readonly inputs: readonly Buffer[];
   /** The buffers of the program's outputs. */

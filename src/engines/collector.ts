@@ -20,11 +20,11 @@ export function createCollector(): Collector {
 }
 
 /** What to collect: everything, or only young objects, which takes a fraction of a millisecond. */
-export type Extent = "all" | "young";
+export type CollectionExtent = "all" | "young";
 
 /** Makes a collector, which finds unreachable objects of this thread and releases what they held. */
-export function collectOnDemand(): (extent?: Extent) => void {
-  let collect: ((extent: Extent) => void) | undefined;
+export function collectOnDemand(): (extent?: CollectionExtent) => void {
+  let collect: ((extent: CollectionExtent) => void) | undefined;
   return (extent = "all") => {
     collect ??= exposedCollect();
     collect?.(extent);
@@ -32,7 +32,7 @@ export function collectOnDemand(): (extent?: Extent) => void {
 }
 
 /** The runtime's `gc` function; undefined if there is none, or if another thread has just cleared the flag. */
-function exposedCollect(): ((extent: Extent) => void) | undefined {
+function exposedCollect(): ((extent: CollectionExtent) => void) | undefined {
   const { gc } = globalThis;
   if (typeof gc === "function") return (extent) => void gc(...argumentsFor(extent));
   const bun: unknown = Reflect.get(globalThis, "Bun");
@@ -48,7 +48,7 @@ function exposedCollect(): ((extent: Extent) => void) | undefined {
 }
 
 // Without arguments all unreachable objects are found; `true` asks for a collection of young objects only.
-const argumentsFor = (extent: Extent): [minor?: boolean] => (extent === "all" ? [] : [true]);
+const argumentsFor = (extent: CollectionExtent): [minor?: boolean] => (extent === "all" ? [] : [true]);
 
 interface Bun {
   /** Collects at once when it is told to wait. */

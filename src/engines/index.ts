@@ -66,7 +66,6 @@ export {
 } from "../ir/program.js";
 export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
 export { verify } from "../ir/verify.js";
-export { checkHostData } from "./checks.js";
 export {
   DesyncError,
   DeviceFailedError,
@@ -98,6 +97,7 @@ export {
   type Signature,
 } from "./shell.js";
 export { simulateDevices } from "./simulateDevices.js";
+export { checkHostData } from "./sizeChecks.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";
 export type { ThreadsEngineInfo, ThreadsEngineOptions } from "./threads/engineOptions.js";

@@ -15,7 +15,7 @@ export interface Launch {
 }
 
 /** Variables by name. */
-export type Environment = Readonly<Record<string, string | undefined>>;
+export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
 
 /** The variables by which each launcher numbers its processes, the most specific first. */
 const launchers: readonly {
@@ -51,7 +51,7 @@ const launchers: readonly {
 ];
 
 /** The launcher that started this process together with others, by its environment; undefined if it runs alone. */
-export function detectLaunch(variables: Environment = environment): Launch | undefined {
+export function detectLaunch(variables: EnvironmentVariables = environment): Launch | undefined {
   for (const { launcher, ...names } of launchers) {
     const [rank, size] = [wholeNumber(variables[names.rank]), wholeNumber(variables[names.size])];
     if (rank === undefined || size === undefined || size < 1 || rank >= size) continue;
@@ -67,7 +67,7 @@ export function detectLaunch(variables: Environment = environment): Launch | und
 }
 
 /** Whether a launcher started this process as one of several. */
-export function isOneOfSeveral(variables: Environment = environment): boolean {
+export function isOneOfSeveral(variables: EnvironmentVariables = environment): boolean {
   return (detectLaunch(variables)?.size ?? 1) > 1;
 }
 

@@ -2,9 +2,9 @@ import { allocateHost, type HostData } from "../ir/dtype.js";
 import type { CompileOptions } from "../ir/engine.js";
 import type { Program } from "../ir/program.js";
 import { at, type TensorType } from "../ir/shape.js";
-import { checkSizes } from "./checks.js";
 import type { HostTensor } from "./reference/tensor.js";
 import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "./shell.js";
+import { checkSizes } from "./sizeChecks.js";
 
 /** A tensor whose elements an evaluator may move to another array; their values do not change. */
 export interface MovableTensor {

@@ -6,7 +6,7 @@ import { axesSize, formatMesh } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType, range, sameType, type TensorType } from "../ir/shape.js";
 import { verify } from "../ir/verify.js";
-import { checkHostData } from "./checks.js";
+import { checkHostData } from "./sizeChecks.js";
 
 /**
  * What all engines have in common: their states, ownership and lifetime of buffers, checks of arguments, donation,

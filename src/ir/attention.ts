@@ -8,9 +8,9 @@
 import {
   type AttentionBlocks,
   attentionBlocks,
+  type BlockDims,
   type BlockValue,
   byName,
-  type Cut,
   cutBlock,
   cutOf,
   keysSeen,
@@ -288,20 +288,20 @@ class Sums {
 
   constructor(
     private readonly types: readonly TensorType[],
-    private readonly cuts: readonly Cut[],
+    private readonly cuts: readonly BlockDims[],
     private readonly dtype: DType,
   ) {
     this.all = types.map((_, i) => i);
   }
 
   /** The results that are, or are not, cut along both sides. */
-  places(isCut: { readonly [S in keyof Cut]?: boolean }): number[] {
-    const fits = (i: number, side: keyof Cut) =>
+  places(isCut: { readonly [S in keyof BlockDims]?: boolean }): number[] {
+    const fits = (i: number, side: keyof BlockDims) =>
       isCut[side] === undefined || isCut[side] === (at(this.cuts, i)[side] !== undefined);
     return this.all.filter((i) => fits(i, "rows") && fits(i, "columns"));
   }
 
-  dims(places: readonly number[], side: keyof Cut): number[] {
+  dims(places: readonly number[], side: keyof BlockDims): number[] {
     return places.map((i) => at(this.cuts, i)[side] ?? 0);
   }
 

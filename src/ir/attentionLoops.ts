@@ -33,12 +33,12 @@ export type BlockValue =
   | "shared";
 
 /** The dims that are cut into blocks of queries (rows) and of keys (columns). */
-export interface Cut {
+export interface BlockDims {
   readonly rows?: number;
   readonly columns?: number;
 }
 
-const cuts: { readonly [N in BlockValue]: Cut } = {
+const cuts: { readonly [N in BlockValue]: BlockDims } = {
   query: { rows: 1 },
   key: { columns: 1 },
   value: { columns: 1 },
@@ -58,7 +58,7 @@ const cuts: { readonly [N in BlockValue]: Cut } = {
 };
 
 /** How an operand is cut; a size of 1 stands for all positions and is not. */
-export function cutOf(name: BlockValue, { shape }: TensorType): Cut {
+export function cutOf(name: BlockValue, { shape }: TensorType): BlockDims {
   const { rows, columns } = cuts[name];
   return {
     ...(rows !== undefined && shape[rows] !== 1 && { rows }),

@@ -13,32 +13,32 @@ import type { Scanner } from "./scanner.js";
 import { formatType, type TensorType } from "./shape.js";
 
 /** How a parameter is printed and parsed. */
-export interface Form<T> {
+export interface ParamForm<T> {
   print(value: T): string;
   parse(scanner: Scanner): T;
   /** Set for parameters at the end of an op's list that may be missing, in which case they are not printed. */
   readonly isOptional?: true;
 }
-export const count: Form<number> = { print: String, parse: (scanner) => scanner.integer("an integer") };
+export const count: ParamForm<number> = { print: String, parse: (scanner) => scanner.integer("an integer") };
 
-export const number: Form<number> = {
+export const number: ParamForm<number> = {
   print: String,
   parse: (scanner) => Number(scanner.number() ?? scanner.fail("a number")),
 };
 
-export const flag: Form<boolean> = {
+export const flag: ParamForm<boolean> = {
   print: String,
   parse: (scanner) =>
     scanner.eat("true") ? true : scanner.eat("false") ? false : scanner.fail("true or false"),
 };
 
-export const text: Form<string> = {
+export const text: ParamForm<string> = {
   print: (value) => JSON.stringify(value),
   parse: (scanner) => scanner.string("a name"),
 };
 
 /** One of some names. */
-export function among<T extends string>(what: string, names: readonly T[]): Form<T> {
+export function among<T extends string>(what: string, names: readonly T[]): ParamForm<T> {
   return {
     print: String,
     parse(scanner) {
@@ -50,7 +50,7 @@ export function among<T extends string>(what: string, names: readonly T[]): Form
 }
 
 /** One of the names that are listed, all of a type. */
-export function oneOf<T extends string>(names: { readonly [N in T]: true }): Form<T> {
+export function oneOf<T extends string>(names: { readonly [N in T]: true }): ParamForm<T> {
   const all = Object.keys(names) as T[];
   return among(all.join(" or "), all);
 }
@@ -60,7 +60,7 @@ export const dtype = among(`a data type (${dtypes.join(", ")})`, dtypes);
 const byShortName = new Map(dtypes.map((name): [string, DType] => [shortName(name), name]));
 
 /** A type such as `f32[4,8]`. */
-export const plainType: Form<TensorType> = {
+export const plainType: ParamForm<TensorType> = {
   print: formatType,
   parse(scanner) {
     const start = scanner.here;
@@ -78,7 +78,7 @@ export const plainType: Form<TensorType> = {
 };
 
 /** A host callback by its label: programs that call one can be parsed only in the process that has the function. */
-export const hostFunction: Form<HostFunction> = {
+export const hostFunction: ParamForm<HostFunction> = {
   print: ({ label }) => JSON.stringify(label),
   parse(scanner) {
     const start = scanner.here;
@@ -93,7 +93,7 @@ export const hostFunction: Form<HostFunction> = {
   },
 };
 
-export function list<T>(form: Form<T>, separator = ","): Form<readonly T[]> {
+export function list<T>(form: ParamForm<T>, separator = ","): ParamForm<readonly T[]> {
   return {
     print: (values) => `[${values.map((value) => form.print(value)).join(separator)}]`,
     parse: (scanner) => scanner.list("[", "]", () => form.parse(scanner)),
@@ -108,7 +108,7 @@ function axisName(scanner: Scanner): string {
 }
 
 /** Axes with their sizes, such as `{data: 2}`. */
-export const axes: Form<readonly MeshAxis[]> = {
+export const axes: ParamForm<readonly MeshAxis[]> = {
   print: (value) => formatMesh({ axes: value }),
   parse: (scanner) =>
     scanner.list("{", "}", () => {
@@ -118,12 +118,12 @@ export const axes: Form<readonly MeshAxis[]> = {
     }),
 };
 
-export const mesh: Form<MeshShape> = {
+export const mesh: ParamForm<MeshShape> = {
   print: formatMesh,
   parse: (scanner) => ({ axes: axes.parse(scanner) }),
 };
 
-export const constraint: Form<readonly DimConstraint[]> = {
+export const constraint: ParamForm<readonly DimConstraint[]> = {
   print: formatSpec,
   parse(scanner) {
     scanner.expect("P");
@@ -137,7 +137,7 @@ export const constraint: Form<readonly DimConstraint[]> = {
   },
 };
 
-const spec: Form<Spec> = {
+const spec: ParamForm<Spec> = {
   print: formatSpec,
   parse(scanner) {
     const start = scanner.here;
@@ -151,7 +151,7 @@ const spec: Form<Spec> = {
 export const specs = list(spec, ", ");
 
 /** Two values with a mark between them. */
-export function pairOf<T>(form: Form<T>, mark: string): Form<readonly [T, T]> {
+export function pairOf<T>(form: ParamForm<T>, mark: string): ParamForm<readonly [T, T]> {
   return {
     print: ([first, second]) => `${form.print(first)}${mark}${form.print(second)}`,
     parse(scanner) {
@@ -167,7 +167,7 @@ export const hops = list(pairOf(count, "→"), ", ");
 /** Maximum nesting of policies, so that a hostile input cannot exhaust the stack. */
 const MAX_POLICIES = 64;
 
-export const policy: Form<RematPolicy> = {
+export const policy: ParamForm<RematPolicy> = {
   print(value) {
     switch (value.kind) {
       case "names":
@@ -221,7 +221,7 @@ const direction = oneOf<Extract<ControlRole, { kind: "message" }>["from"]>({
 });
 
 /** What a loop or a choice stands for, if it is said: its kind and its numbers in parentheses. */
-export const role: Form<ControlRole> = {
+export const role: ParamForm<ControlRole> = {
   isOptional: true,
   print: ({ kind, ...values }) => `${kind}(${Object.values(values).join(", ")})`,
   parse: (scanner) => {
@@ -250,10 +250,10 @@ export const role: Form<ControlRole> = {
 };
 
 /** A parameter that may be missing. */
-export const optional = <T>(form: Form<T>): Form<T> => ({ ...form, isOptional: true });
+export const optional = <T>(form: ParamForm<T>): ParamForm<T> => ({ ...form, isOptional: true });
 
 /** A last parameter that is true or missing. */
-export const onlyTrue: Form<true> = {
+export const onlyTrue: ParamForm<true> = {
   isOptional: true,
   print: () => "true",
   parse: (scanner) => scanner.eat("true") || scanner.fail("true"),
@@ -261,9 +261,9 @@ export const onlyTrue: Form<true> = {
 
 /** Parameters that are printed by name, in the order given here. */
 export function named<Params extends object>(
-  forms: { readonly [P in keyof Params]-?: Form<NonNullable<Params[P]>> },
+  forms: { readonly [P in keyof Params]-?: ParamForm<NonNullable<Params[P]>> },
 ) {
-  const entries = Object.entries<Form<unknown>>(forms);
+  const entries = Object.entries<ParamForm<unknown>>(forms);
   return {
     print(params: { readonly [P in keyof Params]: Params[P] | undefined }) {
       const values = new Map<string, unknown>(Object.entries(params));

@@ -318,7 +318,7 @@ export function opsOf<F extends Family>(...families: readonly F[]): readonly Ops
  * One row for every op of some families, to be spread at the beginning of a table: rows that differ follow it, and the
  * type checker still demands those of ops in no such family.
  */
-export function rowsOf<F extends Family, const Row>(families: readonly F[], row: Row): Rows<F, Row> {
+export function rowsOf<F extends Family, const Row>(families: readonly F[], row: Row): OpRows<F, Row> {
   return rowsBy(families, () => row);
 }
 
@@ -326,13 +326,13 @@ export function rowsOf<F extends Family, const Row>(families: readonly F[], row:
 export function rowsBy<F extends Family, Row>(
   families: readonly F[],
   row: (op: OpsOf<F>) => Row,
-): Rows<F, Row> {
+): OpRows<F, Row> {
   // Object.fromEntries loses the types of the keys.
-  return Object.fromEntries(opsOf(...families).map((op) => [op, row(op)])) as Rows<F, Row>;
+  return Object.fromEntries(opsOf(...families).map((op) => [op, row(op)])) as OpRows<F, Row>;
 }
 
 /** A table with a row for every op of some families. */
-export type Rows<F extends Family, Row> = { readonly [K in OpsOf<F>]: Row };
+export type OpRows<F extends Family, Row> = { readonly [K in OpsOf<F>]: Row };
 
 /** The families of ops that work on each element separately. */
 export const elementwiseFamilies = ["unary", "binary", "elementwise"] as const satisfies readonly Family[];

@@ -6,7 +6,6 @@ import {
   count,
   counts,
   dtype,
-  type Form,
   flag,
   hops,
   hostFunction,
@@ -17,6 +16,7 @@ import {
   oneOf,
   onlyTrue,
   optional,
+  type ParamForm,
   pairOf,
   plainType,
   policy,
@@ -56,7 +56,9 @@ export interface OpForm<K extends OpName> {
   readonly programs: { readonly [P in ProgramNames<K>]: "one" | "list" };
 }
 
-type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]-?: Form<NonNullable<Values<K>[P]>> };
+type ValueForms<K extends OpName> = {
+  readonly [P in keyof Values<K>]-?: ParamForm<NonNullable<Values<K>[P]>>;
+};
 
 /** The form of an op whose parameters are printed by name, in the order given here. */
 function fields<K extends OpName>(
@@ -73,7 +75,7 @@ const precision = oneOf<Precision>({ default: true, high: true, highest: true })
 type DimPairs = readonly [lhs: readonly number[], rhs: readonly number[]];
 
 /** Dims of both operands, such as `[1]x[0]`. */
-const dimPairs: Form<DimPairs> = pairOf(counts, "x");
+const dimPairs: ParamForm<DimPairs> = pairOf(counts, "x");
 
 const dotFields = named<{ contract: DimPairs; batch?: DimPairs; dtype?: DType; precision?: Precision }>({
   contract: dimPairs,
@@ -154,7 +156,7 @@ const callbackBatching = oneOf<CallbackBatching>({
 
 const attentionExtra = among(`an operand of attention (${attentionExtras.join(", ")})`, attentionExtras);
 
-const window: Form<readonly [before: number, after: number]> = {
+const window: ParamForm<readonly [before: number, after: number]> = {
   print: counts.print,
   parse(scanner) {
     const start = scanner.here;

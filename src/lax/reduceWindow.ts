@@ -11,7 +11,7 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { dilated, layOut, paddingKind, type Window, windowCounts, windowOver } from "./windows.js";
+import { dilated, layOut, paddingKind, type WindowShape, windowCounts, windowOver } from "./windows.js";
 
 const reduceWindowOptions = schema({
   /** How far the window moves along each dim; 1 by default. */
@@ -158,7 +158,7 @@ function reduceDim(
   xs: readonly Tensor[],
   dim: number,
   count: number,
-  { size, strides, dilation }: Window,
+  { size, strides, dilation }: WindowShape,
   fold: Combine,
 ): readonly Tensor[] {
   const [k, stride, distance] = [at(size, dim), at(strides, dim), at(dilation, dim)];

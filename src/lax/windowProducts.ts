@@ -3,7 +3,7 @@ import { type DType, isFloat } from "../ir/dtype.js";
 import { at, range, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import { layOut, metBy, positions, type Window, windowCounts } from "./windows.js";
+import { layOut, metBy, positions, type WindowShape, windowCounts } from "./windows.js";
 
 /**
  * Fewer features than this are gathered from all elements of a window into one product: one product for every
@@ -19,7 +19,7 @@ const fewFeatures = 32;
 export function convolve(
   x: Tensor,
   kernel: Tensor,
-  window: Window,
+  window: WindowShape,
   groups: number,
   dtype: DType,
   caller: string,
@@ -45,7 +45,7 @@ function product(
   x: Tensor,
   weights: Tensor,
   counts: Shape,
-  window: Window,
+  window: WindowShape,
   groups: number,
   dtype: DType,
 ): Tensor {
@@ -69,12 +69,12 @@ function product(
 }
 
 /** Whether the windows lie side by side without gaps. */
-function tiles({ size, strides, dilation }: Window): boolean {
+function tiles({ size, strides, dilation }: WindowShape): boolean {
   return sameNumbers(size, strides) && dilation.every((n) => n === 1);
 }
 
 /** Windows side by side are the operand itself in another shape. */
-function tiled(x: Tensor, weights: Tensor, counts: Shape, { size }: Window, dtype: DType): Tensor {
+function tiled(x: Tensor, weights: Tensor, counts: Shape, { size }: WindowShape, dtype: DType): Tensor {
   const rank = size.length;
   const limits = x.shape.map((n, d) => (d >= 1 && d <= rank ? at(counts, d - 1) * at(size, d - 1) : n));
   const cropped = ops.slice(
@@ -129,7 +129,7 @@ function grouped(
 }
 
 /** Where every feature is a group of its own, its windows are scaled instead of multiplied as matrices. */
-function scaled(x: Tensor, weights: Tensor, counts: Shape, window: Window, dtype: DType): Tensor {
+function scaled(x: Tensor, weights: Tensor, counts: Shape, window: WindowShape, dtype: DType): Tensor {
   const rank = counts.length;
   const [groups = 0, outputs = 0] = weights.shape.slice(-2);
   const shape = [at(x.shape, 0), ...counts, groups, outputs];
@@ -167,7 +167,7 @@ function stack(parts: readonly Tensor[], dim: number): Tensor {
 }
 
 /** What each window over x [batch, space…, features] sees. @returns [batch, space…, window, features] */
-export function patches(x: Tensor, window: Window, caller: string): Tensor {
+export function patches(x: Tensor, window: WindowShape, caller: string): Tensor {
   const padded = layOut(x, Tensor.scalar(0, x.dtype), 1, window, caller);
   const rank = window.size.length;
   const counts = windowCounts(padded.shape.slice(1, 1 + rank), window);

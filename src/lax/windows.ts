@@ -22,7 +22,7 @@ export const pairsKind = arrayOf("integers", "pairs [low, high]") as Kind<
 export const paddingKind: Kind<WindowPadding> = either(oneOf("SAME", "SAME_LOWER", "VALID"), pairsKind);
 
 /** A window over some dims of a tensor, one entry of each list for every such dim. */
-export interface Window {
+export interface WindowShape {
   readonly size: Shape;
   readonly strides: Shape;
   /** The distance between the elements of the window. */
@@ -74,7 +74,7 @@ export function padtypeToPads(
 }
 
 /** Checks the user's description of a window over dims of the given sizes, and fills in the rest. */
-export function windowOver(space: Shape, request: WindowRequest, caller: string): Window {
+export function windowOver(space: Shape, request: WindowRequest, caller: string): WindowShape {
   const perDim = (list: Shape | undefined, what: string): Shape => {
     const numbers = list ?? space.map(() => 1);
     if (numbers.length !== space.length || numbers.some((n) => !Number.isInteger(n) || n < 1)) {
@@ -102,7 +102,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
 }
 
 /** How often a window fits along each dim of a tensor that is padded already. */
-export function windowCounts(space: Shape, { size, strides, dilation }: Window): number[] {
+export function windowCounts(space: Shape, { size, strides, dilation }: WindowShape): number[] {
   return space.map((n, d) =>
     Math.max(0, Math.floor((n - dilated(at(size, d), at(dilation, d))) / at(strides, d)) + 1),
   );
@@ -113,7 +113,7 @@ export function windowCounts(space: Shape, { size, strides, dilation }: Window):
  *
  * @param first the dim of x that is the first of the window
  */
-export function layOut(x: Tensor, value: Tensor, first: number, window: Window, caller: string): Tensor {
+export function layOut(x: Tensor, value: Tensor, first: number, window: WindowShape, caller: string): Tensor {
   const { padding, baseDilation } = window;
   const put = (list: readonly number[]) =>
     range(x.ndim).map((d) => (d < first || d >= first + list.length ? 0 : at(list, d - first)));
@@ -138,7 +138,7 @@ export function positions(size: Shape): Shape[] {
 }
 
 /** The elements that one element of the window covers while it moves over a padded tensor. */
-export function metBy(x: Tensor, position: Shape, first: number, counts: Shape, window: Window): Tensor {
+export function metBy(x: Tensor, position: Shape, first: number, counts: Shape, window: WindowShape): Tensor {
   const { strides, dilation } = window;
   const inside = (d: number) => d >= first && d < first + counts.length;
   const start = (d: number) => (inside(d) ? at(position, d - first) * at(dilation, d - first) : 0);

@@ -6,7 +6,7 @@ import { Tensor } from "../trace/tensor.js";
 import { array } from "./creation.js";
 
 /** Real and imaginary parts; `undefined` stands for zeros. */
-export type Parts = readonly [real: Tensor, imag: Tensor | undefined];
+export type RealAndImaginary = readonly [real: Tensor, imag: Tensor | undefined];
 
 /** Maximum length of transforms that are one product with the matrix of the transform. */
 const largestMatrix = 32;
@@ -18,14 +18,14 @@ function roots(
   sign: number,
   shape: readonly number[],
   dtype: DType,
-): Parts {
+): RealAndImaginary {
   const angles = exponents.map((k) => ((k % n) / n) * 2 * Math.PI);
   const table = (values: readonly number[]) => ops.reshape(array([...values], dtype), shape);
   return [table(angles.map(Math.cos)), table(angles.map((a) => sign * Math.sin(a)))];
 }
 
 /** Transforms the last dim of [batch, n]. @param sign −1 forward, 1 backward; nothing is scaled */
-export function transform([re, im]: Parts, sign: number): Parts {
+export function transform([re, im]: RealAndImaginary, sign: number): RealAndImaginary {
   const n = at(re.shape, 1);
   if (n === 1) return [re, im];
   const factor = balancedFactor(n);
@@ -40,7 +40,7 @@ function balancedFactor(n: number): number {
   return factor;
 }
 
-function byMatrix([re, im]: Parts, sign: number): Parts {
+function byMatrix([re, im]: RealAndImaginary, sign: number): RealAndImaginary {
   const n = at(re.shape, 1);
   const exponents = range(n).flatMap((j) => range(n).map((k) => j * k));
   const [c, s] = roots(exponents, n, sign, [n, n], re.dtype);
@@ -55,14 +55,14 @@ function complexSum(
   b: Tensor | undefined,
   c: Tensor | undefined,
   d: Tensor | undefined,
-): Parts {
+): RealAndImaginary {
   if (!a) throw new TypeError("a transform has real parts");
   if (!c || !d) return [a, b];
   return [ops.sub(a, d), b ? ops.add(b, c) : c];
 }
 
 /** Multiplies elementwise with a table repeated over the batch. */
-function timesTable([re, im]: Parts, [c, s]: Parts): Parts {
+function timesTable([re, im]: RealAndImaginary, [c, s]: RealAndImaginary): RealAndImaginary {
   const spread = (table: Tensor) =>
     ops.broadcastInDim(
       table,
@@ -76,10 +76,13 @@ function timesTable([re, im]: Parts, [c, s]: Parts): Parts {
 /**
  * For n = p · q: transforms of p numbers that lie q apart, a turn of each result, and transforms of q numbers.
  */
-function byFactors(x: Parts, p: number, sign: number): Parts {
+function byFactors(x: RealAndImaginary, p: number, sign: number): RealAndImaginary {
   const [batch = 0, n = 0] = x[0].shape;
   const q = n / p;
-  const each = (parts: Parts, fn: (t: Tensor) => Tensor): Parts => [fn(parts[0]), parts[1] && fn(parts[1])];
+  const each = (parts: RealAndImaginary, fn: (t: Tensor) => Tensor): RealAndImaginary => [
+    fn(parts[0]),
+    parts[1] && fn(parts[1]),
+  ];
   // [batch, j1, j2] to rows over j1.
   const apart = each(x, (t) =>
     ops.reshape(ops.transpose(ops.reshape(t, [batch, p, q]), [0, 2, 1]), [batch * q, p]),
@@ -95,7 +98,7 @@ function byFactors(x: Parts, p: number, sign: number): Parts {
 }
 
 /** For primes, by Bluestein: j k = (j² + k² − (k − j)²) / 2 makes a convolution of the transform. */
-function byChirp(x: Parts, sign: number): Parts {
+function byChirp(x: RealAndImaginary, sign: number): RealAndImaginary {
   const [batch = 0, n = 0] = x[0].shape;
   const { dtype } = x[0];
   let size = 1;
@@ -103,7 +106,7 @@ function byChirp(x: Parts, sign: number): Parts {
   // Squares modulo 2n stay exact.
   const squares = range(n).map((j) => (j * j) % (2 * n));
   const chirp = roots(squares, 2 * n, sign, [n], dtype);
-  const padded = ([re, im]: Parts): Parts => {
+  const padded = ([re, im]: RealAndImaginary): RealAndImaginary => {
     const pad = (t: Tensor) =>
       ops.pad(t, Tensor.scalar(0, dtype), { low: [0, 0], high: [0, size - n], interior: [0, 0] });
     return [pad(re), im && pad(im)];

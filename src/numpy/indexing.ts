@@ -143,17 +143,17 @@ function sliceEntry(
  * One step from a tensor to a part of it, with its inverse: `put(x, part)` is x with that part replaced.
  * Reading an index is a chain of such steps, and writing goes back along the chain.
  */
-export interface Step {
+export interface IndexStep {
   readonly get: (x: Tensor) => Tensor;
   readonly put: (x: Tensor, part: Tensor) => Tensor;
 }
 
 /** An index worked out for a tensor: steps, and at most one look-up by arrays of indices among them. */
 export interface Plan {
-  readonly before: readonly Step[];
+  readonly before: readonly IndexStep[];
   readonly lookUp?: LookUp | undefined;
   /** Steps that keep all elements. */
-  readonly after: readonly Step[];
+  readonly after: readonly IndexStep[];
   /** The shape of the part. */
   readonly shape: Shape;
 }
@@ -194,7 +194,7 @@ function shapeOf(entries: readonly Entry[], other: (entry: Entry) => readonly nu
 /** Whether an entry is about a dim of the tensor. */
 const isOfDim = ({ kind }: Entry) => kind !== "new" && kind !== "gap";
 
-function sliceStep(shape: Shape, entries: readonly Entry[]): Step[] {
+function sliceStep(shape: Shape, entries: readonly Entry[]): IndexStep[] {
   const dims = entries.filter(isOfDim);
   const parts = dims.map((entry, d) => {
     if (entry.kind === "position") return { start: entry.position, step: 1, count: 1 };
@@ -209,7 +209,7 @@ function sliceStep(shape: Shape, entries: readonly Entry[]): Step[] {
     count === 0 ? 0 : at(starts, d) + (count - 1) * at(strides, d) + 1,
   );
   const backward = range(parts.length).filter((d) => at(parts, d).step < 0 && at(parts, d).count > 1);
-  const steps: Step[] = [
+  const steps: IndexStep[] = [
     {
       get: (x) => ops.slice(x, starts, limits, strides),
       put: (x, part) => putSlice(x, part, starts, strides),
@@ -238,7 +238,7 @@ function putSlice(x: Tensor, part: Tensor, starts: readonly number[], strides: r
   return ops.select(mask, ops.pad(part, Tensor.scalar(0, x.dtype), params), x);
 }
 
-function reshapeStep(from: Shape, to: Shape): Step {
+function reshapeStep(from: Shape, to: Shape): IndexStep {
   return { get: (x) => ops.reshape(x, to), put: (_, part) => ops.reshape(part, from) };
 }
 
@@ -253,7 +253,7 @@ function planPositions(shape: Shape, entries: readonly Entry[]): Plan {
 }
 
 /** A slice of size 1 along the dims whose position is a scalar tensor: clamped on read, dropped on write. */
-function dynamicStep(shape: Shape, dims: readonly Entry[]): Step {
+function dynamicStep(shape: Shape, dims: readonly Entry[]): IndexStep {
   const zero = Tensor.scalar(0, "int32");
   const starts = dims.map((entry, d) =>
     entry.kind === "dynamic" ? fromEnd(entry.indices, at(shape, d)) : zero,

@@ -11,7 +11,7 @@ import { tensorsWithAxes } from "./clipping.js";
 import { mapTensors } from "./transformation.js";
 
 /** What is said about a whole parameter of which a device may hold only a block. */
-export interface Whole {
+export interface WholeParameter {
   /** The root of the sum of its squares. */
   norm(x: Tensor): Tensor;
   /** The root of the mean of its squares. */
@@ -20,7 +20,7 @@ export interface Whole {
 
 /** Applies a function to the tensors of trees, told how to measure the parameter that each is a block of. */
 export function mapWholes<T>(
-  fn: (whole: Whole, x: Tensor, ...others: Tensor[]) => Tensor,
+  fn: (whole: WholeParameter, x: Tensor, ...others: Tensor[]) => Tensor,
   first: T,
   ...others: unknown[]
 ): T {
@@ -29,7 +29,7 @@ export function mapWholes<T>(
   return mapTensors((...tensors) => fn(wholeOver(axes[i++] ?? []), ...tensors), first, ...others);
 }
 
-function wholeOver(axes: readonly string[]): Whole {
+function wholeOver(axes: readonly string[]): WholeParameter {
   const total = (x: Tensor): Tensor => (axes.length > 0 ? psum(x, axes) : x);
   const squares = (x: Tensor): Tensor => total(sum(squaredSize(x)));
   return {

@@ -1,2 +1,2 @@
 /** JAX's `scipy.integrate`. */
-export { type TrapezoidOptions, trapezoid } from "../numpy/signals.js";
+export { type TrapezoidOptions, trapezoid } from "../numpy/neighbours.js";

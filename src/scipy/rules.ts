@@ -1,16 +1,14 @@
 /** Functions of floats from what they compute, and from their derivatives. */
 
 import { isComplex } from "../ir/dtype.js";
+import type { Binary, Unary } from "../lax/elementwise.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { resultType } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withComplex, withFloats } from "./operands.js";
 
-/** A function of one number: a float, or where it says so a complex one. */
-export type Unary = (x: TensorLike) => Tensor;
-/** A function of two numbers. */
-export type Binary = (x: TensorLike, y: TensorLike) => Tensor;
+export type { Binary, Unary };
 
 /** A function of `scipy.special` of one float, and of a complex number if that is given, too. */
 export const unary =

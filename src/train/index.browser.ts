@@ -56,10 +56,10 @@ export {
 } from "./files/safetensorsHeader.js";
 export { type ContinueOptions, continueText, type NextLogits } from "./generation/continueText.js";
 export { type GeneratedToken, type GenerateOptions, generate } from "./generation/generate.js";
-export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
 export type { ExpertsConfig } from "./models/experts.js";
+export type { LayerLayout } from "./models/layerOrder.js";
 export { logProbabilities } from "./models/loss.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type DpoOptions, dpoLoss, type PairLogProbabilities } from "./models/preference.js";

@@ -13,7 +13,7 @@ import { planKernel } from "../../src/compiler/kernel/phases.js";
 import { isView } from "../../src/compiler/lowering.js";
 import { normalise } from "../../src/compiler/normalise/normalise.js";
 import { planMemory } from "../../src/compiler/plan/memoryPlan.js";
-import type { PlannedStep } from "../../src/compiler/plan/plannedSteps.js";
+import type { UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
 import { scheduleCollectives } from "../../src/compiler/plan/schedule.js";
 import { BASELINE_FEATURES } from "../../src/compiler/wasm/features.js";
 import { hostEngine } from "../../src/engines/host.js";
@@ -148,9 +148,9 @@ function drawGroups(): string {
 
 /** Two rows of steps, in the order of the program and as scheduled; a bar from the start to the end of the sum. */
 function drawSchedule(): string {
-  const row = (list: readonly PlannedStep[], top: number, title: string): string[] => {
+  const row = (list: readonly UnplacedStep[], top: number, title: string): string[] => {
     const column = (i: number) => 20 + 110 * i;
-    const compute: readonly PlannedStep[] = list.filter((step) => step.op !== "start" && step.op !== "done");
+    const compute: readonly UnplacedStep[] = list.filter((step) => step.op !== "start" && step.op !== "done");
     const before = (op: "start" | "done") => {
       const place = list.findIndex((step) => step.op === op);
       return list.slice(0, place).filter((step) => compute.includes(step)).length;
@@ -174,7 +174,7 @@ function drawSchedule(): string {
   return drawing("The steps before and after scheduling", 20 + 110 * 6 + 10, 246, shapes);
 }
 
-function stepName(step: PlannedStep): string {
+function stepName(step: UnplacedStep): string {
   if (step.op === "gemm") return `gemm→${names.of(step.c.buffer)}`;
   if (step.op !== "kernel") return step.op;
   return `kernel→${names.of(at(step.args, at(step.writes, 0)).buffer)}`;

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect } from "vitest";
 import { a64Gemm } from "../../src/compiler/native/gemm/a64Gemm.js";
-import { packingBytes, planProduct } from "../../src/compiler/native/gemm/plan.js";
+import { packingBytes, planProduct } from "../../src/compiler/native/gemm/gemmPlan.js";
 import type { GemmTarget, GemmTask } from "../../src/compiler/native/gemm/target.js";
 import { emulator, testWith } from "../support/optional.js";
 

@@ -1,5 +1,5 @@
 /** The XLA engine on simulated devices of jaxlib, as a module that engines can be opened from. */
-import type { Lowering } from "../../src/engines/xla/builder.js";
+import type { XlaLowering } from "../../src/engines/xla/builder.js";
 import { XlaEngine } from "../../src/engines/xla/engine.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { JaxClient } from "./jaxClient.js";
@@ -11,7 +11,7 @@ let client: JaxClient | undefined;
  *
  * @param lowering how programs are written, such as with all loops written out
  */
-export function createEngine(lowering?: Lowering): Engine {
+export function createEngine(lowering?: XlaLowering): Engine {
   client ??= new JaxClient(8);
   return new XlaEngine(client, lowering);
 }

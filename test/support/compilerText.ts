@@ -9,7 +9,7 @@ import type { KernelPlan } from "../../src/compiler/kernel/phases.js";
 import type { Section } from "../../src/compiler/kernel/section.js";
 import type { Access, Indirection, KernelNode, KernelSpec } from "../../src/compiler/kernel/spec.js";
 import type { Buffer, Ref } from "../../src/compiler/plan/buffers.js";
-import type { PlannedStep } from "../../src/compiler/plan/plannedSteps.js";
+import type { UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
 import type { StepInfo } from "../../src/compiler/steps.js";
 import { innerSteps } from "../../src/compiler/stepTree.js";
 import { printProgram } from "../../src/ir/print.js";
@@ -127,11 +127,11 @@ export class BufferNames {
 
 /** Steps before the memory plan, one a line: what is read, `→`, what is written, and the ops. */
 export function printPlanned(
-  steps: readonly PlannedStep[],
+  steps: readonly UnplacedStep[],
   infos: readonly StepInfo[],
   names = new BufferNames(),
 ): string {
-  const lines = (list: readonly PlannedStep[], indent: string): string[] =>
+  const lines = (list: readonly UnplacedStep[], indent: string): string[] =>
     list.flatMap((step) => [
       `${indent}${[plannedHead(step, names), infos[step.info]?.ops.join(" ")].filter(Boolean).join("  ")}`,
       ...innerSteps(step).flatMap((inner, i) => [
@@ -142,7 +142,7 @@ export function printPlanned(
   return lines(steps, "").join("\n");
 }
 
-function plannedHead(step: PlannedStep, names: BufferNames): string {
+function plannedHead(step: UnplacedStep, names: BufferNames): string {
   const list = (refs: readonly Ref[]) => refs.map((ref) => names.ref(ref)).join(" ");
   switch (step.op) {
     case "kernel": {

@@ -1,10 +1,10 @@
 import type { Buffer } from "../../src/compiler/plan/buffers.js";
-import { accesses, type PlannedStep } from "../../src/compiler/plan/plannedSteps.js";
+import { accesses, type UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
 import { range } from "../../src/ir/shape.js";
 
 /** One execution of a step, with the memory that it touches; dynamic buffers stand for what they point to. */
 export interface Execution {
-  readonly step: PlannedStep;
+  readonly step: UnplacedStep;
   /** How often the step ran before. */
   readonly occurrence: number;
   readonly reads: readonly Buffer[];
@@ -18,9 +18,9 @@ const ITERATIONS = 3;
  * Runs a list of steps on names alone: which buffers each execution reads and writes, following the slots that
  * loops and address steps set. Of a choice all branches run, one after the other.
  */
-export function replay(steps: readonly PlannedStep[]): Execution[] {
+export function replay(steps: readonly UnplacedStep[]): Execution[] {
   const executions: Execution[] = [];
-  const counts = new Map<PlannedStep, number>();
+  const counts = new Map<UnplacedStep, number>();
   const pointsTo = new Map<Buffer, Buffer>();
   const resolve = (buffer: Buffer): Buffer => {
     const root = buffer.root();
@@ -32,13 +32,13 @@ export function replay(steps: readonly PlannedStep[]): Execution[] {
       pointsTo.set(a.root(), y).set(b.root(), x);
     }
   };
-  const record = (step: PlannedStep): void => {
+  const record = (step: UnplacedStep): void => {
     const { reads, writes } = accesses(step);
     const occurrence = counts.get(step) ?? 0;
     counts.set(step, occurrence + 1);
     executions.push({ step, occurrence, reads: reads.map(resolve), writes: writes.map(resolve) });
   };
-  const run = (list: readonly PlannedStep[]): void => {
+  const run = (list: readonly UnplacedStep[]): void => {
     for (const step of list) {
       if (step.op === "while") {
         for (const { slot, from } of step.sets) pointsTo.set(slot.root(), resolve(from.buffer));

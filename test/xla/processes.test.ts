@@ -5,8 +5,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { findProcesses } from "../../src/engines/xla/processes.js";
 import { StoreConnection } from "../../src/engines/xla/store/connection.js";
-import { type StoreAnswer, type StoreRequest, statuses } from "../../src/engines/xla/store/frames.js";
-import { Store } from "../../src/engines/xla/store/open.js";
+import { type StoreAnswer, type StoreRequest, statuses } from "../../src/engines/xla/store/messageFrames.js";
+import { ProcessStore } from "../../src/engines/xla/store/open.js";
 import { StoreServer } from "../../src/engines/xla/store/server.js";
 import { range } from "../../src/ir/shape.js";
 import { nodeProgram } from "../support/built.js";
@@ -254,12 +254,12 @@ describe("the store", () => {
 
   test("is opened only when all processes are there", async () => {
     const coordinator = `127.0.0.1:${await freePort()}`;
-    const open = (index: number) => () => new Store({ coordinator, index, count: 3, timeoutMs: 400 });
+    const open = (index: number) => () => new ProcessStore({ coordinator, index, count: 3, timeoutMs: 400 });
     expect(open(1)).toThrow(
       /process 1 of 3 did not find the others .* process 0 did not answer at 127\.0\.0\.1/,
     );
     expect(open(0)).toThrow(/within 0\.4 s: processes 1, 2 of 3 never joined/);
-    expect(() => new Store({ coordinator: "nowhere", index: 0, count: 2, timeoutMs: 1 })).toThrow(
+    expect(() => new ProcessStore({ coordinator: "nowhere", index: 0, count: 2, timeoutMs: 1 })).toThrow(
       /host:port/,
     );
   });

@@ -1,7 +1,7 @@
 import { formatBlame } from "../../engines/flight/blame.js";
 import { readRecordings } from "../../engines/flight/file.js";
-import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { UsageError } from "../commandLine.js";
 
 /** Reports from flight recordings what every device was doing and which ones have diverged. */
 export const blame = defineCommand({

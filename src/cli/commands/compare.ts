@@ -1,8 +1,8 @@
 import { optionalText } from "../../train/config/schema.js";
 import { replaceFile } from "../../train/files/files.js";
 import { comparePage, compareText, readRuns } from "../../train/report/compareRuns.js";
-import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { UsageError } from "../commandLine.js";
 import { freeName } from "../runArguments.js";
 
 /** Compares runs: their curves in one plot, and the differences of their configurations. */

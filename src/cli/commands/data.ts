@@ -7,8 +7,8 @@ import { byteTokenizer } from "../../train/data/tokenizer.js";
 import { readTokenizer } from "../../train/data/tokenizerFile.js";
 import { replaceFile } from "../../train/files/files.js";
 import { dataPage, dataText } from "../../train/report/dataPage.js";
-import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { UsageError } from "../commandLine.js";
 import { freeName } from "../runArguments.js";
 
 /** Describes data: counts, lengths, samples and duplicates. */

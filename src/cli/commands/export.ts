@@ -9,8 +9,8 @@ import { companionFolder } from "../../train/pretrained/initialize.js";
 import { readJson } from "../../train/pretrained/pretrainedFolder.js";
 import { savePretrained } from "../../train/pretrained/savePretrained.js";
 import { storedTokenizer } from "../../train/run/runData.js";
-import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { UsageError } from "../commandLine.js";
 import { phase } from "../phase.js";
 import { findCheckpoint } from "../runArguments.js";
 

@@ -26,8 +26,8 @@ import { readMetrics } from "../../train/report/metrics.js";
 import { formatPlaces, placesOf, stateMemory } from "../../train/report/places.js";
 import { pipelineSchedule } from "../../train/report/runReport.js";
 import { abstractTree } from "../../train/step/abstractTensor.js";
-import { UsageError } from "../arguments.js";
 import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
+import { UsageError } from "../commandLine.js";
 import { machineOptions, pricesOf } from "../machineArguments.js";
 import { phase } from "../phase.js";
 import {

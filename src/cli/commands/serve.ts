@@ -9,8 +9,8 @@ import { loadPretrained } from "../../train/pretrained/loadPretrained.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { openTextServer, type TextServer } from "../../train/serve/textServer.js";
 import type { ServedModel } from "../../train/serve/textService.js";
-import { UsageError } from "../arguments.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { UsageError } from "../commandLine.js";
 import { phase } from "../phase.js";
 import { engineOption, findCheckpoint, isRunFolder, useEngine } from "../runArguments.js";
 

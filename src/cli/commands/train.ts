@@ -8,13 +8,13 @@ import { initialSettings } from "../../train/pretrained/initialize.js";
 import { openLivePage } from "../../train/report/livePage.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
-import { isDeviceLoss } from "../../train/run/failures.js";
+import { isDeviceLoss } from "../../train/run/runFailures.js";
 import type { RunOptions, RunOutcome } from "../../train/run/runOptions.js";
 import { trainRun } from "../../train/run/trainRun.js";
-import { type Arguments, UsageError } from "../arguments.js";
 import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
+import { type ParsedArguments, UsageError } from "../commandLine.js";
 import { configOf, engineOption, mergeConfigs, readConfigFile, useEngine } from "../runArguments.js";
-import { type Interrupts, noInterrupts, onInterrupt } from "../signals.js";
+import { type Interrupts, noInterrupts, onInterrupt } from "../stopSignals.js";
 
 const trainOptions = {
   resume: flag(false, "resume from the newest checkpoint in the run's folder (--out)"),
@@ -133,7 +133,7 @@ function describeRecording(path: string | undefined): string {
 }
 
 /** The configuration from the file and the options; a resumed run has the settings it was saved with. */
-async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfig> {
+async function resolveConfig(args: ParsedArguments, resume: boolean): Promise<RunConfig> {
   const [file] = args.positional;
   const given = file === undefined ? {} : readConfigFile(file);
   const json = await withInitialSettings(given, args);
@@ -149,7 +149,7 @@ async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfi
 }
 
 /** The configuration with the settings of the pretrained model that it names, unless a resumed run has them already. */
-async function withInitialSettings(json: unknown, args: Arguments): Promise<unknown> {
+async function withInitialSettings(json: unknown, args: ParsedArguments): Promise<unknown> {
   const named = args.settings.find(({ path }) => path === "init")?.value ?? Object(json).init;
   if (typeof named !== "string" || named === "") return json;
   return mergeConfigs(await initialSettings(named), json);

@@ -18,7 +18,7 @@ const PACK_B_ROWS = 32;
 const PACK_A_COLUMNS = 64;
 
 /** The arguments of `Gemm`, by name. */
-export interface Product {
+export interface GemmArguments {
   readonly transA: boolean;
   readonly transB: boolean;
   readonly m: number;
@@ -69,7 +69,7 @@ export class BlockedGemm {
   }
 
   /** C = alpha · op(A) · op(B) + beta · C. */
-  multiply(product: Product): void {
+  multiply(product: GemmArguments): void {
     const { m, n, k } = product;
     for (let column = 0; column < n; column += BLOCK_COLUMNS) {
       const columns = Math.min(BLOCK_COLUMNS, n - column);
@@ -82,16 +82,16 @@ export class BlockedGemm {
     }
   }
 
-  private packsA({ m, n }: Product): boolean {
+  private packsA({ m, n }: GemmArguments): boolean {
     return n >= PACK_A_COLUMNS && m >= this.tile.heights[0];
   }
 
   /** Whether a panel of this width is read from packed memory: always when it is not full. */
-  private packsB({ transB, m }: Product, width: number): boolean {
+  private packsB({ transB, m }: GemmArguments, width: number): boolean {
     return transB || m >= PACK_B_ROWS || width < PANEL_WIDTH;
   }
 
-  private packB(product: Product, { column, columns, from, depth }: Block): void {
+  private packB(product: GemmArguments, { column, columns, from, depth }: Block): void {
     const { transB, b, ldb } = product;
     for (let j = 0; j < columns; j += PANEL_WIDTH) {
       const width = Math.min(PANEL_WIDTH, columns - j);
@@ -104,7 +104,7 @@ export class BlockedGemm {
   }
 
   /** Packs rows of A in strips as high as the micro-kernels. */
-  private packA({ transA, lda }: Product, rows: number, depth: number, from: number): void {
+  private packA({ transA, lda }: GemmArguments, rows: number, depth: number, from: number): void {
     const { interleave, gather } = this.functions;
     let row = 0;
     for (const height of this.tile.heights) {
@@ -116,7 +116,7 @@ export class BlockedGemm {
     }
   }
 
-  private rowsOfA(product: Product, { from, depth }: Block, row: number, rows: number): RowsOfA {
+  private rowsOfA(product: GemmArguments, { from, depth }: Block, row: number, rows: number): RowsOfA {
     const { transA, a, lda } = product;
     const address = a + (transA ? from * lda + row : row * lda + from) * 4;
     if (!this.packsA(product)) return { address, rowStep: transA ? 4 : lda * 4, step: lda * 4 };
@@ -125,7 +125,7 @@ export class BlockedGemm {
   }
 
   /** A block of rows of C: op(A) is packed once for all panels of B. */
-  private multiplyRows(product: Product, block: Block, row: number): void {
+  private multiplyRows(product: GemmArguments, block: Block, row: number): void {
     const { transA, m, alpha, b, ldb, beta, c, ldc } = product;
     const { column, columns, from, depth } = block;
     const { columnsPanel, rowsPanel, blend } = this.functions;

@@ -1,9 +1,9 @@
-import type { Signature } from "../wasm/assembler.js";
+import type { WasmSignature } from "../wasm/assembler.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { countDown } from "./microKernel.js";
 
 /** m, n, k, then a, row and k step, b, k and column step, c, row step (bytes), alpha, beta. */
-export const DOUBLE_GEMM_SIGNATURE: Signature = {
+export const DOUBLE_GEMM_SIGNATURE: WasmSignature = {
   params: [...Array.from({ length: 11 }, () => "address" as const), "f64", "f64"],
   results: [],
 };

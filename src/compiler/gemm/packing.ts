@@ -1,9 +1,9 @@
-import type { Signature } from "../wasm/assembler.js";
+import type { WasmSignature } from "../wasm/assembler.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { countDown } from "./microKernel.js";
 
 /** rows, k, source, row step of the source in bytes, destination, row width of the destination in elements. */
-export const PACK_SIGNATURE: Signature = {
+export const PACK_SIGNATURE: WasmSignature = {
   params: ["address", "address", "address", "address", "address", "address"],
   results: [],
 };

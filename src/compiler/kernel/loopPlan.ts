@@ -116,7 +116,7 @@ export interface Store {
 }
 
 /** A value that is combined over the inner dims; the result is the value of a node in this row. */
-export interface Reduction {
+export interface LoopReduction {
   readonly kind: "reduce";
   readonly node: number;
   readonly dtype: DType;
@@ -129,7 +129,7 @@ export interface Reduction {
 }
 
 /** What becomes of an output of a program. */
-export type OutputPlan = Store | Reduction | { readonly kind: "keep"; readonly node: number };
+export type OutputPlan = Store | LoopReduction | { readonly kind: "keep"; readonly node: number };
 
 /** What a plan has to know about vectors. */
 export interface VectorTarget {
@@ -243,7 +243,7 @@ class LoopPlanner {
     return this.stream({ arg, strides }, at(kernelArgs(this.plan), arg), false);
   }
 
-  private reduction(index: number): Reduction {
+  private reduction(index: number): LoopReduction {
     const node = at(this.plan.spec.nodes, index);
     if (node.kind !== "reduce") throw new InternalError("[planLoops] only reductions are reduced");
     const { dtype, combine } = node;

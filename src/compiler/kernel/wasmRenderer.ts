@@ -6,26 +6,26 @@ import {
   chooseUnroll,
   emitInterleaved,
   type HostImports,
-  type PreparedProgram,
+  type PreparedVectors,
   prepareProgram,
 } from "../wasm/emitInterleaved.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import type { VectorOp } from "../wasm/opcodes.js";
 import type { Ports } from "../wasm/vectorProgram.js";
+import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./kernelMemory.js";
 import {
   type Iota,
   type Loop,
   type LoopPlan,
+  type LoopReduction,
   type LoopStage,
   type LoopTerm,
   planLoops,
-  type Reduction,
   type SectionPlan,
   type Store,
   type Stream,
   type StreamIndex,
 } from "./loopPlan.js";
-import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";
 import type { KernelPlan } from "./phases.js";
 import { type LoopRenderer, type Position, renderLoops } from "./renderLoops.js";
 
@@ -53,11 +53,11 @@ class WasmRenderer implements LoopRenderer<Local> {
   private readonly counters: readonly Local[];
   private readonly rowValues = new Map<number, Local>();
   private readonly temporaries = new Map<string, Local>();
-  private readonly programs: ReadonlyMap<SectionPlan, PreparedProgram>;
+  private readonly programs: ReadonlyMap<SectionPlan, PreparedVectors>;
   /** State of the open section: a pointer to the current element of each stream, and the current value of each iota. */
   private readonly pointers = new Map<Stream, Local>();
   private readonly iotas = new Map<Iota, Local>();
-  private readonly partials = new Map<Reduction, readonly Local[]>();
+  private readonly partials = new Map<LoopReduction, readonly Local[]>();
 
   constructor(
     private readonly code: FunctionBody,
@@ -409,7 +409,7 @@ class WasmRenderer implements LoopRenderer<Local> {
     return sum;
   }
 
-  accumulate(value: Local, reduction: Reduction, { stage, copy }: Position): void {
+  accumulate(value: Local, reduction: LoopReduction, { stage, copy }: Position): void {
     const { code } = this;
     const partial = this.partial(reduction, copy);
     code.get(partial).get(value);
@@ -418,16 +418,16 @@ class WasmRenderer implements LoopRenderer<Local> {
     code.vector(reduction.combine).set(partial);
   }
 
-  private partial(reduction: Reduction, k: number): Local {
+  private partial(reduction: LoopReduction, k: number): Local {
     return at(this.partials.get(reduction) ?? [], k);
   }
 
-  join(reduction: Reduction, first: number, second: number): void {
+  join(reduction: LoopReduction, first: number, second: number): void {
     const [a, b] = [this.partial(reduction, first), this.partial(reduction, second)];
     this.code.get(a).get(b).vector(reduction.combine).set(a);
   }
 
-  finish(reduction: Reduction): void {
+  finish(reduction: LoopReduction): void {
     const result = this.partial(reduction, 0);
     for (const order of reduction.folds) {
       this.code.get(result).get(result).get(result).shuffle(order).vector(reduction.combine).set(result);

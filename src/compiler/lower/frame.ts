@@ -16,7 +16,7 @@ import {
   type View,
 } from "../plan/buffers.js";
 import type { Compilation } from "../plan/compilation.js";
-import type { PlannedKernel, PlannedStep } from "../plan/plannedSteps.js";
+import type { PlannedKernel, UnplacedStep } from "../plan/plannedSteps.js";
 import { beginUpdate, lowerEqn } from "./lowerEqn.js";
 import { lowerGroup } from "./lowerGroup.js";
 
@@ -36,7 +36,7 @@ function isUpdateWith({ ins }: Eqn<"dynamicUpdateSlice">, value: Var): boolean {
 
 /** The lowering of one program, or of one body inside it: where its values lie, and the steps so far. */
 export class LoweringFrame {
-  readonly steps: PlannedStep[] = [];
+  readonly steps: UnplacedStep[] = [];
   readonly fused: FusedProgram;
   /** Values that are read outside the kernel that computes them. */
   readonly escaping = new Set<number>();

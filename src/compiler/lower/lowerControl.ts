@@ -4,7 +4,7 @@ import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at, tensorType } from "../../ir/shape.js";
 import { type Buffer, denseView, isDense, refOf, type View } from "../plan/buffers.js";
 import { sharablePairs } from "../plan/memoryPlan.js";
-import { accesses, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
+import { accesses, type PlannedLoop, type UnplacedStep } from "../plan/plannedSteps.js";
 import { innerSteps } from "../stepTree.js";
 import type { LoweringFrame } from "./frame.js";
 
@@ -49,7 +49,7 @@ function leadsTo(buffer: Buffer, wanted: Buffer): boolean {
   return root.kind.kind === "dynamic" && root.kind.parents.some((parent) => leadsTo(parent, wanted));
 }
 
-function touches(step: PlannedStep, buffer: Buffer, kind: "reads" | "writes"): boolean {
+function touches(step: UnplacedStep, buffer: Buffer, kind: "reads" | "writes"): boolean {
   if (accesses(step)[kind].some((b) => leadsTo(b, buffer))) return true;
   return innerSteps(step).some((list) => list.some((inner) => touches(inner, buffer, kind)));
 }
@@ -59,7 +59,7 @@ function touches(step: PlannedStep, buffer: Buffer, kind: "reads" | "writes"): b
  * reads the old one, except steps that read every element before they write it. A choice can if all of its branches
  * can.
  */
-function canUpdate(steps: readonly PlannedStep[], current: Buffer, next: Buffer): boolean {
+function canUpdate(steps: readonly UnplacedStep[], current: Buffer, next: Buffer): boolean {
   const written = steps.findIndex((step) => touches(step, next, "writes"));
   const read = steps.findLastIndex((step) => touches(step, current, "reads"));
   const step = steps[written];
@@ -75,7 +75,7 @@ function canUpdate(steps: readonly PlannedStep[], current: Buffer, next: Buffer)
  * Lets the result of a choice reuse the memory of a carried value that some of its branches return unchanged: the other
  * branches update it in place, and a value that no branch changes is not copied.
  */
-function chooseInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): void {
+function chooseInPlace(carries: readonly Carry[], body: readonly UnplacedStep[]): void {
   body.forEach((step, i) => {
     if (step.op !== "cond") return;
     for (const handed of step.handedOn) {
@@ -94,7 +94,7 @@ function chooseInPlace(carries: readonly Carry[], body: readonly PlannedStep[]):
  * Lets the next value of a carry reuse the memory of the current one if the body no longer reads the current one when
  * it writes the next: a buffer that a loop updates piece by piece is then never copied.
  */
-function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): Carry[] {
+function updateInPlace(carries: readonly Carry[], body: readonly UnplacedStep[]): Carry[] {
   chooseInPlace(carries, body);
   return carries.map((carry) => {
     const { current, next, first, second } = carry;

@@ -11,7 +11,7 @@ import type { CompiledProgram, Step } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import { finalise } from "./finalise.js";
 import { planMemory } from "./memoryPlan.js";
-import type { PlannedStep } from "./plannedSteps.js";
+import type { UnplacedStep } from "./plannedSteps.js";
 import { scheduleCollectives } from "./schedule.js";
 
 const mesh = {
@@ -22,7 +22,7 @@ const mesh = {
 };
 
 interface Finalised {
-  readonly planned: readonly PlannedStep[];
+  readonly planned: readonly UnplacedStep[];
   readonly text: string;
   readonly compiled: CompiledProgram;
 }
@@ -75,7 +75,7 @@ describe("how names become addresses", () => {
 
 const flatten = (steps: readonly Step[]): Step[] =>
   steps.flatMap((step) => [step, ...innerSteps(step).flatMap(flatten)]);
-const flattenPlanned = (steps: readonly PlannedStep[]): PlannedStep[] =>
+const flattenPlanned = (steps: readonly UnplacedStep[]): UnplacedStep[] =>
   steps.flatMap((step) => [step, ...innerSteps(step).flatMap(flattenPlanned)]);
 
 /** All places that a value names, however deep. */

@@ -25,14 +25,14 @@ import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
 import { costOf } from "./cost.js";
 import type { MemoryPlan } from "./memoryPlan.js";
-import type { PlannedCollective, PlannedLoop, PlannedStep, PlannedWhile } from "./plannedSteps.js";
+import type { PlannedCollective, PlannedLoop, PlannedWhile, UnplacedStep } from "./plannedSteps.js";
 
 /** Turns planned steps into steps by giving every buffer its place. */
 export function finalise(
   name: string,
   program: Program,
   compilation: Compilation,
-  planned: readonly PlannedStep[],
+  planned: readonly UnplacedStep[],
   plan: MemoryPlan,
 ): CompiledProgram {
   const finaliser = new Finaliser(compilation, plan);
@@ -168,11 +168,11 @@ class Finaliser {
     return swaps.map(([a, b]) => [this.slotOf(a), this.slotOf(b)] as const);
   }
 
-  steps(planned: readonly PlannedStep[]): Step[] {
+  steps(planned: readonly UnplacedStep[]): Step[] {
     return planned.flatMap((step) => this.step(step) ?? []);
   }
 
-  private step(step: PlannedStep): Step | undefined {
+  private step(step: UnplacedStep): Step | undefined {
     const { info } = step;
     switch (step.op) {
       case "kernel":
@@ -228,7 +228,7 @@ class Finaliser {
     }
   }
 
-  private callback({ spec, calls, ins, outs, info }: Extract<PlannedStep, { op: "callback" }>): Step {
+  private callback({ spec, calls, ins, outs, info }: Extract<UnplacedStep, { op: "callback" }>): Step {
     const types = [...spec.ins, ...spec.outs];
     const places = [...ins, ...outs].map((ref, i) => ({ ...this.place(ref), bytes: bytesOf(at(types, i)) }));
     const callback = this.callbacks.push(spec) - 1;

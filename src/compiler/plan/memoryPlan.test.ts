@@ -9,7 +9,7 @@ import { lowerProgram } from "../compile.js";
 import { ALIGNMENT } from "../steps.js";
 import type { Buffer } from "./buffers.js";
 import { type MemoryPlan, planMemory } from "./memoryPlan.js";
-import type { PlannedStep } from "./plannedSteps.js";
+import type { UnplacedStep } from "./plannedSteps.js";
 import { scheduleCollectives } from "./schedule.js";
 
 const mesh = {
@@ -20,7 +20,7 @@ const mesh = {
 };
 
 interface Planned {
-  readonly steps: readonly PlannedStep[];
+  readonly steps: readonly UnplacedStep[];
   readonly inputs: readonly Buffer[];
   readonly outputs: readonly Buffer[];
   readonly plan: MemoryPlan;

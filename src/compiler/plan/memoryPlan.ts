@@ -10,7 +10,7 @@ import { getOrInsert } from "../../ir/collections.js";
 import { ALIGNMENT } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import type { Buffer, Ref } from "./buffers.js";
-import { accesses, type PlannedCollective, type PlannedStep } from "./plannedSteps.js";
+import { accesses, type PlannedCollective, type UnplacedStep } from "./plannedSteps.js";
 
 /** Where every buffer of the arena lies. */
 export interface MemoryPlan {
@@ -33,7 +33,7 @@ interface Interval {
  * inputs.
  */
 export function planMemory(
-  steps: readonly PlannedStep[],
+  steps: readonly UnplacedStep[],
   inputs: readonly Buffer[],
   outputs: readonly Buffer[],
   donated: readonly boolean[],
@@ -64,12 +64,12 @@ export function planMemory(
 
 /** When steps run and which buffers they touch; steps inside loops have times of their own. */
 class Timeline {
-  readonly order: PlannedStep[] = [];
+  readonly order: UnplacedStep[] = [];
   private readonly intervals = new Map<Buffer, Interval>();
   private readonly touches = new Map<Buffer, number[]>();
   private readonly loops: { readonly start: number; end: number }[] = [];
 
-  constructor(steps: readonly PlannedStep[]) {
+  constructor(steps: readonly UnplacedStep[]) {
     this.visit(steps);
     for (const [buffer, times] of this.touches) {
       this.intervals.set(buffer, { first: Math.min(...times), last: Math.max(...times) });
@@ -89,7 +89,7 @@ class Timeline {
     }
   }
 
-  private visit(steps: readonly PlannedStep[]): void {
+  private visit(steps: readonly UnplacedStep[]): void {
     for (const step of steps) {
       const time = this.order.length;
       this.order.push(step);
@@ -133,7 +133,7 @@ class Timeline {
 }
 
 /** The pairs of a written and a read buffer of a step that could be one. */
-export function sharablePairs(step: PlannedStep): (readonly [written: Ref, read: Ref])[] {
+export function sharablePairs(step: UnplacedStep): (readonly [written: Ref, read: Ref])[] {
   if (step.op === "copy") return [[step.target, step.source]];
   if (step.op !== "kernel") return [];
   return step.aliases.flatMap(([w, r]) => {

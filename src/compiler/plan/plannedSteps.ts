@@ -5,7 +5,7 @@ import type { Buffer, Ref } from "./buffers.js";
 interface Planned extends steps.Naming {
   readonly place: Ref;
   readonly slot: Buffer;
-  readonly step: PlannedStep;
+  readonly step: UnplacedStep;
   readonly collective: PlannedCollective;
 }
 
@@ -13,7 +13,7 @@ interface Planned extends steps.Naming {
  * A step before the memory plan: like a step, but it names buffers instead of places. `reads` and `writes` are
  * what the plan has to know; a buffer that is only partly written counts as read too.
  */
-export type PlannedStep =
+export type UnplacedStep =
   | PlannedKernel
   | PlannedHost
   | PlannedCallback
@@ -71,7 +71,7 @@ interface PlannedCond extends steps.CondStep<Planned> {
 export type PlannedCollective = steps.CollectiveSpec<Planned>;
 
 /** The buffers a step reads and writes itself, without those of the steps inside it. */
-export function accesses(step: PlannedStep): { readonly reads: Buffer[]; readonly writes: Buffer[] } {
+export function accesses(step: UnplacedStep): { readonly reads: Buffer[]; readonly writes: Buffer[] } {
   switch (step.op) {
     case "kernel": {
       const buffers = (list: readonly number[]) => list.flatMap((i) => step.args[i]?.buffer ?? []);

@@ -7,7 +7,7 @@ import { at, range, tensorType } from "../../ir/shape.js";
 import { lowerProgram } from "../compile.js";
 import { innerSteps } from "../stepTree.js";
 import type { Buffer } from "./buffers.js";
-import type { PlannedCollective, PlannedStep } from "./plannedSteps.js";
+import type { PlannedCollective, UnplacedStep } from "./plannedSteps.js";
 import { scheduleCollectives } from "./schedule.js";
 
 const mesh = {
@@ -52,11 +52,11 @@ describe("what the schedule moves", () => {
   });
 });
 
-const flatten = (steps: readonly PlannedStep[]): PlannedStep[] =>
+const flatten = (steps: readonly UnplacedStep[]): UnplacedStep[] =>
   steps.flatMap((step) => [step, ...innerSteps(step).flatMap(flatten)]);
 
 /** For every execution of a step the versions of the buffers that it reads and writes. */
-function dataFlow(steps: readonly PlannedStep[]): ReadonlyMap<string, readonly string[]> {
+function dataFlow(steps: readonly UnplacedStep[]): ReadonlyMap<string, readonly string[]> {
   const versions = new Map<Buffer, number>();
   const result = new Map<string, readonly string[]>();
   for (const { step, occurrence, reads, writes } of replay(steps)) {
@@ -69,7 +69,7 @@ function dataFlow(steps: readonly PlannedStep[]): ReadonlyMap<string, readonly s
 }
 
 /** What is wrong with the collectives of a list of steps and of the lists inside it. */
-function collectiveProblems(steps: readonly PlannedStep[]): string[] {
+function collectiveProblems(steps: readonly UnplacedStep[]): string[] {
   const open = new Set<PlannedCollective>();
   const problems: string[] = [];
   for (const step of steps) {

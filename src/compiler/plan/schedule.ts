@@ -12,7 +12,7 @@ import { at } from "../../ir/shape.js";
 import type { StepInfo } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import { Buffer } from "./buffers.js";
-import { accesses, type PlannedStep } from "./plannedSteps.js";
+import { accesses, type UnplacedStep } from "./plannedSteps.js";
 
 /** Rates of a slow core, which only have to tell long steps from short ones. */
 const FLOPS_PER_SECOND = 20e9;
@@ -28,9 +28,9 @@ const OVERLAP_FACTOR = 2;
  * the order stays. All devices compile the same program, so they agree on the order.
  */
 export function scheduleCollectives(
-  steps: readonly PlannedStep[],
+  steps: readonly UnplacedStep[],
   infos: readonly StepInfo[],
-): PlannedStep[] {
+): UnplacedStep[] {
   const list = steps.map((step) => withInner(step, (inner) => scheduleCollectives(inner, infos)));
   if (!list.some((step) => step.op === "start")) return list;
   const { waits, next } = dependencies(list);
@@ -41,7 +41,7 @@ export function scheduleCollectives(
   const uncovered = new Map<number, number>();
   const waiting = waits.map((set) => set.size);
   const ready = new Set(list.flatMap((_, i) => (waiting[i] === 0 ? [i] : [])));
-  const order: PlannedStep[] = [];
+  const order: UnplacedStep[] = [];
   while (ready.size > 0) {
     const chosen = choose(list, ready, urgency, (i) => {
       const step = at(list, i);
@@ -64,7 +64,7 @@ export function scheduleCollectives(
 
 /** Starts first; then the most urgent of the others, where ends come last until they are covered by other work. */
 function choose(
-  list: readonly PlannedStep[],
+  list: readonly UnplacedStep[],
   ready: ReadonlySet<number>,
   urgency: readonly number[],
   isEarly: (i: number) => boolean,
@@ -87,7 +87,7 @@ function comesBefore(a: readonly number[], b: readonly number[]): boolean {
 }
 
 /** For every step the position of the first start that cannot happen before it. */
-function urgencies(list: readonly PlannedStep[], next: readonly ReadonlySet<number>[]): number[] {
+function urgencies(list: readonly UnplacedStep[], next: readonly ReadonlySet<number>[]): number[] {
   const urgency = list.map(() => list.length);
   for (let i = list.length - 1; i >= 0; i--) {
     const start = at(list, i).op === "start" ? i : list.length;
@@ -97,7 +97,7 @@ function urgencies(list: readonly PlannedStep[], next: readonly ReadonlySet<numb
 }
 
 /** Which steps a step waits for, and which wait for it: those that read or write the same memory. */
-function dependencies(list: readonly PlannedStep[]): {
+function dependencies(list: readonly UnplacedStep[]): {
   readonly waits: readonly Set<number>[];
   readonly next: readonly Set<number>[];
 } {
@@ -126,7 +126,10 @@ function dependencies(list: readonly PlannedStep[]): {
   return { waits, next };
 }
 
-function withInner(step: PlannedStep, change: (steps: readonly PlannedStep[]) => PlannedStep[]): PlannedStep {
+function withInner(
+  step: UnplacedStep,
+  change: (steps: readonly UnplacedStep[]) => UnplacedStep[],
+): UnplacedStep {
   switch (step.op) {
     case "loop":
       return { ...step, body: change(step.body) };
@@ -148,9 +151,9 @@ interface Footprint {
 /** Represents the effects of host callbacks: every step that calls one reads and writes it. */
 const theHost = new Buffer(-1, 0, { kind: "temporary" }, 0);
 
-function footprint(step: PlannedStep): Footprint {
+function footprint(step: UnplacedStep): Footprint {
   const result: Footprint = { reads: new Set(), writes: new Set() };
-  const visit = (s: PlannedStep): void => {
+  const visit = (s: UnplacedStep): void => {
     const { reads, writes } = accesses(s);
     for (const buffer of reads) resources(buffer, result.reads);
     for (const buffer of writes) resources(buffer, result.writes);
@@ -171,7 +174,7 @@ function resources(buffer: Buffer, into: Set<Buffer>): void {
   if (root.kind.kind === "dynamic") for (const parent of root.kind.parents) resources(parent, into);
 }
 
-function duration(step: PlannedStep, infos: readonly StepInfo[]): number {
+function duration(step: UnplacedStep, infos: readonly StepInfo[]): number {
   const info = infos[step.info];
   const seconds = (info?.flops ?? 0) / FLOPS_PER_SECOND + (info?.bytes ?? 0) / BYTES_PER_SECOND;
   const isCollective = step.op === "start" || step.op === "done";

@@ -10,7 +10,7 @@ import {
 } from "./functionBody.js";
 
 /** The signature of a function. */
-export interface Signature {
+export interface WasmSignature {
   readonly params: readonly ParamType[];
   readonly results: readonly ValueType[];
 }
@@ -65,7 +65,11 @@ export class ModuleBuilder {
   }
 
   /** Adds a function and exports it when `exportName` is given. */
-  function(signature: Signature, write: (body: FunctionBody) => void, exportName?: string): FunctionIndex {
+  function(
+    signature: WasmSignature,
+    write: (body: FunctionBody) => void,
+    exportName?: string,
+  ): FunctionIndex {
     const isExported = exportName !== undefined;
     const addressType = this.memory?.addressType ?? "i32";
     const body = new FunctionBody(signature.params, addressType, isExported);

@@ -2,7 +2,7 @@ import { getOrInsert } from "../../ir/collections.js";
 import { type ScalarFunction, scalarFunctions } from "../../ir/scalarFunctions.js";
 import { range } from "../../ir/shape.js";
 import type { ModuleBuilder } from "./assembler.js";
-import type { FunctionBody, FunctionIndex, Label, Local } from "./functionBody.js";
+import type { FunctionBody, FunctionIndex, Local, WasmLabel } from "./functionBody.js";
 import {
   argsOf,
   type LaneType,
@@ -25,7 +25,7 @@ export function importHostFunctions(builder: ModuleBuilder): HostImports {
 }
 
 /** The locals that hold a program's loop-invariant vectors. */
-export interface PreparedProgram {
+export interface PreparedVectors {
   readonly program: VecProgram;
   readonly invariants: ReadonlyMap<Vec, Local>;
   readonly pool: Local[];
@@ -43,7 +43,7 @@ export function prepareProgram(
   program: VecProgram,
   host?: HostImports,
   uniform?: (slot: number) => Local,
-): PreparedProgram {
+): PreparedVectors {
   const invariants = new Map<Vec, Local>();
   program.instructions.forEach((instruction, index) => {
     if (instruction.kind === "constant") {
@@ -68,7 +68,7 @@ export function prepareProgram(
  */
 export function emitInterleaved(
   code: FunctionBody,
-  prepared: PreparedProgram,
+  prepared: PreparedVectors,
   unroll: number,
   ports: Ports<Local>,
 ): void {
@@ -89,10 +89,10 @@ export function emitInterleaved(
 /** Emits some copies interleaved; patches branch to `slow` if it is given, otherwise they call. */
 function emitCopies(
   code: FunctionBody,
-  prepared: PreparedProgram,
+  prepared: PreparedVectors,
   copies: readonly number[],
   ports: Ports<Local>,
-  slow: Label | undefined,
+  slow: WasmLabel | undefined,
 ): void {
   const { program, invariants } = prepared;
   const lastUse = lastUses(program);
@@ -133,7 +133,7 @@ class CopyRegisters {
 
   constructor(
     private readonly code: FunctionBody,
-    private readonly prepared: PreparedProgram,
+    private readonly prepared: PreparedVectors,
     copies: readonly number[],
   ) {
     this.free = [...prepared.pool];

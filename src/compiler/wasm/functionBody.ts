@@ -41,7 +41,7 @@ export type Local = number & { readonly __local: never };
 export type FunctionIndex = number & { readonly __function: never };
 
 /** An enclosing block or loop that a branch can name. */
-export interface Label {
+export interface WasmLabel {
   readonly depth: number;
 }
 
@@ -226,12 +226,12 @@ export class FunctionBody {
   }
 
   /** A block; a branch to its label leaves it. */
-  block(body: (label: Label) => void): this {
+  block(body: (label: WasmLabel) => void): this {
     return this.nested(0x02, body);
   }
 
   /** A loop; a branch to its label starts the next round. */
-  loop(body: (label: Label) => void): this {
+  loop(body: (label: WasmLabel) => void): this {
     return this.nested(0x03, body);
   }
 
@@ -246,12 +246,12 @@ export class FunctionBody {
   }
 
   /** Branches to an enclosing block or loop. */
-  br(label: Label): this {
+  br(label: WasmLabel): this {
     return this.emit(0x0c, this.depth - label.depth);
   }
 
   /** Pops a condition and branches when it is not zero. */
-  brIf(label: Label): this {
+  brIf(label: WasmLabel): this {
     return this.emit(0x0d, this.depth - label.depth);
   }
 
@@ -271,7 +271,7 @@ export class FunctionBody {
     return this;
   }
 
-  private nested(code: number, body: (label: Label) => void): this {
+  private nested(code: number, body: (label: WasmLabel) => void): this {
     this.emit(code, EMPTY_BLOCK);
     this.depth++;
     body({ depth: this.depth });

@@ -6,10 +6,10 @@ import { range } from "../../ir/shape.js";
 import {
   chooseTile,
   type GemmShape,
-  type GemmTile,
   gemmParams,
   gemmShader,
   isInVectors,
+  type ShaderTile,
 } from "./gemmShader.js";
 
 const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}): GemmShape => ({
@@ -19,7 +19,7 @@ const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}
 });
 
 const server = { isSoftware: false, sharedBytes: 49_152 };
-const sides = (tile: GemmTile | undefined) => tile && [tile.m, tile.n];
+const sides = (tile: ShaderTile | undefined) => tile && [tile.m, tile.n];
 
 test("the largest tile is chosen that keeps the GPU busy and fits into its shared memory", () => {
   expect(sides(chooseTile(shape(4096, 4096, 64), server))).toEqual([128, 128]);
@@ -42,8 +42,8 @@ test("vectors need every row of every matrix to begin at a multiple of four elem
 });
 
 /** A small tile with all that the large ones have: a software adapter compiles those for many seconds. */
-const vectorTile: GemmTile = { m: 16, n: 16, k: 4, threadM: 4, threadN: 4 };
-const scalarTile: GemmTile = { m: 8, n: 8, k: 4, threadM: 1, threadN: 1 };
+const vectorTile: ShaderTile = { m: 16, n: 16, k: 4, threadM: 4, threadN: 4 };
+const scalarTile: ShaderTile = { m: 8, n: 8, k: 4, threadM: 1, threadN: 1 };
 
 describeWith(webGpu, "tiled products on a GPU", () => {
   let gpu: Gpu;
@@ -101,7 +101,7 @@ function inJs(product: GemmShape): number[] {
   });
 }
 
-async function onGpu({ device, facts }: Gpu, product: GemmShape, tile: GemmTile): Promise<number[]> {
+async function onGpu({ device, facts }: Gpu, product: GemmShape, tile: ShaderTile): Promise<number[]> {
   const parts = operands(product);
   // Every matrix begins at a multiple of 16 bytes.
   const starts = parts.map((_, i) =>

@@ -1,11 +1,11 @@
 import { at, range } from "../../ir/shape.js";
 import type { GemmStep } from "../steps.js";
 import { float32Bits } from "../wasm/vectorProgram.js";
-import { Arguments, param, shaderCode, WORDS_PER_ARG } from "./memory.js";
 import { hex, WgslWriter } from "./registers.js";
+import { param, ShaderArguments, shaderCode, WORDS_PER_ARG } from "./shaderMemory.js";
 
 /** The part of a product that a workgroup computes, and each of its threads. */
-export interface GemmTile {
+export interface ShaderTile {
   /** Rows and columns of a workgroup, and how many products it adds at a time. */
   readonly m: number;
   readonly n: number;
@@ -33,24 +33,27 @@ export interface TileChoice {
 }
 
 /** Tiles from the largest, which reads memory least often, to the smallest, of which there are most. */
-const TILES: readonly GemmTile[] = [
+const TILES: readonly ShaderTile[] = [
   { m: 128, n: 128, k: 16, threadM: 8, threadN: 8 },
   { m: 128, n: 64, k: 16, threadM: 8, threadN: 8 },
   { m: 64, n: 64, k: 16, threadM: 8, threadN: 8 },
   { m: 32, n: 32, k: 32, threadM: 4, threadN: 4 },
 ];
-const SMALL_TILE: GemmTile = { m: 16, n: 16, k: 16, threadM: 1, threadN: 1 };
+const SMALL_TILE: ShaderTile = { m: 16, n: 16, k: 16, threadM: 1, threadN: 1 };
 
 /** Workgroups below which a GPU is not busy, so that smaller tiles are faster although each does more work. */
 const BUSY_WORKGROUPS = 128;
 
 /** The tile that suits a product; none where each thread computes one element by itself. */
-export function chooseTile(shape: GemmShape, { isSoftware, sharedBytes }: TileChoice): GemmTile | undefined {
+export function chooseTile(
+  shape: GemmShape,
+  { isSoftware, sharedBytes }: TileChoice,
+): ShaderTile | undefined {
   // Shared memory gains nothing on a CPU, and shaders with barriers take its compiler seconds.
   if (isSoftware) return undefined;
   if (shape.m < 32 || shape.n < 32) return SMALL_TILE;
   const fitting = TILES.filter((tile) => 4 * sharedFloats(tile) <= sharedBytes);
-  const isBusy = (tile: GemmTile) => {
+  const isBusy = (tile: ShaderTile) => {
     const [columns, rows, batches] = workgroupsOf(shape, tile);
     return columns * rows * batches >= BUSY_WORKGROUPS;
   };
@@ -58,21 +61,21 @@ export function chooseTile(shape: GemmShape, { isSoftware, sharedBytes }: TileCh
 }
 
 /** Shared memory that a tile takes: a strip of each operand. */
-function sharedFloats(tile: GemmTile): number {
+function sharedFloats(tile: ShaderTile): number {
   return tile.k * (tile.m + tile.n + 2 * padding(tile));
 }
 
 /** Elements between the rows of a strip: without them threads that write a column would meet in one memory bank. */
-function padding(tile: GemmTile): number {
+function padding(tile: ShaderTile): number {
   return vectorWidth(tile) === 4 ? 4 : 0;
 }
 
 /** Width of the vectors that a thread reads from shared memory. */
-function vectorWidth({ threadM, threadN }: GemmTile): 1 | 4 {
+function vectorWidth({ threadM, threadN }: ShaderTile): 1 | 4 {
   return threadM % 4 === 0 && threadN % 4 === 0 ? 4 : 1;
 }
 
-function workgroupsOf(shape: GemmShape, tile: GemmTile): readonly [number, number, number] {
+function workgroupsOf(shape: GemmShape, tile: ShaderTile): readonly [number, number, number] {
   return [Math.ceil(shape.n / tile.n), Math.ceil(shape.m / tile.m), batchCount(shape)];
 }
 
@@ -111,7 +114,7 @@ const SIZES = ["m", "n", "k", "lda", "ldb", "ldc"] as const;
 export function gemmShader(
   shape: GemmShape,
   slabs: readonly number[],
-  tile: GemmTile | undefined,
+  tile: ShaderTile | undefined,
   inVectors: boolean,
 ): GemmShader {
   return tile ? new GemmWriter(shape, slabs, tile, inVectors).write() : plainShader(shape, slabs);
@@ -140,7 +143,7 @@ function numParams({ batch }: GemmShape): number {
 /** A product in which every thread reads a row and a column. */
 function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
   const w = new WgslWriter();
-  const args = new Arguments(["float32", "float32", "float32"], slabs, [2]);
+  const args = new ShaderArguments(["float32", "float32", "float32"], slabs, [2]);
   args.open(w);
   begin(w, shape);
   w.line("let column = workgroup_id.x * 64u + local_invocation_index;");
@@ -198,7 +201,7 @@ class GemmWriter {
   constructor(
     private readonly shape: GemmShape,
     private readonly slabs: readonly number[],
-    private readonly tile: GemmTile,
+    private readonly tile: ShaderTile,
     inVectors: boolean,
   ) {
     this.across = tile.n / tile.threadN;
@@ -210,7 +213,7 @@ class GemmWriter {
 
   write(): GemmShader {
     const { w, tile, shape } = this;
-    const args = new Arguments(["float32", "float32", "float32"], this.slabs, [2]);
+    const args = new ShaderArguments(["float32", "float32", "float32"], this.slabs, [2]);
     args.open(w);
     begin(w, shape);
     w.line(`let row = workgroup_id.y * ${tile.m}u;`);

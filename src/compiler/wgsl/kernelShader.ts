@@ -3,14 +3,14 @@ import { at, range, rowMajorStrides, sizeOf } from "../../ir/shape.js";
 import type {
   InputPlan,
   LoopPlan,
+  LoopReduction,
   LoopTerm,
   OutputPlan,
-  Reduction,
   SectionPlan,
   Stream,
 } from "../kernel/loopPlan.js";
-import { Arguments, shaderCode, type WgslShader } from "./memory.js";
-import { combine, constant, type Register, WgslWriter, writeProgram } from "./registers.js";
+import { combine, constant, type ShaderRegister, WgslWriter, writeProgram } from "./registers.js";
+import { ShaderArguments, shaderCode, type WgslShader } from "./shaderMemory.js";
 
 /** What a plan has to know about the vectors of a GPU: a thread computes one element at a time. */
 export const gpuTarget = { widths: [1], copies: () => 1 } as const;
@@ -49,9 +49,9 @@ const GROUP_BUILTINS = ["workgroup_id", "num_workgroups", "local_invocation_inde
 /** What both kinds of shaders have in common. */
 abstract class KernelShader {
   protected readonly w = new WgslWriter();
-  protected readonly args: Arguments;
+  protected readonly args: ShaderArguments;
   /** The values of nodes that belong to a row, or to the whole kernel. */
-  protected readonly kept = new Map<number, Register>();
+  protected readonly kept = new Map<number, ShaderRegister>();
   protected readonly last: number;
 
   constructor(
@@ -61,7 +61,7 @@ abstract class KernelShader {
     const stored = plan.sections.flatMap(({ outputs }) =>
       outputs.flatMap((output) => (output.kind === "store" ? [output.stream.arg] : [])),
     );
-    this.args = new Arguments(plan.args, slabs, stored);
+    this.args = new ShaderArguments(plan.args, slabs, stored);
     this.last = plan.dims.length - 1;
   }
 
@@ -75,7 +75,7 @@ abstract class KernelShader {
   }
 
   /** The program of a section on one element; `output` receives its results. */
-  protected compute(section: SectionPlan, output: (plan: OutputPlan, value: Register) => void): void {
+  protected compute(section: SectionPlan, output: (plan: OutputPlan, value: ShaderRegister) => void): void {
     const results = writeProgram(this.w, section.program, {
       input: (slot) => this.input(at(section.inputs, slot), section.isRow),
       // A copy: other forms of the value that are made here cannot be seen elsewhere.
@@ -86,14 +86,14 @@ abstract class KernelShader {
     });
   }
 
-  private uniform(node: number): Register {
+  private uniform(node: number): ShaderRegister {
     const register = this.kept.get(node);
     if (register === undefined)
       throw new InternalError("[wgsl] a value of the row is read before it is known");
     return register;
   }
 
-  private input(plan: InputPlan, isRow: boolean): Register {
+  private input(plan: InputPlan, isRow: boolean): ShaderRegister {
     if (plan.kind === "iota") return { bits: this.w.let(this.element(plan.terms, plan.step, isRow)) };
     return this.args.load(this.w, plan.arg, this.elementOf(plan, isRow));
   }
@@ -101,7 +101,7 @@ abstract class KernelShader {
   protected store(
     stream: Stream,
     op: Parameters<typeof combine>[1] | undefined,
-    value: Register,
+    value: ShaderRegister,
     isRow: boolean,
   ) {
     const { w } = this;
@@ -270,7 +270,7 @@ class RowShader extends KernelShader {
 
   private elements(section: SectionPlan): void {
     const { w, plan } = this;
-    const reductions = section.outputs.filter((output): output is Reduction => output.kind === "reduce");
+    const reductions = section.outputs.filter((output): output is LoopReduction => output.kind === "reduce");
     const sums = new Map(reductions.map((output) => [output, w.name()]));
     for (const [{ identity }, name] of sums) w.line(`var ${name} = ${constant(identity[0]).bits};`);
     const count = sizeOf(this.inner.map((d) => at(plan.dims, d)));
@@ -296,7 +296,7 @@ class RowShader extends KernelShader {
   }
 
   /** Combines the results of a row's threads. */
-  private together({ combine: op }: Reduction, name: string): Register {
+  private together({ combine: op }: LoopReduction, name: string): ShaderRegister {
     const { w } = this;
     const { rows, lanes, byRows } = this.division;
     if (lanes === 1) return { bits: w.let(name) };

@@ -14,7 +14,7 @@ import type { WgslFunctionName } from "./functions.js";
  * A value of a shader in the forms it has been needed in so far: its bits, a float, whether a mask is set, or two floats
  * whose sum stands for a float64. Each is the name of a variable or a constant.
  */
-export interface Register {
+export interface ShaderRegister {
   bits?: string | undefined;
   float?: string | undefined;
   flag?: string | undefined;
@@ -64,7 +64,7 @@ export class WgslWriter {
   }
 
   /** The bits of a value. */
-  bits(register: Register): string {
+  bits(register: ShaderRegister): string {
     if (register.bits !== undefined) return register.bits;
     if (register.flag !== undefined) register.bits = this.let(`select(0u, 0xffffffffu, ${register.flag})`);
     else register.bits = this.let(`bitcast<u32>(${register.float})`);
@@ -72,7 +72,7 @@ export class WgslWriter {
   }
 
   /** A value as two floats. */
-  pair(register: Register): string {
+  pair(register: ShaderRegister): string {
     const { constant: low, high } = register;
     if (register.pair !== undefined || low === undefined || high === undefined) return register.pair ?? "";
     const [value = 0] = new Float64Array(Uint32Array.of(low, high).buffer);
@@ -84,12 +84,12 @@ export class WgslWriter {
   }
 
   /** The bits as a signed integer. */
-  int(register: Register): string {
+  int(register: ShaderRegister): string {
     return `bitcast<i32>(${this.bits(register)})`;
   }
 
   /** A value as a float. */
-  float(register: Register): string {
+  float(register: ShaderRegister): string {
     if (register.float !== undefined) return register.float;
     const { constant } = register;
     if (constant === undefined) register.float = this.let(`bitcast<f32>(${this.bits(register)})`);
@@ -109,11 +109,11 @@ export function hex(word: number): string {
 }
 
 /** A constant of these bits. @param high those above them if it is a float64 */
-export function constant(word: number, high?: number): Register {
+export function constant(word: number, high?: number): ShaderRegister {
   return { bits: hex(word), constant: word >>> 0, high };
 }
 
-type Rule = (w: WgslWriter, a: Register, b: Register, c: Register) => Register;
+type Rule = (w: WgslWriter, a: ShaderRegister, b: ShaderRegister, c: ShaderRegister) => ShaderRegister;
 
 const float =
   (text: (a: string, b: string) => string): Rule =>
@@ -172,13 +172,13 @@ const select: Rule = (w, a, b, mask) => {
   }
   if (a.flag !== undefined && b.flag !== undefined)
     return { flag: w.let(`select(${b.flag}, ${a.flag}, ${mask.flag})`) };
-  const isFloat = (x: Register) => x.float !== undefined || x.constant !== undefined;
+  const isFloat = (x: ShaderRegister) => x.float !== undefined || x.constant !== undefined;
   if (isFloat(a) && isFloat(b)) return { float: w.let(`select(${w.float(b)}, ${w.float(a)}, ${mask.flag})`) };
   return { bits: w.let(`select(${w.bits(b)}, ${w.bits(a)}, ${mask.flag})`) };
 };
 
 /** Whether a constant can only be a float64. */
-const isDouble = ({ constant: low, high }: Register): boolean => low !== undefined && high !== low;
+const isDouble = ({ constant: low, high }: ShaderRegister): boolean => low !== undefined && high !== low;
 
 /** What an instruction is in WGSL, for those that work on 32-bit lanes, and the few on float64. */
 const vectorRules: { readonly [K in VectorOp]?: Rule } = {
@@ -256,7 +256,7 @@ const scalarRules: { readonly [K in ScalarOp]?: Rule } = {
 };
 
 const shiftRules: {
-  readonly [K in VectorShiftOp]?: (w: WgslWriter, a: Register, amount: number) => Register;
+  readonly [K in VectorShiftOp]?: (w: WgslWriter, a: ShaderRegister, amount: number) => ShaderRegister;
 } = {
   "i32x4.shl": (w, a, amount) => ({ bits: w.let(`${w.bits(a)} << ${amount & 31}u`) }),
   "i32x4.shr_u": (w, a, amount) => ({ bits: w.let(`${w.bits(a)} >> ${amount & 31}u`) }),
@@ -272,7 +272,7 @@ const hostRules: Readonly<Record<string, Rule>> = {
 };
 
 /** Combines two values by an instruction. */
-export function combine(w: WgslWriter, op: VectorOp, a: Register, b: Register): Register {
+export function combine(w: WgslWriter, op: VectorOp, a: ShaderRegister, b: ShaderRegister): ShaderRegister {
   return need(vectorRules[op], op)(w, a, b, b);
 }
 
@@ -283,14 +283,14 @@ function need<T>(rule: T | undefined, what: string): T {
 
 /** Where a program takes values from. */
 export interface Sources {
-  input(slot: number): Register;
-  uniform(slot: number): Register;
+  input(slot: number): ShaderRegister;
+  uniform(slot: number): ShaderRegister;
 }
 
 /** Writes a straight-line program; gives its results. */
-export function writeProgram(w: WgslWriter, program: VecProgram, sources: Sources): Register[] {
-  const values: Register[] = [];
-  const value = (vec: Vec): Register => at(values, vec);
+export function writeProgram(w: WgslWriter, program: VecProgram, sources: Sources): ShaderRegister[] {
+  const values: ShaderRegister[] = [];
+  const value = (vec: Vec): ShaderRegister => at(values, vec);
   for (const instruction of program.instructions) values.push(write(w, instruction, value, sources));
   return program.outputs.map(value);
 }
@@ -298,9 +298,9 @@ export function writeProgram(w: WgslWriter, program: VecProgram, sources: Source
 function write(
   w: WgslWriter,
   instruction: VecInstruction,
-  value: (vec: Vec) => Register,
+  value: (vec: Vec) => ShaderRegister,
   sources: Sources,
-): Register {
+): ShaderRegister {
   const [a = {}, b = a, c = a] = argsOf(instruction).map(value);
   switch (instruction.kind) {
     case "input":

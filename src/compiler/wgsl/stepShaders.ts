@@ -2,16 +2,16 @@ import { byteSize, type DType, isFloat, isUnsigned } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { combineInstruction } from "../kernel/lanes.js";
 import type { HostKernel } from "../steps.js";
+import { combine, type ShaderRegister, WgslWriter } from "./registers.js";
 import {
-  Arguments,
   declarations,
   param,
+  ShaderArguments,
   shaderCode,
   threadNumber,
   type WgslShader,
   WORDS_PER_ARG,
-} from "./memory.js";
-import { combine, type Register, WgslWriter } from "./registers.js";
+} from "./shaderMemory.js";
 
 /** Shaders of the steps that are not kernels or products. */
 
@@ -32,7 +32,7 @@ export function hostShader(kernel: HostKernel, slabs: readonly number[]): WgslSh
 }
 
 /** A value as one whose order as an unsigned integer is that of the sort: −0 is 0, NaN comes last. */
-function sortKey(w: WgslWriter, dtype: DType, value: Register): string {
+function sortKey(w: WgslWriter, dtype: DType, value: ShaderRegister): string {
   if (dtype === "bool") return w.let(`select(0u, 1u, ${value.flag})`);
   if (!isFloat(dtype)) return isUnsigned(dtype) ? w.bits(value) : w.let(`${w.bits(value)} ^ 0x80000000u`);
   // Bits of 16-bit floats order as those of float32 do, once they are shifted to the sign's place.
@@ -50,7 +50,7 @@ function sortShader(kernel: HostKernel & { readonly kind: "sort" }, slabs: reado
   const { dtypes, numKeys, outer, n, inner } = kernel;
   const total = outer * n * inner;
   const w = new WgslWriter();
-  const args = new Arguments(
+  const args = new ShaderArguments(
     [...dtypes, ...dtypes],
     slabs,
     range(dtypes.length).map((i) => dtypes.length + i),
@@ -84,7 +84,7 @@ type Along = HostKernel & { readonly kind: "argmax" | "argmin" | "cumsum" | "cum
 /** The threads of a workgroup find the first extreme of every so many elements, then that of all. */
 function extremeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly number[]): WgslShader {
   const w = new WgslWriter();
-  const args = new Arguments([dtype, "int32"], slabs, [1]);
+  const args = new ShaderArguments([dtype, "int32"], slabs, [1]);
   const total = outer * inner;
   w.line("let id = workgroup_id.x + workgroup_id.y * num_workgroups.x;");
   w.line("let y = local_invocation_index;");
@@ -123,7 +123,7 @@ function extremeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly 
 /** Each thread of a workgroup adds up one piece; the sums of the pieces before it are where it starts again. */
 function cumulativeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly number[]): WgslShader {
   const w = new WgslWriter();
-  const args = new Arguments([dtype, dtype], slabs, [1]);
+  const args = new ShaderArguments([dtype, dtype], slabs, [1]);
   const total = outer * inner;
   const add = combineInstruction("sum", dtype);
   const piece = Math.ceil(n / GROUP);
@@ -164,7 +164,7 @@ export function copyShader(bytes: number, isAligned: boolean, slabs: readonly nu
   const w = new WgslWriter();
   const dtype = isAligned ? "uint32" : "uint8";
   const count = bytes / byteSize(dtype);
-  const args = new Arguments([dtype, dtype], slabs, [1]);
+  const args = new ShaderArguments([dtype, dtype], slabs, [1]);
   const threads = Math.ceil(count / WORDS_PER_THREAD);
   w.line(`let id = ${threadNumber(GROUP)};`);
   args.open(w);

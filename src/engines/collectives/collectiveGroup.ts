@@ -20,7 +20,7 @@ export interface LinkHost {
  * and sleep, they increment a counter in the words of the first member; the last one to arrive wakes the others, so
  * that each of them sleeps and wakes only once.
  */
-export class Link {
+export class PeerLink {
   readonly me: number;
   readonly members: readonly number[];
   /** The members whose sources are read, by their index. */

@@ -2,7 +2,7 @@ import type { CollectiveSpec, RaggedExchange, SlotAddress } from "../../compiler
 import { byteSize, partType } from "../../ir/dtype.js";
 import { checkRows } from "../../ir/rowBlocks.js";
 import { range } from "../../ir/shape.js";
-import type { Link, LinkHost, Signal } from "./collectiveGroup.js";
+import type { LinkHost, PeerLink, Signal } from "./collectiveGroup.js";
 import type { CombineKernel, MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
 
@@ -22,7 +22,7 @@ export interface WorkHost extends LinkHost {
 }
 
 /** What a device computes between the waits: its own result, or a share of the result of all members. */
-export interface Work {
+export interface CollectiveWork {
   readonly signal: Signal;
   /** Whether anybody reads this device's source. */
   readonly isRead: boolean;
@@ -33,7 +33,7 @@ export interface Work {
 }
 
 /** The work of one device in one collective. */
-export function prepareWork(spec: CollectiveSpec, link: Link, host: WorkHost): Work {
+export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost): CollectiveWork {
   const { members, me } = link;
   const { kernels, peers } = host;
   const size = members.length;
@@ -93,9 +93,9 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: WorkHost): W
 function pullRowBlocks(
   { elements, dtype }: CollectiveSpec,
   { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
-  { members }: Link,
+  { members }: PeerLink,
   { memory, peers }: WorkHost,
-): Work["own"] {
+): CollectiveWork["own"] {
   const row = (elements / rows) * byteSize(dtype);
   const words = new Int32Array(memory.buffer);
   return (sources, target, receives) => {
@@ -121,7 +121,12 @@ export function rowBlock(
 }
 
 /** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */
-function gatherBlocks(inner: number, outer: number, link: Link, { peers }: WorkHost): Work["own"] {
+function gatherBlocks(
+  inner: number,
+  outer: number,
+  link: PeerLink,
+  { peers }: WorkHost,
+): CollectiveWork["own"] {
   const { members, me } = link;
   const size = members.length;
   return (sources, target) => {
@@ -203,7 +208,7 @@ function tiled(tile: number, combine: CombineSources): CombineSources {
 function shareReduction(
   spec: CollectiveSpec,
   combine: CombineSources,
-  link: Link,
+  link: PeerLink,
   host: WorkHost,
   bytes: number,
 ): (sources: readonly number[], targets: readonly number[]) => void {

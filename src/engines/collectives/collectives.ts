@@ -2,9 +2,9 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { Link } from "./collectiveGroup.js";
+import { PeerLink } from "./collectiveGroup.js";
 import { WORDS } from "./collectiveWords.js";
-import { prepareWork, type Work, type WorkHost } from "./collectiveWork.js";
+import { type CollectiveWork, prepareWork, type WorkHost } from "./collectiveWork.js";
 import type { CollectiveProgress, DesyncDetector } from "./desyncDetector.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
@@ -81,7 +81,7 @@ function isMessage({ kind, permutation, unset }: CollectiveSpec): boolean {
  * copies of all members. That is more work but saves one wait, which takes longer than the work if the collective is
  * small. A copy is overwritten two uses later, when every member has finished reading it.
  */
-export interface Collective {
+export interface PreparedCollective {
   /** @param tables the addresses of the tables of a ragged exchange */
   start(source: number, target: number, tables?: ExchangeTables): void;
   work(): void;
@@ -105,9 +105,9 @@ export function prepareCollective(
   index: number,
   host: CollectiveHost,
   stagingAddress: number | undefined,
-): Collective {
+): PreparedCollective {
   const group = groupOf(spec, host.position);
-  const link = new Link(index, host, group);
+  const link = new PeerLink(index, host, group);
   const move = prepareWork(spec, link, host);
   if (group.length === 1) return aloneCollective(move);
   const progress = host.desyncDetector.follow(index, link);
@@ -123,7 +123,7 @@ export function groupOf({ groups }: CollectiveSpec, position: number): readonly 
   return group;
 }
 
-function aloneCollective(work: Work): Collective {
+function aloneCollective(work: CollectiveWork): PreparedCollective {
   let [source, target, receives] = [0, 0, 0];
   return {
     start(from, to, tables) {
@@ -134,7 +134,11 @@ function aloneCollective(work: Work): Collective {
   };
 }
 
-function directCollective(link: Link, progress: CollectiveProgress, work: Work): Collective {
+function directCollective(
+  link: PeerLink,
+  progress: CollectiveProgress,
+  work: CollectiveWork,
+): PreparedCollective {
   let sequence = 0;
   let [target, receives] = [0, 0];
   const sources = link.members.map(() => 0);
@@ -170,12 +174,12 @@ function directCollective(link: Link, progress: CollectiveProgress, work: Work):
 
 function stagedCollective(
   spec: CollectiveSpec,
-  link: Link,
+  link: PeerLink,
   progress: CollectiveProgress,
-  work: Work,
+  work: CollectiveWork,
   host: WorkHost,
   stagingAddress: number,
-): Collective {
+): PreparedCollective {
   const bytes = spec.elements * byteSize(spec.dtype);
   const stride = Math.ceil(bytes / 64) * 64;
   let sequence = 0;

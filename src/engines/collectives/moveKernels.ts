@@ -1,3 +1,4 @@
+import type { Combine } from "../../compiler/identities.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../../compiler/wasm/assembler.js";
 import { emitInterleaved, prepareProgram } from "../../compiler/wasm/emitInterleaved.js";
@@ -9,9 +10,6 @@ import { type Vec, VecBuilder } from "../../compiler/wasm/vectorProgram.js";
 import { emitVectorLoad, emitVectorStore, STORAGE_BYTES } from "../../compiler/wasm/vectorStorage.js";
 import { byteSize, type RealDType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-
-/** How the elements of several devices become one. */
-export type Combine = "sum" | "max" | "min";
 
 /** The element types that are combined as they are; the 16-bit floats go through float32. */
 type Direct = Exclude<RealDType, "bfloat16" | "float16">;

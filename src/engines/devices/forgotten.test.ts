@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { startWorker } from "../../platform/startWorker.js";
-import type { Extent } from "../collector.js";
+import type { CollectionExtent } from "../collector.js";
 import { bundleWorker } from "../system/bundleWorker.js";
 import { Forgotten, RECLAIM_THRESHOLD } from "./forgotten.js";
 
 test("a thread looks for what it let go of when that was much", () => {
-  const looks: (Extent | undefined)[] = [];
+  const looks: (CollectionExtent | undefined)[] = [];
   const forgotten = new Forgotten((extent) => looks.push(extent));
   for (let i = 1; i < RECLAIM_THRESHOLD.programs; i++) forgotten.program();
   forgotten.message(RECLAIM_THRESHOLD.bytes - 1);

@@ -16,13 +16,13 @@ import type {
 import type { Addresses } from "../../compiler/wasm/addresses.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import type { Collective } from "../collectives/collectives.js";
+import type { PreparedCollective } from "../collectives/collectives.js";
 import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LimitLoop } from "../loopLimit.js";
 import type { PreparedGemm } from "../products/preparedGemm.js";
 import { type Crew, JOB, JOB_FIELD, KERNEL_FIELD } from "../protocol/crew.js";
+import { PART, recordPart } from "../protocol/deviceTrace.js";
 import type { WaitListener } from "../protocol/signals.js";
-import { PART, recordPart } from "../protocol/trace.js";
 
 /** What the steps of a loaded program work with. */
 export interface StepHost {
@@ -34,7 +34,10 @@ export interface StepHost {
   readonly kernels: readonly (readonly KernelFunction[])[];
   readonly memory: WebAssembly.Memory;
   readonly position: number;
-  readonly collectives: readonly { readonly spec: CollectivePlaces; readonly collective: Collective }[];
+  readonly collectives: readonly {
+    readonly spec: CollectivePlaces;
+    readonly collective: PreparedCollective;
+  }[];
   copy(target: number, source: number, bytes: number): void;
   prepareGemm(step: GemmStep): PreparedGemm;
   /** The threads that share large kernels, and what they call the program. */
@@ -90,7 +93,7 @@ export class StepRunner {
   private readonly bytes: Uint8Array;
   private readonly words: Int32Array;
   /** While steps are prepared: the collectives of the ends that come one after the other. */
-  private readonly unsettled: Collective[] = [];
+  private readonly unsettled: PreparedCollective[] = [];
 
   constructor(
     private readonly id: number,

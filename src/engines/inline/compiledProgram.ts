@@ -15,7 +15,7 @@ import { type Block, roundUp } from "../memory/heap.js";
 import type { PreparedGemm } from "../products/preparedGemm.js";
 import type { HostTensor } from "../reference/tensor.js";
 import type { CodeMemory } from "../system/codeMemory.js";
-import { byteLength, type InlineMemory } from "./memory.js";
+import { byteLength, type InlineMemory } from "./inlineMemory.js";
 
 /**
  * Values smaller than this many bytes stay in JavaScript arrays, which are cheap to create and to collect, and are

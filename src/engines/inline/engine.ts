@@ -20,8 +20,8 @@ import type { PreparedGemm } from "../products/preparedGemm.js";
 import { runSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
 import { type InlineMachine, InlineProgram } from "./compiledProgram.js";
+import { InlineMemory } from "./inlineMemory.js";
 import { KernelFunctions } from "./kernelFunctions.js";
-import { InlineMemory } from "./memory.js";
 import { addsFloats, compilingCost, interpretedElements } from "./work.js";
 
 /** Options of an inline engine. */

@@ -1,6 +1,6 @@
 import { range } from "../../ir/shape.js";
 import type { Mpi } from "./library.js";
-import { Batch } from "./messages.js";
+import { MessageBatch } from "./messages.js";
 
 /** How often a process looks whether another one calls when nothing is expected. */
 const LISTEN_MS = 250;
@@ -39,8 +39,8 @@ export type Channels = Pick<Calls, "open">;
  */
 export class Calls {
   /** What was called out and may not have left yet: MPI knows only the address of the bytes, which are kept here. */
-  private readonly leaving = new Map<Batch, Uint8Array>();
-  private readonly arriving = new Map<number, { readonly batch: Batch; readonly bytes: Uint8Array }>();
+  private readonly leaving = new Map<MessageBatch, Uint8Array>();
+  private readonly arriving = new Map<number, { readonly batch: MessageBatch; readonly bytes: Uint8Array }>();
   private readonly listeners = new Map<number, Listener>();
   private readonly others: readonly number[];
   private numChannels = 0;
@@ -76,7 +76,7 @@ export class Calls {
   private tell(text: string, ranks: readonly number[]): void {
     const bytes = sharedBytes(Buffer.from(text));
     for (const rank of ranks) {
-      const batch = new Batch(this.mpi, this.comm, 1);
+      const batch = new MessageBatch(this.mpi, this.comm, 1);
       batch.send(this.mpi.addressOf(bytes), bytes.length, rank, TAG);
       this.leaving.set(batch, bytes);
     }
@@ -100,7 +100,7 @@ export class Calls {
     const waiting = arriving.has(rank) ? undefined : mpi.waitingBytes(rank, TAG, comm);
     if (waiting !== undefined) {
       const bytes = new Uint8Array(new SharedArrayBuffer(waiting));
-      const batch = new Batch(mpi, comm, 1);
+      const batch = new MessageBatch(mpi, comm, 1);
       batch.receive(mpi.addressOf(bytes), waiting, rank, TAG);
       arriving.set(rank, { batch, bytes });
     }

@@ -1,7 +1,7 @@
 import { range } from "../../ir/shape.js";
 import { sharedBytes } from "./calls.js";
 import type { Mpi } from "./library.js";
-import { Batch, TransportError } from "./messages.js";
+import { MessageBatch, TransportError } from "./messages.js";
 
 /** How often two processes ask each other for the time: the quickest answer counts. */
 const ROUNDS = 16;
@@ -57,19 +57,19 @@ export class Clocks {
 
   private send(rank: number, value: number): void {
     this.time[0] = value;
-    const batch = new Batch(this.mpi, this.comm, 1);
+    const batch = new MessageBatch(this.mpi, this.comm, 1);
     batch.send(this.mpi.addressOf(this.bytes), this.bytes.length, rank, TAG);
     this.finish(batch, rank);
   }
 
   private receive(rank: number): number {
-    const batch = new Batch(this.mpi, this.comm, 1);
+    const batch = new MessageBatch(this.mpi, this.comm, 1);
     batch.receive(this.mpi.addressOf(this.bytes), this.bytes.length, rank, TAG);
     this.finish(batch, rank);
     return this.time[0] ?? 0;
   }
 
-  private finish(batch: Batch, rank: number): void {
+  private finish(batch: MessageBatch, rank: number): void {
     const begin = performance.now();
     while (!batch.isDone()) {
       if (performance.now() - begin < LIMIT_MS) continue;

@@ -1,17 +1,17 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import { type Collective, type CollectiveHost, groupOf } from "../collectives/collectives.js";
+import { type CollectiveHost, groupOf, type PreparedCollective } from "../collectives/collectives.js";
 import type { Remote } from "../devices/deviceLoop.js";
 import { allToAll, permute, raggedAllToAll } from "./direct.js";
-import { Exchange } from "./exchange.js";
 import { allGather, reduceWhole } from "./gathers.js";
-import { Group, mpiSum, reductionOf } from "./group.js";
-import type { Links } from "./links.js";
+import type { ProcessLinks } from "./links.js";
+import { Exchange } from "./messageExchange.js";
+import { MpiGroup, mpiSum, reductionOf } from "./mpiGroup.js";
 import { reduceByMpi } from "./mpiSums.js";
 import { PartsReduction, reduceScatter } from "./reductions.js";
 
 /** How a device reaches those of other processes through its links. */
-export function remoteThrough(links: Links): Remote {
+export function remoteThrough(links: ProcessLinks): Remote {
   return {
     prepare: (spec, index, host, staging) => prepareExchange(spec, index, host, staging, links),
     moveTo: (memory) => links.moveTo(memory),
@@ -32,10 +32,10 @@ function prepareExchange(
   index: number,
   host: CollectiveHost,
   staging: number | undefined,
-  links: Links,
-): Collective {
+  links: ProcessLinks,
+): PreparedCollective {
   if (staging === undefined) throw new InternalError(`[mpi] collective ${index} has no staging memory`);
-  const group = new Group(groupOf(spec, host.position), host.position, host.locations);
+  const group = new MpiGroup(groupOf(spec, host.position), host.position, host.locations);
   const exchange = new Exchange(spec, index, host, staging, links, group);
   switch (spec.kind) {
     case "allReduce": {

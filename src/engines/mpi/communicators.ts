@@ -4,7 +4,7 @@ import { type DimAxes, deviceGroups } from "../../ir/mesh.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import type { DeviceLocations } from "../protocol/locations.js";
-import { Group, sharersName } from "./group.js";
+import { MpiGroup, sharersName } from "./mpiGroup.js";
 import type { World } from "./world.js";
 
 /**
@@ -31,7 +31,7 @@ export class Communicators {
       for (const positions of deviceGroups(mesh, axes)) {
         const own = positions.filter((position) => at(locations.processes, position) === locations.process);
         for (const position of own) {
-          const group = new Group(positions, position, locations);
+          const group = new MpiGroup(positions, position, locations);
           const name = sharersName(group);
           if (name !== undefined) needed[name] = this.get(name, group);
         }
@@ -46,7 +46,7 @@ export class Communicators {
     this.made.clear();
   }
 
-  private get(name: string, group: Group): number {
+  private get(name: string, group: MpiGroup): number {
     const ranks = (group.sharers ?? []).map(({ process }) => process);
     return getOrInsert(this.made, name, () => this.world.communicatorOf(ranks, this.meanwhile));
   }

@@ -3,13 +3,13 @@ import type { RaggedExchange, SlotAddress } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { checkRows } from "../../ir/rowBlocks.js";
 import { range } from "../../ir/shape.js";
-import type { Collective } from "../collectives/collectives.js";
+import type { PreparedCollective } from "../collectives/collectives.js";
 import { rowBlock } from "../collectives/collectiveWork.js";
-import type { Exchange } from "./exchange.js";
+import type { Exchange } from "./messageExchange.js";
 import { PHASE } from "./messages.js";
 
 /** Every member gets the source of at most one other. */
-export function permute(exchange: Exchange): Collective {
+export function permute(exchange: Exchange): PreparedCollective {
   const { spec, host, group, me, bytes } = exchange;
   const from = spec.permutation.find(([, to]) => to === me)?.[0];
   const to = spec.permutation.find(([source]) => source === me)?.[1];
@@ -34,7 +34,7 @@ export function permute(exchange: Exchange): Collective {
 }
 
 /** Every member gets one block of every other. */
-export function allToAll(exchange: Exchange): Collective {
+export function allToAll(exchange: Exchange): PreparedCollective {
   const { spec, host, group, me } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const batch = exchange.batch(...range(2 * group.elsewhere.length).map(() => inner));
@@ -62,7 +62,7 @@ export function allToAll(exchange: Exchange): Collective {
 export function raggedAllToAll(
   exchange: Exchange,
   { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
-): Collective {
+): PreparedCollective {
   const { spec, host, group } = exchange;
   const row = (spec.elements / rows) * byteSize(spec.dtype);
   const most = Math.max(rows, targetRows) * row;

@@ -1,12 +1,12 @@
 /** Collectives in which every process gets the sources of all members once. */
 import { byteSize } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
-import type { Collective } from "../collectives/collectives.js";
+import type { PreparedCollective } from "../collectives/collectives.js";
 import { prepareCombine } from "../collectives/collectiveWork.js";
 import { roundUp } from "../memory/heap.js";
-import type { Exchange } from "./exchange.js";
-import { blockBytes } from "./group.js";
+import type { Exchange } from "./messageExchange.js";
 import { PHASE } from "./messages.js";
+import { blockBytes } from "./mpiGroup.js";
 
 /** Where a member's contribution lies once it is in this process: in whose memory, and how to find it there. */
 interface Contribution {
@@ -52,7 +52,7 @@ function gatherSources(exchange: Exchange, bytes: number) {
 }
 
 /** Every process gets all sources, and every member combines them for itself. */
-export function reduceWhole(exchange: Exchange): Collective {
+export function reduceWhole(exchange: Exchange): PreparedCollective {
   const { bytes, host, staging, group } = exchange;
   const stride = roundUp(bytes);
   const gather = gatherSources(exchange, bytes);
@@ -83,7 +83,7 @@ export function reduceWhole(exchange: Exchange): Collective {
 }
 
 /** Every process gets all blocks once, and every member puts them side by side. */
-export function allGather(exchange: Exchange): Collective {
+export function allGather(exchange: Exchange): PreparedCollective {
   const { spec, host, staging } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const block = blockBytes(spec);

@@ -6,13 +6,13 @@ import { bindCode } from "../system/codeMemory.js";
 import { type Koffi, loadKoffi } from "../system/koffi.js";
 import {
   type Constants,
-  type Family,
   type Library,
+  type MpiFamily,
   mpich,
   openMpi,
   paths,
   type SummedType,
-} from "./families.js";
+} from "./mpiFamilies.js";
 
 /** A native function; addresses, handles and results are numbers. */
 type Native = (...args: number[]) => number;
@@ -44,7 +44,7 @@ const LEAST_TAG_BOUND = 32767;
 /** Which library was loaded, and how; threads bind the same one. */
 export interface MpiChoice {
   readonly path: string;
-  readonly family: Family["name"];
+  readonly family: MpiFamily["name"];
 }
 
 /**
@@ -55,7 +55,7 @@ export class Mpi {
   readonly world: number;
   readonly handleBytes: number;
   readonly statusBytes: number;
-  private readonly family: Family;
+  private readonly family: MpiFamily;
   private readonly constants: Constants;
   private readonly functions = new Map<string, Native>();
   /** Results of calls; a shared buffer, because others may be moved by the garbage collector. */
@@ -91,7 +91,7 @@ export class Mpi {
     launch: Launch | undefined,
     named: string | undefined = process.env.SHARDWISE_MPI || undefined,
   ): Mpi {
-    const order: readonly Family["name"][] =
+    const order: readonly MpiFamily["name"][] =
       launch?.launcher === "Hydra" ? ["MPICH", "Open MPI"] : ["Open MPI", "MPICH"];
     const candidates = named === undefined ? order.flatMap((name) => paths[name]) : [named];
     const reasons: string[] = [];

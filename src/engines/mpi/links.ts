@@ -3,10 +3,10 @@ import { at } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
 import { loadKoffi } from "../system/koffi.js";
-import type { Member } from "./group.js";
 import { type BatchCode, type CodePlaces, Mpi, type MpiChoice } from "./library.js";
-import { Batch } from "./messages.js";
-import { MAX_LOCAL_DEVICES, type Pair, Tags } from "./tags.js";
+import { MessageBatch } from "./messages.js";
+import type { Member } from "./mpiGroup.js";
+import { type DevicePair, MAX_LOCAL_DEVICES, Tags } from "./tags.js";
 
 /** What the worker of a device needs to reach those of other processes. */
 export interface LinksSetup {
@@ -24,7 +24,7 @@ export interface Underway {
   advance(): void;
 }
 
-/** Messages that {@link Links.follow} looks after. */
+/** Messages that {@link ProcessLinks.follow} looks after. */
 export interface Followed {
   /** Begins them. */
   begin(): void;
@@ -33,7 +33,7 @@ export interface Followed {
 }
 
 /** One device's way to the devices of other processes. */
-export class Links {
+export class ProcessLinks {
   /** The native address of the device's memory. */
   base = 0;
   private readonly mpi: Mpi;
@@ -42,7 +42,7 @@ export class Links {
   private readonly yieldCore: () => void;
   /** How messages of collectives are named. */
   readonly tags: Tags;
-  private readonly pairs = new Map<number, Pair>();
+  private readonly pairs = new Map<number, DevicePair>();
   private readonly underway: Underway[] = [];
 
   constructor(
@@ -73,17 +73,17 @@ export class Links {
   }
 
   /** Room for messages that are on their way together; on another communicator for sums that MPI forms. */
-  batch(capacity: number, comm = this.comm): Batch {
-    return new Batch(this.mpi, comm, capacity, this.code);
+  batch(capacity: number, comm = this.comm): MessageBatch {
+    return new MessageBatch(this.mpi, comm, capacity, this.code);
   }
 
   /** What this device counts together with a device of another process, whatever collectives they are in. */
-  pairWith({ process, device }: Member): Pair {
+  pairWith({ process, device }: Member): DevicePair {
     return getOrInsert(this.pairs, process * MAX_LOCAL_DEVICES + device, () => this.tags.newPair());
   }
 
   /** Looks after messages that are begun and finished as one: moved on between steps, and waited for at the end. */
-  follow(batch: Batch): Followed {
+  follow(batch: MessageBatch): Followed {
     const underway = { advance: () => void batch.isDone() };
     return {
       begin: () => {
@@ -108,7 +108,7 @@ export class Links {
   }
 
   /** Waits until messages have arrived and left. */
-  wait(batch: Batch): void {
+  wait(batch: MessageBatch): void {
     this.signals.poll(batch, SEVERAL, this.yieldCore);
   }
 }

@@ -1,8 +1,8 @@
 import { CALL_WORDS } from "../../compiler/native/callList.js";
 import { byteSize } from "../../ir/dtype.js";
 import { errorClass } from "../../ir/errors.js";
-import type { SummedType } from "./families.js";
 import type { BatchCode, Mpi } from "./library.js";
+import type { SummedType } from "./mpiFamilies.js";
 
 /** What is longer is sent in pieces, because MPI counts bytes in 31 bits. */
 export const PIECE_BYTES = 2 ** 30;
@@ -28,7 +28,7 @@ export function numPieces(bytes: number): number {
  * Messages that are on their way together and looked after all at once. Where there is code of one's own, they are
  * begun by {@link begin} in one call of it; elsewhere each is begun when it is added.
  */
-export class Batch {
+export class MessageBatch {
   private readonly words: Int32Array;
   /** The calls that begin messages, and how many of them are still to be made. */
   private readonly calls: Uint32Array;

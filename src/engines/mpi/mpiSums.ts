@@ -1,21 +1,21 @@
 /** Sums that MPI forms itself, in an order of its own. */
 import { at } from "../../ir/shape.js";
-import type { Collective } from "../collectives/collectives.js";
+import type { PreparedCollective } from "../collectives/collectives.js";
 import { prepareCombine } from "../collectives/collectiveWork.js";
-import type { Exchange } from "./exchange.js";
-import { type MpiSum, partBounds } from "./group.js";
+import type { Exchange } from "./messageExchange.js";
 import { numPieces } from "./messages.js";
+import { type MpiSum, partBounds } from "./mpiGroup.js";
 
 /**
  * Every member adds up its part of the sources of its process, MPI adds up what those of all processes have, and each
  * member spreads its part inside. Members start such sums in the same order, as their list of steps says: with
  * neighbours when they are done, because the neighbours are waited for first.
  */
-export function reduceByMpi(exchange: Exchange, sum: MpiSum): Collective {
+export function reduceByMpi(exchange: Exchange, sum: MpiSum): PreparedCollective {
   return exchange.neighbours.length === 0 ? sumAlone(exchange, sum) : sumInParts(exchange, sum);
 }
 
-function sumAlone(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
+function sumAlone(exchange: Exchange, { comm, dtype }: MpiSum): PreparedCollective {
   const { links, spec, bytes } = exchange;
   const batch = links.batch(numPieces(bytes), comm);
   return exchange.collective(batch, {
@@ -27,7 +27,7 @@ function sumAlone(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
   });
 }
 
-function sumInParts(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
+function sumInParts(exchange: Exchange, { comm, dtype }: MpiSum): PreparedCollective {
   const { links, spec, bytes, group, host, link } = exchange;
   const bounds = partBounds(bytes, group.here.length);
   const [begin, end] = [at(bounds, link.me), at(bounds, link.me + 1)];

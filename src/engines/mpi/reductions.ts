@@ -1,13 +1,13 @@
 /** Collectives in which every member combines its part of all sources. */
 import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import type { Collective } from "../collectives/collectives.js";
+import type { PreparedCollective } from "../collectives/collectives.js";
 import { type CombineSources, prepareCombine } from "../collectives/collectiveWork.js";
 import { roundUp } from "../memory/heap.js";
-import type { Exchange } from "./exchange.js";
-import { blockBytes, partBounds } from "./group.js";
 import type { Underway } from "./links.js";
-import { type Batch, PHASE } from "./messages.js";
+import type { Exchange } from "./messageExchange.js";
+import { type MessageBatch, PHASE } from "./messages.js";
+import { blockBytes, partBounds } from "./mpiGroup.js";
 
 /** A range of the device's memory. */
 interface Range {
@@ -25,15 +25,15 @@ function canReceiveIn({ group, neighbours }: Exchange, target: Range, source: Ra
 }
 
 /** Every member combines one part from all sources and sends it to all processes. */
-export class PartsReduction implements Collective, Underway {
+export class PartsReduction implements PreparedCollective, Underway {
   private readonly bounds: readonly number[];
   /** Where the others' contributions to the own part arrive, unless it is where the result goes. */
   private readonly slots: readonly (readonly [member: number, address: number])[];
   private isReceivedInPlace = false;
   private readonly senders: readonly number[];
   private readonly receivers: readonly number[];
-  private readonly first: Batch;
-  private readonly second: Batch;
+  private readonly first: MessageBatch;
+  private readonly second: MessageBatch;
   private readonly combine: CombineSources;
   private readonly addresses: number[] = [];
   private isCombined = false;
@@ -133,7 +133,7 @@ export class PartsReduction implements Collective, Underway {
 }
 
 /** Every member gets its block of all sources and combines them. */
-export function reduceScatter(exchange: Exchange): Collective {
+export function reduceScatter(exchange: Exchange): PreparedCollective {
   const { spec, host, staging, group, me } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const block = blockBytes(spec);

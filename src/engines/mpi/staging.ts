@@ -4,7 +4,7 @@ import { at } from "../../ir/shape.js";
 import { groupOf, planStaging, type Staging } from "../collectives/collectives.js";
 import { roundUp } from "../memory/heap.js";
 import type { DeviceLocations } from "../protocol/locations.js";
-import { Group, stagingBytes } from "./group.js";
+import { MpiGroup, stagingBytes } from "./mpiGroup.js";
 
 /** From which step to which a collective is under way; steps are numbered as they are listed. */
 interface Span {
@@ -37,7 +37,7 @@ export function planExchanges(
   let bytes = inside.bytes;
   const offsets = collectives.map((spec, i) => {
     if (isInside[i]) return inside.offsets[i];
-    const size = stagingBytes(spec, new Group(groupOf(spec, position), position, locations), locations);
+    const size = stagingBytes(spec, new MpiGroup(groupOf(spec, position), position, locations), locations);
     const piece = findPlace(at(spans, i), roundUp(size), placed, inside.bytes);
     placed.push(piece);
     bytes = Math.max(bytes, piece.offset + piece.bytes);

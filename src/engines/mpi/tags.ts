@@ -11,7 +11,7 @@ const MOST_FINGERPRINT_BITS = 8;
 export const MAX_LOCAL_DEVICES = 2 ** DEVICE_BITS;
 
 /** How many collectives two devices of different processes have begun together; both sides count alike. */
-export class Pair {
+export class DevicePair {
   /** The number of the last one, counted around. */
   sequence = 0;
 
@@ -51,8 +51,8 @@ export class Tags {
   }
 
   /** What two devices count together. */
-  newPair(): Pair {
-    return new Pair(2 ** this.sequenceBits - 1);
+  newPair(): DevicePair {
+    return new DevicePair(2 ** this.sequenceBits - 1);
   }
 
   /** The tag of messages from one device to another but for the number of their collective. */

@@ -3,7 +3,7 @@ import { byteSize } from "../../ir/dtype.js";
 import type { DevicePlace } from "../../ir/engine.js";
 import { at } from "../../ir/shape.js";
 import type { DeviceLocations } from "../protocol/locations.js";
-import { blockBytes, Group, partBounds, reductionOf } from "./group.js";
+import { blockBytes, MpiGroup, partBounds, reductionOf } from "./mpiGroup.js";
 
 /** What a collective sends between hosts. */
 export interface HostTraffic {
@@ -40,7 +40,7 @@ export function hostTraffic(spec: CollectiveSpec, places: readonly DevicePlace[]
         processes,
         process: at(processes, position),
       };
-      sendAll(spec, new Group(positions, position, locations), send);
+      sendAll(spec, new MpiGroup(positions, position, locations), send);
     }
   }
   const bytes = Math.max(0, ...sent.values(), ...received.values());
@@ -50,7 +50,7 @@ export function hostTraffic(spec: CollectiveSpec, places: readonly DevicePlace[]
 }
 
 /** The messages of one member. */
-function sendAll(spec: CollectiveSpec, group: Group, send: Send): void {
+function sendAll(spec: CollectiveSpec, group: MpiGroup, send: Send): void {
   const { me, elsewhere, processes } = group;
   const whole = spec.elements * byteSize(spec.dtype);
   const block = blockBytes(spec);

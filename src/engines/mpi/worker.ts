@@ -1,8 +1,8 @@
 /** The entry point of the worker thread of a device that reaches other processes through MPI. */
 import { runDeviceWorker } from "../devices/deviceWorker.js";
 import { remoteThrough } from "./collectives.js";
-import { Links, type LinksSetup } from "./links.js";
+import { type LinksSetup, ProcessLinks } from "./links.js";
 
 runDeviceWorker(
-  (extra) => (signals, memory) => remoteThrough(new Links(extra as LinksSetup, signals, memory)),
+  (extra) => (signals, memory) => remoteThrough(new ProcessLinks(extra as LinksSetup, signals, memory)),
 );

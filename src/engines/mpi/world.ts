@@ -12,7 +12,7 @@ import { Clocks } from "./clocks.js";
 import { parseCpuList } from "./cores.js";
 import { type CodePlaces, Mpi } from "./library.js";
 import type { LinksSetup } from "./links.js";
-import { Batch, TransportError } from "./messages.js";
+import { MessageBatch, TransportError } from "./messages.js";
 
 /** How long processes wait for each other when an engine is opened. */
 const OPEN_MS = 120_000;
@@ -164,7 +164,7 @@ export class World {
       rank === this.rank ? own : new Uint8Array(new SharedArrayBuffer(Math.max(1, length(rank)))),
     );
     const batches = others.map((rank) => {
-      const batch = new Batch(mpi, control, 2);
+      const batch = new MessageBatch(mpi, control, 2);
       batch.receive(mpi.addressOf(at(results, rank)), length(rank), rank, tag);
       batch.send(mpi.addressOf(own), own.length, rank, tag);
       return { rank, batch };
@@ -198,7 +198,7 @@ export class World {
 
   /** Whether all processes come here in time. */
   private meet(limitMs: number): boolean {
-    const barrier = new Batch(this.mpi, this.control, 1);
+    const barrier = new MessageBatch(this.mpi, this.control, 1);
     barrier.meet();
     const begin = performance.now();
     while (!barrier.isDone()) {

@@ -3,7 +3,7 @@ import { EmulatedPairs } from "../../../test/support/emulatedPairs.js";
 import { EmulatedTiles } from "../../../test/support/emulatedTiles.js";
 import { type GuardedMemory, mapGuarded } from "../../../test/support/guardedMemory.js";
 import { codeMemory, describeWith, orSkip } from "../../../test/support/optional.js";
-import type { Product } from "../../compiler/native/gemm/plan.js";
+import type { Product } from "../../compiler/native/gemm/gemmPlan.js";
 import { elementsOf, type GemmTarget, type ProductType } from "../../compiler/native/gemm/target.js";
 import { x64AmxGemm } from "../../compiler/native/gemm/x64AmxGemm.js";
 import { x64Gemm } from "../../compiler/native/gemm/x64Gemm.js";

@@ -1,12 +1,12 @@
 import { a64Gemm } from "../../compiler/native/gemm/a64Gemm.js";
-import { divideProduct } from "../../compiler/native/gemm/parts.js";
 import {
   assertInBounds,
   type PackingSpace,
   type Product,
   packingBytes,
   planProduct,
-} from "../../compiler/native/gemm/plan.js";
+} from "../../compiler/native/gemm/gemmPlan.js";
+import { divideProduct } from "../../compiler/native/gemm/productParts.js";
 import {
   type GemmKernel,
   type GemmTarget,

@@ -1,4 +1,4 @@
-import { extentBytes } from "../../compiler/native/gemm/plan.js";
+import { extentBytes } from "../../compiler/native/gemm/gemmPlan.js";
 import { elementsOf } from "../../compiler/native/gemm/target.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";

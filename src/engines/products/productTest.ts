@@ -1,4 +1,4 @@
-import type { Product } from "../../compiler/native/gemm/plan.js";
+import type { Product } from "../../compiler/native/gemm/gemmPlan.js";
 import { elementsOf, type ProductType } from "../../compiler/native/gemm/target.js";
 import { toBfloat16Bits } from "../../ir/dtype.js";
 import type { CodeMemory } from "../system/codeMemory.js";

@@ -27,7 +27,7 @@ export const PROGRAM_WORD = layout({ kind: 1, program: 1 });
 const PULL_WORD = layout({ kind: 1, target: 1, source: 1, bytes: 1, peer: 1, after: 1 });
 
 /** What a device copies; addresses and sizes are in bytes. */
-export interface Pull {
+export interface PullCommand {
   readonly target: number;
   readonly source: number;
   readonly bytes: number;
@@ -38,7 +38,7 @@ export interface Pull {
 }
 
 /** The command to copy from a peer. */
-export function pullCommand({ target, source, bytes, peer, after }: Pull): number[] {
+export function pullCommand({ target, source, bytes, peer, after }: PullCommand): number[] {
   const command = new Array<number>(PULL_WORD.size).fill(COMMAND.pull);
   command[PULL_WORD.target] = target / ADDRESS_UNIT;
   command[PULL_WORD.source] = source / ADDRESS_UNIT;
@@ -49,7 +49,7 @@ export function pullCommand({ target, source, bytes, peer, after }: Pull): numbe
 }
 
 /** Reads a command to copy. */
-export function readPull(command: Uint32Array): Pull {
+export function readPull(command: Uint32Array): PullCommand {
   const word = (index: number) => command[index] ?? 0;
   return {
     target: word(PULL_WORD.target) * ADDRESS_UNIT,

@@ -6,8 +6,8 @@ import { newFlightRing } from "../flight/recorder.js";
 import { pullCommand, readPull } from "./commands.js";
 import { ABORT, deviceBase, EVENTS, newControl, WORD } from "./control.js";
 import { JOB_FIELD, KERNEL_FIELD, newCrewMemory, PART_FIELD, PRODUCT_FIELD } from "./crew.js";
+import { newTraceBuffer } from "./deviceTrace.js";
 import { aligned, float64Words, LINE_WORDS, layout, onNewLine, readFields } from "./layout.js";
-import { newTraceBuffer } from "./trace.js";
 
 describe("layout", () => {
   test("places fields one after the other, each at a multiple of its alignment", () => {

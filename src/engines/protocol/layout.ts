@@ -8,7 +8,7 @@
 export const LINE_WORDS = 16;
 
 /** A field of several elements, or one that cannot begin anywhere. */
-export interface Field {
+export interface LayoutField {
   readonly size: number;
   readonly align: number;
 }
@@ -17,32 +17,32 @@ export interface Field {
 export type Layout<Name extends string = string> = Readonly<Record<Name | "size", number>>;
 
 /** A field that begins at a multiple of `align` elements. */
-export function aligned(align: number, size = 1): Field {
+export function aligned(align: number, size = 1): LayoutField {
   return { size, align };
 }
 
 /** Words that begin a cache line; the fields after them lie on it, too, as far as it reaches. */
-export function onNewLine(size = 1): Field {
+export function onNewLine(size = 1): LayoutField {
   return aligned(LINE_WORDS, size);
 }
 
 /** Numbers of 64 bits among words of 32. */
-export function float64Words(count = 1): Field {
+export function float64Words(count = 1): LayoutField {
   return aligned(2, 2 * count);
 }
 
 /**
  * Lays out fields: `layout({ run: 1, address: float64Words() })` is `{ run: 0, address: 2, size: 4 }`.
  *
- * @param fields how many elements each one has, or an aligned {@link Field}
+ * @param fields how many elements each one has, or an aligned {@link LayoutField}
  * @param start where the first one begins, for fields that follow those of another layout
  */
 export function layout<Name extends string>(
-  fields: Readonly<Record<Name, number | Field>>,
+  fields: Readonly<Record<Name, number | LayoutField>>,
   start = 0,
 ): Layout<Name> {
   let [end, widest] = [start, 1];
-  const place = (field: number | Field): number => {
+  const place = (field: number | LayoutField): number => {
     const { size, align } = typeof field === "number" ? { size: field, align: 1 } : field;
     const offset = roundUp(end, align);
     end = offset + size;

@@ -1,8 +1,8 @@
 import type { Engine } from "../../ir/engine.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { checkDeviceCount } from "../checks.js";
 import { LocalEngine } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
+import { checkDeviceCount } from "../sizeChecks.js";
 import { runSpmd } from "./interpret.js";
 
 const referenceEngineOptions = schema({

@@ -2,8 +2,8 @@ import { workerCode } from "#engines/threads/workerCode";
 import { mayBlock, numCores } from "#platform/system";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer } from "../../ir/engine.js";
-import { checkDeviceCount } from "../checks.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
+import { checkDeviceCount } from "../sizeChecks.js";
 import { type TestOptions, WorkersEngine } from "../workers/workersEngine.js";
 import { type ThreadsEngineInfo, type ThreadsEngineOptions, threadsEngineOptions } from "./engineOptions.js";
 

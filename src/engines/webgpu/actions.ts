@@ -19,7 +19,7 @@ import {
   type TileChoice,
 } from "../../compiler/wgsl/gemmShader.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
-import { MAX_PARAMS, type WgslShader } from "../../compiler/wgsl/memory.js";
+import { MAX_PARAMS, type WgslShader } from "../../compiler/wgsl/shaderMemory.js";
 import {
   addressShader,
   copyShader,

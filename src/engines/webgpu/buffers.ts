@@ -1,7 +1,7 @@
 import type { HostData } from "../../ir/dtype.js";
 import type { TensorType } from "../../ir/shape.js";
 import { EngineBuffer } from "../shell.js";
-import type { GpuBlock } from "./memory.js";
+import type { GpuBlock } from "./gpuMemory.js";
 
 /** A tensor in the memory of a GPU. */
 export class WebGpuBuffer extends EngineBuffer {

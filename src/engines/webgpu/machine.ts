@@ -1,7 +1,7 @@
 import { at } from "../../ir/shape.js";
 import { DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { type Gpu, MAP_READ, USAGE } from "./gpu.js";
-import { type GpuBlock, GpuMemory } from "./memory.js";
+import { type GpuBlock, GpuMemory } from "./gpuMemory.js";
 import { Shaders } from "./shaders.js";
 
 /** An open GPU with its memory and shaders, and the commands that have been recorded but not submitted. */

@@ -11,8 +11,8 @@ import {
   type Prepared,
 } from "./actions.js";
 import { USAGE } from "./gpu.js";
+import type { GpuBlock } from "./gpuMemory.js";
 import type { Machine } from "./machine.js";
-import type { GpuBlock } from "./memory.js";
 
 /** A program on a GPU: its actions on every position of the mesh, their parameters, and the address table. */
 export class MachineProgram {

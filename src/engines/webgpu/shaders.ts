@@ -1,4 +1,4 @@
-import { BINDING, MAX_PARAMS } from "../../compiler/wgsl/memory.js";
+import { BINDING, MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { range } from "../../ir/shape.js";
 import { COMPUTE_STAGE, type Gpu } from "./gpu.js";

@@ -2,15 +2,15 @@ import type { TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { FailurePlace } from "../errors.js";
-import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "../protocol/trace.js";
-import type { LoadedProgram } from "./programs.js";
+import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "../protocol/deviceTrace.js";
+import type { WorkerProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
 
 /** What is traced, and who knows the names of steps. */
 interface Traced {
   readonly numDevices: number;
   readonly pool: WorkerPool;
-  readonly programs: ReadonlyMap<number, LoadedProgram>;
+  readonly programs: ReadonlyMap<number, WorkerProgram>;
   describe(device: number, program: number, step: number): FailurePlace;
 }
 

@@ -4,7 +4,7 @@ import { ThreadsBuffer } from "../memory/buffers.js";
 import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
 import { ADDRESS_UNIT, COMMAND, pullCommand } from "../protocol/commands.js";
 import type { LoadedProgram as Loaded, Rows } from "../shell.js";
-import type { LoadedProgram } from "./programs.js";
+import type { WorkerProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
 
 /** One run on one device, before anything has been sent. */
@@ -32,7 +32,7 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
    */
   constructor(
     private readonly owner: object,
-    private readonly program: LoadedProgram,
+    private readonly program: WorkerProgram,
     options: CompileOptions,
     private readonly pool: WorkerPool,
     private readonly memories: readonly DeviceMemory[],

@@ -31,7 +31,7 @@ import type { CodeMemory } from "../system/codeMemory.js";
 import type { WorkerPool } from "./workerPool.js";
 
 /** A program loaded on devices, as the main thread sees it. */
-export interface LoadedProgram {
+export interface WorkerProgram {
   readonly id: number;
   readonly name: string;
   compiled: CompiledProgram;
@@ -100,8 +100,8 @@ export function loadProgram(
   options: CompileOptions,
   target: LoadTarget,
   locations: DeviceLocations,
-  recompile?: LoadedProgram["recompile"],
-): LoadedProgram {
+  recompile?: WorkerProgram["recompile"],
+): WorkerProgram {
   const { memories } = target;
   checkOperands(compiled);
   const id = nextId();
@@ -130,7 +130,7 @@ export function loadProgram(
 }
 
 /** Recompiles a program for the addresses that its devices have now, and allocates memory for it. */
-export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
+export function adaptProgram(loaded: WorkerProgram, target: LoadTarget): void {
   if (loaded.recompile === undefined) return;
   const memories = loaded.devices.map((device) => at(target.memories, device));
   loaded.compiled = loaded.recompile(target.layout.addressType);
@@ -158,7 +158,7 @@ function readsGemmModule({ steps }: CompiledProgram, gemm: GemmChoice): boolean 
 }
 
 /** Sends a program to its devices, with the current addresses of its parts. */
-export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
+export function sendProgram(loaded: WorkerProgram, target: LoadTarget): void {
   const { id, name, compiled, locations, positions, devices, allocations, modules, isShared } = loaded;
   const { pool, memories, layout, features, gemm } = target;
   const gemmModule = readsGemmModule(compiled, gemm)
@@ -251,7 +251,7 @@ function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
 }
 
 /** A program as flight recordings name it. */
-export function describeProgram({ id, name, compiled, numbers }: LoadedProgram): FlightProgram {
+export function describeProgram({ id, name, compiled, numbers }: WorkerProgram): FlightProgram {
   const collectives = compiled.collectives.map((spec) => ({
     text: collectiveText(spec),
     fingerprint: fingerprintOf(spec),
@@ -267,7 +267,7 @@ export function describeProgram({ id, name, compiled, numbers }: LoadedProgram):
  * @param recorded what the flight recorders of the process's devices kept
  */
 export function positionsOf(
-  loaded: LoadedProgram,
+  loaded: WorkerProgram,
   communicator: number,
   recorded: readonly FlightDevice[],
 ): DevicePosition[] {
@@ -308,7 +308,7 @@ function makeRoom(
 
 /** Removes a program from the devices and releases its memory. */
 export function unloadProgram(
-  loaded: LoadedProgram,
+  loaded: WorkerProgram,
   { pool, memories, code }: LoadTarget,
   whenGone: () => void,
 ): void {

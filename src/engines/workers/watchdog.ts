@@ -3,7 +3,7 @@ import { deviceBase, STATE, WORD } from "../protocol/control.js";
 import { THE_HOST } from "../protocol/signals.js";
 
 /** What the watchdog needs to know about a device. */
-export interface Watched {
+export interface WatchedDevice {
   readonly sent: number;
 }
 
@@ -59,7 +59,7 @@ export class Watchdog {
   }
 
   /** Starts watching devices that have been given work. */
-  start(devices: readonly Watched[]): void {
+  start(devices: readonly WatchedDevice[]): void {
     if (!Number.isFinite(this.deadlineMs)) return;
     this.samples = [];
     this.looked = undefined;
@@ -73,7 +73,7 @@ export class Watchdog {
   }
 
   /** Checks once whether the devices make progress. */
-  look(devices: readonly Watched[]): void {
+  look(devices: readonly WatchedDevice[]): void {
     if (!Number.isFinite(this.deadlineMs)) return;
     this.advance();
     const working = devices.flatMap(({ sent }, device) =>

@@ -22,7 +22,7 @@ const MAX_BEHIND = 256;
 const LOOK_MS = 20;
 
 /** How a pool of workers is made. */
-export interface PoolOptions extends DeviceThreadsOptions {
+export interface WorkerPoolOptions extends DeviceThreadsOptions {
   /** A device that makes no progress for this long while it has work counts as failed. */
   readonly deadlineMs: number;
   /** How long all devices may wait for each other, if not the watchdog's default. */
@@ -80,7 +80,7 @@ export class WorkerPool {
   private ended: ShardwiseError | undefined;
   private readonly sequels: Sequel[] = [];
 
-  constructor(private readonly options: PoolOptions) {
+  constructor(private readonly options: WorkerPoolOptions) {
     this.control = newControl(options.numDevices);
     this.threads = new DeviceThreads(options, this.control, (device, reason, cause) =>
       this.fail(device, reason, cause),

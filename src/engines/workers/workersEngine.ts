@@ -15,7 +15,6 @@ import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, bytesOf, formatType, type TensorType } from "../../ir/shape.js";
-import { checkSizes } from "../checks.js";
 import { moveModuleFor } from "../collectives/moveModule.js";
 import { answerCall } from "../devices/hostCalls.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
@@ -35,6 +34,7 @@ import type { Fault } from "../protocol/faults.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
 import { EngineShell, type LoadedProgram as ShellProgram } from "../shell.js";
+import { checkSizes } from "../sizeChecks.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { chooseCores, chooseThreads } from "./chooseThreads.js";
 import { type CompileSettings, compileWith, isPrepared } from "./compileWith.js";
@@ -44,15 +44,15 @@ import { ThreadsExecutable } from "./executable.js";
 import {
   adaptProgram,
   describeProgram,
-  type LoadedProgram,
   type LoadTarget,
   loadProgram,
   positionsOf,
   type StagingPlanner,
   sendProgram,
   unloadProgram,
+  type WorkerProgram,
 } from "./programs.js";
-import { checkRuntime } from "./runtime.js";
+import { checkRuntime } from "./runtimeGlobals.js";
 import { WorkerPool } from "./workerPool.js";
 
 /** How many programs may be loaded before unreachable ones are collected. */
@@ -154,7 +154,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
   readonly tracer: Tracer;
   private readonly memory: EngineMemory;
   private readonly pool: WorkerPool;
-  private readonly programs = new Map<number, LoadedProgram>();
+  private readonly programs = new Map<number, WorkerProgram>();
   private readonly features: WasmFeatures;
   private readonly crowded: boolean;
   private readonly gemm: GemmChoice;
@@ -270,7 +270,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     compiled: CompiledProgram,
     options: CompileOptions,
     locations: DeviceLocations,
-    recompile?: LoadedProgram["recompile"],
+    recompile?: WorkerProgram["recompile"],
   ): ThreadsExecutable {
     const { pool, target } = this;
     pool.keepUp();
@@ -472,7 +472,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     return at(this.memory.devices, this.workerOf(device));
   }
 
-  private unload(loaded: LoadedProgram): void {
+  private unload(loaded: WorkerProgram): void {
     if (this.pool.failure) return;
     this.numUnloading++;
     unloadProgram(loaded, this.target, () => {

@@ -11,7 +11,7 @@ import { gpuFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** How programs are written for the devices. */
-export interface Lowering {
+export interface XlaLowering {
   /** Which of the devices' kernels to use; all by default. */
   readonly kernels?: readonly FusedKernel[];
   /** Precision of float32 products that do not specify one; `highest` by default. */
@@ -30,7 +30,7 @@ interface Form {
 const MAX_COMPILES = 2;
 
 /** Lowers and compiles programs in the fastest way that works on this machine. */
-export class Builder<A> {
+export class XlaBuilder<A> {
   /** The ways of lowering programs, fastest first, without those that fail to compile on this machine. */
   private forms: readonly Form[];
   private readonly precision: Precision;
@@ -39,7 +39,7 @@ export class Builder<A> {
 
   constructor(
     private readonly client: XlaClient<A>,
-    { kernels = client.platform.kernels, unrolling, precision = "highest" }: Lowering,
+    { kernels = client.platform.kernels, unrolling, precision = "highest" }: XlaLowering,
   ) {
     const plain = { kernels: [], unrolling: undefined };
     this.forms = [{ kernels, unrolling }, { kernels, unrolling: undefined }, plain];

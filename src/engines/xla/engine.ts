@@ -9,7 +9,7 @@ import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../i
 import { OutOfMemoryError } from "../errors.js";
 import { EngineShell } from "../shell.js";
 import { type Keeper, SMALL_BYTES, XlaBuffer } from "./buffers.js";
-import { Builder, type Lowering } from "./builder.js";
+import { XlaBuilder, type XlaLowering } from "./builder.js";
 import type { XlaClient, XlaRun } from "./client.js";
 import { type Host, XlaExecutable } from "./executable.js";
 
@@ -74,11 +74,11 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   private events: TraceEvent[] | undefined;
   private numRuns = 0;
 
-  private readonly builder: Builder<A>;
+  private readonly builder: XlaBuilder<A>;
 
   constructor(
     private readonly client: XlaClient<A>,
-    options: Lowering = {},
+    options: XlaLowering = {},
     companions?: Companions,
   ) {
     super();
@@ -90,7 +90,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
         return { process, host: hosts[process] ?? "" };
       };
     }
-    this.builder = new Builder(client, options);
+    this.builder = new XlaBuilder(client, options);
     this.numDevices = client.numDevices;
     this.process = client.process;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(RECLAIM_THRESHOLD_BYTES));

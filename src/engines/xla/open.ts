@@ -4,7 +4,7 @@ import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { loadKoffi } from "../system/koffi.js";
-import type { Lowering } from "./builder.js";
+import type { XlaLowering } from "./builder.js";
 import { XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";
 import { cacheFolder, ExecutableCache } from "./pjrt/cache.js";
@@ -13,7 +13,7 @@ import type { XlaFlag } from "./pjrt/compileOptions.js";
 import { locatePlugin } from "./pjrt/locate.js";
 import { Plugin } from "./pjrt/plugin.js";
 import { findProcesses, type XlaProcesses } from "./processes.js";
-import { Store } from "./store/open.js";
+import { ProcessStore } from "./store/open.js";
 
 const xlaEngineOptions = schema({
   /** The path of a PJRT plug-in; by default that of `SHARDWISE_PJRT_PLUGIN`, or the one installed for Python. */
@@ -53,7 +53,7 @@ export interface XlaEngineOptions extends OptionsOf<typeof xlaEngineOptions> {}
 const clients = new Map<string, PjrtClient>();
 
 /** By the address of process 0. */
-const stores = new Map<string, Store>();
+const stores = new Map<string, ProcessStore>();
 
 /**
  * Opens an engine whose devices are the GPUs or TPUs of this machine, through a PJRT plug-in of XLA.
@@ -88,7 +88,7 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
   if (attention !== "fused" && attention !== "plain") {
     throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
   }
-  const lowering: Lowering = {
+  const lowering: XlaLowering = {
     kernels: client.platform.kernels.filter((kernel) => attention !== "plain" || kernel !== "attention"),
     precision: options.products === "tf32" ? "high" : "highest",
     // XLA aborts if autotuning of products is disabled, as for deterministic ops, because the settings for unrolled
@@ -99,15 +99,15 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
 }
 
 /** The store shared with these processes; one for each group of processes. */
-function storeOf(processes: XlaProcesses): Store {
-  return getOrInsert(stores, processes.coordinator, () => new Store(processes));
+function storeOf(processes: XlaProcesses): ProcessStore {
+  return getOrInsert(stores, processes.coordinator, () => new ProcessStore(processes));
 }
 
 /** How a client is opened. */
 interface Opening {
   readonly flags: Readonly<Record<string, XlaFlag>>;
   readonly folder: string | undefined;
-  readonly store: Store | undefined;
+  readonly store: ProcessStore | undefined;
 }
 
 function openClient(path: string, settings: ClientOptions, { flags, folder, store }: Opening): PjrtClient {

@@ -1,5 +1,5 @@
 import { ValueError } from "../../ir/errors.js";
-import { detectLaunch, type Environment, wholeNumber } from "../launch.js";
+import { detectLaunch, type EnvironmentVariables, wholeNumber } from "../launch.js";
 
 /** The processes that run programs together, each with devices of its own. */
 export interface XlaProcesses {
@@ -26,7 +26,7 @@ const TIMEOUT_MS = 300_000;
  */
 export function findProcesses(
   options: Partial<XlaProcesses> | false | undefined,
-  environment: Environment = process.env,
+  environment: EnvironmentVariables = process.env,
 ): XlaProcesses | undefined {
   if (options === false) return undefined;
   const launch = detectLaunch(environment);
@@ -62,13 +62,13 @@ function checkIndex(index: number, count: number): void {
 }
 
 /** Processes on one machine take one device each, unless the devices have been assigned already. */
-function localDevicesOf(localRank: number, environment: Environment): readonly number[] | undefined {
+function localDevicesOf(localRank: number, environment: EnvironmentVariables): readonly number[] | undefined {
   const visible = environment.CUDA_VISIBLE_DEVICES?.split(",").filter((device) => device.trim() !== "");
   if (visible !== undefined && visible.length <= localRank) return undefined;
   return visible?.length === 1 ? undefined : [localRank];
 }
 
-function numberIn(environment: Environment, name: string): number | undefined {
+function numberIn(environment: EnvironmentVariables, name: string): number | undefined {
   const text = environment[name];
   if (text === undefined || text === "") return undefined;
   const number = wholeNumber(text);

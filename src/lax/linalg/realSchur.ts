@@ -13,10 +13,10 @@ import {
   overZero,
   pick,
   type Schur,
+  type SchurWindow,
   spread,
   sweeps,
   underDiagonal,
-  type Window,
   windowUpTo,
 } from "./schur.js";
 
@@ -27,7 +27,7 @@ export function realSchur(a: Tensor): Schur {
 }
 
 /** The window up to the lowest block of three rows or more. */
-function windowOf(h: Tensor): Window {
+function windowOf(h: Tensor): SchurWindow {
   const [under, least] = underDiagonal(h);
   const isJoined = afterFirst(ops.compare("gt", under, least));
   // A row that is joined with the one before, which is joined with another one, ends a block of three.

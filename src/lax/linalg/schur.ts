@@ -53,7 +53,7 @@ export function schur(a: Tensor): Schur {
 export type Sweep = (state: Schur, low: Tensor, high: Tensor, quiet: Tensor) => Schur;
 
 /** Sweeps through what reflections leave of matrices [batch, n, n] until no window is left. */
-export function sweeps(a: Tensor, windowOf: (h: Tensor) => Window, step: Sweep): Schur {
+export function sweeps(a: Tensor, windowOf: (h: Tensor) => SchurWindow, step: Sweep): Schur {
   const n = at(a.shape, 1);
   const start = hessenberg(a);
   if (n < 2) return start;
@@ -115,7 +115,7 @@ export function hessenberg(a: Tensor): Schur {
 }
 
 /** What is left to do of matrices. */
-export interface Window {
+export interface SchurWindow {
   /** The matrix, with zeros where elements under the diagonal count as nothing. */
   readonly matrix: Tensor;
   /** The first and the last row [batch] of the lowest part that is not done yet; both 0 if there is none. */
@@ -143,7 +143,7 @@ export function afterFirst(known: Tensor): Tensor {
  *
  * @param isJoined whether a row [batch, n] is joined with the one before it
  */
-export function windowUpTo(isEnd: Tensor, isJoined: Tensor, h: Tensor): Window {
+export function windowUpTo(isEnd: Tensor, isJoined: Tensor, h: Tensor): SchurWindow {
   const row = ops.iota("int32", isJoined.shape, 1);
   const high = ops.reduceMax(keptWhere(isEnd, row), [1]);
   const isAbove = ops.compare("le", row, spread(high, row));

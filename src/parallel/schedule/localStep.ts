@@ -10,13 +10,12 @@ import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { cond, switchWithRole } from "../../transforms/control/cond.js";
 import { scanWithRole } from "../../transforms/control/scan.js";
-import { type Given, type Kept, type Lifetime, mapLifetimes, PartPrograms } from "./parts.js";
+import { type Given, type KeptValues, type Lifetime, mapLifetimes, PartPrograms } from "./parts.js";
 import type { PipelineSchedule } from "./schedule.js";
 import {
   type Branch,
   cellNumbers,
   type Direction,
-  type Link,
   mapCell,
   mapParts,
   neighbours,
@@ -24,6 +23,7 @@ import {
   type PartName,
   type SlotCell,
   type SlotTable,
+  type StageLink,
 } from "./slots.js";
 
 /** The settings of a step, besides its functions. */
@@ -115,7 +115,7 @@ const storeMessage = (from: Direction, comes: Tensor, store: typeof same, rows: 
   switchWithRole({ kind: "message", from }, comes, [same, store], rows);
 
 /** The stages of a link between which messages come from a direction. */
-function pairsFrom(way: (typeof neighbours)[number], { left, right, exchanges }: Link): Pair[] {
+function pairsFrom(way: (typeof neighbours)[number], { left, right, exchanges }: StageLink): Pair[] {
   const [from, to] = way === "fromLeft" ? [left, right] : [right, left];
   const isUsed = exchanges.some((pairs) => pairs.some((pair) => pair[0] === from));
   return isUsed ? [[from, to]] : [];
@@ -274,7 +274,7 @@ class StageRunner {
     const { first, stage, last } = this.parts;
     const mine = (batch: unknown) => takeRow(tensors(batch), cell.microbatch);
     let { kept, sums, outbox } = state;
-    const keep = (part: PartName, values: Omit<Kept, "postponed">) => {
+    const keep = (part: PartName, values: Omit<KeptValues, "postponed">) => {
       for (const lifetime of ["input", "weight"] as const)
         kept = written(kept, part, lifetime, values[lifetime], cell.kept[part][lifetime]);
     };

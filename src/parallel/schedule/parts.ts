@@ -20,7 +20,7 @@ import { splitOutputs } from "../../transforms/rewrite/splitOutputs.js";
 export type Lifetime = "input" | "weight" | "postponed";
 
 /** Kept values by their lifetime. */
-export type Kept = { readonly [L in Lifetime]: readonly Tensor[] };
+export type KeptValues = { readonly [L in Lifetime]: readonly Tensor[] };
 
 /** What a part reads in every run: captured tensors, weights, and values computed from these alone. */
 export interface Given {
@@ -129,7 +129,7 @@ export class PartPrograms {
     given: Given,
     stream: readonly Tensor[],
     data: readonly Tensor[],
-  ): { outs: Tensor[]; kept: Omit<Kept, "postponed"> } {
+  ): { outs: Tensor[]; kept: Omit<KeptValues, "postponed"> } {
     const results = inline(this.forwardProgram, [...this.captures, ...given.weights, ...stream, ...data]);
     const [outs = [], input = [], weight = []] = cut(results, this.outTypes.length, this.kept.input.length);
     return { outs, kept: { input, weight } };
@@ -138,7 +138,7 @@ export class PartPrograms {
   /** The first half of the backward pass: the gradient of the stream, and residuals of the second half. */
   pullInput(
     given: Given,
-    kept: Omit<Kept, "postponed">,
+    kept: Omit<KeptValues, "postponed">,
     cotangents: readonly Tensor[],
   ): { stream: Tensor[]; postponed: Tensor[] } {
     const values = new Values();
@@ -151,7 +151,7 @@ export class PartPrograms {
   }
 
   /** The second half of the backward pass: the gradients of the weights. */
-  pullWeights(given: Given, kept: Pick<Kept, "weight" | "postponed">): Tensor[] {
+  pullWeights(given: Given, kept: Pick<KeptValues, "weight" | "postponed">): Tensor[] {
     const values = new Values();
     this.define(values, given, { input: [], weight: kept.weight });
     values.define(this.kept.postponed, kept.postponed);
@@ -159,7 +159,7 @@ export class PartPrograms {
     return inline({ ...this.weightGradient, inputs }, values.of(inputs));
   }
 
-  private define(values: Values, given: Given, kept: Omit<Kept, "postponed">): void {
+  private define(values: Values, given: Given, kept: Omit<KeptValues, "postponed">): void {
     values.define([...this.inputs.captures, ...this.inputs.weights], [...this.captures, ...given.weights]);
     values.define(this.fixed, given.fixed);
     values.define(this.kept.input, kept.input);

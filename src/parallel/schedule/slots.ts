@@ -42,7 +42,7 @@ export const neighbours = ["fromLeft", "fromRight"] as const satisfies readonly 
 export type Pair = readonly [from: number, to: number];
 
 /** Two neighbours that send each other messages. */
-export interface Link {
+export interface StageLink {
   /** The left one of the two stages. */
   readonly left: number;
   readonly right: number;
@@ -78,7 +78,7 @@ export interface SlotTable {
   /** The maximum number of messages that wait on a stage. */
   readonly numArrived: number;
   /** The neighbours that ever send each other anything. */
-  readonly links: readonly Link[];
+  readonly links: readonly StageLink[];
 }
 
 /** From the slot in which a value is written to the slot in which it is last read. */
@@ -314,7 +314,7 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
 }
 
 /** The neighbours that send each other messages, and when. */
-function linksOf(messages: readonly Message[], numSlots: number): Link[] {
+function linksOf(messages: readonly Message[], numSlots: number): StageLink[] {
   const links = new Map<
     string,
     { readonly ends: readonly [left: number, right: number]; readonly slots: Pair[][] }

@@ -3,11 +3,11 @@ import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { type ControlOp, isCollectiveEqn, isControlEqn } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
-import { type Layout, status } from "./watch.js";
+import { type StatusLayout, status } from "./watch.js";
 
 /** One run of a program: of the function itself, of one iteration of a loop, or of a branch. */
 export interface RunFrame {
-  readonly layout: Layout;
+  readonly layout: StatusLayout;
   /** Where its statuses begin. */
   readonly base: number;
   /** The equation that ran it, and in which iteration; undefined for the function itself. */
@@ -55,7 +55,7 @@ interface Definitions {
  * @param statuses what the watched program returned, for every position of the mesh
  */
 export function findCulprit(
-  layout: Layout,
+  layout: StatusLayout,
   statuses: readonly ArrayLike<number>[],
   mesh: MeshShape,
 ): Culprit | undefined {
@@ -63,12 +63,12 @@ export function findCulprit(
 }
 
 class Search {
-  private readonly definitions = new WeakMap<Layout, Definitions>();
+  private readonly definitions = new WeakMap<StatusLayout, Definitions>();
   private readonly groups = new Map<string, readonly (readonly number[])[]>();
   private readonly top: RunFrame;
 
   constructor(
-    layout: Layout,
+    layout: StatusLayout,
     private readonly statuses: readonly ArrayLike<number>[],
     private readonly mesh: MeshShape,
   ) {
@@ -263,7 +263,7 @@ class Search {
     return groups.find((group) => group.includes(position)) ?? [position];
   }
 
-  private definitionsOf(layout: Layout): Definitions {
+  private definitionsOf(layout: StatusLayout): Definitions {
     return getOrInsert(this.definitions, layout, () => {
       const { inputs, eqns } = layout.program;
       const made = eqns.flatMap((eqn, index) =>

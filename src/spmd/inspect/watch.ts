@@ -14,7 +14,7 @@ export const status = { finite: 0, infinite: 1, nan: 2 } as const;
  * Where the statuses of a program's values are in the vector that the watched program returns. A loop's body has one
  * part of it per iteration.
  */
-export interface Layout {
+export interface StatusLayout {
   readonly program: Program;
   /** The length of the vector, or of one iteration's part. */
   readonly size: number;
@@ -33,18 +33,18 @@ export type Slot = { readonly offset: number } | { readonly like: Atom };
  */
 export interface Inner {
   readonly offset: number;
-  readonly layouts: readonly Layout[];
+  readonly layouts: readonly StatusLayout[];
 }
 
 /** A program that returns the status of its values, and how to read the result. */
-export interface Watched {
+export interface WatchedProgram {
   /** From the same inputs to one int32 vector. */
   readonly program: Program;
-  readonly layout: Layout;
+  readonly layout: StatusLayout;
 }
 
 /** Makes the program that computes the status of every float of a per-device program instead of its results. */
-export function watch(program: Program): Watched {
+export function watch(program: Program): WatchedProgram {
   return watchLevel(
     program,
     () => true,
@@ -79,7 +79,7 @@ function watchLevel(
   program: Program,
   isOwn: (input: number) => boolean,
   results: (outputs: readonly Tensor[], statuses: Tensor) => readonly Tensor[],
-): Watched {
+): WatchedProgram {
   const level = new Level();
   const types = program.inputs.map(({ type }) => type);
   const traced = traceFlat(
@@ -102,7 +102,7 @@ class Level {
   private readonly inner = new Map<Eqn<ControlOp>, Inner>();
   private size = 0;
 
-  get places(): Omit<Layout, "program"> {
+  get places(): Omit<StatusLayout, "program"> {
     const { size, slots, inner } = this;
     return { size, slots, inner };
   }
@@ -195,7 +195,7 @@ class Level {
     return own;
   }
 
-  private putInner(eqn: Eqn<ControlOp>, layouts: readonly Layout[], vector: Tensor): void {
+  private putInner(eqn: Eqn<ControlOp>, layouts: readonly StatusLayout[], vector: Tensor): void {
     this.inner.set(eqn, { offset: this.put(vector), layouts });
   }
 }
@@ -213,7 +213,7 @@ function anyWorse(before: readonly Tensor[], after: readonly Tensor[]): Tensor {
 }
 
 /** A branch that also returns its number and its statuses, filled up to the size of the largest branch. */
-function watchBranch(branch: Program, index: number, size: number): Watched {
+function watchBranch(branch: Program, index: number, size: number): WatchedProgram {
   return watchLevel(
     branch,
     () => false,

@@ -14,8 +14,8 @@ import * as tree from "../../trace/tree.js";
 import {
   type AxisIndexGroups,
   checkGroups,
+  type DeviceGroups,
   exchangeGroup,
-  type Groups,
   gatherGroup,
   joinRows,
   rowsOf,
@@ -34,7 +34,7 @@ function groupsOf(
   { axisIndexGroups }: GroupOptions,
   axes: readonly MeshAxis[],
   caller: string,
-): Groups | undefined {
+): DeviceGroups | undefined {
   return axisIndexGroups && checkGroups(axisIndexGroups, axes, caller);
 }
 
@@ -251,7 +251,7 @@ export function psumScatter<T>(values: T, axes: AxisNames, options?: PsumScatter
 }
 
 /** The sum over a group, of which each member keeps its block of a dim. */
-function scatterGroup(x: Tensor, dim: number, groups: Groups): Tensor {
+function scatterGroup(x: Tensor, dim: number, groups: DeviceGroups): Tensor {
   checkDivides(x, dim, groups, "psumScatter");
   return ops.reduceSum(exchangeGroup(rowsOf(x, dim, groups.size), groups), [0]);
 }
@@ -451,7 +451,7 @@ export function axisSize(axes: AxisNames): number {
 }
 
 /** Throws unless a dim can be cut into a block for every member of a group. */
-function checkDivides(x: Tensor, dim: number, { size }: Groups, caller: string): void {
+function checkDivides(x: Tensor, dim: number, { size }: DeviceGroups, caller: string): void {
   const n = at(x.shape, dim);
   if (n % size === 0) return;
   throw new ShapeError(
@@ -464,7 +464,7 @@ function checkAxisSized(
   dim: number,
   axes: readonly MeshAxis[],
   caller: string,
-  groups: Groups | undefined,
+  groups: DeviceGroups | undefined,
 ): void {
   const [n, size] = [at(x.shape, dim), groups?.size ?? axesSize(axes)];
   if (n !== size) {

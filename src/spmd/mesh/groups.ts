@@ -16,7 +16,7 @@ import type { Tensor } from "../../trace/tensor.js";
 export type AxisIndexGroups = readonly (readonly number[])[];
 
 /** Groups that were checked. */
-export interface Groups {
+export interface DeviceGroups {
   readonly axes: readonly MeshAxis[];
   readonly groups: AxisIndexGroups;
   /** How many members each has. */
@@ -24,7 +24,11 @@ export interface Groups {
 }
 
 /** Checks that every device along axes is in one group, and that all groups have one size. */
-export function checkGroups(groups: AxisIndexGroups, axes: readonly MeshAxis[], caller: string): Groups {
+export function checkGroups(
+  groups: AxisIndexGroups,
+  axes: readonly MeshAxis[],
+  caller: string,
+): DeviceGroups {
   need("list", groups, "axisIndexGroups", caller);
   for (const group of groups) need("integers", group, "a group of axisIndexGroups", caller);
   const count = axesSize(axes);
@@ -45,7 +49,7 @@ export function checkGroups(groups: AxisIndexGroups, axes: readonly MeshAxis[], 
 }
 
 /** This device's index in its group. */
-function ownPlace({ axes, groups }: Groups): Tensor {
+function ownPlace({ axes, groups }: DeviceGroups): Tensor {
   const places = range(axesSize(axes)).map((position) =>
     groups.reduce((found, group) => Math.max(found, group.indexOf(position)), 0),
   );
@@ -59,7 +63,7 @@ const row = (x: Tensor, index: Tensor): Tensor => ops.gather(x, index, { dim: 0,
 const around = (place: Tensor, size: number): Tensor => ops.rem(ops.add(place, size), size);
 
 /** Sends to the member at this distance in the group. */
-function send(x: Tensor, { axes, groups, size }: Groups, distance: number): Tensor {
+function send(x: Tensor, { axes, groups, size }: DeviceGroups, distance: number): Tensor {
   if (distance === 0) return x;
   const hops = groups.flatMap((group) =>
     group.map((source, place) => [source, at(group, (place + distance) % size)] as const),
@@ -68,20 +72,20 @@ function send(x: Tensor, { axes, groups, size }: Groups, distance: number): Tens
 }
 
 /** Places 0 … size − 1, each with this device's own place. */
-function places(groups: Groups): { readonly all: Tensor; readonly own: Tensor } {
+function places(groups: DeviceGroups): { readonly all: Tensor; readonly own: Tensor } {
   const all = ops.iota("int32", [groups.size], 0);
   return { all, own: ops.broadcastInDim(ownPlace(groups), [groups.size], []) };
 }
 
 /** What every member of the group has, in their order along a new first dim. */
-export function gatherGroup(x: Tensor, groups: Groups): Tensor {
+export function gatherGroup(x: Tensor, groups: DeviceGroups): Tensor {
   const arrived = ops.stack(range(groups.size).map((distance) => send(x, groups, distance)));
   const { all, own } = places(groups);
   return row(arrived, around(ops.sub(own, all), groups.size));
 }
 
 /** Row r goes to member r, and row r of the result comes from there. */
-export function exchangeGroup(rows: Tensor, groups: Groups): Tensor {
+export function exchangeGroup(rows: Tensor, groups: DeviceGroups): Tensor {
   const { size } = groups;
   const place = ownPlace(groups);
   const arrived = ops.stack(

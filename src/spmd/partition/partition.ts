@@ -33,7 +33,7 @@ import {
   wishesOf,
 } from "./placement/propagate.js";
 import { busyMesh, specOn } from "./placement/reshard.js";
-import type { Blocks, Moves, Value } from "./placement/rowValues.js";
+import type { DeviceBlocks, Moves, PartitionedValue } from "./placement/rowValues.js";
 import { blocksOf } from "./placement/rowValues.js";
 import { setAside } from "./placement/setAside.js";
 
@@ -172,15 +172,15 @@ class Partitioner {
     return { dtype: type.dtype, shape: blockShape(type.shape, spec, this.mesh) };
   }
 
-  private evaluate(program: Program, ins: readonly Blocks[]): Blocks[] {
+  private evaluate(program: Program, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     if (this.isUnsplit && this.staysAsItIs(program, ins)) return this.taken(program, ins);
-    const values = new Map<number, Value>();
+    const values = new Map<number, PartitionedValue>();
     for (const [input, value] of zip(program.inputs, ins)) values.set(input.id, value);
-    const read = (atom: Atom): Value => {
+    const read = (atom: Atom): PartitionedValue => {
       if (atom.kind === "literal") return blocksOf(Tensor.literal(atom), []);
       return getKnown(values, atom.id);
     };
-    const settled = (atom: Atom, eqn?: Eqn): Blocks => {
+    const settled = (atom: Atom, eqn?: Eqn): DeviceBlocks => {
       const value = read(atom);
       if (value.kind === "blocks") return value;
       const blocks = this.settle(value, eqn);
@@ -188,7 +188,7 @@ class Partitioner {
       return blocks;
     };
     const zeros = new Set(program.eqns.flatMap((eqn) => (isZeros(eqn) ? eqn.outs.map(({ id }) => id) : [])));
-    const operandsOf = (eqn: Eqn): Value[] => {
+    const operandsOf = (eqn: Eqn): PartitionedValue[] => {
       if (eqn.op === "add")
         return eqn.ins.map((atom) => (isSparse(read(atom)) ? read(atom) : settled(atom, eqn)));
       if (eqn.op !== "concatenate") return eqn.ins.map(read);
@@ -201,7 +201,7 @@ class Partitioner {
     };
     const { isUnsplit } = this;
     for (const eqn of program.eqns) {
-      const outs = atSource(eqn.source, (): readonly Value[] => {
+      const outs = atSource(eqn.source, (): readonly PartitionedValue[] => {
         if (!isUnsplit) {
           const moved = eqn.outs[0] && unmoved(eqn, operandsOf(eqn), eqn.outs[0].type, this.mesh);
           if (moved) return [moved];
@@ -215,7 +215,7 @@ class Partitioner {
   }
 
   /** Slices operands that are whole on every device to the blocks of the dims along which other operands are split. */
-  private alikeRows(values: readonly Value[], eqn: Eqn<"concatenate">): Value[] {
+  private alikeRows(values: readonly PartitionedValue[], eqn: Eqn<"concatenate">): PartitionedValue[] {
     const { dim } = eqn.params;
     const specs = values.map((value) => (value.kind === "moves" ? specOfMoves(value) : value.spec));
     const split = specs.find((spec) => (spec[dim] ?? []).length > 0);
@@ -227,14 +227,14 @@ class Partitioner {
   }
 
   /** Makes moves by exchanging rows with neighbours, or else after gathering their sources. */
-  private settle(moves: Moves, eqn: Eqn | undefined): Blocks {
+  private settle(moves: Moves, eqn: Eqn | undefined): DeviceBlocks {
     const context = { mesh: this.mesh, originOf: this.origins.of, received: this.received };
     const placed = placeMoves(moves, context);
     if (placed) return placed;
     const dims = new Set(moves.terms.flatMap(({ rows }) => [...rows.keys()]));
     const spec = specOfMoves(moves).map((axes, d) => (dims.has(d) ? [] : axes));
-    const gathered = new Map<Blocks, Blocks>();
-    const whole = (value: Blocks): Blocks =>
+    const gathered = new Map<DeviceBlocks, DeviceBlocks>();
+    const whole = (value: DeviceBlocks): DeviceBlocks =>
       getOrInsert(gathered, value, () => blocksOf(this.resharding.move(value, spec, eqn, moves.type), spec));
     const terms = moves.terms.map((term) => ({ ...term, source: whole(term.source) }));
     const base = moves.base && { base: whole(moves.base) };
@@ -243,7 +243,7 @@ class Partitioner {
     return result;
   }
 
-  private apply(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
+  private apply(eqn: Eqn, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     switch (eqn.op) {
       case "scan":
         return this.scan(eqn, ins);
@@ -280,7 +280,7 @@ class Partitioner {
   }
 
   /** Whether a program without splits can be copied as a whole, and none of its values is in the result already. */
-  private staysAsItIs({ eqns }: Program, ins: readonly Blocks[]): boolean {
+  private staysAsItIs({ eqns }: Program, ins: readonly DeviceBlocks[]): boolean {
     const isNew = ({ id, type }: Var) => type.varying === undefined && !this.takenValues.has(id);
     return (
       eqns.every((eqn) => isLocal(eqn) && eqn.outs.every(isNew)) &&
@@ -288,14 +288,14 @@ class Partitioner {
     );
   }
 
-  private taken(program: Program, ins: readonly Blocks[]): Blocks[] {
+  private taken(program: Program, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     for (const { outs } of program.eqns) for (const { id } of outs) this.takenValues.add(id);
     const operands = ins.map(({ block }) => block);
     return inlineOnce(program, operands).map((block) => blocksOf(block, []));
   }
 
   /** An op whose operands are not split. */
-  private unsplit(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
+  private unsplit(eqn: Eqn<LocalOp>, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     const operands = ins.map(({ block }) => block);
     const outs = repeat<OpName>(eqn, operands);
     if (eqn.op === "add") this.sums.add(operands, at(outs, 0));
@@ -314,7 +314,7 @@ class Partitioner {
   }
 
   /** An op on blocks: operands are brought to shardings that agree, partial results are combined. */
-  private local(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
+  private local(eqn: Eqn<LocalOp>, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     const { mesh } = this;
     const rule = factorRule(eqn);
     const wishesFor = (spec: Spec, dims: DimFactors | undefined, { type }: Atom) =>
@@ -349,12 +349,12 @@ class Partitioner {
   }
 
   /** The operands of an equation, split as given. */
-  private moved(ins: readonly Blocks[], specs: readonly Spec[], eqn: Eqn): Tensor[] {
+  private moved(ins: readonly DeviceBlocks[], specs: readonly Spec[], eqn: Eqn): Tensor[] {
     return ins.map((value, i) => this.resharding.move(value, at(specs, i), eqn, at(eqn.ins, i).type));
   }
 
   /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */
-  private shardMap(eqn: Eqn<"shardMap">, ins: readonly Blocks[]): Blocks[] {
+  private shardMap(eqn: Eqn<"shardMap">, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     const { body } = eqn.params;
     const [inSpecs, outSpecs] = [eqn.params.inSpecs, eqn.params.outSpecs].map((specs) =>
       specs.map((spec) => specOn(this.mesh, spec)),
@@ -371,7 +371,7 @@ class Partitioner {
     return outs.map(({ block, spec }, i) => blocksOf(block, both(outSpecs?.[i], spec)));
   }
 
-  private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {
+  private scan(eqn: Eqn<"scan">, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     const { body, numConsts, numCarry } = eqn.params;
     const inSpecs = body.inputs.map((input) => this.shardings.get(input));
     const wanted = body.outputs.map(
@@ -403,7 +403,7 @@ class Partitioner {
     });
   }
 
-  private while(eqn: Eqn<"while">, ins: readonly Blocks[]): Blocks[] {
+  private while(eqn: Eqn<"while">, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
     const bodySpecs = body.inputs.map((input) => this.shardings.get(input));
     const carrySpecs = bodySpecs.slice(numBodyConsts);
@@ -420,7 +420,7 @@ class Partitioner {
     return zip(bind("while", operands, params), carrySpecs).map(([block, spec]) => blocksOf(block, spec));
   }
 
-  private cond(eqn: Eqn<"cond">, ins: readonly Blocks[]): Blocks[] {
+  private cond(eqn: Eqn<"cond">, ins: readonly DeviceBlocks[]): DeviceBlocks[] {
     const operands = ins.slice(1);
     const inSpecs = operands.map(({ spec }, i) => at(eqn.ins, i + 1).type.shape.map((_, d) => spec[d] ?? []));
     const outSpecs = eqn.outs.map((out) => this.shardings.get(out));

@@ -26,10 +26,10 @@ import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
 import type { PartitionRequest, RunnableProgram } from "../partition/partition.js";
 import { inlineCalls } from "../partition/passes/inlineCalls.js";
-import { noteEffects } from "./effects.js";
+import { noteEffects } from "./pendingCallbacks.js";
 
 /** A program ready to run, with the placements its inputs must have and its outputs will have. */
-export interface Compiled {
+export interface CompiledCall {
   readonly executable: Executable;
   readonly inPlacements: readonly Placement[];
   readonly outPlacements: readonly Placement[];
@@ -59,14 +59,14 @@ export interface CompileRequest extends PartitionRequest {
 }
 
 /** Partitions a program for its target and compiles it there; it is released when garbage-collected. */
-export function compile(program: Program, request: CompileRequest): Compiled {
+export function compile(program: Program, request: CompileRequest): CompiledCall {
   const compiled = compileFor(program, request);
   const { executable } = compiled;
   if (!request.target.engine.selfCollecting) watch(compiled, () => executable.release());
   return compiled;
 }
 
-function compileFor(program: Program, request: CompileRequest): Compiled {
+function compileFor(program: Program, request: CompileRequest): CompiledCall {
   const { target, name, prepared } = request;
   if (!target.engine.selfCollecting) refuseChecks(program, name ?? "run");
   const donated = request.donated ?? program.inputs.map(() => false);
@@ -116,7 +116,7 @@ function unsplit(original: Program): RunnableProgram {
  * Runs a compiled program. Donated inputs lose their memory to it when the run is started, whatever becomes of it; those
  * that have to be moved first, when they are moved.
  */
-export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
+export function run(compiled: CompiledCall, inputs: readonly Tensor[]): Tensor[] {
   const storages = inputs.map((tensor) => tensor.storage("jit"));
   if (compiled.donated.includes(true)) checkAliases(compiled, storages);
   return Storage.pinned(storages, () => runOn(compiled, storages));
@@ -124,7 +124,7 @@ export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
 
 /** Refuses tensors whose memory a run would overwrite while it reads them by another input. */
 function checkAliases(
-  { donated, nameOfInput = (i) => `input ${i}` }: Compiled,
+  { donated, nameOfInput = (i) => `input ${i}` }: CompiledCall,
   storages: readonly Storage[],
 ): void {
   const known = new Map<Storage, number>();
@@ -139,7 +139,7 @@ function checkAliases(
   });
 }
 
-function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
+function runOn(compiled: CompiledCall, storages: readonly Storage[]): Tensor[] {
   const placed: Storage[] = [];
   try {
     storages.forEach((storage, i) => {
@@ -284,7 +284,7 @@ export function specsOn(target: ExecutionTarget, inputs: readonly Tensor[]): (Sp
 const mostKept = 1024;
 
 interface Kept {
-  readonly ops: Recent<Compiled>;
+  readonly ops: Recent<CompiledCall>;
   readonly moves: Recent<Executable>;
 }
 
@@ -292,7 +292,7 @@ const keptPrograms = new WeakMap<Engine, Kept>();
 
 function keptBy(engine: Engine): Kept {
   return getOrInsert(keptPrograms, engine, () => ({
-    ops: new Recent<Compiled>(mostKept, ({ executable }) => executable.release()),
+    ops: new Recent<CompiledCall>(mostKept, ({ executable }) => executable.release()),
     moves: new Recent<Executable>(mostKept, (executable) => executable.release()),
   }));
 }

@@ -32,13 +32,13 @@ import {
   traceCall,
   withDynamic,
 } from "./call.js";
-import { type Compiled, checkInputs, compile, run } from "./execute.js";
+import { type CompiledCall, checkInputs, compile, run } from "./execute.js";
 import { KnownCalls } from "./knownCalls.js";
 
 export type { JitOptions } from "./call.js";
 
 interface Entry extends TracedCall {
-  readonly compiled: Map<string, Compiled>;
+  readonly compiled: Map<string, CompiledCall>;
   /** What was split over devices to be looked at; whoever runs it next takes it. */
   readonly lowered: Map<string, RunnableProgram>;
 }
@@ -196,7 +196,7 @@ function compileEntry(
   where: string,
   name: string,
   ready?: CompiledElsewhere,
-): Compiled {
+): CompiledCall {
   const { program, captures, lowered } = entry;
   refuseChecks(program, name);
   const numCaptures = captures.length;

@@ -9,11 +9,11 @@ import { leafTensor } from "../../trace/trace.js";
 import type { Structure } from "../../trace/tree.js";
 import { everyLeafLike, outlineOf } from "../../trace/treeLike.js";
 import type { CallArgs, CallPlacement, TracedCall } from "./call.js";
-import type { Compiled } from "./execute.js";
+import type { CompiledCall } from "./execute.js";
 
 /** A compiled call, with everything that distinguishes it from others. */
 export interface KnownCall {
-  readonly compiled: Compiled;
+  readonly compiled: CompiledCall;
   readonly captures: readonly Tensor[];
   readonly outStructure: Structure;
   /** For every argument its structure; a static one is a part of it. */
@@ -57,7 +57,7 @@ export class KnownCalls {
     flat: CallArgs,
     traced: TracedCall,
     { isAnywhere, target }: CallPlacement,
-    compiled: Compiled,
+    compiled: CompiledCall,
   ): void {
     const { structure, dynamic, tensors } = flat;
     const children = structure.kind === "array" ? structure.children : [];

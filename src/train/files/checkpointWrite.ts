@@ -7,7 +7,7 @@ import { FileError, reasonOf, systemCode } from "./fileError.js";
 import { type FileSystem, inParallel } from "./files.js";
 import { alone, type ProcessGroup, together } from "./processGroup.js";
 import { bytesOf, layOutTypes } from "./safetensorsBytes.js";
-import { type Parts, PieceHasher, piecesOf } from "./seal.js";
+import { type FileParts, PieceHasher, piecesOf } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
 
 /** Maximum number of files that are written or read at once: disks reach their speed with several. */
@@ -210,7 +210,7 @@ function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
 }
 
 /** Writes a file piece by piece, while other threads hash the pieces before. */
-async function writeFile(files: FileSystem, path: string, parts: Parts): Promise<Written> {
+async function writeFile(files: FileSystem, path: string, parts: FileParts): Promise<Written> {
   const hasher = new PieceHasher();
   const file = await files.create(path);
   let bytes = 0;

@@ -1,6 +1,6 @@
 /** Files of pages: read from a URL or a file picker, kept by the browser for the origin, or saved as a download. */
 import { filesOfOrigin, type OriginFiles, offerDownload, openOriginFolder } from "#platform/storage";
-import { signalKind } from "../../engines/signal.js";
+import { signalKind } from "../../engines/abortSignal.js";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";

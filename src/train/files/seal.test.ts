@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { type Parts, PieceHasher, pieceBytes, piecesOf } from "./seal.js";
+import { type FileParts, PieceHasher, pieceBytes, piecesOf } from "./seal.js";
 
-async function piecesIn(parts: Parts): Promise<Uint8Array[]> {
+async function piecesIn(parts: FileParts): Promise<Uint8Array[]> {
   const pieces: Uint8Array[] = [];
   for await (const piece of piecesOf(parts)) pieces.push(piece);
   return pieces;

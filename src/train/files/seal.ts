@@ -28,13 +28,13 @@ function hashPieces(bytes: Uint8Array, size: number): string {
 }
 
 /** The parts of a file, one after the other. */
-export type Parts = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
+export type FileParts = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
 
 /**
  * The pieces of a file that is the concatenation of parts, each of which may be overwritten when the next is asked for.
  * Only pieces that span parts are copies.
  */
-export async function* piecesOf(parts: Parts): AsyncGenerator<Uint8Array> {
+export async function* piecesOf(parts: FileParts): AsyncGenerator<Uint8Array> {
   let begun: Uint8Array[] = [];
   let missing = pieceBytes;
   for await (const part of parts) {

@@ -9,7 +9,7 @@ import { fieldsOf, valueAt } from "../config/schema.js";
 import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { wholeOf } from "../files/treeFiles.js";
-import { fromCanonical, toCanonical } from "../models/canonical.js";
+import { fromCanonical, toCanonical } from "../models/layerOrder.js";
 import { mergedParams } from "../models/tune.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";

@@ -1,4 +1,4 @@
-import { signalKind } from "../../engines/signal.js";
+import { signalKind } from "../../engines/abortSignal.js";
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { Tokenizer } from "../data/tokenizer.js";

@@ -1,4 +1,4 @@
-import { signalKind } from "../../engines/signal.js";
+import { signalKind } from "../../engines/abortSignal.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";

@@ -3,8 +3,8 @@ import * as np from "../../numpy/index.js";
 import { CircularPipeline } from "../../parallel/circularPipeline.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
-import type { LayerLayout } from "./canonical.js";
 import { layerLoop, type RunLayers, rematPolicies } from "./languageModel.js";
+import type { LayerLayout } from "./layerOrder.js";
 import { streamPositions } from "./moe.js";
 
 /** Runs the blocks as stages of a pipeline along mesh axis `pipe`; with one repeat that is GPipe. */

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { np, type Tensor } from "../../index.js";
 import { readRunConfig } from "../config/runConfig.js";
-import { fromCanonical, toCanonical } from "./canonical.js";
+import { fromCanonical, toCanonical } from "./layerOrder.js";
 
 test("layers of a V lie in the order in which stages run them, and come back in their own", async () => {
   const layout = { numStages: 2, numRepeats: 2, layersPerStage: 1, placement: "v" } as const;

@@ -5,7 +5,7 @@ import type { CollectiveSpec, Step, StepInfo } from "../../compiler/steps.js";
 export type PlainStep = Exclude<Step, { readonly op: "loop" | "while" | "cond" | "start" | "done" }>;
 
 /** The kind of work of a step, as plans name it. */
-export type PartName = "products" | "kernels" | "moves";
+export type PricedWork = "products" | "kernels" | "moves";
 
 /** The prices of a machine. */
 export interface Prices {
@@ -34,7 +34,7 @@ export interface Prices {
 }
 
 /** The kind of work of a step. */
-export const partOfStep: { readonly [K in PlainStep["op"]]: PartName } = {
+export const partOfStep: { readonly [K in PlainStep["op"]]: PricedWork } = {
   gemm: "products",
   kernel: "kernels",
   host: "kernels",

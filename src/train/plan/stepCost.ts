@@ -7,7 +7,7 @@ import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
 import { type Branch, type SlotTable, slotTable } from "../../parallel/schedule/slots.js";
-import { type PartName, type Prices, partOfStep } from "./prices.js";
+import { type PricedWork, type Prices, partOfStep } from "./prices.js";
 
 /** Where the time of a step goes, in seconds. */
 export interface TimeParts {
@@ -41,7 +41,7 @@ export interface ProgramSetting {
 
 /** Sums times by kind. */
 class Ledger {
-  readonly work: { [P in PartName]: number } = { products: 0, kernels: 0, moves: 0 };
+  readonly work: { [P in PricedWork]: number } = { products: 0, kernels: 0, moves: 0 };
   readonly communication = new Map<string, number>();
   bubble = 0;
   overhead = 0;

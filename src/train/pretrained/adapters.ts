@@ -18,10 +18,10 @@ import { writeSafetensors } from "../files/safetensors.js";
 import { findTensors } from "../files/safetensorsFiles.js";
 import { download, namedLeaves } from "../files/treeFiles.js";
 import { ConfigJson } from "./configJson.js";
-import { sizesOf, type TensorEntry } from "./families.js";
-import { parseLayout } from "./layout.js";
 import type { Pretrained } from "./loadPretrained.js";
+import { sizesOf, type TensorEntry } from "./modelFamilies.js";
 import { parsePretrainedConfig, readJson, stackedNames } from "./pretrainedFolder.js";
+import { parseLayout } from "./tensorLayout.js";
 
 /** A pretrained model with adapters. */
 export interface PretrainedAdapters {

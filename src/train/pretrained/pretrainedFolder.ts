@@ -12,15 +12,15 @@ import { namedLeaves } from "../files/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
 import { expertsOf } from "../models/experts.js";
 import { ConfigJson } from "./configJson.js";
-import { type Family, type FamilyModel, familyOf, sizesOf } from "./families.js";
-import { parseLayout } from "./layout.js";
+import { type FamilyModel, familyOf, type ModelFamily, sizesOf } from "./modelFamilies.js";
+import { parseLayout } from "./tensorLayout.js";
 
 /** The configuration of a pretrained model. */
 export interface PretrainedConfig {
   /** What its `config.json` holds. */
   readonly json: JsonObject;
   readonly config: ConfigJson;
-  readonly family: Family;
+  readonly family: ModelFamily;
   readonly model: FamilyModel;
   /** The type of the parameters in its files. */
   readonly storedDtype: "float32" | "bfloat16" | "float16";

@@ -3,7 +3,7 @@ import type { ControlRole, PipelineLoop } from "../../ir/ops.js";
 import { range } from "../../ir/shape.js";
 import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { slotTable } from "../../parallel/schedule/slots.js";
-import type { LayerLayout } from "../models/canonical.js";
+import type { LayerLayout } from "../models/layerOrder.js";
 import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
 
 /** What a stage works on in an iteration. */

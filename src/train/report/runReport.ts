@@ -6,7 +6,7 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { checkpointFolder, numParameters, splittingAxes } from "../config/setup.js";
 import { replaceFile } from "../files/files.js";
-import type { LayerLayout } from "../models/canonical.js";
+import type { LayerLayout } from "../models/layerOrder.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
 import type { Training } from "../step/training.js";
 import { formatValue } from "./lossCurve.js";

@@ -5,7 +5,7 @@ import { chain, clipByGlobalNorm, momentum } from "../../optim/index.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { numParameters } from "../config/setup.js";
 import { onHost } from "../folder/savedRun.js";
-import { toCanonical } from "../models/canonical.js";
+import { toCanonical } from "../models/layerOrder.js";
 import { abstractTree } from "../step/abstractTensor.js";
 import { createTraining } from "../step/training.js";
 

@@ -9,7 +9,7 @@ import { checkpointFolder, runMesh, runTrainingFunctions } from "../config/setup
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
 import { onHost, restoreRun } from "../folder/savedRun.js";
 import { RunSaves } from "../folder/saves.js";
-import { toCanonical } from "../models/canonical.js";
+import { toCanonical } from "../models/layerOrder.js";
 import type { Training } from "../step/training.js";
 
 const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>> = {

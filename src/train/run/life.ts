@@ -11,7 +11,7 @@ import { flightFolder, recordFlight } from "../folder/flight.js";
 import type { RunJournal } from "../folder/journal.js";
 import { type Progress, startProgress } from "../report/progress.js";
 import type { ConfiguredRun } from "./configure.js";
-import { explainFailure } from "./failures.js";
+import { explainFailure } from "./runFailures.js";
 import type { RunHost } from "./runOptions.js";
 import { GrowingView } from "./view.js";
 

@@ -1,4 +1,4 @@
-import { signalKind } from "../../engines/signal.js";
+import { signalKind } from "../../engines/abortSignal.js";
 import { engineKind } from "../../ir/engine.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { RunConfig } from "../config/runConfig.js";

@@ -2,7 +2,7 @@
 import { modelConfig, tuneConfig } from "../config/runConfig.js";
 import { onHost } from "../folder/savedRun.js";
 import { sampleText } from "../generation/sampleText.js";
-import { toCanonical } from "../models/canonical.js";
+import { toCanonical } from "../models/layerOrder.js";
 import { mergedParams } from "../models/tune.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { BuiltRun } from "./build.js";

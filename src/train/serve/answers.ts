@@ -8,7 +8,7 @@ export interface Usage {
 }
 
 /** A piece of one of the texts, or its end. */
-export interface Piece {
+export interface AnswerPiece {
   readonly index: number;
   readonly text: string;
   readonly finish?: "stop" | "length" | undefined;
@@ -53,7 +53,7 @@ export class AnswerForm {
   }
 
   /** The parts of a stream that a piece of a text becomes. */
-  parts({ index, text, finish }: Piece): object[] {
+  parts({ index, text, finish }: AnswerPiece): object[] {
     const part = (content: string, reason: string | null) =>
       this.chunk({
         index,

@@ -6,9 +6,9 @@ import { reasonOf, systemCode } from "../files/fileError.js";
 import { checkAccess, isLocalHost } from "./access.js";
 import { AnswerForm } from "./answers.js";
 import { readJsonBody } from "./body.js";
-import { Metrics } from "./metrics.js";
 import { errorJson, RequestError } from "./requestError.js";
 import { readChatRequest, readTextRequest, type TextRequest } from "./requests.js";
+import { ServerMetrics } from "./serverMetrics.js";
 import { type ServedModel, type ServiceLimits, type StartedTexts, TextService } from "./textService.js";
 
 /** Options of {@link openTextServer}. */
@@ -72,7 +72,7 @@ export async function openTextServer(model: ServedModel, options: TextServerOpti
 export class TextServer {
   /** Where it is reached. */
   readonly address: string;
-  private readonly metrics = new Metrics();
+  private readonly metrics = new ServerMetrics();
   private readonly created = Math.floor(Date.now() / 1000);
   /** Requests that are being answered; aborting one ends its texts, and its client gets the reason. */
   private readonly running = new Set<AbortController>();

@@ -7,7 +7,7 @@ import type { Tokenizer } from "../data/tokenizer.js";
 import { encodePrompt, merged, withText } from "../generation/generate.js";
 import { TextGenerator } from "../generation/generator.js";
 import type { ModelConfig } from "../models/config.js";
-import type { Piece, Usage } from "./answers.js";
+import type { AnswerPiece, Usage } from "./answers.js";
 import { RequestError } from "./requestError.js";
 import type { TextMessage, TextRequest } from "./requests.js";
 
@@ -42,7 +42,7 @@ export interface StartedTexts {
   readonly count: number;
   /** Counts tokens as they are drawn. */
   readonly usage: Usage;
-  readonly pieces: AsyncGenerator<Piece>;
+  readonly pieces: AsyncGenerator<AnswerPiece>;
 }
 
 /** A model with its slots. */
@@ -148,7 +148,7 @@ export class TextService {
 async function* pieces(
   drawn: AsyncGenerator<{ prompt: number; text: string; finish?: "stop" | "length" }>,
   usage: Usage,
-): AsyncGenerator<Piece> {
+): AsyncGenerator<AnswerPiece> {
   for await (const { prompt, text, finish } of drawn) {
     usage.completion++;
     yield { index: prompt, text, finish };

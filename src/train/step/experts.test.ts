@@ -4,8 +4,8 @@ import { Mesh, np, tree } from "../../index.js";
 import { sgd } from "../../optim/index.js";
 import type { ScheduleName } from "../../parallel/schedule/makers.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
+import { toCanonical } from "../models/layerOrder.js";
 import { routerMetrics } from "../models/moe.js";
 import { createTraining } from "./training.js";
 

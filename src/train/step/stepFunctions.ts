@@ -22,10 +22,10 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { valueAndGrad } from "../../transforms/derivatives/grad.js";
-import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
 import { expertsOf } from "../models/experts.js";
 import { LanguageModel, type RunLayers, runInTurn } from "../models/languageModel.js";
+import { fromCanonical, type LayerLayout, toCanonical } from "../models/layerOrder.js";
 import {
   auxOf,
   crossEntropy,

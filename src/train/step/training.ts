@@ -17,7 +17,7 @@ import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
-import type { LayerLayout } from "../models/canonical.js";
+import type { LayerLayout } from "../models/layerOrder.js";
 import { batchAxes } from "../models/names.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions, trainingOptions } from "./stepFunctions.js";

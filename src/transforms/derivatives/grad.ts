@@ -23,7 +23,7 @@ import { removeDeadCode } from "../rewrite/deadCode.js";
 import { simplify } from "../rewrite/simplify.js";
 import { type Split, split } from "../rewrite/split.js";
 import { conjugated } from "./conjugate.js";
-import { type Cotangent, type Linearized, linearize } from "./linearize.js";
+import { type Linearized, linearize, type TensorCotangent } from "./linearize.js";
 
 const gradOptions = schema({
   argnums: optional("integerOrIntegers", 0),
@@ -121,7 +121,7 @@ function differentiate<A extends readonly unknown[]>(
     (ins) => {
       const { outs, pullback } = linearizeRead(traced.program, ins, active);
       const loss = at(outs, 0);
-      const cotangents = outs.map((_, i): Cotangent => (i === 0 ? Tensor.scalar(1, loss.dtype) : null));
+      const cotangents = outs.map((_, i): TensorCotangent => (i === 0 ? Tensor.scalar(1, loss.dtype) : null));
       const pulled = pullback(cotangents).slice(numCaptures);
       const all = pulled.map((ct, i) => ct ?? ops.zeros(at(types, i)));
       const grads = conjugated(flat.structure, all);

@@ -11,12 +11,12 @@ import { replayEqn } from "./replay.js";
 import { vjpRules } from "./vjpRules.js";
 
 /** The derivative of a scalar by some value; `null` stands for zeros, which are not computed. */
-export type Cotangent = Tensor | null;
+export type TensorCotangent = Tensor | null;
 
 /** A function's results, and the map from their cotangents to those of its arguments. */
 export interface Linearized {
   readonly outs: readonly Tensor[];
-  readonly pullback: (cotangents: readonly Cotangent[]) => Cotangent[];
+  readonly pullback: (cotangents: readonly TensorCotangent[]) => TensorCotangent[];
 }
 
 /**
@@ -43,7 +43,7 @@ export interface PullContext<K extends OpName> {
   readonly ct: Tensor;
   readonly cts: readonly Tensor[];
   /** The original cotangents: `null` where a result has none. */
-  readonly given: readonly Cotangent[];
+  readonly given: readonly TensorCotangent[];
   /** Which operands need a cotangent. */
   readonly active: readonly boolean[];
   readonly ins: readonly Tensor[];
@@ -140,10 +140,10 @@ function pullBack(
   program: Program,
   activity: Activity,
   tape: readonly TapeEntry[],
-  cotangents: readonly Cotangent[],
-): Cotangent[] {
+  cotangents: readonly TensorCotangent[],
+): TensorCotangent[] {
   const sums = new Map<number, Tensor>();
-  const accumulate = (atom: Atom, ct: Cotangent | undefined) => {
+  const accumulate = (atom: Atom, ct: TensorCotangent | undefined) => {
     if (!ct || !activity.has(atom) || atom.kind !== "var") return;
     const sum = sums.get(atom.id);
     sums.set(atom.id, sum ? ops.add(sum, ct) : ct);

@@ -23,7 +23,7 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { cut, pick, spread } from "../rewrite/split.js";
 import { Threading } from "../rewrite/threadBodies.js";
-import { activityOf } from "./bodies.js";
+import { activityOf } from "./activeBodies.js";
 import { linearize, linearizeEqn, outputActivity, type VjpRule } from "./linearize.js";
 import { vjpRules } from "./vjpRules.js";
 

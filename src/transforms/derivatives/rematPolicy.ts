@@ -10,7 +10,7 @@ import {
   type Var,
 } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
-import { activePrograms } from "./bodies.js";
+import { activePrograms } from "./activeBodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
 

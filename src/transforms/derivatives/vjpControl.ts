@@ -12,10 +12,10 @@ import { removeDeadCode } from "../rewrite/deadCode.js";
 import { simplify } from "../rewrite/simplify.js";
 import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, spread } from "../rewrite/split.js";
 import type { Threading } from "../rewrite/threadBodies.js";
-import { activityOf } from "./bodies.js";
+import { activityOf } from "./activeBodies.js";
 import { hoist } from "./hoist.js";
 import { keepNothing, savedOfBody } from "./keep.js";
-import type { Cotangent, LinearizeRule, LinearizeTools } from "./linearize.js";
+import type { LinearizeRule, LinearizeTools, TensorCotangent } from "./linearize.js";
 import {
   deviceSpec,
   differingAxes,
@@ -27,12 +27,14 @@ import {
   withKnownOnDevices,
 } from "./replay.js";
 
-const orZeros = (cotangent: Cotangent, type: TensorType): Tensor =>
+const orZeros = (cotangent: TensorCotangent, type: TensorType): Tensor =>
   cotangent ? likeItsValue(cotangent, type) : ops.zeros(type);
 
 /** The cotangents of results as tensors. */
-const filled = (cotangents: readonly Cotangent[], outs: readonly { readonly type: TensorType }[]): Tensor[] =>
-  cotangents.map((ct, i) => orZeros(ct, at(outs, i).type));
+const filled = (
+  cotangents: readonly TensorCotangent[],
+  outs: readonly { readonly type: TensorType }[],
+): Tensor[] => cotangents.map((ct, i) => orZeros(ct, at(outs, i).type));
 
 /**
  * The forward and backward parts of a body: (…inputs and known values) → (…outputs), and
@@ -76,7 +78,7 @@ export const scanRule: LinearizeRule<"scan"> = (operands, params, active, tools,
   const results = bind("scan", kept.ins, { ...kept.params, body: removeDeadCode(kept.params.body) });
   const [outs = [], stacked = []] = cut(results, body.outputs.length);
 
-  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
+  const pullback = (cotangents: readonly TensorCotangent[]): TensorCotangent[] => {
     const [carryCts = [], yCts = []] = cut(filled(cotangents, outs), numCarry);
     const { invariants, scanned } = kept;
     const accumulators = pick(operands.slice(0, numConsts), activeIn).map(({ type }) => ops.zeros(type));
@@ -191,7 +193,7 @@ export const condRule: LinearizeRule<"cond"> = (ins, params, active, tools, know
   const branches = shareResults(keeping, activeOut.length).map(simplify);
   const { own: outs, added } = given.threading.bind(branches, { ys: kept.flat().length });
   const residuals = added.ys ?? [];
-  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
+  const pullback = (cotangents: readonly TensorCotangent[]): TensorCotangent[] => {
     const backwardIns = [...operands, ...residuals, ...pick(filled(cotangents, outs), activeOut)];
     const backwardBranches = parts.map((part, b) => {
       const { program } = traceFlat(
@@ -235,7 +237,7 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _
   }
   const results = replay(forward, ins, keepNothing, savedOfBody(known, 0)).outs;
   const [outs = [], residuals = []] = cut(results, forward.outputs.length - numResiduals);
-  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
+  const pullback = (cotangents: readonly TensorCotangent[]): TensorCotangent[] => {
     const cts = filled(cotangents, body.outputs);
     const grads = inline(backward, [...ins.slice(0, numCaptures), ...residuals, ...cts]);
     const isArgument = ins.map((x, i) => i >= numCaptures && isFloat(x.dtype));
@@ -266,7 +268,7 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, too
   const results = bind("shardMap", threading.operands, mapParams);
   const [outs = [], stacked = []] = cut(results, outSpecs.length);
 
-  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
+  const pullback = (cotangents: readonly TensorCotangent[]): TensorCotangent[] => {
     const activeSpecs = pick(outSpecs, activeOut);
     const activeTypes = pick(typesOf(body.outputs), activeOut);
     const wantedSpecs = pick(params.inSpecs, active);

@@ -1,7 +1,7 @@
 import * as ops from "../../trace/ops.js";
 import { cut } from "../rewrite/split.js";
 import { type Kept, type Saved, savedOfBody } from "./keep.js";
-import type { Cotangent, LinearizeRule } from "./linearize.js";
+import type { LinearizeRule, TensorCotangent } from "./linearize.js";
 import { keepingEverything, keepOf, keepsEverything } from "./rematPolicy.js";
 import { replay } from "./replay.js";
 
@@ -16,7 +16,7 @@ export const rematRule: LinearizeRule<"remat"> = (ins, { body, policy }, active,
   const alreadyKept = saved.map(({ keep }) => keep);
   const keep = keepOf(body, policy, active, tools, alreadyKept);
   const { outs, kept } = replay(body, ins, keep, saved);
-  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
+  const pullback = (cotangents: readonly TensorCotangent[]): TensorCotangent[] => {
     const layers: Saved = [...saved, { keep, values: kept }];
     const present = cotangents.filter((ct) => ct !== null);
     const shaped = ins.filter((x) => x.node.kind !== "literal");

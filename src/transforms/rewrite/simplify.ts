@@ -2,8 +2,8 @@ import { needProgram } from "../../ir/checkProgram.js";
 import { factsOf } from "../../ir/opFacts.js";
 import { afterPass } from "../../ir/passes.js";
 import { type Atom, type Eqn, mapInnerPrograms, mapOperands, type Program } from "../../ir/program.js";
+import { identity } from "./algebra.js";
 import { removeDeadCode } from "./deadCode.js";
-import { identity } from "./identities.js";
 
 /**
  * An equal program without dead code, repeated equations and operations that change nothing. Results stay the same bit

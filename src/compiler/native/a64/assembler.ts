@@ -2,7 +2,7 @@ import { InternalError } from "../../../ir/errors.js";
 import { at, range } from "../../../ir/shape.js";
 import { CodeWriter, defineInstructions, type Label, labelName, littleEndian32 } from "../code.js";
 import {
-  type Field,
+  type BitField,
   FORMS,
   type Form,
   type InstructionName,
@@ -34,7 +34,7 @@ class A64Encoder extends CodeWriter {
   }
 
   /** The distance to a label, in words. */
-  private distance({ kind, bit }: Field, label: Label): void {
+  private distance({ kind, bit }: BitField, label: Label): void {
     this.refer(label, (bytes, at, distance) => {
       const bits = signed(distance / 4, Number(kind.slice(1))) << bit;
       littleEndian32(bits).forEach((byte, i) => {
@@ -77,7 +77,7 @@ function accepts(kind: Kind, operand: Operand): boolean {
 }
 
 /** The bits of an operand in its field. */
-function bitsOf({ kind, unit }: Field, operand: Operand, lanes: string): number {
+function bitsOf({ kind, unit }: BitField, operand: Operand, lanes: string): number {
   switch (kind) {
     case "f":
       return FLOAT_LANES[operand as keyof typeof FLOAT_LANES];

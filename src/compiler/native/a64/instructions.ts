@@ -119,7 +119,7 @@ export type OperandsOf<N extends InstructionName> = Table[N] extends readonly st
   : FormOperands<Table[N]>;
 
 /** An operand of an instruction: what it is, and which bits of the word it takes. */
-export interface Field {
+export interface BitField {
   readonly kind: keyof OperandKinds;
   readonly bit: number;
   readonly unit: number;
@@ -127,7 +127,7 @@ export interface Field {
 
 /** One form of an instruction, as the encoder reads it. */
 export interface Form {
-  readonly fields: readonly Field[];
+  readonly fields: readonly BitField[];
   readonly word: number;
   /** The text around the fields. */
   readonly text: readonly string[];
@@ -148,7 +148,7 @@ function parse(form: string): Form {
   return {
     fields: pieces.flatMap((kind, i) =>
       i % 4 === 1
-        ? [{ kind: kind as Field["kind"], bit: Number(pieces[i + 1]), unit: Number(pieces[i + 2] ?? 1) }]
+        ? [{ kind: kind as BitField["kind"], bit: Number(pieces[i + 1]), unit: Number(pieces[i + 2] ?? 1) }]
         : [],
     ),
     word: Number.parseInt(word, 16),

@@ -6,7 +6,7 @@ import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../../wa
 import type { X64 } from "../x64/assembler.js";
 import type { Mem, Vector, VectorBits } from "../x64/operands.js";
 import { isLaneInstruction, laneInstructions, type Operands, shiftName } from "./x64Lanes.js";
-import { type Held, Registers } from "./x64Registers.js";
+import { type HeldVector, Registers } from "./x64Registers.js";
 
 /** What straight-line code is written with. */
 export interface LineTools {
@@ -107,8 +107,8 @@ export function writeLine(tools: LineTools, line: Line, ports: Ports<LineValue>)
 
 class LineWriter {
   private readonly registers: Registers;
-  private readonly invariants = new Map<Vec, Held>();
-  private readonly copies: Map<Vec, Held>[];
+  private readonly invariants = new Map<Vec, HeldVector>();
+  private readonly copies: Map<Vec, HeldVector>[];
   private readonly uses: readonly number[][];
 
   constructor(
@@ -175,14 +175,14 @@ class LineWriter {
     }
   }
 
-  private held(vec: Vec, copy: number): Held {
+  private held(vec: Vec, copy: number): HeldVector {
     const known = this.copies[copy]?.get(vec) ?? this.invariants.get(vec);
     if (known !== undefined) return known;
     const { program, pinned } = this.line;
     const { kind } = at(program.instructions, vec);
     if (kind !== "constant" && kind !== "uniform")
       throw new InternalError(`[writeLine] register ${vec} is used before its definition`);
-    const held: Held = {
+    const held: HeldVector = {
       register: pinned.get(vec),
       home: this.tools.invariant(program, vec),
       uses: at(this.uses, vec),
@@ -195,7 +195,7 @@ class LineWriter {
   private instruction(instruction: VecInstruction, vec: Vec, copy: number, dying: readonly Vec[]): void {
     const { registers, tools } = this;
     const taken: number[] = [];
-    const target: Held = { register: undefined, home: undefined, uses: at(this.uses, vec) };
+    const target: HeldVector = { register: undefined, home: undefined, uses: at(this.uses, vec) };
     const values = argsOf(instruction).map((arg) => this.held(arg, copy));
     const lastReads = argsOf(instruction).map((arg) => dying.includes(arg) && this.copies[copy]?.has(arg));
     const result = (id: number): Vector => {

@@ -3,7 +3,7 @@ import type { X64 } from "../x64/assembler.js";
 import { type Mem, type Vector, type VectorBits, vec } from "../x64/operands.js";
 
 /** A vector while straight-line code is written: in a register, in memory, or in both. */
-export interface Held {
+export interface HeldVector {
   register: number | undefined;
   /** Where it can be read again. */
   home: Mem | undefined;
@@ -17,7 +17,7 @@ export interface Held {
  */
 export class Registers {
   private readonly free: number[];
-  private readonly owners = new Map<number, Held>();
+  private readonly owners = new Map<number, HeldVector>();
   private readonly locked = new Set<number>();
   /** The instruction that is being written. */
   now = 0;
@@ -44,7 +44,7 @@ export class Registers {
   }
 
   /** Puts a vector into a register until others need it more. */
-  load(held: Held): Vector {
+  load(held: HeldVector): Vector {
     if (held.register === undefined) {
       const { home } = held;
       if (home === undefined) throw new InternalError("[Registers] a vector is read before its definition");
@@ -57,13 +57,13 @@ export class Registers {
   }
 
   /** Says what a register from `take` holds from now on. */
-  own(id: number, held: Held): void {
+  own(id: number, held: HeldVector): void {
     held.register = id;
     this.owners.set(id, held);
   }
 
   /** Gives the register of a vector back. */
-  drop(held: Held): void {
+  drop(held: HeldVector): void {
     if (held.register === undefined) return;
     this.give(held.register);
     held.register = undefined;

@@ -19,7 +19,7 @@ export type ClientOptions = Readonly<Record<string, OptionValue>>;
 type OptionValue = string | number | bigint | boolean | readonly bigint[];
 
 /** How a client compiles. */
-export interface CompileSettings {
+export interface PjrtCompileSettings {
   readonly flags: Readonly<Record<string, XlaFlag>>;
   readonly cache: ExecutableCache | undefined;
 }
@@ -48,7 +48,7 @@ export class PjrtClient implements XlaClient<Handle> {
   constructor(
     readonly plugin: Plugin,
     options: ClientOptions,
-    private readonly settings: CompileSettings,
+    private readonly settings: PjrtCompileSettings,
     store?: StoreCallbacks,
   ) {
     this.events = new Events(plugin);

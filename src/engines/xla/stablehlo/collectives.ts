@@ -15,7 +15,7 @@ import { raggedAllToAllProgram } from "../../../ir/ragged.js";
 import { at, range, tensorType } from "../../../ir/shape.js";
 import { monoidOf } from "./reductions.js";
 import { listText, rowsText, typeText } from "./text.js";
-import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, type Rule, signature, type Writer } from "./writer.js";
 
 /**
  * The groups of replicas that take part in a collective: mesh positions, row-major. XLA silently compiles groups that
@@ -106,7 +106,7 @@ const raggedAllToAll: Rule<"raggedAllToAll"> = (eqn, write) => {
     return write.inline(raggedAllToAllProgram(eqn.params, types), given, write.equation);
   }
   const size = at(sends.type.shape, 0);
-  const column = (table: Value, i: number) => {
+  const column = (table: HloValue, i: number) => {
     const cut = `stablehlo.slice ${table.name} [0:${size}, ${i}:${i + 1}] : `;
     const sliced = tensorType("int32", [size, 1]);
     return write.reshape(write.define(`${cut}${signature([table], [sliced])}`, sliced), [size]);

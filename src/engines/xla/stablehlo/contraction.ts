@@ -7,7 +7,7 @@ import { raggedDotProgram } from "../../../ir/ragged.js";
 import { at, range, type TensorType, tensorType, typesOf } from "../../../ir/shape.js";
 import { fusedAttention, fusedAttentionBackward, hasFusedAttention } from "./fusedAttention.js";
 import { listText } from "./text.js";
-import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, type Rule, signature, type Writer } from "./writer.js";
 
 /**
  * The types in which to multiply and accumulate. 16-bit floats are multiplied as they are and accumulated in float32;
@@ -22,7 +22,7 @@ function productTypes(from: DType, to: DType): { readonly factor: DType; readonl
 
 /** Uses the devices' kernel if there is one for these types, else the equivalent program of smaller ops. */
 function attention<K extends "attention" | "attentionBackward">(
-  fused: (operands: readonly Value[], params: Attention, write: Writer) => Value[],
+  fused: (operands: readonly HloValue[], params: Attention, write: Writer) => HloValue[],
   programOf: (params: Attention, types: readonly TensorType[]) => Program,
 ): Rule<K> {
   return ({ ins, params }, write) => {
@@ -37,11 +37,11 @@ function attention<K extends "attention" | "attentionBackward">(
 
 /** XLA's own product of groups of rows, whose sizes must not be negative. */
 function raggedDot(
-  operands: readonly Value[],
+  operands: readonly HloValue[],
   { ragged, dtype, precision }: OpParams["raggedDot"],
   { shape }: TensorType,
   write: Writer,
-): Value {
+): HloValue {
   const [x, y, sizes] = [at(operands, 0), at(operands, 1), at(operands, 2)];
   const { factor, sum } = productTypes(x.type.dtype, dtype);
   const rank = x.type.shape.length - 2;

@@ -3,7 +3,7 @@ import type { OpParams } from "../../../ir/ops.js";
 import { type EqnParts, type Program, someEqn } from "../../../ir/program.js";
 import { at, range, type Shape, type TensorType, tensorType } from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
-import { names, type Rule, resultText, types, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, type Rule, resultText, types, type Writer } from "./writer.js";
 
 /**
  * Writes a loop over values that it carries.
@@ -12,11 +12,11 @@ import { names, type Rule, resultText, types, type Value, type Writer } from "./
  * @param body computes the next carry
  */
 function loop(
-  carried: readonly Value[],
-  condition: (values: readonly Value[]) => Value,
-  body: (values: readonly Value[]) => readonly Value[],
+  carried: readonly HloValue[],
+  condition: (values: readonly HloValue[]) => HloValue,
+  body: (values: readonly HloValue[]) => readonly HloValue[],
   write: Writer,
-): Value[] {
+): HloValue[] {
   const { target, values } = write.several(carried.map(({ type }) => type));
   const inside = carried.map(({ type }) => write.fresh(type));
   const pairs = inside.map(({ name }, i) => `${name} = ${at(carried, i).name}`).join(", ");
@@ -32,11 +32,11 @@ function loop(
 const index = tensorType("int32", []);
 
 /** The starts of slice `position` along dim 0. */
-function startsOf(position: Value, shape: Shape, write: Writer): Value[] {
+function startsOf(position: HloValue, shape: Shape, write: Writer): HloValue[] {
   return shape.map((_, d) => (d === 0 ? position : write.splat(0, "int32")));
 }
 
-function sliceAt(x: Value, position: Value, write: Writer): Value {
+function sliceAt(x: HloValue, position: HloValue, write: Writer): HloValue {
   const shape = x.type.shape.map((n, d) => (d === 0 ? 1 : n));
   const operands = [x, ...startsOf(position, shape, write)];
   const type = tensorType(x.type.dtype, shape);
@@ -44,7 +44,7 @@ function sliceAt(x: Value, position: Value, write: Writer): Value {
   return write.reshape(slice, shape.slice(1));
 }
 
-function withSliceAt(stack: Value, slice: Value, position: Value, write: Writer): Value {
+function withSliceAt(stack: HloValue, slice: HloValue, position: HloValue, write: Writer): HloValue {
   const shape = [1, ...slice.type.shape];
   const operands = [stack, write.reshape(slice, shape), ...startsOf(position, shape, write)];
   return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
@@ -52,9 +52,9 @@ function withSliceAt(stack: Value, slice: Value, position: Value, write: Writer)
 
 /** The operands of a loop: loop-invariant values, the initial carry, and the stacks that iterations read. */
 interface Given {
-  readonly consts: readonly Value[];
-  readonly carry: readonly Value[];
-  readonly xs: readonly Value[];
+  readonly consts: readonly HloValue[];
+  readonly carry: readonly HloValue[];
+  readonly xs: readonly HloValue[];
 }
 
 /**
@@ -62,13 +62,13 @@ interface Given {
  * contributed to it; results are stacked. The slice indices are hidden behind a barrier, because XLA generates a kernel
  * for each index that it knows, but a single one for those that it does not.
  */
-function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): Value[] {
+function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): HloValue[] {
   const { body, length, reverse, numCarry } = params;
   const places = write.barrier(range(length).map((place) => write.splat(place, "int32")));
   const sources = sourcesOf(body, xs, write);
   const run = stepOf(body, sources, write);
   let carry = first;
-  const steps: Value[][] = [];
+  const steps: HloValue[][] = [];
   for (let step = 0; step < length; step++) {
     const position = reverse ? length - 1 - step : step;
     const read = sources.map(({ stack, pieces }) => pieces?.[position] ?? stack);
@@ -83,9 +83,9 @@ function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"],
 
 /** What the iterations of an unrolled loop read of one of its stacks. */
 interface Source {
-  readonly stack: Value;
+  readonly stack: HloValue;
   /** The values that were stacked, if known: they are read instead. */
-  readonly pieces: readonly Value[] | undefined;
+  readonly pieces: readonly HloValue[] | undefined;
   /** Whether the stack has its own barrier. */
   readonly isBarred: boolean;
 }
@@ -95,7 +95,7 @@ interface Source {
  * the parameters, and keep all copies alive from the first iteration on; so the stacks get a barrier instead, once.
  * Collectives stay behind the barrier of their iteration, which keeps them from all being started at once.
  */
-function sourcesOf(body: Program, xs: readonly Value[], write: Writer): Source[] {
+function sourcesOf(body: Program, xs: readonly HloValue[], write: Writer): Source[] {
   const hasBarrier = someEqn(body, ({ op }) => op === "optimizationBarrier");
   const isLifted = hasBarrier && !someEqn(body, ({ op }) => isCollective(op));
   const whole = isLifted ? xs.filter((x) => write.slicesOf(x) === undefined) : [];
@@ -116,8 +116,8 @@ function stepOf(
   body: Program,
   sources: readonly Source[],
   write: Writer,
-): (inputs: readonly Value[]) => Value[] {
-  const step = ([place, ...inputs]: readonly Value[]) => {
+): (inputs: readonly HloValue[]) => HloValue[] {
+  const step = ([place, ...inputs]: readonly HloValue[]) => {
     if (place === undefined) return [];
     const numFixed = inputs.length - sources.length;
     const slices = inputs.slice(numFixed).map((x, i) => {
@@ -137,7 +137,7 @@ function stepOf(
  * Stacks the iterations' results, behind a barrier: without one XLA considers for every iteration whether to fuse it
  * into the kernel that reads the stack, which takes a seventh of the compile time.
  */
-function stacked(slices: readonly Value[], write: Writer): Value {
+function stacked(slices: readonly HloValue[], write: Writer): HloValue {
   const { dtype, shape } = at(slices, 0).type;
   const rows = slices.map((slice) => write.reshape(slice, [1, ...shape]));
   const type = tensorType(dtype, [slices.length, ...shape]);
@@ -146,7 +146,7 @@ function stacked(slices: readonly Value[], write: Writer): Value {
 }
 
 /** A counting loop; loop-invariant values are read from the enclosing scope. */
-function scan(eqn: EqnParts<"scan">, write: Writer): Value[] {
+function scan(eqn: EqnParts<"scan">, write: Writer): HloValue[] {
   const { ins, outs, params } = eqn;
   const { body, length, reverse, numConsts, numCarry } = params;
   const given = ins.map((atom) => write.read(atom));
@@ -177,7 +177,7 @@ function scan(eqn: EqnParts<"scan">, write: Writer): Value[] {
   return results.slice(1);
 }
 
-function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): Value[] {
+function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): HloValue[] {
   const { condition, body, numConditionConsts, numBodyConsts } = params;
   const given = ins.map((atom) => write.read(atom));
   const conditionConsts = given.slice(0, numConditionConsts);
@@ -192,12 +192,12 @@ function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): Value[] {
 }
 
 /** A negative index takes the first branch, where StableHLO would take the last. */
-function clampedIndex(given: Value, { branches }: OpParams["cond"], write: Writer): Value {
+function clampedIndex(given: HloValue, { branches }: OpParams["cond"], write: Writer): HloValue {
   const [low, high] = [write.splat(0, "int32"), write.splat(branches.length - 1, "int32")];
   return write.same("stablehlo.clamp", [low, given, high], index);
 }
 
-function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): Value[] {
+function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): HloValue[] {
   const [given, ...operands] = ins.map((atom) => write.read(atom));
   if (given === undefined) return [];
   const chosen = clampedIndex(given, params, write);

@@ -5,12 +5,12 @@ import type { EqnParts } from "../../../ir/program.js";
 import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { xlaProgram } from "../../../ir/xlaFunctions.js";
 import { typeText } from "./text.js";
-import { names, type Rule, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, type Rule, type Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
 
 /** The operands in the shape of the result: literals are broadcast. */
-function operands(eqn: EqnParts<OpName>, write: Writer): Value[] {
+function operands(eqn: EqnParts<OpName>, write: Writer): HloValue[] {
   return eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
 }
 
@@ -24,7 +24,7 @@ const plain =
  * the wider values in registers.
  */
 const inWideType =
-  (compute: (write: Writer, values: readonly Value[], type: TensorType) => Value): Rule<OpName> =>
+  (compute: (write: Writer, values: readonly HloValue[], type: TensorType) => HloValue): Rule<OpName> =>
   (eqn, write) => {
     const { dtype, shape } = resultType(eqn);
     const type = tensorType(sumType(dtype), shape);
@@ -66,7 +66,7 @@ const select: Rule<"select"> = (eqn, write) => {
 };
 
 /** Rounding twice differs from rounding once: the reference rounds to 16-bit floats by way of float32. */
-function convert(x: Value, dtype: DType, write: Writer): Value {
+function convert(x: HloValue, dtype: DType, write: Writer): HloValue {
   const isNarrow = dtype === "bfloat16" || dtype === "float16";
   const isWide = x.type.dtype === "float64" || isInteger(x.type.dtype);
   return write.convert(isNarrow && isWide ? write.convert(x, "float32") : x, dtype);
@@ -75,10 +75,13 @@ function convert(x: Value, dtype: DType, write: Writer): Value {
 const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
 
 /** Encrypts counters with Threefry 2x32 in 20 rounds. */
-function encrypted([k0, k1, c0, c1]: readonly [Value, Value, Value, Value], write: Writer): Value[] {
+function encrypted(
+  [k0, k1, c0, c1]: readonly [HloValue, HloValue, HloValue, HloValue],
+  write: Writer,
+): HloValue[] {
   const { type } = k0;
-  const op = (name: string, x: Value, y: Value) => write.same(`stablehlo.${name}`, [x, y], type);
-  const add = (x: Value, y: Value) => op("add", x, y);
+  const op = (name: string, x: HloValue, y: HloValue) => write.same(`stablehlo.${name}`, [x, y], type);
+  const add = (x: HloValue, y: HloValue) => op("add", x, y);
   const constant = (value: number) => write.splat(value >>> 0, "uint32", type.shape);
   let keys = [k0, k1, op("xor", op("xor", k0, k1), constant(0x1bd11bda))];
   let [a, b] = [add(c0, k0), add(c1, k1)];

@@ -5,7 +5,7 @@
 import type { Attention } from "../../../ir/ops.js";
 import { at, type TensorType, tensorType } from "../../../ir/shape.js";
 import { elementText, typeText } from "./text.js";
-import { names, types, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, types, type Writer } from "./writer.js";
 
 /** The largest head size that all GPUs with these kernels support. */
 const MAX_HEAD_SIZE = 128;
@@ -123,10 +123,10 @@ const workspace = "tensor<0xui8>";
 function customCall(
   target: string,
   config: string,
-  operands: readonly Value[],
+  operands: readonly HloValue[],
   results: readonly { readonly type: TensorType; readonly layout: readonly number[] }[],
   write: Writer,
-): Value[] {
+): HloValue[] {
   const base = write.fresh(at(results, 0).type).name;
   const operandLayouts = operands.map(({ type }) => layoutText(rowMajor(type)));
   const resultLayouts = [...results.map(({ layout }) => layoutText(layout)), layoutText([0])];
@@ -141,7 +141,7 @@ function customCall(
 }
 
 /** `[batch, heads, length, headSize]`, as the kernels give it, with positions before heads. */
-function positionsFirst(x: Value, write: Writer): Value {
+function positionsFirst(x: HloValue, write: Writer): HloValue {
   const [batch = 0, heads = 0, length = 0, headSize = 0] = x.type.shape;
   const type = tensorType(x.type.dtype, [batch, length, heads, headSize]);
   return write.mapped("stablehlo.transpose", [x], ", dims = [0, 2, 1, 3]", type);
@@ -153,7 +153,7 @@ function headsFirst({ dtype, shape }: TensorType) {
 }
 
 /** Writes the forward pass: from query, key and value to the result and its log-sums. */
-export function fusedAttention(operands: readonly Value[], params: Attention, write: Writer): Value[] {
+export function fusedAttention(operands: readonly HloValue[], params: Attention, write: Writer): HloValue[] {
   const [query, key] = [at(operands, 0).type, at(operands, 1).type];
   const [batch = 0, length = 0, heads = 0] = query.shape;
   const sums = { type: tensorType("float32", [batch, heads, length]), layout: [2, 1, 0] };
@@ -165,10 +165,10 @@ export function fusedAttention(operands: readonly Value[], params: Attention, wr
 
 /** Writes the backward pass: from the operands of `attentionBackward` to the cotangents of query, key and value. */
 export function fusedAttentionBackward(
-  operands: readonly Value[],
+  operands: readonly HloValue[],
   params: Attention,
   write: Writer,
-): Value[] {
+): HloValue[] {
   const [query, key, value] = [at(operands, 0).type, at(operands, 1).type, at(operands, 2).type];
   const config = backendConfig(params, query, key, backwardDims);
   const results = [query, key, value].map(headsFirst);

@@ -2,7 +2,7 @@ import type { OpParams } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, sizeOf, type TensorType, tensorType } from "../../../ir/shape.js";
 import { arrayText, listText } from "./text.js";
-import type { Rule, Value, Writer } from "./writer.js";
+import type { HloValue, Rule, Writer } from "./writer.js";
 
 /** Which dims of x `[batch…, pre…, n, post…]`, of the indices and of the result correspond. */
 interface Layout {
@@ -32,12 +32,12 @@ function layoutOf(x: TensorType, indices: TensorType, { dim, batchDims }: OpPara
 
 /** Gathers slices of x; the op itself clamps the indices. */
 export function gatherValue(
-  x: Value,
-  indices: Value,
+  x: HloValue,
+  indices: HloValue,
   params: OpParams["gather"],
   type: TensorType,
   write: Writer,
-): Value {
+): HloValue {
   if (sizeOf(type.shape) === 0) return write.splat(0, type.dtype, type.shape);
   const { kept, batch, dim, sliceSizes, indexVector } = layoutOf(x.type, indices.type, params);
   const numbers = [
@@ -58,11 +58,11 @@ export function gatherValue(
 
 /** Combines updates into x; the op itself drops those whose index is out of bounds. */
 function scatterValue(
-  [x, indices, updates]: readonly [Value, Value, Value],
+  [x, indices, updates]: readonly [HloValue, HloValue, HloValue],
   params: OpParams["gather"],
   combine: "add" | "maximum",
   write: Writer,
-): Value {
+): HloValue {
   const { kept, batch, dim, indexVector } = layoutOf(x.type, indices.type, params);
   const numbers = [
     `update_window_dims = ${listText(kept)}`,
@@ -85,10 +85,10 @@ function scatterValue(
  * update is found first, as a maximum, which does not depend on the order, and then that update is gathered.
  */
 function scatterLast(
-  [x, indices, updates]: readonly [Value, Value, Value],
+  [x, indices, updates]: readonly [HloValue, HloValue, HloValue],
   { dim, batchDims }: OpParams["gather"],
   write: Writer,
-): Value {
+): HloValue {
   const batch = x.type.shape.slice(0, batchDims);
   const rest = indices.type.shape.slice(batchDims);
   const count = sizeOf(rest);
@@ -111,7 +111,7 @@ function scatterLast(
   return write.select(everywhere, fetched, x);
 }
 
-const scatter = (eqn: EqnParts<"scatter">, write: Writer): Value => {
+const scatter = (eqn: EqnParts<"scatter">, write: Writer): HloValue => {
   const [x, indices, updates] = eqn.ins.map((atom) => write.read(atom));
   if (!x || !indices || !updates || sizeOf(updates.type.shape) === 0) return write.read(at(eqn.ins, 0));
   const { combine, ...params } = eqn.params;

@@ -15,11 +15,11 @@ import { typeText } from "./text.js";
 import type { Unrolling } from "./unroll.js";
 import {
   type FusedKernel,
+  type HloValue,
   type Rule,
   resultText,
   type StableHloModule,
   types,
-  type Value,
   Writer,
 } from "./writer.js";
 
@@ -52,7 +52,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   shardingConstraint: gone("shardingConstraint"),
 };
 
-function writeEqn<K extends OpName>(eqn: Eqn<K>, write: Writer): readonly Value[] {
+function writeEqn<K extends OpName>(eqn: Eqn<K>, write: Writer): readonly HloValue[] {
   const parts: EqnParts<K> = eqn;
   const rule: Rule<K> = rules[parts.op];
   return rule(parts, write);

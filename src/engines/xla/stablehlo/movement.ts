@@ -3,7 +3,7 @@ import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at } from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
-import type { Rule, Value, Writer } from "./writer.js";
+import type { HloValue, Rule, Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
 
@@ -14,7 +14,7 @@ const moved =
     write.mapped(`stablehlo.${op}`, read(eqn, write), attributes(eqn.params), resultType(eqn)),
   ];
 
-function read({ ins }: EqnParts<OpName>, write: Writer): Value[] {
+function read({ ins }: EqnParts<OpName>, write: Writer): HloValue[] {
   return ins.map((atom) => write.read(atom));
 }
 

@@ -4,7 +4,7 @@ import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, type TensorType, tensorType } from "../../../ir/shape.js";
 import { arrayText, listText, rowsText } from "./text.js";
-import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, type Rule, signature, type Writer } from "./writer.js";
 
 /** An associative op with its identity element. */
 interface Monoid {
@@ -27,7 +27,7 @@ export function monoidOf(kind: "sum" | "max" | "min", { dtype }: TensorType): Mo
   return { op: isMax ? "stablehlo.maximum" : "stablehlo.minimum", start: worst };
 }
 
-const operand = ({ ins }: EqnParts<OpName>, write: Writer): Value => write.read(at(ins, 0));
+const operand = ({ ins }: EqnParts<OpName>, write: Writer): HloValue => write.read(at(ins, 0));
 
 /** Sums of 16-bit floats are accumulated in float32 and rounded once. */
 const reduce =
@@ -53,7 +53,7 @@ const bool = tensorType("bool", []);
  * @param direction how the number that comes first compares with the other
  * @param nan GT if NaN comes before all numbers, LT if after them
  */
-export function ranked(x: Value, y: Value, direction: Order, nan: Order, write: Writer) {
+export function ranked(x: HloValue, y: HloValue, direction: Order, nan: Order, write: Writer) {
   const before = write.compare(direction, x, y);
   const equal = write.compare("EQ", x, y);
   if (!isFloat(x.type.dtype)) return { before, equal };

@@ -1,11 +1,11 @@
 import { at, range, tensorType } from "../../../ir/shape.js";
 import { ranked } from "./reductions.js";
-import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+import { type HloValue, names, type Rule, signature, type Writer } from "./writer.js";
 
 const bool = tensorType("bool", []);
 
 /** Compares by the first key, and by each further key if the earlier ones tie. */
-function lexicographic(pairs: readonly (readonly [Value, Value])[], write: Writer): Value {
+function lexicographic(pairs: readonly (readonly [HloValue, HloValue])[], write: Writer): HloValue {
   return pairs
     .map(([x, y]) => ranked(x, y, "LT", "LT", write))
     .reduceRight((later, { before, equal }) => {

@@ -10,7 +10,7 @@ import { splatText, typeText } from "./text.js";
 import { isUnrolled, type Unrolling } from "./unroll.js";
 
 /** A value of the text: its name there, such as `%12`, and its type. */
-export interface Value {
+export interface HloValue {
   readonly name: string;
   readonly type: TensorType;
 }
@@ -19,7 +19,7 @@ export interface Value {
 export type FusedKernel = "attention" | "raggedDot" | "raggedAllToAll";
 
 /** Writes the lines of one op and returns its results. */
-export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly Value[];
+export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly HloValue[];
 
 /** A per-device program as a module of StableHLO. */
 export interface StableHloModule {
@@ -48,13 +48,13 @@ interface ModuleFunction {
  */
 export class Writer {
   private lines: Line[] = [];
-  private readonly values = new Map<number, Value>();
+  private readonly values = new Map<number, HloValue>();
   private readonly functions = new Map<string, ModuleFunction>();
   private numValues = 0;
   private numNames = 0;
   private indent = 0;
   private current: Eqn | undefined;
-  private readonly stacks = new Map<string, readonly Value[]>();
+  private readonly stacks = new Map<string, readonly HloValue[]>();
   /** The variables that loops read a slice of in every iteration. */
   private readonly slicedVars = new Set<number>();
   private readonly barred = new Set<string>();
@@ -68,7 +68,7 @@ export class Writer {
    */
   constructor(
     readonly mesh: MeshShape,
-    private readonly rule: (eqn: Eqn, write: Writer) => readonly Value[],
+    private readonly rule: (eqn: Eqn, write: Writer) => readonly HloValue[],
     private readonly kernels: readonly FusedKernel[] = [],
     readonly precision: Precision = "highest",
     private readonly unrolling?: Unrolling,
@@ -80,7 +80,7 @@ export class Writer {
   }
 
   /** Whether to unroll a loop. @param xs the stacks that its iterations read */
-  unrolls({ outs, params }: EqnParts<"scan">, xs: readonly Value[]): boolean {
+  unrolls({ outs, params }: EqnParts<"scan">, xs: readonly HloValue[]): boolean {
     if (this.unrolling === undefined) return false;
     const read = xs.filter(({ name }) => this.stacks.has(name));
     const written = outs.slice(params.numCarry).filter(({ id }) => this.slicedVars.has(id));
@@ -89,13 +89,13 @@ export class Writer {
   }
 
   /** Remembers the values that the iterations of an unrolled loop contributed to a stack. */
-  stacked(stack: Value, slices: readonly Value[]): Value {
+  stacked(stack: HloValue, slices: readonly HloValue[]): HloValue {
     this.stacks.set(stack.name, slices);
     return stack;
   }
 
   /** The values that the iterations of an unrolled loop contributed to a stack, if it comes from one. */
-  slicesOf({ name }: Value): readonly Value[] | undefined {
+  slicesOf({ name }: HloValue): readonly HloValue[] | undefined {
     return this.stacks.get(name);
   }
 
@@ -103,7 +103,7 @@ export class Writer {
    * Values that XLA can neither merge with equal ones nor move across the barrier. A value that is already behind such
    * a barrier gets no second one, which would copy it.
    */
-  barrier(values: readonly Value[]): Value[] {
+  barrier(values: readonly HloValue[]): HloValue[] {
     const open = values.filter(({ name }) => !this.barred.has(name));
     if (open.length === 0) return [...values];
     const barred = this.several(open.map(({ type }) => type));
@@ -113,7 +113,7 @@ export class Writer {
   }
 
   /** Remembers a part of a value that is behind a barrier. */
-  behindBarrier(value: Value): Value {
+  behindBarrier(value: HloValue): HloValue {
     this.barred.add(value.name);
     return value;
   }
@@ -124,12 +124,12 @@ export class Writer {
   }
 
   /** A value with a new name. */
-  fresh(type: TensorType): Value {
+  fresh(type: TensorType): HloValue {
     return { name: `%${this.numValues++}`, type };
   }
 
   /** The results of one line: the text before its op, such as `%3:2 = `, and the values. */
-  several(types: readonly TensorType[]): { readonly target: string; readonly values: Value[] } {
+  several(types: readonly TensorType[]): { readonly target: string; readonly values: HloValue[] } {
     const name = `%${this.numValues++}`;
     if (types.length === 0) return { target: "", values: [] };
     if (types.length === 1) return { target: `${name} = `, values: types.map((type) => ({ name, type })) };
@@ -152,25 +152,30 @@ export class Writer {
   }
 
   /** Adds a line that defines a value: `%3 = text`. */
-  define(text: string, type: TensorType): Value {
+  define(text: string, type: TensorType): HloValue {
     const value = this.fresh(type);
     this.line(`${value.name} = ${text}`);
     return value;
   }
 
   /** An op whose operands and result have one type. */
-  same(op: string, operands: readonly Value[], type: TensorType): Value {
+  same(op: string, operands: readonly HloValue[], type: TensorType): HloValue {
     return this.define(`${op} ${names(operands)} : ${typeText(type)}`, type);
   }
 
   /** An op with explicit types of its operands and its result; `attributes` begin with a comma. */
-  mapped(op: string, operands: readonly Value[], attributes: string, type: TensorType): Value {
+  mapped(op: string, operands: readonly HloValue[], attributes: string, type: TensorType): HloValue {
     const list = operands.length === 0 ? "" : ` ${names(operands)}`;
     return this.define(`${op}${list}${attributes} : ${signature(operands, [type])}`, type);
   }
 
   /** An op in the form that lists its attributes. */
-  listed(op: string, operands: readonly Value[], attributes: readonly string[], type: TensorType): Value {
+  listed(
+    op: string,
+    operands: readonly HloValue[],
+    attributes: readonly string[],
+    type: TensorType,
+  ): HloValue {
     const list = attributes.join(", ");
     return this.define(
       `"stablehlo.${op}"(${names(operands)}) <{${list}}> : ${signature(operands, [type])}`,
@@ -181,11 +186,11 @@ export class Writer {
   /** An op that combines elements two at a time. */
   combined(
     op: string,
-    operands: readonly Value[],
+    operands: readonly HloValue[],
     attributes: readonly string[],
     combine: string,
     type: TensorType,
-  ): Value {
+  ): HloValue {
     const result = this.fresh(type);
     const scalar = tensorType(type.dtype, []);
     this.line(`${result.name} = "stablehlo.${op}"(${names(operands)}) <{${attributes.join(", ")}}> ({`);
@@ -195,22 +200,22 @@ export class Writer {
   }
 
   /** The position along a dim. */
-  iota(dim: number, type: TensorType): Value {
+  iota(dim: number, type: TensorType): HloValue {
     return this.define(`stablehlo.iota dim = ${dim} : ${typeText(type)}`, type);
   }
 
-  select(predicate: Value, x: Value, y: Value): Value {
+  select(predicate: HloValue, x: HloValue, y: HloValue): HloValue {
     return this.define(`stablehlo.select ${names([predicate, x, y])} : ${types([predicate, x])}`, x.type);
   }
 
   /** A tensor filled with one number. */
-  splat(value: number, dtype: DType, shape: Shape = []): Value {
+  splat(value: number, dtype: DType, shape: Shape = []): HloValue {
     const type = tensorType(dtype, shape);
     return this.define(splatText(value, type), type);
   }
 
   /** The value of an atom; literals become constants. */
-  read(atom: Atom): Value {
+  read(atom: Atom): HloValue {
     if (atom.kind === "literal") return this.splat(atom.value, atom.type.dtype);
     const value = this.values.get(atom.id);
     if (!value) throw new InternalError("[stablehlo] a value is read before it is defined");
@@ -218,31 +223,31 @@ export class Writer {
   }
 
   /** The value of an atom, with literals broadcast to a shape. */
-  spread(atom: Atom, shape: Shape): Value {
+  spread(atom: Atom, shape: Shape): HloValue {
     return atom.kind === "literal" ? this.splat(atom.value, atom.type.dtype, shape) : this.read(atom);
   }
 
   /** The same elements as another data type. */
-  convert(x: Value, dtype: DType): Value {
+  convert(x: HloValue, dtype: DType): HloValue {
     if (x.type.dtype === dtype) return x;
     return this.mapped("stablehlo.convert", [x], "", tensorType(dtype, x.type.shape));
   }
 
   /** The same elements in another shape. */
-  reshape(x: Value, shape: Shape): Value {
+  reshape(x: HloValue, shape: Shape): HloValue {
     if (sameNumbers(x.type.shape, shape)) return x;
     return this.mapped("stablehlo.reshape", [x], "", tensorType(x.type.dtype, shape));
   }
 
   /** Compares element by element, according to the data type. */
-  compare(direction: string, x: Value, y: Value): Value {
+  compare(direction: string, x: HloValue, y: HloValue): HloValue {
     const kind = compareKinds[kindOfNumbers(x.type.dtype)];
     const type = tensorType("bool", x.type.shape);
     return this.mapped(`stablehlo.compare ${direction},`, [x, y], `, ${kind}`, type);
   }
 
   /** A block of lines with arguments, `({ ^bb0(%1: …): … stablehlo.return … })`, as one of an op's regions. */
-  region(parameters: readonly TensorType[], body: (...values: Value[]) => readonly Value[]): void {
+  region(parameters: readonly TensorType[], body: (...values: HloValue[]) => readonly HloValue[]): void {
     const values = parameters.map((type) => this.fresh(type));
     this.nested(() => {
       if (values.length > 0) {
@@ -258,7 +263,7 @@ export class Writer {
    *
    * @param origin the equation that all lines belong to, instead of the program's own equations
    */
-  inline(program: Program, inputs: readonly Value[], origin?: Eqn): Value[] {
+  inline(program: Program, inputs: readonly HloValue[], origin?: Eqn): HloValue[] {
     for (const [input, value] of zip(program.inputs, inputs)) this.values.set(input.id, value);
     const outer = this.current;
     // Gradients of slices are sums of padded blocks, which XLA would compute as written.
@@ -290,9 +295,9 @@ export class Writer {
    */
   called(
     name: string,
-    operands: readonly Value[],
-    body: (inputs: readonly Value[]) => readonly Value[],
-  ): Value[] {
+    operands: readonly HloValue[],
+    body: (inputs: readonly HloValue[]) => readonly HloValue[],
+  ): HloValue[] {
     const { results } = this.functions.get(name) ?? this.addFunction(name, operands, body);
     const { target, values } = this.several(results);
     this.line(`${target}func.call @${name}(${names(operands)}) : ${signature(operands, results)}`);
@@ -301,8 +306,8 @@ export class Writer {
 
   private addFunction(
     name: string,
-    operands: readonly Value[],
-    body: (inputs: readonly Value[]) => readonly Value[],
+    operands: readonly HloValue[],
+    body: (inputs: readonly HloValue[]) => readonly HloValue[],
   ): ModuleFunction {
     const { lines: outerLines, indent: outerIndent } = this;
     const inputs = operands.map(({ name, type }) => {
@@ -348,7 +353,7 @@ const compareKinds: { readonly [K in ReturnType<typeof kindOfNumbers>]: string }
 };
 
 /** The names of values, separated by commas. */
-export function names(values: readonly Value[]): string {
+export function names(values: readonly HloValue[]): string {
   return values.map(({ name }) => name).join(", ");
 }
 
@@ -358,17 +363,17 @@ export function types(values: readonly { readonly type: TensorType }[]): string 
 }
 
 /** Values with their types, in the form of parameters: `%0: tensor<f32>, %1: tensor<i32>`. */
-function parametersText(values: readonly Value[]): string {
+function parametersText(values: readonly HloValue[]): string {
   return values.map(({ name, type }) => `${name}: ${typeText(type)}`).join(", ");
 }
 
 /** The types of an op's operands and results: `(tensor<f32>) -> tensor<f32>`. */
-export function signature(operands: readonly Value[], results: readonly TensorType[]): string {
+export function signature(operands: readonly HloValue[], results: readonly TensorType[]): string {
   const outs = results.map(typeText);
   return `(${types(operands)}) -> ${outs.length === 1 ? outs[0] : `(${outs.join(", ")})`}`;
 }
 
 /** The operands of a return: ` %1, %2 : tensor<f32>, tensor<i32>`, or nothing. */
-export function resultText(results: readonly Value[]): string {
+export function resultText(results: readonly HloValue[]): string {
   return results.length === 0 ? "" : ` ${names(results)} : ${types(results)}`;
 }

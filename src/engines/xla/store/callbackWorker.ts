@@ -6,7 +6,7 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { type Koffi, loadKoffi } from "../../system/koffi.js";
 import { storeCallbacks } from "../pjrt/layout.js";
-import { type StoreRequest, statuses } from "./frames.js";
+import { type StoreRequest, statuses } from "./messageFrames.js";
 import { answer, type PortEnd, waitForMessage } from "./ports.js";
 import type { PortAnswer, PortRequest } from "./worker.js";
 

@@ -8,7 +8,7 @@ import {
   type StoreAnswer,
   type StoreRequest,
   statuses,
-} from "./frames.js";
+} from "./messageFrames.js";
 
 /** An answer from the store with its value. */
 export interface Answered {

@@ -7,7 +7,7 @@ import type { XlaProcesses } from "../processes.js";
 import type { CallbackAddresses, CallbackName, CallbackWorkerData } from "./callbackWorker.js";
 import { callbackWorkerCode } from "./callbackWorkerCode.js";
 import type { Answered } from "./connection.js";
-import type { StoreRequest } from "./frames.js";
+import type { StoreRequest } from "./messageFrames.js";
 import { newPorts, type PortEnd, waitForMessage } from "./ports.js";
 import type { PortAnswer, PortRequest, StoreOpened, StoreWorkerData } from "./worker.js";
 import { workerCode } from "./workerCode.js";
@@ -25,7 +25,7 @@ export type StoreCallbacks = Readonly<Record<CallbackName, bigint>>;
  * The store through which the processes of a run find each other. Process 0 holds it; every process waits until all
  * have joined.
  */
-export class Store {
+export class ProcessStore {
   /** The host name of every process. */
   readonly hosts: readonly string[];
   private readonly free: MessagePort;

@@ -8,7 +8,7 @@ import {
   type StoreAnswer,
   type StoreRequest,
   statuses,
-} from "./frames.js";
+} from "./messageFrames.js";
 
 /** A process that has joined. */
 interface JoinedProcess {

@@ -7,7 +7,7 @@ import type { MessagePort } from "node:worker_threads";
 import { workerData } from "node:worker_threads";
 import { reasonOf } from "../../../ir/errors.js";
 import { type Answered, StoreConnection } from "./connection.js";
-import type { StoreRequest } from "./frames.js";
+import type { StoreRequest } from "./messageFrames.js";
 import { answer, type PortEnd } from "./ports.js";
 import { StoreServer } from "./server.js";
 

@@ -12,7 +12,7 @@ import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import type { Factor } from "../placement/factors.js";
 import { namedAxes } from "../placement/reshard.js";
-import type { Blocks } from "../placement/rowValues.js";
+import type { DeviceBlocks } from "../placement/rowValues.js";
 
 /** A sum over devices. */
 interface Sum {
@@ -20,7 +20,7 @@ interface Sum {
   readonly partial: Tensor;
   readonly axes: readonly string[];
   /** Its shares that were computed, by the specs of the sum and of the share. */
-  readonly shares: Map<string, Blocks>;
+  readonly shares: Map<string, DeviceBlocks>;
 }
 
 /** The values of a per-device program that are sums over devices: if a share of one is enough, only that is summed. */
@@ -42,7 +42,7 @@ export class DeviceSums {
   }
 
   /** A sum of which only a share is needed: then no device has to hold the whole. */
-  share(value: Blocks, to: Spec): Blocks {
+  share(value: DeviceBlocks, to: Spec): DeviceBlocks {
     const sum = this.known.get(value.block);
     const splitsSum = (spec: Spec) => spec.flat().some((axis) => sum?.axes.includes(axis));
     // A shard map may lay copies of a sum side by side along its axes.
@@ -57,11 +57,11 @@ export class DeviceSums {
 
   /** Sums (or maxima, minima) over the devices that hold partial results, scattered where the result is split. */
   combine(
-    { block, spec }: Blocks,
+    { block, spec }: DeviceBlocks,
     wanted: Spec,
     factors: readonly Factor[],
     assigned: readonly DimAxes[],
-  ): Blocks {
+  ): DeviceBlocks {
     const partial = (kind: string) =>
       assigned.flatMap((axes, f) => (at(factors, f).kind === kind ? axes : []));
     const sum = this.sum(block, spec, partial("sum"), wanted);
@@ -70,7 +70,7 @@ export class DeviceSums {
   }
 
   /** The sum of partial results over axes; if the wanted spec splits a dim over them, only this device's share. */
-  private sum(block: Tensor, spec: Spec, axes: readonly string[], wanted: Spec): Blocks {
+  private sum(block: Tensor, spec: Spec, axes: readonly string[], wanted: Spec): DeviceBlocks {
     let share = block;
     let now = spec;
     let rest = [...axes];

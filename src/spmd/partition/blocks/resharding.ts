@@ -4,7 +4,7 @@ import type { Eqn, Var } from "../../../ir/program.js";
 import { at, bytesOf, formatType, type TensorType } from "../../../ir/shape.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import { reshard } from "../placement/reshard.js";
-import type { Blocks } from "../placement/rowValues.js";
+import type { DeviceBlocks } from "../placement/rowValues.js";
 import type { DeviceSums } from "./deviceSums.js";
 
 /** A place where a split value was needed whole. */
@@ -46,7 +46,7 @@ export class Resharding {
   }
 
   /** Reshards a value for an equation, and records the gathers of split values. */
-  move(value: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
+  move(value: DeviceBlocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
     const { block, spec } = this.sums.share(value, to);
     const key = `${formatSpec(spec)} ${formatSpec(to)}`;
     const note = (gathered: Tensor): void => {

@@ -4,19 +4,19 @@ import { type MeshShape, type Spec, sameSpec, splitCount } from "../../../ir/mes
 import type { Eqn } from "../../../ir/program.js";
 import { at, range, type TensorType } from "../../../ir/shape.js";
 import {
-  type Blocks,
   besides,
+  type DeviceBlocks,
   type Moves,
   movedDims,
+  type PartitionedValue,
   type RowIndex,
   type Term,
-  type Value,
 } from "../placement/rowValues.js";
 
 /** The result of an equation as moves that are still to be made, if it moves rows of a split dim or adds moved rows. */
 export function unmoved(
   eqn: Eqn,
-  ins: readonly Value[],
+  ins: readonly PartitionedValue[],
   type: TensorType,
   mesh: MeshShape,
 ): Moves | undefined {
@@ -39,7 +39,7 @@ export function zeroRows(type: TensorType): Moves {
 }
 
 /** Whether a value can be concatenated along a dim before its rows move. */
-export function isChain(value: Value, dim: number): boolean {
+export function isChain(value: PartitionedValue, dim: number): boolean {
   if (value.kind === "blocks" || value.terms.length === 0) return true;
   const isPlain = ({ rows, after }: Term) => !after && rows.size === 1 && rows.has(dim);
   return !value.base && value.terms.every(isPlain) && at(mostAndLeast(value), 0) <= 1;
@@ -55,11 +55,11 @@ export function mostAndLeast({ terms }: Moves): readonly [most: number, least: n
 /** A concatenation along a split dim. */
 function joinRows(
   { ins: atoms, params: { dim } }: Eqn<"concatenate">,
-  ins: readonly Value[],
+  ins: readonly PartitionedValue[],
   type: TensorType,
 ): Moves | undefined {
   if (!ins.every((value) => isChain(value, dim))) return undefined;
-  const joined = new Map<Blocks, number[]>();
+  const joined = new Map<DeviceBlocks, number[]>();
   let offset = 0;
   ins.forEach((value, i) => {
     const length = at(at(atoms, i).type.shape, dim);
@@ -91,7 +91,7 @@ function isSpaced({ op, params }: Eqn<"slice"> | Eqn<"pad">, dim: number): boole
 /** The result of a slice or pad as moves, if it moves rows of a split dim. */
 function moveRows(
   eqn: Eqn<"slice"> | Eqn<"pad">,
-  value: Value,
+  value: PartitionedValue,
   type: TensorType,
   mesh: MeshShape,
 ): Moves | undefined {
@@ -138,7 +138,7 @@ function movedIndex({ op, params }: Eqn<"slice"> | Eqn<"pad">, dim: number, inde
 }
 
 /** A sum with at least one operand whose rows are still to be moved; all of them move together. */
-function addMoves(values: readonly Value[], type: TensorType): Moves | undefined {
+function addMoves(values: readonly PartitionedValue[], type: TensorType): Moves | undefined {
   if (!isFloat(type.dtype)) return undefined;
   const moves = values.filter((value) => value.kind === "moves");
   const bases = values.filter((value) => value.kind === "blocks");
@@ -169,7 +169,7 @@ function withTerm(terms: readonly Term[], next: Term): readonly Term[] {
 }
 
 /** Whether a value is a sum, or rows between zeros, as gradients of windows are: such are added before they move. */
-export function isSparse(value: Value): value is Moves {
+export function isSparse(value: PartitionedValue): value is Moves {
   if (value.kind === "blocks") return false;
   const dims = new Set(value.terms.flatMap(({ rows }) => [...rows.keys()]));
   if (value.terms.length > 1 && dims.size === 1) {

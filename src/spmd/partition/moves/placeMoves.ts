@@ -4,7 +4,7 @@ import { at, range, sizeOf } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import { namedAxes } from "../placement/reshard.js";
-import type { Blocks, Moves, RowIndex, Term } from "../placement/rowValues.js";
+import type { DeviceBlocks, Moves, RowIndex, Term } from "../placement/rowValues.js";
 import { mostAndLeast, specOfMoves } from "./moves.js";
 import type { Origin } from "./origins.js";
 import {
@@ -42,7 +42,7 @@ export interface PlaceContext {
  * Makes moves by exchanging rows with neighbours; `undefined` if the result does not split evenly, or if gathers would
  * send less.
  */
-export function placeMoves(moves: Moves, context: PlaceContext): Blocks | undefined {
+export function placeMoves(moves: Moves, context: PlaceContext): DeviceBlocks | undefined {
   const { mesh } = context;
   const spec = specOfMoves(moves);
   const dims = [...new Set(moves.terms.flatMap(({ rows }) => [...rows.keys()]))].sort((a, b) => a - b);

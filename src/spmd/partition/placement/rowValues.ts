@@ -5,14 +5,14 @@ import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 
 /** A value as blocks on devices. */
-export interface Blocks {
+export interface DeviceBlocks {
   readonly kind: "blocks";
   readonly block: Tensor;
   readonly spec: Spec;
 }
 
 /** Blocks that are split by a spec. */
-export function blocksOf(block: Tensor, spec: Spec): Blocks {
+export function blocksOf(block: Tensor, spec: Spec): DeviceBlocks {
   return { kind: "blocks", block, spec };
 }
 
@@ -21,7 +21,7 @@ export type RowIndex = readonly number[];
 
 /** Rows of one value, along any of its dims. */
 export interface Term {
-  readonly source: Blocks;
+  readonly source: DeviceBlocks;
   readonly rows: ReadonlyMap<number, RowIndex>;
   /** What is done along dims that no axis splits, whose rows need not travel. */
   readonly after?: (x: Tensor) => Tensor;
@@ -38,11 +38,11 @@ export interface Moves {
   readonly type: TensorType;
   readonly terms: readonly Term[];
   /** Something to add once the rows are in their place. */
-  readonly base?: Blocks;
+  readonly base?: DeviceBlocks;
 }
 
 /** A value during partitioning. */
-export type Value = Blocks | Moves;
+export type PartitionedValue = DeviceBlocks | Moves;
 
 /** The dims along which an equation moves rows. */
 export function movedDims(eqn: Eqn): readonly number[] {

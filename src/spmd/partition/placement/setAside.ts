@@ -3,7 +3,7 @@ import type { Eqn } from "../../../ir/program.js";
 import { at, bytesOf, range } from "../../../ir/shape.js";
 import type { FactorRule } from "./factors.js";
 import type { Shardings } from "./propagate.js";
-import type { Blocks } from "./rowValues.js";
+import type { DeviceBlocks } from "./rowValues.js";
 
 /** The mesh, and how values should be split over it. */
 interface Target {
@@ -19,7 +19,7 @@ interface Target {
  */
 export function setAside(
   eqn: Eqn,
-  ins: readonly Blocks[],
+  ins: readonly DeviceBlocks[],
   rule: FactorRule,
   assigned: readonly DimAxes[],
   { mesh, shardings }: Target,
@@ -44,7 +44,7 @@ export function setAside(
 
 /** The axes that split only dims which the op needs whole. */
 function stuckAxes(
-  ins: readonly Blocks[],
+  ins: readonly DeviceBlocks[],
   { factors, operands }: FactorRule,
   assigned: readonly DimAxes[],
 ): ReadonlySet<string> {

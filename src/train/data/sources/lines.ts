@@ -1,7 +1,7 @@
 /** Lines of text in UTF-8, and rows of CSV. */
 
 /** A line of a file, from 1 on, without its end. */
-export interface Line {
+export interface TextLine {
   readonly number: number;
   readonly bytes: Uint8Array;
 }
@@ -12,18 +12,18 @@ export const maxLineBytes = 2 ** 28;
 /** The lines of a file, those of a chunk at a time; one that is too long is cut off. */
 export async function* linesOf(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-): AsyncGenerator<Line[], void> {
+): AsyncGenerator<TextLine[], void> {
   let pending: Uint8Array[] = [];
   let length = 0;
   let number = 1;
-  const take = (last: Uint8Array): Line => {
+  const take = (last: Uint8Array): TextLine => {
     const line = pending.length === 0 ? last : joined([...pending, last]);
     pending = [];
     length = 0;
     return { number: number++, bytes: line.at(-1) === 13 ? line.subarray(0, -1) : line };
   };
   for await (const chunk of chunks) {
-    const lines: Line[] = [];
+    const lines: TextLine[] = [];
     let start = 0;
     for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, start)) {
       lines.push(take(chunk.subarray(start, end)));

@@ -9,7 +9,7 @@ import { isObject } from "../../files/json.js";
 import { textProblem } from "../textFile.js";
 import { decompressed, peek } from "./decompress.js";
 import { endingOf, formatNamed } from "./formats.js";
-import { CsvRow, decodeUtf8, type Line, linesOf, maxLineBytes } from "./lines.js";
+import { CsvRow, decodeUtf8, linesOf, maxLineBytes, type TextLine } from "./lines.js";
 import { parquetRows } from "./parquet.js";
 import { blobFile, dataError, gather, type SourceFile, urlFile } from "./sourceFile.js";
 
@@ -273,7 +273,7 @@ async function* csvRecords(
   let names: readonly string[] | undefined;
   let line = 0;
   let length = 0;
-  const recordOf = ({ number, bytes }: Line): DataRecord | undefined => {
+  const recordOf = ({ number, bytes }: TextLine): DataRecord | undefined => {
     const text = decodeUtf8(bytes);
     if (!row.isOpen) {
       line = number;

@@ -1,9 +1,9 @@
 /** Templates: text with statements, parsed to functions that write the output. */
-import { type Context, type Expression, ExpressionParser, tokenize } from "./expressions.js";
-import { elements, isTrue, templateError, toText, type Value } from "./values.js";
+import { type Expression, ExpressionParser, type TemplateContext, tokenize } from "./expressions.js";
+import { elements, isTrue, type TemplateValue, templateError, toText } from "./values.js";
 
 /** A part of a template that writes to the output. */
-export type Statement = (context: Context) => string;
+export type Statement = (context: TemplateContext) => string;
 
 /** Thrown to leave an iteration. */
 class LoopExit {
@@ -122,7 +122,7 @@ class StatementParser {
     const otherwise = end === "else" ? this.block(["endfor"]).run : () => "";
     return (context) => {
       const inner = inScope(context);
-      const bind = (item: Value) => {
+      const bind = (item: TemplateValue) => {
         if (names.length === 1) inner.variables.set(names[0] ?? "", item);
         else for (const [i, name] of names.entries()) inner.variables.set(name, elements(item)[i]);
       };
@@ -186,13 +186,13 @@ class StatementParser {
   }
 }
 
-function assign({ variables }: Context, name: string, value: Value): string {
+function assign({ variables }: TemplateContext, name: string, value: TemplateValue): string {
   variables.set(name, value);
   return "";
 }
 
 /** A context whose variables do not leave it. */
-function inScope(context: Context): Context {
+function inScope(context: TemplateContext): TemplateContext {
   return { ...context, tick: () => context.tick(), variables: new Map(context.variables) };
 }
 
@@ -205,9 +205,9 @@ function whole(source: string): Expression {
 
 /** Runs the body of a loop for every item, with the variable `loop`. */
 function iterate(
-  items: readonly Value[],
-  inner: Context,
-  bind: (item: Value) => void,
+  items: readonly TemplateValue[],
+  inner: TemplateContext,
+  bind: (item: TemplateValue) => void,
   run: Statement,
 ): string {
   let out = "";
@@ -217,7 +217,7 @@ function iterate(
     // Each iteration starts with the variables from outside of the loop.
     inner.variables.clear();
     for (const [name, value] of before) inner.variables.set(name, value);
-    const places: readonly (readonly [string, Value])[] = [
+    const places: readonly (readonly [string, TemplateValue])[] = [
       ["index", i + 1],
       ["index0", i],
       ["revindex", items.length - i],

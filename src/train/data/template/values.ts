@@ -2,19 +2,27 @@
 import { ValueError } from "../../../ir/errors.js";
 
 /** A value of a template; functions are macros and filters. */
-export type Value = undefined | null | boolean | number | string | readonly Value[] | Dict | Callable;
+export type TemplateValue =
+  | undefined
+  | null
+  | boolean
+  | number
+  | string
+  | readonly TemplateValue[]
+  | Dict
+  | Callable;
 
 /** A mapping, or the namespace of a template. */
-export type Dict = Map<string, Value>;
+export type Dict = Map<string, TemplateValue>;
 
 /** A function that a template can call. */
-export type Callable = (args: readonly Value[], named: Dict) => Value;
+export type Callable = (args: readonly TemplateValue[], named: Dict) => TemplateValue;
 
 /** An error in a template or in its use. */
 export const templateError = (rule: string) => new ValueError(`[chat template] ${rule}`);
 
 /** A value of JSON as a value of templates. */
-export function fromJson(value: unknown): Value {
+export function fromJson(value: unknown): TemplateValue {
   if (Array.isArray(value)) return value.map(fromJson);
   if (typeof value === "object" && value !== null) {
     return new Map(Object.entries(value).map(([key, own]) => [key, fromJson(own)]));
@@ -22,7 +30,7 @@ export function fromJson(value: unknown): Value {
   return typeof value === "string" || typeof value === "number" || typeof value === "boolean" ? value : null;
 }
 
-const toPlain = (value: Value): unknown =>
+const toPlain = (value: TemplateValue): unknown =>
   value instanceof Map
     ? Object.fromEntries([...value].map(([key, own]) => [key, toPlain(own)]))
     : Array.isArray(value)
@@ -30,7 +38,7 @@ const toPlain = (value: Value): unknown =>
       : (value ?? null);
 
 /** JSON with the spaces that Python puts. */
-export function toJson(value: Value, indent?: number): string {
+export function toJson(value: TemplateValue, indent?: number): string {
   if (indent !== undefined) return JSON.stringify(toPlain(value), null, indent);
   if (value instanceof Map) {
     return `{${[...value].map(([key, own]) => `${JSON.stringify(key)}: ${toJson(own)}`).join(", ")}}`;
@@ -40,7 +48,7 @@ export function toJson(value: Value, indent?: number): string {
 }
 
 /** The text of a value in the output. */
-export function toText(value: Value): string {
+export function toText(value: TemplateValue): string {
   if (value === undefined) return "";
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -48,7 +56,7 @@ export function toText(value: Value): string {
   return typeof value === "number" ? String(value) : represent(value);
 }
 
-function represent(value: Value): string {
+function represent(value: TemplateValue): string {
   if (typeof value === "string")
     return value.includes("'") && !value.includes('"') ? `"${value}"` : `'${value.replaceAll("'", "\\'")}'`;
   if (Array.isArray(value)) return `[${value.map(represent).join(", ")}]`;
@@ -57,12 +65,12 @@ function represent(value: Value): string {
   return toText(value);
 }
 
-export function isTrue(value: Value): boolean {
+export function isTrue(value: TemplateValue): boolean {
   if (Array.isArray(value)) return value.length > 0;
   return value instanceof Map ? value.size > 0 : Boolean(value);
 }
 
-export function isEqual(a: Value, b: Value): boolean {
+export function isEqual(a: TemplateValue, b: TemplateValue): boolean {
   if (Array.isArray(a) && Array.isArray(b))
     return a.length === b.length && a.every((x, i) => isEqual(x, b[i]));
   if (a instanceof Map && b instanceof Map)
@@ -71,7 +79,7 @@ export function isEqual(a: Value, b: Value): boolean {
 }
 
 /** The elements over which a value is iterated. */
-export function elements(value: Value): readonly Value[] {
+export function elements(value: TemplateValue): readonly TemplateValue[] {
   if (Array.isArray(value)) return value;
   if (value instanceof Map) return [...value.keys()];
   if (typeof value === "string") return Array.from(value);
@@ -79,17 +87,17 @@ export function elements(value: Value): readonly Value[] {
   throw templateError(`${represent(value)} cannot be iterated over`);
 }
 
-export function contains(container: Value, item: Value): boolean {
+export function contains(container: TemplateValue, item: TemplateValue): boolean {
   if (typeof container === "string") return typeof item === "string" && container.includes(item);
   if (container instanceof Map) return typeof item === "string" && container.has(item);
   return elements(container).some((one) => isEqual(one, item));
 }
 
-const text = (value: Value): string => (typeof value === "string" ? value : toText(value));
+const text = (value: TemplateValue): string => (typeof value === "string" ? value : toText(value));
 
 const trimmers =
   (side: "both" | "start" | "end") =>
-  (value: string, [given]: readonly Value[]) => {
+  (value: string, [given]: readonly TemplateValue[]) => {
     const signs = given === undefined || given === null ? undefined : new Set(text(given));
     const isCut = (c: string | undefined) => c !== undefined && (signs ? signs.has(c) : /\s/.test(c));
     let [start, end] = [0, value.length];
@@ -99,7 +107,9 @@ const trimmers =
   };
 
 /** The methods of strings. */
-export const stringMethods: Readonly<Record<string, (value: string, args: readonly Value[]) => Value>> = {
+export const stringMethods: Readonly<
+  Record<string, (value: string, args: readonly TemplateValue[]) => TemplateValue>
+> = {
   strip: trimmers("both"),
   lstrip: trimmers("start"),
   rstrip: trimmers("end"),
@@ -124,16 +134,18 @@ export const stringMethods: Readonly<Record<string, (value: string, args: readon
 };
 
 /** The methods of mappings. */
-export const dictMethods: Readonly<Record<string, (value: Dict, args: readonly Value[]) => Value>> = {
+export const dictMethods: Readonly<
+  Record<string, (value: Dict, args: readonly TemplateValue[]) => TemplateValue>
+> = {
   items: (value) => [...value].map(([key, own]) => [key, own]),
   keys: (value) => [...value.keys()],
   values: (value) => [...value.values()],
   get: (value, [key, fallback]) => value.get(text(key)) ?? fallback ?? null,
 };
 
-type Filter = (value: Value, args: readonly Value[], named: Dict) => Value;
+type Filter = (value: TemplateValue, args: readonly TemplateValue[], named: Dict) => TemplateValue;
 
-const attribute = (value: Value, name: Value): Value =>
+const attribute = (value: TemplateValue, name: TemplateValue): TemplateValue =>
   value instanceof Map ? value.get(text(name)) : undefined;
 
 const select =
@@ -141,7 +153,7 @@ const select =
   (value, args) => {
     const [name, ...rest] = ofAttribute ? args : [undefined, ...args];
     const [test, ...more] = rest;
-    const passes = (one: Value) => {
+    const passes = (one: TemplateValue) => {
       const own = ofAttribute ? attribute(one, name) : one;
       return test === undefined ? isTrue(own) : tests[text(test)]?.(own, more) === true;
     };
@@ -190,7 +202,9 @@ export const filters: Readonly<Record<string, Filter>> = {
 };
 
 /** The tests, `value is name`. */
-export const tests: Readonly<Record<string, (value: Value, args: readonly Value[]) => boolean>> = {
+export const tests: Readonly<
+  Record<string, (value: TemplateValue, args: readonly TemplateValue[]) => boolean>
+> = {
   defined: (value) => value !== undefined,
   undefined: (value) => value === undefined,
   none: (value) => value === null,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { readRunConfig, runSchema } from "../train/config/runConfig.js";
 import { fieldsOf } from "../train/config/schema.js";
-import { parseArguments } from "./arguments.js";
+import { parseArguments } from "./commandLine.js";
 import { generate } from "./commands/generate.js";
 import { commandHelp } from "./help.js";
 import { argumentsOf } from "./runArguments.js";

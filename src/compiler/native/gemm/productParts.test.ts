@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { GemmBatch } from "../../steps.js";
-import { divideProduct } from "./parts.js";
-import type { Product } from "./plan.js";
+import type { Product } from "./gemmPlan.js";
+import { divideProduct } from "./productParts.js";
 import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";
 

@@ -1,7 +1,7 @@
 import { byteSize, type DType, isUnsigned } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { functionsCode } from "./functions.js";
-import type { Register, WgslWriter } from "./registers.js";
+import type { ShaderRegister, WgslWriter } from "./registers.js";
 
 /**
  * How shaders reach memory. All tensors of a GPU lie in a few large buffers, the *slabs*, as 32-bit words. An argument
@@ -67,7 +67,7 @@ export function shaderCode(
 }
 
 /** The arguments of a shader and how their elements are read and written. */
-export class Arguments {
+export class ShaderArguments {
   private readonly atomic = new Set<number>();
   private readonly numSlabs: number;
 
@@ -102,7 +102,7 @@ export class Arguments {
   }
 
   /** The element with an index. */
-  load(w: WgslWriter, arg: number, element: string): Register {
+  load(w: WgslWriter, arg: number, element: string): ShaderRegister {
     const dtype = at(this.dtypes, arg);
     if (byteSize(dtype) === 4) return { bits: w.let(this.word(arg, `a${arg} + ${element}`)) };
     if (byteSize(dtype) === 8) {
@@ -119,7 +119,7 @@ export class Arguments {
   }
 
   /** Writes an element. */
-  store(w: WgslWriter, arg: number, element: string, value: Register): void {
+  store(w: WgslWriter, arg: number, element: string, value: ShaderRegister): void {
     const dtype = at(this.dtypes, arg);
     const slab = at(this.slabs, arg);
     if (byteSize(dtype) === 4) {

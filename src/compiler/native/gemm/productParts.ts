@@ -1,5 +1,5 @@
 import type { GemmBatch } from "../../steps.js";
-import type { Product } from "./plan.js";
+import type { Product } from "./gemmPlan.js";
 import type { GemmTarget } from "./target.js";
 
 /** A part of a batch of products that can run concurrently with the others: no other part writes its elements of C. */

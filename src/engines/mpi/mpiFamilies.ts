@@ -4,7 +4,7 @@ import type { Koffi } from "../system/koffi.js";
 export type Library = import("koffi").LibraryHandle;
 
 /** What differs between the two families of MPI libraries: what handles are, and where things lie in a status. */
-export interface Family {
+export interface MpiFamily {
   readonly name: "Open MPI" | "MPICH";
   /** The native type of a handle, and how many bytes it takes. */
   readonly handle: "uintptr_t" | "uint32_t";
@@ -37,7 +37,7 @@ export const summedTypes = ["float32", "float64", "int32", "uint32"] as const;
 export type SummedType = (typeof summedTypes)[number];
 
 /** Open MPI, whose handles are addresses. */
-export const openMpi: Family = {
+export const openMpi: MpiFamily = {
   name: "Open MPI",
   handle: "uintptr_t",
   handleBytes: 8,
@@ -65,7 +65,7 @@ export const openMpi: Family = {
 };
 
 /** MPICH, whose handles are numbers; Intel MPI and MVAPICH have MPICH's binary interface. */
-export const mpich: Family = {
+export const mpich: MpiFamily = {
   name: "MPICH",
   handle: "uint32_t",
   handleBytes: 4,
@@ -84,7 +84,7 @@ export const mpich: Family = {
 };
 
 /** Where libraries of each family are found; plain names leave the search to the loader. */
-export const paths: { readonly [K in Family["name"]]: readonly string[] } = {
+export const paths: { readonly [K in MpiFamily["name"]]: readonly string[] } = {
   "Open MPI": [
     "libmpi.so.40",
     "/usr/lib64/openmpi/lib/libmpi.so.40",

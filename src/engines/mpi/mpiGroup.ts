@@ -3,7 +3,7 @@ import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { roundUp } from "../memory/heap.js";
 import type { DeviceLocations } from "../protocol/locations.js";
-import { type SummedType, summedTypes } from "./families.js";
+import { type SummedType, summedTypes } from "./mpiFamilies.js";
 
 /** A member of a group: which process it is in, and its device there. */
 export interface Member {
@@ -16,7 +16,7 @@ export interface Member {
  * index in the group. What goes from one member to all members of another process crosses over once: one of them
  * receives it for all.
  */
-export class Group {
+export class MpiGroup {
   readonly size: number;
   readonly me: number;
   readonly members: readonly Member[];
@@ -77,7 +77,7 @@ export class Group {
 }
 
 /** What devices that add up together are called in a table of communicators; undefined where they cannot by MPI. */
-export function sharersName(group: Group): string | undefined {
+export function sharersName(group: MpiGroup): string | undefined {
   return group.sharers?.map(({ process, device }) => `${process}.${device}`).join(" ");
 }
 
@@ -90,7 +90,7 @@ export interface MpiSum {
 /** The sum that a collective leaves to MPI; undefined where the engine combines itself. */
 export function mpiSum(
   spec: CollectiveSpec,
-  group: Group,
+  group: MpiGroup,
   { channels }: DeviceLocations,
 ): MpiSum | undefined {
   const dtype = summedTypes.find((one) => one === spec.dtype);
@@ -100,13 +100,13 @@ export function mpiSum(
 }
 
 /** How a reduction to all is done: every process gets all sources, or every member combines a part for all. */
-export type Reduction = "whole" | "parts";
+export type ReductionMethod = "whole" | "parts";
 
 /** Up to this size one exchange is quicker than two of parts. */
 const WHOLE_BYTES = 16 * 1024;
 
 /** How a reduction of so many bytes is done. */
-export function reductionOf(bytes: number): Reduction {
+export function reductionOf(bytes: number): ReductionMethod {
   return bytes <= WHOLE_BYTES ? "whole" : "parts";
 }
 
@@ -122,7 +122,7 @@ export function blockBytes(spec: CollectiveSpec): number {
 }
 
 /** The bytes that a member of a group needs besides source and target. */
-export function stagingBytes(spec: CollectiveSpec, group: Group, locations: DeviceLocations): number {
+export function stagingBytes(spec: CollectiveSpec, group: MpiGroup, locations: DeviceLocations): number {
   if (mpiSum(spec, group, locations) !== undefined) return 0;
   const bytes = spec.elements * byteSize(spec.dtype);
   const numReceived = group.receivedBy(group.me).length;

@@ -11,12 +11,12 @@ import type { FileView } from "../files/fileViews.js";
 export type Sizes = Readonly<Record<string, number>>;
 
 /** A leaf's view of a file's tensor, without names, and its shape. */
-export interface Layout extends Pick<FileView, "fileShape" | "offset" | "strides"> {
+export interface TensorLayout extends Pick<FileView, "fileShape" | "offset" | "strides"> {
   readonly shape: Shape;
 }
 
 /** The layout that a text describes. */
-export function parseLayout(text: string, sizes: Sizes): Layout {
+export function parseLayout(text: string, sizes: Sizes): TensorLayout {
   const [before = "", after = before] = text.split("->").map((side) => side.trim());
   const [leaf = "", part = "0"] = after.split("@").map((side) => side.trim());
   const sizeOf = (letter: string): number => {

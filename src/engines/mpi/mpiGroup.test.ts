@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { range } from "../../ir/shape.js";
-import { Group } from "./group.js";
+import { MpiGroup } from "./mpiGroup.js";
 
 /** Members of a group as each of them sees it; processes take turns along the axis. */
 const processes = [0, 1, 2, 0, 1, 2];
@@ -10,7 +10,7 @@ const groupOf = (position: number) => {
     processes,
     process: processes[position] ?? 0,
   };
-  return new Group(range(6), position, locations);
+  return new MpiGroup(range(6), position, locations);
 };
 
 test("members of a process agree on who receives what for all of them, and in which order", () => {

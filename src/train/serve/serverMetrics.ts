@@ -35,7 +35,7 @@ export interface Gauges {
 }
 
 /** Counts what a server does. */
-export class Metrics {
+export class ServerMetrics {
   promptTokens = 0;
   generatedTokens = 0;
   cancelled = 0;

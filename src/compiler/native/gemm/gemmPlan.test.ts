@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { a64Gemm } from "./a64Gemm.js";
-import { assertInBounds, planProduct } from "./plan.js";
+import { assertInBounds, planProduct } from "./gemmPlan.js";
 import type { GemmTask } from "./target.js";
 import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";

@@ -6,7 +6,7 @@ import type { Setting } from "../train/config/schema.js";
 export class UsageError extends errorClass("UsageError", "config") {}
 
 /** A parsed command line. */
-export interface Arguments {
+export interface ParsedArguments {
   readonly positional: readonly string[];
   /** Options that are not part of a configuration, such as `--resume`. */
   readonly options: ReadonlyMap<string, string | true>;
@@ -30,7 +30,7 @@ export interface Accepted {
  * Parses arguments: `--name value`, `--name=value`, `--mesh data=2,model=2` for the axes of a mesh, and `--tune lora` for `--tune.kind`. All
  * unknown options are reported at once, with what was probably meant.
  */
-export function parseArguments(args: readonly string[], accepted: Accepted): Arguments {
+export function parseArguments(args: readonly string[], accepted: Accepted): ParsedArguments {
   const positional: string[] = [];
   const options = new Map<string, string | true>();
   const settings: Setting[] = [];

@@ -2,20 +2,20 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
-import { Link } from "../collectives/collectiveGroup.js";
-import type { Collective, CollectiveHost } from "../collectives/collectives.js";
+import { PeerLink } from "../collectives/collectiveGroup.js";
+import type { CollectiveHost, PreparedCollective } from "../collectives/collectives.js";
 import { WORDS } from "../collectives/collectiveWords.js";
 import type { CollectiveProgress } from "../collectives/desyncDetector.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
-import type { Group } from "./group.js";
-import type { Links } from "./links.js";
-import { type Batch, numPieces, PHASE } from "./messages.js";
-import { type Pair, tagOf } from "./tags.js";
+import type { ProcessLinks } from "./links.js";
+import { type MessageBatch, numPieces, PHASE } from "./messages.js";
+import type { MpiGroup } from "./mpiGroup.js";
+import { type DevicePair, tagOf } from "./tags.js";
 
 /** A member of another process, and what messages from and to it are called. */
 interface Way {
   readonly process: number;
-  readonly pair: Pair;
+  readonly pair: DevicePair;
   /** The number of the collective between both. */
   sequence: number;
   /** By phase, the kinds of tags. */
@@ -25,7 +25,7 @@ interface Way {
 
 /** What a collective does before its messages are sent, and when all have arrived. */
 interface MessageSteps {
-  readonly start: Collective["start"];
+  readonly start: PreparedCollective["start"];
   readonly arrived: () => void;
 }
 
@@ -34,7 +34,7 @@ export class Exchange {
   readonly bytes: number;
   readonly me: number;
   /** The group's members in this process, in shared memory; `Link` names them by their place in `group.here`. */
-  readonly link: Link;
+  readonly link: PeerLink;
   private readonly progress: CollectiveProgress;
   readonly neighbours: readonly number[];
   readonly sources: number[] = [];
@@ -53,13 +53,13 @@ export class Exchange {
     index: number,
     readonly host: CollectiveHost,
     readonly staging: number,
-    readonly links: Links,
-    readonly group: Group,
+    readonly links: ProcessLinks,
+    readonly group: MpiGroup,
   ) {
     this.bytes = spec.elements * byteSize(spec.dtype);
     this.me = group.me;
     const positions = group.here.map((i) => at(group.positions, i));
-    this.link = new Link(index, host, positions);
+    this.link = new PeerLink(index, host, positions);
     this.neighbours = range(positions.length).filter((i) => i !== this.link.me);
     this.link.reads = this.neighbours;
     this.progress = host.desyncDetector.follow(index, this.link);
@@ -92,7 +92,7 @@ export class Exchange {
   }
 
   /** Room for the messages of a phase, of that many bytes each. */
-  batch(...messages: readonly number[]): Batch {
+  batch(...messages: readonly number[]): MessageBatch {
     return this.links.batch(messages.reduce((sum, bytes) => sum + numPieces(bytes), 0));
   }
 
@@ -114,12 +114,12 @@ export class Exchange {
     progress.publish();
   }
 
-  send(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
+  send(batch: MessageBatch, member: number, phase: number, address: number, bytes: number): void {
     const { process, sequence, sent } = at(this.ways, member) ?? notElsewhere(member);
     batch.send(this.links.base + address, bytes, process, tagOf(sent[phase] ?? 0, sequence));
   }
 
-  receive(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
+  receive(batch: MessageBatch, member: number, phase: number, address: number, bytes: number): void {
     const { process, sequence, received } = at(this.ways, member) ?? notElsewhere(member);
     batch.receive(this.links.base + address, bytes, process, tagOf(received[phase] ?? 0, sequence));
   }
@@ -161,7 +161,7 @@ export class Exchange {
   }
 
   /** A collective whose messages all begin when it starts. */
-  collective(batch: Batch, { start, arrived }: MessageSteps): Collective {
+  collective(batch: MessageBatch, { start, arrived }: MessageSteps): PreparedCollective {
     const messages = this.links.follow(batch);
     return {
       start(source, target, tables) {

@@ -5,7 +5,7 @@ import { type DecoderConfig, decoderOf } from "../models/decoder.js";
 import { expertsOf } from "../models/experts.js";
 import { headSizeOf } from "../models/llama.js";
 import { type ConfigJson, readRope } from "./configJson.js";
-import type { Sizes } from "./layout.js";
+import type { Sizes } from "./tensorLayout.js";
 
 /**
  * A leaf of the model, its tensor in the files and the layout of one in the other (see `layout.ts`). `*` in the name
@@ -19,7 +19,7 @@ export type FamilyModel = Omit<ModelConfig, "dtype" | "remat" | "cacheLength" | 
 };
 
 /** A family of models. */
-export interface Family {
+export interface ModelFamily {
   /** What a `config.json` says about the model. */
   readonly read: (config: ConfigJson) => FamilyModel;
   /** Where each leaf is, for reading and writing. */
@@ -416,7 +416,7 @@ function readXlstm(config: ConfigJson): FamilyModel {
 const inverseFrequencies = /rotary_emb\.inv_freq$/;
 
 /** All families by the `model_type` of their configurations. */
-export const families: Readonly<Record<string, Family>> = {
+export const families: Readonly<Record<string, ModelFamily>> = {
   llama: {
     read: (config) =>
       readLlama(config, {
@@ -460,7 +460,7 @@ export const families: Readonly<Record<string, Family>> = {
 };
 
 /** The family of a configuration. */
-export function familyOf(config: ConfigJson): Family {
+export function familyOf(config: ConfigJson): ModelFamily {
   const type = config.text("model_type", "");
   const found = Object.hasOwn(families, type) ? families[type] : undefined;
   if (found) return found;

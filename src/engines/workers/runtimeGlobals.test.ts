@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { checkRuntime } from "./runtime.js";
+import { checkRuntime } from "./runtimeGlobals.js";
 
 test("a runtime without what devices are made of is refused with what is missing", () => {
   expect(() => checkRuntime()).not.toThrow();
