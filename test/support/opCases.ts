@@ -208,12 +208,14 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   pad: [
     { ins: [f32([2, 3]), f32([])], params: { low: [1, -1], high: [0, 2], interior: [1, 0] } },
     { ins: [f32([2]), literal(7)], params: { low: [1], high: [1], interior: [0] } },
+    { ins: [f32([2, 3]), literal(7)], params: { low: [0, 0], high: [0, 0], interior: [1, 0] } },
   ],
   concatenate: [{ ins: [f32([2, 3]), f32([2, 1]), f32([2, 2])], params: { dim: 1 } }],
   dynamicSlice: [
     { ins: [f32([5, 4]), i32([], -2, 7), i32([], -2, 7)], params: { sizes: [2, 3] } },
     { ins: [f32([5, 4]), i32([], -2, 7), literal(0, "int32")], params: { sizes: [1, 4] } },
     { ins: [f32([5, 4]), i32([], -2, 7), i32([], -2, 7)], params: { sizes: [5, 4] } },
+    { ins: [f32([5, 4]), i32([], -2, 7), i32([], -2, 7)], params: { sizes: [5, 2] } },
   ],
   dynamicUpdateSlice: [
     { ins: [f32([5, 4]), f32([2, 3]), i32([], -2, 7), i32([], -2, 7)], params: none },

@@ -73,7 +73,7 @@ describe("what is noted of a step", () => {
     expect(notes.at(-1)).toEqual(["raggedAllToAll", 0, 2 * 4 * 5 * 3]);
     const ragged = { rows: 5, targetRows: 4, numBlocks: 2 };
     expect(steps.filter(({ op }) => op === "start")).toMatchObject([
-      { collective: { elements: 15, ragged } },
+      { collective: { elements: 15, inner: 8, ragged } },
     ]);
   });
 
@@ -226,6 +226,37 @@ describe("where results are written", () => {
     programOf((w, ids) => sums(w, ids), [np.ones([50]), np.zeros([6], "int32")]);
   });
 
+  test("a choice in a loop leaves what it carries to what reads it next", () => {
+    const products = (x: Tensor, ids: Tensor) =>
+      lax.scan(
+        (all: Tensor, id: Tensor): [Tensor, null] => {
+          const chosen = lax.switchCase(id, [(y: Tensor) => y, (y: Tensor) => np.matmul(y, x)], all);
+          return [np.matmul(chosen, all), null];
+        },
+        x,
+        ids,
+      )[0];
+    programOf((x, ids) => products(x, ids), [np.ones([5, 5]), np.zeros([6], "int32")]);
+  });
+
+  test("a row that is read again is not overwritten by what was computed of it first", () => {
+    programOf(
+      (a, b) => {
+        const x = np.matmul(a, b);
+        return [x.mul(2), x.sub(np.max(x, 1, { keepdims: true }))];
+      },
+      [np.ones([7, 9]), np.ones([9, 40])],
+    );
+  });
+
+  test("a factor with gaps between all of its elements is copied, whatever the other one is", () => {
+    const every = (x: Tensor) => lax.slice(x, [0, 0, 0], [4, 4, 2], [1, 1, 2]).reshape([4, 4]);
+    programOf(
+      (x, y) => [np.matmul(every(x), y), np.matmul(y, every(x))],
+      [np.ones([4, 4, 2]), np.ones([4, 4])],
+    );
+  });
+
   /** A loop that stores a product, of which it also takes the sum, in the row of a buffer that an index says. */
   const collect =
     (read: (all: Tensor, i: Tensor, x: Tensor) => Tensor) => (all: Tensor, x: Tensor, ids: Tensor) => {
@@ -369,6 +400,18 @@ describe("a product that is added to something", () => {
     const square = np.ones([4, 4]);
     const both = programOf((sum, a) => [sum.add(np.matmul(a, a)), np.exp(sum)], [square, square]);
     expect(compiled(both).filter((line) => line.includes("+"))).toEqual([]);
+    const outputs = programOf((sum, a) => [sum.add(np.matmul(a, a)), sum], [square, square]);
+    expect(compiled(outputs).filter((line) => line.includes("+"))).toEqual([]);
+    const product = programOf(
+      (sum, a) => {
+        const squared = np.matmul(a, a);
+        return [sum.add(squared), squared];
+      },
+      [square, square],
+    );
+    expect(compiled(product).filter((line) => line.includes("+"))).toEqual([]);
+    const turned = programOf((sum, a) => np.swapaxes(sum, 0, 1).add(np.matmul(a, a)), [square, square]);
+    expect(compiled(turned, [true, false]).filter((line) => line.includes("+"))).toEqual([]);
     const more = programOf((sum, a) => np.tanh(sum.add(np.matmul(a, a))), [square, square]);
     expect(compiled(more)).toEqual(["gemm 4×4×4 NN in1 · in1 → out0", "kernel k0(in0 out0 out0)"]);
   });
@@ -384,6 +427,15 @@ describe("a product that is added to something", () => {
     ];
     const { steps } = compileProgram({ inputs: [x, y], eqns, outputs: [sum] }, { mesh: ring });
     expect(steps.map(({ op }) => op)).toEqual(["start", "gemm", "done", "kernel"]);
+    const turned = f32(4, 4);
+    const viewed = [
+      makeEqn("psum", [x], [moved], { axes: ring.axes }),
+      makeEqn("transpose", [moved], [turned], { permutation: [1, 0] }),
+      makeEqn("dotGeneral", [y, y], [product], dot),
+      makeEqn("add", [turned, product], [sum], {}),
+    ];
+    const later = compileProgram({ inputs: [x, y], eqns: viewed, outputs: [sum] }, { mesh: ring });
+    expect(later.steps.map(({ op }) => op)).toEqual(["start", "gemm", "done", "kernel"]);
   });
 
   test("adds two products in one place", () => {

@@ -113,6 +113,15 @@ describe("the derivative of every op", () => {
     }
   });
 
+  test("of an exchange of rows sends them back: what was received is sent", () => {
+    const program = caseProgram("raggedAllToAll", at(opCases.raggedAllToAll, 0));
+    const { forward, backward, residuals } = vjpProgram(program);
+    const [sends, receives] = [2, 3].map((i) => backward.inputs[residuals.indexOf(at(forward.inputs, i))]);
+    const [back] = backward.eqns.filter(({ op }) => op === "raggedAllToAll");
+    expect(sends).toBeDefined();
+    expect(back?.ins.slice(2)).toEqual([receives, sends]);
+  });
+
   test("is missing for loops of dynamic length only, whose message says what to use instead", () => {
     expect(ofKind("unsupported")).toEqual(["callback", "while"]);
     const program = caseProgram("while", at(opCases.while, 1));

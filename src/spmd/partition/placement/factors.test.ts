@@ -37,12 +37,17 @@ const golden: { readonly [K in Exclude<FactoredOp, ElementwiseOp>]: readonly str
   transpose: ["([i,j,k])->([k,i,j])"],
   reverse: ["([i,j,k])->([i,j,k])"],
   slice: ["([i,j])->([k,l]) whole={i,j,k,l}"],
-  pad: ["([i,j],[])->([k,l]) whole={i,j,k,l}", "([i],[])->([j]) whole={i,j}"],
+  pad: [
+    "([i,j],[])->([k,l]) whole={i,j,k,l}",
+    "([i],[])->([j]) whole={i,j}",
+    "([j,i],[])->([k,i]) whole={j,k}",
+  ],
   concatenate: ["([i,j],[i,1],[i,k])->([i,l]) whole={j,k,l}"],
   dynamicSlice: [
     "([i,j],[],[])->([k,l]) reduction={i} whole={j,k,l}",
     "([i,j],[],[])->([1,j]) reduction={i}",
     "([i,j],[],[])->([i,j])",
+    "([i,j],[],[])->([i,k]) whole={j,k}",
   ],
   dynamicUpdateSlice: [
     "([i,j],[k,l],[],[])->([i,j]) whole={k,l}",
