@@ -22,7 +22,6 @@ import { runAttention } from "./attention.js";
 import { runFaults } from "./faults.js";
 import { createEngine } from "./jaxEngine.js";
 import { runPretended } from "./pretend.js";
-import { withoutTiny, withTinyResults } from "./tiny.js";
 import { runWholePrograms } from "./wholePrograms.js";
 
 interface Count {
@@ -43,9 +42,7 @@ async function runCases(
     if (only !== undefined && group !== only) continue;
     for (const one of cases) {
       if (axesSize(one.mesh.axes) > engine.numDevices || !suits(one.program)) continue;
-      const failures = isSimulated
-        ? await failuresOf(engine, withoutTiny(one), { allow: withTinyResults, joinsOps: true })
-        : await failuresOf(engine, one, { joinsOps: true });
+      const failures = await failuresOf(engine, one, { flushesTiny: isSimulated, joinsOps: true });
       for (const failure of failures) console.log(`FAIL ${failure}`);
       if (failures.length === 0) count.passed++;
       else count.failed++;

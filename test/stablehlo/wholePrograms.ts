@@ -37,7 +37,6 @@ import { type EngineCase, type Fill, sample } from "../conformance/engine/cases.
 import { failuresOf } from "../conformance/engine/differences.js";
 import { blockOf } from "../support/blockOf.js";
 import { chunksOf, inTurn, stepArguments, stepOf } from "../support/pipelinedModel.js";
-import { withoutTiny, withTinyResults } from "./tiny.js";
 
 /** Meshes are only shapes here: the interpreter's devices are as many as anybody asks for. */
 const reference = createReferenceEngine();
@@ -326,7 +325,7 @@ export async function runWholePrograms(
     else count.failed++;
   };
   for (const one of [...narrowCases(), ...complexCases(), ...trainingCases()]) {
-    note(await failuresOf(engine, withoutTiny(one), { allow: withTinyResults, joinsOps: true }));
+    note(await failuresOf(engine, one, { flushesTiny: true, joinsOps: true }));
   }
   note(await trainingFailures(engine, adamw, 1e-9));
   // The norm by which gradients are clipped is a float32.

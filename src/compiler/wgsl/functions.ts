@@ -1,6 +1,7 @@
 /**
  * Functions that WGSL lacks, or whose results it leaves too free: what NaN, infinities and zeros give, and how exact a
- * result is. They use no float64 and no assumption that products are or are not fused with sums.
+ * result is. They use no float64 and no assumption that products are or are not fused with sums, that numbers below
+ * 2⁻¹²⁶ are kept, or that a comparison of a float with itself is not left out.
  */
 
 const functions = {
@@ -25,13 +26,30 @@ const functions = {
   return select(select(smaller, b, is_nan(b)), a, is_nan(a));
 }`,
   },
+  // A float that is a fraction of 1 or more and below 2, times 2^exponent, also where it is subnormal.
+  parts: {
+    code: `struct Parts { significand: u32, exponent: i32 }
+fn parts(magnitude: u32) -> Parts {
+  if (magnitude >= 0x800000u) { return Parts((magnitude & 0x7fffffu) | 0x800000u, i32(magnitude >> 23u) - 127); }
+  let s = countLeadingZeros(magnitude) - 8u;
+  return Parts(magnitude << s, -126 - i32(s));
+}`,
+  },
   f_sqrt: {
-    uses: ["zero"],
+    uses: ["zero", "parts"],
+    // WGSL allows some units in the last place: the root of a 48-bit integer, with the remainder that rounding needs.
     code: `fn f_sqrt(x: f32) -> f32 {
   let u = bitcast<u32>(x);
   if ((u & 0x7fffffffu) == 0u || u == 0x7f800000u) { return x; }
   if (u > 0x7f800000u) { return bitcast<f32>(0x7fc00000u | zero); }
-  return sqrt(x);
+  let p = parts(u);
+  let m = p.significand << u32(p.exponent & 1);
+  var root = u32(sqrt(f32(m) * 8388608.0));
+  var rest = bitcast<i32>((m << 23u) - root * root);
+  while (rest < 0) { root -= 1u; rest += i32(2u * root + 1u); }
+  while (rest > i32(2u * root)) { rest -= i32(2u * root + 1u); root += 1u; }
+  if (rest > i32(root)) { root += 1u; }
+  return bitcast<f32>((u32((p.exponent >> 1u) + 126) << 23u) + root);
 }`,
   },
   to_i32: {
@@ -151,7 +169,9 @@ fn trig(x: f32, quarter: u32) -> f32 {
   return vec2<f32>(s, (a - (s - t)) + (b - t));
 }
 fn two_product(a: f32, b: f32) -> vec2<f32> {
-  let p = a * b;
+  let raw = bitcast<u32>(a * b);
+  // A choice, so that no compiler takes the product for exact by fusing it with what it is subtracted from.
+  let p = bitcast<f32>(select(raw, 0u, raw == 1u));
   let ah = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
   let bh = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   let al = a - ah;
@@ -170,14 +190,56 @@ fn pair_sum(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
 }`,
   },
   f_div: {
-    uses: ["pair"],
-    // WGSL allows 2.5 units in the last place: one step of correction where nothing can overflow or vanish.
+    uses: ["pair", "zero", "parts"],
+    // WGSL allows 2.5 units in the last place. Where nothing can overflow or vanish, the quotient is corrected by what it
+    // leaves of a, and moved to its neighbour if that is closer; elsewhere it is divided as integers.
     code: `fn f_div(a: f32, b: f32) -> f32 {
   let q = a / b;
   let range = vec3<f32>(abs(a), abs(b), abs(q));
-  if (any(range < vec3<f32>(1e-24)) || any(range > vec3<f32>(1e24)) || !(q == q)) { return q; }
+  if (!(all(range > vec3<f32>(1e-24)) && all(range < vec3<f32>(1e24)))) { return wide_div(bitcast<u32>(a), bitcast<u32>(b)); }
   let p = two_product(q, b);
-  return q + ((a - p.x) - p.y) / b;
+  let closer = q + ((a - p.x) - p.y) / b;
+  let left = two_product(closer, b);
+  let rest = (a - left.x) - left.y;
+  let u = bitcast<u32>(closer);
+  let isLarger = (rest > 0.0) == ((u ^ bitcast<u32>(b)) < 0x80000000u);
+  // Below a power of two the next number is half as far.
+  let steps = select(24u, 25u, (u & 0x7fffffu) == 0u && !isLarger);
+  let half = bitcast<f32>((u & 0x7f800000u) - (steps << 23u));
+  return bitcast<f32>(select(u, select(u - 1u, u + 1u, isLarger), abs(rest) > half * abs(b)));
+}
+fn wide_div(ua: u32, ub: u32) -> f32 {
+  let sign = (ua ^ ub) & 0x80000000u;
+  let a = ua & 0x7fffffffu;
+  let b = ub & 0x7fffffffu;
+  let isInvalid = (a == 0u && b == 0u) || (a == 0x7f800000u && b == 0x7f800000u);
+  if (isInvalid || a > 0x7f800000u || b > 0x7f800000u) { return bitcast<f32>(0x7fc00000u | zero); }
+  if (a == 0u || b == 0x7f800000u) { return bitcast<f32>(sign); }
+  if (b == 0u || a == 0x7f800000u) { return bitcast<f32>(sign | 0x7f800000u | zero); }
+  let pa = parts(a);
+  let pb = parts(b);
+  var exponent = pa.exponent - pb.exponent;
+  var quotient = u32(f32(pa.significand) / f32(pb.significand) * 16777216.0);
+  var rest = bitcast<i32>((pa.significand << 24u) - quotient * pb.significand);
+  let divisor = i32(pb.significand);
+  while (rest < 0) { quotient -= 1u; rest += divisor; }
+  while (rest >= divisor) { quotient += 1u; rest -= divisor; }
+  if (quotient < 16777216u) {
+    exponent -= 1;
+    quotient = 2u * quotient;
+    rest = 2 * rest;
+    if (rest >= divisor) { quotient += 1u; rest -= divisor; }
+  }
+  // 24 bits and one to round by; below the smallest normal number, more of them are rounded away.
+  let biased = exponent + 127;
+  if (biased >= 255) { return bitcast<f32>(sign | 0x7f800000u | zero); }
+  let shift = u32(1 + max(1 - biased, 0));
+  if (shift > 25u) { return bitcast<f32>(sign); }
+  let kept = quotient >> shift;
+  let lost = quotient & ((1u << shift) - 1u);
+  let half = 1u << (shift - 1u);
+  let isUp = lost > half || (lost == half && (rest > 0 || (kept & 1u) == 1u));
+  return bitcast<f32>((sign | (u32(max(biased - 1, 0)) << 23u)) + kept + select(0u, 1u, isUp));
 }`,
   },
   f_pow: {

@@ -180,6 +180,9 @@ const select: Rule = (w, a, b, mask) => {
 /** Whether a constant can only be a float64. */
 const isDouble = ({ constant: low, high }: ShaderRegister): boolean => low !== undefined && high !== low;
 
+/** Whether a value is NaN; compilers may take a float to be equal to itself. */
+const isNan = (w: WgslWriter, a: ShaderRegister): string => w.call("is_nan", w.float(a));
+
 /** What an instruction is in WGSL, for those that work on 32-bit lanes, and the few on float64. */
 const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.add": float((a, b) => `${a} + ${b}`),
@@ -190,15 +193,20 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.abs": (w, a) => ({ bits: w.let(`${w.bits(a)} & 0x7fffffffu`) }),
   "f32x4.min": called("f_min"),
   "f32x4.max": called("f_max"),
-  "f32x4.pmin": float((a, b) => `select(${a}, ${b}, ${b} < ${a})`),
-  "f32x4.pmax": float((a, b) => `select(${a}, ${b}, ${a} < ${b})`),
+  // A choice of bits: compilers take a choice of floats for a minimum, which loses NaN.
+  "f32x4.pmin": (w, a, b) => ({
+    bits: w.let(`select(${w.bits(a)}, ${w.bits(b)}, ${w.float(b)} < ${w.float(a)})`),
+  }),
+  "f32x4.pmax": (w, a, b) => ({
+    bits: w.let(`select(${w.bits(a)}, ${w.bits(b)}, ${w.float(a)} < ${w.float(b)})`),
+  }),
   "f32x4.sqrt": calledOfOne("f_sqrt"),
   "f32x4.floor": float((a) => `floor(${a})`),
   "f32x4.ceil": float((a) => `ceil(${a})`),
   "f32x4.trunc": float((a) => `trunc(${a})`),
   "f32x4.nearest": float((a) => `round(${a})`),
-  "f32x4.eq": compared((a, b) => `${a} == ${b}`),
-  "f32x4.ne": compared((a, b) => `!(${a} == ${b})`),
+  "f32x4.eq": (w, a, b) => ({ flag: w.let(a === b ? `!${isNan(w, a)}` : `${w.float(a)} == ${w.float(b)}`) }),
+  "f32x4.ne": (w, a, b) => ({ flag: w.let(a === b ? isNan(w, a) : `!(${w.float(a)} == ${w.float(b)})`) }),
   "f32x4.lt": compared((a, b) => `${a} < ${b}`),
   "f32x4.le": compared((a, b) => `${a} <= ${b}`),
   "f32x4.gt": compared((a, b) => `${a} > ${b}`),

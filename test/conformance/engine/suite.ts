@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Engine } from "../../../src/ir/engine.js";
 import type { EngineCase } from "./cases.js";
 import { describeContract } from "./contract.js";
-import { failuresOf } from "./differences.js";
+import { type Allowances, failuresOf } from "./differences.js";
 import { opCases } from "./opCases.js";
 import { programCases } from "./programCases.js";
 
@@ -19,18 +19,22 @@ export interface EngineSuiteOptions {
   /** Opens an engine with at least so many devices. */
   readonly newEngine: (numDevices: number) => Engine;
   readonly skip?: readonly Skip[];
+  /** What the machine that it runs on lets it do otherwise, found out by trying. */
+  readonly allowances?: (engine: Engine) => Promise<Allowances>;
 }
 
 /** The most devices a case uses. */
 const MAX_DEVICES = 4;
 
 /** Runs everything that every engine must do: the contract of the interface, every op, and whole programs. */
-export function runEngineSuite({ name, newEngine, skip = [] }: EngineSuiteOptions): void {
+export function runEngineSuite({ name, newEngine, skip = [], allowances }: EngineSuiteOptions): void {
   describe(`the ${name} engine conforms`, () => {
     describeContract(newEngine);
     const engine: { current: Engine | undefined } = { current: undefined };
-    beforeAll(() => {
+    let allowed: Allowances = {};
+    beforeAll(async () => {
       engine.current = newEngine(MAX_DEVICES);
+      if (allowances) allowed = await allowances(engine.current);
     });
     afterAll(async () => {
       await engine.current?.close();
@@ -48,7 +52,7 @@ export function runEngineSuite({ name, newEngine, skip = [] }: EngineSuiteOption
       if (chosen.length === 0) continue;
       test(`computes ${group}`, async () => {
         const found: string[] = [];
-        for (const one of chosen) found.push(...(await failuresOf(current(), one)));
+        for (const one of chosen) found.push(...(await failuresOf(current(), one, allowed)));
         expect(found).toEqual([]);
       });
     }

@@ -15,9 +15,15 @@ export function toBfloat16(b: VecBuilder, x: Vec): Vec {
 
 /** Widens float16 bits (one per 32-bit lane, upper half clear) to float32. */
 export function fromFloat16(b: VecBuilder, bits: Vec): Vec {
-  const shifted = b.ishl(b.and(bits, b.i32(0x7fff)), 13);
+  const magnitude = b.and(bits, b.i32(0x7fff));
+  const shifted = b.ishl(magnitude, 13);
   // Scaling by 2^112 moves the exponent's bias and normalises denormals in one exact product.
-  const scaled = b.mul(shifted, b.f32(2 ** 112));
+  let scaled = b.mul(shifted, b.f32(2 ** 112));
+  if (b.features.gpu) {
+    // A GPU may take what float32 calls denormal for 0.
+    const steps = b.mul(b.op("f32x4.convert_i32x4_s", magnitude), b.f32(2 ** -24));
+    scaled = b.select(b.op("i32x4.lt_s", magnitude, b.i32(0x400)), steps, scaled);
+  }
   const special = b.and(b.op("i32x4.gt_s", shifted, b.i32(0x0f7fffff)), b.i32(0x7f800000));
   return b.or(b.or(scaled, special), b.ishl(b.and(bits, b.i32(0x8000)), 16));
 }
