@@ -1,7 +1,7 @@
 /** The names of JAX, Flax and optax, and what they are called here. */
 import { readFileSync } from "node:fs";
 
-/** All names of some modules, which `names.py` took from the originals; those of the others are the common ones. */
+/** All names of the modules, which `names.py` took from the originals; of `jax` itself they are the common ones. */
 const {
   names: listed,
   versions,
@@ -195,7 +195,10 @@ export const libraries: readonly Library[] = [
     ours: "tree",
     names: namesOf("jax.tree"),
     renamed: { leaves_with_path: "tree.flattenWithPath" },
-    leftOut: {},
+    leftOut: {
+      ...becauseOf("`tree.reduce` takes any function", "reduce_associative"),
+      ...becauseOf("objects of classes are leaves", "static"),
+    },
   },
   {
     title: "jax.nn",
@@ -261,6 +264,15 @@ export const libraries: readonly Library[] = [
     leftOut: {},
   },
   {
+    title: "jax.scipy.interpolate",
+    prefix: "jax.scipy.interpolate",
+    module: "shardwise",
+    ours: "scipy.interpolate",
+    names: namesOf("jax.scipy.interpolate"),
+    renamed: {},
+    leftOut: {},
+  },
+  {
     title: "jax.scipy.ndimage",
     prefix: "jax.scipy.ndimage",
     module: "shardwise",
@@ -288,6 +300,18 @@ export const libraries: readonly Library[] = [
     leftOut: {},
   },
   {
+    title: "jax.scipy.spatial.transform",
+    prefix: "jax.scipy.spatial.transform",
+    module: "shardwise",
+    ours: "scipy.spatial.transform",
+    names: namesOf("jax.scipy.spatial.transform"),
+    renamed: {},
+    leftOut: becauseOf(
+      "rotations of bodies in space are of use to few models: quaternions are four numbers that `np` multiplies",
+      "Rotation Slerp",
+    ),
+  },
+  {
     title: "jax.scipy.optimize",
     prefix: "jax.scipy.optimize",
     module: "shardwise",
@@ -301,27 +325,43 @@ export const libraries: readonly Library[] = [
     prefix: "nn",
     module: "shardwise/nn",
     ours: "nn",
-    names: `
-      apply avg_pool BatchNorm Bidirectional celu combine_masks compact cond Conv ConvLocal
-      ConvLSTMCell ConvTranspose custom_vjp Dense DenseGeneral DenyList dot_product_attention
-      Dropout Einsum elu Embed fold_rngs gelu get_logical_axis_rules get_partition_spec
-      get_sharding glu grad GroupNorm GRUCell hard_sigmoid hard_silu hard_swish hard_tanh init
-      InstanceNorm intercept_methods jit jvp LayerNorm leaky_relu log_sigmoid log_softmax
-      logical_axis_rules logical_to_mesh logical_to_mesh_axes logical_to_mesh_sharding
-      LogicallyPartitioned logsumexp LSTMCell make_attention_mask make_causal_mask map_variables
-      max_pool MGUCell Module MultiHeadAttention MultiHeadDotProductAttention one_hot
-      OptimizedLSTMCell Partitioned pool PReLU relu relu6 remat remat_scan RMSNorm RNN scan
-      SelfAttention selu Sequential sigmoid silu SimpleCell soft_sign softmax softplus
-      SpectralNorm standardize swish switch tabulate tanh unbox value_and_grad Variable vjp vmap
-      WeightNorm while_loop with_logical_constraint with_logical_partitioning with_partitioning
-    `,
+    names: namesOf("flax.linen"),
     renamed: {
       Module: "nn.module",
+      RNNCellBase: "nn.rnnCell",
+      apply: "nn.ModuleInstance",
+      checkpoint: "nn.remat",
       compact: "nn.module",
       init: "nn.ModuleInstance",
-      apply: "nn.ModuleInstance",
+      init_with_output: "nn.ModuleInstance",
+      normalize: "nn.standardize",
+      ones: "nn.initializers.ones",
+      ones_init: "nn.initializers.ones",
+      zeros: "nn.initializers.zeros",
+      zeros_init: "nn.initializers.zeros",
     },
-    leftOut: {},
+    leftOut: {
+      ...becauseOf(
+        noSmallFloats,
+        "Fp8DirectDotGeneralOp Fp8DotGeneral Fp8DotGeneralOp Fp8Einsum NANOOFp8DotGeneralOp",
+      ),
+      ...becauseOf("variables are plain objects, read-only by their types", "FrozenDict"),
+      ...becauseOf(
+        "modules are functions, which have no methods to wrap or to name",
+        "compact_name_scope nowrap share_scope",
+      ),
+      ...becauseOf(
+        "`namedScope` names what a function computes",
+        "disable_named_call enable_named_call named_call override_named_call",
+      ),
+      ...becauseOf("`nn.scan` and `nn.vmap` take `null` for what is not split", "broadcast"),
+      ...becauseOf("`a ?? b` says it", "merge_param"),
+      ...becauseOf("rules last for one call: `nn.logicalAxisRules`", "set_logical_axis_rules"),
+      ...becauseOf(
+        "`metadataParams: { partitionName }` of `nn.scan` and `nn.vmap` names the dim that they add",
+        "add_metadata_axis PARTITION_NAME",
+      ),
+    },
   },
   {
     title: "optax",
@@ -354,6 +394,11 @@ export const libraries: readonly Library[] = [
         "bias_correction flatten init_empty_state safe_increment safe_int32_increment safe_norm safe_root_mean_squares tree_map_params update_infinity_moment update_moment update_moment_per_elem_norm with_extra_args_support",
       ),
       ...becauseOf("`optim.stateless` takes any function of trees", "stateless_with_tree_map"),
+      ...becauseOf("it is deprecated: `optim.injectHyperparams`", "inject_stateful_hyperparams"),
+      ...becauseOf(
+        "linear algebra and a distribution that no optimiser of optax uses: `np.linalg`, `scipy.optimize` and `random` are for it",
+        "matrix_inverse_pth_root multi_normal nnls power_iteration",
+      ),
     },
   },
 ];

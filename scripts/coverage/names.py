@@ -30,6 +30,7 @@ MODULES = {
     "jax.scipy.interpolate": False,
     "jax.scipy.optimize": True,
     "jax.scipy.spatial.transform": False,
+    "flax.linen": False,
     "optax": True,
 }
 
@@ -52,7 +53,7 @@ def names(module, functions):
 
 
 load = importlib.import_module
-versions = {name: load(name).__version__ for name in ("jax", "optax")}
+versions = {name: load(name).__version__ for name in ("flax", "jax", "optax")}
 lists = {name: " ".join(names(load(name), functions)) for name, functions in MODULES.items()}
 json.dump({"versions": versions, "names": lists}, sys.stdout, indent=2)
 sys.stdout.write("\n")

@@ -57,7 +57,7 @@ export function coveragePage(libraries: readonly Library[], exists: Exists): str
 
 const INTRODUCTION = `# JAX, Flax and optax → shardwise
 
-Names are those of JAX, Flax and optax in camelCase, with the same meaning: \`jnp.take_along_axis\` is \`np.takeAlongAxis\` here, keyword arguments are the fields of a last argument (\`np.sum(x, 0, { keepdims: true })\`), and values are read with \`await x.data()\`. This page lists all functions of JAX ${versions.jax} and optax ${versions.optax}, and those names of \`jax\` itself and of Flax that programs commonly use. \`npm run coverage\` generates it from the lists in \`scripts/coverage\` and the exports of the package, and a test checks that it is up to date.
+Names are those of JAX, Flax and optax in camelCase, with the same meaning: \`jnp.take_along_axis\` is \`np.takeAlongAxis\` here, keyword arguments are the fields of a last argument (\`np.sum(x, 0, { keepdims: true })\`), and values are read with \`await x.data()\`. This page lists all functions of JAX ${versions.jax}, of linen in Flax ${versions.flax} and of optax ${versions.optax}, and those names of \`jax\` itself that programs commonly use. \`npm run coverage\` generates it from the lists in \`scripts/coverage\` and the exports of the package, and a test checks that it is up to date.
 
 \`\`\`ts
 import { grad, jit, lax, np, random } from "shardwise";

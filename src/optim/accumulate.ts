@@ -1,6 +1,7 @@
 import { integerFrom, need } from "../ir/arguments.js";
 import { sumType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
+import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { isTyped } from "../ir/shape.js";
 import { add, divide } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
@@ -89,7 +90,24 @@ export interface MultiStepsState<S> {
   readonly inner: S;
   /** The mean of the collected gradients. */
   readonly grads: unknown;
+  /** What `shouldSkipUpdateFn` said about the last gradients. */
+  readonly skipState: unknown;
 }
+
+/** Whether the gradients of a call are to be left out, and what is kept of the decision in the state. */
+export type ShouldSkipUpdate = (
+  grads: unknown,
+  gradientStep: Tensor,
+  params: unknown,
+) => readonly [skip: Tensor, state: unknown];
+
+const multiStepsOptions = schema({
+  /** Which gradients are left out, as if the call had not been made: {@link skipNotFinite}, {@link skipLargeUpdates}. */
+  shouldSkipUpdateFn: optional<ShouldSkipUpdate>("function"),
+});
+
+/** Options of {@link multiSteps}. */
+export interface MultiStepsOptions extends OptionsOf<typeof multiStepsOptions> {}
 
 /**
  * Collects the gradients of `every` calls and takes a step with their mean at the last one; the updates of
@@ -105,20 +123,26 @@ export interface MultiStepsState<S> {
 export function multiSteps<S>(
   inner: GradientTransformation<S>,
   every: number,
+  options?: MultiStepsOptions,
 ): GradientTransformation<MultiStepsState<S>> {
   needTransformation(inner, "multiSteps");
+  const { shouldSkipUpdateFn } = multiStepsOptions.read(options, "multiSteps");
   need("number", every, "every", "multiSteps");
   need(integerFrom(1), every, "the number of calls a step", "multiSteps");
   return transformation<MultiStepsState<S>>(
     "multiSteps",
-    { miniStep: "tensor", gradientStep: "tensor", inner: "tree", grads: "tree" },
+    { miniStep: "tensor", gradientStep: "tensor", inner: "tree", grads: "tree", skipState: "tree" },
     {
-      init: (params) => ({
-        miniStep: zeroCount(),
-        gradientStep: zeroCount(),
-        inner: inner.init(params),
-        grads: mapTensors((p) => zerosLike(p), params),
-      }),
+      init: (params) => {
+        const grads = mapTensors((p) => zerosLike(p), params);
+        return {
+          miniStep: zeroCount(),
+          gradientStep: zeroCount(),
+          inner: inner.init(params),
+          grads,
+          skipState: shouldSkipUpdateFn?.(grads, zeroCount(), params)[1] ?? [],
+        };
+      },
       update: <T>(
         grads: T,
         state: MultiStepsState<S>,
@@ -133,15 +157,18 @@ export function multiSteps<S>(
         );
         const [updates, next] = inner.update(mean, state.inner, params, extra);
         const last = equal(miniStep, every - 1);
-        return [
-          mapTensors((u) => where(last, u, zerosLike(u)), updates),
-          {
-            miniStep: where(last, zeroCount(), miniStep.add(1)),
-            gradientStep: where(last, state.gradientStep.add(1), state.gradientStep),
-            inner: select(last, next, state.inner),
-            grads: mapTensors((m) => where(last, zerosLike(m), m), mean),
-          },
-        ];
+        const stepped = mapTensors((u) => where(last, u, zerosLike(u)), updates);
+        const { skipState, ...before } = state;
+        const after: Omit<MultiStepsState<S>, "skipState"> = {
+          miniStep: where(last, zeroCount(), miniStep.add(1)),
+          gradientStep: where(last, state.gradientStep.add(1), state.gradientStep),
+          inner: select(last, next, state.inner),
+          grads: mapTensors((m) => where(last, zerosLike(m), m), mean),
+        };
+        if (!shouldSkipUpdateFn) return [stepped, { ...after, skipState }];
+        const [skip, said] = shouldSkipUpdateFn(grads, state.gradientStep, params);
+        const unchanged = mapTensors((u) => zerosLike(u), stepped);
+        return [select(skip, unchanged, stepped), { ...select(skip, before, after), skipState: said }];
       },
     },
   );

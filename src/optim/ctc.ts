@@ -51,16 +51,31 @@ export function ctcLoss(
   labelPaddings: Tensor,
   options?: CtcOptions,
 ): Tensor {
-  needTensor(logits, "logits", "ctcLoss");
-  needTensor(logitPaddings, "logitPaddings", "ctcLoss");
-  needTensor(labels, "labels", "ctcLoss");
-  needTensor(labelPaddings, "labelPaddings", "ctcLoss");
+  return ctcLossWithForwardProbs(logits, logitPaddings, labels, labelPaddings, options)[0];
+}
+
+/**
+ * {@link ctcLoss}, and the logarithms of the probabilities of having come to each place of the labels, step by step.
+ *
+ * @returns the loss [batch], then the probabilities before each label and at the end [time, batch, length + 1], and in
+ *   each label [time, batch, length]
+ *
+ * @example
+ * ```ts
+ * const logits = np.zeros([1, 2, 2]);
+ * const [padding, labels] = [np.zeros([1, 2]), np.array([[1]], "int32")];
+ * optim.ctcLossWithForwardProbs(logits, padding, labels, np.zeros([1, 1]))[2].reshape(2); // [-0.6931, -0.6931]
+ * ```
+ */
+export function ctcLossWithForwardProbs(
+  logits: Tensor,
+  logitPaddings: Tensor,
+  labels: Tensor,
+  labelPaddings: Tensor,
+  options?: CtcOptions,
+): [loss: Tensor, logAlphaPhi: Tensor, logAlphaEmit: Tensor] {
   const { blankId, logEpsilon } = ctcOptions.read(options, "ctcLoss");
-  const [batch = 0, time = 0, classes = 0] = logits.shape;
-  const length = labels.shape[1] ?? 0;
-  checkShape("logitPaddings", logitPaddings, [batch, time]);
-  checkShape("labels", labels, [batch, length]);
-  checkShape("labelPaddings", labelPaddings, [batch, length]);
+  const { batch, length, classes } = sizesOf(logits, logitPaddings, labels, labelPaddings);
   const logProbs = logSoftmax(logits);
   const repeats = pad(astype(equal(labels.get(s(), s(0, -1)), labels.get(s(), s(1))), logits.dtype), [
     [0, 0],
@@ -76,8 +91,8 @@ export function ctcLoss(
   const join = (phi: Tensor, more: Tensor) =>
     concatenate([phi.get(s(), s(0, 1)), logaddexp(phi.get(s(), s(1)), more)], 1);
   type Paths = typeof start;
-  const [last] = scan(
-    (paths: Paths, x: { emit: Tensor; blank: Tensor; over: Tensor }): [Paths, null] => {
+  const [last, all] = scan(
+    (paths: Paths, x: { emit: Tensor; blank: Tensor; over: Tensor }): [Paths, Paths] => {
       // A label that repeats the one before needs a blank between.
       const phi = join(paths.phi, add(paths.emit, multiply(repeats, logEpsilon)));
       const emit = add(logaddexp(phi.get(s(), s(0, -1)), paths.emit), x.emit);
@@ -87,14 +102,28 @@ export function ctcLoss(
       );
       const over = expandDims(x.over, 1);
       const keep = (old: Tensor, next: Tensor) => add(multiply(over, old), multiply(subtract(1, over), next));
-      return [{ phi: keep(paths.phi, blanked), emit: keep(paths.emit, emit) }, null];
+      const next = { phi: keep(paths.phi, blanked), emit: keep(paths.emit, emit) };
+      return [next, next];
     },
     start,
     { emit: emits, blank: blanks, over: moveaxis(astype(logitPaddings, logits.dtype), 1, 0) },
   );
   const ends = join(last.phi, last.emit);
   const lengths = subtract(length, astype(sum(labelPaddings, 1), "int32"));
-  return negative(sum(multiply(ends, oneHot(lengths, length + 1, { dtype: logits.dtype })), 1));
+  const loss = negative(sum(multiply(ends, oneHot(lengths, length + 1, { dtype: logits.dtype })), 1));
+  return [loss, concatenate([all.phi.get(s(0, -1)), expandDims(ends, 0)]), all.emit];
+}
+
+/** The sizes that the four tensors have in common. */
+function sizesOf(logits: Tensor, logitPaddings: Tensor, labels: Tensor, labelPaddings: Tensor) {
+  for (const [name, x] of Object.entries({ logits, logitPaddings, labels, labelPaddings }))
+    needTensor(x, name, "ctcLoss");
+  const [batch = 0, time = 0, classes = 0] = logits.shape;
+  const length = labels.shape[1] ?? 0;
+  checkShape("logitPaddings", logitPaddings, [batch, time]);
+  checkShape("labels", labels, [batch, length]);
+  checkShape("labelPaddings", labelPaddings, [batch, length]);
+  return { batch, length, classes };
 }
 
 function checkShape(name: string, x: Tensor, shape: readonly number[]): void {

@@ -2,11 +2,18 @@
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { TreeError, ValueError } from "../ir/errors.js";
+import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { zerosLike } from "../numpy/creation.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type Mask, masked } from "./masks.js";
-import { type EmptyState, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
+import {
+  type EmptyState,
+  type GradientTransformation,
+  mapTensors,
+  needTransformation,
+  stateless,
+} from "./transformation.js";
 
 /** Which optimiser a parameter belongs to: by its path and tensor, or a tree of labels (or a prefix of one). */
 export type Labels = ((path: string, param: Tensor) => string) | Readonly<Record<string, unknown>> | string;
@@ -101,4 +108,32 @@ export function setToZero(): GradientTransformation<EmptyState> {
  */
 export function freeze(mask: Mask): GradientTransformation<EmptyState> {
   return masked(setToZero(), mask);
+}
+
+const selectiveOptions = schema({
+  /** True for parameters that stay as they are: a tree of booleans, or a prefix of one. */
+  freezeMask: required<unknown>("any"),
+});
+
+/** Options of {@link selectiveTransform}. */
+export interface SelectiveTransformOptions extends OptionsOf<typeof selectiveOptions> {}
+
+/**
+ * An optimiser of the parameters that a mask does not freeze; unlike {@link freeze} it keeps no state of the others.
+ *
+ * @example
+ * ```ts
+ * const step = optim.selectiveTransform(optim.sgd({ learningRate: 1 }), { freezeMask: { encoder: true, head: false } });
+ * const grads = { encoder: np.array([1]), head: np.array([2]) };
+ * step.update(grads, step.init(grads), grads)[0]; // { "encoder": [0], "head": [-2] }
+ * ```
+ */
+export function selectiveTransform(
+  optimizer: GradientTransformation,
+  options: SelectiveTransformOptions,
+): GradientTransformation<Readonly<Record<"train" | "freeze", unknown>>> {
+  needTransformation(optimizer, "selectiveTransform");
+  const { freezeMask } = selectiveOptions.read(options, "selectiveTransform");
+  const labels = tree.map((isFrozen) => (isFrozen ? "freeze" : "train"), freezeMask) as Labels;
+  return partition({ train: optimizer, freeze: setToZero() }, labels);
 }

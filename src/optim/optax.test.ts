@@ -13,6 +13,7 @@ interface Golden {
   readonly optimizers: Readonly<Record<string, readonly number[]>>;
   readonly searches: Readonly<Record<string, readonly number[]>>;
   readonly lookahead: readonly number[];
+  readonly measurements: readonly (readonly number[])[];
   readonly schedules: Readonly<Record<string, readonly number[]>>;
   readonly losses: Readonly<Record<string, LossCase>>;
 }
@@ -127,6 +128,20 @@ const optimizers: Readonly<Record<string, optim.GradientTransformation>> = {
   "apply every": optim.chain(optim.applyEvery(2), optim.sgd({ learningRate: 0.1 })),
   partition: optim.partition({ b: optim.setToZero(), w: optim.adam({ learningRate }) }, isMatrix),
   inject: optim.injectHyperparams({ learningRate: rising, weightDecay: 0.1 }, (h) => optim.adamw(h)),
+  "distance over gradients": optim.chain(
+    optim.scaleByDistanceOverGradients({ repsRel: 0.1 }),
+    optim.scale(-1),
+  ),
+  "distance options": optim.scaleByDistanceOverGradients({
+    repsRel: 0.01,
+    eps: 1e-3,
+    paramDtype: "bfloat16",
+    globalScale: -1,
+  }),
+  selective: optim.selectiveTransform(optim.adam({ learningRate }), { freezeMask: { bias: true, w: false } }),
+  "skip large": optim.multiSteps(optim.sgd({ learningRate: 0.1 }), 2, {
+    shouldSkipUpdateFn: optim.skipLargeUpdates(6.9),
+  }),
   "decay by schedule": optim.chain(optim.addDecayedWeights(rising), optim.sgd({ learningRate: 0.1 })),
 };
 
@@ -241,6 +256,32 @@ const likely = () => softmaxOfY().mul(np.astype(np.greater(softmaxOfY(), 0.2), "
 const bits = () => np.astype(np.greater(y, 0), "float32");
 const classes = np.array([1, 3, 0], "int32");
 
+/** Logarithms of what is impossible have the size of logEpsilon, and few digits. */
+const reachable = (logs: Tensor) => np.where(logs.gt(-1e4), logs, 0);
+
+/** Two inputs of five steps with four classes, and their labels. */
+function ctcOperands(x: Tensor): [logits: Tensor, paddings: Tensor, labels: Tensor, labelPaddings: Tensor] {
+  const rows = [x, x.get(np.s(0, 2)).mul(0.5).add(0.1), x.get(np.s(0, 1)), x, x.get(np.s(1, 2)).mul(1.5)];
+  return [
+    np.concatenate(rows).reshape([2, 5, 4]),
+    np.array([
+      [0, 0, 0, 0, 0],
+      [0, 0, 0, 0, 1],
+    ]),
+    np.array(
+      [
+        [1, 1, 2],
+        [2, 3, 0],
+      ],
+      "int32",
+    ),
+    np.array([
+      [0, 0, 0],
+      [0, 0, 1],
+    ]),
+  ];
+}
+
 const losses: Readonly<Record<string, (x: Tensor) => Tensor>> = {
   squaredError: (x) => optim.squaredError(x, y),
   l2Loss: (x) => optim.l2Loss(x, y),
@@ -272,27 +313,15 @@ const losses: Readonly<Record<string, (x: Tensor) => Tensor>> = {
   smoothLabels: (x) => optim.smoothLabels(x, 0.1),
   tripletMarginLoss: (x) => optim.tripletMarginLoss(x, y, y.mul(0.5).add(0.1)),
   ntxent: (x) => optim.ntxent(x, np.array([0, 1, 0], "int32"), 0.5),
-  ctcLoss: (x) => {
-    const rows = [x, x.get(np.s(0, 2)).mul(0.5).add(0.1), x.get(np.s(0, 1)), x, x.get(np.s(1, 2)).mul(1.5)];
-    return optim.ctcLoss(
-      np.concatenate(rows).reshape([2, 5, 4]),
-      np.array([
-        [0, 0, 0, 0, 0],
-        [0, 0, 0, 0, 1],
-      ]),
-      np.array(
-        [
-          [1, 1, 2],
-          [2, 3, 0],
-        ],
-        "int32",
-      ),
-      np.array([
-        [0, 0, 0],
-        [0, 0, 1],
-      ]),
-    );
-  },
+  ctcLoss: (x) => optim.ctcLoss(...ctcOperands(x)),
+  "ctcLossWithForwardProbs phi": (x) => reachable(optim.ctcLossWithForwardProbs(...ctcOperands(x))[1]),
+  "ctcLossWithForwardProbs emit": (x) => reachable(optim.ctcLossWithForwardProbs(...ctcOperands(x))[2]),
+  perExampleGlobalNormClip: (x) => optim.perExampleGlobalNormClip([x, y], 1.5)[0][0] ?? x,
+  perExampleLayerNormClip: (x) =>
+    optim.perExampleLayerNormClip([x, y.get(np.s(), np.s(0, 1))], 1.5)[0][0] ?? x,
+  "perExampleLayerNormClip by size": (x) =>
+    optim.perExampleLayerNormClip([x, y.get(np.s(), np.s(0, 1))], 1.5, false)[0][0] ?? x,
+  scaleGradient: (x) => np.square(optim.scaleGradient(x, -0.3)),
 };
 
 describe("six compiled steps agree with optax", () => {
@@ -314,6 +343,50 @@ describe("six compiled steps agree with optax", () => {
     });
     expectEqual(await train(optimizer, optim.lookaheadParams(start())), golden.lookahead);
   });
+});
+
+test("measurements of updates agree with optax, and leave them as they are", async () => {
+  const norm: optim.Measure = (updates) => optim.globalNorm(updates);
+  const step = optim.monitor({ norm, mean: optim.measureWithEma(norm, 0.8) });
+  let state = step.init(start());
+  for (const [i, wanted] of golden.measurements.entries()) {
+    const [updates, next] = step.update(gradsOf(i), state);
+    state = next;
+    // optax sorts names.
+    const { norm: size, mean } = state.measurements;
+    expectEqual(await numbersOf([mean, size]), wanted);
+    expect(await numbersOf(updates)).toEqual(await numbersOf(gradsOf(i)));
+  }
+  const last = optim.snapshot("norm", norm);
+  expectEqual(
+    await numbersOf(last.update(gradsOf(5), last.init(start()))[1].measurement),
+    golden.measurements[5]?.slice(1),
+  );
+});
+
+test("gradients that are not finite are left out, and counted", async () => {
+  const step = optim.multiSteps(sgd(1), 2, { shouldSkipUpdateFn: optim.skipNotFinite });
+  const [params, good] = [np.zeros([2]), np.array([1, 2])];
+  let state = step.init(params);
+  const updates: number[][] = [];
+  for (const grads of [good, np.array([Number.NaN, Number.POSITIVE_INFINITY]), good.mul(3)]) {
+    const [update, next] = step.update(grads, state, params);
+    updates.push(await numbersOf(update));
+    state = next;
+    if (updates.length === 2) expect(await numbersOf(state.skipState)).toEqual([2, 1]);
+  }
+  expect(updates).toEqual([
+    [0, 0],
+    [0, 0],
+    [-2, -4],
+  ]);
+});
+
+test("gradients of examples have a first dim of examples", () => {
+  expect(() => optim.perExampleGlobalNormClip({ a: np.ones([2]), b: np.ones([3]) }, 1)).toThrow(
+    "take them with vmap(grad(loss))",
+  );
+  expect(() => optim.perExampleLayerNormClip(np.ones([]), 1)).toThrow("vmap(grad(loss))");
 });
 
 describe("six steps of searched length agree with optax", () => {

@@ -2,6 +2,7 @@
 export * as cluster from "./cluster.js";
 export * as fft from "./fft.js";
 export * as integrate from "./integrate.js";
+export * as interpolate from "./interpolate.js";
 export * as linalg from "./linalg.js";
 export * as ndimage from "./ndimage.js";
 export * as optimize from "./optimize.js";

@@ -337,6 +337,19 @@ function isDisposable(leaf: unknown): leaf is Disposable {
 }
 
 /**
+ * A tree with the structure of another one and the leaves of a prefix of it.
+ *
+ * @example
+ * ```ts
+ * tree.broadcast({ a: 1, b: 2 }, { a: 0, b: [0, 0] }); // { "a": 1, "b": [2, 2] }
+ * ```
+ */
+export function broadcast<T>(prefix: unknown, full: T): T {
+  const shape = structure(full);
+  return unflatten<T>(shape, broadcastPrefix(prefix, shape, "tree.broadcast"));
+}
+
+/**
  * Repeats the leaves of a prefix tree so that there is one for every leaf of the full tree:
  * `broadcastPrefix(0, [x, y])` is `[0, 0]`.
  *

@@ -4,6 +4,7 @@ their gradients.
     python test/jax/optimizers.py > test/jax/optimizers.json
 """
 
+import functools
 import json
 import sys
 
@@ -91,6 +92,12 @@ optimizers = {
     "apply every": optax.chain(optax.apply_every(2), optax.sgd(0.1)),
     "partition": optax.partition({"b": optax.set_to_zero(), "w": optax.adam(0.05)}, labels),
     "inject": optax.inject_hyperparams(optax.adamw)(learning_rate=rising, weight_decay=0.1),
+    "distance over gradients": optax.chain(optax.scale_by_distance_over_gradients(0.1), optax.scale(-1.0)),
+    "distance options": optax.scale_by_distance_over_gradients(0.01, 1e-3, jnp.bfloat16, -1.0),
+    "selective": optax.selective_transform(optax.adam(0.05), freeze_mask={"bias": True, "w": False}),
+    "skip large": optax.MultiSteps(
+        optax.sgd(0.1), 2, should_skip_update_fn=functools.partial(optax.skip_large_updates, max_squared_norm=6.9)
+    ),
     "decay by schedule": optax.chain(optax.add_decayed_weights(rising), optax.sgd(0.1)),
 }
 
@@ -123,6 +130,9 @@ signs = jnp.sign(y)
 ctc_paddings = jnp.array([[0, 0, 0, 0, 0], [0, 0, 0, 0, 1.0]])
 ctc_labels = jnp.array([[1, 1, 2], [2, 3, 0]])
 ctc_label_paddings = jnp.array([[0, 0, 0.0], [0, 0, 1.0]])
+ctc_logits = lambda v: jnp.concatenate([v, v[:2] * 0.5 + 0.1, v[:1], v, v[1:2] * 1.5]).reshape(2, 5, 4)
+# Logarithms of what is impossible have the size of log_epsilon, and few digits.
+reachable = lambda logs: jnp.where(logs > -1e4, logs, 0)
 losses = {
     "squaredError": lambda v: optax.squared_error(v, y),
     "l2Loss": lambda v: optax.l2_loss(v, y),
@@ -151,9 +161,13 @@ losses = {
     "smoothLabels": lambda v: optax.smooth_labels(v, 0.1),
     "tripletMarginLoss": lambda v: optax.losses.triplet_margin_loss(v, y, y * 0.5 + 0.1),
     "ntxent": lambda v: optax.losses.ntxent(v, jnp.array([0, 1, 0]), 0.5),
-    "ctcLoss": lambda v: optax.ctc_loss(
-        jnp.concatenate([v, v[:2] * 0.5 + 0.1, v[:1], v, v[1:2] * 1.5]).reshape(2, 5, 4), ctc_paddings, ctc_labels, ctc_label_paddings
-    ),
+    "ctcLoss": lambda v: optax.ctc_loss(ctc_logits(v), ctc_paddings, ctc_labels, ctc_label_paddings),
+    "ctcLossWithForwardProbs phi": lambda v: reachable(optax.ctc_loss_with_forward_probs(ctc_logits(v), ctc_paddings, ctc_labels, ctc_label_paddings)[1]),
+    "ctcLossWithForwardProbs emit": lambda v: reachable(optax.ctc_loss_with_forward_probs(ctc_logits(v), ctc_paddings, ctc_labels, ctc_label_paddings)[2]),
+    "perExampleGlobalNormClip": lambda v: optax.per_example_global_norm_clip([v, y], 1.5)[0][0],
+    "perExampleLayerNormClip": lambda v: optax.per_example_layer_norm_clip([v, y[:, :1]], 1.5)[0][0],
+    "perExampleLayerNormClip by size": lambda v: optax.per_example_layer_norm_clip([v, y[:, :1]], 1.5, uniform=False)[0][0],
+    "scaleGradient": lambda v: optax.scale_gradient(v, -0.3) ** 2,
 }
 
 
@@ -203,11 +217,22 @@ searches = {
     "polyakSgd backwards": search(optax.polyak_sgd(max_learning_rate=0.3, f_min=20.0)),
 }
 
+def measure(optimizer):
+    """What is measured at each step."""
+    params, measured = start(), []
+    state = optimizer.init(params)
+    for i in range(NUM_STEPS):
+        _, state = optimizer.update(grads_of(i), state, params)
+        measured.append(numbers(state[0]))
+    return measured
+
+
 golden = {
     "optax": optax.__version__,
     "optimizers": {name: train(optimizer) for name, optimizer in optimizers.items()},
     "searches": searches,
     "lookahead": train(optax.lookahead(optax.adam(0.05), 2, 0.5, reset_state=True), lookahead=True),
+    "measurements": measure(optax.monitor({"norm": optax.tree.norm, "mean": optax.measure_with_ema(optax.tree.norm, 0.8)})),
     "schedules": {name: [float(s(i)) for i in range(12)] for name, s in schedules.items()},
     "losses": {name: loss_case(fn) for name, fn in losses.items()},
 }

@@ -43,6 +43,7 @@ scipy.stats.mode e: @(a).mode; @(a).count
 scipy.stats.rankdata e: @(a); @(a, {method: "dense"})
 scipy.stats.sem m: @(a); @(a, 1)
 scipy.integrate.trapezoid m: @(a); @(a, {dx: 0.5})
+scipy.interpolate.RegularGridInterpolator mp: @([np.array([0, 1, 3]), np.array([-1, 0.5, 2, 4])], a)(np.array([[0.5, 1.7], [2.2, 0.1], [1, 2], [-0.1, 0]]))~jax.scipy.interpolate.RegularGridInterpolator((jnp.array([0., 1, 3]), jnp.array([-1, 0.5, 2, 4])), a)(jnp.array([[0.5, 1.7], [2.2, 0.1], [1, 2], [-0.1, 0]])); @([np.array([0, 1, 3])], a, {method: "nearest", fillValue: null})(np.array([0.5, 2.2, 1, -0.1, 5]))~jax.scipy.interpolate.RegularGridInterpolator((jnp.array([0., 1, 3]),), a, "nearest", fill_value=None)(jnp.array([0.5, 2.2, 1, -0.1, 5]))
 scipy.ndimage.mapCoordinates mp: @(a, [np.array([0.5, 1.7]), np.array([2.2, 0.1])], 1); @(a, [np.array([-0.7, 3.2]), np.array([2.2, 5.1])], 1, {mode: "nearest"}); @(a, [np.array([0.5, 1.7]), np.array([2.2, 0.1])], 0)
 scipy.signal.convolve,scipy.signal.correlate,scipy.signal.fftconvolve vw: @(a, b); @(a, b, {mode: "same"})
 scipy.signal.convolve2d,scipy.signal.correlate2d sq: @(a, b); @(a, b, {mode: "same"})
