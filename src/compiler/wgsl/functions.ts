@@ -163,15 +163,18 @@ fn trig(x: f32, quarter: u32) -> f32 {
   f_cos: { uses: ["trig"], code: "fn f_cos(x: f32) -> f32 { return trig(x, 1u); }" },
   pair: {
     // Numbers as unevaluated sums of two float32, which hold twice as many bits; infinities have no second part.
-    code: `fn two_sum(a: f32, b: f32) -> vec2<f32> {
-  let s = a + b;
+    code: `fn rounded(x: f32) -> f32 {
+  // A choice, so that no compiler takes a sum or product for exact by joining it with what is done to it next.
+  let u = bitcast<u32>(x);
+  return bitcast<f32>(select(u, 0u, u == 1u));
+}
+fn two_sum(a: f32, b: f32) -> vec2<f32> {
+  let s = rounded(a + b);
   let t = s - a;
   return vec2<f32>(s, (a - (s - t)) + (b - t));
 }
 fn two_product(a: f32, b: f32) -> vec2<f32> {
-  let raw = bitcast<u32>(a * b);
-  // A choice, so that no compiler takes the product for exact by fusing it with what it is subtracted from.
-  let p = bitcast<f32>(select(raw, 0u, raw == 1u));
+  let p = rounded(a * b);
   let ah = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
   let bh = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   let al = a - ah;

@@ -116,8 +116,11 @@ export function constant(word: number, high?: number): ShaderRegister {
 type Rule = (w: WgslWriter, a: ShaderRegister, b: ShaderRegister, c: ShaderRegister) => ShaderRegister;
 
 const float =
-  (text: (a: string, b: string) => string): Rule =>
-  (w, a, b) => ({ float: w.let(text(w.float(a), w.float(b))) });
+  (text: (a: string, b: string) => string, uses: readonly WgslFunctionName[] = []): Rule =>
+  (w, a, b) => {
+    for (const name of uses) w.used.add(name);
+    return { float: w.let(text(w.float(a), w.float(b))) };
+  };
 const called =
   (name: WgslFunctionName): Rule =>
   (w, a, b) => ({ float: w.let(w.call(name, w.float(a), w.float(b))) });
@@ -193,13 +196,9 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.abs": (w, a) => ({ bits: w.let(`${w.bits(a)} & 0x7fffffffu`) }),
   "f32x4.min": called("f_min"),
   "f32x4.max": called("f_max"),
-  // A choice of bits: compilers take a choice of floats for a minimum, which loses NaN.
-  "f32x4.pmin": (w, a, b) => ({
-    bits: w.let(`select(${w.bits(a)}, ${w.bits(b)}, ${w.float(b)} < ${w.float(a)})`),
-  }),
-  "f32x4.pmax": (w, a, b) => ({
-    bits: w.let(`select(${w.bits(a)}, ${w.bits(b)}, ${w.float(a)} < ${w.float(b)})`),
-  }),
+  // Compilers take a choice by a comparison for a minimum, which loses NaN.
+  "f32x4.pmin": float((a, b) => `select(select(${a}, ${b}, ${b} < ${a}), ${a}, is_nan(${a}))`, ["is_nan"]),
+  "f32x4.pmax": float((a, b) => `select(select(${a}, ${b}, ${a} < ${b}), ${a}, is_nan(${a}))`, ["is_nan"]),
   "f32x4.sqrt": calledOfOne("f_sqrt"),
   "f32x4.floor": float((a) => `floor(${a})`),
   "f32x4.ceil": float((a) => `ceil(${a})`),

@@ -8,11 +8,11 @@ import { withoutFloat64 } from "../../support/withoutFloat64.js";
 import type { Allowances } from "./differences.js";
 import { runEngineSuite } from "./suite.js";
 
-/** What WGSL leaves to a driver: whether it fuses a product with a difference, and keeps numbers below 2⁻¹²⁶. */
+/** What WGSL leaves to a driver: whether it fuses a product with a sum, and keeps numbers below 2⁻¹²⁶. */
 async function leftToDriver(engine: Engine): Promise<Allowances> {
   const types = Array.from({ length: 3 }, () => tensorType("float32", [1]));
   const program = buildProgram(types, (emit, x, y, z) =>
-    emit("sub", [at(emit("mul", [x, y], {}), 0), z], {}),
+    emit("add", [at(emit("mul", [x, y], {}), 0), z], {}),
   );
   const executable = engine.compile(program, { mesh: { axes: [] }, devices: [0], name: "driver" });
   const compute = async (...values: number[]): Promise<number> => {
@@ -28,7 +28,7 @@ async function leftToDriver(engine: Engine): Promise<Allowances> {
   };
   const third = Math.fround(1 / 3);
   return {
-    joinsOps: (await compute(third, third, Math.fround(third * third))) !== 0,
+    joinsOps: (await compute(third, third, -Math.fround(third * third))) !== 0,
     flushesTiny: (await compute(2 ** -100, 2 ** -30, 0)) === 0,
   };
 }
