@@ -64,17 +64,10 @@ export interface ConvConfig extends OptionsOf<typeof convConfig> {}
  */
 export const Conv = module({ name: "Conv", options: convConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, featureGroupCount, kernelInit, biasInit } = config;
-  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
-  const strides = perDim(config.strides ?? 1, size, "strides", "Conv");
-  const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "Conv");
+  const window = windowOf(config, "Conv");
   return (inputs: Tensor): Tensor => {
-    const numBatch = inputs.ndim - size.length - 1;
+    const [flat, restore] = flatBatch(inputs, window.size, "Conv");
     const numInputs = inputs.shape.at(-1) ?? 0;
-    if (numBatch < 0) {
-      throw new ShapeError(
-        `[Conv] a kernel of size [${size}] needs an input of at least ${size.length + 1} dims, got ${formatType(inputs.type)}`,
-      );
-    }
     for (const [what, n] of [
       ["input features", numInputs],
       ["features", features],
@@ -85,20 +78,12 @@ export const Conv = module({ name: "Conv", options: convConfig }, (config) => {
         );
       }
     }
-    const kernel = param(
-      "kernel",
-      kernelInit,
-      [...size, numInputs / featureGroupCount, features],
-      paramDtype,
-    );
+    const shape = [...window.size, numInputs / featureGroupCount, features];
+    const kernel = param("kernel", kernelInit, shape, paramDtype);
     const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-    const [x, w, b] = promote([inputs, maskedKernel(kernel, config.mask, "Conv"), bias], dtype, "Conv");
-    const batch = x.shape.slice(0, numBatch);
-    const flat = np.reshape(x, [sizeOf(batch), ...x.shape.slice(numBatch)]);
-    const padded = padInput(flat, config.padding ?? "SAME", { size, strides, dilation }, "Conv");
-    const y = convolve(padded, w, { size, strides, dilation }, featureGroupCount);
-    const whole = np.reshape(y, [...batch, ...y.shape.slice(1)]);
-    return b ? np.add(whole, b) : whole;
+    const [x, w, b] = promote([flat, maskedKernel(kernel, config.mask, "Conv"), bias], dtype, "Conv");
+    const y = restore(convolve(padInput(x, config.padding, window, "Conv"), w, window, featureGroupCount));
+    return b ? np.add(y, b) : y;
   };
 });
 
@@ -118,8 +103,25 @@ export interface WindowOf {
   readonly dilation: Shape;
 }
 
+/** The window that a configuration describes. */
+export function windowOf(
+  {
+    kernelSize,
+    strides = 1,
+    kernelDilation = 1,
+  }: Pick<ConvConfig, "kernelSize" | "strides" | "kernelDilation">,
+  caller: string,
+): WindowOf {
+  const size = typeof kernelSize === "number" ? [kernelSize] : kernelSize;
+  return {
+    size,
+    strides: perDim(strides, size, "strides", caller),
+    dilation: perDim(kernelDilation, size, "kernelDilation", caller),
+  };
+}
+
 /** A number for each spatial dim. */
-export function perDim(value: number | readonly number[], size: Shape, what: string, caller: string): Shape {
+function perDim(value: number | readonly number[], size: Shape, what: string, caller: string): Shape {
   const list = typeof value === "number" ? size.map(() => value) : value;
   if (list.length !== size.length || list.some((n) => !Number.isInteger(n) || n < 1)) {
     throw new ValueError(
@@ -163,19 +165,37 @@ export function padInput(
         reach.map((extent) => [Math.floor(extent / 2), Math.ceil(extent / 2)]),
         padding === "CIRCULAR" ? "wrap" : "reflect",
       );
-    default: {
-      const list = typeof padding === "number" ? size.map(() => padding) : padding;
-      if (list.length !== size.length) {
-        throw new ValueError(
-          `[${caller}] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
-        );
-      }
-      return pad(
-        list.map((entry) => (typeof entry === "number" ? [entry, entry] : entry)),
-        "constant",
-      );
-    }
+    default:
+      return pad(padsOf(padding, size, caller), "constant");
   }
+}
+
+/** The elements before and after each spatial dim. */
+export function padsOf(
+  padding: Exclude<Padding, string>,
+  size: Shape,
+  caller: string,
+): (readonly [before: number, after: number])[] {
+  const list = typeof padding === "number" ? size.map(() => padding) : padding;
+  if (list.length !== size.length) {
+    throw new ValueError(
+      `[${caller}] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
+    );
+  }
+  return list.map((entry) => (typeof entry === "number" ? [entry, entry] : entry));
+}
+
+/** Inputs with one batch dim, and a function that restores the batch dims of results. */
+export function flatBatch(inputs: Tensor, size: Shape, caller: string): [Tensor, (y: Tensor) => Tensor] {
+  const numBatch = inputs.ndim - size.length - 1;
+  if (numBatch < 0) {
+    throw new ShapeError(
+      `[${caller}] a kernel of size [${size}] needs an input of at least ${size.length + 1} dims, got ${formatType(inputs.type)}`,
+    );
+  }
+  const batch = inputs.shape.slice(0, numBatch);
+  const flat = np.reshape(inputs, [sizeOf(batch), ...inputs.shape.slice(numBatch)]);
+  return [flat, (y) => np.reshape(y, [...batch, ...y.shape.slice(1)])];
 }
 
 /** Convolves a padded input [batch, space…, features] with a kernel [space…, inputs, features]. */

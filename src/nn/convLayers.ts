@@ -1,9 +1,8 @@
 /** Transposed convolutions, and convolutions with a separate kernel for every position. */
 
 import { either, oneOf } from "../ir/arguments.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
-import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
+import { at, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { tensorKind } from "../trace/promote.js";
@@ -12,12 +11,13 @@ import { evalShape } from "../transforms/makeProgram.js";
 import {
   convConfig,
   convLayout,
+  flatBatch,
   maskedKernel,
   type Padding,
   paddings,
   padInput,
-  perDim,
-  type WindowOf,
+  padsOf,
+  windowOf,
 } from "./conv.js";
 import { linearConfig } from "./linear.js";
 import { module } from "./module.js";
@@ -60,9 +60,7 @@ export interface ConvTransposeConfig extends OptionsOf<typeof convTransposeConfi
  */
 export const ConvTranspose = module({ name: "ConvTranspose", options: convTransposeConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, transposeKernel, kernelInit, biasInit, padding } = config;
-  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
-  const strides = perDim(config.strides ?? 1, size, "strides", "ConvTranspose");
-  const rhsDilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvTranspose");
+  const { size, strides, dilation: rhsDilation } = windowOf(config, "ConvTranspose");
   return (inputs: Tensor): Tensor => {
     const [flat, restore] = flatBatch(inputs, size, "ConvTranspose");
     const numInputs = inputs.shape.at(-1) ?? 0;
@@ -75,27 +73,13 @@ export const ConvTranspose = module({ name: "ConvTranspose", options: convTransp
       "ConvTranspose",
     );
     const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
-    const pads = pairsOf(padding, size);
+    const pads = typeof padding === "string" ? padding : padsOf(padding, size, "ConvTranspose");
     const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
     const period = strides.map((stride, i) => stride * at(x.shape, i + 1));
     const whole = pads === "CIRCULAR" ? wrapped(y, period, transposeKernel) : y;
     return restore(b ? np.add(whole, b) : whole);
   };
 });
-
-function pairsOf(
-  padding: Exclude<Padding, "CAUSAL" | "REFLECT">,
-  size: Shape,
-): "SAME" | "VALID" | "CIRCULAR" | (readonly [number, number])[] {
-  if (typeof padding === "string") return padding;
-  const list = typeof padding === "number" ? size.map(() => padding) : padding;
-  if (list.length !== size.length) {
-    throw new ValueError(
-      `[ConvTranspose] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
-    );
-  }
-  return list.map((entry) => (typeof entry === "number" ? ([entry, entry] as const) : entry));
-}
 
 /** Adds up elements a period apart along each spatial dim, so that what leaves at one end enters at the other. */
 function wrapped(y: Tensor, period: Shape, padsAfter: boolean): Tensor {
@@ -111,19 +95,6 @@ function wrapped(y: Tensor, period: Shape, padsAfter: boolean): Tensor {
     const shape = [...padded.shape.slice(0, dim), times, n, ...padded.shape.slice(dim + 1)];
     return np.sum(np.reshape(padded, shape), dim);
   }, y);
-}
-
-/** Inputs with one batch dim, and a function that restores the batch dims of results. */
-function flatBatch(inputs: Tensor, size: Shape, caller: string): [Tensor, (y: Tensor) => Tensor] {
-  const numBatch = inputs.ndim - size.length - 1;
-  if (numBatch < 0) {
-    throw new ShapeError(
-      `[${caller}] a kernel of size [${size}] needs an input of at least ${size.length + 1} dims, got ${formatType(inputs.type)}`,
-    );
-  }
-  const batch = inputs.shape.slice(0, numBatch);
-  const flat = np.reshape(inputs, [sizeOf(batch), ...inputs.shape.slice(numBatch)]);
-  return [flat, (y) => np.reshape(y, [...batch, ...y.shape.slice(1)])];
 }
 
 const convLocalConfig = schema(omit(convConfig.fields, "featureGroupCount"));
@@ -144,15 +115,13 @@ export interface ConvLocalConfig extends OptionsOf<typeof convLocalConfig> {}
  */
 export const ConvLocal = module({ name: "ConvLocal", options: convLocalConfig }, (config) => {
   const { features, useBias, dtype, paramDtype, padding, kernelInit, biasInit } = config;
-  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
-  const strides = perDim(config.strides ?? 1, size, "strides", "ConvLocal");
-  const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvLocal");
-  const window: WindowOf = { size, strides, dilation };
+  const window = windowOf(config, "ConvLocal");
+  const { size, strides, dilation: rhsDilation } = window;
   return (inputs: Tensor): Tensor => {
     const [flat, restore] = flatBatch(inputs, size, "ConvLocal");
     const padded = padInput(flat, padding, window, "ConvLocal");
     const numInputs = inputs.shape.at(-1) ?? 0;
-    const options = { rhsDilation: dilation, dimensionNumbers: convLayout(size) };
+    const options = { rhsDilation, dimensionNumbers: convLayout(size) };
     const windows = evalShape((x: Tensor) =>
       lax.convGeneralDilatedPatches(x, size, strides, "VALID", options),
     );

@@ -47,6 +47,10 @@ function readActivation(config: ConfigJson, name: string, fallback: string): Dec
   throw config.error(`${name} is "${given}": ${Object.keys(activations).join(", ")} are supported`);
 }
 
+function readBias(config: ConfigJson): DecoderConfig["attentionBias"] {
+  return config.flag("attention_bias", false) ? "all" : "none";
+}
+
 /** The fields that most families share. */
 function readSizes(config: ConfigJson, epsilon = "rms_norm_eps") {
   const numHeads = config.count("num_attention_heads");
@@ -77,6 +81,18 @@ function readLlama(config: ConfigJson, more: Partial<DecoderConfig> = {}): Famil
 
 const tied = (model: ModelConfig, entries: readonly TensorEntry[]) => (model.tieEmbeddings ? [] : entries);
 const when = (condition: boolean, entries: readonly TensorEntry[]) => (condition ? entries : []);
+
+/** The kernel and the bias of a layer. */
+const dense = (leaf: string, tensor: string, kernel: string, bias: string): TensorEntry[] => [
+  [`${leaf}/kernel`, `${tensor}.weight`, kernel],
+  [`${leaf}/bias`, `${tensor}.bias`, bias],
+];
+
+/** The scale and the bias of a norm. */
+const layerNorm = (leaf: string, tensor: string): TensorEntry[] => [
+  [`${leaf}/scale`, `${tensor}.weight`, "e"],
+  [`${leaf}/bias`, `${tensor}.bias`, "e"],
+];
 
 const attention = "layers/block/attention";
 const mlp = "layers/block/mlp";
@@ -154,20 +170,12 @@ function phiTensors(model: ModelConfig): TensorEntry[] {
   const own = llamaTensors(model).filter(([leaf]) => /embed|query|key|value/.test(leaf));
   return [
     ...own,
-    ["layers/block/attentionNorm/scale", `${layer}.input_layernorm.weight`, "e"],
-    ["layers/block/attentionNorm/bias", `${layer}.input_layernorm.bias`, "e"],
-    [`${attention}/out/kernel`, `${layer}.self_attn.dense.weight`, "e (h d) -> h d e"],
-    [`${attention}/out/bias`, `${layer}.self_attn.dense.bias`, "e"],
-    [`${mlp}/up/kernel`, `${layer}.mlp.fc1.weight`, "m e -> e m"],
-    [`${mlp}/up/bias`, `${layer}.mlp.fc1.bias`, "m"],
-    [`${mlp}/down/kernel`, `${layer}.mlp.fc2.weight`, "e m -> m e"],
-    [`${mlp}/down/bias`, `${layer}.mlp.fc2.bias`, "e"],
-    ["norm/scale", "model.final_layernorm.weight", "e"],
-    ["norm/bias", "model.final_layernorm.bias", "e"],
-    ...tied(model, [
-      ["head/kernel", "lm_head.weight", "v e -> e v"],
-      ["head/bias", "lm_head.bias", "v"],
-    ]),
+    ...layerNorm("layers/block/attentionNorm", `${layer}.input_layernorm`),
+    ...dense(`${attention}/out`, `${layer}.self_attn.dense`, "e (h d) -> h d e", "e"),
+    ...dense(`${mlp}/up`, `${layer}.mlp.fc1`, "m e -> e m", "m"),
+    ...dense(`${mlp}/down`, `${layer}.mlp.fc2`, "e m -> m e", "e"),
+    ...layerNorm("norm", "model.final_layernorm"),
+    ...tied(model, dense("head", "lm_head", "v e -> e v", "v")),
   ];
 }
 
@@ -178,22 +186,15 @@ function gpt2Tensors(model: ModelConfig): TensorEntry[] {
   return [
     ["embed/embedding", "transformer.wte.weight", "v e"],
     ["positions/embedding", "transformer.wpe.weight", "p e"],
-    ["layers/block/attentionNorm/scale", `${layer}.ln_1.weight`, "e"],
-    ["layers/block/attentionNorm/bias", `${layer}.ln_1.bias`, "e"],
-    ...["query", "key", "value"].flatMap((name, i): TensorEntry[] => [
-      [`${attention}/${name}/kernel`, `${layer}.attn.c_attn.weight`, `${kernels} @${i}`],
-      [`${attention}/${name}/bias`, `${layer}.attn.c_attn.bias`, `${biases} @${i}`],
-    ]),
-    [`${attention}/out/kernel`, `${layer}.attn.c_proj.weight`, "(h d) e -> h d e"],
-    [`${attention}/out/bias`, `${layer}.attn.c_proj.bias`, "e"],
-    ["layers/block/mlpNorm/scale", `${layer}.ln_2.weight`, "e"],
-    ["layers/block/mlpNorm/bias", `${layer}.ln_2.bias`, "e"],
-    [`${mlp}/up/kernel`, `${layer}.mlp.c_fc.weight`, "e m"],
-    [`${mlp}/up/bias`, `${layer}.mlp.c_fc.bias`, "m"],
-    [`${mlp}/down/kernel`, `${layer}.mlp.c_proj.weight`, "m e"],
-    [`${mlp}/down/bias`, `${layer}.mlp.c_proj.bias`, "e"],
-    ["norm/scale", "transformer.ln_f.weight", "e"],
-    ["norm/bias", "transformer.ln_f.bias", "e"],
+    ...layerNorm("layers/block/attentionNorm", `${layer}.ln_1`),
+    ...["query", "key", "value"].flatMap((name, i) =>
+      dense(`${attention}/${name}`, `${layer}.attn.c_attn`, `${kernels} @${i}`, `${biases} @${i}`),
+    ),
+    ...dense(`${attention}/out`, `${layer}.attn.c_proj`, "(h d) e -> h d e", "e"),
+    ...layerNorm("layers/block/mlpNorm", `${layer}.ln_2`),
+    ...dense(`${mlp}/up`, `${layer}.mlp.c_fc`, "e m", "m"),
+    ...dense(`${mlp}/down`, `${layer}.mlp.c_proj`, "m e", "e"),
+    ...layerNorm("norm", "transformer.ln_f"),
     ...tied(model, [["head/kernel", "lm_head.weight", "v e -> e v"]]),
   ];
 }
@@ -208,12 +209,9 @@ function xlstmTensors(model: ModelConfig, config: ConfigJson): TensorEntry[] {
     isFused
       ? [`${memory}/${leaf}/kernel`, `${own}.qkv_opreact.weight`, `${fused} e h ${size} @${part}`]
       : [`${memory}/${leaf}/kernel`, `${own}.${name}.weight`, `(h ${size}) e -> e h ${size}`];
-  const gate = (leaf: string, name: string, part: number): TensorEntry[] => {
+  const gate = (leaf: string, name: string, part: number) => {
     const tensor = `${own}.${isFused ? "if" : name}gate_preact`;
-    return [
-      [`${memory}/${leaf}/kernel`, `${tensor}.weight`, `${gates} e -> e h @${part}`],
-      [`${memory}/${leaf}/bias`, `${tensor}.bias`, `${gates} -> h @${part}`],
-    ];
+    return dense(`${memory}/${leaf}`, tensor, `${gates} e -> e h @${part}`, `${gates} -> h @${part}`);
   };
   const up = (leaf: string, name: string, part: number): TensorEntry =>
     isFused
@@ -283,8 +281,7 @@ function readMixtral(config: ConfigJson): FamilyModel {
 /** Gemma 2 and 3: norms before and after, scales without 1, scaled embeddings. */
 function readGemma(config: ConfigJson, period: number, more: Partial<DecoderConfig>): FamilyModel {
   config.only("use_bidirectional_attention", false);
-  const own = { ...readSizes(config), headSize: config.count("head_dim", 256) };
-  const { headSize, ...sizes } = own;
+  const { headSize, ...sizes } = { ...readSizes(config), headSize: config.count("head_dim", 256) };
   const layers = readLayers(config, sizes.numLayers, (i) => (i + 1) % period !== 0);
   const decoder: Partial<DecoderConfig> = {
     headSize,
@@ -292,7 +289,7 @@ function readGemma(config: ConfigJson, period: number, more: Partial<DecoderConf
     norm: "rms",
     normOffset: 1,
     normPlacement: "both",
-    attentionBias: config.flag("attention_bias", false) ? "all" : "none",
+    attentionBias: readBias(config),
     attentionScale: config.number("query_pre_attn_scalar", 256) ** -0.5,
     attentionCap: config.number("attn_logit_softcapping", 0),
     logitCap: config.number("final_logit_softcapping", 0),
@@ -380,6 +377,18 @@ function readGpt2(config: ConfigJson): FamilyModel {
   };
 }
 
+/** How the kernels of other implementations run, which the numbers do not depend on. */
+const xlstmSettings = [
+  ...["chunkwise_kernel", "sequence_kernel", "step_kernel", "mode", "chunk_size", "return_last_states"],
+  ...[
+    "autocast_kernel_dtype",
+    "inference_state_dtype",
+    "max_inference_chunksize",
+    "embedding_dim",
+    "num_blocks",
+  ],
+];
+
 function readXlstm(config: ConfigJson): FamilyModel {
   const width = config.count("hidden_size", Number(config.raw("embedding_dim") ?? 0));
   const numHeads = config.count("num_heads", 8);
@@ -388,11 +397,7 @@ function readXlstm(config: ConfigJson): FamilyModel {
   config.only("add_out_norm", true);
   config.only("eps", 1e-6);
   config.only("norm_reduction_force_float32", true);
-  for (const name of ["chunkwise_kernel", "sequence_kernel", "step_kernel", "mode", "chunk_size"])
-    config.raw(name);
-  for (const name of ["return_last_states", "autocast_kernel_dtype", "inference_state_dtype"])
-    config.raw(name);
-  for (const name of ["max_inference_chunksize", "embedding_dim", "num_blocks"]) config.raw(name);
+  for (const name of xlstmSettings) config.raw(name);
   return {
     kind: "xlstm",
     vocabSize: config.count("vocab_size"),
@@ -420,7 +425,7 @@ export const families: Readonly<Record<string, ModelFamily>> = {
   llama: {
     read: (config) =>
       readLlama(config, {
-        attentionBias: config.flag("attention_bias", false) ? "all" : "none",
+        attentionBias: readBias(config),
         mlpBias: config.flag("mlp_bias", false),
       }),
     tensors: llamaTensors,
@@ -437,7 +442,7 @@ export const families: Readonly<Record<string, ModelFamily>> = {
     read: (config) =>
       readQwen(config, {
         qkNorm: true,
-        attentionBias: config.flag("attention_bias", false) ? "all" : "none",
+        attentionBias: readBias(config),
         headSize: config.count("head_dim", 128),
       }),
     tensors: llamaTensors,
