@@ -129,6 +129,7 @@ describeTogether.each(launchers)("processes that were started differently, by $n
     try {
       const root = path("..");
       cpSync(join(root, "src"), join(folder, "src"), { recursive: true });
+      cpSync(join(root, "tsconfig.json"), join(folder, "tsconfig.json"));
       symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
       const own = readFileSync(join(root, "package.json"), "utf8");
       const { version }: { readonly version: string } = JSON.parse(own);

@@ -16,7 +16,7 @@ import { at } from "./shape.js";
  *   are plain results of ops without iterations);
  * * `residuals` and `cotangents` occur only in custom derivatives.
  */
-export type ValueGroup = (typeof allGroups)[number];
+export type Group = (typeof allGroups)[number];
 
 const allGroups = [
   "index",
@@ -32,26 +32,26 @@ const allGroups = [
 ] as const;
 
 /** Values by group. */
-export type ValueGroups<T> = { readonly [G in ValueGroup]?: readonly T[] };
+export type Groups<T> = { readonly [G in Group]?: readonly T[] };
 
 /** The number of values in each group. */
-export type GroupSizes = { readonly [G in ValueGroup]?: number };
+export type GroupSizes = { readonly [G in Group]?: number };
 
 /** A program inside an equation. */
 export interface Body {
   readonly program: Program;
   /** `main` computes results; `forward` does so where the op is differentiated with its own rule. */
   readonly kind: "main" | "condition" | "forward" | "backward";
-  readonly inputs: readonly ValueGroup[];
-  readonly outputs: readonly ValueGroup[];
+  readonly inputs: readonly Group[];
+  readonly outputs: readonly Group[];
 }
 
 /** The description of an op with bodies. */
 export interface OpBodies {
   /** The groups of operands, in order. */
-  readonly operands: readonly ValueGroup[];
+  readonly operands: readonly Group[];
   /** The groups of results, in order. */
-  readonly results: readonly ValueGroup[];
+  readonly results: readonly Group[];
   readonly sizes: GroupSizes;
   /** The bodies in the order of `innerPrograms`. */
   readonly bodies: readonly Body[];
@@ -64,7 +64,7 @@ export interface BodyOp<K extends ProgramOp> {
 }
 
 /** An op that runs one of its programs once, on all of its operands but the first ones. */
-function called(programs: readonly Program[], operands: readonly ValueGroup[]): OpBodies {
+function called(programs: readonly Program[], operands: readonly Group[]): OpBodies {
   const { inputs, outputs } = at(programs, 0);
   return {
     operands,
@@ -168,12 +168,8 @@ export function withBodies<K extends ProgramOp>(
 }
 
 /** Splits a list by groups. */
-export function groupsOf<T>(
-  order: readonly ValueGroup[],
-  sizes: GroupSizes,
-  list: readonly T[],
-): ValueGroups<T> {
-  const groups: { [G in ValueGroup]?: readonly T[] } = {};
+export function groupsOf<T>(order: readonly Group[], sizes: GroupSizes, list: readonly T[]): Groups<T> {
+  const groups: { [G in Group]?: readonly T[] } = {};
   let start = 0;
   for (const group of order) {
     const end = start + (sizes[group] ?? 0);
@@ -185,7 +181,7 @@ export function groupsOf<T>(
 
 /** The number of flags that are set in each group. */
 export function countGroups(
-  order: readonly ValueGroup[],
+  order: readonly Group[],
   sizes: GroupSizes,
   flags: readonly boolean[],
 ): GroupSizes {
@@ -194,11 +190,8 @@ export function countGroups(
 }
 
 /** Changes every value of some groups. */
-export function mapGroups<T, U>(
-  groups: ValueGroups<T>,
-  change: (value: T, group: ValueGroup) => U,
-): ValueGroups<U> {
-  const changed: { [G in ValueGroup]?: readonly U[] } = {};
+export function mapGroups<T, U>(groups: Groups<T>, change: (value: T, group: Group) => U): Groups<U> {
+  const changed: { [G in Group]?: readonly U[] } = {};
   for (const group of allGroups) {
     const values = groups[group];
     if (values) changed[group] = values.map((value) => change(value, group));
@@ -207,7 +200,7 @@ export function mapGroups<T, U>(
 }
 
 /** Values of groups as one list; in every group those of the first record come before those of the next. */
-export function inGroups<T>(order: readonly ValueGroup[], ...records: readonly ValueGroups<T>[]): T[] {
+export function inGroups<T>(order: readonly Group[], ...records: readonly Groups<T>[]): T[] {
   return order.flatMap((group) => records.flatMap((record) => record[group] ?? []));
 }
 
@@ -237,7 +230,7 @@ export function flow<K extends ProgramOp, T>(
   const { operands, results, sizes, bodies } = bodiesOf(eqn);
   const ran = bodies.filter(({ kind }) => kind === "main" || kind === "condition");
   for (let given = groupsOf(operands, sizes, ins); ; ) {
-    const found: { [G in ValueGroup]?: readonly T[] } = {};
+    const found: { [G in Group]?: readonly T[] } = {};
     for (const { program, inputs, outputs } of ran) {
       const outs = groupsOf(outputs, sizes, run(program, inGroups(inputs, given)));
       for (const group of outputs) {

@@ -6,7 +6,7 @@ import { Tensor } from "../trace/tensor.js";
 import { array } from "./creation.js";
 
 /** Real and imaginary parts; `undefined` stands for zeros. */
-export type RealAndImaginary = readonly [real: Tensor, imag: Tensor | undefined];
+export type ComplexPair = readonly [real: Tensor, imag: Tensor | undefined];
 
 /** Maximum length of transforms that are one product with the matrix of the transform. */
 const largestMatrix = 32;
@@ -18,14 +18,14 @@ function roots(
   sign: number,
   shape: readonly number[],
   dtype: DType,
-): RealAndImaginary {
+): ComplexPair {
   const angles = exponents.map((k) => ((k % n) / n) * 2 * Math.PI);
   const table = (values: readonly number[]) => ops.reshape(array([...values], dtype), shape);
   return [table(angles.map(Math.cos)), table(angles.map((a) => sign * Math.sin(a)))];
 }
 
 /** Transforms the last dim of [batch, n]. @param sign −1 forward, 1 backward; nothing is scaled */
-export function transform([re, im]: RealAndImaginary, sign: number): RealAndImaginary {
+export function transform([re, im]: ComplexPair, sign: number): ComplexPair {
   const n = at(re.shape, 1);
   if (n === 1) return [re, im];
   const factor = balancedFactor(n);
@@ -40,7 +40,7 @@ function balancedFactor(n: number): number {
   return factor;
 }
 
-function byMatrix([re, im]: RealAndImaginary, sign: number): RealAndImaginary {
+function byMatrix([re, im]: ComplexPair, sign: number): ComplexPair {
   const n = at(re.shape, 1);
   const exponents = range(n).flatMap((j) => range(n).map((k) => j * k));
   const [c, s] = roots(exponents, n, sign, [n, n], re.dtype);
@@ -55,14 +55,14 @@ function complexSum(
   b: Tensor | undefined,
   c: Tensor | undefined,
   d: Tensor | undefined,
-): RealAndImaginary {
+): ComplexPair {
   if (!a) throw new TypeError("a transform has real parts");
   if (!c || !d) return [a, b];
   return [ops.sub(a, d), b ? ops.add(b, c) : c];
 }
 
 /** Multiplies elementwise with a table repeated over the batch. */
-function timesTable([re, im]: RealAndImaginary, [c, s]: RealAndImaginary): RealAndImaginary {
+function timesTable([re, im]: ComplexPair, [c, s]: ComplexPair): ComplexPair {
   const spread = (table: Tensor) =>
     ops.broadcastInDim(
       table,
@@ -76,10 +76,10 @@ function timesTable([re, im]: RealAndImaginary, [c, s]: RealAndImaginary): RealA
 /**
  * For n = p · q: transforms of p numbers that lie q apart, a turn of each result, and transforms of q numbers.
  */
-function byFactors(x: RealAndImaginary, p: number, sign: number): RealAndImaginary {
+function byFactors(x: ComplexPair, p: number, sign: number): ComplexPair {
   const [batch = 0, n = 0] = x[0].shape;
   const q = n / p;
-  const each = (parts: RealAndImaginary, fn: (t: Tensor) => Tensor): RealAndImaginary => [
+  const each = (parts: ComplexPair, fn: (t: Tensor) => Tensor): ComplexPair => [
     fn(parts[0]),
     parts[1] && fn(parts[1]),
   ];
@@ -98,7 +98,7 @@ function byFactors(x: RealAndImaginary, p: number, sign: number): RealAndImagina
 }
 
 /** For primes, by Bluestein: j k = (j² + k² − (k − j)²) / 2 makes a convolution of the transform. */
-function byChirp(x: RealAndImaginary, sign: number): RealAndImaginary {
+function byChirp(x: ComplexPair, sign: number): ComplexPair {
   const [batch = 0, n = 0] = x[0].shape;
   const { dtype } = x[0];
   let size = 1;
@@ -106,7 +106,7 @@ function byChirp(x: RealAndImaginary, sign: number): RealAndImaginary {
   // Squares modulo 2n stay exact.
   const squares = range(n).map((j) => (j * j) % (2 * n));
   const chirp = roots(squares, 2 * n, sign, [n], dtype);
-  const padded = ([re, im]: RealAndImaginary): RealAndImaginary => {
+  const padded = ([re, im]: ComplexPair): ComplexPair => {
     const pad = (t: Tensor) =>
       ops.pad(t, Tensor.scalar(0, dtype), { low: [0, 0], high: [0, size - n], interior: [0, 0] });
     return [pad(re), im && pad(im)];

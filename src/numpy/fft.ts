@@ -13,7 +13,7 @@ import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { conj } from "./complex.js";
 import { array } from "./creation.js";
-import { type RealAndImaginary, transform } from "./dft.js";
+import { type ComplexPair, transform } from "./dft.js";
 import { asFloat, asTensor, type Dims, partsOf, wideType } from "./operands.js";
 import { roll } from "./shaping.js";
 
@@ -44,10 +44,7 @@ const fftnOptions = schema({
 /** Options of transforms along several dims. */
 export interface FftnOptions extends OptionsOf<typeof fftnOptions> {}
 
-const both = ([re, im]: RealAndImaginary, fn: (x: Tensor) => Tensor): RealAndImaginary => [
-  fn(re),
-  im && fn(im),
-];
+const both = ([re, im]: ComplexPair, fn: (x: Tensor) => Tensor): ComplexPair => [fn(re), im && fn(im)];
 
 function scaleOf(norm: FftNorm, n: number, isForward: boolean): number {
   if (norm === "ortho") return 1 / Math.sqrt(n);
@@ -64,7 +61,7 @@ function resized(x: Tensor, dim: number, n: number): Tensor {
 }
 
 /** Transforms along one dim, without cutting. */
-function along(parts: RealAndImaginary, dim: number, isForward: boolean, norm: FftNorm): RealAndImaginary {
+function along(parts: ComplexPair, dim: number, isForward: boolean, norm: FftNorm): ComplexPair {
   const n = at(parts[0].shape, dim);
   const last = parts[0].ndim - 1;
   const moved = both(parts, (x) => ops.moveDim(x, dim, last));
@@ -81,7 +78,7 @@ function prepare(
   value: TensorLike,
   options: FftOptions,
   caller: string,
-): { parts: RealAndImaginary; dim: number; n: number | undefined } {
+): { parts: ComplexPair; dim: number; n: number | undefined } {
   const { n, dim } = fftOptions.read(options, caller);
   const [re, im] = partsOf(value, caller);
   if (re.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
@@ -94,7 +91,7 @@ function checkElements(x: Tensor, dim: number, caller: string): void {
     throw new ShapeError(`[${caller}] dim ${dim} is empty: there is nothing to transform`);
 }
 
-const complexOf = ([re, im]: RealAndImaginary): Tensor => Tensor.complex(re, im ?? ops.zeros(re.type));
+const complexOf = ([re, im]: ComplexPair): Tensor => Tensor.complex(re, im ?? ops.zeros(re.type));
 
 function oneDim(value: TensorLike, options: FftOptions, isForward: boolean, caller: string): Tensor {
   const { parts, dim, n } = prepare(value, options, caller);
@@ -174,7 +171,7 @@ export function irfft(value: TensorLike, options: FftOptions = {}): Tensor {
           );
     return stop === 1 ? inner : ops.concatenate([inner, sign === 1 ? tail : ops.neg(tail)], dim);
   };
-  const whole: RealAndImaginary = [mirrored(half[0], 1), half[1] && mirrored(half[1], -1)];
+  const whole: ComplexPair = [mirrored(half[0], 1), half[1] && mirrored(half[1], -1)];
   return along(whole, dim, false, options.norm ?? "backward")[0];
 }
 

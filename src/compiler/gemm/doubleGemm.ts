@@ -1,9 +1,9 @@
-import type { WasmSignature } from "../wasm/assembler.js";
+import type { FuncType } from "../wasm/assembler.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { countDown } from "./microKernel.js";
 
 /** m, n, k, then a, row and k step, b, k and column step, c, row step (bytes), alpha, beta. */
-export const DOUBLE_GEMM_SIGNATURE: WasmSignature = {
+export const DOUBLE_GEMM_SIGNATURE: FuncType = {
   params: [...Array.from({ length: 11 }, () => "address" as const), "f64", "f64"],
   results: [],
 };

@@ -1,5 +1,5 @@
 import type { AddressType } from "../wasm/addresses.js";
-import { ModuleBuilder, sharedMemory, type WasmSignature } from "../wasm/assembler.js";
+import { type FuncType, ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import type { FunctionBody, FunctionIndex, Local } from "../wasm/functionBody.js";
 import { DOUBLE_GEMM_SIGNATURE, writeDoubleGemm } from "./doubleGemm.js";
@@ -8,13 +8,13 @@ import { PACK_SIGNATURE, writeGather, writeInterleave } from "./packing.js";
 import { type GemmTile, PANEL_WIDTH } from "./tile.js";
 
 /** m, k, a, bytes from row to row of a, step of a, b, step of b, c, row step of c, alpha, beta. */
-const PANEL_SIGNATURE: WasmSignature = {
+const PANEL_SIGNATURE: FuncType = {
   params: [...Array.from({ length: 9 }, () => "address" as const), "f32", "f32"],
   results: [],
 };
 
 /** rows, columns, source (rows of a panel's width), c, row step of c, beta. */
-const BLEND_SIGNATURE: WasmSignature = {
+const BLEND_SIGNATURE: FuncType = {
   params: ["address", "address", "address", "address", "address", "f32"],
   results: [],
 };

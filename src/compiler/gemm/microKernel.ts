@@ -1,5 +1,5 @@
 import { at } from "../../ir/shape.js";
-import type { WasmSignature } from "../wasm/assembler.js";
+import type { FuncType } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import type { GemmTile } from "./tile.js";
@@ -11,7 +11,7 @@ import type { GemmTile } from "./tile.js";
 export type ALayout = "columns" | "rows";
 
 /** k, a, step of a (bytes from k to k + 1, or from row to row), b, step of b, c, row step of c, alpha, beta. */
-export const MICRO_KERNEL_SIGNATURE: WasmSignature = {
+export const MICRO_KERNEL_SIGNATURE: FuncType = {
   params: ["address", "address", "address", "address", "address", "address", "address", "f32", "f32"],
   results: [],
 };

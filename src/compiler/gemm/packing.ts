@@ -1,9 +1,9 @@
-import type { WasmSignature } from "../wasm/assembler.js";
+import type { FuncType } from "../wasm/assembler.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { countDown } from "./microKernel.js";
 
 /** rows, k, source, row step of the source in bytes, destination, row width of the destination in elements. */
-export const PACK_SIGNATURE: WasmSignature = {
+export const PACK_SIGNATURE: FuncType = {
   params: ["address", "address", "address", "address", "address", "address"],
   results: [],
 };

@@ -116,7 +116,7 @@ export interface Store {
 }
 
 /** A value that is combined over the inner dims; the result is the value of a node in this row. */
-export interface LoopReduction {
+export interface Reduce {
   readonly kind: "reduce";
   readonly node: number;
   readonly dtype: DType;
@@ -129,7 +129,7 @@ export interface LoopReduction {
 }
 
 /** What becomes of an output of a program. */
-export type OutputPlan = Store | LoopReduction | { readonly kind: "keep"; readonly node: number };
+export type OutputPlan = Store | Reduce | { readonly kind: "keep"; readonly node: number };
 
 /** What a plan has to know about vectors. */
 export interface VectorTarget {
@@ -243,7 +243,7 @@ class LoopPlanner {
     return this.stream({ arg, strides }, at(kernelArgs(this.plan), arg), false);
   }
 
-  private reduction(index: number): LoopReduction {
+  private reduction(index: number): Reduce {
     const node = at(this.plan.spec.nodes, index);
     if (node.kind !== "reduce") throw new InternalError("[planLoops] only reductions are reduced");
     const { dtype, combine } = node;

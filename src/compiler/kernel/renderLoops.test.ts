@@ -10,10 +10,10 @@ import { canonical } from "./canonical.js";
 import {
   type Iota,
   type Loop,
-  type LoopReduction,
   type LoopStage,
   type LoopTerm,
   planLoops,
+  type Reduce,
   type SectionPlan,
   type Store,
   type Stream,
@@ -42,7 +42,7 @@ function expression(op: string, a = "", b = ""): string {
 class JavaScriptRenderer implements LoopRenderer<string> {
   readonly lines: string[] = [];
   private readonly moved = new Map<Stream, string>();
-  private readonly partials = new Map<LoopReduction, string>();
+  private readonly partials = new Map<Reduce, string>();
   private numNames = 0;
 
   private name(value: string): string {
@@ -146,19 +146,19 @@ class JavaScriptRenderer implements LoopRenderer<string> {
     else write();
   }
 
-  accumulate(value: string, reduction: LoopReduction, { copy }: Position): void {
+  accumulate(value: string, reduction: Reduce, { copy }: Position): void {
     const partial = `${this.partials.get(reduction)}[${copy}]`;
     this.lines.push(`${partial} = ${expression(reduction.combine, partial, value)};`);
   }
 
-  join(reduction: LoopReduction, first: number, second: number): void {
+  join(reduction: Reduce, first: number, second: number): void {
     const name = this.partials.get(reduction);
     this.lines.push(
       `${name}[${first}] = ${expression(reduction.combine, `${name}[${first}]`, `${name}[${second}]`)};`,
     );
   }
 
-  finish(reduction: LoopReduction): void {
+  finish(reduction: Reduce): void {
     expect(reduction.folds).toEqual([]);
     this.keep(`${this.partials.get(reduction)}[0]`, reduction.node);
   }

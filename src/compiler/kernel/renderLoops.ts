@@ -1,15 +1,6 @@
 import { at, range } from "../../ir/shape.js";
 import type { Ports } from "../wasm/vectorProgram.js";
-import type {
-  Iota,
-  Loop,
-  LoopPlan,
-  LoopReduction,
-  LoopStage,
-  SectionPlan,
-  Store,
-  Stream,
-} from "./loopPlan.js";
+import type { Iota, Loop, LoopPlan, LoopStage, Reduce, SectionPlan, Store, Stream } from "./loopPlan.js";
 
 /**
  * A vector of the current turn: its stage, its number in the turn, and the number of elements of the turn before it.
@@ -45,11 +36,11 @@ export interface LoopRenderer<Value> {
   /** Stores a vector, combined with the old elements if the plan says so. */
   store(value: Value, store: Store, position: Position): void;
   /** Combines a vector with the partial results of its copy. */
-  accumulate(value: Value, reduction: LoopReduction, position: Position): void;
+  accumulate(value: Value, reduction: Reduce, position: Position): void;
   /** Combines two vectors of partial results, and leaves the result in the first. */
-  join(reduction: LoopReduction, first: number, second: number): void;
+  join(reduction: Reduce, first: number, second: number): void;
   /** Combines the lanes of the first vector of partial results, and keeps the result as a value of the row. */
-  finish(reduction: LoopReduction): void;
+  finish(reduction: Reduce): void;
   /** Keeps the value that a node has in this row. */
   keep(value: Value, node: number): void;
 }

@@ -17,10 +17,10 @@ import {
   type Iota,
   type Loop,
   type LoopPlan,
-  type LoopReduction,
   type LoopStage,
   type LoopTerm,
   planLoops,
+  type Reduce,
   type SectionPlan,
   type Store,
   type Stream,
@@ -57,7 +57,7 @@ class WasmRenderer implements LoopRenderer<Local> {
   /** State of the open section: a pointer to the current element of each stream, and the current value of each iota. */
   private readonly pointers = new Map<Stream, Local>();
   private readonly iotas = new Map<Iota, Local>();
-  private readonly partials = new Map<LoopReduction, readonly Local[]>();
+  private readonly partials = new Map<Reduce, readonly Local[]>();
 
   constructor(
     private readonly code: FunctionBody,
@@ -409,7 +409,7 @@ class WasmRenderer implements LoopRenderer<Local> {
     return sum;
   }
 
-  accumulate(value: Local, reduction: LoopReduction, { stage, copy }: Position): void {
+  accumulate(value: Local, reduction: Reduce, { stage, copy }: Position): void {
     const { code } = this;
     const partial = this.partial(reduction, copy);
     code.get(partial).get(value);
@@ -418,16 +418,16 @@ class WasmRenderer implements LoopRenderer<Local> {
     code.vector(reduction.combine).set(partial);
   }
 
-  private partial(reduction: LoopReduction, k: number): Local {
+  private partial(reduction: Reduce, k: number): Local {
     return at(this.partials.get(reduction) ?? [], k);
   }
 
-  join(reduction: LoopReduction, first: number, second: number): void {
+  join(reduction: Reduce, first: number, second: number): void {
     const [a, b] = [this.partial(reduction, first), this.partial(reduction, second)];
     this.code.get(a).get(b).vector(reduction.combine).set(a);
   }
 
-  finish(reduction: LoopReduction): void {
+  finish(reduction: Reduce): void {
     const result = this.partial(reduction, 0);
     for (const order of reduction.folds) {
       this.code.get(result).get(result).get(result).shuffle(order).vector(reduction.combine).set(result);

@@ -1,14 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { ModuleBuilder, type WasmSignature } from "./assembler.js";
+import { type FuncType, ModuleBuilder } from "./assembler.js";
 import { ByteWriter } from "./byteWriter.js";
 import { detectFeatures } from "./features.js";
 import type { FunctionBody } from "./functionBody.js";
 import { VECTOR_OPS, type VectorOp } from "./opcodes.js";
 
-function assemble(
-  signature: WasmSignature,
-  write: (code: FunctionBody) => void,
-): (...args: number[]) => number {
+function assemble(signature: FuncType, write: (code: FunctionBody) => void): (...args: number[]) => number {
   const builder = new ModuleBuilder();
   builder.function(signature, write, "run");
   const { run } = new WebAssembly.Instance(new WebAssembly.Module(builder.toBytes())).exports;

@@ -10,7 +10,7 @@ import {
 } from "./functionBody.js";
 
 /** The signature of a function. */
-export interface WasmSignature {
+export interface FuncType {
   readonly params: readonly ParamType[];
   readonly results: readonly ValueType[];
 }
@@ -65,11 +65,7 @@ export class ModuleBuilder {
   }
 
   /** Adds a function and exports it when `exportName` is given. */
-  function(
-    signature: WasmSignature,
-    write: (body: FunctionBody) => void,
-    exportName?: string,
-  ): FunctionIndex {
+  function(signature: FuncType, write: (body: FunctionBody) => void, exportName?: string): FunctionIndex {
     const isExported = exportName !== undefined;
     const addressType = this.memory?.addressType ?? "i32";
     const body = new FunctionBody(signature.params, addressType, isExported);

@@ -3,9 +3,9 @@ import { at, range, rowMajorStrides, sizeOf } from "../../ir/shape.js";
 import type {
   InputPlan,
   LoopPlan,
-  LoopReduction,
   LoopTerm,
   OutputPlan,
+  Reduce,
   SectionPlan,
   Stream,
 } from "../kernel/loopPlan.js";
@@ -270,7 +270,7 @@ class RowShader extends KernelShader {
 
   private elements(section: SectionPlan): void {
     const { w, plan } = this;
-    const reductions = section.outputs.filter((output): output is LoopReduction => output.kind === "reduce");
+    const reductions = section.outputs.filter((output): output is Reduce => output.kind === "reduce");
     const sums = new Map(reductions.map((output) => [output, w.name()]));
     for (const [{ identity }, name] of sums) w.line(`var ${name} = ${constant(identity[0]).bits};`);
     const count = sizeOf(this.inner.map((d) => at(plan.dims, d)));
@@ -296,7 +296,7 @@ class RowShader extends KernelShader {
   }
 
   /** Combines the results of a row's threads. */
-  private together({ combine: op }: LoopReduction, name: string): ShaderRegister {
+  private together({ combine: op }: Reduce, name: string): ShaderRegister {
     const { w } = this;
     const { rows, lanes, byRows } = this.division;
     if (lanes === 1) return { bits: w.let(name) };

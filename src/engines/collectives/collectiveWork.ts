@@ -22,7 +22,7 @@ export interface WorkHost extends LinkHost {
 }
 
 /** What a device computes between the waits: its own result, or a share of the result of all members. */
-export interface CollectiveWork {
+export interface Work {
   readonly signal: Signal;
   /** Whether anybody reads this device's source. */
   readonly isRead: boolean;
@@ -33,7 +33,7 @@ export interface CollectiveWork {
 }
 
 /** The work of one device in one collective. */
-export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost): CollectiveWork {
+export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost): Work {
   const { members, me } = link;
   const { kernels, peers } = host;
   const size = members.length;
@@ -95,7 +95,7 @@ function pullRowBlocks(
   { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
   { members }: PeerLink,
   { memory, peers }: WorkHost,
-): CollectiveWork["own"] {
+): Work["own"] {
   const row = (elements / rows) * byteSize(dtype);
   const words = new Int32Array(memory.buffer);
   return (sources, target, receives) => {
@@ -121,12 +121,7 @@ export function rowBlock(
 }
 
 /** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */
-function gatherBlocks(
-  inner: number,
-  outer: number,
-  link: PeerLink,
-  { peers }: WorkHost,
-): CollectiveWork["own"] {
+function gatherBlocks(inner: number, outer: number, link: PeerLink, { peers }: WorkHost): Work["own"] {
   const { members, me } = link;
   const size = members.length;
   return (sources, target) => {

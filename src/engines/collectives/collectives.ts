@@ -4,7 +4,7 @@ import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { PeerLink } from "./collectiveGroup.js";
 import { WORDS } from "./collectiveWords.js";
-import { type CollectiveWork, prepareWork, type WorkHost } from "./collectiveWork.js";
+import { prepareWork, type Work, type WorkHost } from "./collectiveWork.js";
 import type { CollectiveProgress, DesyncDetector } from "./desyncDetector.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
@@ -123,7 +123,7 @@ export function groupOf({ groups }: CollectiveSpec, position: number): readonly 
   return group;
 }
 
-function aloneCollective(work: CollectiveWork): PreparedCollective {
+function aloneCollective(work: Work): PreparedCollective {
   let [source, target, receives] = [0, 0, 0];
   return {
     start(from, to, tables) {
@@ -134,11 +134,7 @@ function aloneCollective(work: CollectiveWork): PreparedCollective {
   };
 }
 
-function directCollective(
-  link: PeerLink,
-  progress: CollectiveProgress,
-  work: CollectiveWork,
-): PreparedCollective {
+function directCollective(link: PeerLink, progress: CollectiveProgress, work: Work): PreparedCollective {
   let sequence = 0;
   let [target, receives] = [0, 0];
   const sources = link.members.map(() => 0);
@@ -176,7 +172,7 @@ function stagedCollective(
   spec: CollectiveSpec,
   link: PeerLink,
   progress: CollectiveProgress,
-  work: CollectiveWork,
+  work: Work,
   host: WorkHost,
   stagingAddress: number,
 ): PreparedCollective {

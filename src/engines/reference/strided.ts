@@ -3,7 +3,7 @@ import { at, rowMajorStrides, type Shape, sameNumbers, sizeOf, tensorType } from
 import { type HostTensor, zeros } from "./tensor.js";
 
 /** Which elements of a row-major array a loop over dims visits: where it starts and its step along each dim. */
-export interface StridedWindow {
+export interface Strided {
   readonly offset: number;
   readonly strides: readonly number[];
 }
@@ -20,7 +20,7 @@ function bitsOf(data: HostData): Bits {
 }
 
 /** The window on a block of a tensor: it begins at `starts` and steps by `steps` along each dim. */
-export function windowAt(shape: Shape, starts: readonly number[], steps?: readonly number[]): StridedWindow {
+export function windowAt(shape: Shape, starts: readonly number[], steps?: readonly number[]): Strided {
   const strides = rowMajorStrides(shape);
   return {
     offset: strides.reduce((offset, stride, d) => offset + stride * at(starts, d), 0),
@@ -32,9 +32,9 @@ export function windowAt(shape: Shape, starts: readonly number[], steps?: readon
 export function copyWindow(
   shape: Shape,
   source: HostData,
-  from: StridedWindow,
+  from: Strided,
   target: HostData,
-  to: StridedWindow,
+  to: Strided,
 ): void {
   if (sizeOf(shape) === 0) return;
   const [input, output] = [bitsOf(source), bitsOf(target)];
@@ -59,14 +59,14 @@ export function copyWindow(
 }
 
 /** A tensor of the elements that a window on `x` selects. */
-export function readWindow(x: HostTensor, shape: Shape, window: StridedWindow): HostTensor {
+export function readWindow(x: HostTensor, shape: Shape, window: Strided): HostTensor {
   const data = allocateHost(x.type.dtype, sizeOf(shape));
   copyWindow(shape, x.data, window, data, { offset: 0, strides: rowMajorStrides(shape) });
   return { type: tensorType(x.type.dtype, shape), data };
 }
 
 /** Writes a whole tensor through a window on `target`; only for arrays that are still being filled. */
-export function writeWindow(target: HostData, window: StridedWindow, block: HostTensor): void {
+export function writeWindow(target: HostData, window: Strided, block: HostTensor): void {
   const { shape } = block.type;
   copyWindow(shape, block.data, { offset: 0, strides: rowMajorStrides(shape) }, target, window);
 }

@@ -7,10 +7,10 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 
 /** What the elements of matrices may be. */
-export type Elements = "floats" | "floats or complex numbers";
+export type ElementKind = "floats" | "floats or complex numbers";
 
 /** Throws unless x is a batch of matrices of floats. */
-export function checkMatrices(x: Tensor, caller: string, of: Elements = "floats"): void {
+export function checkMatrices(x: Tensor, caller: string, of: ElementKind = "floats"): void {
   const fits = x instanceof Tensor && (isFloat(x.dtype) || (of !== "floats" && isComplex(x.dtype)));
   if (!fits) {
     throw new DTypeError(`[${caller}] needs a tensor of ${of}, got ${describe(x)}: convert it with astype`);
@@ -21,7 +21,7 @@ export function checkMatrices(x: Tensor, caller: string, of: Elements = "floats"
 }
 
 /** Throws unless x is a batch of square matrices of floats. */
-export function checkSquare(x: Tensor, caller: string, of: Elements = "floats"): void {
+export function checkSquare(x: Tensor, caller: string, of: ElementKind = "floats"): void {
   checkMatrices(x, caller, of);
   const [rows, columns] = x.shape.slice(-2);
   if (rows !== columns) {

@@ -2,7 +2,7 @@
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { parseTemplate } from "./template/statements.js";
-import { fromJson, type TemplateValue, templateError, toText } from "./template/values.js";
+import { fromJson, templateError, toText, type Value } from "./template/values.js";
 import type { Tokenizer } from "./tokenizer.js";
 
 /** A message of a chat; templates may use more fields, such as `tool_calls`. */
@@ -52,7 +52,7 @@ export function parseChatTemplate(source: string): ChatTemplate {
       if (++steps > maxSteps)
         throw templateError(`stopped after ${maxSteps} steps: the template does not end`);
     };
-    const own = new Map<string, TemplateValue>([
+    const own = new Map<string, Value>([
       ...Object.entries(variables).map(([name, value]) => [name, fromJson(value)] as const),
       ["messages", fromJson(messages)],
       ["add_generation_prompt", addGenerationPrompt],

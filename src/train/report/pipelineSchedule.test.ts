@@ -18,7 +18,13 @@ import {
   taskLabel,
 } from "./pipelineSchedule.js";
 import { runPipeline } from "./runReport.js";
-import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Work } from "./stepTrace.js";
+import {
+  type DeviceWork,
+  type LoopIteration,
+  type StepTrace,
+  sharesOfWork,
+  stepTraceOf,
+} from "./stepTrace.js";
 
 const plan = planPipeline({ numStages: 2, numRepeats: 2 }, 2);
 const [forward, backward] = plan.loops;
@@ -58,7 +64,7 @@ describe("a pipeline's schedule", () => {
   });
 
   test("is found in a trace by the roles of its loops, forward and then backward", () => {
-    const wait: Work = {
+    const wait: DeviceWork = {
       device: 1,
       kind: "wait",
       name: "wait",

@@ -3,7 +3,7 @@ import { lineChart, mergeNarrow, table, thinOut, timeline } from "./charts.js";
 import { measurePipeline, planPipeline } from "./pipelineSchedule.js";
 import { type RunReport, reportHtml, speedLine } from "./reportPage.js";
 import { stepTimes } from "./runReport.js";
-import type { LoopIteration, StepTrace, Work } from "./stepTrace.js";
+import type { DeviceWork, LoopIteration, StepTrace } from "./stepTrace.js";
 
 /** Two stages that run two microbatches: iterations of 2 ms, and stage 1 waits half a ms in its second. */
 const plan = planPipeline({ numStages: 2, numRepeats: 1 }, 2);
@@ -26,7 +26,7 @@ const trace: StepTrace = {
     ),
   ),
   work: [2, 12].map(
-    (begin): Work => ({
+    (begin): DeviceWork => ({
       device: 1,
       kind: "wait",
       name: "wait",

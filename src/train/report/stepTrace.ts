@@ -7,7 +7,7 @@ import { openTraceFile } from "./traceFile.js";
 export type WorkKind = "gemm" | "kernel" | "collective" | "copy" | "wait";
 
 /** One thing that a device did; times are milliseconds from the beginning of the trace. */
-export interface Work {
+export interface DeviceWork {
   readonly device: number;
   readonly kind: WorkKind;
   readonly name: string;
@@ -17,7 +17,7 @@ export interface Work {
   readonly end: number;
 }
 
-/** One iteration of a loop on one device; times as in {@link Work}. */
+/** One iteration of a loop on one device; times as in {@link DeviceWork}. */
 export interface LoopIteration {
   readonly device: number;
   readonly program: string;
@@ -34,7 +34,7 @@ export interface LoopIteration {
 
 /** What all devices did while something ran. */
 export interface StepTrace {
-  readonly work: readonly Work[];
+  readonly work: readonly DeviceWork[];
   /** By device, and in the order in which they began. */
   readonly iterations: readonly LoopIteration[];
 }
@@ -96,15 +96,15 @@ export function stepTraceOf(events: readonly TraceEvent[]): StepTrace {
 }
 
 /** The parts of a step: waits, and the work before, between and after them. */
-function workOf(event: TraceEvent, origin: number): Work[] {
+function workOf(event: TraceEvent, origin: number): DeviceWork[] {
   const kind = kinds[event.kind];
   if (!kind) return [];
   const { device, program, ops } = event;
   const source = event.source === unknownSource ? undefined : event.source;
   const name = `${ops.join(" + ") || event.kind}${kind === "collective" ? ` (${event.kind})` : ""}`;
   const shared = { device, program, source };
-  const pieces: Work[] = [];
-  const add = (own: Pick<Work, "kind" | "name">, begin: number, end: number) => {
+  const pieces: DeviceWork[] = [];
+  const add = (own: Pick<DeviceWork, "kind" | "name">, begin: number, end: number) => {
     if (end > begin) pieces.push({ ...shared, ...own, begin: begin - origin, end: end - origin });
   };
   let from = event.begin;
@@ -140,7 +140,7 @@ function iterationsOf(events: readonly TraceEvent[], origin: number): LoopIterat
 const shortestIdle = 0.01;
 
 /** Intervals in which a device neither worked nor waited, between the first and the last event of any device. */
-export function idleTimes(work: readonly Work[]): { device: number; begin: number; end: number }[] {
+export function idleTimes(work: readonly DeviceWork[]): { device: number; begin: number; end: number }[] {
   const last = work.reduce((latest, { end }) => Math.max(latest, end), 0);
   return devicesOf(work).flatMap((device) => {
     const own = work.filter((one) => one.device === device).sort((a, b) => a.begin - b.begin);
@@ -227,7 +227,7 @@ export interface DeviceShares {
 }
 
 /** Sums the work of each device over the time from the earliest begin to the latest end. */
-export function sharesOfWork(work: readonly Work[]): DeviceShares[] {
+export function sharesOfWork(work: readonly DeviceWork[]): DeviceShares[] {
   const end = work.reduce((last, one) => Math.max(last, one.end), 0) || 1;
   return devicesOf(work).map((device) => {
     const of = (kind: WorkKind) =>

@@ -1,4 +1,4 @@
-import type { BodyOp, ValueGroups } from "../../ir/bodies.js";
+import type { BodyOp, Groups } from "../../ir/bodies.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams, ProgramOp } from "../../ir/ops.js";
 import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
@@ -96,13 +96,13 @@ function replayBodies(
 export interface WithKnown<K extends ProgramOp> {
   readonly threading: Threading<K>;
   /** The known values of a body, given the inputs that were added to it. */
-  readonly savedOf: (added: ValueGroups<Tensor>, body: number) => Saved;
+  readonly savedOf: (added: Groups<Tensor>, body: number) => Saved;
 }
 
 /** Where known values are added to an op, and how its bodies get them from there. */
 interface KnownOperands {
-  readonly extras: ValueGroups<Extra>;
-  readonly collect: (added: ValueGroups<Tensor>) => readonly Tensor[];
+  readonly extras: Groups<Extra>;
+  readonly collect: (added: Groups<Tensor>) => readonly Tensor[];
 }
 
 const valuesOf = (known: readonly KeptInside[]): Tensor[] => known.flatMap(({ values }) => values);

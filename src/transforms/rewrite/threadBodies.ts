@@ -7,13 +7,13 @@ import {
   type Body,
   type BodyOp,
   bodiesOf,
+  type Group,
   type GroupSizes,
+  type Groups,
   groupsOf,
   inGroups,
   mapGroups,
   type OpBodies,
-  type ValueGroup,
-  type ValueGroups,
   withBodies,
 } from "../../ir/bodies.js";
 import type { Spec } from "../../ir/mesh.js";
@@ -35,18 +35,18 @@ export interface Extra {
 /** The values that a body or an op had before, and those that are threaded through it. */
 export interface Threaded<T = Tensor> {
   readonly own: readonly T[];
-  readonly added: ValueGroups<T>;
+  readonly added: Groups<T>;
 }
 
 /** Separates the values that an op or a body had from those that were added to its groups. */
 function separate<T>(
-  order: readonly ValueGroup[],
+  order: readonly Group[],
   sizes: GroupSizes,
   extra: GroupSizes,
   list: readonly T[],
 ): Threaded<T> {
   const all = groupsOf(order, total(sizes, extra), list);
-  const size = (group: ValueGroup) => sizes[group] ?? 0;
+  const size = (group: Group) => sizes[group] ?? 0;
   return {
     own: order.flatMap((group) => all[group]?.slice(0, size(group)) ?? []),
     added: Object.fromEntries(order.map((group) => [group, all[group]?.slice(size(group)) ?? []])),
@@ -54,14 +54,11 @@ function separate<T>(
 }
 
 function total(sizes: GroupSizes, extra: GroupSizes): GroupSizes {
-  const groups = Object.entries(extra).map(([group, size]) => [
-    group,
-    size + (sizes[group as ValueGroup] ?? 0),
-  ]);
+  const groups = Object.entries(extra).map(([group, size]) => [group, size + (sizes[group as Group] ?? 0)]);
   return { ...sizes, ...Object.fromEntries(groups) };
 }
 
-const sizesOf = (groups: ValueGroups<unknown>): GroupSizes =>
+const sizesOf = (groups: Groups<unknown>): GroupSizes =>
   Object.fromEntries(Object.entries(groups).map(([group, list]) => [group, list.length]));
 
 /** Whether a body computes results, so that passes rewrite it; the others only ignore the values that are added. */
@@ -74,12 +71,12 @@ export class Threading<K extends ProgramOp> {
   readonly bodies: readonly Body[];
   /** All operands, in order. */
   readonly operands: readonly Tensor[];
-  private readonly types: ValueGroups<TensorType>;
+  private readonly types: Groups<TensorType>;
 
   constructor(
     private readonly eqn: BodyOp<K>,
     ins: readonly Tensor[],
-    private readonly extras: ValueGroups<Extra> = {},
+    private readonly extras: Groups<Extra> = {},
   ) {
     this.form = bodiesOf(eqn);
     this.bodies = this.form.bodies.filter(isRewritten);
@@ -164,7 +161,7 @@ export class Threading<K extends ProgramOp> {
 }
 
 /** A body that does not read the values that are added to its inputs. */
-function ignoring({ program, inputs }: Body, sizes: GroupSizes, types: ValueGroups<TensorType>): Program {
+function ignoring({ program, inputs }: Body, sizes: GroupSizes, types: Groups<TensorType>): Program {
   const own = groupsOf(inputs, sizes, program.inputs);
   return { ...program, inputs: inGroups(inputs, own, mapGroups(types, newVar)) };
 }

@@ -3,7 +3,7 @@ import { q, x } from "../a64/operands.js";
 import type { Label } from "../code.js";
 import { loadPart, MATRIX, repeat, storePart, VECTOR } from "./a64Packing.js";
 import { FIRST_SUM, type Tile, tileOf } from "./a64Tile.js";
-import type { MultiplyKernel, ProductElements } from "./target.js";
+import type { Elements, MultiplyKernel } from "./target.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [x(0), x(1), x(2), x(3), x(4), x(5), x(6)];
 /** The current step and tile, what is left to do, and two registers for addresses. */
@@ -16,7 +16,7 @@ const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, ROW, SCRATCH] = [
 const UNROLL = 4;
 
 /** Writes the code of `multiply` for packed factors: a strip of A stays in the cache for all panels of B. */
-export function writeMultiply(code: A64, elements: ProductElements, kernel: MultiplyKernel): void {
+export function writeMultiply(code: A64, elements: Elements, kernel: MultiplyKernel): void {
   const { size } = elements;
   const { height, width } = kernel;
   const tile = tileOf(elements, height, width);

@@ -2,7 +2,7 @@ import { at } from "../../../ir/shape.js";
 import type { A64 } from "../a64/assembler.js";
 import { d, h, q, type Register, s, x } from "../a64/operands.js";
 import type { Label } from "../code.js";
-import type { PackKernel, ProductElements } from "./target.js";
+import type { Elements, PackKernel } from "./target.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [x(0), x(1), x(2), x(3), x(4)];
 
@@ -19,7 +19,7 @@ export interface Packing {
 }
 
 /** Four adjacent bfloat16 share a lane, of which a vector holds two: what one instruction multiplies. */
-export function packingOf({ size, factorBytes }: ProductElements): Packing {
+export function packingOf({ size, factorBytes }: Elements): Packing {
   return factorBytes === 2 ? { laneBytes: 8, perLane: 4 } : { laneBytes: size, perLane: 1 };
 }
 

@@ -2,7 +2,7 @@
 import type { A64 } from "../a64/assembler.js";
 import { type FloatLanes, q, type Register } from "../a64/operands.js";
 import { VECTOR } from "./a64Packing.js";
-import type { ProductElements } from "./target.js";
+import type { Elements } from "./target.js";
 
 /** The first register of sums; those before hold a step of A and of B, or temporaries of finished sums. */
 export const FIRST_SUM = 8;
@@ -27,7 +27,7 @@ export interface Tile {
 }
 
 /** A tile of C of this height and width. */
-export function tileOf({ size, factorBytes }: ProductElements, height: number, width: number): Tile {
+export function tileOf({ size, factorBytes }: Elements, height: number, width: number): Tile {
   return factorBytes === 2 ? new SquareTile(height, width) : new LaneTile(size, height, width);
 }
 

@@ -1,11 +1,11 @@
 import { InternalError } from "../../../ir/errors.js";
 import {
   type FactorLayout,
-  type GemmFactor,
   type GemmTarget,
   type GemmTask,
   type PackKernel,
   pitchBytes,
+  type Side,
   stepsBehind,
 } from "./target.js";
 
@@ -24,7 +24,7 @@ export interface Product {
 }
 
 /** Addresses for packed strips of A and panels of B; `packingBytes` says how much space they take. */
-export type PackingSpace = { readonly [F in GemmFactor]: number };
+export type PackingSpace = { readonly [F in Side]: number };
 
 /** `count` strips or panels of one extent, one after the other. */
 interface TileGroup {
@@ -66,7 +66,7 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
 }
 
 /** Maximum bytes of the packed blocks of a product. */
-export function packingBytes(target: GemmTarget): { readonly [F in GemmFactor]: number } {
+export function packingBytes(target: GemmTarget): { readonly [F in Side]: number } {
   const { rows, columns, block } = target;
   const steps = stepsOf(target, block.depth);
   return {
@@ -104,7 +104,7 @@ class ProductPlanner {
   readonly tasks: GemmTask[] = [];
   readonly tile: Tile;
   private readonly stride: { readonly [F in "a" | "b" | "c"]: number };
-  private readonly isDirect: { readonly [F in GemmFactor]: boolean };
+  private readonly isDirect: { readonly [F in Side]: boolean };
 
   constructor(
     private readonly target: GemmTarget,
@@ -167,7 +167,7 @@ class ProductPlanner {
     }
   }
 
-  private pack(from: GemmFactor, transposed: boolean, group: TileGroup, source: number, depth: number): void {
+  private pack(from: Side, transposed: boolean, group: TileGroup, source: number, depth: number): void {
     const { extent, count, packed } = group;
     const { perLane } = this.target;
     const [k, leftOver] = [Math.floor(depth / perLane), depth % perLane];
@@ -211,18 +211,14 @@ class ProductPlanner {
     return this.wholeGroups("b", size, this.tile.columns, depth);
   }
 
-  private wholeGroups(factor: GemmFactor, size: number, extent: number, depth: Piece): readonly TileGroup[] {
+  private wholeGroups(factor: Side, size: number, extent: number, depth: Piece): readonly TileGroup[] {
     return this.groups(factor, depth, [
       [extent, Math.floor(size / extent)],
       [size % extent, 1],
     ]);
   }
 
-  private groups(
-    factor: GemmFactor,
-    depth: Piece,
-    kinds: readonly (readonly [number, number])[],
-  ): TileGroup[] {
+  private groups(factor: Side, depth: Piece, kinds: readonly (readonly [number, number])[]): TileGroup[] {
     const groups: TileGroup[] = [];
     let [first, packed] = [0, this.space[factor]];
     for (const [extent, count] of kinds) {

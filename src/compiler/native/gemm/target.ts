@@ -5,7 +5,7 @@ import type { CodeWriter } from "../code.js";
 export type ProductType = GemmStep["dtype"];
 
 /** One of the factors of a product. */
-export type GemmFactor = "a" | "b";
+export type Side = "a" | "b";
 
 /**
  * How a kernel finds the elements of a factor: packed by another kernel, or in place, with the distances in bytes
@@ -20,7 +20,7 @@ export type FactorLayout = "packed" | { readonly row: number; readonly step: num
  */
 export interface PackKernel {
   readonly kind: "packRows" | "packColumns";
-  readonly from: GemmFactor;
+  readonly from: Side;
   readonly extent: number;
   /** Number of elements along k that do not fill a lane, and share it with zeros. */
   readonly leftOver: number;
@@ -143,10 +143,10 @@ export function kernelWith<Assembler extends CodeWriter>(
 }
 
 /** The element types of a product. */
-export type ProductElements = Pick<GemmTarget, "type" | "size" | "factorBytes">;
+export type Elements = Pick<GemmTarget, "type" | "size" | "factorBytes">;
 
 /** The sizes of elements of factors and result. */
-export function elementsOf(type: ProductType): ProductElements {
+export function elementsOf(type: ProductType): Elements {
   const size = type === "float64" ? 8 : 4;
   return { type, size, factorBytes: type === "bfloat16" ? 2 : size };
 }

@@ -6,9 +6,9 @@ import type {
   Iota,
   Loop,
   LoopPlan,
-  LoopReduction,
   LoopStage,
   LoopTerm,
+  Reduce,
   SectionPlan,
   Store,
   Stream,
@@ -71,9 +71,9 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   private readonly rowValues = new Map<number, Mem>();
   /** Those of the open section: where each stream and iota begins, and where in the frame partial results are. */
   private readonly starts = new Map<Stream | Iota, Gpr | Mem>();
-  private readonly partials = new Map<LoopReduction, number>();
+  private readonly partials = new Map<Reduce, number>();
   /** The registers of partial results while a stage runs; none when there are too many. */
-  private held: ReadonlyMap<LoopReduction, readonly Vector[]> = new Map();
+  private held: ReadonlyMap<Reduce, readonly Vector[]> = new Map();
 
   constructor(
     plan: LoopPlan,
@@ -206,7 +206,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   /** Where a vector of partial results is on the stack. */
-  private partial(reduction: LoopReduction, k: number, bits: VectorBits = 128): Mem {
+  private partial(reduction: Reduce, k: number, bits: VectorBits = 128): Mem {
     return mem(rsp, (this.partials.get(reduction) ?? 0) + (k * bits) / 8);
   }
 
@@ -286,7 +286,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   /** Adds to the partial results in a register, or on the stack when there are too many. */
-  accumulate({ vector, temporary }: LineValue, reduction: LoopReduction, { stage, copy }: Position): void {
+  accumulate({ vector, temporary }: LineValue, reduction: Reduce, { stage, copy }: Position): void {
     const { x } = this;
     const home = this.partial(reduction, copy, vector.bits);
     const held = this.held.get(reduction)?.[copy];
@@ -301,14 +301,14 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     if (held === undefined) x.vmovups(home, partial);
   }
 
-  join(reduction: LoopReduction, first: number, second: number): void {
+  join(reduction: Reduce, first: number, second: number): void {
     const { x } = this;
     x.vmovups(SUM, this.partial(reduction, first)).vmovups(OTHER, this.partial(reduction, second));
     this.combineOther(reduction);
     x.vmovups(this.partial(reduction, first), SUM);
   }
 
-  finish(reduction: LoopReduction): void {
+  finish(reduction: Reduce): void {
     this.x.vmovups(SUM, this.partial(reduction, 0));
     for (const [a, b, c, d] of reduction.folds) {
       this.x.vpshufd(OTHER, SUM, a | (b << 2) | (c << 4) | (d << 6));
@@ -317,7 +317,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     this.keepLowest(SUM, reduction.node);
   }
 
-  private combineOther({ combine }: LoopReduction): void {
+  private combineOther({ combine }: Reduce): void {
     let used = 2;
     const storage = this.storage(() => vec(128, used++));
     combineVectors(storage, combine, SUM, SUM, OTHER);

@@ -9,10 +9,10 @@ import {
   isEqual,
   isTrue,
   stringMethods,
-  type TemplateValue,
   templateError,
   tests,
   toText,
+  type Value,
 } from "./values.js";
 
 /** What the running template knows, and how much it may still do. */
@@ -23,7 +23,7 @@ export interface TemplateContext {
 }
 
 /** An expression. */
-export type Expression = (context: TemplateContext) => TemplateValue;
+export type Expression = (context: TemplateContext) => Value;
 
 /** The tokens of an expression. */
 export function tokenize(source: string): string[] {
@@ -279,7 +279,7 @@ export class ExpressionParser {
       return (context) => items.map((item) => item(context));
     }
     if (token === "{") return this.dict();
-    const constants: Readonly<Record<string, TemplateValue>> = {
+    const constants: Readonly<Record<string, Value>> = {
       true: true,
       True: true,
       false: false,
@@ -304,7 +304,7 @@ export class ExpressionParser {
   }
 }
 
-const comparisons: Readonly<Record<string, (a: TemplateValue, b: TemplateValue) => boolean>> = {
+const comparisons: Readonly<Record<string, (a: Value, b: Value) => boolean>> = {
   "==": isEqual,
   "!=": (a, b) => !isEqual(a, b),
   "<": (a, b) => (a ?? 0) < (b ?? 0),
@@ -315,14 +315,14 @@ const comparisons: Readonly<Record<string, (a: TemplateValue, b: TemplateValue) 
   "not in": (a, b) => !contains(b, a),
 };
 
-function add(a: TemplateValue, b: TemplateValue): TemplateValue {
+function add(a: Value, b: Value): Value {
   if (Array.isArray(a) && Array.isArray(b)) return [...a, ...b];
   if (typeof a === "number" && typeof b === "number") return a + b;
   if (typeof a === "string" && typeof b === "string") return a + b;
   throw templateError(`${toText(a)} and ${toText(b)} cannot be added`);
 }
 
-const arithmetic: Readonly<Record<string, (a: TemplateValue, b: TemplateValue) => TemplateValue>> = {
+const arithmetic: Readonly<Record<string, (a: Value, b: Value) => Value>> = {
   "+": add,
   "~": (a, b) => toText(a) + toText(b),
   "-": (a, b) => Number(a) - Number(b),
@@ -337,11 +337,11 @@ function memberOf(value: Expression, name: string): Expression {
   return (context) => {
     const own = value(context);
     const methodOf = <T>(
-      table: Readonly<Record<string, (value: T, args: readonly TemplateValue[]) => TemplateValue>>,
+      table: Readonly<Record<string, (value: T, args: readonly Value[]) => Value>>,
       of: T,
     ) => {
       const method = Object.hasOwn(table, name) ? table[name] : undefined;
-      return method && ((args: readonly TemplateValue[]) => method(of, args));
+      return method && ((args: readonly Value[]) => method(of, args));
     };
     if (own instanceof Map)
       return own.has(name) ? own.get(name) : (methodOf(dictMethods, own) as Callable | undefined);
@@ -352,18 +352,13 @@ function memberOf(value: Expression, name: string): Expression {
   };
 }
 
-function itemOf(value: TemplateValue, key: TemplateValue): TemplateValue {
+function itemOf(value: Value, key: Value): Value {
   if (value instanceof Map) return value.get(toText(key));
   const index = Number(key);
   return value === undefined || value === null ? undefined : elements(value).at(index);
 }
 
-function sliceOf(
-  value: TemplateValue,
-  first: TemplateValue,
-  last: TemplateValue,
-  step: TemplateValue,
-): TemplateValue {
+function sliceOf(value: Value, first: Value, last: Value, step: Value): Value {
   const items = elements(value);
   const by = typeof step === "number" ? step : 1;
   if (by !== 1 && by !== -1) throw templateError(`slices have the step 1 or -1, not ${toText(step)}`);

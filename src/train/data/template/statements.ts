@@ -1,6 +1,6 @@
 /** Templates: text with statements, parsed to functions that write the output. */
 import { type Expression, ExpressionParser, type TemplateContext, tokenize } from "./expressions.js";
-import { elements, isTrue, type TemplateValue, templateError, toText } from "./values.js";
+import { elements, isTrue, templateError, toText, type Value } from "./values.js";
 
 /** A part of a template that writes to the output. */
 export type Statement = (context: TemplateContext) => string;
@@ -122,7 +122,7 @@ class StatementParser {
     const otherwise = end === "else" ? this.block(["endfor"]).run : () => "";
     return (context) => {
       const inner = inScope(context);
-      const bind = (item: TemplateValue) => {
+      const bind = (item: Value) => {
         if (names.length === 1) inner.variables.set(names[0] ?? "", item);
         else for (const [i, name] of names.entries()) inner.variables.set(name, elements(item)[i]);
       };
@@ -186,7 +186,7 @@ class StatementParser {
   }
 }
 
-function assign({ variables }: TemplateContext, name: string, value: TemplateValue): string {
+function assign({ variables }: TemplateContext, name: string, value: Value): string {
   variables.set(name, value);
   return "";
 }
@@ -205,9 +205,9 @@ function whole(source: string): Expression {
 
 /** Runs the body of a loop for every item, with the variable `loop`. */
 function iterate(
-  items: readonly TemplateValue[],
+  items: readonly Value[],
   inner: TemplateContext,
-  bind: (item: TemplateValue) => void,
+  bind: (item: Value) => void,
   run: Statement,
 ): string {
   let out = "";
@@ -217,7 +217,7 @@ function iterate(
     // Each iteration starts with the variables from outside of the loop.
     inner.variables.clear();
     for (const [name, value] of before) inner.variables.set(name, value);
-    const places: readonly (readonly [string, TemplateValue])[] = [
+    const places: readonly (readonly [string, Value])[] = [
       ["index", i + 1],
       ["index0", i],
       ["revindex", items.length - i],

@@ -2,27 +2,19 @@
 import { ValueError } from "../../../ir/errors.js";
 
 /** A value of a template; functions are macros and filters. */
-export type TemplateValue =
-  | undefined
-  | null
-  | boolean
-  | number
-  | string
-  | readonly TemplateValue[]
-  | Dict
-  | Callable;
+export type Value = undefined | null | boolean | number | string | readonly Value[] | Dict | Callable;
 
 /** A mapping, or the namespace of a template. */
-export type Dict = Map<string, TemplateValue>;
+export type Dict = Map<string, Value>;
 
 /** A function that a template can call. */
-export type Callable = (args: readonly TemplateValue[], named: Dict) => TemplateValue;
+export type Callable = (args: readonly Value[], named: Dict) => Value;
 
 /** An error in a template or in its use. */
 export const templateError = (rule: string) => new ValueError(`[chat template] ${rule}`);
 
 /** A value of JSON as a value of templates. */
-export function fromJson(value: unknown): TemplateValue {
+export function fromJson(value: unknown): Value {
   if (Array.isArray(value)) return value.map(fromJson);
   if (typeof value === "object" && value !== null) {
     return new Map(Object.entries(value).map(([key, own]) => [key, fromJson(own)]));
@@ -30,7 +22,7 @@ export function fromJson(value: unknown): TemplateValue {
   return typeof value === "string" || typeof value === "number" || typeof value === "boolean" ? value : null;
 }
 
-const toPlain = (value: TemplateValue): unknown =>
+const toPlain = (value: Value): unknown =>
   value instanceof Map
     ? Object.fromEntries([...value].map(([key, own]) => [key, toPlain(own)]))
     : Array.isArray(value)
@@ -38,7 +30,7 @@ const toPlain = (value: TemplateValue): unknown =>
       : (value ?? null);
 
 /** JSON with the spaces that Python puts. */
-export function toJson(value: TemplateValue, indent?: number): string {
+export function toJson(value: Value, indent?: number): string {
   if (indent !== undefined) return JSON.stringify(toPlain(value), null, indent);
   if (value instanceof Map) {
     return `{${[...value].map(([key, own]) => `${JSON.stringify(key)}: ${toJson(own)}`).join(", ")}}`;
@@ -48,7 +40,7 @@ export function toJson(value: TemplateValue, indent?: number): string {
 }
 
 /** The text of a value in the output. */
-export function toText(value: TemplateValue): string {
+export function toText(value: Value): string {
   if (value === undefined) return "";
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -56,7 +48,7 @@ export function toText(value: TemplateValue): string {
   return typeof value === "number" ? String(value) : represent(value);
 }
 
-function represent(value: TemplateValue): string {
+function represent(value: Value): string {
   if (typeof value === "string")
     return value.includes("'") && !value.includes('"') ? `"${value}"` : `'${value.replaceAll("'", "\\'")}'`;
   if (Array.isArray(value)) return `[${value.map(represent).join(", ")}]`;
@@ -65,12 +57,12 @@ function represent(value: TemplateValue): string {
   return toText(value);
 }
 
-export function isTrue(value: TemplateValue): boolean {
+export function isTrue(value: Value): boolean {
   if (Array.isArray(value)) return value.length > 0;
   return value instanceof Map ? value.size > 0 : Boolean(value);
 }
 
-export function isEqual(a: TemplateValue, b: TemplateValue): boolean {
+export function isEqual(a: Value, b: Value): boolean {
   if (Array.isArray(a) && Array.isArray(b))
     return a.length === b.length && a.every((x, i) => isEqual(x, b[i]));
   if (a instanceof Map && b instanceof Map)
@@ -79,7 +71,7 @@ export function isEqual(a: TemplateValue, b: TemplateValue): boolean {
 }
 
 /** The elements over which a value is iterated. */
-export function elements(value: TemplateValue): readonly TemplateValue[] {
+export function elements(value: Value): readonly Value[] {
   if (Array.isArray(value)) return value;
   if (value instanceof Map) return [...value.keys()];
   if (typeof value === "string") return Array.from(value);
@@ -87,17 +79,17 @@ export function elements(value: TemplateValue): readonly TemplateValue[] {
   throw templateError(`${represent(value)} cannot be iterated over`);
 }
 
-export function contains(container: TemplateValue, item: TemplateValue): boolean {
+export function contains(container: Value, item: Value): boolean {
   if (typeof container === "string") return typeof item === "string" && container.includes(item);
   if (container instanceof Map) return typeof item === "string" && container.has(item);
   return elements(container).some((one) => isEqual(one, item));
 }
 
-const text = (value: TemplateValue): string => (typeof value === "string" ? value : toText(value));
+const text = (value: Value): string => (typeof value === "string" ? value : toText(value));
 
 const trimmers =
   (side: "both" | "start" | "end") =>
-  (value: string, [given]: readonly TemplateValue[]) => {
+  (value: string, [given]: readonly Value[]) => {
     const signs = given === undefined || given === null ? undefined : new Set(text(given));
     const isCut = (c: string | undefined) => c !== undefined && (signs ? signs.has(c) : /\s/.test(c));
     let [start, end] = [0, value.length];
@@ -107,9 +99,7 @@ const trimmers =
   };
 
 /** The methods of strings. */
-export const stringMethods: Readonly<
-  Record<string, (value: string, args: readonly TemplateValue[]) => TemplateValue>
-> = {
+export const stringMethods: Readonly<Record<string, (value: string, args: readonly Value[]) => Value>> = {
   strip: trimmers("both"),
   lstrip: trimmers("start"),
   rstrip: trimmers("end"),
@@ -134,18 +124,16 @@ export const stringMethods: Readonly<
 };
 
 /** The methods of mappings. */
-export const dictMethods: Readonly<
-  Record<string, (value: Dict, args: readonly TemplateValue[]) => TemplateValue>
-> = {
+export const dictMethods: Readonly<Record<string, (value: Dict, args: readonly Value[]) => Value>> = {
   items: (value) => [...value].map(([key, own]) => [key, own]),
   keys: (value) => [...value.keys()],
   values: (value) => [...value.values()],
   get: (value, [key, fallback]) => value.get(text(key)) ?? fallback ?? null,
 };
 
-type Filter = (value: TemplateValue, args: readonly TemplateValue[], named: Dict) => TemplateValue;
+type Filter = (value: Value, args: readonly Value[], named: Dict) => Value;
 
-const attribute = (value: TemplateValue, name: TemplateValue): TemplateValue =>
+const attribute = (value: Value, name: Value): Value =>
   value instanceof Map ? value.get(text(name)) : undefined;
 
 const select =
@@ -153,7 +141,7 @@ const select =
   (value, args) => {
     const [name, ...rest] = ofAttribute ? args : [undefined, ...args];
     const [test, ...more] = rest;
-    const passes = (one: TemplateValue) => {
+    const passes = (one: Value) => {
       const own = ofAttribute ? attribute(one, name) : one;
       return test === undefined ? isTrue(own) : tests[text(test)]?.(own, more) === true;
     };
@@ -202,9 +190,7 @@ export const filters: Readonly<Record<string, Filter>> = {
 };
 
 /** The tests, `value is name`. */
-export const tests: Readonly<
-  Record<string, (value: TemplateValue, args: readonly TemplateValue[]) => boolean>
-> = {
+export const tests: Readonly<Record<string, (value: Value, args: readonly Value[]) => boolean>> = {
   defined: (value) => value !== undefined,
   undefined: (value) => value === undefined,
   none: (value) => value === null,
