@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
 import { type Gpu, MAP_READ, openGpu, USAGE } from "../../engines/webgpu/gpu.js";
-import { functionsCode, type WgslFunctionName } from "./functions.js";
+import { FUSES, functionsCode, type WgslFunctionName } from "./functions.js";
 
 const COUNT = 1 << 16;
 
@@ -47,7 +47,8 @@ describeWith(webGpu, "functions on a GPU", () => {
   let y = bitcast<f32>(words[2u * id.x + 1u]);
   words[2u * id.x] = bitcast<u32>(${expression});
 }`;
-    const compute = { module: device.createShaderModule({ code }), entryPoint: "main" };
+    const constants = code.includes(FUSES) ? { [FUSES]: Number(gpu.facts.fusesProducts) } : {};
+    const compute = { module: device.createShaderModule({ code }), entryPoint: "main", constants };
     const pipeline = await device.createComputePipelineAsync({ layout: "auto", compute });
     const size = pairs.byteLength;
     const buffer = device.createBuffer({ size, usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget });

@@ -4,6 +4,9 @@
  * 2⁻¹²⁶ are kept, or that a comparison of a float with itself is not left out.
  */
 
+/** The constant of a shader that says whether `fma` rounds once. */
+export const FUSES = "fma_rounds_once";
+
 const functions = {
   // A private variable is not a constant, so infinities and NaN made of it are no errors of the compiler.
   zero: { code: "var<private> zero: u32 = 0u;" },
@@ -163,18 +166,20 @@ fn trig(x: f32, quarter: u32) -> f32 {
   f_cos: { uses: ["trig"], code: "fn f_cos(x: f32) -> f32 { return trig(x, 1u); }" },
   pair: {
     // Numbers as unevaluated sums of two float32, which hold twice as many bits; infinities have no second part.
-    code: `fn rounded(x: f32) -> f32 {
+    code: `override ${FUSES}: bool = false;
+fn rounded(x: f32) -> f32 {
   // A choice, so that no compiler takes a sum or product for exact by joining it with what is done to it next.
   let u = bitcast<u32>(x);
   return bitcast<f32>(select(u, 0u, u == 1u));
 }
 fn two_sum(a: f32, b: f32) -> vec2<f32> {
   let s = rounded(a + b);
-  let t = s - a;
+  let t = rounded(s - a);
   return vec2<f32>(s, (a - (s - t)) + (b - t));
 }
 fn two_product(a: f32, b: f32) -> vec2<f32> {
   let p = rounded(a * b);
+  if (${FUSES}) { return vec2<f32>(p, select(0.0, fma(a, b, -p), abs(p) < 1e38)); }
   let ah = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
   let bh = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
   let al = a - ah;
@@ -197,11 +202,12 @@ fn pair_sum(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
     // WGSL allows 2.5 units in the last place. Where nothing can overflow or vanish, the quotient is corrected by what it
     // leaves of a, and moved to its neighbour if that is closer; elsewhere it is divided as integers.
     code: `fn f_div(a: f32, b: f32) -> f32 {
-  let q = a / b;
+  let inverse = 1.0 / b;
+  let q = a * inverse;
   let range = vec3<f32>(abs(a), abs(b), abs(q));
   if (!(all(range > vec3<f32>(1e-24)) && all(range < vec3<f32>(1e24)))) { return wide_div(bitcast<u32>(a), bitcast<u32>(b)); }
   let p = two_product(q, b);
-  let closer = q + ((a - p.x) - p.y) / b;
+  let closer = q + ((a - p.x) - p.y) * inverse;
   let left = two_product(closer, b);
   let rest = (a - left.x) - left.y;
   let u = bitcast<u32>(closer);

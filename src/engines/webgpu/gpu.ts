@@ -18,6 +18,8 @@ export interface GpuFacts {
   readonly name: string;
   /** Whether it is a program on the CPU. */
   readonly isSoftware: boolean;
+  /** Whether its `fma` rounds once, which WGSL leaves open. */
+  readonly fusesProducts: boolean;
   /** The limits that matter here. */
   readonly limits: Readonly<Record<LimitName, number>>;
   readonly features: readonly string[];
@@ -54,7 +56,36 @@ export async function openGpu(): Promise<Gpu> {
   // The least alignment is best as it is; a smaller one could be refused.
   const { minUniformBufferOffsetAlignment: _, ...requiredLimits } = limits;
   const device = await adapter.requestDevice({ requiredLimits, requiredFeatures: features });
-  return { device, facts: { ...nameOf(adapter.info), limits, features } };
+  const fusesProducts = await hasExactFma(device);
+  return { device, facts: { ...nameOf(adapter.info), fusesProducts, limits, features } };
+}
+
+/** Whether `fma` gives what a product loses when it is rounded, found out by trying. */
+async function hasExactFma(device: GPUDevice): Promise<boolean> {
+  const code = `@group(0) @binding(0) var<storage, read_write> values: array<f32, 4>;
+@compute @workgroup_size(1) fn main() { values[3] = fma(values[0], values[1], values[2]); }`;
+  const compute = { module: device.createShaderModule({ code }), entryPoint: "main" };
+  const pipeline = await device.createComputePipelineAsync({ layout: "auto", compute });
+  const third = Math.fround(1 / 3);
+  const values = Float32Array.of(third, third, -Math.fround(third * third), 0);
+  const size = values.byteLength;
+  const buffer = device.createBuffer({ size, usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget });
+  const result = device.createBuffer({ size, usage: USAGE.mapRead | USAGE.copyTarget });
+  device.queue.writeBuffer(buffer, 0, values);
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  const entries = [{ binding: 0, resource: { buffer } }];
+  pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+  pass.dispatchWorkgroups(1);
+  pass.end();
+  encoder.copyBufferToBuffer(buffer, 0, result, 0, size);
+  device.queue.submit([encoder.finish()]);
+  await result.mapAsync(MAP_READ);
+  const [, , , lost] = new Float32Array(result.getMappedRange());
+  buffer.destroy();
+  result.destroy();
+  return lost === third * third - Math.fround(third * third);
 }
 
 function limitsOf(limits: GPUSupportedLimits): Record<LimitName, number> {

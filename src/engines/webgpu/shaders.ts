@@ -1,3 +1,4 @@
+import { FUSES } from "../../compiler/wgsl/functions.js";
 import { BINDING, MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { range } from "../../ir/shape.js";
@@ -30,7 +31,9 @@ export class Shaders {
       device.pushErrorScope("validation");
       const module = device.createShaderModule({ code, label: what });
       const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numSlabs, writesTable)] });
-      const compute = { module, entryPoint: "main" };
+      // A shader may only be given the constants that it has.
+      const constants = code.includes(FUSES) ? { [FUSES]: Number(this.gpu.facts.fusesProducts) } : {};
+      const compute = { module, entryPoint: "main", constants };
       const pipeline = device.createComputePipeline({ layout, compute, label: what });
       this.watch(device.popErrorScope(), what);
       return pipeline;
