@@ -19,9 +19,8 @@ else if (isMainThread) modules.register(import.meta.url);
 
 export function resolve(specifier, context, next) {
   if (specifier.startsWith("#")) {
-    // Dependencies have their own names that begin like this, and a copy of the sources means its own files.
-    const sources = /^file:.*\/src\//.exec(context.parentURL ?? "")?.[0] ?? source;
-    const own = new URL(`${specifier.slice(1)}.ts`, sources);
+    // Dependencies have their own names that begin like this.
+    const own = new URL(`${specifier.slice(1)}.ts`, source);
     return next(existsSync(own) ? own.href : specifier, context);
   }
   if (specifier === "shardwise") return next(new URL("index.ts", source).href, context);

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { findBlame, readRecordings } from "../src/engines/index.js";
+import { version } from "../src/ir/version.js";
 import { nodeProgram } from "./support/built.js";
 import { ended, launch } from "./support/launchers.js";
 import { extended, mpi, orSkip, testWith } from "./support/optional.js";
@@ -129,14 +130,10 @@ describeTogether.each(launchers)("processes that were started differently, by $n
     try {
       const root = path("..");
       cpSync(join(root, "src"), join(folder, "src"), { recursive: true });
-      cpSync(join(root, "tsconfig.json"), join(folder, "tsconfig.json"));
+      for (const file of ["package.json", "tsconfig.json"]) cpSync(join(root, file), join(folder, file));
       symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
-      const own = readFileSync(join(root, "package.json"), "utf8");
-      const { version }: { readonly version: string } = JSON.parse(own);
-      writeFileSync(
-        join(folder, "package.json"),
-        own.replace(`"version": "${version}"`, `"version": "9.9.9"`),
-      );
+      const versionFile = join(folder, "src/ir/version.ts");
+      writeFileSync(versionFile, readFileSync(versionFile, "utf8").replace(version, "9.9.9"));
       const args = [
         "--import",
         path("../scripts/typescript.mjs"),

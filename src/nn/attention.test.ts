@@ -267,7 +267,11 @@ describe("attention", () => {
       { length: 140, keyLength: 140, keyHeads: 1, groups: 2, headDim: 4 },
       { causal: true, sinks: true },
     ],
-    ["loops", { length: 1030, keyLength: 1030, keyHeads: 1, groups: 1, headDim: 4 }, { causal: true }],
+    [
+      "loops",
+      { batch: 1, length: 1030, keyLength: 1030, keyHeads: 1, groups: 1, headDim: 4 },
+      { causal: true },
+    ],
     [
       "segments",
       { length: 120, keyLength: 90, keyHeads: 1, groups: 1, headDim: 4 },
@@ -279,7 +283,7 @@ describe("attention", () => {
       const size = { batch: 2, ...sizes };
       const args = operands(size);
       const options = optionsOf(size, { ...none, ...chosen });
-      const weights = draw(11, [2, size.length, size.keyHeads * size.groups, size.headDim]);
+      const weights = draw(11, [size.batch, size.length, size.keyHeads * size.groups, size.headDim]);
       const gradients = (fn: typeof plainly) =>
         jit(
           grad((q: Tensor, k: Tensor, v: Tensor) => np.sum(fn([q, k, v], options).output.mul(weights)), {

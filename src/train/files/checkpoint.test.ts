@@ -427,7 +427,7 @@ describe("a save that is killed", () => {
 });
 
 describe("a save of more than the host may hold", () => {
-  const numLeaves = 8;
+  const numLeaves = 5;
   /** Each leaf is somewhat larger than a piece. */
   const state = () =>
     Object.fromEntries(
