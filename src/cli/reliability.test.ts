@@ -160,6 +160,41 @@ describe("a run that is interrupted", { timeout: 120_000 }, () => {
   });
 });
 
+describe("a trace that is interrupted", { timeout: 120_000 }, () => {
+  // The engine sends the signal once it is open.
+  const engine = join(folder.path, "interrupting.mjs");
+  const threads = pathToFileURL(builtFile("src/engines/threads/engine.ts")).href;
+  writeFileSync(
+    engine,
+    `import { ThreadsEngine } from ${JSON.stringify(threads)};
+export const createEngine = (options) => {
+  setTimeout(() => process.kill(process.pid, "SIGINT"));
+  return new ThreadsEngine(options);
+};
+`,
+  );
+
+  test("says what it leaves, and leaves no part of a file", async () => {
+    const output = join(folder.path, "interrupted.json");
+    const trace = () =>
+      ended(
+        startShardwise(folder.path, [
+          "trace",
+          join(folder.path, "config.json"),
+          "--engine",
+          engine,
+          "--output",
+          output,
+        ]),
+      );
+    expect(await trace()).toMatchObject({ code: 130, err: `\ninterrupted: ${output} is not written\n` });
+    writeFileSync(output, "before");
+    expect(await trace()).toMatchObject({ err: `\ninterrupted: ${output} is as it was before\n` });
+    expect(readFileSync(output, "utf8")).toBe("before");
+    expect(readdirSync(folder.path).filter((name) => name.includes("interrupted.json"))).toHaveLength(1);
+  });
+});
+
 describe("a run that loses a device", { timeout: 120_000 }, () => {
   // The first engine of the process ends when the run is evaluated, after the checkpoint of step 3.
   const engine = join(folder.path, "failing.mjs");

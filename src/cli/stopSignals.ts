@@ -56,10 +56,12 @@ export interface Interrupts {
 /** Keeps the default: signals end the process. */
 export const noInterrupts: Interrupts = { listen: () => {}, forget: () => {} };
 
+const wantedSignals = () => signals.filter((signal) => signal !== "SIGHUP" || !isUnderNohup());
+
 /** The first interrupt asks the run to end after its step, the second ends the process at once. */
 export function onInterrupt(stop: AbortController): Interrupts {
   let first = Number.NEGATIVE_INFINITY;
-  const wanted = signals.filter((signal) => signal !== "SIGHUP" || !isUnderNohup());
+  const wanted = wantedSignals();
   const listener = () => {
     const now = performance.now();
     if (now - first < sameKeypress) return;
@@ -77,5 +79,18 @@ export function onInterrupt(stop: AbortController): Interrupts {
       if (stop.signal.aborted) return;
       for (const signal of wanted) process.off(signal, listener);
     },
+  };
+}
+
+/** Ends the process at an interrupt with a sentence about what is kept. @returns stops listening */
+export function explainInterrupts(said: string): () => void {
+  const wanted = wantedSignals();
+  const listener = () => {
+    process.stderr.write(`\ninterrupted: ${said}\n`);
+    process.exit(exitCodes.interrupted);
+  };
+  for (const signal of wanted) process.on(signal, listener);
+  return () => {
+    for (const signal of wanted) process.off(signal, listener);
   };
 }

@@ -20,7 +20,14 @@ export function checkSizes(program: Program): void {
   });
 }
 
-/** Throws unless an array has the element kind and the number of elements of a type. */
+/**
+ * Throws unless an array has the element kind and the number of elements of a type.
+ *
+ * @example
+ * ```ts
+ * engines.checkHostData({ dtype: "float32", shape: [2] }, Float32Array.of(1, 2), "example"); // undefined
+ * ```
+ */
 export function checkHostData(type: TensorType, data: HostData, caller: string): void {
   need("object", type, "type", "checkHostData");
   need("string", caller, "caller", "checkHostData");

@@ -48,8 +48,9 @@ const imported = new Map<string, EngineModule>();
  * Opens an engine by its name: one of this package, or the name or path of a module that exports `createEngine`.
  * Paths begin with `.` or `/`; they and packages are looked for from the working directory.
  *
+ * @example
  * ```ts
- * const engine = openEngine("./my-engine.js", { numDevices: 4 });
+ * engines.openEngine("reference", { numDevices: 4 }).numDevices; // 4
  * ```
  */
 export function openEngine(name: string, options: EngineOptions): Engine {
@@ -63,6 +64,11 @@ export function openEngine(name: string, options: EngineOptions): Engine {
 /**
  * Imports the module of an engine ahead of {@link openEngine}. This is required for modules with top-level await, and
  * on versions of Node that cannot require ES modules. For `webgpu` it opens the GPU, or reports why there is none.
+ *
+ * @example
+ * ```ts
+ * await engines.importEngine("threads"); // undefined
+ * ```
  */
 export async function importEngine(name: string): Promise<void> {
   need("string", name, "name", "importEngine");

@@ -46,7 +46,16 @@ export class HostFunction {
   }
 }
 
-/** Calls a host callback and checks its results: each must have as many elements as its type. */
+/**
+ * Calls a host callback and checks its results: each must have as many elements as its type.
+ *
+ * @example
+ * ```ts
+ * const double = { name: "double", call: ([{ data }]) => [data.map((x) => 2 * x)] };
+ * const type = { dtype: "float32", shape: [2] };
+ * Array.from(engines.callHost(double, [engines.hostTensor("float32", [2], [1, 2])], [type])[0]); // [2, 4]
+ * ```
+ */
 export function callHost(
   fn: HostFunction,
   ins: readonly HostValue[],

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { ConfigError } from "../../ir/errors.js";
 import { sizeOf } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
@@ -19,6 +20,7 @@ import {
   readConfigFile,
   useEngine,
 } from "../runArguments.js";
+import { explainInterrupts } from "../stopSignals.js";
 
 /** Records what every device does during one step. */
 export const trace = defineCommand({
@@ -29,6 +31,10 @@ export const trace = defineCommand({
   takesFields: true,
   examples: ["shardwise trace --mesh pipe=2", "shardwise trace my.json --output step.json"],
   run: async (parsed) => {
+    const { output } = parsed.values;
+    const forget = explainInterrupts(
+      `${output} is ${existsSync(output) ? "as it was before" : "not written"}`,
+    );
     await useEngine(parsed);
     const [what] = parsed.positional;
     const json =
@@ -38,7 +44,6 @@ export const trace = defineCommand({
           ? (await findCheckpoint(what, "trace")).checkpoint.manifest.config
           : readConfigFile(what);
     const config = configOf(json, parsed);
-    const { output } = parsed.values;
     phase("compiling the training step");
     const mesh = runMesh(config);
     const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
@@ -62,6 +67,7 @@ export const trace = defineCommand({
       throw new ConfigError(`[trace] the engine "${mesh.engine.name}" records nothing: use --engine threads`);
     }
     writeStepTrace(output, recorded, "one training step", { training, config, mesh });
+    forget();
     phase("");
     const percent = (share: number) => `${(100 * share).toFixed(1)} %`.padStart(8);
     const total = Math.max(...work.map(({ end }) => end));

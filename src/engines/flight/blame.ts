@@ -57,7 +57,15 @@ function checkRecordings(recordings: readonly FlightRecording[], caller: string)
   for (const recording of recordings) checkRecording(recording, caller);
 }
 
-/** Finds out which devices have diverged from the others, from the recordings of all processes. */
+/**
+ * Finds out which devices have diverged from the others, from the recordings of all processes.
+ *
+ * @example
+ * ```ts
+ * const recording = { reason: "SIGTERM", time: 0, engine: "threads", numDevices: 1, process: { index: 0, count: 1, pid: 7, host: "here" }, programs: [], devices: [{ device: 0, state: "idle", place: null, records: [] }] };
+ * engines.findBlame([recording]).findings; // []
+ * ```
+ */
 export function findBlame(recordings: readonly FlightRecording[]): Blame {
   checkRecordings(recordings, "findBlame");
   const job = newestJob(recordings);
@@ -107,7 +115,15 @@ function processNames(recordings: readonly FlightRecording[]): (device: number) 
   };
 }
 
-/** Formats the report of {@link findBlame}. */
+/**
+ * Formats the report of {@link findBlame}.
+ *
+ * @example
+ * ```ts
+ * const recording = { reason: "SIGTERM", time: 0, engine: "threads", numDevices: 1, process: { index: 0, count: 1, pid: 7, host: "here" }, programs: [], devices: [{ device: 0, state: "idle", place: null, records: [] }] };
+ * engines.formatBlame([recording]).includes("no device has diverged"); // true
+ * ```
+ */
 export function formatBlame(recordings: readonly FlightRecording[]): string {
   checkRecordings(recordings, "formatBlame");
   const { findings, rows } = findBlame(recordings);

@@ -9,7 +9,16 @@ import { checkRecording, fileError, format, formatRecording, parseRecording } fr
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
 
-/** Writes a recording atomically, and creates its folder. */
+/**
+ * Writes a recording atomically, and creates its folder.
+ *
+ * @example
+ * ```ts
+ * const recording = { reason: "SIGTERM", time: 0, engine: "threads", numDevices: 1, process: { index: 0, count: 1, pid: 7, host: "here" }, programs: [], devices: [{ device: 0, state: "idle", place: null, records: [] }] };
+ * engines.writeRecording("flight/last.json", recording);
+ * engines.readRecordings("flight/last.json")[0].engine; // threads
+ * ```
+ */
 export function writeRecording(path: string, recording: FlightRecording): void {
   need("path", path, "path", "writeRecording");
   checkRecording(recording, "writeRecording");
@@ -25,7 +34,16 @@ export function writeRecording(path: string, recording: FlightRecording): void {
   }
 }
 
-/** The recordings in a file, or in all `.json` files of a folder that are recordings. */
+/**
+ * The recordings in a file, or in all `.json` files of a folder that are recordings.
+ *
+ * @example
+ * ```ts
+ * const recording = { reason: "SIGTERM", time: 0, engine: "threads", numDevices: 1, process: { index: 0, count: 1, pid: 7, host: "here" }, programs: [], devices: [{ device: 0, state: "idle", place: null, records: [] }] };
+ * engines.writeRecording("flight/first.json", recording);
+ * engines.readRecordings("flight").map(({ reason }) => reason); // ["SIGTERM"]
+ * ```
+ */
 export function readRecordings(path: string): FlightRecording[] {
   need("path", path, "path", "readRecordings");
   const read = (file: string): string => {

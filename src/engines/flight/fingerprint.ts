@@ -17,7 +17,15 @@ export interface CollectiveIdentity {
   readonly ragged?: { readonly rows: number; readonly targetRows: number };
 }
 
-/** Op, data type, shape and axes of a collective: `allReduce sum float32[64] over {data: 2}`. */
+/**
+ * Op, data type, shape and axes of a collective: `allReduce sum float32[64] over {data: 2}`.
+ *
+ * @example
+ * ```ts
+ * const spec = { kind: "allReduce", combine: "sum", dtype: "float32", axes: [{ name: "data", size: 2 }], outer: 1, inner: 64, size: 2, permutation: [] };
+ * engines.collectiveText(spec); // allReduce sum float32[64] over {data: 2}
+ * ```
+ */
 export function collectiveText(spec: CollectiveIdentity): string {
   need("object", spec, "spec", "collectiveText");
   const { kind, combine, dtype, axes, outer, inner, size, permutation, ragged } = spec;
@@ -41,7 +49,15 @@ export function describeVersion({ name, fingerprint }: { name: string; fingerpri
   return `${JSON.stringify(name)} ${fingerprint.slice(0, SHOWN_DIGITS)}`;
 }
 
-/** A signed 32-bit hash of a collective; different collectives have different hashes, barring collisions. */
+/**
+ * A signed 32-bit hash of a collective; different collectives have different hashes, barring collisions.
+ *
+ * @example
+ * ```ts
+ * const spec = { kind: "allReduce", combine: "sum", dtype: "float32", axes: [{ name: "data", size: 2 }], outer: 1, inner: 64, size: 2, permutation: [] };
+ * engines.fingerprintOf(spec) === engines.fingerprintOf({ ...spec, inner: 65 }); // false
+ * ```
+ */
 export function fingerprintOf(spec: CollectiveIdentity): number {
   need("object", spec, "spec", "fingerprintOf");
   // FNV-1a over UTF-16 units.

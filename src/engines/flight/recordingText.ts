@@ -25,7 +25,15 @@ export function checkRecording(recording: FlightRecording, caller: string): void
   }
 }
 
-/** Serialises a recording; records are arrays of numbers, so that thousands of them stay small. */
+/**
+ * Serialises a recording; records are arrays of numbers, so that thousands of them stay small.
+ *
+ * @example
+ * ```ts
+ * const recording = { reason: "SIGTERM", time: 0, engine: "threads", numDevices: 1, process: { index: 0, count: 1, pid: 7, host: "here" }, programs: [], devices: [{ device: 0, state: "idle", place: null, records: [] }] };
+ * engines.parseRecording(engines.formatRecording(recording), "flight.json").reason; // SIGTERM
+ * ```
+ */
 export function formatRecording(recording: FlightRecording): string {
   checkRecording(recording, "formatRecording");
   const devices = recording.devices.map((device) => ({
@@ -43,7 +51,15 @@ export function formatRecording(recording: FlightRecording): string {
   return `${JSON.stringify({ format, version, ...recording, devices })}\n`;
 }
 
-/** Parses a recording. @param file the name used in error messages */
+/**
+ * Parses a recording. @param file the name used in error messages
+ *
+ * @example
+ * ```ts
+ * const recording = { reason: "SIGTERM", time: 0, engine: "threads", numDevices: 1, process: { index: 0, count: 1, pid: 7, host: "here" }, programs: [], devices: [{ device: 0, state: "idle", place: null, records: [] }] };
+ * engines.parseRecording(engines.formatRecording(recording), "flight.json").devices.length; // 1
+ * ```
+ */
 export function parseRecording(text: string, file: string): FlightRecording {
   need("string", text, "text", "parseRecording");
   need("string", file, "file", "parseRecording");

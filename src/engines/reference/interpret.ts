@@ -80,6 +80,14 @@ export function interpret(program: Program, inputs: readonly HostTensor[]): Host
  *
  * @param inputs for every input of the program one block per device of the mesh, row-major
  * @returns for every output one block per device
+ *
+ * @example
+ * ```ts
+ * const program = makeProgram((x: Tensor) => x.mul(x))(np.array([1, 2]));
+ * const blocks = [[1, 2], [3, 4]].map((values) => engines.hostTensor("float32", [2], values));
+ * const [results] = engines.interpretSpmd(program, { axes: [{ name: "data", size: 2 }] }, [blocks]);
+ * results.map(engines.numbersOf); // [[1, 4], [9, 16]]
+ * ```
  */
 export function interpretSpmd(
   program: Program,

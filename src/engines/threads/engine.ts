@@ -10,9 +10,10 @@ import { type ThreadsEngineInfo, type ThreadsEngineOptions, threadsEngineOptions
 /**
  * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
  *
+ * @example
  * ```ts
- * const engine = createThreadsEngine({ numDevices: 2 });
- * …
+ * const engine = engines.createThreadsEngine({ numDevices: 2 });
+ * engine.numDevices; // 2
  * await engine.close();
  * ```
  */

@@ -210,6 +210,12 @@ export function engineSettings({ engine, precision, reduction }: RunConfig): Eng
  * mesh is set, the others have one device.
  *
  * @param devices the number of devices; the number of cores by default
+ *
+ * @example
+ * ```ts
+ * const { config } = train.readRunConfig({ model: { numLayers: 1, width: 64 } }, [], 2);
+ * config.mesh.data; // 2
+ * ```
  */
 export function readRunConfig(
   json: unknown,

@@ -254,6 +254,14 @@ function checkWeights(weights: readonly number[] | undefined, count: number): nu
  * Opens an endless stream of batches.
  *
  * @param sources tokens, from which rows are cut, or rows; an array of several is mixed
+ *
+ * @example
+ * ```ts
+ * const tokens = train.tokensInMemory(Int32Array.of(1, 2, 3, 4, 5), 10);
+ * const batches = train.openBatches(tokens, { sequenceLength: 2, batchSize: 2, shuffle: false });
+ * const { inputs, targets } = await batches.next();
+ * [Array.from(inputs), Array.from(targets)]; // [[1, 2, 3, 4], [2, 3, 4, 5]]
+ * ```
  */
 export function openBatches(
   sources: TokenSource | RowSource | readonly (TokenSource | RowSource)[],

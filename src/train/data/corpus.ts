@@ -18,6 +18,11 @@ export type TextName = keyof typeof packages;
 /**
  * The documents of an installed text: chapters or speeches, in order. The first 24 chapters of `moby-dick` are always
  * installed, the others with its own package.
+ *
+ * @example
+ * ```ts
+ * (await train.bundledText("moby-dick"))[0].includes("Call me Ishmael"); // true
+ * ```
  */
 export async function bundledText(name: TextName = "moby-dick"): Promise<string[]> {
   need("string", name, "the name", "bundledText");

@@ -31,6 +31,14 @@ const headerBytes = 64;
  * Writes tokens to a file, which appears under its name only when it is complete.
  *
  * @param marks the {@link tokenMarks} of every token
+ *
+ * @example
+ * ```ts
+ * await train.writeTokenShard("tokens.bin", [1, 2, 3], 10);
+ * const shards = await train.openTokenShards(["tokens.bin"]);
+ * shards.numTokens; // 3
+ * await shards.close();
+ * ```
  */
 export async function writeTokenShard(
   path: string,
@@ -186,7 +194,18 @@ export class TokenShards implements TokenSource {
   }
 }
 
-/** Opens files written by {@link writeTokenShard}. */
+/**
+ * Opens files written by {@link writeTokenShard}.
+ *
+ * @example
+ * ```ts
+ * await train.writeTokenShard("shard-1.tokens", [4, 5], 10);
+ * await train.writeTokenShard("shard-2.tokens", [6], 10);
+ * const shards = await train.openTokenShards(["shard-1.tokens", "shard-2.tokens"]);
+ * Array.from(await shards.read(1, 2)); // [5, 6]
+ * await shards.close();
+ * ```
+ */
 export async function openTokenShards(paths: readonly string[]): Promise<TokenShards> {
   need("list", paths, "paths", "openTokenShards");
   for (const path of paths) need("path", path, "each of paths", "openTokenShards");

@@ -8,7 +8,16 @@ import { parseTokenizer } from "./tokenizerJson.js";
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
 
-/** Reads a tokeniser from a `tokenizer.json`; see {@link parseTokenizer}. */
+/**
+ * Reads a tokeniser from a `tokenizer.json`; see {@link parseTokenizer}.
+ *
+ * @example
+ * ```ts
+ * const model = { type: "BPE", vocab: { H: 0, i: 1, Hi: 2 }, merges: ["H i"] };
+ * fs.writeFileSync("tokenizer.json", JSON.stringify({ model }));
+ * Array.from((await train.readTokenizer("tokenizer.json")).encode("Hi")); // [2]
+ * ```
+ */
 export async function readTokenizer(path: string): Promise<BpeTokenizer | JsonTokenizer> {
   need("path", path, "path", "readTokenizer");
   try {

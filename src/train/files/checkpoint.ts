@@ -169,7 +169,17 @@ export class Checkpoint {
   }
 }
 
-/** Opens the checkpoint in a folder; throws unless its manifest is valid and its files have the right sizes. */
+/**
+ * Opens the checkpoint in a folder; throws unless its manifest is valid and its files have the right sizes.
+ *
+ * @example
+ * ```ts
+ * const checkpoints = train.openCheckpoints("saved");
+ * await (await checkpoints.save(1, { w: np.array([1, 2]) })).committed;
+ * const { folder } = await checkpoints.load(1);
+ * (await train.openCheckpoint(folder)).step; // 1
+ * ```
+ */
 export async function openCheckpoint(
   folder: string,
   files: FileSystem = nodeFileSystem,
@@ -320,7 +330,17 @@ export class Checkpoints {
   }
 }
 
-/** Opens a folder for checkpoints; it need not exist yet. */
+/**
+ * Opens a folder for checkpoints; it need not exist yet.
+ *
+ * @example
+ * ```ts
+ * const checkpoints = train.openCheckpoints("checkpoints");
+ * await (await checkpoints.save(100, { w: np.array([1, 2]) })).committed;
+ * const checkpoint = await checkpoints.latest();
+ * await checkpoint.restoreTree(); // { "w": [1, 2] }
+ * ```
+ */
 export function openCheckpoints(root: string, options: CheckpointsOptions = {}): Checkpoints {
   return new Checkpoints(root, options);
 }

@@ -57,7 +57,15 @@ const exportOptions = schema({
   metadata: optional<Readonly<Record<string, string>>>("object", {}),
 });
 
-/** Writes the tensors of a tree, whole, to one safetensors file that PyTorch and JAX can read. */
+/**
+ * Writes the tensors of a tree, whole, to one safetensors file that PyTorch and JAX can read.
+ *
+ * @example
+ * ```ts
+ * await train.exportSafetensors("params.safetensors", { dense: { kernel: np.ones([2, 3]) } });
+ * [...(await train.readSafetensorsHeader("params.safetensors")).tensors.keys()]; // ["dense.kernel"]
+ * ```
+ */
 export async function exportSafetensors(
   path: string,
   values: unknown,
@@ -101,15 +109,17 @@ const importOptions = schema<FieldsOf<ImportOptions>>({
  * tensor of the files must have a leaf: what is missing, unexpected or of another shape is listed in one error. Only
  * the blocks that the devices of this process hold are read.
  *
- * ```ts
- * const params = await importSafetensors("linear.safetensors", target, {
- *   rename: (path) => path.replace("kernel", "weight"),
- *   transpose: (path) => path.endsWith("kernel"),
- * });
- * ```
- *
  * @param path a file; a folder with the files of a model and their index, `model.safetensors.index.json`, if it has
  *   one; the index itself; or several files
+ *
+ * @example
+ * ```ts
+ * await train.exportSafetensors("linear.safetensors", { weight: np.array([[1, 2]]) });
+ * const rename = (path: string) => path.replace("kernel", "weight");
+ * const options = { rename, transpose: (path: string) => path.endsWith("kernel") };
+ * const target = { kernel: np.zeros([2, 1]) };
+ * await train.importSafetensors("linear.safetensors", target, options); // { "kernel": [[1], [2]] }
+ * ```
  */
 export async function importSafetensors<T>(
   path: string | readonly string[],

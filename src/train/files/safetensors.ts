@@ -20,7 +20,16 @@ import {
   type SafetensorsHeader,
 } from "./safetensorsHeader.js";
 
-/** Reads and checks the header of a file, without the elements. */
+/**
+ * Reads and checks the header of a file, without the elements.
+ *
+ * @example
+ * ```ts
+ * const array = { dtype: "float32", shape: [2], data: Float32Array.of(1, 2) };
+ * await train.writeSafetensors("header.safetensors", [["w", array]]);
+ * (await train.readSafetensorsHeader("header.safetensors")).tensors.get("w").shape; // [2]
+ * ```
+ */
 export async function readSafetensorsHeader(path: string): Promise<SafetensorsHeader> {
   need("path", path, "path", "readSafetensorsHeader");
   const handle = await openFile(path);
@@ -35,6 +44,13 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsHe
  * Reads a file.
  *
  * @param names the tensors to read; all by default; others may have types such as I64, which tensors do not support
+ *
+ * @example
+ * ```ts
+ * const array = { dtype: "float32", shape: [2], data: Float32Array.of(1, 2) };
+ * await train.writeSafetensors("read.safetensors", [["w", array]]);
+ * Array.from((await train.readSafetensors("read.safetensors")).tensors.get("w").data); // [1, 2]
+ * ```
  */
 export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
   need("path", path, "path", "readSafetensors");
@@ -61,7 +77,16 @@ function namesOf(names: Iterable<string>): readonly string[] {
   return list;
 }
 
-/** Writes a file. It appears under its name only when it is complete, so a reader never sees a part of it. */
+/**
+ * Writes a file. It appears under its name only when it is complete, so a reader never sees a part of it.
+ *
+ * @example
+ * ```ts
+ * const array = { dtype: "float32", shape: [2], data: Float32Array.of(1, 2) };
+ * await train.writeSafetensors("model.safetensors", [["w", array]], [["format", "pt"]]);
+ * (await train.readSafetensors("model.safetensors")).metadata.get("format"); // pt
+ * ```
+ */
 export async function writeSafetensors(
   path: string,
   tensors: Iterable<readonly [name: string, array: StoredArray]>,

@@ -38,6 +38,14 @@ export type NextLogits = (tokens: readonly number[]) => Promise<ArrayLike<number
  * Continues a text token by token. When the window is full, the model continues from its last half.
  *
  * @param window the maximum number of tokens that the model sees
+ *
+ * @example
+ * ```ts
+ * const tokenizer = train.byteTokenizer();
+ * // A model that counts.
+ * const next = async (tokens) => Array.from({ length: 257 }, (_, i) => (i === tokens.at(-1) + 1 ? 100 : 0));
+ * await train.continueText(next, tokenizer, 16, { prompt: "abc", length: 3, temperature: 0 }); // abcdef
+ * ```
  */
 export async function continueText(
   logits: NextLogits,

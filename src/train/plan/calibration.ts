@@ -82,7 +82,14 @@ export interface Calibration {
   readonly measured: readonly DeviceCalibration[];
 }
 
-/** The default calibration file of this machine. */
+/**
+ * The default calibration file of this machine.
+ *
+ * @example
+ * ```ts
+ * train.calibrationFile({ XDG_CACHE_HOME: "/var/cache" }); // /var/cache/shardwise/calibration.json
+ * ```
+ */
 export function calibrationFile(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): string {
@@ -103,7 +110,14 @@ export function writeCalibration(file: string, calibration: Calibration): void {
   writeFileSync(file, `${JSON.stringify(calibration)}\n`);
 }
 
-/** Reads a calibration; undefined if the file does not exist. */
+/**
+ * Reads a calibration; undefined if the file does not exist.
+ *
+ * @example
+ * ```ts
+ * train.readCalibration("no-such-file.json"); // undefined
+ * ```
+ */
 export function readCalibration(file: string): Calibration | undefined {
   need("path", file, "file", "readCalibration");
   if (!existsSync(file)) return undefined;

@@ -158,7 +158,17 @@ export function linkPrices({ network, intra, nodeSize }: Links): Prices["collect
   };
 }
 
-/** The prices of a machine from its devices and links. */
+/**
+ * The prices of a machine from its devices and links.
+ *
+ * @example
+ * ```ts
+ * const device = { flops: 1e15, efficiency: 0.5, memoryBandwidth: 3e12, launch: 5e-6 };
+ * const link = { bandwidth: 1e11, latency: 1e-5 };
+ * const prices = train.machinePrices(device, { network: link, intra: link, nodeSize: 8 });
+ * typeof prices.collective; // function
+ * ```
+ */
 export function machinePrices(device: DeviceSpeed, links: Links): Prices {
   need("object", device, "device", "machinePrices");
   need("object", links, "links", "machinePrices");

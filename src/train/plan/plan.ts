@@ -62,7 +62,18 @@ export interface TrainingPlan {
   readonly refused: ReadonlyMap<string, number>;
 }
 
-/** Prices one configuration step by step: it is traced, partitioned and compiled, and nothing is run. */
+/**
+ * Prices one configuration step by step: it is traced, partitioned and compiled, and nothing is run.
+ *
+ * @example
+ * ```ts
+ * const device = { flops: 1e15, efficiency: 0.5, memoryBandwidth: 3e12, launch: 5e-6 };
+ * const link = { bandwidth: 1e11, latency: 1e-5 };
+ * const prices = train.machinePrices(device, { network: link, intra: link, nodeSize: 8 });
+ * const { config } = train.readRunConfig({ model: { numLayers: 1, width: 64 } }, [], 2);
+ * train.priceConfig(config, prices).seconds > 0; // true
+ * ```
+ */
 export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   needRunConfig(config, "priceConfig");
   need("object", prices, "prices", "priceConfig");
@@ -110,12 +121,16 @@ function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeP
  * rematerialisation, and how parameters are sharded. Configurations are estimated from their sizes first; the most
  * promising ones are compiled as `train` would, and their time and memory are computed from the list of steps.
  *
- * ```ts
- * const plan = planTraining(config, { numDevices: 512, memoryBytes: 80 * 2 ** 30, prices });
- * console.log(plan.choices[0]?.name, plan.choices[0]?.seconds);
- * ```
- *
  * @param config the model, its data and its optimiser; its mesh is replaced
+ *
+ * @example
+ * ```ts
+ * const device = { flops: 1e15, efficiency: 0.5, memoryBandwidth: 3e12, launch: 5e-6 };
+ * const link = { bandwidth: 1e11, latency: 1e-5 };
+ * const prices = train.machinePrices(device, { network: link, intra: link, nodeSize: 8 });
+ * const { config } = train.readRunConfig({ model: { numLayers: 1, width: 64 } }, [], 2);
+ * train.planTraining(config, { numDevices: 2, prices, tries: 1 }).choices.length > 0; // true
+ * ```
  */
 export function planTraining(config: RunConfig, options: PlanOptions): TrainingPlan {
   needRunConfig(config, "planTraining");

@@ -29,7 +29,18 @@ export function formatParts(parts: TimeParts, seconds: number): string {
     .join(", ");
 }
 
-/** The best choices as a table, and why others were rejected. */
+/**
+ * The best choices as a table, and why others were rejected.
+ *
+ * @example
+ * ```ts
+ * const device = { flops: 1e15, efficiency: 0.5, memoryBandwidth: 3e12, launch: 5e-6 };
+ * const link = { bandwidth: 1e11, latency: 1e-5 };
+ * const prices = train.machinePrices(device, { network: link, intra: link, nodeSize: 8 });
+ * const { config } = train.readRunConfig({ model: { numLayers: 1, width: 64 } }, [], 2);
+ * train.formatPlan(train.planTraining(config, { numDevices: 2, prices, tries: 1 }), 1).includes("data"); // true
+ * ```
+ */
 export function formatPlan(plan: TrainingPlan, top: number): string {
   need("object", plan, "plan", "formatPlan");
   need("number", top, "top", "formatPlan");

@@ -35,6 +35,11 @@ const dots = [
  *  1.20  ⠉⠒⠤⣀⣀
  *       0     100
  * ```
+ *
+ * @example
+ * ```ts
+ * train.plotCurve([{ step: 0, value: 5 }, { step: 9, value: 1 }], { width: 20, height: 4 }).split("\n").length; // 6
+ * ```
  */
 export function plotCurve(points: readonly CurvePoint[], options?: PlotOptions): string {
   need("list", points, "points", "plotCurve");

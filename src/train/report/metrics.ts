@@ -28,6 +28,14 @@ export interface MetricsFileOptions extends OptionsOf<typeof metricsFileOptions>
  * Appends one line of JSON for every step: `{"step":12,"loss":4.21,…}`. Every line is complete on its own, so
  * a run that is killed leaves at most its last line unfinished, which is dropped when the file is opened again.
  * A line that does not fit on the disk is written before the next one that does.
+ *
+ * @example
+ * ```ts
+ * const file = train.openMetricsFile("metrics.jsonl");
+ * file.write(1, { loss: 4.5 });
+ * file.close();
+ * train.readMetrics("metrics.jsonl"); // [{ "step": 1, "loss": 4.5 }]
+ * ```
  */
 export function openMetricsFile(path: string, options?: MetricsFileOptions): MetricsWriter {
   const { resumeAt } = metricsFileOptions.read(options, "openMetricsFile");
@@ -72,7 +80,18 @@ function cleanRecords(path: string, resumeAt: number | undefined): void {
   }
 }
 
-/** Reads the records of a file; incomplete lines are skipped. */
+/**
+ * Reads the records of a file; incomplete lines are skipped.
+ *
+ * @example
+ * ```ts
+ * const file = train.openMetricsFile("losses.jsonl");
+ * file.write(1, { loss: 4.5 });
+ * file.write(2, { loss: 4.25 });
+ * file.close();
+ * train.readMetrics("losses.jsonl").map(({ loss }) => loss); // [4.5, 4.25]
+ * ```
+ */
 export function readMetrics(path: string): (Metrics & { readonly step: number })[] {
   return onFile("metrics", path, () => readFileSync(path, "utf8"))
     .split("\n")
@@ -118,7 +137,18 @@ export function tolerant(writer: MetricsWriter, onFailure: (error: unknown) => v
   };
 }
 
-/** Combines several writers. */
+/**
+ * Combines several writers.
+ *
+ * @example
+ * ```ts
+ * const [first, second] = ["a.jsonl", "b.jsonl"].map((path) => train.openMetricsFile(path));
+ * const both = train.writeToAll(first, second);
+ * both.write(1, { loss: 4.5 });
+ * both.close();
+ * train.readMetrics("b.jsonl").length; // 1
+ * ```
+ */
 export function writeToAll(...writers: readonly MetricsWriter[]): MetricsWriter {
   for (const writer of writers) {
     need("object", writer, "each writer", "writeToAll");

@@ -100,6 +100,8 @@ describe("a trace file", () => {
     trace.event({ device: 1, thread: 2, name: "step", start: 11 });
     trace.counter({ device: 1, name: "memory", at: 12, values: { bytes: 64 } });
     trace.flow(7, { device: 1, at: 12 }, { device: 0, at: 13 });
+    // It has its name when it is complete.
+    await expect(readFile(path)).rejects.toThrow("ENOENT");
     trace.close();
     const { traceEvents, ...rest } = JSON.parse(await readFile(path, "utf8"));
     expect(rest).toEqual({ displayTimeUnit: "ms", otherData: { mesh: "{data: 2}" } });

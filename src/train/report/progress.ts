@@ -59,6 +59,15 @@ const smoothing = 0.9;
  * ```
  * step 120/1000 ━━━───────  loss 3.412  18.2k tokens/s  41% of peak  ETA 2m 31s
  * ```
+ *
+ * @example
+ * ```ts
+ * const lines: string[] = [];
+ * const progress = train.startProgress({ numSteps: 10, stream: { write: (text) => lines.push(text) } });
+ * progress.update({ step: 1, loss: 4.5, tokens: 64 });
+ * progress.finish();
+ * lines.join("").includes("step 1/10"); // true
+ * ```
  */
 export function startProgress(options: ProgressOptions): Progress {
   const given = progressOptions.read(options, "startProgress");

@@ -23,7 +23,17 @@ const eventFileOptions = schema({
 /** Options of {@link openEventFile}. */
 export interface EventFileOptions extends OptionsOf<typeof eventFileOptions> {}
 
-/** Writes numbers of each step to a new event file in a folder; strings and booleans are skipped. */
+/**
+ * Writes numbers of each step to a new event file in a folder; strings and booleans are skipped.
+ *
+ * @example
+ * ```ts
+ * const events = train.openEventFile("tensorboard");
+ * events.write(1, { loss: 4.5 });
+ * events.close();
+ * events.path.includes("events.out.tfevents"); // true
+ * ```
+ */
 export function openEventFile(
   folder: string,
   options?: EventFileOptions,

@@ -1,6 +1,6 @@
 /** Traces in the Chrome trace event format, which Perfetto and chrome://tracing open. */
 
-import { closeSync, openSync, rmSync, writeSync } from "#platform/fs";
+import { closeSync, openSync, renameSync, rmSync, writeSync } from "#platform/fs";
 import { needIfGiven } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import type { Json } from "../files/checkpointManifest.js";
@@ -60,13 +60,24 @@ function jsonText(value: Readonly<Record<string, unknown>>): string {
 /** Number of characters to buffer before they are written. */
 const pieceLength = 2 ** 16;
 
-/** Opens a new trace file. @param metadata what is known about the run */
+/**
+ * Opens a new trace file. @param metadata what is known about the run
+ *
+ * @example
+ * ```ts
+ * const trace = train.openTraceFile("trace.json");
+ * trace.event({ device: 0, name: "step", start: 0, duration: 5 });
+ * trace.close();
+ * JSON.parse(fs.readFileSync("trace.json", "utf8")).traceEvents.length; // 1
+ * ```
+ */
 export function openTraceFile(path: string, metadata: Readonly<Record<string, Json>> = {}): TraceFile {
   needIfGiven("object", metadata, "metadata", "openTraceFile");
-  // The old file is removed first, so that nothing is written through a symbolic link of this name.
+  // It appears under its name when it is complete; "wx" writes through no symbolic link.
+  const draft = `${path}.tmp`;
   const file = onFile("trace", path, () => {
-    rmSync(path, { force: true });
-    return openSync(path, "wx");
+    rmSync(draft, { force: true });
+    return openSync(draft, "wx");
   });
   let waiting = `{"displayTimeUnit":"ms","otherData":${jsonText(metadata)},"traceEvents":[`;
   let first = true;
@@ -105,6 +116,7 @@ export function openTraceFile(path: string, metadata: Readonly<Record<string, Js
     close: () => {
       writeSync(file, `${waiting}\n]}\n`);
       closeSync(file);
+      onFile("trace", path, () => renameSync(draft, path));
     },
   };
 }
