@@ -58,8 +58,8 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.addressType,
     options.vectorBits,
   );
-  const raggedSteps = !compilation.features.gpu;
-  const frame = new LoweringFrame(compilation, normalise(program, { ...options, raggedSteps }), 0);
+  const { gpu } = compilation.features;
+  const frame = new LoweringFrame(compilation, normalise(program, { ...options, gpu }), 0);
   const inputs = program.inputs.map((input, index) => {
     const buffer = compilation.buffer(bytesOf(input.type), { kind: "input", index }, 0);
     frame.define(input, denseView(buffer, input.type));

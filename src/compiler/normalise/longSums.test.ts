@@ -52,6 +52,26 @@ test("a long dim of which no part is a divisor is sliced before", () => {
     }`);
 });
 
+test("a GPU reduces columns and all elements in parts, and rows that lie in one piece as they are", () => {
+  const shape = [1024, 512];
+  const program = buildProgram([tensorType("float32", shape)], (emit, x) => [
+    ...emit("reduceMax", [x], { dims: [0] }),
+    ...emit("reduceSum", [x], { dims: [0, 1] }),
+    ...emit("reduceSum", [x], { dims: [1] }),
+  ]);
+  expect(printProgram(normalise(program, { gpu: true }))).toBe(text`
+    (%0:f32[1024,512]) {
+      %1:f32[2,512,512] = reshape %0 {shape: [2,512,512]}
+      %2:f32[2,512] = reduceMax %1 {dims: [1]}
+      %3:f32[512] = reduceMax %2 {dims: [0]}
+      %4:f32[1024,1,512] = reshape %0 {shape: [1024,1,512]}
+      %5:f32[1024] = reduceSum %4 {dims: [1,2]}
+      %6:f32[] = reduceSum %5 {dims: [0]}
+      %7:f32[1024] = reduceSum %0 {dims: [1]}
+      return %3, %6, %7
+    }`);
+});
+
 test("sums of integers, which wrap around, and extremes are left alone", () => {
   const program = buildProgram([tensorType("int32", [2 ** 25])], (emit, x) => [
     ...emit("reduceSum", [x], { dims: [0] }),

@@ -1,3 +1,4 @@
+import type { ReduceOp } from "../../ir/opFacts.js";
 import { type Atom, newVar, type Var } from "../../ir/program.js";
 import { at, range, sizeOf, tensorType } from "../../ir/shape.js";
 import type { Rewriter } from "./rewriter.js";
@@ -61,4 +62,39 @@ function cutDim(r: Rewriter, x: Atom, dims: readonly number[], dim: number, out:
     return sum;
   });
   if (head && tail) r.emit("add", [head, tail], [out], {});
+}
+
+/** The results that keep a GPU busy, and the fewest terms that are worth a result. */
+const [busyResults, fewestTerms] = [2 ** 17, 512];
+
+/**
+ * A reduction to few results on a GPU, which gives each to a few threads: first to many results along the outermost of
+ * its dims. Rows that lie in one piece have a workgroup each, and stay whole in the kernel that reads them.
+ *
+ * @returns whether it was worth it
+ */
+export function reduceInParts(
+  r: Rewriter,
+  op: ReduceOp,
+  x: Atom,
+  dims: readonly number[],
+  out: Var,
+): boolean {
+  const { dtype, shape } = x.type;
+  const numResults = sizeOf(out.type.shape);
+  const numTerms = sizeOf(shape) / Math.max(1, numResults);
+  if (numResults > (dims.includes(shape.length - 1) ? 64 : busyResults / 4)) return false;
+  const dim = Math.min(...dims);
+  const most = Math.min(busyResults / numResults, numTerms / fewestTerms);
+  const size = at(shape, dim);
+  const parts = range(Math.floor(Math.min(most, size)) + 1).findLast((n) => n > 1 && size % n === 0);
+  if (parts === undefined) return false;
+  const cut = r.reshape(x, shape.toSpliced(dim, 1, parts, size / parts));
+  const inner = dims.map((d) => d + 1);
+  const kept = cut.type.shape.filter((_, d) => !inner.includes(d));
+  const partial = newVar(tensorType(dtype, kept));
+  if (op === "reduceSum") sumInParts(r, cut, inner, partial);
+  else r.emit(op, [cut], [partial], { dims: inner });
+  r.emit(op, [partial], [out], { dims: [dim] });
+  return true;
 }

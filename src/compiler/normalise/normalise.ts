@@ -8,6 +8,7 @@
  * adjacent small sums have become one.
  */
 
+import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { zip } from "../../ir/collections.js";
 import { type DType, isFloat, isNarrowInteger, sumType } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
@@ -36,7 +37,7 @@ import { bucketSums } from "./bucketSums.js";
 import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
-import { sumInParts } from "./longSums.js";
+import { reduceInParts, sumInParts } from "./longSums.js";
 import { type RewriteOptions, Rewriter } from "./rewriter.js";
 import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
 
@@ -147,8 +148,14 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   sort: keep,
   dotGeneral: dot,
   raggedDot,
-  attention: (r, eqn) => r.inline(tiledAttention(eqn.params, typesOf(eqn.ins)), eqn),
-  attentionBackward: (r, eqn) => r.inline(tiledAttentionBackward(eqn.params, typesOf(eqn.ins)), eqn),
+  attention: (r, eqn) => {
+    const programOf = r.options.gpu ? attentionProgram : tiledAttention;
+    r.inline(programOf(eqn.params, typesOf(eqn.ins)), eqn);
+  },
+  attentionBackward: (r, eqn) => {
+    const programOf = r.options.gpu ? attentionBackwardProgram : tiledAttentionBackward;
+    r.inline(programOf(eqn.params, typesOf(eqn.ins)), eqn);
+  },
 
   callback: keep,
 
@@ -163,7 +170,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   ppermute: keep,
   allToAll,
   raggedAllToAll: (r, eqn) => {
-    if (r.options.raggedSteps ?? true) r.keep(eqn);
+    if (!r.options.gpu) r.keep(eqn);
     else r.inline(raggedAllToAllProgram(eqn.params, typesOf(eqn.ins)), eqn);
   },
   axisIndex: keep,
@@ -208,6 +215,7 @@ function reduce(r: Rewriter, { op, ins, outs, params }: Eqn<ReduceOp>): void {
 }
 
 function combine(r: Rewriter, op: ReduceOp, x: Atom, dims: readonly number[], out: Var): void {
+  if (r.options.gpu && reduceInParts(r, op, x, dims, out)) return;
   if (op === "reduceSum") sumInParts(r, x, dims, out);
   else r.emit(op, [x], [out], { dims });
 }
@@ -275,7 +283,7 @@ function raggedDot(r: Rewriter, eqn: Eqn<"raggedDot">): void {
   const { wide, isTaken } = productType(r, x, dtype);
   if ([x, y, sizes].some(({ type }) => sizeOf(type.shape) === 0)) {
     r.splat(newLiteral(0, dtype), out);
-  } else if (!isFloat(wide) || r.options.raggedSteps === false) {
+  } else if (!isFloat(wide) || r.options.gpu) {
     r.inline(raggedDotProgram(eqn.params, typesOf(eqn.ins)), eqn);
   } else {
     const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));

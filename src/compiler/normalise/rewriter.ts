@@ -18,8 +18,11 @@ import { at, type Shape, type TensorType, tensorType } from "../../ir/shape.js";
 export interface RewriteOptions {
   /** Whether matrix products take bfloat16 operands. */
   readonly bfloat16Products?: boolean | undefined;
-  /** Whether products of groups of rows, and exchanges of them, are steps; otherwise they are spelt out. */
-  readonly raggedSteps?: boolean | undefined;
+  /**
+   * Whether it is for a GPU, which has no steps for products of groups of rows and exchanges of them, and needs many
+   * heads and many parts of sums at a time.
+   */
+  readonly gpu?: boolean | undefined;
 }
 
 /** Rewrites a program: every equation is passed to a rule, which emits others or replaces its results. */
