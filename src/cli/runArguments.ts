@@ -2,12 +2,12 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { chooseEngine, givenDevices } from "../engines/default.js";
 import { engineNames } from "../engines/table.js";
+import { attempt } from "../ir/errors.js";
 import { parseJson } from "../ir/json.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/config/runConfig.js";
 import { fieldsOf, optionalText, readConfig } from "../train/config/schema.js";
 import { checkpointFolder } from "../train/config/setup.js";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
-import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
 import { newestSound } from "../train/files/newestSound.js";
 import type { Command, CommandArguments, CommandOptions } from "./command.js";
@@ -61,14 +61,13 @@ export function freeName(name: string, ending: string): string {
 
 /** Reads a configuration file. */
 export function readConfigFile(path: string): unknown {
-  let text: string;
-  try {
+  const fail = (what: string) => (reason: string) =>
+    new UsageError(`the configuration ${path} ${what} (${reason})`);
+  const text = attempt(() => {
     if (statSync(path).isDirectory()) throw new Error("it is a folder without checkpoints");
-    text = readFileSync(path, "utf8");
-  } catch (cause) {
-    throw new UsageError(`the configuration ${path} cannot be read (${reasonOf(cause)})`);
-  }
-  return parseJson(text, (reason) => new UsageError(`the configuration ${path} is not JSON (${reason})`));
+    return readFileSync(path, "utf8");
+  }, fail("cannot be read"));
+  return parseJson(text, fail("is not JSON"));
 }
 
 /** The configuration of a run; all violations are reported at once. */

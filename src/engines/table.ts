@@ -2,7 +2,7 @@ import { createMpiEngine, createXlaEngine } from "#engines/processEngines";
 import { importModule, locateModule, modulePath, requireModule } from "#platform/modules";
 import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
-import { reasonOf } from "../ir/errors.js";
+import { attempt, reasonOf } from "../ir/errors.js";
 import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { EngineLoadError } from "./errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
@@ -74,13 +74,9 @@ export async function importEngine(name: string): Promise<void> {
   need("string", name, "name", "importEngine");
   if (name === "webgpu") await openWebGpu();
   if (isOwn(name)) return;
-  const found = locate(name);
-  let exports: unknown;
-  try {
-    exports = await importModule(found);
-  } catch (cause) {
-    throw broken(name, cause);
-  }
+  const exports = await importModule(locate(name)).catch((cause) => {
+    throw broken(name, reasonOf(cause), cause);
+  });
   imported.set(name, checkModule(exports, name));
 }
 
@@ -101,17 +97,15 @@ function locate(name: string): string {
 
 function requireEngine(name: string): EngineModule {
   const found = locate(name);
-  let exports: unknown;
-  try {
-    exports = requireModule(found);
-  } catch (cause) {
-    throw broken(name, cause);
-  }
+  const exports = attempt(
+    () => requireModule(found),
+    (reason, cause) => broken(name, reason, cause),
+  );
   return checkModule(exports, name);
 }
 
-function broken(name: string, cause: unknown): EngineLoadError {
-  return new EngineLoadError(`the engine "${name}" cannot be loaded: ${reasonOf(cause)}`, { cause });
+function broken(name: string, reason: string, cause: unknown): EngineLoadError {
+  return new EngineLoadError(`the engine "${name}" cannot be loaded: ${reason}`, { cause });
 }
 
 function checkModule(exports: unknown, name: string): EngineModule {

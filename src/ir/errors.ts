@@ -130,6 +130,15 @@ export class ParseError extends ShardwiseError {
 /** An invariant of the library was violated: a bug in shardwise, not in the user's program. */
 export class InternalError extends errorClass("InternalError", "internal") {}
 
+/** The result of `work`. @param problem makes the error that replaces what it throws */
+export function attempt<T>(work: () => T, problem: (reason: string, cause: unknown) => Error): T {
+  try {
+    return work();
+  } catch (cause) {
+    throw problem(reasonOf(cause), cause);
+  }
+}
+
 /** The message of anything that was thrown. */
 export function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

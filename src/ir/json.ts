@@ -8,15 +8,11 @@
  * ```
  */
 
-import { reasonOf } from "./errors.js";
+import { attempt } from "./errors.js";
 
 /** Parses JSON. @param problem makes the error about a text that is not JSON, of the parser's reason */
 export function parseJson(text: string, problem: (reason: string, cause: unknown) => Error): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (cause) {
-    throw problem(reasonOf(cause), cause);
-  }
+  return attempt(() => JSON.parse(text), problem);
 }
 
 /** Makes the error about a value that breaks a rule, at a place such as `files[3].name`. */

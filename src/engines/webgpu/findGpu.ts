@@ -19,12 +19,9 @@ const dawn = lazily(async (): Promise<GPU> => {
 });
 
 async function load(): Promise<unknown> {
-  let found: unknown;
-  try {
-    found = await importPackage("webgpu");
-  } catch (cause) {
+  const found = await importPackage("webgpu").catch((cause) => {
     throw new EngineLoadError(`the package "webgpu" cannot be loaded: ${reasonOf(cause)}`, { cause });
-  }
+  });
   if (found !== undefined) return found;
   throw new EngineLoadError(
     `the engine "webgpu" needs WebGPU, which Node does not have itself: ${INSTALL}, in the folder of the program`,

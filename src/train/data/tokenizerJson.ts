@@ -1,18 +1,17 @@
 /** The `tokenizer.json` format of Hugging Face's tokenizers. */
 
 import { need, needIfGiven } from "../../ir/arguments.js";
-import { FileError, reasonOf } from "../files/fileError.js";
+import { FileError } from "../files/fileError.js";
 import { isObject, type JsonObject, parseJsonFile } from "../files/json.js";
-import { escapePattern } from "./addedTokens.js";
 import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 import { JsonTokenizer } from "./jsonTokenizer.js";
+import { TokenizerFields } from "./tokenizerParts/fields.js";
 
 const maxVocabSize = 2 ** 22;
 
 /** Real tokenizers split in a few steps by short patterns; these limits bound the time of hostile files. */
 const maxSteps = 64;
-const maxPattern = 10_000;
 
 /**
  * Reads a tokeniser from the text of a `tokenizer.json`. Settings that would give other tokens than the reference does are errors.
@@ -178,18 +177,7 @@ class Reader {
     if (fields.behavior !== "Isolated" || fields.invert === true) {
       throw this.unsupported(`${where}.behavior`, fields.behavior, 'only "Isolated", not inverted, is read');
     }
-    const { Regex: regex, String: text } = this.fields(fields.pattern, `${where}.pattern`);
-    const source =
-      typeof regex === "string" ? regex : typeof text === "string" ? escapePattern(text) : undefined;
-    if (source === undefined) throw this.wrong(`${where}.pattern`, "must be a Regex or a String");
-    if (source.length > maxPattern) {
-      throw this.wrong(`${where}.pattern`, `has ${source.length} characters, more than ${maxPattern}`);
-    }
-    try {
-      return translatePattern(source);
-    } catch (cause) {
-      throw this.wrong(`${where}.pattern`, `is not understood (${reasonOf(cause)})`);
-    }
+    return new TokenizerFields(fields, where, this.file).pattern("pattern");
   }
 
   private readDecoder(value: unknown): void {

@@ -1,3 +1,4 @@
+import { attempt } from "../../ir/errors.js";
 import type { Shape } from "../../ir/shape.js";
 import { FileError } from "./fileError.js";
 
@@ -123,11 +124,10 @@ export function parseHeader(bytes: Uint8Array, fileSize: number, file: string): 
 }
 
 function decodeText(bytes: Uint8Array, file: string): string {
-  try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch (cause) {
-    throw new SafetensorsError(file, lengthBytes, "the header is not valid UTF-8", { cause });
-  }
+  return attempt(
+    () => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes),
+    (_, cause) => new SafetensorsError(file, lengthBytes, "the header is not valid UTF-8", { cause }),
+  );
 }
 
 function checkExtent(tensor: StoredTensor, expected: number, fileSize: number, file: string): void {

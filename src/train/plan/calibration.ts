@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import type { GemmStep, StepInfo } from "../../compiler/steps.js";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
-import { ConfigError, reasonOf, ValueError } from "../../ir/errors.js";
+import { attempt, ConfigError, ValueError } from "../../ir/errors.js";
 import { opFacts } from "../../ir/opFacts.js";
 import { isObject } from "../files/json.js";
 import { fitTimes, type TimeModel } from "./fitTimes.js";
@@ -122,14 +122,13 @@ export function readCalibration(file: string): Calibration | undefined {
   need("path", file, "file", "readCalibration");
   if (!existsSync(file)) return undefined;
   const again = "run shardwise plan --calibrate again";
-  let json: unknown;
-  try {
-    json = JSON.parse(readFileSync(file, "utf8"));
-  } catch (error) {
-    throw new ConfigError(`the calibration ${file} cannot be read (${reasonOf(error)}): ${again}`);
-  }
+  const fail = (what: string) => new ConfigError(`the calibration ${file} ${what}: ${again}`);
+  const json: unknown = attempt(
+    () => JSON.parse(readFileSync(file, "utf8")),
+    (reason) => fail(`cannot be read (${reason})`),
+  );
   const problem = calibrationProblem(json);
-  if (problem !== undefined) throw new ConfigError(`the calibration ${file} ${problem}: ${again}`);
+  if (problem !== undefined) throw fail(problem);
   return json as Calibration;
 }
 

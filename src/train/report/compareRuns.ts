@@ -1,10 +1,9 @@
 /** Compares training runs by what they left in their folders: `config.json` and `metrics.jsonl`. */
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join, normalize } from "node:path";
-import { ConfigError } from "../../ir/errors.js";
+import { attempt, ConfigError } from "../../ir/errors.js";
 import { type RunConfig, readRunConfig, runSchema } from "../config/runConfig.js";
 import { fieldsOf, valueAt } from "../config/schema.js";
-import { reasonOf } from "../files/fileError.js";
 import { lineChart, type Series, table } from "./charts.js";
 import { formatValue } from "./lossCurve.js";
 import { readMetrics } from "./metrics.js";
@@ -68,13 +67,10 @@ function readRun(folder: string): ComparedRun {
 }
 
 function readStoredConfig(path: string): RunConfig {
-  let json: unknown;
-  try {
-    json = JSON.parse(readFileSync(path, "utf8"));
-  } catch (cause) {
-    throw problem(`${path} cannot be read (${reasonOf(cause)})`);
-  }
-  const { config, violations } = readRunConfig(json);
+  const unreadable = (reason: string) => problem(`${path} cannot be read (${reason})`);
+  const { config, violations } = readRunConfig(
+    attempt(() => JSON.parse(readFileSync(path, "utf8")), unreadable),
+  );
   if (violations.length === 0) return config;
   const list = violations.map((line) => `\n  ${line}`).join("");
   throw problem(`${path} cannot be used; another release may have written it:${list}`);

@@ -2,9 +2,9 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { dirname } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
-import { ValueError } from "../../ir/errors.js";
+import { attempt, ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { onFile, reasonOf } from "../files/fileError.js";
+import { onFile } from "../files/fileError.js";
 import { openRecordFile } from "../files/files.js";
 
 /** The record of one step; numbers that JSON does not support are written as strings. */
@@ -55,11 +55,10 @@ export function openMetricsFile(path: string, options?: MetricsFileOptions): Met
 
 /** A record as JSON; throws if it cannot be serialised. */
 function metricsText(record: Readonly<Record<string, unknown>>): string {
-  try {
-    return JSON.stringify(record, plainNumber);
-  } catch (error) {
-    throw new ValueError(`[metrics] the metrics cannot be written as JSON: ${reasonOf(error)}`);
-  }
+  return attempt(
+    () => JSON.stringify(record, plainNumber),
+    (reason) => new ValueError(`[metrics] the metrics cannot be written as JSON: ${reason}`),
+  );
 }
 
 /** Removes incomplete lines and those of later steps from a file. */

@@ -2,9 +2,9 @@
 
 import { closeSync, openSync, renameSync, rmSync, writeSync } from "#platform/fs";
 import { needIfGiven } from "../../ir/arguments.js";
-import { ValueError } from "../../ir/errors.js";
+import { attempt, ValueError } from "../../ir/errors.js";
 import type { Json } from "../files/checkpointManifest.js";
-import { onFile, reasonOf } from "../files/fileError.js";
+import { onFile } from "../files/fileError.js";
 
 /** A track of the trace: devices are processes of the trace, and have threads. */
 export interface TraceTrack {
@@ -50,11 +50,8 @@ export interface TraceFile {
 
 /** A caller's value as JSON; throws if it cannot be serialised. */
 function jsonText(value: Readonly<Record<string, unknown>>): string {
-  try {
-    return JSON.stringify(value);
-  } catch (error) {
-    throw new ValueError(`[trace] this cannot be written as JSON: ${reasonOf(error)}`);
-  }
+  const problem = (reason: string) => new ValueError(`[trace] this cannot be written as JSON: ${reason}`);
+  return attempt(() => JSON.stringify(value), problem);
 }
 
 /** Number of characters to buffer before they are written. */

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { attempt } from "../../ir/errors.js";
 import { parseJson } from "../../ir/json.js";
 import { RequestError } from "./requestError.js";
 
@@ -25,11 +26,8 @@ export async function readJsonBody(request: IncomingMessage, maxBytes: number): 
     if (size > discarded * maxBytes) break;
   }
   if (size > maxBytes) throw tooLarge;
-  let text: string;
-  try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
-  } catch {
-    throw new RequestError(400, "the body is not UTF-8");
-  }
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  const wrongText = () => new RequestError(400, "the body is not UTF-8");
+  const text = attempt(() => decoder.decode(Buffer.concat(chunks)), wrongText);
   return parseJson(text, (reason) => new RequestError(400, `the body is not JSON (${reason})`));
 }

@@ -1,6 +1,7 @@
 /** Checked access to the fields of a `tokenizer.json`. */
 
-import { FileError, reasonOf } from "../../files/fileError.js";
+import { attempt } from "../../../ir/errors.js";
+import { FileError } from "../../files/fileError.js";
 import { isObject, type JsonObject } from "../../files/json.js";
 import { escapePattern } from "../addedTokens.js";
 import { translatePattern } from "../byteLevel.js";
@@ -73,11 +74,10 @@ export class TokenizerFields {
     if (source.length > maxPattern) {
       throw this.wrong(name, `has ${source.length} characters, more than ${maxPattern}`);
     }
-    try {
-      return typeof regex === "string" ? translatePattern(source) : new RegExp(source, "gu");
-    } catch (cause) {
-      throw this.wrong(name, `is not understood (${reasonOf(cause)})`);
-    }
+    return attempt(
+      () => (typeof regex === "string" ? translatePattern(source) : new RegExp(source, "gu")),
+      (reason) => this.wrong(name, `is not understood (${reason})`),
+    );
   }
 
   /** What the maker of this part's type makes of it. */
