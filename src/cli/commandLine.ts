@@ -108,6 +108,11 @@ function inlineValueFollows(args: readonly string[], index: number, equals: numb
 /** `data=2,model=2`: axes that are not named have one device. */
 function meshSettings(text: string, fields: readonly string[], problems: string[]): Setting[] {
   const axes = fields.filter((path) => path.startsWith("mesh.")).map((path) => path.slice("mesh.".length));
+  return [...parseAxes(text, axes, problems)].map(([axis, value]) => ({ path: `mesh.${axis}`, value }));
+}
+
+/** The sizes of axes in a text such as `data=2,model=2`; problems are added to a list. */
+export function parseAxes(text: string, axes: readonly string[], problems: string[]): Map<string, string> {
   const sizes = new Map(axes.map((axis) => [axis, "1"]));
   const named = new Set<string>();
   for (const part of text.split(",").map((piece) => piece.trim())) {
@@ -129,5 +134,5 @@ function meshSettings(text: string, fields: readonly string[], problems: string[
     } else sizes.set(axis, size);
     named.add(axis);
   }
-  return [...sizes].map(([axis, value]) => ({ path: `mesh.${axis}`, value }));
+  return sizes;
 }

@@ -73,8 +73,8 @@ function dequantized(codes: Tensor, scales: Tensor): Tensor {
   const half = at(codes.shape, dim);
   // Shifted rather than concatenated: elementwise, so that products compute the kernel as they read it.
   const shifts = np.arange(2).mul(4).astype("int32");
-  const pair = np.expandDims(codes.astype("int32"), dim + 1);
-  const nibbles = np.bitwiseAnd(np.rightShift(pair, shifts.reshape([2, ...after.map(() => 1)])), 15);
+  const pairs = np.broadcastTo(np.expandDims(codes, dim + 1), [...before, half, 2, ...after]).astype("int32");
+  const nibbles = np.bitwiseAnd(np.rightShift(pairs, shifts.reshape([2, ...after.map(() => 1)])), 15);
   const numBlocks = at(scales.shape, dim);
   const blocks = numberOf(nibbles).reshape([...before, numBlocks, (2 * half) / numBlocks, ...after]);
   return blocks.mul(np.expandDims(scales, dim + 1)).reshape([...before, 2 * half, ...after]);

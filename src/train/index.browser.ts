@@ -55,6 +55,7 @@ export {
   type StoredType,
 } from "./files/safetensorsHeader.js";
 export { type ContinueOptions, continueText, type NextLogits } from "./generation/continueText.js";
+export type { DraftModel } from "./generation/draft.js";
 export { type GeneratedToken, type GenerateOptions, generate } from "./generation/generate.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";
@@ -63,6 +64,7 @@ export type { LayerLayout } from "./models/layerOrder.js";
 export { logProbabilities } from "./models/loss.js";
 export type { TensorParallelism } from "./models/names.js";
 export { type DpoOptions, dpoLoss, type PairLogProbabilities } from "./models/preference.js";
+export type { TuneConfig } from "./models/tune.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export { type Metrics, readMetrics } from "./report/metrics.js";
 export type { EvaluationRecord, StepRecord } from "./report/reportPage.js";

@@ -220,6 +220,7 @@ const drawings: Readonly<Record<string, () => string>> = {
 /** The passes in the order of the page, with the paths of their sources. */
 const passes = [
   "normalise/normalise",
+  "normalise/narrowProducts",
   "normalise/joinPads",
   "normalise/bucketSums",
   "normalise/indicesFirst",

@@ -1,17 +1,15 @@
-import { modelConfig } from "../../train/config/runConfig.js";
 import { decimal, integer, text } from "../../train/config/schema.js";
-import { storedConfig, storedParams } from "../../train/folder/savedRun.js";
 import { sampleText } from "../../train/generation/sampleText.js";
-import { storedTokenizer } from "../../train/run/runData.js";
 import { defineCommand, exitCodes } from "../command.js";
+import { meshOf, modelOptions, openModel, usualLength } from "../models.js";
 import { phase } from "../phase.js";
-import { engineOption, findCheckpoint, useEngine } from "../runArguments.js";
+import { engineOption, useEngine } from "../runArguments.js";
 
 /** Samples text from a checkpoint. */
 export const generate = defineCommand({
   name: "generate",
   summary: "continue a text with a trained model",
-  usage: "<run or checkpoint folder> [options]",
+  usage: "<run, checkpoint or Hugging Face folder> [options]",
   options: {
     prompt: text("", "the text to continue; empty by default"),
     length: integer(200, "number of tokens to add", 0),
@@ -22,28 +20,29 @@ export const generate = defineCommand({
     "repetition-penalty": decimal(1, "above 1, tokens that the text has already become less likely"),
     stop: text("", "a string that ends the text; none by default"),
     seed: integer(0, "seed of the sampling", 0),
+    ...modelOptions,
     ...engineOption,
   },
   takesFields: false,
   examples: [
     'shardwise generate runs/default --prompt "Call me"',
+    "shardwise generate models/llama --mesh model=2 --dtype bfloat16 --top-p 0.9",
     "shardwise generate runs/default/checkpoints/step-00000500 --temperature 0.5 --top-k 40",
   ],
   run: async (parsed) => {
     await useEngine(parsed);
     const { prompt, length, temperature, "top-k": topK, "top-p": topP, "min-p": minP } = parsed.values;
     const { "repetition-penalty": repetitionPenalty, stop, seed } = parsed.values;
-    const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "generate");
-    const config = storedConfig(checkpoint);
-    const tokenizer = await storedTokenizer(config, run);
     phase("loading the model");
-    const params = await storedParams(checkpoint, tokenizer.vocabSize);
+    const placement = { mesh: meshOf(parsed.values.mesh), dtype: parsed.values.dtype };
+    const model = await openModel(parsed.positional[0], "generate", placement);
+    const { config, params, tokenizer, maxLength, mesh } = model;
     const closed = new AbortController();
     process.stdout.on("error", () => closed.abort());
     phase("");
     process.stdout.write(prompt);
     await sampleText(
-      { model: modelConfig(config, tokenizer.vocabSize), params, tokenizer, window: config.data.sequence },
+      { model: config, params, tokenizer, mesh, window: Math.min(maxLength, usualLength) },
       {
         ...{ prompt, length, temperature, topK, topP, minP, repetitionPenalty, seed },
         stop: stop === "" ? [] : [stop],

@@ -1,21 +1,10 @@
-import { existsSync } from "node:fs";
-import { basename, join, resolve } from "node:path";
-import { modelConfig } from "../../train/config/runConfig.js";
 import { integer, maxPort, optionalInteger, optionalText, text } from "../../train/config/schema.js";
-import { storedConfig, storedParams } from "../../train/folder/savedRun.js";
-import { readTextFormat } from "../../train/pretrained/chatFiles.js";
-import { companionFolder } from "../../train/pretrained/initialize.js";
-import { loadPretrained } from "../../train/pretrained/loadPretrained.js";
-import { storedTokenizer } from "../../train/run/runData.js";
 import { openTextServer, type TextServer } from "../../train/serve/textServer.js";
-import type { ServedModel } from "../../train/serve/textService.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";
+import { meshOf, modelOptions, openModel, usualLength } from "../models.js";
 import { phase } from "../phase.js";
-import { engineOption, findCheckpoint, isRunFolder, useEngine } from "../runArguments.js";
-
-/** The length of texts of pretrained models by default: caches for all that they could read may not fit into memory. */
-const usualLength = 4096;
+import { engineOption, useEngine } from "../runArguments.js";
 
 const options = {
   host: text("127.0.0.1", "the address to listen on; others than those of this machine need a key"),
@@ -34,6 +23,9 @@ const options = {
   "max-connections": integer(512, "number of connections that are accepted at once"),
   "max-body": integer(2 ** 20, "maximum number of bytes of a request's body"),
   timeout: integer(600, "seconds until an answer must be complete"),
+  ...modelOptions,
+  draft: optionalText("folder of a smaller model with the same tokeniser that proposes tokens"),
+  "draft-tokens": integer(4, "number of tokens that the draft proposes at a time"),
   shutdown: integer(30, "seconds that running requests may take to finish after SIGINT or SIGTERM", 0),
   ...engineOption,
 };
@@ -53,16 +45,22 @@ export const serve = defineCommand({
     const { values } = parsed;
     const key = values.key ?? (process.env.SHARDWISE_KEY || undefined);
     await useEngine(parsed);
-    const folder = parsed.positional[0];
     phase("loading the model");
-    const model = await (folder !== undefined && isPretrained(folder) ? pretrained(folder) : trained(folder));
+    const mesh = meshOf(values.mesh);
+    const placement = { mesh, dtype: values.dtype };
+    const model = await openModel(parsed.positional[0], "serve", placement);
+    const draft = values.draft === undefined ? undefined : await openModel(values.draft, "serve", placement);
+    // Caches for all that a model could read may not fit into memory.
     const length = Math.min(values["max-length"] ?? usualLength, model.maxLength);
     if (values["max-length"] !== undefined && values["max-length"] > model.maxLength) {
       throw new UsageError(
         `--max-length is ${values["max-length"]}: the model was trained on texts of ${model.maxLength} tokens`,
       );
     }
-    const served = { ...model, name: values.name ?? model.name, maxLength: length };
+    const served = {
+      ...{ ...model, name: values.name ?? model.name, maxLength: length },
+      ...(draft && { draft: { model: draft.config, params: draft.params, count: values["draft-tokens"] } }),
+    };
     const server = await openTextServer(served, {
       ...{ host: values.host, port: values.port, key, slots: values.slots },
       ...{ maxWaiting: values["max-waiting"], maxTokens: values["max-tokens"] },
@@ -77,35 +75,6 @@ export const serve = defineCommand({
     return exitCodes.ok;
   },
 });
-
-const isPretrained = (folder: string) => existsSync(join(folder, "config.json")) && !isRunFolder(folder);
-
-/** The model of a run's checkpoint. */
-async function trained(folder: string | undefined): Promise<ServedModel> {
-  const { checkpoint, run } = await findCheckpoint(folder, "serve");
-  const config = storedConfig(checkpoint);
-  const tokenizer = await storedTokenizer(config, run);
-  const params = await storedParams(checkpoint, tokenizer.vocabSize);
-  return {
-    ...{ name: basename(resolve(run)), params, maxLength: config.data.sequence },
-    config: modelConfig(config, tokenizer.vocabSize),
-    // Of the pretrained model that the run started from, if it did.
-    ...(await readTextFormat(companionFolder(run), tokenizer, "serve")),
-  };
-}
-
-/** The model of a folder as Hugging Face publishes it. */
-async function pretrained(folder: string): Promise<ServedModel> {
-  const { config, params, tokenizer, json } = await loadPretrained(folder);
-  if (!tokenizer) {
-    throw new UsageError(`${folder} has no tokenizer.json: serve needs it to read prompts`);
-  }
-  const lengths = [json.max_position_embeddings, json.n_positions].filter((one) => Number.isInteger(one));
-  return {
-    ...{ name: basename(resolve(folder)), config, params, maxLength: Number(lengths[0] ?? usualLength) },
-    ...(await readTextFormat(folder, tokenizer, "serve")),
-  };
-}
 
 /** Waits for a signal, then for running requests; a second signal ends the process at once. */
 async function untilStopped(server: TextServer, seconds: number): Promise<void> {

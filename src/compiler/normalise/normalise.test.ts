@@ -207,3 +207,25 @@ describe("random programs, normalised", () => {
       expect(differenceBetween(program, result, mesh, seed), `seed ${seed}`).toBeUndefined();
   });
 });
+
+describe("products of one row", () => {
+  const [none, first, second] = [[], [0], [1]];
+  test.each([
+    ["a row and a matrix", [1, 128], [128, 130], [[1], [0], none, none], "float32"],
+    ["a matrix and a column", [130, 128], [128, 1], [[1], [0], none, none], "float32"],
+    ["a row and a transposed matrix", [128], [130, 128], [[0], [1], none, none], "bfloat16"],
+    ["two contracted dims", [1, 16, 8], [8, 16, 130], [[1, 2], [1, 0], none, none], "float32"],
+    ["several rows and matrices", [3, 1, 64], [90, 3, 64], [[2], [2], first, second], "float32"],
+    ["several matrices and columns", [90, 3, 64], [64, 3], [[2], [0], second, second], "float32"],
+  ] as const)("of %s are sums, with the same values", (_name, left, right, dims, dtype) => {
+    const types = [tensorType(dtype, left), tensorType(dtype, right)];
+    const [lhsContract, rhsContract, lhsBatch, rhsBatch] = dims;
+    const params = { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype };
+    const program = buildProgram(types, (emit, x, y) => (x && y ? emit("dotGeneral", [x, y], params) : []));
+    const lowered = verify(normalise(program), "lowered");
+    expect(lowered.eqns.map(({ op }) => op)).toContain("reduceSum");
+    expect(lowered.eqns.map(({ op }) => op)).not.toContain("dotGeneral");
+    const isNear = (x: number, y: number) => Math.abs(x - y) <= 1e-5 + 0.01 * Math.abs(y);
+    expect(differenceBetween(program, lowered, { axes: [] }, 1, isNear)).toBeUndefined();
+  });
+});

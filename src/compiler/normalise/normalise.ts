@@ -1,7 +1,7 @@
 /**
  * Afterwards the program uses a smaller set of ops: no `name`, `stopGradient`, `optimizationBarrier` or `clamp`, no
  * `attention` or `xlaFunction`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
- * narrow integers, no sum of more than 2^22 float32 values, no matrix product of integers, no `allToAll` except
+ * narrow integers, no sum of more than 2^22 float32 values, no matrix product of integers or of one row and a large matrix, no `allToAll` except
  * along dim 0, and nothing that has no effect on an output, another device or a host callback.
  *
  * Unchanged are the inputs, the types and values of the outputs, and the order of the collectives, except that
@@ -38,7 +38,9 @@ import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
 import { reduceInParts, sumInParts } from "./longSums.js";
+import { narrowProducts } from "./narrowProducts.js";
 import { type RewriteOptions, Rewriter } from "./rewriter.js";
+import { isRowProduct, rowProduct } from "./rowProduct.js";
 import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
 
 /**
@@ -48,7 +50,7 @@ import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
  * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32; products keep bfloat16
  *   operands only if the engine can multiply them, and are float32 themselves;
  * * very long sums of float32 are sums of sums, since a single accumulator would lose terms;
- * * integer matrix products are products and sums, attention is products and a softmax, and functions with the bits of XLA are polynomials;
+ * * integer matrix products, and those of one row, are products and sums, attention is products and a softmax, and functions with the bits of XLA are polynomials;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * small sums over the same devices are one;
  * * collectives move dense blocks, `allToAll` along dim 0;
@@ -58,7 +60,8 @@ import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
  */
 export function normalise(program: Program, options: RewriteOptions = {}): Program {
   const rewritten = afterPass("normalise", new Rewriter(rewriteEqn, options).program(program), "lowered");
-  const joined = afterPass("joinPads", joinPads(rewritten), "lowered");
+  const tiled = afterPass("narrowProducts", narrowProducts(rewritten), "lowered");
+  const joined = afterPass("joinPads", joinPads(tiled), "lowered");
   const used = afterPass("dropUnused", dropUnused(joined), "lowered");
   const bucketed = afterPass("bucketSums", bucketSums(used), "lowered");
   return afterPass("indicesFirst", indicesFirst(bucketed), "lowered");
@@ -270,10 +273,12 @@ function dot(r: Rewriter, { ins, outs, params }: Eqn<"dotGeneral">): void {
   }
   const { wide, isTaken } = productType(r, x, dtype);
   const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));
-  const [a, b] = [widened(x), widened(y)];
   const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
-  if (isFloat(wide)) r.emit("dotGeneral", [a, b], [target], { ...params, dtype: wide });
-  else integerDot(r, a, b, params, target);
+  const floats = (v: Atom) => (v.type.dtype === "float32" ? v : r.convert(v, "float32"));
+  if (wide === "float32" && isRowProduct(x, y, params)) rowProduct(r, floats(x), floats(y), params, target);
+  else if (isFloat(wide))
+    r.emit("dotGeneral", [widened(x), widened(y)], [target], { ...params, dtype: wide });
+  else integerDot(r, widened(x), widened(y), params, target);
   if (target !== out) r.emit("convert", [target], [out], { dtype });
 }
 

@@ -65,6 +65,12 @@ export const decimal = (value: number, help: string, least = 0, most?: number): 
 export const choice = <const T extends string>(value: T, help: string, words: readonly T[]): Field<T> =>
   field(optional<T>(oneOf(...words), value), help, undefined, words.join(" | "));
 
+/** One of several words, which need not be given. */
+export const optionalChoice = <const T extends string>(
+  help: string,
+  words: readonly T[],
+): Field<T | undefined> => field(optional<T>(oneOf(...words)), help, undefined, words.join(" | "));
+
 /** Any string. */
 export const text = (value: string, help: string): Field<string> => field(optional("string", value), help);
 

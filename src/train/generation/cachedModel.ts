@@ -41,6 +41,14 @@ interface Functions {
     pages: Tensor,
     last: Tensor,
   ): [Tensor, Variables];
+  /** Logits [rows, length, vocabulary] after each of the tokens. */
+  readAll(
+    params: Variables,
+    cache: Variables,
+    tokens: Tensor,
+    positions: Tensor,
+    pages: Tensor,
+  ): [Tensor, Variables];
   /** The same for one token of some rows, by a recurrent model; rows that are fresh start with an empty state. */
   next(
     params: Variables,
@@ -91,6 +99,32 @@ export class CachedModel {
     this.lengths[slot] = 0;
   }
 
+  /** Forgets the last tokens of a slot; not for recurrent models. */
+  forgetLast(slot: number, count: number): void {
+    this.lengths[slot] = at(this.lengths, slot) - count;
+  }
+
+  /**
+   * Reads at most `size` more tokens of some slots at once; returns the logits after the last or after each of them, by
+   * slot. Not for recurrent models.
+   */
+  async readTogether(
+    tokens: ReadonlyMap<number, readonly number[]>,
+    size: number,
+    which: "last" | "all",
+  ): Promise<Map<number, Float32Array[]>> {
+    for (const [slot, { length }] of tokens) this.needSpace(slot, length);
+    const rows = range(this.slots).map((slot) => ({ slot, tokens: tokens.get(slot) ?? [] }));
+    const logits = await this.readRows(rows, this.slots, size, which);
+    const vocabSize = logits.shape.at(-1) ?? 0;
+    const data = await dataOf(logits);
+    const perRow = which === "all" ? size : 1;
+    const one = (i: number) => data.subarray(i * vocabSize, (i + 1) * vocabSize);
+    return new Map(
+      [...tokens.keys()].map((slot) => [slot, range(perRow).map((i) => one(slot * perRow + i))]),
+    );
+  }
+
   /** Reads more of a slot's text; returns the logits after its last token. */
   async read(slot: number, tokens: readonly number[]): Promise<ArrayLike<number>> {
     this.needSpace(slot, tokens.length);
@@ -108,30 +142,21 @@ export class CachedModel {
       start += chunk.length;
     }
     const data = await dataOf(logits);
-    return Array.prototype.slice.call(data, 0, data.length / this.rowsTogether);
+    return data.subarray(0, data.length / this.rowsTogether);
   }
 
   /** Reads one more token of some slots; returns the logits after it, by slot. */
   async next(tokens: ReadonlyMap<number, number>): Promise<Map<number, ArrayLike<number>>> {
     for (const slot of tokens.keys()) this.needSpace(slot, 1);
-    const logits = this.isRecurrent
-      ? await this.nextOfRecurrent(tokens)
-      : await this.readRows(
-          range(this.slots).map((slot) => ({
-            slot,
-            tokens: tokens.has(slot) ? [tokens.get(slot) ?? 0] : [],
-          })),
-          this.slots,
-          1,
-        );
+    if (!this.isRecurrent) {
+      const rows = new Map([...tokens].map(([slot, token]) => [slot, [token]]));
+      const read = await this.readTogether(rows, 1, "last");
+      return new Map([...read].map(([slot, [logits = []]]) => [slot, logits]));
+    }
+    const logits = await this.nextOfRecurrent(tokens);
     const [, size = 0] = logits.shape;
     const data = await dataOf(logits);
-    return new Map(
-      [...tokens.keys()].map((slot) => [
-        slot,
-        Array.prototype.slice.call(data, slot * size, (slot + 1) * size),
-      ]),
-    );
+    return new Map([...tokens.keys()].map((slot) => [slot, data.subarray(slot * size, (slot + 1) * size)]));
   }
 
   /** Releases the cache and what was placed on devices. */
@@ -155,6 +180,7 @@ export class CachedModel {
     rows: readonly { readonly slot: number; readonly tokens: readonly number[] }[],
     numRows: number,
     size: number,
+    which: "last" | "all" = "last",
   ): Promise<Tensor> {
     const ids = new Int32Array(numRows * size);
     const positions = new Int32Array(numRows * size).fill(-1);
@@ -179,14 +205,15 @@ export class CachedModel {
     });
     const int = (shape: readonly number[], data: Int32Array) =>
       Tensor.fromHost({ dtype: "int32", shape }, data);
-    const [logits, cache] = this.functions.read(
+    const read = [
       await this.params,
       this.cache ?? this.functions.empty(),
       int([numRows, size], ids),
       int([numRows, size], positions),
       int([numRows, numPages], pages),
-      int([numRows], last),
-    );
+    ] as const;
+    const [logits, cache] =
+      which === "all" ? this.functions.readAll(...read) : this.functions.read(...read, int([numRows], last));
     this.cache = cache;
     return logits;
   }
@@ -211,10 +238,11 @@ export class CachedModel {
   }
 }
 
-async function dataOf(logits: Tensor | undefined): Promise<ArrayLike<number>> {
-  const data = (await logits?.data()) ?? [];
+/** The elements of logits, which are float32. */
+async function dataOf(logits: Tensor | undefined): Promise<Float32Array> {
+  const data = await logits?.data();
   logits?.dispose();
-  return data as ArrayLike<number>;
+  return data instanceof Float32Array ? data : new Float32Array();
 }
 
 const everywhere = (mesh: Mesh) => new NamedSharding(mesh, new PartitionSpec([]));
@@ -260,6 +288,13 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
         },
       ),
       { ...placed, donate: 1, name: "readTokens" },
+    ),
+    readAll: jit(
+      inContext((params: Variables, cache: Variables, tokens: Tensor, positions: Tensor, pages: Tensor) => {
+        const [logits, changed] = changing.apply({ ...params, ...cache }, tokens, { positions, pages });
+        return [logits.astype("float32"), changed] as [Tensor, Variables];
+      }),
+      { ...placed, donate: 1, name: "readAllTokens" },
     ),
     next: jit(
       inContext((params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor, isFresh: Tensor) => {

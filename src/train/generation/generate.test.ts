@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { Mesh, np, random } from "../../index.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
@@ -65,6 +65,47 @@ describe.each(["llama", "mlstm"] as const)("texts of the %s model", (kind) => {
       expect(token).toBe(data.indexOf(Math.max(...data)));
       tokens.push(token);
     }
+  });
+});
+
+describe("a draft", () => {
+  const small: ModelConfig = { ...base, numLayers: 1, mlpWidth: 16 };
+  const prompts = ["Call me", "whale", "The sea was", "a"];
+  const options = { maxTokens: 11, maxLength: 24, slots: 2, seed: 5, stopTokens: [] };
+  const drafts = { "another model": small, "the model itself": base };
+
+  test.each(["another model", "the model itself"] as const)(
+    "that is %s changes no text, so that the distribution is the model's, and no text depends on others",
+    async (name) => {
+      const draft = { model: drafts[name], params: paramsOf(drafts[name]) };
+      const drawn = { temperature: 1.3, topP: 0.95, repetitionPenalty: 1.2 };
+      for (const sampling of name === "another model" ? [drawn, { temperature: 0 }] : [drawn]) {
+        const own = { ...options, ...sampling };
+        const alone = await tokensOf(base, prompts, own);
+        expect(await tokensOf(base, prompts, { ...own, draft, draftTokens: 3 })).toEqual(alone);
+        expect(await tokensOf(base, prompts.slice(1, 2), { ...own, draft })).toEqual([alone[1]]);
+      }
+    },
+  );
+
+  test("that agrees saves readings of the model", async () => {
+    const { CachedModel } = await import("./cachedModel.js");
+    const read = vi.spyOn(CachedModel.prototype, "readTogether");
+    const draft = { model: base, params: paramsOf(base) };
+    await tokensOf(base, ["Call me"], { ...options, slots: 1, draft, draftTokens: 3 });
+    const sizes = read.mock.calls.map(([, size, which]) => [which, size]);
+    read.mockRestore();
+    // The first token follows the prompt, then every reading of the model gives four.
+    expect(sizes.filter(([which]) => which === "all")).toEqual([4, 4, 4].map((size) => ["all", size]));
+  });
+
+  test("of another vocabulary or of a kind that cannot forget is refused", async () => {
+    const refused = async (model: ModelConfig, own: ModelConfig) =>
+      tokensOf(own, ["a"], { ...options, draft: { model, params: {} } }).catch((e) => e.message);
+    expect(await refused({ ...small, vocabSize: 100 }, base)).toContain(
+      "the draft has 100 tokens, the model 257",
+    );
+    expect(await refused({ ...small, kind: "mlstm" }, base)).toContain("mlstm cannot forget the tokens");
   });
 });
 

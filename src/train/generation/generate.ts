@@ -1,4 +1,5 @@
 import { signalKind } from "../../engines/abortSignal.js";
+import { integerFrom } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
@@ -6,6 +7,7 @@ import type { Variables } from "../../nn/scope.js";
 import { meshKind } from "../../spmd/mesh/mesh.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
+import type { DraftModel } from "./draft.js";
 import { type DrawnToken, TextGenerator } from "./generator.js";
 import { checkedSampling, samplingOptions } from "./sampling.js";
 import { TextStream } from "./textStream.js";
@@ -26,6 +28,10 @@ const generateOptions = schema({
   maxLength: optional("integer"),
   /** How many texts are continued at once; 8 by default. */
   slots: 8,
+  /** A smaller model with the same tokeniser that proposes tokens; the text stays that of the model. */
+  draft: optional<DraftModel>("object"),
+  /** The number of tokens that the draft proposes at a time; 4 by default. */
+  draftTokens: optional(integerFrom(1), 4),
   /** The mesh to run on; that of the parameters by default, or else one device. */
   mesh: optional(meshKind),
   /** Ends the generation when it is aborted. */
@@ -75,6 +81,7 @@ export async function* generate(
 ): AsyncGenerator<GeneratedToken, void, void> {
   const read = generateOptions.read(options, "generate");
   const { tokenizer, stop, maxTokens, slots, mesh, signal, seed } = read;
+  const draft = read.draft && { ...read.draft, count: read.draftTokens };
   const sampling = checkedSampling(read, "generate");
   if (!Array.isArray(prompts)) {
     throw new ValueError(`[generate] prompts must be an array, got ${describe(prompts)}`);
@@ -89,7 +96,7 @@ export async function* generate(
   const vocabSize = Math.min(tokenizer?.vocabSize ?? model.vocabSize, model.vocabSize);
   const endOfText = tokenizer?.endOfText;
   const stopTokens = new Set(read.stopTokens ?? (endOfText === undefined ? [] : [endOfText]));
-  const generator = new TextGenerator(model, params, { slots, maxLength, mesh, vocabSize });
+  const generator = new TextGenerator(model, params, { slots, maxLength, mesh, vocabSize, draft });
   try {
     const texts = encoded.map((tokens, prompt) => {
       const own = typeof seed === "number" ? seed : (seed[prompt] ?? 0);

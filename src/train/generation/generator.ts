@@ -4,6 +4,7 @@ import { range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/scope.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
+import { checkDraft, Draft, type DraftModel } from "./draft.js";
 import { Chances, drawToken, type Sampling } from "./sampling.js";
 
 /** A text to be continued. */
@@ -82,6 +83,8 @@ class Continuation {
 
 /** Options of {@link TextGenerator}. */
 export interface GeneratorOptions extends CachedModelOptions {
+  /** A smaller model that proposes tokens, and how many at a time; none by default. */
+  readonly draft?: (DraftModel & { readonly count: number }) | undefined;
   /** One more than the largest token that is drawn; the model may have more for padding. */
   readonly vocabSize: number;
 }
@@ -89,15 +92,23 @@ export interface GeneratorOptions extends CachedModelOptions {
 /** Continues texts with a model, as many at once as it has slots; others wait. */
 export class TextGenerator {
   private readonly model: CachedModel;
+  private readonly draft: Draft | undefined;
   private readonly vocabSize: number;
+  /** Maximum number of tokens of a text. */
+  readonly maxLength: number;
   private waiting: Continuation[] = [];
   /** The text of every slot, and its next token. */
   private readonly active = new Map<number, { readonly text: Continuation; next: number }>();
   private running: Promise<void> | undefined;
   private isClosed = false;
 
-  constructor(model: ModelConfig, params: Variables, { vocabSize, ...options }: GeneratorOptions) {
-    this.model = new CachedModel(model, params, options);
+  constructor(model: ModelConfig, params: Variables, { vocabSize, draft, ...options }: GeneratorOptions) {
+    if (draft) checkDraft(model, draft.model, vocabSize);
+    // Proposals may be longer than what is left of a text.
+    const room = { ...options, maxLength: options.maxLength + (draft?.count ?? 0) };
+    this.model = new CachedModel(model, params, room);
+    this.draft = draft && new Draft(draft, draft.count, { ...room, slots: this.model.slots });
+    this.maxLength = options.maxLength;
     this.vocabSize = vocabSize;
   }
 
@@ -106,15 +117,10 @@ export class TextGenerator {
     return { active: this.active.size, waiting: this.waiting.filter((text) => !text.isLeft).length };
   }
 
-  /** Maximum number of tokens of a text. */
-  get maxLength(): number {
-    return this.model.maxLength;
-  }
-
   /** Continues a text; its tokens are computed ahead of the reader. Ending the iteration frees its slot. */
   submit(request: TokenRequest): AsyncGenerator<DrawnToken> {
     const { tokens, maxTokens } = request;
-    const { maxLength } = this.model;
+    const { maxLength } = this;
     if (this.isClosed) throw new ValueError("[generate] the generator is closed");
     if (tokens.length === 0) throw new ValueError("[generate] a prompt has no tokens: give at least one");
     if (tokens.length >= maxLength && maxTokens > 0) {
@@ -144,20 +150,20 @@ export class TextGenerator {
     for (const { text } of this.active.values()) text.end();
     await this.running;
     await this.model.close();
+    await this.draft?.close();
   }
 
   private async run(): Promise<void> {
     try {
       while (this.waiting.length > 0 || this.active.size > 0) {
         await this.admit();
-        const tokens = new Map([...this.active].map(([slot, { next }]) => [slot, next]));
-        if (tokens.size === 0) continue;
-        for (const [slot, logits] of await this.model.next(tokens)) await this.draw(slot, logits);
+        if (this.active.size === 0) continue;
+        await (this.draft ? this.speculate(this.draft) : this.goOn());
         // Timers and sockets have their turn between steps.
         await new Promise((resolve) => setTimeout(resolve));
       }
     } catch (error) {
-      for (const slot of this.active.keys()) this.model.forget(slot);
+      for (const slot of this.active.keys()) this.forget(slot);
       const texts = [...this.waiting.splice(0), ...[...this.active.values()].map(({ text }) => text)];
       this.active.clear();
       for (const text of texts) text.end({ error });
@@ -177,13 +183,62 @@ export class TextGenerator {
       while (text?.isLeft) text = this.waiting.shift();
       if (!text) return;
       this.active.set(slot, { text, next: 0 });
-      await this.draw(slot, await this.model.read(slot, text.request.tokens));
+      const { tokens } = text.request;
+      await this.draw(slot, await this.model.read(slot, tokens));
+      const place = this.active.get(slot);
+      if (place) await this.draft?.begin(slot, tokens, place.next);
     }
   }
 
-  private leave(slot: number): void {
+  /** One more token of every text. */
+  private async goOn(): Promise<void> {
+    const tokens = new Map([...this.active].map(([slot, { next }]) => [slot, next]));
+    for (const [slot, logits] of await this.model.next(tokens)) await this.draw(slot, logits);
+  }
+
+  /** As many more tokens of every text as the model agrees with its draft on, and one. */
+  private async speculate(draft: Draft): Promise<void> {
+    const proposed = await draft.propose([...this.active.keys()], async (slot, before, logits) => {
+      const text = this.active.get(slot)?.text;
+      // A draft that is damaged proposes nothing of use, but the text is the model's.
+      return text ? await this.choose(text, before, logits).catch(() => 0) : 0;
+    });
+    const rows = new Map(
+      [...proposed].map(([slot, own]) => [slot, [this.active.get(slot)?.next ?? 0, ...own]]),
+    );
+    const all = await this.model.readTogether(rows, draft.count + 1, "all");
+    for (const [slot, own] of proposed) {
+      let numKept = 0;
+      for (const logits of all.get(slot) ?? []) {
+        await this.draw(slot, logits);
+        if (this.active.get(slot)?.next !== own[numKept]) break;
+        numKept++;
+      }
+      const place = this.active.get(slot);
+      if (!place) continue;
+      this.model.forgetLast(slot, draft.count - Math.min(numKept, draft.count));
+      draft.keep(slot, own, numKept, place.next);
+    }
+  }
+
+  private forget(slot: number): void {
     this.model.forget(slot);
+    this.draft?.forget(slot);
+  }
+
+  private leave(slot: number): void {
+    this.forget(slot);
     this.active.delete(slot);
+  }
+
+  /** The token of a text that logits give. @param proposed tokens between the text and it */
+  private async choose(
+    { request: { sampling }, chances, seen, numDrawn }: Continuation,
+    proposed: readonly number[],
+    logits: ArrayLike<number>,
+  ): Promise<number> {
+    const chance = sampling.temperature === 0 ? 0 : await chances.at(numDrawn + proposed.length);
+    return drawToken(logits, this.vocabSize, sampling, [...seen, ...proposed], chance);
   }
 
   /** Draws the next token of a slot's text. */
@@ -191,11 +246,10 @@ export class TextGenerator {
     const place = this.active.get(slot);
     if (!place) return;
     const { text } = place;
-    const { sampling, maxTokens, stopTokens } = text.request;
+    const { maxTokens, stopTokens } = text.request;
     let token: number;
     try {
-      const chance = sampling.temperature === 0 ? 0 : await text.chances.at(text.numDrawn);
-      token = drawToken(logits, this.vocabSize, sampling, text.seen, chance);
+      token = await this.choose(text, [], logits);
     } catch (error) {
       // What is wrong with the sampling of one text must not end the others.
       text.end({ error });
@@ -204,7 +258,7 @@ export class TextGenerator {
     }
     text.seen.push(token);
     text.numDrawn++;
-    const isFull = text.numDrawn >= maxTokens || text.seen.length >= this.model.maxLength;
+    const isFull = text.numDrawn >= maxTokens || text.seen.length >= this.maxLength;
     const finish = stopTokens.has(token) ? "stop" : isFull ? "length" : undefined;
     text.push(finish ? { token, finish } : { token });
     place.next = token;

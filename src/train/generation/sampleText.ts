@@ -16,12 +16,14 @@ export interface Sampled {
   readonly window: number;
   /** The engine to run on; the shared engine of the process by default. */
   readonly engine?: Engine;
+  /** The mesh to run on; one device of the engine by default, because a single row of tokens cannot be split. */
+  readonly mesh?: Mesh | undefined;
 }
 
-/** Continues a text with a model, on one device, because a single row of tokens cannot be split. */
+/** Continues a text with a model. */
 export async function sampleText(of: Sampled, options: ContinueOptions): Promise<string> {
   const { model, tokenizer, window, engine } = of;
-  const mesh = Mesh.create({ data: 1 }, engine ? { engine, devices: [0] } : {});
+  const mesh = of.mesh ?? Mesh.create({ data: 1 }, engine ? { engine, devices: [0] } : {});
   const cached = new CachedModel(model, of.params, { slots: 1, maxLength: window, mesh });
   let known: readonly number[] = [];
   /** The logits after a text; what the model has read already is not read again. */

@@ -54,7 +54,8 @@ export function drawToken(
   chance: number,
 ): number {
   const { temperature, topK, topP, minP, repetitionPenalty } = sampling;
-  const values = Float64Array.from({ length: Math.min(vocabSize, logits.length) }, (_, i) => logits[i] ?? 0);
+  const values = new Float64Array(Math.min(vocabSize, logits.length));
+  for (let i = 0; i < values.length; i++) values[i] = logits[i] ?? 0;
   if (repetitionPenalty !== 1) {
     for (const token of new Set(seen)) {
       const value = values[token];
@@ -71,10 +72,15 @@ export function drawToken(
   const weights = values.map((value) => Math.exp((value - largest) / temperature));
   if (topK > 0 && topK < weights.length) keepLikeliest(weights, topK);
   if (topP < 1) keepShare(weights, topP);
-  for (const [token, weight] of weights.entries()) if (weight < minP) weights[token] = 0;
-  let left = chance * weights.reduce((sum, weight) => sum + weight, 0);
-  for (const [token, weight] of weights.entries()) {
-    left -= weight;
+  let total = 0;
+  for (let token = 0; token < weights.length; token++) {
+    const weight = weights[token] ?? 0;
+    if (weight < minP) weights[token] = 0;
+    else total += weight;
+  }
+  let left = chance * total;
+  for (let token = 0; token < weights.length; token++) {
+    left -= weights[token] ?? 0;
     if (left < 0) return token;
   }
   return best;
@@ -82,10 +88,12 @@ export function drawToken(
 
 /** The first of the largest values, or the last NaN. */
 function likeliest(values: Float64Array): number {
-  return values.reduce(
-    (best, value, i) => (value > (values[best] ?? 0) || Number.isNaN(value) ? i : best),
-    0,
-  );
+  let best = 0;
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i] ?? 0;
+    if (value > (values[best] ?? 0) || Number.isNaN(value)) best = i;
+  }
+  return best;
 }
 
 /** The given tokens, likeliest first; among equal ones, the first. */

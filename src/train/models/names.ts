@@ -66,7 +66,7 @@ export function languageModelRules(
 
 /** The axes that split the batch: devices with experts have parts of their own. */
 export function batchAxes(axisNames: readonly string[]): string[] {
-  return ["data", "fsdp", "expert"].filter((axis) => axis !== "expert" || axisNames.includes(axis));
+  return ["data", "fsdp", "expert"].filter((axis) => axisNames.includes(axis));
 }
 
 /** Makes functions of whole tensors run with a mesh and the rules of its axes. */

@@ -3,9 +3,10 @@ import { randomInt } from "node:crypto";
 import { ShardwiseError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/scope.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 import { encodePrompt, merged, withText } from "../generation/generate.js";
-import { TextGenerator } from "../generation/generator.js";
+import { type GeneratorOptions, TextGenerator } from "../generation/generator.js";
 import type { ModelConfig } from "../models/config.js";
 import type { AnswerPiece, Usage } from "./answers.js";
 import { RequestError } from "./requestError.js";
@@ -21,6 +22,10 @@ export interface ServedModel {
   readonly tokenizer: Tokenizer;
   /** Maximum number of tokens of a text with its prompt. */
   readonly maxLength: number;
+  /** The mesh to run on; that of the parameters by default, or else one device. */
+  readonly mesh?: Mesh | undefined;
+  /** A smaller model that proposes tokens, and how many at a time; none by default. */
+  readonly draft?: GeneratorOptions["draft"];
   /** Tokens that end a text. */
   readonly stopTokens: ReadonlySet<number>;
   /** The prompt that the messages of a chat make; undefined if the model has no template for chats. */
@@ -53,9 +58,15 @@ export class TextService {
     readonly model: ServedModel,
     readonly limits: ServiceLimits,
   ) {
-    const { config, params, tokenizer, maxLength } = model;
+    const { config, params, tokenizer, maxLength, mesh, draft } = model;
     const vocabSize = Math.min(tokenizer.vocabSize, config.vocabSize);
-    this.generator = new TextGenerator(config, params, { slots: limits.slots, maxLength, vocabSize });
+    this.generator = new TextGenerator(config, params, {
+      slots: limits.slots,
+      maxLength,
+      vocabSize,
+      mesh,
+      draft,
+    });
   }
 
   /** The number of texts that are continued, and of those that wait for a slot. */

@@ -1,0 +1,225 @@
+/**
+ * Afterwards no large factor of a product lies in memory as floats that are computed from much fewer bytes, such as a
+ * kernel in 4 bits or one in bfloat16 that is multiplied in float32: a loop computes one block of it after the other,
+ * which stays in the cache of a core, and multiplies it. So the factor is read from memory once, in few bytes.
+ *
+ * Unchanged are the products: every element is the same sum.
+ */
+import { isElementwiseEqn } from "../../ir/opFacts.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
+import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
+import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/programBuilder.js";
+import { at, bytesOf, range, sizeOf, typesOf } from "../../ir/shape.js";
+import { Rewriter } from "./rewriter.js";
+
+/** Sizes in bytes: factors below `least` are computed as a whole, others in blocks of at most `block`. */
+const SIZES = { least: 2 ** 20, block: 2 ** 19 };
+
+/** How many times fewer bytes a factor must be computed from. */
+const LEAST_GAIN = 1.9;
+
+/** A factor that is computed from fewer bytes. */
+interface Narrow {
+  /** The equations that compute it, in order. */
+  readonly chain: readonly Eqn[];
+  /** What they read. */
+  readonly roots: readonly Var[];
+}
+
+/** How a factor is cut into equal blocks: the dim of every value that is cut, by id. */
+interface Cut {
+  readonly count: number;
+  readonly dims: ReadonlyMap<number, number>;
+}
+
+/** Computes narrow factors block by block. */
+export function narrowProducts(program: Program, sizes: typeof SIZES = SIZES): Program {
+  const definitions = new Map(program.eqns.flatMap((eqn) => eqn.outs.map((out) => [out.id, eqn] as const)));
+  const isOfProducts = readByProductsOnly(program);
+  const rewrite = (r: Rewriter, eqn: Eqn): void => {
+    const tiled = eqn.op === "dotGeneral" ? tiledProduct(eqn, definitions, isOfProducts, sizes) : undefined;
+    if (tiled) r.inline(tiled.program, { ...eqn, ins: tiled.ins });
+    else r.keep(eqn);
+  };
+  const isCandidate = (eqn: Eqn) =>
+    eqn.op === "dotGeneral" && eqn.ins.some(({ type }) => bytesOf(type) >= sizes.least);
+  return program.eqns.some(isCandidate) ? new Rewriter(rewrite).program(program) : program;
+}
+
+/** Whether nothing but products reads a value: others would need it in memory anyway. */
+function readByProductsOnly(program: Program): (value: Var) => boolean {
+  const others = new Set<number>();
+  const note = (atom: Atom) => atom.kind === "var" && others.add(atom.id);
+  for (const { op, ins } of program.eqns) if (op !== "dotGeneral") ins.forEach(note);
+  program.outputs.forEach(note);
+  return ({ id }) => !others.has(id);
+}
+
+function tiledProduct(
+  eqn: Eqn<"dotGeneral">,
+  definitions: ReadonlyMap<number, Eqn>,
+  isOfProducts: (value: Var) => boolean,
+  { least, block }: typeof SIZES,
+): { readonly program: Program; readonly ins: readonly Atom[] } | undefined {
+  for (const side of [1, 0] as const) {
+    const [factor, other] = [at(eqn.ins, side), at(eqn.ins, 1 - side)];
+    if (factor.kind !== "var" || other.kind !== "var" || !isOfProducts(factor)) continue;
+    if (bytesOf(factor.type) < least) continue;
+    const narrow = narrowFactor(factor, definitions);
+    const cut = narrow && cutFactor(eqn, side, narrow, definitions, block);
+    if (!narrow || !cut) continue;
+    const ins = [other, ...narrow.roots];
+    return { ins, program: loopOver(eqn, side, factor, narrow, cut, ins) };
+  }
+  return undefined;
+}
+
+/** How a factor is computed, if from far fewer bytes than it has. */
+function narrowFactor(factor: Var, definitions: ReadonlyMap<number, Eqn>): Narrow | undefined {
+  const chain = new Map<number, Eqn>();
+  const roots = new Map<number, Var>();
+  const visit = (atom: Atom): void => {
+    if (atom.kind !== "var" || chain.has(atom.id)) return;
+    const eqn = definitions.get(atom.id);
+    if (!eqn || !isLinked(eqn)) roots.set(atom.id, atom);
+    else {
+      eqn.ins.forEach(visit);
+      chain.set(atom.id, eqn);
+    }
+  };
+  visit(factor);
+  const bytes = [...roots.values()].reduce((sum, { type }) => sum + bytesOf(type), 0);
+  if (chain.size === 0 || LEAST_GAIN * bytes > bytesOf(factor.type)) return undefined;
+  return { chain: [...chain.values()], roots: [...roots.values()] };
+}
+
+/** Whether an equation can be computed block by block. */
+function isLinked(eqn: Eqn): boolean {
+  const isMove = (["broadcastInDim", "reshape", "transpose", "iota"] as readonly OpName[]).includes(eqn.op);
+  return (isMove || isElementwiseEqn(eqn)) && eqn.outs.length === 1;
+}
+
+/** A cut along a dim that the product keeps, into the fewest blocks that are small enough. */
+function cutFactor(
+  { ins, params }: Eqn<"dotGeneral">,
+  side: 0 | 1,
+  { roots }: Narrow,
+  definitions: ReadonlyMap<number, Eqn>,
+  blockBytes: number,
+): Cut | undefined {
+  const factor = at(ins, side);
+  const { shape } = factor.type;
+  const used =
+    side === 1 ? [...params.rhsContract, ...params.rhsBatch] : [...params.lhsContract, ...params.lhsBatch];
+  const free = range(shape.length).filter((d) => !used.includes(d));
+  const least = bytesOf(factor.type) / blockBytes;
+  for (const dim of free.sort((a, b) => at(shape, b) - at(shape, a))) {
+    const size = at(shape, dim);
+    for (let count = Math.max(2, Math.ceil(least)); count <= Math.min(size, 16 * least); count++) {
+      const dims = size % count === 0 ? cutDims(factor, dim, count, definitions) : undefined;
+      if (dims && roots.some(({ id }) => dims.has(id))) return { count, dims };
+    }
+  }
+  return undefined;
+}
+
+/** The dim along which every value that a factor is computed from is cut, if the factor is cut along `dim`. */
+function cutDims(
+  factor: Atom,
+  dim: number,
+  count: number,
+  definitions: ReadonlyMap<number, Eqn>,
+): Map<number, number> | undefined {
+  const dims = new Map<number, number>();
+  const whole = new Set<number>();
+  const visit = (atom: Atom, d: number | undefined): boolean => {
+    if (atom.kind !== "var") return true;
+    if (dims.has(atom.id) || whole.has(atom.id)) return dims.get(atom.id) === d;
+    if (d === undefined) whole.add(atom.id);
+    else dims.set(atom.id, d);
+    const eqn = definitions.get(atom.id);
+    if (!eqn || !isLinked(eqn)) return true;
+    if (d === undefined) return eqn.ins.every((x) => visit(x, undefined));
+    return eqn.ins.every((x) => {
+      const own = dimOfOperand(eqn, x, d, count);
+      return own !== "none" && visit(x, own);
+    });
+  };
+  const isIota = (id: number) => {
+    const eqn = definitions.get(id);
+    return eqn?.op === "iota" && eqn.params.dim === dims.get(id);
+  };
+  return visit(factor, dim) && ![...dims.keys()].some(isIota) ? dims : undefined;
+}
+
+/** The dim of an operand that is cut if the result is cut along `dim`; undefined if it is the same for all blocks. */
+function dimOfOperand(eqn: Eqn, x: Atom, dim: number, count: number): number | undefined | "none" {
+  if (eqn.op === "broadcastInDim") {
+    const own = eqn.params.dims.indexOf(dim);
+    return own < 0 || x.type.shape[own] === 1 ? undefined : own;
+  }
+  if (eqn.op === "transpose") return eqn.params.permutation[dim] ?? "none";
+  if (eqn.op !== "reshape") return x.type.shape.length === 0 ? undefined : dim;
+  // Blocks stay adjacent elements if as many elements lie before the dim, and the outermost part divides.
+  const before = sizeOf(eqn.params.shape.slice(0, dim));
+  const { shape } = x.type;
+  const own = range(shape.length).find((d) => sizeOf(shape.slice(0, d)) === before && shape[d] !== 1);
+  return own !== undefined && at(shape, own) % count === 0 ? own : "none";
+}
+
+/** The product as a loop over the blocks of a factor. @param ins the other factor, and what this one is computed from */
+function loopOver(
+  eqn: Eqn<"dotGeneral">,
+  side: 0 | 1,
+  factor: Var,
+  { chain, roots }: Narrow,
+  { count, dims }: Cut,
+  ins: readonly Var[],
+): Program {
+  const block = (b: ProgramBuilder, other: Var, own: readonly Var[]): Var => {
+    const values = new Map(roots.map(({ id }, i) => [id, at(own, i)]));
+    const given = (atom: Atom): Atom => (atom.kind === "var" ? (values.get(atom.id) ?? atom) : atom);
+    for (const one of chain) {
+      const out = at(one.outs, 0);
+      values.set(out.id, again(b, one, one.ins.map(given), dims.get(out.id), count));
+    }
+    const made = values.get(factor.id) ?? factor;
+    return b.add("dotGeneral", side === 1 ? [other, made] : [made, other], eqn.params);
+  };
+  return writeProgram(typesOf(ins), (b, inputs) => {
+    const loop = {
+      ...{ length: count, block: 1, inputs, carry: [] },
+      cuts: [undefined, ...roots.map(({ id }) => dims.get(id))],
+      joins: [joinedDim(eqn, side, dims.get(factor.id) ?? 0)],
+    };
+    return overBlocks(b, loop, (inner, _start, [other, ...own]) => ({
+      carry: [],
+      made: [block(inner, other ?? at(inputs, 0), own)],
+    })).made;
+  });
+}
+
+/** An equation on a block, which is `count` times shorter along `dim`. */
+function again<K extends OpName>(
+  b: ProgramBuilder,
+  eqn: Eqn<K>,
+  ins: readonly Atom[],
+  dim: number | undefined,
+  count: number,
+): Var {
+  const { op, params }: { readonly op: K; readonly params: OpParams[K] } = eqn;
+  if (dim === undefined || !("shape" in params)) return b.add(op, ins, params);
+  const { shape } = params as { readonly shape: readonly number[] };
+  return b.add(op, ins, { ...params, shape: shape.with(dim, at(shape, dim) / count) });
+}
+
+/** The dim of the result along which blocks are put together. */
+function joinedDim({ ins, params }: Eqn<"dotGeneral">, side: 0 | 1, dim: number): number {
+  const freeOf = (i: 0 | 1) => {
+    const used =
+      i === 1 ? [...params.rhsContract, ...params.rhsBatch] : [...params.lhsContract, ...params.lhsBatch];
+    return range(at(ins, i).type.shape.length).filter((d) => !used.includes(d));
+  };
+  const first = params.lhsBatch.length + (side === 1 ? freeOf(0).length : 0);
+  return first + freeOf(side).indexOf(dim);
+}
