@@ -4,12 +4,20 @@ import { namesOf } from "./path.browser.js";
 const isMissing = (error: unknown) =>
   error instanceof DOMException && (error.name === "NotFoundError" || error.name === "TypeMismatchError");
 
+/** The folder that some names lead to, each inside of the one before. */
+export async function folderAt(
+  names: readonly string[],
+  create: boolean,
+): Promise<FileSystemDirectoryHandle> {
+  let folder = await navigator.storage.getDirectory();
+  for (const name of names) folder = await folder.getDirectoryHandle(name, { create });
+  return folder;
+}
+
 /** The folder of a path, and the last name in it. */
 async function placeOf(path: string, create: boolean): Promise<[FileSystemDirectoryHandle, string]> {
   const names = namesOf(path);
-  let folder = await navigator.storage.getDirectory();
-  for (const name of names.slice(0, -1)) folder = await folder.getDirectoryHandle(name, { create });
-  return [folder, names.at(-1) ?? ""];
+  return [await folderAt(names.slice(0, -1), create), names.at(-1) ?? ""];
 }
 
 /** What an action finds; undefined where there is no such file or folder. */
@@ -22,11 +30,11 @@ async function ifThere<T>(action: () => Promise<T>): Promise<T | undefined> {
   }
 }
 
-const fileAt = (path: string) =>
-  ifThere(async () => {
-    const [folder, name] = await placeOf(path, false);
-    return (await folder.getFileHandle(name)).getFile();
-  });
+/** A file of a folder; undefined without one. */
+export const fileIn = (folder: FileSystemDirectoryHandle, name: string): Promise<File | undefined> =>
+  ifThere(async () => (await folder.getFileHandle(name)).getFile());
+
+const fileAt = (path: string) => ifThere(async () => fileIn(...(await placeOf(path, false))));
 
 /** Writes a file of a folder as a whole or not at all. */
 export async function writeIn(
@@ -44,6 +52,13 @@ export async function writeIn(
   await writable.close();
 }
 
+/** Removes a file of a folder, or a folder with everything in it where that is wanted, if it is there. */
+export const removeIn = (
+  folder: FileSystemDirectoryHandle,
+  name: string,
+  options?: FileSystemRemoveOptions,
+): Promise<void> => ifThere(() => folder.removeEntry(name, options));
+
 /** The files and folders in a folder; TypeScript's library does not declare how to list them. */
 export const entriesOf = (folder: FileSystemDirectoryHandle): AsyncIterable<FileSystemHandle> =>
   (folder as unknown as { values(): AsyncIterable<FileSystemHandle> }).values();
@@ -51,10 +66,7 @@ export const entriesOf = (folder: FileSystemDirectoryHandle): AsyncIterable<File
 /** The origin's private file system: written as a whole or not at all, file by file. */
 export const originStore: FileStore = {
   async *list(path) {
-    const found = await ifThere(async () => {
-      const [folder, name] = await placeOf(path, false);
-      return name === "" ? folder : folder.getDirectoryHandle(name);
-    });
+    const found = await ifThere(() => folderAt(namesOf(path), false));
     if (found) yield* filesIn(found, namesOf(path).join("/"));
   },
   size: async (path) => (await fileAt(path))?.size,
@@ -67,10 +79,7 @@ export const originStore: FileStore = {
     await writeIn(...(await placeOf(path, true)), bytes);
   },
   async remove(path) {
-    await ifThere(async () => {
-      const [folder, name] = await placeOf(path, false);
-      await folder.removeEntry(name, { recursive: true });
-    });
+    await ifThere(async () => removeIn(...(await placeOf(path, false)), { recursive: true }));
   },
 };
 

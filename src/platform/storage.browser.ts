@@ -1,4 +1,4 @@
-import { entriesOf, originStore, writeIn } from "./originStore.js";
+import { entriesOf, fileIn, folderAt, originStore, removeIn, writeIn } from "./originStore.js";
 import type * as node from "./storage.js";
 
 export const offerDownload: typeof node.offerDownload = (bytes, name) => {
@@ -10,9 +10,7 @@ export const offerDownload: typeof node.offerDownload = (bytes, name) => {
 };
 
 export const openOriginFolder: typeof node.openOriginFolder = async (path) => {
-  let folder = await navigator.storage.getDirectory();
-  for (const name of path) folder = await folder.getDirectoryHandle(name, { create: true });
-  const isMissing = (error: unknown) => error instanceof DOMException && error.name === "NotFoundError";
+  const folder = await folderAt(path, true);
   return {
     async names() {
       const found: string[] = [];
@@ -20,20 +18,11 @@ export const openOriginFolder: typeof node.openOriginFolder = async (path) => {
       return found.sort();
     },
     async read(name) {
-      try {
-        const file = await (await folder.getFileHandle(name)).getFile();
-        return new Uint8Array(await file.arrayBuffer());
-      } catch (error) {
-        if (isMissing(error)) return undefined;
-        throw error;
-      }
+      const file = await fileIn(folder, name);
+      return file && new Uint8Array(await file.arrayBuffer());
     },
     write: (name, bytes) => writeIn(folder, name, bytes),
-    async remove(name) {
-      await folder.removeEntry(name).catch((error: unknown) => {
-        if (!isMissing(error)) throw error;
-      });
-    },
+    remove: (name) => removeIn(folder, name),
   };
 };
 

@@ -26,6 +26,7 @@ import {
   parseSafetensors,
   parseTokenizer,
   readBytes,
+  readExamples,
   readRunConfig,
   tokensInMemory,
   trainBpe,
@@ -271,6 +272,29 @@ async function files(): Promise<Record<string, unknown>> {
   return { names, read, gone: await again.read("a.bin"), isWhole, picked: [...picked], refused, threads };
 }
 
+/** The texts behind each address, or what is wrong with it. */
+async function textsBehind(sources: readonly string[]): Promise<unknown[]> {
+  const textsOf = async (source: string) => {
+    const found: unknown[] = [];
+    for await (const example of readExamples(source, { fields: { text: "text" } }))
+      found.push("text" in example && example.text);
+    return found;
+  };
+  return Promise.all(sources.map((source) => textsOf(source).catch((error: Error) => error.message)));
+}
+
+/** The losses of a short run on data behind an address. */
+async function trainFrom(source: string): Promise<number[]> {
+  const { config } = readRunConfig({
+    model: { width: 16, numLayers: 1, numHeads: 2, numKvHeads: 2, mlpWidth: 16 },
+    data: { source, sequence: 16, batch: 2 },
+    steps: 2,
+    out: `runs/${source.split("/").at(-1)}`,
+  });
+  const { steps } = await trainRun({ config, stream: { write: () => {} } });
+  return steps.map(({ loss }) => loss);
+}
+
 /** A run in the origin's files: trained, refused while it trains, and continued; what its folder holds at the end. */
 async function trainInFolder(isLong: boolean): Promise<Record<string, unknown>> {
   const [out, source] = ["runs/tab", "texts/short.txt"];
@@ -339,7 +363,9 @@ Object.assign(globalThis, {
   limits,
   roundTrip,
   startForever,
+  textsBehind,
   train,
+  trainFrom,
   trainInFolder,
   values,
   whileBusy,

@@ -1,6 +1,7 @@
 /** The library in a real browser: pages with and without cross-origin isolation; `npm run test:browsers` runs more. */
 import { readFileSync } from "node:fs";
 import type { Server } from "node:http";
+import { gzipSync } from "node:zlib";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
@@ -127,6 +128,49 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     const restored = { steps: [2], metadata: { step: 2 }, w: [2, 2, 2, 2] };
     expect(await call(page, "checkpoints")).toEqual(restored);
     await page.close();
+  });
+
+  test("reads data behind addresses, in parts where the server allows it, and trains on it", async () => {
+    const fixture = (name: string) => readFileSync(new URL(`../data/fixtures/${name}`, import.meta.url));
+    const twelve = Array.from({ length: 12 }, (_, i) => `Text ${i} with naïve 🦈 signs.`);
+    const lines = twelve.map((text) => `${JSON.stringify({ text })}\n`).join("");
+    const { url, server } = await serve(
+      new Map<string, string | Uint8Array>([
+        ["/index.html", pageWith("page.js")],
+        ["/page.js", await bundlePage("test/browser/basics.ts")],
+        ["/data/a.jsonl.gz", gzipSync(lines)],
+        ["/data/b.csv", `id,text\n${twelve.map((text, i) => `${i},${text}\n`).join("")}`],
+        ["/data/c.parquet", fixture("snappy.parquet")],
+        ["/data/d.jsonl.zst", fixture("texts.jsonl.zst")],
+        ["/data/e.txt", lines],
+      ]),
+    );
+    const { page, lines: written } = await openPage(browser, `${url}/isolated/index.html`);
+    const parts: string[] = [];
+    page.on("request", (request) => {
+      if (request.headers().range !== undefined) parts.push(new URL(request.url()).hostname);
+    });
+    // The second server does not tell pages of this origin how long a file is.
+    const elsewhere = url.replace("127.0.0.1", "localhost");
+    const sources = [
+      "data/a.jsonl.gz",
+      "data/b.csv",
+      `${url}/data/c.parquet`,
+      `${elsewhere}/data/c.parquet`,
+      "data/d.jsonl.zst",
+    ];
+    expect(await call(page, "textsBehind", sources)).toEqual(sources.map(() => twelve));
+    expect(parts.filter((host) => host === "localhost")).toHaveLength(1);
+    expect(parts.filter((host) => host === "127.0.0.1").length).toBeGreaterThan(2);
+    const [missing] = await call<string[]>(page, "textsBehind", ["data/missing.jsonl"]);
+    expect(missing).toMatch(/^\[data\] http:.*data\/missing.jsonl, byte 0: the server answers 404/);
+    for (const name of ["a.jsonl.gz", "e.txt"]) {
+      const losses = await call<number[]>(page, "trainFrom", `${url}/data/${name}`);
+      expect(losses).toEqual([expect.closeTo(Math.log(257), 0), expect.closeTo(Math.log(257), 0)]);
+    }
+    expect(written).toEqual([expect.stringContaining("404")]);
+    await page.close();
+    server.close();
   });
 
   test("trains a run into the files of its origin, and continues it", { timeout: 240_000 }, async () => {

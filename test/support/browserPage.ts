@@ -32,9 +32,9 @@ const types: Readonly<Record<string, string>> = {
   json: "application/json",
 };
 
-/** Serves files on this machine; below `/isolated/` with the headers that isolate pages. */
+/** Serves files and parts of them on this machine; below `/isolated/` with the headers that isolate pages. */
 export async function serve(files: ServedFiles): Promise<{ readonly url: string; readonly server: Server }> {
-  const server = createServer(({ url = "/" }, response) => {
+  const server = createServer(({ url = "/", headers: { range = "" } }, response) => {
     const path = url.replace(/^\/(isolated|plain)\//, "/").replace(/\?.*$/, "");
     const content = files.get(path);
     if (content === undefined) {
@@ -44,20 +44,24 @@ export async function serve(files: ServedFiles): Promise<{ readonly url: string;
     const type = types[path.split(".").at(-1) ?? ""] ?? "application/octet-stream";
     // Other pages of this machine may load it as scripts, as from a server of packages.
     const open = { "Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin" };
-    response.writeHead(200, {
+    const bytes = Buffer.from(content);
+    const [, start, end] = /^bytes=(\d+)-(\d+)$/.exec(range) ?? [];
+    const isPart = start !== undefined && end !== undefined;
+    response.writeHead(isPart ? 206 : 200, {
       "Content-Type": type,
       ...open,
+      ...(isPart ? { "Content-Range": `bytes ${start}-${end}/${bytes.length}` } : {}),
       ...(url.startsWith("/isolated/") ? isolatingHeaders : {}),
     });
-    response.end(content);
+    response.end(isPart ? bytes.subarray(Number(start), Number(end) + 1) : bytes);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
 }
 
-/** Bundles a source of the repository for a page. @param alias other files in the place of packages */
+/** Bundles a source of the repository with the packages it uses. @param alias other files in the place of packages */
 export async function bundlePage(source: string, alias: Record<string, string> = {}): Promise<Uint8Array> {
-  const { outputFiles } = await bundleForBrowser({ entryPoints: [source], alias });
+  const { outputFiles } = await bundleForBrowser({ entryPoints: [source], alias, external: [] });
   return outputFiles[0]?.contents ?? new Uint8Array();
 }
 

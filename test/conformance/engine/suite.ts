@@ -53,7 +53,7 @@ export function runEngineSuite({ name, newEngine, skip = [], allowances }: Engin
       test(`computes ${group}`, async () => {
         const found: string[] = [];
         for (const one of chosen) found.push(...(await failuresOf(current(), one, allowed)));
-        expect(found).toEqual([]);
+        expect(found, found.join("; ")).toEqual([]);
       });
     }
     const all = groups.flatMap(([, cases]) => cases);

@@ -125,9 +125,10 @@ export function urlFile(url: string): SourceFile {
     open: async () => {
       const first = await request({ range: "bytes=0-0" });
       const total = /\/(\d+)$/.exec(first.headers.get("content-range") ?? "")?.[1];
-      // A server without ranges sends the whole file.
+      // A server without ranges sends the whole file; one of another origin may not tell pages its length.
       if (first.status !== 206 || total === undefined) {
-        return openBytes(new Uint8Array(await first.arrayBuffer().catch(fail)));
+        const whole = first.status === 206 ? await request() : first;
+        return openBytes(new Uint8Array(await whole.arrayBuffer().catch(fail)));
       }
       await first.arrayBuffer();
       const byteLength = Number(total);
