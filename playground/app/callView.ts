@@ -1,7 +1,7 @@
 /** What a compiled call did: its program pass by pass, where its tensors lie, and what devices send. */
 import type { CallReport, CollectiveReport, PassReport, PlacementReport } from "../sandbox/messages.js";
 import { PROGRAM_FILE } from "../sandbox/messages.js";
-import { deviceColour, facts, formatBytes, h, picture, svg, table } from "./dom.js";
+import { deviceColour, facts, formatBytes, formatMs, h, picture, svg, table } from "./dom.js";
 
 const collectives = /= (psum|pmax|pmin|allGather|reduceScatter|psumScatter|ppermute|allToAll|pbroadcast)\b/;
 
@@ -16,8 +16,8 @@ function passTable({ text }: PassReport, goTo: (line: number) => void): HTMLElem
     return h(
       "tr",
       { class: collectives.test(equation) && "sends" },
-      h("td", {}, equation),
       h("td", { class: "source" }, place),
+      h("td", {}, equation),
     );
   });
   return h(
@@ -105,33 +105,44 @@ export function placementsView({ placements, devices }: CallReport): HTMLElement
   return h("div", {}, note, ...placements.map(placementPicture));
 }
 
-/** Devices in a row, arcs between those that exchange something. */
-function arrows({ groups, op }: CollectiveReport): SVGSVGElement {
+/** Where devices stand in the picture of a collective, and how high what they exchange is above them. */
+const [deviceY, deviceRadius, levelHeight] = [26, 14, 40];
+
+/** Devices in a row: they exchange blocks over a line that connects each group, or pass them on round a ring. */
+function collectivePicture({ groups, op, bytes, count }: CollectiveReport): SVGSVGElement {
   const devices = groups.flat().sort((a, b) => a - b);
-  const gap = Math.max(34, Math.min(70, 640 / Math.max(1, devices.length)));
-  const x = (device: number) => 24 + devices.indexOf(device) * gap;
-  const [width, height] = [48 + gap * Math.max(0, devices.length - 1), 96];
-  const ring = op === "ppermute";
-  const arcs = groups.flatMap((group) =>
-    group.flatMap((from, i) => {
-      const to = group[(i + 1) % group.length] ?? from;
-      if (to === from || (!ring && i === group.length - 1)) return [];
-      const [a, b] = [x(from), x(to)];
-      const lift = Math.min(56, 16 + Math.abs(b - a) / 4);
-      const path = `M${a} 62 C${a} ${62 - lift} ${b} ${62 - lift} ${b} 60`;
-      const both = ring ? {} : { "marker-start": "url(#tip)" };
-      return [
-        svg("path", {
-          d: path,
-          fill: "none",
-          stroke: "currentColor",
-          "stroke-width": 1.5,
-          "marker-end": "url(#tip)",
-          ...both,
-        }),
-      ];
-    }),
-  );
+  const gap = Math.max(44, Math.min(84, 560 / Math.max(1, devices.length)));
+  const x = (device: number) => 30 + devices.indexOf(device) * gap;
+  const levels = levelsOf(groups.map((group) => [Math.min(...group.map(x)), Math.max(...group.map(x))]));
+  const floor = 24 + levelHeight * (Math.max(...levels) + 1);
+  const size = `${formatBytes(bytes / count)}${count > 1 ? ` × ${count}` : ""}`;
+  const line = (d: string, ends = "marker-end") =>
+    svg("path", {
+      d,
+      class: "message",
+      ...(ends === "both" ? { "marker-start": "url(#tip)" } : {}),
+      "marker-end": "url(#tip)",
+    });
+  const parts = groups.flatMap((group, g) => {
+    const [left, right] = [Math.min(...group.map(x)), Math.max(...group.map(x))];
+    const top = floor - levelHeight * ((levels[g] ?? 0) + 1);
+    const label = svg(
+      "text",
+      { x: (left + right) / 2, y: top - 7, "text-anchor": "middle", "font-size": 12, class: "quiet" },
+      size,
+    );
+    if (op !== "ppermute") {
+      const bus = svg("path", { d: `M${left} ${top}H${right}`, class: "message bus" });
+      return [label, bus, ...group.map((device) => line(`M${x(device)} ${top + 3}V${floor - 2}`, "both"))];
+    }
+    return [
+      label,
+      ...group.map((from, i) => {
+        const to = group[(i + 1) % group.length] ?? from;
+        return line(`M${x(from)} ${floor - 2}C${x(from)} ${top} ${x(to)} ${top} ${x(to)} ${floor - 2}`);
+      }),
+    ];
+  });
   const marker = svg(
     "marker",
     {
@@ -143,22 +154,50 @@ function arrows({ groups, op }: CollectiveReport): SVGSVGElement {
       markerHeight: 7,
       orient: "auto-start-reverse",
     },
-    svg("path", { d: "M0 0 L8 4 L0 8 z", fill: "currentColor" }),
+    svg("path", { d: "M0 0 L8 4 L0 8 z", fill: "var(--accent)" }),
   );
   const dots = devices.map((device) =>
     svg(
       "g",
       {},
-      svg("circle", { cx: x(device), cy: 76, r: 13, fill: deviceColour(device), stroke: "#0006" }),
+      svg("circle", {
+        cx: x(device),
+        cy: floor + deviceRadius,
+        r: deviceRadius,
+        fill: deviceColour(device),
+        stroke: "#0006",
+      }),
       svg(
         "text",
-        { x: x(device), y: 80, "text-anchor": "middle", "font-size": 12, class: "box-text" },
+        {
+          x: x(device),
+          y: floor + deviceRadius + 4,
+          "text-anchor": "middle",
+          "font-size": 12,
+          class: "box-text",
+        },
         String(device),
       ),
     ),
   );
-  const label = groups.map((group) => group.join(", ")).join("; ");
-  return picture(width, height, `${op} among devices ${label}`, svg("defs", {}, marker), ...arcs, ...dots);
+  const label = `${op} of ${size} from each device among ${groups.map((group) => group.join(", ")).join("; ")}`;
+  const width = 60 + gap * Math.max(0, devices.length - 1);
+  return picture(width, floor + deviceY + 6, label, svg("defs", {}, marker), ...parts, ...dots);
+}
+
+/** A height for each interval, so that those which overlap have different ones. */
+function levelsOf(intervals: readonly (readonly [number, number])[]): number[] {
+  const levels: number[] = [];
+  intervals.forEach(([left, right], i) => {
+    const taken = levels.filter((_, k) => {
+      const [otherLeft, otherRight] = intervals[k] ?? [0, 0];
+      return k < i && left <= otherRight && otherLeft <= right;
+    });
+    let level = 0;
+    while (taken.includes(level)) level++;
+    levels.push(level);
+  });
+  return levels;
 }
 
 /** What the devices of a call send each other. */
@@ -180,34 +219,25 @@ export function collectivesView({ collectives: all, devices, flops, peakBytes }:
         {},
         `${one.op} over ${one.axes.join(", ")}: ${one.count === 1 ? "once" : `${one.count} times`}, ${formatBytes(one.bytes)} from each device`,
       ),
-      h("div", { class: "scroll" }, arrows(one)),
+      h("div", { class: "scroll" }, collectivePicture(one)),
     ]),
   );
 }
 
 /** How long the calls of a program took. */
 export function timesView(
-  rows: readonly { readonly name: string; readonly first?: number; readonly later: readonly number[] }[],
+  rows: readonly { readonly name: string; readonly compiled?: number; readonly runs: readonly number[] }[],
 ): HTMLElement {
   const median = (values: readonly number[]) =>
     [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
-  const ms = (value: number | undefined) => (value === undefined ? "" : `${value.toFixed(2)} ms`);
+  const ms = (value: number | undefined) => (value === undefined ? "" : formatMs(value));
   return h(
     "div",
     {},
     table(
-      ["call", "first (traces and compiles)", "later, median", "calls"],
-      rows.map(({ name, first, later }) => [
-        name,
-        ms(first),
-        ms(median(later)),
-        later.length + (first === undefined ? 0 : 1),
-      ]),
+      ["call", "tracing and compiling", "a run, median", "runs"],
+      rows.map(({ name, compiled, runs }) => [name, ms(compiled), ms(median(runs)), runs.length]),
     ),
-    h(
-      "p",
-      {},
-      "Here all devices of a mesh take turns in one thread, so that a program of somebody else cannot reach this page. On the page Training each is a worker.",
-    ),
+    h("p", {}, "A run lasts until its results are on the devices. The first run of a program warms it up."),
   );
 }

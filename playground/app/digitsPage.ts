@@ -16,8 +16,8 @@ export const page: Page = (root) => {
   });
   const context = pad.getContext("2d");
   const status = h("div", { class: "status", role: "status" }, "Starting …");
-  const answer = h("p", { "aria-live": "polite" });
-  const bars = h("div", {});
+  const answer = h("p", { class: "answer", "aria-live": "polite" });
+  const bars = h("div", { class: "chances" });
   const loss = new Curve("Loss");
   const worker = new Worker("digits.js", { type: "module" });
   let isDrawing = false;
@@ -29,8 +29,23 @@ export const page: Page = (root) => {
     context.lineWidth = 18;
     context.lineCap = "round";
     context.lineJoin = "round";
-    answer.textContent = "";
-    bars.replaceChildren();
+    answer.textContent = "Draw something.";
+    showChances(Array(10).fill(0));
+  }
+
+  function showChances(chances: readonly number[]): void {
+    const most = Math.max(...chances);
+    bars.replaceChildren(
+      ...chances.flatMap((chance, digit) => {
+        const percent = `${(100 * chance).toFixed(0)} %`;
+        const isBest = chance > 0 && chance === most;
+        return [
+          h("span", { class: isBest && "best" }, String(digit)),
+          h("meter", { min: 0, max: 1, value: chance, "aria-label": `Chance of ${digit}` }, percent),
+          h("span", { class: isBest && "best" }, percent),
+        ];
+      }),
+    );
   }
 
   /** What was drawn, moved to the middle and scaled as the network knows digits; undefined for an empty pad. */
@@ -104,21 +119,10 @@ export const page: Page = (root) => {
       case "learned":
         status.textContent += " It has finished learning; draw a digit.";
         break;
-      case "named": {
-        const best = data.chances.indexOf(Math.max(...data.chances));
-        answer.textContent = `That is a ${best}.`;
-        bars.replaceChildren(
-          ...data.chances.map((chance, digit) =>
-            h(
-              "label",
-              { class: "bar" },
-              `${digit} `,
-              h("meter", { min: 0, max: 1, value: chance }, `${(100 * chance).toFixed(0)} %`),
-            ),
-          ),
-        );
+      case "named":
+        answer.textContent = `That is a ${data.chances.indexOf(Math.max(...data.chances))}.`;
+        showChances(data.chances);
         break;
-      }
       case "failed":
         status.textContent = data.message;
         break;
@@ -139,11 +143,9 @@ export const page: Page = (root) => {
       { class: "cards" },
       h(
         "div",
-        { class: "card" },
-        pad,
-        h("div", { class: "bar" }, h("button", { onclick: clear }, "Clear")),
-        answer,
-        bars,
+        { class: "card draw" },
+        h("div", {}, pad, h("button", { onclick: clear }, "Clear")),
+        h("div", {}, answer, bars),
       ),
       h("div", { class: "card" }, h("h3", {}, "Loss"), loss.element, status),
     ),

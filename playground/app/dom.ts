@@ -87,7 +87,9 @@ export function facts(rows: readonly (readonly [string, string])[]): HTMLDListEl
   );
 }
 
-/** A table with headings; numbers are aligned at the right. */
+const isNumber = (cell: string | number | undefined) => /^[\d.,]+( m?s)?$/.test(String(cell));
+
+/** A table with headings; numbers and times are aligned at the right. */
 export function table(head: readonly string[], rows: readonly (readonly (string | number)[])[]): HTMLElement {
   return h(
     "div",
@@ -95,16 +97,22 @@ export function table(head: readonly string[], rows: readonly (readonly (string 
     h(
       "table",
       { class: "plain" },
-      h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          ...head.map((name, i) =>
+            h("th", { scope: "col", class: isNumber(rows[0]?.[i]) && "number" }, name),
+          ),
+        ),
+      ),
       h(
         "tbody",
         {},
         ...rows.map((row) =>
-          h(
-            "tr",
-            {},
-            ...row.map((cell) => h("td", { class: typeof cell === "number" && "number" }, String(cell))),
-          ),
+          h("tr", {}, ...row.map((cell) => h("td", { class: isNumber(cell) && "number" }, String(cell)))),
         ),
       ),
     ),

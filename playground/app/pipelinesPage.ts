@@ -53,7 +53,7 @@ export const page: Page = (root) => {
   let worker: Worker | undefined;
   const picture = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Schedule" });
   const details = h("div", {});
-  const measured = h("div", { role: "status" });
+  const measured = h("div", { class: "card", role: "status" });
 
   function schedule() {
     const { name, numStages, numMicrobatches } = chosen;
@@ -61,8 +61,16 @@ export const page: Page = (root) => {
     return makeSchedule(name, { numStages, numMicrobatches, ...(needsTwo ? { numChunks: 2 } : {}) });
   }
 
+  /** What the card beside the calculated figures says. */
+  const sayMeasured = (title: string, ...contents: Node[]) =>
+    measured.replaceChildren(h("h3", {}, title), ...contents);
+
   function draw(): void {
-    measured.replaceChildren();
+    sayMeasured(
+      "Measured",
+      h("p", {}, "“Measure in this tab” trains a small model in this order, with a worker for each stage."),
+    );
+    measureButton.disabled = false;
     try {
       const plan = schedule();
       const { F, I, W } = chosen;
@@ -79,17 +87,30 @@ export const page: Page = (root) => {
           ["bubble", `${(100 * bubble).toFixed(1)} %`],
           ["most activations of a stage", String(Math.max(...stages.map(({ activations }) => activations)))],
         ]),
-        h("h3", {}, "Activations held over time"),
-        h("div", { class: "scroll" }, memoryPicture(timeline.stages, timeline.length)),
-        h("h3", {}, "Stages"),
-        table(
-          ["stage", "busy", "idle", "activations"],
-          stages.map(({ busy, idle, activations }, stage) => [
-            stage,
-            busy.toFixed(1),
-            idle.toFixed(1),
-            activations,
-          ]),
+        h(
+          "div",
+          { class: "cards" },
+          h(
+            "div",
+            { class: "card" },
+            h("h3", {}, "Activations held over time"),
+            h("div", { class: "scroll" }, memoryPicture(timeline.stages, timeline.length)),
+          ),
+          measured,
+          h(
+            "div",
+            { class: "card" },
+            h("h3", {}, "Stages"),
+            table(
+              ["stage", "busy", "idle", "activations"],
+              stages.map(({ busy, idle, activations }, stage) => [
+                stage,
+                busy.toFixed(1),
+                idle.toFixed(1),
+                activations,
+              ]),
+            ),
+          ),
         ),
       );
     } catch (error) {
@@ -97,32 +118,32 @@ export const page: Page = (root) => {
         h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error)),
       );
       details.replaceChildren();
+      measureButton.disabled = true;
     }
   }
 
+  const fail = (message: string) => sayMeasured("Measured", h("p", { class: "error" }, message));
+
   function measure(): void {
     worker?.terminate();
-    measured.replaceChildren(h("p", {}, `Running on ${chosen.numStages} workers of this tab …`));
+    sayMeasured("Measured", h("p", {}, `Running on ${chosen.numStages} workers of this tab …`));
     worker = new Worker("pipeline.js", { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<FromPipeline>) => {
       worker?.terminate();
       worker = undefined;
-      if (data.kind === "failed") measured.replaceChildren(h("p", { class: "error" }, data.message));
-      else {
-        measured.replaceChildren(
-          h("h3", {}, `Measured in this tab: ${formatMs(data.ms)} a step on ${data.engine}`),
-          data.spans.length > 0
-            ? h("div", { class: "scroll" }, timelinePicture(data.spans, data.ms))
-            : h(
-                "p",
-                {},
-                "This page is not cross-origin isolated, so that all stages ran in one thread, one after the other.",
-              ),
-        );
-      }
+      if (data.kind === "failed") return fail(data.message);
+      sayMeasured(
+        `Measured in this tab: ${formatMs(data.ms)} a step on ${data.engine}`,
+        data.spans.length > 0
+          ? h("div", { class: "scroll" }, timelinePicture(data.spans, data.ms))
+          : h(
+              "p",
+              {},
+              "This page is not cross-origin isolated, so that all stages ran in one thread, one after the other.",
+            ),
+      );
     };
-    worker.onerror = ({ message }) =>
-      measured.replaceChildren(h("p", { class: "error" }, message || "the worker did not start"));
+    worker.onerror = ({ message }) => fail(message || "the worker did not start");
     const { name, numStages, numMicrobatches } = chosen;
     worker.postMessage({ name, numStages, numMicrobatches, numChunks: schedule().numChunks });
   }
@@ -137,6 +158,7 @@ export const page: Page = (root) => {
       draw();
     });
   const costs = { min: 0.1, max: 8, step: 0.1 };
+  const measureButton = h("button", { class: "main", onclick: measure }, "Measure in this tab");
   root.append(
     h("h2", {}, "Pipelines"),
     h(
@@ -156,11 +178,10 @@ export const page: Page = (root) => {
       number("Cost of F", "F", costs),
       number("I", "I", costs),
       number("W", "W", costs),
-      h("button", { class: "main", onclick: measure }, "Measure in this tab"),
+      measureButton,
     ),
     picture,
     details,
-    measured,
   );
   draw();
   return () => worker?.terminate();

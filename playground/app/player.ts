@@ -16,7 +16,11 @@ export interface Frame {
 
 const [columnWidth, cellHeight, top] = [118, 26, 58];
 
-function draw({ devices, sends = [], caption }: Frame, rows: number): SVGSVGElement {
+/** How long a moment is shown, in milliseconds. */
+const momentMs = 1600;
+const movesLittle = matchMedia("(prefers-reduced-motion: reduce)");
+
+function draw({ devices, sends = [], caption }: Frame, rows: number, isMoving: boolean): SVGSVGElement {
   const x = (device: number) => 14 + device * columnWidth;
   const width = 10 + devices.length * columnWidth;
   const height = top + rows * (cellHeight + 4) + 6;
@@ -49,16 +53,14 @@ function draw({ devices, sends = [], caption }: Frame, rows: number): SVGSVGElem
       }),
     ),
   );
-  const arcs = sends.map(([from, to]) => {
+  const arcs = sends.flatMap(([from, to]) => {
     const [a, b] = [x(from) + 45, x(to) + 45];
     const lift = Math.min(34, 12 + Math.abs(b - a) / 12);
-    return svg("path", {
-      d: `M${a} 40C${a} ${40 - lift} ${b} ${40 - lift} ${b} 40`,
-      fill: "none",
-      stroke: "var(--accent)",
-      "stroke-width": 1.6,
-      "marker-end": "url(#arrow)",
-    });
+    const path = `M${a} 40C${a} ${40 - lift} ${b} ${40 - lift} ${b} 40`;
+    const line = svg("path", { d: path, class: "message", "marker-end": "url(#arrow)" });
+    if (!isMoving) return [line];
+    const way = svg("animateMotion", { path, dur: `${momentMs}ms`, fill: "freeze" });
+    return [line, svg("circle", { r: 6, fill: deviceColour(from), stroke: "var(--accent)" }, way)];
   });
   const marker = svg(
     "marker",
@@ -85,7 +87,7 @@ export function player(frames: readonly Frame[]): { readonly element: HTMLElemen
     at = (frame + frames.length) % frames.length;
     const chosen = frames[at];
     if (!chosen) return;
-    picture.replaceChildren(draw(chosen, rows));
+    picture.replaceChildren(draw(chosen, rows, timer !== undefined && !movesLittle.matches));
     caption.textContent = `${at + 1} of ${frames.length}: ${chosen.caption}`;
   };
   const stop = () => {
@@ -99,7 +101,8 @@ export function player(frames: readonly Frame[]): { readonly element: HTMLElemen
       onclick: () => {
         if (timer !== undefined) return stop();
         play.textContent = "Pause";
-        timer = setInterval(() => show(at + 1), 1400);
+        timer = setInterval(() => show(at + 1), momentMs);
+        show(at);
       },
     },
     "Play",

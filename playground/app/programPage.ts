@@ -19,11 +19,11 @@ const examples = lazily(async () => (await (await fetch("examples.json")).json()
 
 /** What a run has told so far. */
 class Results {
-  readonly calls = new Map<number, { report?: CallReport; first?: number; readonly later: number[] }>();
+  readonly calls = new Map<number, { report?: CallReport; compiled?: number; readonly runs: number[] }>();
   readonly placements: HTMLElement[] = [];
 
   of(id: number) {
-    const call = this.calls.get(id) ?? { later: [] };
+    const call = this.calls.get(id) ?? { runs: [] };
     this.calls.set(id, call);
     return call;
   }
@@ -95,9 +95,11 @@ export const page: Page = (root, query) => {
       case "call":
         results.of(message.id).report = message.report;
         break;
-      case "timed":
-        if (message.isFirst) results.of(message.id).first = message.ms;
-        else results.of(message.id).later.push(message.ms);
+      case "compiled":
+        results.of(message.id).compiled = message.ms;
+        break;
+      case "ran":
+        results.of(message.id).runs.push(message.ms);
         break;
       case "placement":
         results.placements.push(placementPicture(message.placement));

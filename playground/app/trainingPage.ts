@@ -1,7 +1,8 @@
 /** The page on which a small language model is trained on a mesh that the user chooses. */
 import type { FromTraining, ToTraining } from "../workers/training.js";
+import { batch, numLayers } from "../workers/trainingSizes.js";
 import { Curve } from "./curve.js";
-import { facts, h } from "./dom.js";
+import { deviceColour, facts, h } from "./dom.js";
 import type { Page } from "./main.js";
 import { timelinePicture } from "./timeline.js";
 
@@ -12,6 +13,32 @@ const axes = {
   model: "model: a part of every matrix",
 } as const;
 type Axis = keyof typeof axes;
+
+/** One of several equal parts of things that are counted from 1 on: `rows 1–8`. */
+function part(what: string, total: number, index: number, count: number): string {
+  const each = total / count;
+  const first = index * each + 1;
+  return each === 1 ? `${what} ${first}` : `${what}s ${first}–${first + each - 1}`;
+}
+
+/** What each device of a mesh has: a part of the batch, some layers, a part of their matrices. */
+function devicesOf({ data, pipe, model }: Readonly<Record<Axis, number>>): HTMLElement[] {
+  return Array.from({ length: data * pipe * model }, (_, device) => {
+    const [d, p, m] = [
+      Math.floor(device / (pipe * model)),
+      Math.floor(device / model) % pipe,
+      device % model,
+    ];
+    return h(
+      "li",
+      { style: `background: ${deviceColour(device)}` },
+      h("b", {}, `device ${device}`),
+      h("span", {}, part("row", batch, d, data)),
+      h("span", {}, part("layer", numLayers, p, pipe)),
+      h("span", {}, model === 1 ? "whole matrices" : `part ${m + 1} of ${model} of each matrix`),
+    );
+  });
+}
 
 /** Whether this browser offers a GPU. */
 async function findGpu(): Promise<boolean> {
@@ -30,6 +57,7 @@ export const page: Page = (root) => {
   };
   let worker: Worker | undefined;
   const status = h("div", { class: "status", role: "status" });
+  const devices = h("ol", { class: "devices", "aria-label": "Devices of the mesh" });
   const figures = h("div", {});
   const curves = h("div", { class: "cards" });
   const timeline = h("div", {});
@@ -50,9 +78,9 @@ export const page: Page = (root) => {
   engine.addEventListener("focus", () => void lookForGpu(), { once: true });
 
   const say = () => {
-    const devices = `${size()} ${size() === 1 ? "device" : "devices"}`;
+    const count = `${size()} ${size() === 1 ? "device" : "devices"}`;
     if (isOnGpu()) {
-      status.textContent = `${devices}${size() === 1 ? "" : ", which share the GPU of this machine"}.`;
+      status.textContent = `${count}${size() === 1 ? "" : ", which share the GPU of this machine"}.`;
       return;
     }
     const more =
@@ -60,7 +88,7 @@ export const page: Page = (root) => {
     const alone = crossOriginIsolated
       ? ""
       : " This page is not cross-origin isolated, so that all devices take turns in one thread.";
-    status.textContent = `${devices}, each a worker of this tab.${more}${alone}`;
+    status.textContent = `${count}, each a worker of this tab.${more}${alone}`;
   };
   const choose = (axis: Axis) =>
     h(
@@ -77,6 +105,7 @@ export const page: Page = (root) => {
             checked: mesh[axis] === count,
             onchange: () => {
               mesh[axis] = count;
+              devices.replaceChildren(...devicesOf(mesh));
               say();
             },
           }),
@@ -177,11 +206,13 @@ export const page: Page = (root) => {
       "A small Llama learns to write like the novel that comes with the package. Choose what each device has; the losses agree whatever you choose.",
     ),
     h("div", { class: "mesh" }, choose("data"), choose("pipe"), choose("model")),
+    devices,
     h("div", { class: "bar" }, start, end, h("label", {}, "Engine", engine)),
     status,
     figures,
     curves,
   );
+  devices.replaceChildren(...devicesOf(mesh));
   say();
   return stop;
 };

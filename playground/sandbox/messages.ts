@@ -44,7 +44,8 @@ export interface CallReport {
 export type FromProgram =
   | { readonly kind: "log"; readonly level: "log" | "warn" | "error"; readonly text: string }
   | { readonly kind: "call"; readonly id: number; readonly report: CallReport }
-  | { readonly kind: "timed"; readonly id: number; readonly ms: number; readonly isFirst: boolean }
+  | { readonly kind: "compiled"; readonly id: number; readonly ms: number }
+  | { readonly kind: "ran"; readonly id: number; readonly ms: number }
   | { readonly kind: "placement"; readonly placement: PlacementReport }
   | { readonly kind: "ended"; readonly ms: number }
   | { readonly kind: "failed"; readonly message: string; readonly line?: number; readonly column?: number };

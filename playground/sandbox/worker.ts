@@ -124,13 +124,28 @@ function explain(
 /** How many compiled calls are under way: those inside of another are part of it. */
 let depth = 0;
 let calls = 0;
+/** When the results of the last call were there: devices run calls one after the other. */
+let lastEnd = 0;
+/** The last call that was timed. */
+let lastRun: Promise<void> = Promise.resolve();
+
+/** Reports how long devices worked on the results of a call that has just returned. */
+async function timeRun(id: number, results: unknown): Promise<void> {
+  const begin = performance.now();
+  const tensors = main.tree.leaves(results).filter((leaf) => leaf instanceof main.Tensor);
+  await Promise.all(tensors.map((tensor) => tensor.ready()));
+  const end = performance.now();
+  tell({ kind: "ran", id, ms: end - Math.max(begin, lastEnd) });
+  lastEnd = end;
+}
 
 /** Wraps a function that compiles what it is given, so that its first call is reported and all are timed. */
 function reported(compile: AnyFunction, kind: string): AnyFunction {
   return (fn, options, ...more) => {
     const compiled = compile(fn, options, ...more) as AnyFunction;
     const id = calls++;
-    const name = `${kind} ${(fn as AnyFunction).name || `at call ${id + 1}`}`;
+    const line = placeOf(new Error())?.line;
+    const name = [kind, (fn as AnyFunction).name, line && `(line ${line})`].filter(Boolean).join(" ");
     let isFirst = true;
     const wrapped: AnyFunction = (...args) => {
       if (depth > 0) return compiled(...args);
@@ -142,9 +157,12 @@ function reported(compile: AnyFunction, kind: string): AnyFunction {
         : undefined;
       const begin = performance.now();
       try {
-        return compiled(...args);
+        const results = compiled(...args);
+        if (isFirst) tell({ kind: "compiled", id, ms: performance.now() - begin });
+        // Whoever reads the results is told of errors.
+        lastRun = timeRun(id, results).catch(() => {});
+        return results;
       } finally {
-        tell({ kind: "timed", id, ms: performance.now() - begin, isFirst });
         stop();
         if (report) tell({ kind: "call", id, report: { ...report, passes } });
         isFirst = false;
@@ -236,16 +254,16 @@ for (const [name, level] of [
   console[name] = (...values: unknown[]) => log(level, values);
 }
 
+/** The first place in the program on the stack of an error. */
+function placeOf({ stack = "" }: Error): { readonly line: number; readonly column: number } | undefined {
+  const [, line, column] = new RegExp(`${PROGRAM_FILE}:(\\d+):(\\d+)`).exec(stack) ?? [];
+  return line && column ? { line: Number(line), column: Number(column) } : undefined;
+}
+
 function fail(error: unknown): void {
   const message =
     error instanceof Error ? `${error.name}: ${error.message}` : `The program threw ${shown(error)}`;
-  const stack = error instanceof Error ? (error.stack ?? "") : "";
-  const [, line, column] = new RegExp(`${PROGRAM_FILE}:(\\d+):(\\d+)`).exec(stack) ?? [];
-  tell({
-    kind: "failed",
-    message,
-    ...(line && column ? { line: Number(line), column: Number(column) } : {}),
-  });
+  tell({ kind: "failed", message, ...(error instanceof Error ? placeOf(error) : {}) });
 }
 
 addEventListener("unhandledrejection", (event) => {
@@ -259,7 +277,7 @@ addEventListener("message", async ({ data }: MessageEvent<{ readonly code: strin
   const begin = performance.now();
   try {
     await import(/* @vite-ignore */ url);
-    await main.effectsBarrier();
+    await Promise.all([main.effectsBarrier(), lastRun]);
     tell({ kind: "ended", ms: performance.now() - begin });
   } catch (error) {
     fail(error);

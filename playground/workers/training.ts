@@ -4,6 +4,7 @@ import { createWebGpuEngine } from "shardwise/engines";
 import { adamw, chain, clipByGlobalNorm, warmupCosine } from "shardwise/optim";
 import { byteTokenizer, continueText, createTraining, openBatches, tokensInMemory } from "shardwise/train";
 import { type Span, spansOf } from "./record.js";
+import { batch, numLayers } from "./trainingSizes.js";
 
 /** What the page asks for. */
 export interface ToTraining {
@@ -25,7 +26,7 @@ export type FromTraining =
   | { readonly kind: "failed"; readonly message: string };
 
 const tell = (message: FromTraining): void => postMessage(message);
-const [sequence, batch, window] = [64, 16, 64];
+const [sequence, window] = [64, 64];
 
 async function train(asked: ToTraining): Promise<void> {
   const response = await fetch("text.txt");
@@ -43,7 +44,7 @@ async function train(asked: ToTraining): Promise<void> {
       kind: "llama",
       vocabSize: tokenizer.vocabSize,
       width: 64,
-      numLayers: 4,
+      numLayers,
       numHeads: 4,
       numKvHeads: 4,
       mlpWidth: 192,

@@ -43,6 +43,7 @@ export class PagesTheme extends DefaultTheme {
       }),
     }));
     const modules = super.buildNavigation(project).find(({ text }) => text === "Modules");
-    return [...written, { text: "Reference", children: modules?.children ?? [] }];
+    const playground = { text: "Playground", path: "playground/index.html" };
+    return [playground, ...written, { text: "Reference", children: modules?.children ?? [] }];
   }
 }

@@ -10,9 +10,10 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { type Browser, chromium, type Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { buildPlayground } from "../../scripts/playground/build.js";
 import { serve } from "../../scripts/playground/serve.js";
+import { launchBrowser } from "../support/browserPage.js";
 import { findChromium } from "../support/programs.js";
 import { accessProblems } from "./access.js";
 
@@ -28,7 +29,7 @@ await buildPlayground(folder);
 const server = await serve(`${folder}/`, 0);
 const plain = await serve(`${folder}/`, 0, false);
 const address = (of: typeof server) => `http://127.0.0.1:${(of.address() as AddressInfo).port}/`;
-const browser: Browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const browser: Browser = await launchBrowser(executablePath);
 let [passed, failed] = [0, 0];
 
 /** A page of its own, on which nothing may be written to the console but what is expected there. */
@@ -87,6 +88,12 @@ const write = async (page: Page, code: string) => {
   await page.keyboard.press("Control+a");
   await page.keyboard.insertText(code);
 };
+/** Chooses an engine; a GPU is looked for when somebody goes to the menu. */
+const chooseEngine = async (page: Page, engine: string) => {
+  await page.getByLabel("Engine").focus();
+  await page.locator(`option:not([disabled]):text-is("${engine}")`).waitFor({ state: "attached" });
+  await page.getByLabel("Engine").selectOption(engine);
+};
 const run = async (page: Page, limit = 120_000): Promise<string> => {
   await page.getByRole("button", { name: "Run" }).click();
   await page.waitForFunction(
@@ -125,7 +132,7 @@ async function programs(): Promise<void> {
         ["workers", /^threads 8/],
         ["one thread", /inline 8/],
       ] as const) {
-        await page.getByLabel("Engine").selectOption(engine);
+        await chooseEngine(page, engine);
         matches(await run(page), /^Finished/);
         matches(await page.textContent("pre.output"), said);
       }
@@ -144,9 +151,20 @@ async function programs(): Promise<void> {
       await page.getByRole("tab", { name: "Messages" }).click();
       matches(await page.textContent(".body"), /over model/);
       await page.getByRole("tab", { name: "Times" }).click();
-      matches(await page.textContent(".body"), /shardMap/);
+      matches(await page.textContent(".body"), /shardMap.*\d m?s\s*[\d.]+ ms/);
     });
   });
+  await check("completion in the editor", () =>
+    withPage({}, async (page) => {
+      await openEditor(page);
+      await write(page, 'import { np } from "shardwise";\n');
+      await page.keyboard.press("Control+End");
+      await page.keyboard.type("np.matm");
+      await page.locator('.cm-tooltip-autocomplete li:text-is("matmul")').waitFor({ timeout: 30_000 });
+      await page.keyboard.press("Enter");
+      matches(await page.textContent(".cm-content"), /np\.matmul/);
+    }),
+  );
 }
 
 async function mistakes(): Promise<void> {
@@ -227,6 +245,19 @@ async function mistakes(): Promise<void> {
   );
 }
 
+/** Waits for some steps of training, after which the loss must be clearly below that of guesses, ln 257 = 5.5. */
+async function trained(page: Page, steps: number): Promise<void> {
+  await page.waitForFunction(
+    (steps) => Number(document.querySelector(".facts dd")?.textContent) >= steps,
+    steps,
+    { timeout: 240_000 },
+  );
+  const label = await page.locator('svg[aria-label^="Loss"]').getAttribute("aria-label");
+  const [, loss] = /Loss: ([\d.]+)/.exec(label ?? "") ?? [];
+  if (!(Number(loss) < 5)) throw new Error(`the loss is ${loss}`);
+  await page.getByRole("button", { name: "Stop" }).click();
+}
+
 async function pages(): Promise<void> {
   await check("functions: every moment of every picture", () =>
     withPage({}, async (page) => {
@@ -268,20 +299,32 @@ async function pages(): Promise<void> {
         async (page) => {
           await open(page, "training", base);
           await page.getByRole("button", { name: "Train" }).click();
-          await page.waitForFunction(
-            () => Number(document.querySelector(".facts dd")?.textContent) >= 12,
-            undefined,
-            { timeout: 240_000 },
-          );
-          const label = await page.locator('svg[aria-label^="Loss"]').getAttribute("aria-label");
-          const [, loss] = /Loss: ([\d.]+)/.exec(label ?? "") ?? [];
-          if (!(Number(loss) < 5)) throw new Error(`the loss is ${loss}`);
-          await page.getByRole("button", { name: "Stop" }).click();
+          await trained(page, 12);
         },
         isPlain ? /not cross-origin isolated|Service Worker registration blocked/ : undefined,
       ),
     );
   }
+  await check("training: the loss falls on a GPU", () =>
+    withPage({}, async (page) => {
+      await open(page, "training");
+      await chooseEngine(page, "WebGPU");
+      await page.getByRole("button", { name: "Train" }).click();
+      await trained(page, 8);
+    }),
+  );
+  await check("a page that was visited opens without a network", () =>
+    withPage({}, async (page) => {
+      await open(page, "functions");
+      await page.evaluate(() => navigator.serviceWorker.ready);
+      // What was loaded before the service worker is not kept.
+      await page.reload();
+      await page.waitForSelector("main h2");
+      await page.context().setOffline(true);
+      await page.reload();
+      matches(await page.textContent("main h2"), /Functions/);
+    }),
+  );
   await check("digits: it learns", () =>
     withPage({}, async (page) => {
       await open(page, "digits");
