@@ -14,7 +14,7 @@ export const page: Page = (root) => {
     role: "img",
     "aria-label": "Draw a digit here with the mouse or a finger",
   });
-  const context = pad.getContext("2d");
+  const context = pad.getContext("2d", { willReadFrequently: true });
   const status = h("div", { class: "status", role: "status" }, "Starting …");
   const answer = h("p", { class: "answer", "aria-live": "polite" });
   const bars = h("div", { class: "chances" });

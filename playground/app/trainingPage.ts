@@ -1,6 +1,6 @@
 /** The page on which a small language model is trained on a mesh that the user chooses. */
 import type { FromTraining, ToTraining } from "../workers/training.js";
-import { batch, numLayers } from "../workers/trainingSizes.js";
+import { batch, firstSample, numLayers } from "../workers/trainingSizes.js";
 import { Curve } from "./curve.js";
 import { deviceColour, facts, h } from "./dom.js";
 import type { Page } from "./main.js";
@@ -51,7 +51,8 @@ async function findGpu(): Promise<boolean> {
 
 export const page: Page = (root) => {
   const mesh: Record<Axis, number> = {
-    data: Math.min(2, navigator.hardwareConcurrency || 1),
+    // Several devices in one thread are much slower than one.
+    data: crossOriginIsolated ? Math.min(2, navigator.hardwareConcurrency || 1) : 1,
     pipe: 1,
     model: 1,
   };
@@ -114,6 +115,12 @@ export const page: Page = (root) => {
       ),
     );
 
+  function fail(message: string): void {
+    status.textContent = message;
+    status.classList.add("error");
+    stop();
+  }
+
   function stop(): void {
     worker?.terminate();
     worker = undefined;
@@ -131,9 +138,10 @@ export const page: Page = (root) => {
       h("div", { class: "card" }, h("h3", {}, "What it writes"), sample),
     );
     timeline.replaceChildren(h("p", {}, "Shown after a few steps."));
-    sample.textContent = "Shown after 50 steps.";
+    sample.textContent = `Shown after ${firstSample} steps.`;
     figures.replaceChildren();
     status.textContent = "Compiling the step …";
+    status.classList.remove("error");
     start.disabled = true;
     end.disabled = false;
     let model = "";
@@ -163,7 +171,7 @@ export const page: Page = (root) => {
           timeline.replaceChildren(
             data.spans.length > 0
               ? timelinePicture(data.spans, data.ms)
-              : h("p", {}, "Devices that take turns in one thread have no timeline."),
+              : h("p", {}, "Here the devices take turns, which has no timeline."),
           );
           break;
         case "sample":
@@ -174,15 +182,11 @@ export const page: Page = (root) => {
           stop();
           break;
         case "failed":
-          status.textContent = data.message;
-          stop();
+          fail(data.message);
           break;
       }
     };
-    worker.onerror = ({ message }) => {
-      status.textContent = message || "The worker did not start.";
-      stop();
-    };
+    worker.onerror = ({ message }) => fail(message || "The worker did not start.");
     worker.postMessage({ ...mesh, steps: 600, onGpu: isOnGpu() } satisfies ToTraining);
   }
 

@@ -4,7 +4,7 @@ import { createWebGpuEngine } from "shardwise/engines";
 import { adamw, chain, clipByGlobalNorm, warmupCosine } from "shardwise/optim";
 import { byteTokenizer, continueText, createTraining, openBatches, tokensInMemory } from "shardwise/train";
 import { type Span, spansOf } from "./record.js";
-import { batch, numLayers } from "./trainingSizes.js";
+import { batch, firstSample, numLayers } from "./trainingSizes.js";
 
 /** What the page asks for. */
 export interface ToTraining {
@@ -34,6 +34,7 @@ async function train(asked: ToTraining): Promise<void> {
   const tokenizer = byteTokenizer();
   const tokens = tokenizer.encode(await response.text());
   const { data, pipe, model, steps } = asked;
+  const numMicrobatches = pipe > 1 ? 4 : 1;
   const gpu = asked.onGpu ? createWebGpuEngine({ numDevices: data * pipe * model }) : undefined;
   await gpu?.opened;
   const mesh = Mesh.create({ data, fsdp: 1, pipe, model }, gpu ? { engine: gpu } : {});
@@ -55,7 +56,7 @@ async function train(asked: ToTraining): Promise<void> {
       remat: "none",
     },
     optimizer: chain(clipByGlobalNorm(1), adamw({ learningRate })),
-    ...(pipe > 1 ? { pipeline: { microbatches: 4, repeats: 1, schedule: "circular" } } : {}),
+    ...(pipe > 1 ? { pipeline: { microbatches: numMicrobatches, repeats: 1, schedule: "circular" } } : {}),
   });
   const batches = openBatches(tokensInMemory(tokens, tokenizer.vocabSize), {
     sequenceLength: sequence,
@@ -73,7 +74,8 @@ async function train(asked: ToTraining): Promise<void> {
   tell({ kind: "ready", parameters, engine: gpu?.name ?? engineInfo().engine, tokens: tokens.length });
   let last = performance.now();
   for (let step = 1; step <= steps; step++) {
-    const tracer = step % 50 === 5 ? mesh.engine.tracer : undefined;
+    const isRecorded = step % 50 === 5;
+    const tracer = isRecorded ? mesh.engine.tracer : undefined;
     tracer?.start();
     const rows = await next();
     const [changed, metrics] = training.step(state, rows);
@@ -81,28 +83,33 @@ async function train(asked: ToTraining): Promise<void> {
     const loss = await metrics.loss.item();
     const now = performance.now();
     tell({ kind: "step", step, loss, tokensPerSecond: (1000 * batch * sequence) / (now - last) });
-    if (tracer) {
-      const spans = spansOf(await tracer.stop());
+    if (isRecorded) {
+      const spans = tracer ? spansOf(await tracer.stop()) : [];
       tell({ kind: "timeline", spans, ms: now - last });
     }
-    if (step % 50 === 0 || step === steps)
-      tell({ kind: "sample", step, text: await sample(training, state, step) });
+    if (step === firstSample || step % 50 === 0 || step === steps)
+      tell({ kind: "sample", step, text: await sample(training, state, step, data * numMicrobatches) });
     last = performance.now();
   }
   tell({ kind: "ended" });
 }
 
-/** Continues a text; the model always reads a window of the same length, so that it is compiled once. */
+/**
+ * Continues a text. The model always reads a window of the same length, so that it is compiled once.
+ *
+ * @param numRows how many equal rows the mesh needs
+ */
 async function sample(
   training: ReturnType<typeof createTraining>,
   state: ReturnType<typeof training.init>,
   seed: number,
+  numRows: number,
 ): Promise<string> {
   const tokenizer = byteTokenizer();
   const nextLogits = async (tokens: readonly number[]) => {
     const rows = new Int32Array(window);
     rows.set(tokens.slice(-window));
-    const logits = training.logits(state, np.array(rows).reshape([1, window]));
+    const logits = training.logits(state, np.tile(np.array(rows), [numRows, 1]));
     return (await logits
       .get(0)
       .get(Math.min(tokens.length, window) - 1)

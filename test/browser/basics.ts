@@ -287,8 +287,9 @@ async function textsBehind(sources: readonly string[]): Promise<unknown[]> {
 async function trainFrom(source: string): Promise<number[]> {
   const { config } = readRunConfig({
     model: { width: 16, numLayers: 1, numHeads: 2, numKvHeads: 2, mlpWidth: 16 },
-    data: { source, sequence: 16, batch: 2 },
-    steps: 2,
+    data: { source, sequence: 16, batch: 4 },
+    optimizer: { learningRate: 1e-2, warmup: 0 },
+    steps: 16,
     out: `runs/${source.split("/").at(-1)}`,
   });
   const { steps } = await trainRun({ config, stream: { write: () => {} } });

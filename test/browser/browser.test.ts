@@ -166,7 +166,8 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     expect(missing).toMatch(/^\[data\] http:.*data\/missing.jsonl, byte 0: the server answers 404/);
     for (const name of ["a.jsonl.gz", "e.txt"]) {
       const losses = await call<number[]>(page, "trainFrom", `${url}/data/${name}`);
-      expect(losses).toEqual([expect.closeTo(Math.log(257), 0), expect.closeTo(Math.log(257), 0)]);
+      expect(losses).toHaveLength(16);
+      expect(losses.at(-1)).toBeLessThan((losses[0] ?? 0) - 0.3);
     }
     expect(written).toEqual([expect.stringContaining("404")]);
     await page.close();

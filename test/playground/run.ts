@@ -88,12 +88,6 @@ const write = async (page: Page, code: string) => {
   await page.keyboard.press("Control+a");
   await page.keyboard.insertText(code);
 };
-/** Chooses an engine; a GPU is looked for when somebody goes to the menu. */
-const chooseEngine = async (page: Page, engine: string) => {
-  await page.getByLabel("Engine").focus();
-  await page.locator(`option:not([disabled]):text-is("${engine}")`).waitFor({ state: "attached" });
-  await page.getByLabel("Engine").selectOption(engine);
-};
 const run = async (page: Page, limit = 120_000): Promise<string> => {
   await page.getByRole("button", { name: "Run" }).click();
   await page.waitForFunction(
@@ -132,7 +126,7 @@ async function programs(): Promise<void> {
         ["workers", /^threads 8/],
         ["one thread", /inline 8/],
       ] as const) {
-        await chooseEngine(page, engine);
+        await page.getByLabel("Engine").selectOption(engine);
         matches(await run(page), /^Finished/);
         matches(await page.textContent("pre.output"), said);
       }
@@ -255,7 +249,7 @@ async function trained(page: Page, steps: number): Promise<void> {
   const label = await page.locator('svg[aria-label^="Loss"]').getAttribute("aria-label");
   const [, loss] = /Loss: ([\d.]+)/.exec(label ?? "") ?? [];
   if (!(Number(loss) < 5)) throw new Error(`the loss is ${loss}`);
-  await page.getByRole("button", { name: "Stop" }).click();
+  matches(await page.textContent(".status"), /^Training on/);
 }
 
 async function pages(): Promise<void> {
@@ -299,18 +293,26 @@ async function pages(): Promise<void> {
         async (page) => {
           await open(page, "training", base);
           await page.getByRole("button", { name: "Train" }).click();
+          // Past the first text that it writes.
           await trained(page, 12);
+          matches(await page.textContent("pre.output"), /^The .{20}/s);
         },
         isPlain ? /not cross-origin isolated|Service Worker registration blocked/ : undefined,
       ),
     );
   }
-  await check("training: the loss falls on a GPU", () =>
+  await check("training: a mesh is chosen by clicks", () =>
     withPage({}, async (page) => {
       await open(page, "training");
-      await chooseEngine(page, "WebGPU");
+      for (const axis of ["data", "pipe", "model"])
+        await page
+          .getByRole("group", { name: new RegExp(`^${axis}:`) })
+          .getByText(axis === "data" ? "1" : "2")
+          .click();
+      same(await page.locator(".devices li").count(), 4, "devices of the mesh");
       await page.getByRole("button", { name: "Train" }).click();
-      await trained(page, 8);
+      await trained(page, 12);
+      same(await page.locator('svg[aria-label^="What 4 devices did"]').count(), 1, "timelines");
     }),
   );
   await check("a page that was visited opens without a network", () =>
@@ -328,7 +330,14 @@ async function pages(): Promise<void> {
   await check("digits: it learns", () =>
     withPage({}, async (page) => {
       await open(page, "digits");
-      await page.getByText(/names \d+ %/).waitFor({ timeout: 240_000 });
+      await page.getByText(/finished learning/).waitFor({ timeout: 240_000 });
+      const { x, y } = (await page.locator("canvas.pad").boundingBox()) ?? { x: 0, y: 0 };
+      await page.mouse.move(x + 60, y + 50);
+      await page.mouse.down();
+      await page.mouse.move(x + 160, y + 50, { steps: 5 });
+      await page.mouse.move(x + 110, y + 190, { steps: 5 });
+      await page.mouse.up();
+      await page.getByText("That is a 7.").waitFor();
     }),
   );
 }
