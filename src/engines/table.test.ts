@@ -72,11 +72,11 @@ describe("an engine's name", () => {
     ],
     [
       write("early.mjs", "export async function createEngine() { return {}; }"),
-      /is none: createEngine returned a promise/,
+      /is not an engine: createEngine returned a promise/,
     ],
     [
       write("none.mjs", "export function createEngine() {}"),
-      /none.mjs" is none: createEngine returned undefined/,
+      /none.mjs" is not an engine: createEngine returned undefined/,
     ],
     [
       write("half.mjs", 'export const createEngine = () => ({ name: 3, numDevices: 1, info: "x" });'),

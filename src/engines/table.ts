@@ -161,7 +161,7 @@ function checkEngine(made: unknown, name: string): Engine {
       : made instanceof Promise
         ? "createEngine returned a promise, but engines are opened without waiting"
         : `its ${wrongMembers(made).join(", its ")}`;
-  throw new EngineLoadError(`the engine "${name}" is none: ${what}; see docs/engines.md`);
+  throw new EngineLoadError(`"${name}" is not an engine: ${what}; see docs/engines.md`);
 }
 
 function isEngine(made: unknown): made is Engine {

@@ -43,8 +43,10 @@ const { node: _, ...linkOptions } = machineOptions;
 
 const inspectOptions = {
   ...engineOption,
-  processes: optionalInteger("show which axes cross over between so many processes; one per host by default"),
-  hosts: integer(1, "and between so many hosts, over which the processes are spread"),
+  processes: optionalInteger(
+    "show which axes cross between this number of processes; one per host by default",
+  ),
+  hosts: integer(1, "and between this number of hosts, over which the processes are spread"),
   ...linkOptions,
 };
 

@@ -7,10 +7,10 @@ import { phase } from "../phase.js";
 import { engineOption, useEngine } from "../runArguments.js";
 
 const options = {
-  host: text("127.0.0.1", "the address to listen on; others than those of this machine need a key"),
+  host: text("127.0.0.1", "the address to listen on; one that other machines can reach needs a key"),
   port: integer(8000, "the port to listen on, or 0 for any that is free", 0, maxPort),
   key: optionalText(
-    "what requests must name; SHARDWISE_KEY does the same and is not seen in lists of processes",
+    "the key that requests must send; SHARDWISE_KEY does the same and does not show in process lists",
   ),
   name: optionalText("what clients call the model; the name of the folder by default"),
   slots: integer(8, "number of texts that are continued at once"),

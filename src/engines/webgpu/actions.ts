@@ -104,7 +104,7 @@ export class Params {
     if (words.length > MAX_PARAMS)
       throw new ShardwiseError(
         "internal",
-        `[webgpu] a step has ${words.length} parameters, at most ${MAX_PARAMS}`,
+        `[webgpu] a step has ${words.length} parameters, more than ${MAX_PARAMS}`,
       );
     while ((4 * this.words.length) % this.alignment !== 0) this.words.push(0);
     const offset = 4 * this.words.length;

@@ -60,7 +60,7 @@ export class GpuMemory {
     const least = Math.ceil(bytes / 256) * 256;
     if (least > largest) {
       throw new OutOfMemoryError(
-        `[webgpu] one tensor of ${bytes} bytes, but buffers of ${this.gpu.facts.name} have at most ${largest}: split it over devices or into parts`,
+        `[webgpu] a tensor of ${bytes} bytes is too large: buffers of ${this.gpu.facts.name} have at most ${largest}: split it over devices or into parts`,
       );
     }
     const taken = this.heaps.reduce((sum, heap) => sum + heap.capacity, 0);
@@ -70,7 +70,7 @@ export class GpuMemory {
     );
     if (taken + size > this.capacity) {
       throw new OutOfMemoryError(
-        `[webgpu] ${bytes} more bytes do not fit: ${taken} of ${this.capacity} are taken; release tensors, donate them, or raise memoryBytes`,
+        `[webgpu] ${bytes} more bytes do not fit: ${taken} of ${this.capacity} are in use; release tensors, donate them, or raise memoryBytes`,
       );
     }
     const { device } = this.gpu;

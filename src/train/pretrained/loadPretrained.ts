@@ -125,6 +125,6 @@ async function folderTokenizer(folder: string, vocabSize: number): Promise<Token
   const tokenizer = await readTokenizer(file);
   if (tokenizer.vocabSize <= vocabSize) return tokenizer;
   throw new ConfigError(
-    `[loadPretrained] ${file} has ${tokenizer.vocabSize} tokens, but the model only ${vocabSize}: it belongs to another model`,
+    `[loadPretrained] ${file} has ${tokenizer.vocabSize} tokens, but the model has only ${vocabSize}: it belongs to another model`,
   );
 }

@@ -11,7 +11,7 @@ export function isLocalHost(host: string): boolean {
 
 const digest = (text: string) => createHash("sha256").update(text).digest();
 
-/** Throws unless a request may be answered. @param key what requests must name, if they must */
+/** Throws unless a request may be answered. @param key the key that requests must send, if there is one */
 export function checkAccess({ headers }: IncomingMessage, key: string | undefined): void {
   if (key === undefined) {
     // A page of another site can point its own name at this machine, but not send the name of this one.

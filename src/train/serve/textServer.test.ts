@@ -246,7 +246,7 @@ test("bodies of other types, other methods and unknown paths are refused", async
   const plain = await post(shared, texts, sea, { headers: { "Content-Type": "text/plain" } });
   expect(plain.status).toBe(415);
   const gone = await fetch(`${shared.address}/v1/nothing`);
-  expect([gone.status, (await answerOf(gone)).error?.message]).toEqual([404, 'there is no "/v1/nothing"']);
+  expect([gone.status, (await answerOf(gone)).error?.message]).toEqual([404, 'unknown path "/v1/nothing"']);
   const read = await fetch(shared.address + texts);
   expect([read.status, read.headers.get("allow")]).toEqual([405, "POST"]);
   const invalid = new Uint8Array([0x22, 0xff, 0x22]);
@@ -291,7 +291,7 @@ describe("access", () => {
   });
 
   test("from other machines needs a key", async () => {
-    await expect(openTextServer(model, { ...usual, host: "0.0.0.0" })).rejects.toThrow(/give a key/);
+    await expect(openTextServer(model, { ...usual, host: "0.0.0.0" })).rejects.toThrow(/set a key/);
     await expect(openTextServer(model, { ...usual, key: "a b" })).rejects.toThrow(/without blanks/);
     const server = await open({ host: "0.0.0.0", key: "k" });
     const address = server.address.replace("0.0.0.0", "127.0.0.1");
@@ -369,7 +369,7 @@ describe("a server that shuts down", () => {
     await server.close(50);
     const [whole, streamed] = await Promise.all(running);
     expect(whole?.status).toBe(503);
-    expect(await streamed?.text()).toContain('"message":"the server shuts down"');
+    expect(await streamed?.text()).toContain('"message":"the server is shutting down"');
   });
 });
 

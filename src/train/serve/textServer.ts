@@ -17,7 +17,7 @@ export interface TextServerOptions extends ServiceLimits {
   readonly host: string;
   /** The port; 0 chooses a free one. */
   readonly port: number;
-  /** What requests must name; may only be left out for addresses of this machine. */
+  /** The key that requests must send; may only be left out for addresses of this machine. */
   readonly key?: string | undefined;
   readonly maxBodyBytes: number;
   readonly maxConnections: number;
@@ -44,11 +44,11 @@ export async function openTextServer(model: ServedModel, options: TextServerOpti
   const { host, port, key } = options;
   if (key === undefined && !isLocalHost(host)) {
     throw new ConfigError(
-      `[serve] ${host} can be reached from other machines: give a key that requests must name, or use 127.0.0.1`,
+      `[serve] ${host} can be reached from other machines: set a key that requests must send, or use 127.0.0.1`,
     );
   }
   if (key !== undefined && !/^[\x21-\x7e]+$/.test(key)) {
-    throw new ConfigError("[serve] the key must be of visible ASCII characters, without blanks");
+    throw new ConfigError("[serve] the key must consist of visible ASCII characters, without spaces");
   }
   // A client may take this long to send its headers, and its whole request.
   const server = createServer({
@@ -115,7 +115,7 @@ export class TextServer {
         this.onIdle = resolve;
       });
       const late = setTimeout(() => {
-        for (const ended of this.running) ended.abort(new RequestError(503, "the server shuts down"));
+        for (const ended of this.running) ended.abort(new RequestError(503, "the server is shutting down"));
       }, deadline);
       await idle;
       clearTimeout(late);
@@ -151,10 +151,10 @@ export class TextServer {
     const method = isModel ? "GET" : Object.hasOwn(methods, path) ? methods[path] : undefined;
     if (path !== "/health") checkAccess(request, this.options.key);
     if (method === undefined)
-      throw new RequestError(404, `there is no ${JSON.stringify(path.slice(0, 100))}`);
+      throw new RequestError(404, `unknown path ${JSON.stringify(path.slice(0, 100))}`);
     if (request.method !== method && !(method === "GET" && request.method === "HEAD")) {
       response.setHeader("Allow", method);
-      throw new RequestError(405, `${path.slice(0, 100)} is read with ${method}`);
+      throw new RequestError(405, `use ${method} for ${path.slice(0, 100)}`);
     }
     const send = (body: object) => reply(response, 200, jsonType, JSON.stringify(body));
     if (path === "/v1/completions") return this.complete(request, response, false);
@@ -162,7 +162,7 @@ export class TextServer {
     if (path === "/v1/models") return send({ object: "list", data: [this.modelJson()] });
     if (isModel) return send(this.modelNamed(path.slice(modelPath.length)));
     if (path === "/metrics") return reply(response, 200, "text/plain; version=0.0.4", this.formatMetrics());
-    if (this.isClosing) throw new RequestError(503, "the server shuts down");
+    if (this.isClosing) throw new RequestError(503, "the server is shutting down");
     send({ status: "ok" });
   }
 
@@ -221,7 +221,7 @@ export class TextServer {
   }
 
   private needOpen(): void {
-    if (this.isClosing) throw new RequestError(503, "the server shuts down", { retryAfter: 5 });
+    if (this.isClosing) throw new RequestError(503, "the server is shutting down", { retryAfter: 5 });
   }
 
   /** Counts the tokens of texts. */

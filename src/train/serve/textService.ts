@@ -131,7 +131,7 @@ export class TextService {
     }
     const { active, waiting } = this.load;
     if (active + waiting + count <= most) return;
-    throw new RequestError(429, `${waiting} texts wait for one of ${slots} slots: try again later`, {
+    throw new RequestError(429, `${waiting} texts are waiting for one of ${slots} slots: try again later`, {
       code: "too_many_requests",
       retryAfter: 1,
     });

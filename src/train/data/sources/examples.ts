@@ -193,7 +193,7 @@ function exampleOf({ fields, file, line }: DataRecord, names: ExampleFields): Ex
   const own = Object.fromEntries(Object.keys(names).map((part) => [part, read(part as Part)]));
   const turns = ["prompt", "completion", "chosen", "rejected"].filter((part) => part in own);
   if (new Set(turns.map((part) => typeof own[part])).size > 1) {
-    wrong(turns.join(", "), "are texts and messages: use one of both for all of them");
+    wrong(turns.join(", "), "mix strings and messages: use one kind for all of them");
   }
   // Which parts there are was checked against the kinds of examples.
   return own as Example;

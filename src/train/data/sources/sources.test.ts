@@ -328,6 +328,6 @@ describe("fields", () => {
   test("of one example are all texts or all messages", async () => {
     const mixed = { prompt: "p", chosen: [{ role: "assistant", content: "c" }], rejected: "r" };
     const path = await write("mixed.jsonl", `${JSON.stringify(mixed)}\n`);
-    await expect(textsOf(path)).rejects.toThrow("prompt, chosen, rejected are texts and messages");
+    await expect(textsOf(path)).rejects.toThrow("prompt, chosen, rejected mix strings and messages");
   });
 });
