@@ -1,5 +1,5 @@
 /** Kernels of linear layers in 8 or 4 bits, as a frozen model that is fine-tuned has them. */
-import { either, instanceOf, oneOf } from "../ir/arguments.js";
+import { either, instanceOf, need, oneOf } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, range } from "../ir/shape.js";
@@ -236,6 +236,7 @@ export function quantizeKernels<A extends readonly unknown[]>(
  * ```
  */
 export function dequantizeKernels(params: Variables): Variables {
+  need("object", params, "params", "dequantizeKernels");
   return mapKernels(params, (_, stored) => {
     if (!isQuantized(stored)) return stored;
     const { codes } = stored;

@@ -60,11 +60,24 @@ const tensorsOf = async (folder: string) => {
   return (await readSafetensors(join(folder, file))).tensors;
 };
 
+const alone = ["--mesh", "data=1"];
+
 test("train --tune lora trains adapters, which export writes for PEFT and merged for transformers", async () => {
   const out = join(root, "lora");
-  await train(out, "--tune", "lora", "--tune.rank", "2", "--tune.targets", "query,value", "--steps", "2");
+  await train(
+    out,
+    "--tune",
+    "lora",
+    "--tune.rank",
+    "2",
+    "--tune.targets",
+    "query,value",
+    "--steps",
+    "2",
+    ...alone,
+  );
   expect(written.join("")).toContain("M parameters in lora adapters of a float32 base");
-  await run("train", "--resume", "--out", out, "--steps", "3");
+  await run("train", "--resume", "--out", out, "--steps", "3", ...alone);
   await run("export", out, "--to", "peft");
   await run("export", out);
   const names = [...(await tensorsOf(join(out, "peft"))).keys()];

@@ -1,7 +1,7 @@
 /** Traces in the Chrome trace event format, which Perfetto and chrome://tracing open. */
 
 import { closeSync, openSync, renameSync, rmSync, writeSync } from "#platform/fs";
-import { needIfGiven } from "../../ir/arguments.js";
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { attempt, ValueError } from "../../ir/errors.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { onFile } from "../files/fileError.js";
@@ -69,6 +69,7 @@ const pieceLength = 2 ** 16;
  * ```
  */
 export function openTraceFile(path: string, metadata: Readonly<Record<string, Json>> = {}): TraceFile {
+  need("string", path, "path", "openTraceFile");
   needIfGiven("object", metadata, "metadata", "openTraceFile");
   // It appears under its name when it is complete; "wx" writes through no symbolic link.
   const draft = `${path}.tmp`;
