@@ -292,7 +292,7 @@ describe("access", () => {
 
   test("from other machines needs a key", async () => {
     await expect(openTextServer(model, { ...usual, host: "0.0.0.0" })).rejects.toThrow(/set a key/);
-    await expect(openTextServer(model, { ...usual, key: "a b" })).rejects.toThrow(/without blanks/);
+    await expect(openTextServer(model, { ...usual, key: "a b" })).rejects.toThrow(/without spaces/);
     const server = await open({ host: "0.0.0.0", key: "k" });
     const address = server.address.replace("0.0.0.0", "127.0.0.1");
     expect((await fetch(`${address}/v1/models`, { headers: { Authorization: "Bearer k" } })).status).toBe(
