@@ -300,6 +300,15 @@ export const libraries: readonly Library[] = [
     leftOut: {},
   },
   {
+    title: "jax.scipy.sparse.linalg",
+    prefix: "jax.scipy.sparse.linalg",
+    module: "shardwise",
+    ours: "scipy.sparse.linalg",
+    names: namesOf("jax.scipy.sparse.linalg"),
+    renamed: {},
+    leftOut: {},
+  },
+  {
     title: "jax.scipy.spatial.transform",
     prefix: "jax.scipy.spatial.transform",
     module: "shardwise",

@@ -29,6 +29,7 @@ MODULES = {
     "jax.scipy.fft": True,
     "jax.scipy.interpolate": False,
     "jax.scipy.optimize": True,
+    "jax.scipy.sparse.linalg": True,
     "jax.scipy.spatial.transform": False,
     "flax.linen": False,
     "optax": True,

@@ -61,18 +61,35 @@ export function customLinearSolve<T>(
   const missing = (): never => {
     throw new ValueError(`[${caller}] has no derivative without transposeSolve: give it, or symmetric: true`);
   };
-  const { captures, apply } = backwards
-    ? closed((ct: T) => backwards(transposed, ct), found)
-    : { captures: [], apply: missing };
-  const moved = customVjp((_: T, x: T, __: readonly Tensor[]) => x, {
-    forward: (_: T, x: T, values: readonly Tensor[]) => [x, values] as const,
-    backward: (values: readonly Tensor[], ct: T) => [apply(values, ct), null, null],
+  const none: Closed<T> = { captures: [], apply: missing };
+  const back = backwards ? closed((ct: T) => backwards(transposed, ct), found) : none;
+  const forth = backwards ? closed((y: T) => solve(matvec, y), found) : none;
+  const moved = customVjp((_: T, x: T, __: Captured) => x, {
+    forward: (_: T, x: T, values: Captured) => [x, values] as const,
+    backward: (values: Captured, ct: T) => [transposable(back, forth)(ct, values), null, null],
   });
-  return moved(rest, found, captures);
+  return moved(rest, found, [back.captures, forth.captures]);
+}
+
+/** What a function and its transpose capture. */
+type Captured = readonly [own: readonly Tensor[], others: readonly Tensor[]];
+
+/** A linear function, such as a loop, whose transpose is another one that is known. */
+function transposable<T>(fn: Closed<T>, transpose: Closed<T>): (x: T, captures: Captured) => T {
+  return customVjp((x: T, [own]: Captured) => fn.apply(own, x), {
+    forward: (x: T, captures: Captured) => [fn.apply(captures[0], x), captures] as const,
+    backward: ([own, others]: Captured, ct: T) => [transposable(transpose, fn)(ct, [others, own]), null],
+  });
+}
+
+/** A function whose captures are arguments. */
+interface Closed<T> {
+  readonly captures: readonly Tensor[];
+  readonly apply: (captures: readonly Tensor[], x: T) => T;
 }
 
 /** A function whose captures are arguments, as constants: a rule may close over nothing that has a derivative. */
-function closed<T>(fn: (x: T) => T, example: T) {
+function closed<T>(fn: (x: T) => T, example: T): Closed<T> {
   const { structure, tensors } = flattenArgs(example, "lax.customLinearSolve");
   const types = tensors.map(({ type }) => type);
   const leaves = (x: T) => flattenArgs(x, "lax.customLinearSolve").tensors;

@@ -7,5 +7,6 @@ export * as linalg from "./linalg.js";
 export * as ndimage from "./ndimage.js";
 export * as optimize from "./optimize.js";
 export * as signal from "./signal.js";
+export * as sparse from "./sparse.js";
 export * as special from "./special.js";
 export * as stats from "./stats.js";

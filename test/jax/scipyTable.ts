@@ -79,6 +79,8 @@ scipy.linalg.leslie v: @(a, a.get(np.s(0, 5)))~jax.scipy.linalg.leslie(a, a[:5])
 scipy.linalg.convolutionMatrix v: @(a, 4); @(a, 4, "same")~jax.scipy.linalg.convolution_matrix(a, 4, mode="same")
 scipy.linalg.hadamard,scipy.linalg.helmert,scipy.linalg.hilbert,scipy.linalg.invhilbert,scipy.linalg.invpascal,scipy.linalg.pascal 0: @(4)
 scipy.linalg.dft 0: np.real(@(5))
+scipy.sparse.linalg.cg sv: @(np.add(np.matmul(a, np.transpose(a)), np.multiply(np.eye(4), 3)), b.get(np.s(0, 4)), {tol: 1e-7})[0]~jax.scipy.sparse.linalg.cg(a @ a.T + 3 * jnp.eye(4), b[:4], tol=1e-7)[0]; @((x) => np.add(np.multiply(x, 3), np.matmul(a, np.matmul(np.transpose(a), x))), b.get(np.s(0, 4)), {maxiter: 2})[0]~jax.scipy.sparse.linalg.cg(lambda x: 3 * x + a @ (a.T @ x), b[:4], maxiter=2)[0]
+scipy.sparse.linalg.bicgstab sv: @(np.add(a, np.multiply(np.eye(4), 7)), b.get(np.s(0, 4)), {tol: 1e-7})[0]~jax.scipy.sparse.linalg.bicgstab(a + 7 * jnp.eye(4), b[:4], tol=1e-7)[0]
 scipy.fft.dct,scipy.fft.idct t: @(a); @(a, {n: 6, dim: 1, norm: "ortho"}); @(a, {n: 2, dim: 0})
 scipy.fft.dctn,scipy.fft.idctn t: @(a); @(a, {s: [2, 5], norm: "ortho"}); @(a, {dims: [0, 2]})~jax.scipy.fft.NAME(a, axes=(0, 2))
 scipy.cluster.vq.vq mn: @(np.transpose(a), np.transpose(b))[0]~jax.scipy.cluster.vq.vq(a.T, b.T)[0]; @(np.transpose(a), np.transpose(b))[1]~jax.scipy.cluster.vq.vq(a.T, b.T)[1]

@@ -1,0 +1,2 @@
+/** JAX's `scipy.sparse`. */
+export * as linalg from "./sparseSolvers.js";
