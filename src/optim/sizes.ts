@@ -8,7 +8,7 @@ import { astype, sign, square } from "../numpy/elementwise.js";
 import { equal, greater, less, where } from "../numpy/logic.js";
 import { mean } from "../numpy/reductions.js";
 import type { Tensor } from "../trace/tensor.js";
-import { atLeast, mapWholes } from "./blocks.js";
+import { atLeast, mapWholes, type WholeParameter } from "./blocks.js";
 import { blend, filled, keptIn, spreadOf, zeroCount, zerosOf } from "./moments.js";
 import { novogradOptions, rpropOptions } from "./options.js";
 import type { AdamState } from "./scaling.js";
@@ -151,6 +151,15 @@ const trustRatioOptions = schema({
 /** Options of {@link scaleByTrustRatio}. */
 export interface TrustRatioOptions extends OptionsOf<typeof trustRatioOptions> {}
 
+/** Multiplies updates by factors that depend on the whole parameters. */
+function scaleByParams(
+  caller: string,
+  factor: (whole: WholeParameter, g: Tensor, p: Tensor) => Tensor,
+): GradientTransformation<EmptyState> {
+  const scaled = (whole: WholeParameter, g: Tensor, p: Tensor) => multiply(g, factor(whole, g, p));
+  return stateless((grads, params) => mapWholes(scaled, grads, requireParams(params, caller)));
+}
+
 /**
  * Gives the update of each parameter a norm in proportion to the parameter's.
  *
@@ -163,19 +172,13 @@ export interface TrustRatioOptions extends OptionsOf<typeof trustRatioOptions> {
  */
 export function scaleByTrustRatio(options?: TrustRatioOptions): GradientTransformation<EmptyState> {
   const { minNorm, trustCoefficient, eps } = trustRatioOptions.read(options, "scaleByTrustRatio");
-  return stateless((grads, params) =>
-    mapWholes(
-      (whole, g, p) => {
-        const paramNorm = atLeast(minNorm, whole.norm, p);
-        const gradNorm = atLeast(minNorm, whole.norm, g);
-        const ratio = divide(multiply(paramNorm, trustCoefficient), add(gradNorm, eps));
-        const none = equal(multiply(paramNorm, gradNorm), 0);
-        return multiply(g, astype(where(none, 1, ratio), g.dtype));
-      },
-      grads,
-      requireParams(params, "scaleByTrustRatio"),
-    ),
-  );
+  return scaleByParams("scaleByTrustRatio", (whole, g, p) => {
+    const paramNorm = atLeast(minNorm, whole.norm, p);
+    const gradNorm = atLeast(minNorm, whole.norm, g);
+    const ratio = divide(multiply(paramNorm, trustCoefficient), add(gradNorm, eps));
+    const none = equal(multiply(paramNorm, gradNorm), 0);
+    return astype(where(none, 1, ratio), g.dtype);
+  });
 }
 
 /**
@@ -189,13 +192,7 @@ export function scaleByTrustRatio(options?: TrustRatioOptions): GradientTransfor
  * ```
  */
 export function scaleByParamBlockNorm(minScale = 1e-3): GradientTransformation<EmptyState> {
-  return stateless((grads, params) =>
-    mapWholes(
-      (whole, g, p) => multiply(g, atLeast(minScale, whole.norm, p)),
-      grads,
-      requireParams(params, "scaleByParamBlockNorm"),
-    ),
-  );
+  return scaleByParams("scaleByParamBlockNorm", (whole, _, p) => atLeast(minScale, whole.norm, p));
 }
 
 /**
@@ -209,13 +206,7 @@ export function scaleByParamBlockNorm(minScale = 1e-3): GradientTransformation<E
  * ```
  */
 export function scaleByParamBlockRms(minScale = 1e-3): GradientTransformation<EmptyState> {
-  return stateless((grads, params) =>
-    mapWholes(
-      (whole, g, p) => multiply(g, atLeast(minScale, whole.rms, p)),
-      grads,
-      requireParams(params, "scaleByParamBlockRms"),
-    ),
-  );
+  return scaleByParams("scaleByParamBlockRms", (whole, _, p) => atLeast(minScale, whole.rms, p));
 }
 
 /**

@@ -37,18 +37,21 @@ function sineOfQuadrant(b: VecBuilder, r: Vec, quadrant: Vec): Vec {
 
 /** Sine, accurate for every float32. */
 export function sin(b: VecBuilder, x: Vec): Vec {
-  if (b.features.gpu) return b.host("sin", x);
-  const { r, quadrant } = reduce(b, x);
-  const far = b.op("f32x4.gt", b.abs(x), b.f32(REDUCTION_LIMIT));
-  return b.patch(sineOfQuadrant(b, r, quadrant), far, "sin", x);
+  return shiftedSine(b, x, "sin", 0);
 }
 
 /** Cosine, accurate for every float32. */
 export function cos(b: VecBuilder, x: Vec): Vec {
-  if (b.features.gpu) return b.host("cos", x);
+  return shiftedSine(b, x, "cos", 1);
+}
+
+/** The sine some quadrants further on. */
+function shiftedSine(b: VecBuilder, x: Vec, name: "sin" | "cos", quadrants: 0 | 1): Vec {
+  if (b.features.gpu) return b.host(name, x);
   const { r, quadrant } = reduce(b, x);
   const far = b.op("f32x4.gt", b.abs(x), b.f32(REDUCTION_LIMIT));
-  return b.patch(sineOfQuadrant(b, r, b.iadd(quadrant, b.i32(1))), far, "cos", x);
+  const place = quadrants === 0 ? quadrant : b.iadd(quadrant, b.i32(quadrants));
+  return b.patch(sineOfQuadrant(b, r, place), far, name, x);
 }
 
 /** (atan(a) / a − 1) / a² on [0, 1]. */
