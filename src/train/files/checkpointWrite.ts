@@ -1,5 +1,5 @@
 import { freeBytes } from "#platform/fs";
-import { join } from "#platform/path";
+import { dirname, join } from "#platform/path";
 import { range } from "../../ir/shape.js";
 import { formatManifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
 import { leafBytes, type Snapshot } from "./checkpointSnapshot.js";
@@ -120,12 +120,24 @@ async function commit(
 ): Promise<string> {
   await writeFile(files, join(draft, manifestName), [manifest]);
   await files.syncFolder(draft);
-  const same = (await listSteps(files, root)).filter(({ name }) => name.replace(/\.\d+$/, "") === label);
+  const before = await listSteps(files, root);
+  const same = before.filter(({ name }) => name.replace(/\.\d+$/, "") === label);
   const generation = same.length === 0 ? 0 : (same[0]?.generation ?? 0) + 1;
   const name = generation === 0 ? label : `${label}.${generation}`;
   await files.rename(draft, join(root, name));
   await files.syncFolder(root);
+  if (before.length === 0) await syncFoldersAbove(files, root);
   return name;
+}
+
+/** Puts a folder's name on the disk, and those of the folders it is in, which may be as new as its first checkpoint. */
+async function syncFoldersAbove(files: FileSystem, folder: string): Promise<void> {
+  for (let above = dirname(folder); above !== folder; [folder, above] = [above, dirname(above)]) {
+    await files.syncFolder(above).catch((error: unknown) => {
+      // A folder that this process may not read is not one that it has made.
+      if (systemCode(error) === undefined) throw error;
+    });
+  }
 }
 
 /** The files of tensors that a snapshot becomes, and its manifest once their checksums are known. */
