@@ -22,7 +22,7 @@ const choosing =
         "src/train/{run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
         "test/{addAnOp,architecture,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
         "test/{parallelExamples,processes,publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
-        "test/{browser,compiler,conformance,docs,faults,mutants,native,optional,surface,xla}/**",
+        "test/{browser,compiler,conformance,docs,explore,faults,mutants,native,optional,surface,xla}/**",
       ]
     : [];
 

@@ -56,6 +56,7 @@ export const chapters: readonly Chapter[] = [
       "compiler.md",
       "threads-engine.md",
       "divergence.md",
+      "reliability.md",
       "engines.md",
       "add-an-op.md",
       "glossary.md",

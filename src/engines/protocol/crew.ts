@@ -16,6 +16,8 @@ const WORD = layout({
   sleepers: onNewLine(),
   waits: 1,
   over: 1,
+  /** What helpers sleep on; it changes when there is a job, and when they are dismissed. */
+  doorbell: 1,
 });
 
 const PART_BITS = 8;
@@ -113,7 +115,7 @@ export class Crew {
     describe(job);
     Atomics.store(words, WORD.done, 0);
     Atomics.store(words, WORD.claim, first);
-    if (Atomics.load(words, WORD.sleepers) > 0) Atomics.notify(words, WORD.claim);
+    if (Atomics.load(words, WORD.sleepers) > 0) wakeHelpers(words);
     for (let part = take(this.memory); part !== undefined; part = take(this.memory)) {
       run(part);
       Atomics.add(words, WORD.done, 1);
@@ -137,7 +139,12 @@ export class Crew {
 /** Tells the helpers to end. */
 export function dismissHelpers({ words }: CrewMemory): void {
   Atomics.store(words, WORD.over, 1);
-  Atomics.notify(words, WORD.claim);
+  wakeHelpers(words);
+}
+
+function wakeHelpers(words: Int32Array): void {
+  Atomics.add(words, WORD.doorbell, 1);
+  Atomics.notify(words, WORD.doorbell);
 }
 
 /**
@@ -158,14 +165,15 @@ export function help(memory: CrewMemory, run: (part: number) => void, rest: () =
     }
     rest();
     Atomics.add(words, WORD.sleepers, 1);
-    const claim = Atomics.load(words, WORD.claim);
-    if (hasNone(claim, memory) && Atomics.load(words, WORD.over) === 0) {
-      Atomics.wait(words, WORD.claim, claim, LONGEST_SLEEP_MS);
+    // Read before what it tells of, so that a job or a dismissal that comes after the checks ends the sleep.
+    const bell = Atomics.load(words, WORD.doorbell);
+    if (hasNone(memory) && Atomics.load(words, WORD.over) === 0) {
+      Atomics.wait(words, WORD.doorbell, bell, LONGEST_SLEEP_MS);
     }
     Atomics.sub(words, WORD.sleepers, 1);
   }
 }
 
-function hasNone(claim: number, { job }: CrewMemory): boolean {
-  return (claim & PART_MASK) >= (job[JOB_FIELD.count] ?? 0);
+function hasNone({ words, job }: CrewMemory): boolean {
+  return (Atomics.load(words, WORD.claim) & PART_MASK) >= (job[JOB_FIELD.count] ?? 0);
 }

@@ -1,0 +1,2 @@
+/** Stands in for the bundled code of workers; the scenario loads the worker's module itself. */
+export const workerCode = () => "worker";
