@@ -1,5 +1,5 @@
 /** What a folder of Hugging Face's says about texts: the template of chats, and the tokens that end a text. */
-import { readFile, stat } from "#platform/fs";
+import { existsSync, readFile, stat } from "#platform/fs";
 import { join } from "#platform/path";
 import { type ChatMessage, parseChatTemplate } from "../data/chatTemplate.js";
 import { JsonTokenizer } from "../data/jsonTokenizer.js";
@@ -17,7 +17,7 @@ export interface TextFormat {
   readonly stopTokens: ReadonlySet<number>;
 }
 
-/** Reads how the model of a folder writes texts; files that do not exist say nothing. */
+/** Reads how the model of a folder writes texts; a folder or file that does not exist says nothing. */
 export async function readTextFormat(
   folder: string,
   tokenizer: Tokenizer,
@@ -26,7 +26,7 @@ export async function readTextFormat(
   const read = (name: string) => readJson(join(folder, name), caller);
   const [config, generation] = await Promise.all(["config.json", "generation_config.json"].map(read));
   const ends = [config?.eos_token_id, generation?.eos_token_id, tokenizer.endOfText].flat();
-  const chat = await readChatTemplate(folder, caller);
+  const chat = existsSync(folder) ? await readChatTemplate(folder, caller) : undefined;
   const template = chat && parseChatTemplate(chat.template);
   return {
     tokenizer: withSpecialTokens(tokenizer),
