@@ -294,8 +294,9 @@ export function onParts(x: Tensor, fn: (part: Tensor) => Tensor): Tensor {
   return x.parts ? Tensor.complex(fn(x.parts[0]), fn(x.parts[1])) : fn(x);
 }
 
-/** |x|², without the root in between. */
+/** |x|², without the root in between; that of a bool is an int32. */
 export function squaredSize(x: Tensor): Tensor {
+  if (x.dtype === "bool") return cast(x, "int32");
   if (!x.parts) return ops.mul(x, x);
   const [re, im] = x.parts;
   return ops.add(ops.mul(re, re), ops.mul(im, im));

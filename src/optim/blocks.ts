@@ -1,7 +1,8 @@
 /** Measures of one whole parameter, wherever its blocks are. */
+import { isComplex, isFloat } from "../ir/dtype.js";
 import { divide } from "../numpy/arithmetic.js";
 import { ones } from "../numpy/creation.js";
-import { sqrt } from "../numpy/elementwise.js";
+import { astype, sqrt } from "../numpy/elementwise.js";
 import { lessEqual, where } from "../numpy/logic.js";
 import { squaredSize } from "../numpy/operands.js";
 import { sum } from "../numpy/reductions.js";
@@ -31,10 +32,12 @@ export function mapWholes<T>(
 
 function wholeOver(axes: readonly string[]): WholeParameter {
   const total = (x: Tensor): Tensor => (axes.length > 0 ? psum(x, axes) : x);
-  const squares = (x: Tensor): Tensor => total(sum(squaredSize(x)));
+  // Squares and counts of narrow integers would wrap around.
+  const inexact = (x: Tensor): Tensor => (isFloat(x.dtype) || isComplex(x.dtype) ? x : astype(x, "float32"));
+  const squares = (x: Tensor): Tensor => total(sum(squaredSize(inexact(x))));
   return {
     norm: (x) => sqrt(squares(x)),
-    rms: (x) => sqrt(divide(squares(x), total(ones([], x.dtype).mul(x.size)))),
+    rms: (x) => sqrt(divide(squares(x), total(ones([], inexact(x).dtype).mul(x.size)))),
   };
 }
 

@@ -349,6 +349,30 @@ describe("clipByGlobalNorm across shards", () => {
   });
 });
 
+describe("parameters of narrow types", () => {
+  test("have norms that do not wrap around, as in optax", async () => {
+    const step = optim.scaleByParamBlockNorm();
+    const params = { w: np.array([200, 21], "uint8") };
+    const [updates] = step.update({ w: np.array([1, 2], "uint8") }, step.init(params), params);
+    expectClose((await updates.w.js()) as number[], [201.09947, 402.19894], 1e-3);
+  });
+
+  test("may be bools", async () => {
+    const params = { w: np.array([true, false, true, true]) };
+    const optimizers: readonly optim.GradientTransformation[] = [
+      optim.scaleByParamBlockRms(),
+      optim.adaptiveGradClip(0.5),
+      optim.adafactor({ learningRate: 0.1 }),
+    ];
+    const wanted = [0.8660254, 0.5, -0.08660254];
+    for (const [i, optimizer] of optimizers.entries()) {
+      const [updates] = optimizer.update(params, optimizer.init(params), params);
+      const size = wanted[i] ?? Number.NaN;
+      expectClose((await updates.w.js()) as number[], [size, 0, size, size]);
+    }
+  });
+});
+
 describe("complex parameters", () => {
   // Three steps on w with gradients 0.3 w + g, by optax.
   test.each([

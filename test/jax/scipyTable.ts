@@ -36,7 +36,7 @@ scipy.stats.bernoulli.ppf xy: @(nn.sigmoid(a), nn.sigmoid(b))
 scipy.stats.binom.logpmf,scipy.stats.binom.pmf,scipy.stats.nbinom.logpmf,scipy.stats.nbinom.pmf ix: @(a, 7, nn.sigmoid(b))
 scipy.stats.betabinom.logpmf,scipy.stats.betabinom.pmf ipr: @(a, 7, b, c)
 scipy.stats.dirichlet.logpdf,scipy.stats.dirichlet.pdf v: @(nn.softmax(a), np.array([1, 2, 3, 1, 2, 3]))
-scipy.stats.multinomial.logpmf,scipy.stats.multinomial.pmf v: @(np.array([1, 0, 2, 0, 0, 1]), np.array(4), nn.softmax(a))~jax.scipy.stats.multinomial.NAME(jnp.array([1, 0, 2, 0, 0, 1]), 4, jax.nn.softmax(a))
+scipy.stats.multinomial.logpmf,scipy.stats.multinomial.pmf v: @(np.array([1, 0, 2, 0, 0, 1], "int32"), np.array(4, "int32"), nn.softmax(a))~jax.scipy.stats.multinomial.NAME(jnp.array([1, 0, 2, 0, 0, 1]), 4, jax.nn.softmax(a))
 scipy.stats.multivariateNormal.logpdf,scipy.stats.multivariateNormal.pdf s: @(np.ones([4]), np.zeros([4]), np.add(np.matmul(a, np.transpose(a)), np.eye(4)))
 scipy.stats.gaussianKde mv: @(a).evaluate(np.ones([3, 2]))
 scipy.stats.mode e: @(a).mode; @(a).count
