@@ -3,6 +3,7 @@ import * as jax from "@jax-js/jax";
 import { setWasmPaths } from "@tensorflow/tfjs-backend-wasm";
 import * as tf from "@tensorflow/tfjs-core";
 import "@tensorflow/tfjs-core/dist/public/chained_ops/register_all_chained_ops.js";
+import "@tensorflow/tfjs-core/dist/register_all_gradients.js";
 import { jaxJsLibrary, tensorflowLibrary } from "../otherWorks.mjs";
 
 async function openOthers(rows, columns) {
