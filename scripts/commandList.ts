@@ -30,6 +30,8 @@ export const purposes: readonly Purpose[] = [
     scripts: {
       "test:mpi": "Run programs in 2, 4 and 8 processes with every installed MPI",
       "test:hosts": "Train across three network namespaces (root, Open MPI)",
+      "test:transformers":
+        "Compare models, exports, adapters and tokenisers with Hugging Face's libraries (Python)",
       "test:serve": "Use `shardwise serve` with OpenAI's own client, fetched from npm: 200 clients at once",
       "test:browsers": "Run the engine suite and all reference values in pages of Chromium",
       "test:browser": "Open a training report in Chromium and save screenshots",

@@ -11,7 +11,7 @@ import * as tree from "../trace/tree.js";
 import { currentScope } from "./context.js";
 import { type InterceptedCall, interceptMethods } from "./intercept.js";
 import { isBoxed, unbox } from "./metadata.js";
-import { dequantizeKernels, isQuantized, isTargetLayer, runningKernel } from "./quantize.js";
+import { dequantizeKernels, isTargetLayer, runningKernel } from "./quantize.js";
 import { remat } from "./remat.js";
 import type { Variables } from "./scope.js";
 import { makeRng, variable } from "./variables.js";
@@ -82,9 +82,8 @@ export function lora<A extends readonly unknown[], R>(
     call: InterceptedCall,
   ) => {
     if (!isTargetLayer(call, undefined)) return next(...args);
-    // The backward pass computes the floats of a quantised kernel again, which takes less memory than keeping them.
-    const isSmall = isQuantized(unbox(currentScope("nn.lora").get("params", "kernel")));
-    const y = (isSmall ? remat((x: unknown) => next(x))(args[0]) : next(...args)) as Tensor;
+    // Only the input is kept for the backward pass: a loop over layers would copy all kernels, quantised ones as floats.
+    const y = remat((x: unknown) => next(x))(args[0]) as Tensor;
     return isTargetLayer(call, targets) ? adapted(args[0] as Tensor, y, { rank, scale, dora }) : y;
   };
   const changed = (params: Variables, adapters: Variables, sign: 1 | -1) =>

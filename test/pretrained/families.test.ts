@@ -99,6 +99,35 @@ describe("a folder that is not as it should be", () => {
     await writeFile(file, before);
   });
 
+  test("is refused if its tokeniser has more tokens than the model", async () => {
+    const file = join(folder(), "tokenizer.json");
+    await cp(join(fixtures, "tokenizers/bert.tokenizer.json"), file);
+    await expect(loadPretrained(folder())).rejects.toThrow(
+      /tokenizer\.json has \d+ tokens, but the model only 16: it belongs to another model/,
+    );
+    await rm(file);
+  });
+
+  test("is refused if its index names files or tensors that it has not", async () => {
+    const index = join(folder(), "model.safetensors.index.json");
+    const { tensors } = await readSafetensors(join(folder(), "model.safetensors"));
+    const names = [...tensors.keys()];
+    const named = (file: string, ...more: string[]) =>
+      writeFile(
+        index,
+        JSON.stringify({ weight_map: Object.fromEntries([...names, ...more].map((name) => [name, file])) }),
+      );
+    await named("model-00001-of-00002.safetensors");
+    await expect(loadPretrained(folder())).rejects.toThrow("model-00001-of-00002.safetensors");
+    await named("model.safetensors", "lm_hat.weight");
+    await expect(loadPretrained(folder())).rejects.toThrow(
+      'it has no tensor "lm_hat.weight", which model.safetensors.index.json lists for it',
+    );
+    await named("../elsewhere.safetensors");
+    await expect(loadPretrained(folder())).rejects.toThrow("elsewhere");
+    await rm(index);
+  });
+
   test("is refused with every tensor that is missing, unexpected or of another shape", async () => {
     const file = join(folder(), "model.safetensors");
     const { tensors } = await readSafetensors(file);

@@ -4,6 +4,7 @@ usage: tokenizer_samples.py FOLDER TEXT-FILE NUMBER-OF-TEXTS [KIND …]
 """
 
 import base64
+import importlib.util
 import io
 import json
 import os
@@ -144,7 +145,7 @@ def kinds():
     yield "bert", bert
 
     t5 = Tokenizer(models.Unigram())
-    t5.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap()) if count >= 1000 else normalizers.NFKC(), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), "▁")])
+    t5.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap()) if count >= 1000 and importlib.util.find_spec("sentencepiece") else normalizers.NFKC(), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), "▁")])
     t5.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
     t5.decoder = decoders.Metaspace()
     yield "t5", train(t5, trainers.UnigramTrainer(vocab_size=size, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>"))

@@ -1,6 +1,5 @@
 /** Adapters in the format of PEFT: `adapter_config.json` and `adapter_model.safetensors`. */
-import { existsSync } from "node:fs";
-import { mkdir, readdir, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { need } from "../../ir/arguments.js";
 import { byteSize, decode, encode, viewHost } from "../../ir/dtype.js";
@@ -15,12 +14,14 @@ import { evalShape } from "../../transforms/makeProgram.js";
 import { type ExchangedLeaf, importLeaves } from "../files/exchange.js";
 import { writeView } from "../files/fileViews.js";
 import { writeSafetensors } from "../files/safetensors.js";
+import type { StoredArray } from "../files/safetensorsBytes.js";
 import { findTensors } from "../files/safetensorsFiles.js";
 import { download, namedLeaves } from "../files/treeFiles.js";
 import { ConfigJson } from "./configJson.js";
 import type { Pretrained } from "./loadPretrained.js";
 import { sizesOf, type TensorEntry } from "./modelFamilies.js";
 import { parsePretrainedConfig, readJson, stackedNames } from "./pretrainedFolder.js";
+import { writeFolder } from "./savePretrained.js";
 import { parseLayout } from "./tensorLayout.js";
 
 /** A pretrained model with adapters. */
@@ -177,10 +178,7 @@ export async function saveAdapters(
   need("path", folder, "folder", "saveAdapters");
   need("object", saved, "the adapters", "saveAdapters");
   const { adapters, options } = saved;
-  const isUsed = existsSync(folder) && (await readdir(folder)).length > 0;
-  if (isUsed)
-    throw new ShardwiseError("file", `[saveAdapters] ${folder} is not empty: choose another folder`);
-  const arrays = [];
+  const arrays: (readonly [string, StoredArray])[] = [];
   const modules = new Set<string>();
   for (const leaf of adapterLeaves(adapters, saved, options.rank)) {
     const { view, type } = leaf;
@@ -197,7 +195,8 @@ export async function saveAdapters(
   const { rank, alpha = rank, dora = false } = options;
   const json = { peft_type: "LORA", task_type: "CAUSAL_LM", r: rank, lora_alpha: alpha, use_dora: dora };
   const rest = { bias: "none", lora_dropout: 0, inference_mode: true, target_modules: [...modules].sort() };
-  await mkdir(folder, { recursive: true });
-  await writeSafetensors(join(folder, "adapter_model.safetensors"), arrays, [["format", "pt"]]);
-  await writeFile(join(folder, "adapter_config.json"), `${JSON.stringify({ ...json, ...rest }, null, 2)}\n`);
+  await writeFolder(folder, "saveAdapters", async (draft) => {
+    await writeSafetensors(join(draft, "adapter_model.safetensors"), arrays, [["format", "pt"]]);
+    await writeFile(join(draft, "adapter_config.json"), `${JSON.stringify({ ...json, ...rest }, null, 2)}\n`);
+  });
 }

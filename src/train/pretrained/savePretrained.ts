@@ -1,4 +1,4 @@
-import { copyFile, existsSync, mkdir, readdir, rename, rm, writeFile } from "#platform/fs";
+import { copyFile, existsSync, mkdir, readdir, readFile, rename, rm, writeFile } from "#platform/fs";
 import { dirname, join } from "#platform/path";
 import { need } from "../../ir/arguments.js";
 import { byteSize, decode, encode, type HostData, viewHost } from "../../ir/dtype.js";
@@ -83,21 +83,44 @@ export async function savePretrained(
     Object.keys(json ?? {}),
   );
   const dtype = rest.dtype ?? pretrained.storedDtype;
-  const isUsed = existsSync(folder) && (await readdir(folder)).length > 0;
-  if (isUsed) throw new ShardwiseError("file", `[${caller}] ${folder} is not empty: choose another folder`);
-  const draft = join(dirname(folder), `.saving-${crypto.randomUUID()}`);
-  try {
-    await mkdir(draft, { recursive: true });
+  await writeFolder(folder, caller, async (draft) => {
     await writeTensors(draft, fileTensors(params, config, pretrained), dtype, maxFileBytes);
     const fields = {
       ...pretrained.json,
       ...("torch_dtype" in pretrained.json ? { torch_dtype: dtype } : { dtype }),
     };
-    await writeFile(join(draft, "config.json"), `${JSON.stringify(fields, null, 2)}\n`);
+    await writeFile(join(draft, "config.json"), await configText(fields, dtype, model.folder));
     for (const name of model.folder === undefined ? [] : companionFiles) {
       const from = join(model.folder ?? "", name);
       if (existsSync(from)) await copyFile(from, join(draft, name));
     }
+  });
+}
+
+/**
+ * The text of a `config.json`: that of the folder with another type if it holds the same, because JavaScript does not
+ * tell 0.0 from 0, which transformers does.
+ */
+async function configText(fields: JsonObject, dtype: ParamDtype, folder?: string): Promise<string> {
+  const file = join(folder ?? "", "config.json");
+  const before = folder !== undefined && existsSync(file) ? await readFile(file, "utf8") : "{}";
+  const text = before.replace(/("(?:torch_)?dtype":\s*)"[^"]*"/, `$1"${dtype}"`);
+  const isSame = JSON.stringify(JSON.parse(text)) === JSON.stringify(fields);
+  return isSame ? text : `${JSON.stringify(fields, null, 2)}\n`;
+}
+
+/** Writes a new folder, which appears when it is complete. @param write writes its files to the folder that it is given */
+export async function writeFolder(
+  folder: string,
+  caller: string,
+  write: (draft: string) => Promise<void>,
+): Promise<void> {
+  const isUsed = existsSync(folder) && (await readdir(folder)).length > 0;
+  if (isUsed) throw new ShardwiseError("file", `[${caller}] ${folder} is not empty: choose another folder`);
+  const draft = join(dirname(folder), `.saving-${crypto.randomUUID()}`);
+  try {
+    await mkdir(draft, { recursive: true });
+    await write(draft);
     await rm(folder, { recursive: true, force: true });
     await rename(draft, folder);
   } finally {

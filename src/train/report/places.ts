@@ -41,10 +41,11 @@ export function stateMemory(
   { types, shardings }: Training,
   mesh: Mesh,
 ): { readonly what: string; readonly bytesPerDevice: number }[] {
-  const total = (part: "params" | "optimizer") =>
+  const total = (part: "params" | "base" | "optimizer") =>
     placesOf(types[part], shardings[part], mesh).reduce((sum, place) => sum + place.bytesPerDevice, 0);
   return [
     { what: "parameters", bytesPerDevice: total("params") },
+    ...(types.base ? [{ what: "frozen parameters", bytesPerDevice: total("base") }] : []),
     { what: "optimiser", bytesPerDevice: total("optimizer") },
   ];
 }
