@@ -72,7 +72,9 @@ const forward: Transform = (x, norm) => {
   return norm === "ortho" ? np.multiply(y, orthonormal(y)) : y;
 };
 
-const inverse: Transform = (x, norm) => {
+const inverse: Transform = (given, norm) => {
+  // Complex numbers have no parts of half width.
+  const x = given.dtype === "float64" ? given : given.astype("float32");
   const last = x.ndim - 1;
   const n = at(x.shape, last);
   const plain = norm === "ortho" ? np.divide(x, orthonormal(x)) : x;

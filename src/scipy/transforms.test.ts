@@ -25,6 +25,15 @@ async function expectClose(got: Tensor, want: Tensor | readonly unknown[], toler
 }
 
 describe("scipy.fft", () => {
+  test("gives float32 for floats of half width, as JAX does", async () => {
+    const wanted = [0.03846118, -0.8476397, 0.92086303, 0.38831553];
+    for (const dtype of ["float16", "bfloat16"] as const) {
+      const x = np.array([1, -2, 0.5, 3], dtype);
+      await expectClose(scipy.fft.idct(x), np.array(wanted));
+      await expectClose(scipy.fft.dct(x), np.array([5, -5.6089354, 7.7781744, 3.088664]));
+    }
+  });
+
   test("dct is its sum of cosines, and idct its inverse", async () => {
     const x = np.array([1, -2, 3.5, 0.25, 4]);
     const wanted = [0, 1, 2, 3, 4].map((k) =>
