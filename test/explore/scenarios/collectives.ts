@@ -252,6 +252,30 @@ const all = (...runs: readonly (readonly (readonly number[])[])[]) => ({ runs: (
 
 export const scenarios: readonly Scenario[] = [
   {
+    name: "collectives: a message, staged",
+    isSmall: true,
+    setUp: exchange({
+      ...base,
+      numDevices: 2,
+      crowded: true,
+      stages: true,
+      specs: [specOf("permute", 2, message(0, 1))],
+      ...all([[0]]),
+    }),
+  },
+  {
+    name: "collectives: one allReduce, two devices, staged",
+    isSmall: true,
+    setUp: exchange({
+      ...base,
+      numDevices: 2,
+      crowded: true,
+      stages: true,
+      specs: [specOf("allReduce", 2)],
+      ...all([[0]]),
+    }),
+  },
+  {
     name: "collectives: allReduce twice, two devices, in place",
     isSmall: true,
     setUp: exchange({ ...base, numDevices: 2, specs: [specOf("allReduce", 2)], ...all([[0], [0]]) }),

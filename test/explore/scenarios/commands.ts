@@ -39,6 +39,7 @@ function send(lengths: readonly number[]): () => ScenarioRun {
 }
 
 export const scenarios: readonly Scenario[] = [
+  { name: "commands: one", isSmall: true, setUp: send([1]) },
   { name: "commands: two in a row", isSmall: true, setUp: send([2, 3]) },
   { name: "commands: a full ring", isSmall: true, setUp: send([8, 8]) },
   { name: "commands: a small one after large ones", setUp: send([7, 7, 7, 1, 6, 1]) },

@@ -51,6 +51,7 @@ function crew(numHelpers: number, counts: readonly number[]): () => ScenarioRun 
 }
 
 export const scenarios: readonly Scenario[] = [
+  { name: "crew: one part, one helper", isSmall: true, setUp: crew(1, [1]) },
   { name: "crew: one job, one helper", isSmall: true, setUp: crew(1, [2]) },
   { name: "crew: two jobs, one helper", isSmall: true, setUp: crew(1, [1, 2]) },
   { name: "crew: two jobs, two helpers", setUp: crew(2, [2, 3]) },
