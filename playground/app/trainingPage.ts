@@ -144,15 +144,17 @@ export const page: Page = (root) => {
     status.classList.remove("error");
     start.disabled = true;
     end.disabled = false;
-    let model = "";
+    let [model, training] = ["", ""];
     worker = new Worker("training.js", { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<FromTraining>) => {
       switch (data.kind) {
         case "ready":
           model = data.parameters.toLocaleString("en");
-          status.textContent = `Training on ${data.tokens.toLocaleString("en")} bytes of a novel, engine ${data.engine}.`;
+          training = `Training on ${data.tokens.toLocaleString("en")} bytes of a novel, engine ${data.engine}.`;
           break;
         case "step": {
+          // The first one compiles.
+          if (data.step === 1) status.textContent = training;
           loss.add(data.loss);
           speeds.push(data.tokensPerSecond);
           const middle =

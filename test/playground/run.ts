@@ -154,7 +154,7 @@ async function programs(): Promise<void> {
       await write(page, 'import { np } from "shardwise";\n');
       await page.keyboard.press("Control+End");
       await page.keyboard.type("np.matm");
-      await page.locator('.cm-tooltip-autocomplete li:text-is("matmul")').waitFor({ timeout: 30_000 });
+      await page.locator(".cm-tooltip-autocomplete li", { hasText: "matmul" }).waitFor({ timeout: 30_000 });
       await page.keyboard.press("Enter");
       matches(await page.textContent(".cm-content"), /np\.matmul/);
     }),
