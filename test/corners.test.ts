@@ -184,6 +184,13 @@ test("lax.broadcastInDim transposes where dims are out of order, also where the 
     expect(() => lax.broadcastInDim(square, [2, 2], dims)).toThrow("must name each of the 2 dims of [2,2]");
 });
 
+test("np.linalg.multiDot multiplies from left to right where no order is cheaper, as JAX does", async () => {
+  const [a, b] = [0.3, 1.1].map((shift) => np.sin(np.arange(16).mul(1.7).add(shift)).reshape(4, 4));
+  const [x, y] = [a, b].map((m) => (m ?? np.ones([4, 4])).astype("bfloat16")) as [Tensor, Tensor];
+  expect(np.linalg.multiDot([x, y, x])).toEqual(np.matmul(np.matmul(x, y), x));
+  expect(np.linalg.multiDot([x, y, x])).not.toEqual(np.matmul(x, np.matmul(y, x)));
+});
+
 test("np.kron refuses two tensors of bool", async () => {
   const flags = np.array([true, false]);
   expect(() => np.kron(flags, flags)).toThrow(`[kron] works on numbers, not on bool`);

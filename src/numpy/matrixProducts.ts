@@ -76,7 +76,8 @@ function bestProduct(xs: readonly Tensor[], sizes: readonly number[]): Tensor {
       }));
       cost.set(
         `${i},${j}`,
-        options.reduce((best, option) => (option.price < best.price ? option : best)),
+        // Of equal prices the one from left to right, as in JAX: types of half width round what lies between.
+        options.reduce((best, option) => (option.price <= best.price ? option : best)),
       );
     }
   }
