@@ -81,6 +81,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     a64: ["code.ts"],
     gemm: ["code.ts", "x64", "a64"],
     kernels: ["code.ts", "x64"],
+    attention: ["code.ts", "x64", "gemm", "kernels"],
   },
   engines: {
     system: ["errors.ts"],

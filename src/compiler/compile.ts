@@ -59,7 +59,9 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.vectorBits,
   );
   const { gpu } = compilation.features;
-  const frame = new LoweringFrame(compilation, normalise(program, { ...options, gpu }), 0);
+  const attentionSteps = options.vectorBits === 512;
+  const rewritten = normalise(program, { ...options, gpu, attentionSteps });
+  const frame = new LoweringFrame(compilation, rewritten, 0);
   const inputs = program.inputs.map((input, index) => {
     const buffer = compilation.buffer(bytesOf(input.type), { kind: "input", index }, 0);
     frame.define(input, denseView(buffer, input.type));
@@ -102,6 +104,6 @@ export function compileForGpu(
   const lowered = lowerProgram(program, all);
   const compiled = finish(program, lowered, all);
   const { library } = lowered.compilation;
-  const kernels = range(library.size).map((i) => planLoops(library.kernel(i).plan, false, gpuTarget));
+  const kernels = range(library.size).map((i) => planLoops(library.loops(i), false, gpuTarget));
   return { compiled, kernels };
 }

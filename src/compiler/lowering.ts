@@ -47,8 +47,8 @@ export const lowerings = {
   sort: "step",
   dotGeneral: "step",
   raggedDot: "step",
-  attention: "gone",
-  attentionBackward: "gone",
+  attention: "step",
+  attentionBackward: "step",
 
   callback: "step",
 

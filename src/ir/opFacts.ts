@@ -42,7 +42,7 @@ export type Price = "trivial" | "short" | "long" | "heavy";
  * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
  *   calls, which only transforms need, are inlined: no `shardMap`, `shardingConstraint`, `remat`, `customVjp`, `pvary`.
  * - `lowered`: the small language of the compiler's later passes. In addition, no identities (`name`, `stopGradient`,
- *   `optimizationBarrier`), no `clamp`, and no `attention` or `xlaFunction` in one piece; 16-bit floats are summed and multiplied in a
+ *   `optimizationBarrier`), no `clamp` or `xlaFunction`, and `attention` only where one kernel computes it; 16-bit floats are summed and multiplied in a
  *   wider type, or give float32 as products of bfloat16, integers are not multiplied as matrices, and `allToAll` works
  *   along dim 0.
  */
@@ -235,8 +235,8 @@ export const opFacts = {
   sort: { ...along, flops: none },
   dotGeneral: { ...plain, family: "contraction", flops: perProduct },
   raggedDot: { ...plain, family: "contraction", flops: perRow },
-  attention: { ...plain, family: "contraction", flops: perScore(2), until: "partitioned" },
-  attentionBackward: { ...plain, family: "contraction", flops: perScore(5), until: "partitioned" },
+  attention: { ...plain, family: "contraction", flops: perScore(2) },
+  attentionBackward: { ...plain, family: "contraction", flops: perScore(5) },
 
   callback: { ...plain, family: "host", merges: false },
 

@@ -1,4 +1,5 @@
 import { getOrInsert } from "../../ir/collections.js";
+import { InternalError } from "../../ir/errors.js";
 import { Recent } from "../../ir/recent.js";
 import { scalarFunctions } from "../../ir/scalarFunctions.js";
 import { at } from "../../ir/shape.js";
@@ -7,19 +8,22 @@ import type { AddressType } from "../wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
 import { importHostFunctions } from "../wasm/emitInterleaved.js";
 import type { WasmFeatures } from "../wasm/features.js";
+import { type AttentionKernel, attentionScratchBytes, attentionUnits } from "./attentionKernel.js";
 import { canonical } from "./canonical.js";
 import { divide } from "./divide.js";
-
 import { exactKey } from "./exactKey.js";
 import { markBelowZero } from "./markBelowZero.js";
 import { type KernelPlan, planKernel, spillBytes } from "./phases.js";
 import type { KernelSpec } from "./spec.js";
 import { emitKernel } from "./wasmRenderer.js";
 
+/** What a kernel computes: loops, or an attention, which is machine code in any case. */
+export type LibraryPlan = KernelPlan | AttentionKernel;
+
 /** A kernel of the library. */
-export interface LibraryKernel {
+export interface LibraryKernel<Plan extends LibraryPlan = KernelPlan> {
   readonly index: number;
-  readonly plan: KernelPlan;
+  readonly plan: Plan;
   /** Scratch that the kernel takes as further arguments, for all threads that may run parts of it. */
   readonly spillBytes: readonly number[];
   /** Number of iterations of the outermost loop that threads can share; undefined if they cannot. */
@@ -27,12 +31,13 @@ export interface LibraryKernel {
 }
 
 /** Writes the machine code of a kernel; undefined if it has to be WebAssembly. */
-export type WriteKernel = (plan: KernelPlan, isDivided: boolean) => Uint8Array<ArrayBuffer> | undefined;
+export type WriteKernel = (plan: LibraryPlan, isDivided: boolean) => Uint8Array<ArrayBuffer> | undefined;
 
 /** Collects the kernels of a program; equal ones are compiled once. */
 export class KernelLibrary {
-  private readonly kernels: LibraryKernel[] = [];
+  private readonly kernels: LibraryKernel<LibraryPlan>[] = [];
   private readonly known = new Map<string, LibraryKernel>();
+  private readonly attentions = new Map<string, LibraryKernel<AttentionKernel>>();
   private readonly bySpec = new WeakMap<KernelSpec, LibraryKernel>();
 
   /** @param parts how many threads may run parts of a kernel at the same time */
@@ -57,6 +62,21 @@ export class KernelLibrary {
     });
   }
 
+  /** The kernel of an attention. */
+  addAttention(plan: AttentionKernel): LibraryKernel<AttentionKernel> {
+    const key = exactKey(plan);
+    return getOrInsert(this.attentions, key, () => {
+      const kernel = {
+        index: this.kernels.length,
+        plan: attentions.get(key, () => plan),
+        spillBytes: [attentionScratchBytes(plan) * this.parts],
+        rows: attentionUnits(plan),
+      };
+      this.kernels.push(kernel);
+      return kernel;
+    });
+  }
+
   /** What plans depend on besides the spec. */
   private get setting(): string {
     return `${exactKey(this.features)} ${this.parts}`;
@@ -67,9 +87,9 @@ export class KernelLibrary {
     return this.kernels.length;
   }
 
-  /** The kernel of an index. */
-  kernel(index: number): LibraryKernel {
-    return at(this.kernels, index);
+  /** The loops of a kernel. */
+  loops(index: number): KernelPlan {
+    return loopsOf(at(this.kernels, index).plan);
   }
 
   /**
@@ -85,12 +105,24 @@ export class KernelLibrary {
       const isDivided = rows !== undefined;
       if (native[index] !== undefined) return name;
       const params = [...KERNEL_PARAMS, ...(isDivided ? PART_PARAMS : [])];
-      builder.function({ params, results: [] }, (code) => emitKernel(code, plan, host, isDivided), name);
+      builder.function(
+        { params, results: [] },
+        (code) => emitKernel(code, loopsOf(plan), host, isDivided),
+        name,
+      );
       return name;
     });
     return { bytes: builder.toBytes(), exports: names, native };
   }
 }
+
+function loopsOf(plan: LibraryPlan): KernelPlan {
+  if ("kind" in plan) throw new InternalError("[KernelLibrary] attention in one piece is machine code only");
+  return plan;
+}
+
+/** Recently used attentions, whose code is written once for equal ones. */
+const attentions = new Recent<AttentionKernel>(64);
 
 /** Recently used plans: a program that is compiled again, perhaps for other shapes, needs most of them. */
 const plans = new Recent<Omit<LibraryKernel, "index">>(256);

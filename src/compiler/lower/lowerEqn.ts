@@ -7,6 +7,7 @@ import type { StepOp } from "../lowering.js";
 import { blockView, joinedBlock, refOf, type View } from "../plan/buffers.js";
 import type { HostKernel } from "../steps.js";
 import type { DynamicUpdate, LoweringFrame } from "./frame.js";
+import { lowerAttention } from "./lowerAttention.js";
 import { lowerCollective, lowerRaggedAllToAll } from "./lowerCollective.js";
 import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
@@ -30,6 +31,8 @@ const lowers: { readonly [K in StepOp]: Lower<K> } = {
   callback,
   dotGeneral: lowerDot,
   raggedDot: lowerRaggedDot,
+  attention: lowerAttention,
+  attentionBackward: lowerAttention,
   scan: lowerScan,
   while: lowerWhile,
   cond: lowerCond,

@@ -6,10 +6,12 @@ import { describe, expect, it } from "vitest";
 import { a64Assembler, testWith, toolPrefixes, x64Assembler } from "../../../test/support/optional.js";
 import { randomKernel, randomSource } from "../../../test/support/randomKernel.js";
 import { writeFeatureProbe } from "../../engines/system/cpu.js";
+import type { AttentionKernel } from "../kernel/attentionKernel.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64 } from "./a64/assembler.js";
 import { FORMS as A64_FORMS } from "./a64/instructions.js";
 import { d, q, sp, x } from "./a64/operands.js";
+import { writeAttention } from "./attention/x64Attention.js";
 import { a64Calls, x64Calls } from "./callList.js";
 import { a64Gemm } from "./gemm/a64Gemm.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemm/target.js";
@@ -160,6 +162,24 @@ const kernels: readonly Piece[] = Array.from({ length: 40 }, (_, seed): Piece[] 
   }));
 }).flat();
 
+/** Attention with rest rows, keys and features, and limits on both sides; its cotangents, too. */
+const attentions: readonly Piece[] = [false, true].flatMap((isBackward) => {
+  const strides = { batch: 4 * 40 * 3 * 20, row: 4 * 3 * 20, head: 4 * 20 };
+  const names = ["query", "key", "value", "mixed"] as const;
+  const cotangents = ["mixedCotangent", "queryCotangent", "keyCotangent", "valueCotangent"] as const;
+  const all = isBackward ? [...names, ...cotangents] : names;
+  return [-1, 0, 5].map((ahead): Piece => {
+    const kernel: AttentionKernel = {
+      ...{ kind: "attention", batch: 2, length: 40, heads: 3, keyLength: 40, keyHeads: 3, headSize: 20 },
+      ...{ scale: 0.5, before: ahead, ahead },
+      args: [...all, "logSums", ...(isBackward ? (["logSumsCotangent"] as const) : [])],
+      strides: Object.fromEntries(all.map((name) => [name, strides])),
+    };
+    const write = (listing: string[]) => writeAttention(kernel, ahead === 0 ? "i32" : "i64", listing);
+    return { name: `attention, ${isBackward ? "backward, " : ""}${ahead} ahead`, write };
+  });
+});
+
 /** What the kernels above do not happen to reach. */
 const rare: Piece = {
   name: "rare instructions",
@@ -183,7 +203,7 @@ function listingsOf(pieces: readonly Piece[]): readonly string[] {
 }
 
 const a64Pieces = piecesOf(a64Targets, messages.a64);
-const x64Pieces = piecesOf(x64Targets, [probe, rare, ...messages.x64, ...kernels]);
+const x64Pieces = piecesOf(x64Targets, [probe, rare, ...messages.x64, ...kernels, ...attentions]);
 
 // Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
 describe("machine code", () => {

@@ -1,6 +1,6 @@
 /**
  * Afterwards the program uses a smaller set of ops: no `name`, `stopGradient`, `optimizationBarrier` or `clamp`, no
- * `attention` or `xlaFunction`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
+ * `attention` but what one kernel computes, no `xlaFunction`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
  * narrow integers, no sum of more than 2^22 float32 values, no matrix product of integers or of one row and a large matrix, no `allToAll` except
  * along dim 0, and nothing that has no effect on an output, another device or a host callback.
  *
@@ -39,6 +39,7 @@ import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
 import { reduceInParts, sumInParts } from "./longSums.js";
 import { narrowProducts } from "./narrowProducts.js";
+import { isOneKernel } from "./oneKernel.js";
 import { type RewriteOptions, Rewriter } from "./rewriter.js";
 import { isRowProduct, rowProduct } from "./rowProduct.js";
 import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
@@ -50,7 +51,7 @@ import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
  * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32; products keep bfloat16
  *   operands only if the engine can multiply them, and are float32 themselves;
  * * very long sums of float32 are sums of sums, since a single accumulator would lose terms;
- * * integer matrix products, and those of one row, are products and sums, attention is products and a softmax, and functions with the bits of XLA are polynomials;
+ * * integer matrix products, and those of one row, are products and sums, attention is products and a softmax unless one kernel computes it, and functions with the bits of XLA are polynomials;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * small sums over the same devices are one;
  * * collectives move dense blocks, `allToAll` along dim 0;
@@ -152,10 +153,18 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   dotGeneral: dot,
   raggedDot,
   attention: (r, eqn) => {
+    if (r.options.attentionSteps && isOneKernel(eqn)) {
+      r.keep(eqn);
+      return;
+    }
     const programOf = r.options.gpu ? attentionProgram : tiledAttention;
     r.inline(programOf(eqn.params, typesOf(eqn.ins)), eqn);
   },
   attentionBackward: (r, eqn) => {
+    if (r.options.attentionSteps && isOneKernel(eqn)) {
+      r.keep(eqn);
+      return;
+    }
     const programOf = r.options.gpu ? attentionBackwardProgram : tiledAttentionBackward;
     r.inline(programOf(eqn.params, typesOf(eqn.ins)), eqn);
   },

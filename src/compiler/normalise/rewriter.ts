@@ -23,6 +23,8 @@ export interface RewriteOptions {
    * heads and many parts of sums at a time.
    */
   readonly gpu?: boolean | undefined;
+  /** Whether attention that machine code computes in one piece is a step; otherwise it is products and a softmax. */
+  readonly attentionSteps?: boolean | undefined;
 }
 
 /** Rewrites a program: every equation is passed to a rule, which emits others or replaces its results. */

@@ -6,11 +6,11 @@
  * Unchanged are the order of the steps and the memory that each touches.
  */
 
-import { writeKernel } from "#compiler/native/kernels/x64Kernel";
+import { writeKernelCode } from "#compiler/native/kernelCode";
 import { getOrInsert } from "../../ir/collections.js";
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf } from "../../ir/shape.js";
-import type { KernelPlan } from "../kernel/phases.js";
+import type { LibraryPlan } from "../kernel/kernelLibrary.js";
 import type {
   CallbackSpec,
   CollectiveSpec,
@@ -72,15 +72,15 @@ function moduleOf({ library, addressType, vectorBits }: Compilation): KernelModu
   return library.module(addressType, (plan, isDivided) => {
     const known = getOrInsert(written, plan, () => new Map<string, Code>());
     const key = `${vectorBits} ${addressType} ${isDivided}`;
-    return getOrInsert(known, key, () => writeKernel(plan, isDivided, target) ?? null) ?? undefined;
+    return getOrInsert(known, key, () => writeKernelCode(plan, isDivided, target) ?? null) ?? undefined;
   });
 }
 
 /** The machine code of a kernel, or null if it stays WebAssembly. */
-type Code = NonNullable<ReturnType<typeof writeKernel>> | null;
+type Code = NonNullable<ReturnType<typeof writeKernelCode>> | null;
 
 /** The machine code of plans, which programs share, for each target. */
-const written = new WeakMap<KernelPlan, Map<string, Code>>();
+const written = new WeakMap<LibraryPlan, Map<string, Code>>();
 
 class Finaliser {
   readonly collectives: CollectiveSpec[] = [];

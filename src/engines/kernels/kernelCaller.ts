@@ -1,4 +1,4 @@
-import { CONTEXT } from "../../compiler/native/kernels/x64Kernel.js";
+import { CONTEXT } from "../../compiler/native/kernels/x64Arguments.js";
 import { InternalError } from "../../ir/errors.js";
 import { bindCode } from "../system/codeMemory.js";
 import { type Koffi, loadKoffi } from "../system/koffi.js";

@@ -1,6 +1,6 @@
 import { KernelLibrary, kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import type { Access, KernelSpec } from "../../compiler/kernel/spec.js";
-import { writeKernel } from "../../compiler/native/kernels/x64Kernel.js";
+import { writeKernelCode } from "../../compiler/native/kernelCode.js";
 import { BASELINE_FEATURES } from "../../compiler/wasm/features.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { releaseNativeAddress } from "../system/nativeAddress.js";
@@ -63,7 +63,7 @@ function run(bits: KernelChoice["bits"] | undefined, code: CodeMemory): Uint8Arr
   const library = new KernelLibrary(BASELINE_FEATURES);
   library.add(testSpec());
   const built = library.module("i32", (plan, isDivided) =>
-    bits === undefined ? undefined : writeKernel(plan, isDivided, { bits, addressType: "i32" }),
+    bits === undefined ? undefined : writeKernelCode(plan, isDivided, { bits, addressType: "i32" }),
   );
   const pieces = built.native.filter((piece) => piece !== undefined);
   if (bits !== undefined && pieces.length === 0) return undefined;

@@ -28,7 +28,7 @@ const MIN_PREFETCH_DISTANCE = 512;
 /** Writes the code of `multiply`: a strip of A stays in the L1 cache for all panels of B. */
 export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void {
   const { height, width, a, b } = kernel;
-  const tile = new Tile(v, height, Math.ceil(width / v.lanes));
+  const tile = new X64Tile(v, height, Math.ceil(width / v.lanes));
   const labels = { mask: x.label(), alpha: x.label(), beta: x.label() };
   if (a !== "packed") x.add(A, MATRIX.a);
   if (b !== "packed") x.add(B, MATRIX.b);
@@ -57,7 +57,7 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
 }
 
 /** The registers of a tile of C: its sums, then the vectors of a step of B, then elements of A. */
-class Tile {
+export class X64Tile {
   constructor(
     private readonly v: Vectors,
     readonly height: number,
@@ -93,8 +93,14 @@ function prefetchTile(x: X64, v: Vectors, { height, width }: MultiplyKernel): vo
   }
 }
 
-/** The sums of a tile over all steps along k. */
-function sumSteps(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile): void {
+/** Where `sumSteps` finds its first elements of A and B and the number of steps. */
+export const SUM_ARGUMENTS = { a: A_AT, b: B_AT, steps: STEPS_LEFT } as const;
+
+/** The layouts of the factors of a tile. */
+type TileFactors = Pick<MultiplyKernel, "height" | "width" | "a" | "b">;
+
+/** Adds the products of all steps along k to the sums of a tile. */
+export function sumSteps(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile): void {
   const aBytes = stepBytes(v, kernel.a, kernel.height);
   const bBytes = stepBytes(v, kernel.b, kernel.width);
   const done = x.label();
@@ -108,7 +114,7 @@ function sumSteps(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile): void 
 }
 
 /** One step along k: every row's element of A times the vectors of B. */
-function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: number, bByte: number): void {
+function sumStep(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile, aByte: number, bByte: number): void {
   const { vectors } = tile;
   const rowBytes = kernel.a === "packed" ? v.size : kernel.a.row;
   for (let j = 0; j < vectors; j++) v.move(x, tile.free(j), mem(B_AT, bByte + j * v.bytes));
@@ -125,7 +131,7 @@ function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: 
 }
 
 /** Prefetches a later step of B. */
-function prefetchStep(x: X64, v: Vectors, { b }: MultiplyKernel, bByte: number, vectors: number): void {
+function prefetchStep(x: X64, v: Vectors, { b }: TileFactors, bByte: number, vectors: number): void {
   if (b !== "packed" && b.step < MIN_PREFETCH_DISTANCE) return;
   const ahead = b === "packed" ? PREFETCH_BYTES : PREFETCH_STEPS * b.step;
   for (let byte = bByte; byte < bByte + vectors * v.bytes; byte += v.bytes) {
@@ -140,7 +146,7 @@ interface Labels {
 }
 
 /** C = alpha · sums + beta · C for a tile; anything else to be done with finished sums belongs here. */
-function writeTile(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, labels: Labels): void {
+function writeTile(x: X64, v: Vectors, kernel: MultiplyKernel, tile: X64Tile, labels: Labels): void {
   const { width, height, alpha, beta } = kernel;
   const rest = width % v.lanes;
   const [old, mask, scale, oldScale] = [tile.free(0), tile.free(1), tile.free(2), tile.free(3)];

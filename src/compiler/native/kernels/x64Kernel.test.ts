@@ -13,7 +13,7 @@ import { kernelArgs } from "../../kernel/phases.js";
 import type { KernelNode } from "../../kernel/spec.js";
 import { ADDRESS_BYTES, type AddressType, viewAddresses } from "../../wasm/addresses.js";
 import { detectFeatures } from "../../wasm/features.js";
-import { writeKernel } from "./x64Kernel.js";
+import { writeKernelCode } from "../kernelCode.js";
 
 enableRelaxedSimd();
 const features = detectFeatures();
@@ -90,7 +90,7 @@ function compare(code: CodeMemory, kernel: RandomKernel, bits: 256 | 512, random
   const { plan, spillBytes } = library.add(kernel.spec);
   const addressType = random() < 0.3 ? "i64" : "i32";
   const native = library.module("i32", (own, isDivided) =>
-    writeKernel(own, isDivided, { bits, addressType }),
+    writeKernelCode(own, isDivided, { bits, addressType }),
   );
   const piece = native.native[0];
   if (piece === undefined) return "WebAssembly";
@@ -144,7 +144,7 @@ testWith(vectors[256], "kernels refuse arguments that leave the memory, and do n
     stores: [{ node: 2, access }],
   });
   const built = library.module("i32", (plan, isDivided) =>
-    writeKernel(plan, isDivided, { bits: 256, addressType: "i32" }),
+    writeKernelCode(plan, isDivided, { bits: 256, addressType: "i32" }),
   );
   const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
   const module = new WebAssembly.Module(built.bytes.slice());

@@ -8,16 +8,17 @@ import { at } from "../../../ir/shape.js";
 import { type InputPlan, type LoopPlan, planLoops } from "../../kernel/loopPlan.js";
 import type { KernelPlan } from "../../kernel/phases.js";
 import { renderLoops } from "../../kernel/renderLoops.js";
-import { ADDRESS_BYTES, type AddressType } from "../../wasm/addresses.js";
+import type { AddressType } from "../../wasm/addresses.js";
 import { float32Bits } from "../../wasm/vectorProgram.js";
 import type { Label } from "../code.js";
-import { type Gpr, gpr, low32, type Mem, mem } from "../x64/operands.js";
+import { gpr, low32, mem } from "../x64/operands.js";
 import { type Extent, kernelExtents } from "./kernelBounds.js";
+import { resolveArgument } from "./x64Arguments.js";
 import { SLOT_BYTES } from "./x64Frame.js";
 import { hasCode } from "./x64Line.js";
 import { vectorTarget, X64Renderer } from "./x64Renderer.js";
 
-const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r12, r13, r14, r15 } = gpr;
+const { rax, rcx, rbx, rsp, rbp, rdi, r8, r9, r12, r13, r14, r15 } = gpr;
 
 /** The target of machine code for kernels. */
 export interface KernelTarget {
@@ -26,12 +27,6 @@ export interface KernelTarget {
   /** Type of the addresses in the address table and in argument lists. */
   readonly addressType: AddressType;
 }
-
-/**
- * The record that a kernel's first argument points to: the address of the memory, its bytes, and a number that a kernel
- * sets to 1 plus the index of an argument that leaves the memory; it does nothing else then.
- */
-export const CONTEXT = { base: 0, end: 8, failed: 16, bytes: 24 };
 
 /** Largest number that fits the immediate operands of instructions. */
 const LARGEST = 2 ** 31 - 1;
@@ -128,32 +123,12 @@ class KernelWriter {
     renderLoops(this.plan, this.renderer);
   }
 
-  /** Finds the address of an argument, and returns if any of it is outside the memory. */
-  private resolve(arg: number, done: Label): void {
+  private resolve(index: number, done: Label): void {
     const { x, bases, part } = this.renderer;
-    const [context, table, args] = [rdi, rsi, rdx];
-    const isWide = this.target.addressType === "i64";
-    const bytes = ADDRESS_BYTES[this.target.addressType];
-    const at32 = (register: Gpr) => (isWide ? register : low32(register));
-    const load = (to: Gpr, from: Mem) => (isWide ? x.cvttsd2si(to, from) : x.mov(low32(to), from));
-    load(rax, mem(args, 2 * arg * bytes));
-    load(rax, mem(table, 0, rax));
-    load(r10, mem(args, (2 * arg + 1) * bytes));
-    x.add(at32(rax), at32(r10));
-    const scratch = this.plan.scratch[arg - (this.plan.args.length - this.plan.scratch.length)];
-    if (this.isDivided && scratch !== undefined)
-      x.mov(r10, part.number).imul(r10, r10, scratch).add(rax, r10);
-    const { from, to } = at(this.extents, arg);
-    const [inside, outside] = [x.label(), x.label()];
-    x.lea(r10, mem(rax, from)).cmp(r10, 0).j("l", outside);
-    x.add(r10, to - from)
-      .cmp(r10, mem(context, CONTEXT.end))
-      .j("le", inside);
-    x.place(outside)
-      .mov(low32(rax), arg + 1)
-      .mov(mem(context, CONTEXT.failed), rax)
-      .jmp(done);
-    x.place(inside).add(rax, mem(context, CONTEXT.base)).mov(at(bases, arg), rax);
+    const bytes = this.plan.scratch[index - (this.plan.args.length - this.plan.scratch.length)];
+    const own = this.isDivided && bytes !== undefined ? { number: part.number, bytes } : undefined;
+    const place = { index, extent: at(this.extents, index), part: own };
+    resolveArgument(x, this.target.addressType, place, at(bases, index), done);
   }
 
   private fill({ arg, count, value }: LoopPlan["fills"][number]): void {

@@ -79,6 +79,10 @@ const INSTRUCTIONS = {
   test: "E G: 85",
   imul: ["G E Is: 6b", "G E Iz: 69"],
   dec: "R: ff /1",
+  // By one bit.
+  shr: "R: d1 /5",
+  // rax = rdx:rax / operand, rdx = what remains; unsigned.
+  div: "R: f7 /6",
   push: "Z: 50 d64",
   pop: "Z: 58 d64",
   cmov: "cc G E: 0f 40",
@@ -91,7 +95,7 @@ const INSTRUCTIONS = {
   repStosw: ": 66 f3 ab 'rep stosw'",
   repStosd: ": f3 ab 'rep stosd'",
   // Control, and queries of the processor.
-  call: "R: ff /2 d64",
+  call: ["R: ff /2 d64", "J: e8"],
   ret: ": c3",
   jmp: "J: e9 '{disp32} jmp'",
   j: "cc J: 0f 80 '{disp32} j'",
@@ -143,6 +147,10 @@ const INSTRUCTIONS = {
   vcvtdq2ps: "V W: VEX.0F 5b",
   vcvttps2dq: "V W: VEX.F3.0F 5b",
   vroundps: "V W Ib: VEX.66.0F3A 08 vrndscaleps",
+  // a · 2^floor(b), the exponent of a number as a number, and its mantissa; only with EVEX.
+  vscalefps: "V H W: VEX.66.0F38 2c",
+  vgetexpps: "V W: VEX.66.0F38 42",
+  vgetmantps: "V W Ib: VEX.66.0F3A 26",
   vfmadd213ps: "V H W: VEX.66.0F38 a8",
   vfmadd231ps: "V H W: VEX.66.0F38 b8",
   vfmadd231pd: "V H W: VEX.66.0F38.W1 b8",

@@ -1,0 +1,157 @@
+/** Attention as one kernel of machine code: what it is, and how it is divided. */
+import { at } from "../../ir/shape.js";
+
+/** The distances in bytes between batch elements, positions and heads; features are adjacent. */
+export interface HeadStrides {
+  readonly batch: number;
+  readonly row: number;
+  readonly head: number;
+}
+
+/** The operands and results of a kernel that have heads. */
+export type HeadsName =
+  | "query"
+  | "key"
+  | "value"
+  | "mixed"
+  | "mixedCotangent"
+  | "queryCotangent"
+  | "keyCotangent"
+  | "valueCotangent";
+
+/** The operands and results of a kernel: those with heads, and log-sums `[batch, N, T]`, which are dense. */
+export type AttentionArgument = HeadsName | "logSums" | "logSumsCotangent";
+
+/** Whether an argument has heads. */
+export function isWithHeads(name: AttentionArgument): name is HeadsName {
+  return name !== "logSums" && name !== "logSumsCotangent";
+}
+
+/**
+ * The attention of float32 heads, or the cotangents of its operands. A query t sees the keys from t − before to
+ * t + ahead, where −1 stands for all.
+ */
+export interface AttentionKernel {
+  readonly kind: "attention";
+  readonly batch: number;
+  readonly length: number;
+  readonly heads: number;
+  readonly keyLength: number;
+  readonly keyHeads: number;
+  readonly headSize: number;
+  readonly scale: number;
+  readonly before: number;
+  readonly ahead: number;
+  /** The arguments in order; scratch memory follows. */
+  readonly args: readonly AttentionArgument[];
+  readonly strides: { readonly [N in HeadsName]?: HeadStrides };
+}
+
+/** Whether a kernel computes cotangents. */
+export function isBackward({ args }: AttentionKernel): boolean {
+  return args.includes("queryCotangent");
+}
+
+/** Rows and columns of scores that stay in registers. */
+export const STRIP = 14;
+export const PANEL = 32;
+
+/** Keys whose scores are computed together: whole strips and whole panels. */
+export const KEYS = 224;
+
+/** Features of a packed row, whole vectors. */
+export function packedFeatures({ headSize }: AttentionKernel): number {
+  return Math.ceil(headSize / 16) * 16;
+}
+
+/** Queries that are computed together: whole strips. */
+export function queriesOf(kernel: AttentionKernel): number {
+  // Of the cotangents, more values than of the attention itself have to stay in the cache.
+  return isBackward(kernel) ? 8 * STRIP : 16 * STRIP;
+}
+
+/** Units of work that threads share: blocks of queries of all heads, or all heads of keys. */
+export function attentionUnits(kernel: AttentionKernel): number {
+  const { batch, length, heads, keyHeads } = kernel;
+  return isBackward(kernel) ? batch * keyHeads : batch * heads * Math.ceil(length / queriesOf(kernel));
+}
+
+/** Bytes from a row of scores to the next: an empty panel may follow the last. */
+export const SCORE_PITCH = 4 * (KEYS + PANEL);
+
+/** Where each part of the scratch memory of a thread begins. */
+export interface ScratchPlaces<Name extends string> {
+  readonly at: { readonly [N in Name]: number };
+  readonly bytes: number;
+}
+
+function places<Name extends string>(sizes: { readonly [N in Name]: number }): ScratchPlaces<Name> {
+  const names = Object.keys(sizes) as Name[];
+  let bytes = 0;
+  const starts = names.map((name) => {
+    const start = bytes;
+    bytes += Math.ceil(sizes[name] / 64) * 64;
+    return [name, start] as const;
+  });
+  return { at: Object.fromEntries(starts) as { [N in Name]: number }, bytes };
+}
+
+/** The scratch memory of a thread that computes attention. */
+export function forwardScratch(kernel: AttentionKernel) {
+  const row = 4 * packedFeatures(kernel);
+  const queries = queriesOf(kernel) + STRIP;
+  return places({
+    query: queries * row,
+    mixed: queries * row,
+    key: KEYS * 4 * kernel.headSize,
+    value: KEYS * row,
+    scores: STRIP * SCORE_PITCH,
+    lastKeys: PANEL * row,
+    /** The largest scores of every strip, and of each of its rows the lanes of a sum. */
+    peaks: queries * 8,
+    sums: queries * 64,
+    /** Of the strip in work: the lanes of the largest scores, what is subtracted, and what earlier sums are scaled by. */
+    maxima: 16 * 64,
+    reference: 64,
+    factor: 64,
+  });
+}
+
+/** The scratch memory of a thread that computes cotangents. */
+export function backwardScratch(kernel: AttentionKernel) {
+  const { length, heads, keyHeads, headSize } = kernel;
+  const row = 4 * packedFeatures(kernel);
+  const queries = queriesOf(kernel) + STRIP;
+  const rowValues = 4 * ((heads / keyHeads) * length + 2 * STRIP);
+  return places({
+    query: queries * row,
+    mixedCotangent: queries * row,
+    key: KEYS * 4 * headSize,
+    value: KEYS * 4 * headSize,
+    keyRows: KEYS * row,
+    weights: queries * SCORE_PITCH,
+    scoreCotangents: queries * SCORE_PITCH,
+    lastKeys: PANEL * row,
+    keyCotangent: (KEYS + STRIP) * row,
+    valueCotangent: (KEYS + STRIP) * row,
+    logSums: rowValues,
+    shared: rowValues,
+  });
+}
+
+/** The bytes of scratch memory that a thread needs. */
+export function attentionScratchBytes(kernel: AttentionKernel): number {
+  return (isBackward(kernel) ? backwardScratch(kernel) : forwardScratch(kernel)).bytes;
+}
+
+/** The bytes of an argument that a kernel touches. */
+export function argumentBytes(kernel: AttentionKernel, index: number): number {
+  const { batch, length, heads, keyLength, keyHeads, headSize } = kernel;
+  const name = at(kernel.args, index);
+  if (!isWithHeads(name)) return 4 * batch * heads * length;
+  const strides = kernel.strides[name];
+  if (strides === undefined) return 0;
+  const isOfKeys = name === "key" || name === "value" || name === "keyCotangent" || name === "valueCotangent";
+  const [rows, all] = isOfKeys ? [keyLength, keyHeads] : [length, heads];
+  return (batch - 1) * strides.batch + (rows - 1) * strides.row + (all - 1) * strides.head + 4 * headSize;
+}

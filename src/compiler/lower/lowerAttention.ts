@@ -1,0 +1,94 @@
+import { opFacts } from "../../ir/opFacts.js";
+import type { Atom, Eqn, Var } from "../../ir/program.js";
+import { at, bytesOf, range } from "../../ir/shape.js";
+import {
+  type AttentionArgument,
+  type AttentionKernel,
+  type HeadStrides,
+  isWithHeads,
+} from "../kernel/attentionKernel.js";
+import { type Buffer, refOf, type View } from "../plan/buffers.js";
+import type { LoweringFrame } from "./frame.js";
+
+const forward: readonly AttentionArgument[] = ["query", "key", "value"];
+const backward: readonly AttentionArgument[] = [
+  ...forward,
+  ...(["logSums", "mixedCotangent", "mixed"] as const),
+];
+
+/** Largest distance, in elements, that a kernel can step over. */
+const MOST_DISTANCE = 2 ** 29;
+
+/** Where heads lie: as they are if features are adjacent, otherwise copied. */
+function headsOf(frame: LoweringFrame, atom: Atom): View {
+  const view = frame.view(atom);
+  const isNear = view.strides.every((stride) => stride >= 0 && stride < MOST_DISTANCE);
+  return isNear && (view.strides[3] === 1 || view.shape[3] === 1) ? view : frame.dense(atom);
+}
+
+function stridesOf({ strides: [batch = 0, row = 0, head = 0] }: View): HeadStrides {
+  return { batch: 4 * batch, row: 4 * row, head: 4 * head };
+}
+
+/** Emits an attention, or its cotangents, as one kernel. */
+export function lowerAttention(frame: LoweringFrame, eqn: Eqn<"attention"> | Eqn<"attentionBackward">): void {
+  const [names, results]: [readonly AttentionArgument[], readonly AttentionArgument[]] =
+    eqn.op === "attention"
+      ? [forward, ["mixed", "logSums"]]
+      : [
+          [...backward, ...(eqn.ins.length > backward.length ? (["logSumsCotangent"] as const) : [])],
+          ["queryCotangent", "keyCotangent", "valueCotangent"],
+        ];
+  const args = [...names, ...results];
+  const views = [
+    ...names.map((name, i) => (isWithHeads(name) ? headsOf : dense)(frame, at(eqn.ins, i))),
+    ...eqn.outs.map((out) => frame.temporary(out)),
+  ];
+  const [batch = 0, length = 0, heads = 0, headSize = 0] = at(eqn.ins, 0).type.shape;
+  const [, keyLength = 0, keyHeads = 0] = at(eqn.ins, 1).type.shape;
+  const { scale, causal, window: [before, after] = [-1, -1] } = eqn.params;
+  const withHeads = args.flatMap((name, i) =>
+    isWithHeads(name) ? [[name, stridesOf(at(views, i))] as const] : [],
+  );
+  const plan: AttentionKernel = {
+    kind: "attention",
+    ...{ batch, length, heads, keyLength, keyHeads, headSize, scale },
+    // No query is further from a key than this.
+    before: before >= length ? -1 : before,
+    ahead: causal ? 0 : after >= keyLength ? -1 : after,
+    args,
+    strides: Object.fromEntries(withHeads),
+  };
+  emit(frame, eqn, plan, views, names.length);
+  frame.defineAll(eqn.outs, views.slice(names.length));
+}
+
+const dense = (frame: LoweringFrame, atom: Atom): View => frame.dense(atom);
+
+function emit(
+  frame: LoweringFrame,
+  eqn: Eqn<"attention"> | Eqn<"attentionBackward">,
+  plan: AttentionKernel,
+  views: readonly View[],
+  numOperands: number,
+): void {
+  const { compilation } = frame;
+  const { index, rows, spillBytes } = compilation.library.addAttention(plan);
+  const scratch: readonly Buffer[] = spillBytes.map((bytes) =>
+    compilation.buffer(bytes, { kind: "temporary" }, frame.depth),
+  );
+  const values: readonly (Atom | Var)[] = [...eqn.ins, ...eqn.outs];
+  const bytes = values.reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const flops = eqn.op === "attention" ? opFacts.attention.flops(eqn) : opFacts.attentionBackward.flops(eqn);
+  const last = views.length;
+  frame.steps.push({
+    op: "kernel",
+    kernel: index,
+    rows,
+    args: [...views.map(refOf), ...scratch.map((buffer) => ({ buffer, offset: 0 }))],
+    reads: [...range(numOperands), last],
+    writes: [...range(views.length - numOperands).map((i) => numOperands + i), last],
+    aliases: [],
+    info: compilation.info([eqn.op], eqn.source, flops, bytes),
+  });
+}

@@ -1,0 +1,24 @@
+import type { Eqn } from "../../ir/program.js";
+import { at, bytesOf } from "../../ir/shape.js";
+
+/** Sizes below which a strip would be mostly empty. */
+const FEWEST = 16;
+const MOST_FEATURES = 256;
+/** Distances between heads and batch elements fit the operands of instructions. */
+const MOST_BYTES = 2 ** 31;
+
+/** Whether a kernel computes an equation in one piece: attention in float32 whose scores depend on products and places only. */
+export function isOneKernel({ ins, params }: Eqn<"attention"> | Eqn<"attentionBackward">): boolean {
+  const { softcap, dropoutRate, extras = [] } = params;
+  const [, length = 0, , headSize = 0] = at(ins, 0).type.shape;
+  const [, keyLength = 0] = at(ins, 1).type.shape;
+  return (
+    Math.min(length, keyLength) >= FEWEST &&
+    headSize > 0 &&
+    headSize <= MOST_FEATURES &&
+    !softcap &&
+    !dropoutRate &&
+    extras.every((name) => name === "logSumsCotangent") &&
+    ins.every(({ type }) => type.dtype === "float32" && bytesOf(type) < MOST_BYTES)
+  );
+}
