@@ -41,6 +41,7 @@ export const purposes: readonly Purpose[] = [
       "test:jax": "Compare every exported function, and random programs, with JAX and optax (Python)",
       "test:stablehlo": "Run the output of the xla engine with jaxlib (Python) on simulated devices",
       "test:plan": "Compare the planner's predictions with measured steps (idle machine)",
+      "test:published": "Predict published runs on GPUs and write the table of docs/planning.md",
       conformance: "Check a folder of reference values on an engine: `-- test/goldens --engine threads`",
     },
   },

@@ -2,8 +2,8 @@
 import { Mesh } from "../spmd/mesh/mesh.js";
 import { type Config, decimal, measure, optionalInteger, optionalText } from "../train/config/schema.js";
 import { type Calibration, calibratedPrices } from "../train/plan/calibration.js";
+import { type DeviceSpeed, usualAttention } from "../train/plan/deviceSpeed.js";
 import {
-  type DeviceSpeed,
   type LinkSpeed,
   type Links,
   linkPrices,
@@ -34,6 +34,12 @@ export const machineOptions = {
     parseFlops,
   ),
   efficiency: decimal(usualFigures.efficiency, "the share of --flops that products reach", 0.01),
+  attention: decimal(usualAttention, "the share of --flops that attention reaches in one kernel", 0.01),
+  float8: measure(
+    "price products with weights as float8, which a device computes at this rate",
+    "a rate such as 1979TFLOP/s",
+    parseFlops,
+  ),
   "memory-speed": measure(
     "the speed of a device's memory, such as 3.35TB/s",
     "a rate such as 3.35TB/s",
@@ -45,7 +51,7 @@ export const machineOptions = {
 
 /** The values of {@link machineOptions}; a command that knows the size of a node has no option for it. */
 type MachineValues = Partial<Config<typeof machineOptions>> &
-  Pick<Config<typeof machineOptions>, "efficiency">;
+  Pick<Config<typeof machineOptions>, "efficiency" | "attention">;
 
 /** The prices of a machine, and a sentence about where they come from. */
 export interface PricedMachine {
@@ -108,6 +114,8 @@ function deviceOf(
   return {
     flops,
     efficiency: values.efficiency,
+    attention: values.attention,
+    ...(values.float8 !== undefined && { float8: values.float8 }),
     memoryBandwidth: values["memory-speed"] ?? usualMemory,
     launch: usualFigures.launch,
   };

@@ -32,7 +32,8 @@ export {
   writeCalibration,
 } from "./plan/calibration.js";
 export type { SearchSpace } from "./plan/candidates.js";
-export { type DeviceSpeed, type LinkSpeed, type Links, machinePrices } from "./plan/machine.js";
+export type { DeviceSpeed } from "./plan/deviceSpeed.js";
+export { type LinkSpeed, type Links, machinePrices } from "./plan/machine.js";
 export {
   type PlannedStep,
   type PlanOptions,

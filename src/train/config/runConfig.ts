@@ -55,7 +55,12 @@ export const runSchema = {
     normEpsilon: decimal(1e-6, "added to variances"),
     dtype: choice("float32", "type of activations and of matrix products", floatTypes),
     paramDtype: choice("float32", "type of parameters; 16-bit ones have float32 masters", floatTypes),
-    remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
+    remat: choice("none", "what blocks recompute in the backward pass", [
+      "none",
+      "dots",
+      "selective",
+      "full",
+    ]),
     vocabSize: integer(0, "rows of the embedding table; 0 for the tokeniser's, filled up", 0),
     decoder: decoderSchema,
     experts: expertsSchema,
@@ -79,8 +84,8 @@ export const runSchema = {
   },
   tensor: choice(
     "sync",
-    "how the devices of axis model exchange activations: summed, or in rings that overlap with products",
-    ["sync", "async"],
+    "how the devices of axis model exchange activations: summed, in rings that overlap with products, or gathered and scattered so that each holds a part of every sequence in between",
+    ["sync", "async", "sequence"],
   ),
   context: choice(
     "ring",
@@ -366,6 +371,24 @@ function checkContext(config: RunConfig, multiple: Multiple): void {
   if (!isRepeated) multiple("model.numKvHeads", model.numKvHeads, both);
 }
 
+/** Checks a residual stream whose sequences are split over `model`. */
+function checkTensor(
+  { tensor, model, mesh, data }: RunConfig,
+  multiple: Multiple,
+  violations: Violation[],
+): void {
+  if (tensor !== "sequence" || mesh.model === 1) return;
+  multiple("data.sequence", data.sequence, [
+    { field: "mesh.context", ways: mesh.context },
+    { field: "mesh.model", ways: mesh.model },
+  ]);
+  if (model.kind !== "moe") return;
+  violations.push({
+    fields: ["tensor", "model.kind"],
+    text: "tensor sequence splits the residual stream, in which model.kind moe has the statistics of routers: use sync or async",
+  });
+}
+
 function crossViolations(config: RunConfig): Violation[] {
   const { model, mesh, pipeline, data, optimizer } = config;
   const violations = modelViolations(modelConfig(config, 256));
@@ -394,7 +417,10 @@ function crossViolations(config: RunConfig): Violation[] {
   multiple("model.numHeads", model.numHeads, byModel);
   multiple("model.numKvHeads", model.numKvHeads, byModel);
   multiple("model.mlpWidth", model.mlpWidth, byModel);
-  multiple("model.width", model.width, [{ field: "mesh.fsdp", ways: mesh.fsdp }]);
+  multiple("model.width", model.width, [
+    { field: "mesh.fsdp", ways: mesh.fsdp },
+    ...(mesh.context > 1 ? [{ field: "mesh.context", ways: mesh.context }] : []),
+  ]);
   checkExperts(config, multiple, violations);
   if (config.tensor === "async") {
     const what = "mesh.model, tensor async";
@@ -409,6 +435,7 @@ function crossViolations(config: RunConfig): Violation[] {
   }
   violations.push(...tuneViolations(config));
   if (mesh.context > 1) checkContext(config, multiple);
+  checkTensor(config, multiple, violations);
   if (mesh.pipe > 1) checkPipeline(config, multiple, violations);
   return violations;
 }

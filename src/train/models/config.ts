@@ -26,7 +26,7 @@ export interface ModelConfig {
   /** The type that activations and matrix products are computed in, independent of the type of parameters. */
   readonly dtype: DType;
   /** What each block keeps for the backward pass: everything, only matrix products, or nothing. */
-  readonly remat: "none" | "dots" | "full";
+  readonly remat: "none" | "dots" | "selective" | "full";
   /**
    * If set, the model keeps what it has read in the collection `cache`: at most this many tokens of all rows together.
    * Recurrent models, which keep a state of fixed size instead, then read one token at a time.

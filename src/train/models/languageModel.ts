@@ -8,10 +8,10 @@ import { Tensor } from "../../trace/tensor.js";
 import { checkpointPolicies } from "../../transforms/derivatives/remat.js";
 import type { ModelConfig } from "./config.js";
 import { decoderOf, isMixed, localLayers } from "./decoder.js";
-import { LlamaBlock } from "./llama.js";
+import { LlamaBlock, selectedNames } from "./llama.js";
 import { MlstmBlock } from "./mlstm.js";
 import { MoeBlock, tokensOf, withStatistics } from "./moe.js";
-import { activation, weight } from "./names.js";
+import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
 import type { Reading } from "./reading.js";
 import { sequencePositions } from "./sequence.js";
@@ -22,6 +22,7 @@ export type RunLayers = (config: ModelConfig, x: Tensor, reading: Reading) => Te
 
 /** The policy of each choice of `remat`. */
 export const rematPolicies = {
+  selective: checkpointPolicies.saveOnlyTheseNames(...selectedNames),
   dots: checkpointPolicies.dotsSaveable,
   full: checkpointPolicies.nothingSaveable,
 };
@@ -96,7 +97,7 @@ export function embedTokens(
   const looked = table(tokens);
   // Rounded to the type of the stream first, as the models that have a factor were trained.
   const scaled = embedScale === 1 ? looked : looked.mul(Tensor.scalar(embedScale, "float32").astype(dtype));
-  const embedded = activation(scaled, "batch", "length", "activationEmbed");
+  const embedded = activation(scaled, "batch", "streamLength", "activationEmbed");
   if (encoding === "rotary") return withStatistics(config, embedded);
   const learned = Embed({
     name: "positions",
@@ -106,7 +107,7 @@ export function embedTokens(
     embeddingInit: weight(["positions", "embed"], initializers.normal(0.02)),
   });
   const placed = embedded.add(learned(np.maximum(positions, 0)));
-  return withStatistics(config, activation(placed, "batch", "length", "activationEmbed"));
+  return withStatistics(config, activation(placed, "batch", "streamLength", "activationEmbed"));
 }
 
 /** Limits values smoothly to ±cap; 0 for no limit. */
@@ -125,7 +126,7 @@ export function outputLogits(
   const { headBias, logitCap } = decoderOf(config);
   const tokens = tokensOf(config, stream);
   const wanted = last ? np.takeAlongAxis(tokens, last.reshape([-1, 1, 1]), 1) : tokens;
-  const normed = activation(normNamed("norm", config)(wanted), "batch", "length", "activationEmbed");
+  const normed = whole(normNamed("norm", config)(wanted));
   const logits = config.tieEmbeddings
     ? table().attend(normed)
     : Dense({

@@ -7,6 +7,7 @@ import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { cond } from "../../transforms/control/cond.js";
+import { checkpointName } from "../../transforms/derivatives/remat.js";
 import type { ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
@@ -69,11 +70,17 @@ function attendWithin(
       const result = exchange
         ? contextAttention(...operands, { ...seen, context: exchange, placement })
         : attention(...operands, seen);
-      return result.output;
+      return checkpointName(result, "attention").output;
     };
   if (!isLocal) return attend(window > 0 && layers.includes("L"));
   return (...operands) => cond(isLocal, attend(true), attend(false), ...operands);
 }
+
+/**
+ * What `remat` "selective" keeps: the results of attention and of every second product of a block, so that the backward
+ * pass repeats a third of the products and no attention.
+ */
+export const selectedNames = ["attention", "query", "value", "gate", "down"] as const;
 
 /** Causal self-attention with grouped key-value heads. */
 const Attention = module(
@@ -86,14 +93,17 @@ const Attention = module(
       const headSize = headSizeOf(config);
       const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
         activation(
-          DenseGeneral({
+          checkpointName(
+            DenseGeneral({
+              name,
+              features: [heads, headSize],
+              useBias: decoder.attentionBias !== "none",
+              dtype,
+              kernelInit: weight(["embed", dim, "headSize"]),
+              biasInit: weight([dim, "headSize"], initializers.zeros),
+            })(x),
             name,
-            features: [heads, headSize],
-            useBias: decoder.attentionBias !== "none",
-            dtype,
-            kernelInit: weight(["embed", dim, "headSize"]),
-            biasInit: weight([dim, "headSize"], initializers.zeros),
-          })(x),
+          ),
           "batch",
           "length",
           "activationHeads",
@@ -145,20 +155,23 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
   const act = activations[name];
   const inner = (part: string) =>
     activation(
-      Dense({
-        name: part,
-        features: mlpWidth,
-        useBias: mlpBias,
-        dtype,
-        kernelInit: weight(["embed", "mlp"]),
-        biasInit: weight(["mlp"], initializers.zeros),
-      })(x),
+      checkpointName(
+        Dense({
+          name: part,
+          features: mlpWidth,
+          useBias: mlpBias,
+          dtype,
+          kernelInit: weight(["embed", "mlp"]),
+          biasInit: weight(["mlp"], initializers.zeros),
+        })(x),
+        part,
+      ),
       "batch",
       "length",
       "activationMlp",
     );
   const gated = mlp === "gated" ? act(inner("gate")).mul(inner("up")) : act(inner("up"));
-  return Dense({
+  const down = Dense({
     name: "down",
     features: width,
     useBias: mlpBias,
@@ -166,6 +179,7 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
     kernelInit: weight(["mlp", "embed"]),
     biasInit: weight(["norm"], initializers.zeros),
   })(gated);
+  return checkpointName(down, "down");
 });
 
 /**
@@ -181,7 +195,7 @@ export function decoderBlock(config: ModelConfig, mlp: (input: Tensor) => Tensor
     const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
     const after = (name: string, output: Tensor) =>
       decoder.normPlacement === "both" ? normNamed(name, config)(output) : output;
-    const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
+    const streamed = (sum: Tensor) => activation(sum, "batch", "streamLength", "activationEmbed");
     const normed = before("attentionNorm", x);
     const attended = after("attentionPostNorm", attend(normed));
     if (decoder.normPlacement === "parallel") return streamed(x.add(attended).add(mlp(normed)));

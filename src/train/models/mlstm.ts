@@ -138,5 +138,5 @@ export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, r
   const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
   const kernelInit = weight(["mlp", "embed"]);
   const down = Dense({ name: "down", features: width, useBias: false, dtype, kernelInit })(out);
-  return activation(x.add(down), "batch", "length", "activationEmbed");
+  return activation(x.add(down), "batch", "streamLength", "activationEmbed");
 });

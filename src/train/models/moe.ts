@@ -28,14 +28,14 @@ function inParts({ context }: ModelConfig, stream: Tensor): Tensor {
   const numParts = context ? (currentMesh()?.shape.context ?? 1) : 1;
   const [batch = 0, length = 0, width = 0] = stream.shape;
   const parts = ops.reshape(stream, [batch, numParts, length / numParts, width]);
-  return activation(parts, "batch", "length", null, "activationEmbed");
+  return activation(parts, "batch", "streamLength", null, "activationEmbed");
 }
 
 /** Parts as whole sequences. */
 function joined(parts: Tensor): Tensor {
   const [batch = 0, numParts = 0, length = 0, width = 0] = parts.shape;
   const stream = ops.reshape(parts, [batch, numParts * length, width]);
-  return activation(stream, "batch", "length", "activationEmbed");
+  return activation(stream, "batch", "streamLength", "activationEmbed");
 }
 
 /** A residual stream with room for statistics. */

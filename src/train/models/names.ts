@@ -29,6 +29,7 @@ export type ParamDim =
 export type ActivationDim =
   | "batch"
   | "length"
+  | "streamLength"
   | "activationEmbed"
   | "activationHeads"
   | "activationMlp"
@@ -40,7 +41,7 @@ export type ActivationDim =
  * blocks are summed over the devices. `async`: each has some features of the stream; they travel in rings while they
  * are multiplied.
  */
-export type TensorParallelism = "sync" | "async";
+export type TensorParallelism = "sync" | "async" | "sequence";
 
 /**
  * Which mesh axes split which dims: the batch over `data` and `fsdp`, parameters over `fsdp` along the
@@ -55,8 +56,13 @@ export function languageModelRules(
   axisNames: readonly string[],
   splitsLength = false,
 ): LogicalRules {
-  const stream = tensor === "sync" ? wholeStream : splitStream;
-  const rules: LogicalRules = splitsLength ? [...stream, ["length", "context"]] : stream;
+  const stream = tensor === "async" ? splitStream : wholeStream;
+  const context = splitsLength ? ["context"] : [];
+  const rules: LogicalRules = [
+    ...stream,
+    ["length", context],
+    ["streamLength", tensor === "sequence" ? [...context, "model"] : context],
+  ];
   return rules.flatMap(([name, axes]) => {
     const own = axesOf(axes).filter((axis) => axisNames.includes(axis));
     const [only] = own;
@@ -83,7 +89,7 @@ const wholeStream: LogicalRules = [
   ["heads", "model"],
   ["kvHeads", "model"],
   ["mlp", "model"],
-  ["embed", "fsdp"],
+  ["embed", ["fsdp", "context"]],
   ["activationHeads", "model"],
   ["activationMlp", "model"],
   ["activationVocab", "model"],

@@ -35,7 +35,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
       numLayersPerStage: layersPerStage,
       stageAxisName: "pipe",
       fsdpAxisNames: ["fsdp"],
-      activationNames: ["batch", "length", "activationEmbed"],
+      activationNames: ["batch", "streamLength", "activationEmbed"],
       setRematPolicyOnPipelineIterations: config.remat !== "none",
       ...(config.remat === "none" ? {} : { rematPolicy: rematPolicies[config.remat] }),
     });

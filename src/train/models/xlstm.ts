@@ -66,7 +66,7 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor, reading: Re
 
 /** A pre-norm block of xLSTM 7B: the matrix memory and an MLP, each added to the residual stream. */
 export const XlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, reading: Reading): Tensor => {
-  const streamed = (sum: Tensor) => activation(sum, "batch", "length", "activationEmbed");
+  const streamed = (sum: Tensor) => activation(sum, "batch", "streamLength", "activationEmbed");
   const before = (name: string, input: Tensor) => whole(normNamed(name, config)(input));
   const memory = Memory({ ...config, name: "memory" })(before("memoryNorm", x), reading);
   const stream = streamed(x.add(memory));

@@ -95,7 +95,7 @@ export function candidatesOf(config: RunConfig, numDevices: number, space: Searc
   const numExperts = kind === "moe" ? experts.numExperts : 1;
   for (const mesh of meshesOf(numDevices, numLayers, numExperts, config.mesh.context)) {
     for (const { pipeline, accumulate } of variantsOf(mesh, config, space)) {
-      for (const remat of space.remat ?? (["none", "dots", "full"] as const)) {
+      for (const remat of space.remat ?? (["none", "dots", "selective", "full"] as const)) {
         const changed: RunConfig = {
           ...config,
           mesh,

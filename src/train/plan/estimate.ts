@@ -24,7 +24,7 @@ export interface Estimate {
 const usualEfficiency = 0.5;
 
 /** Factor of computation with rematerialisation. */
-const recomputed = { none: 1, dots: 1.1, full: 4 / 3 } as const;
+const recomputed = { none: 1, dots: 1.1, selective: 1.15, full: 4 / 3 } as const;
 
 /** Estimates the time and memory of a step. */
 export function estimateStep(config: RunConfig, sizes: ModelSizes, prices: Prices): Estimate {
@@ -95,6 +95,7 @@ function activationBytes(config: RunConfig, { vocabSize }: ModelSizes): number {
   const kept = {
     none: (10 * width + 4 * mlpWidth + 2 * numHeads * data.sequence) / mesh.model,
     dots: (6 * width + 3 * mlpWidth + numHeads * data.sequence) / mesh.model,
+    selective: (4 * width + mlpWidth) / mesh.model,
     full: width,
   }[model.remat];
   const layers = model.numLayers / mesh.pipe;

@@ -5,6 +5,7 @@ import { parseBytes } from "../../engines/settings.js";
 import { need } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
 import { ConfigError } from "../../ir/errors.js";
+import { type DeviceSpeed, kernelSeconds } from "./deviceSpeed.js";
 import type { Prices } from "./prices.js";
 
 /** A link between devices. */
@@ -21,18 +22,6 @@ export interface Links {
   readonly intra: LinkSpeed;
   /** How many devices a node has. */
   readonly nodeSize: number;
-}
-
-/** A device as its data sheet describes it. */
-export interface DeviceSpeed {
-  /** Floating-point operations a second in matrix products. */
-  readonly flops: number;
-  /** The share of them that products reach. */
-  readonly efficiency: number;
-  /** Bytes a second between the processor and its memory. */
-  readonly memoryBandwidth: number;
-  /** Seconds that it takes to start a kernel. */
-  readonly launch: number;
 }
 
 /** Reads a rate such as `900GB/s`, `400Gbit` or `3.35TB/s` as bytes a second. */
@@ -83,27 +72,6 @@ const prefixes: Readonly<Record<string, number>> = {
 };
 
 const times: Readonly<Record<string, number>> = { ns: 1e-9, us: 1e-6, µs: 1e-6, ms: 1e-3, s: 1 };
-
-/** The prices of steps on a device with a given speed. */
-export function devicePrices({
-  flops,
-  efficiency,
-  memoryBandwidth,
-  launch,
-}: DeviceSpeed): Omit<Prices, "collective"> {
-  return {
-    peakFlops: flops,
-    call: 0,
-    numCores: Number.POSITIVE_INFINITY,
-    overlaps: true,
-    step: (step, info) => {
-      if (step.op === "address" || step.op === "axisIndex") return 0;
-      const moved = info.bytes / memoryBandwidth;
-      const products = step.op === "gemm" ? info.flops / (flops * efficiency) : 0;
-      return launch + Math.max(moved, products);
-    },
-  };
-}
 
 /** How many devices of a collective's group are on one node. */
 function devicesOnNode({ groups }: CollectiveSpec, nodeSize: number): number {
@@ -173,7 +141,15 @@ export function machinePrices(device: DeviceSpeed, links: Links): Prices {
   need("object", device, "device", "machinePrices");
   need("object", links, "links", "machinePrices");
   need("object", links.network, "the network of the links", "machinePrices");
-  return { ...devicePrices(device), collective: linkPrices(links) };
+  return {
+    peakFlops: device.flops,
+    call: 0,
+    numCores: Number.POSITIVE_INFINITY,
+    overlaps: true,
+    device,
+    step: (_, info) => kernelSeconds(device, info.bytes),
+    collective: linkPrices(links),
+  };
 }
 
 /** Default figures. */

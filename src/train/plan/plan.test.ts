@@ -158,9 +158,16 @@ describe("the time of a program", () => {
     expect(stepTime(program, { ...inRows, call: 1 }, { numDevices: 4 }).seconds).toBe(17 + 1);
   });
 
-  test("messages that share one link take turns on it", () => {
+  test("messages along the same axis, or that share one link, take turns", () => {
     const collective = { op: "start", collective: 0, info: 0 } as const;
-    const spec = collectiveSpec({ axes: [{ name: "x", size: 2 }] }, twoOnX, 0, 1);
+    const mesh = {
+      axes: [
+        { name: "x", size: 2 },
+        { name: "y", size: 2 },
+      ],
+    };
+    const spec = collectiveSpec(mesh, twoOnX, 0, 1);
+    const other = collectiveSpec(mesh, { ...twoOnX, axes: ["y"] }, 0, 1);
     const program = {
       ...programOf([
         collective,
@@ -169,11 +176,13 @@ describe("the time of a program", () => {
         { ...collective, op: "done" },
         { ...collective, op: "done", collective: 1 },
       ]),
-      collectives: [spec, spec],
+      collectives: [spec, other],
     };
     const prices: Prices = { ...inRows, overlaps: true, collective: () => 10 };
     expect(stepTime(program, prices, { numDevices: 2 }).seconds).toBe(10);
     expect(stepTime(program, { ...prices, takesTurns: true }, { numDevices: 2 }).seconds).toBe(20);
+    const alongOne = { ...program, collectives: [spec, spec] };
+    expect(stepTime(alongOne, prices, { numDevices: 2 }).seconds).toBe(20);
   });
 
   test("of a pipeline is what its stages do slot by slot, and the bubble the rest", () => {
@@ -420,14 +429,16 @@ describe("a plan", () => {
     return known;
   };
 
-  test("has the fastest choice first, with the memory that inspect tells", () => {
+  test("has the fastest choice first, with the memory that inspect tells for threads", () => {
     const plan = whole();
     const seconds = plan.choices.map((choice) => choice.seconds);
     expect(seconds).toEqual([...seconds].sort((a, b) => a - b));
     expect(plan.choices.length).toBe(plan.numTried);
     const { config: chosen, memoryBytes, shareOfPeak } = at(plan.choices, 0);
     const training = runTrainingFunctions(chosen, expectedVocabulary(chosen), runMesh(chosen, hostEngine));
-    expect(memoryBytes).toBe(totalBytes(memoryNeed(training, chosen)));
+    expect(priceConfig(chosen, inRows).memoryBytes).toBe(totalBytes(memoryNeed(training, chosen)));
+    // Fewer values are stored where more is fused, and the allocator takes an eighth more.
+    expect(memoryBytes).toBeLessThan(1.12 * totalBytes(memoryNeed(training, chosen)));
     expect(shareOfPeak).toBeGreaterThan(0);
     expect(shareOfPeak).toBeLessThan(1);
     const text = formatPlan(plan, 10);

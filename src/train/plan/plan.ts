@@ -4,18 +4,27 @@ import { hostEngine } from "../../engines/host.js";
 import { need } from "../../ir/arguments.js";
 import { ConfigError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
-import { formatBytes } from "../../ir/shape.js";
+import { bytesOf, formatBytes } from "../../ir/shape.js";
+import { simplify } from "../../transforms/rewrite/simplify.js";
 import { batchType, totalBytes } from "../config/memoryNeed.js";
-import { needRunConfig, type RunConfig } from "../config/runConfig.js";
+import { modelConfig, needRunConfig, type RunConfig } from "../config/runConfig.js";
 import { expectedVocabulary, numParameters, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { scheduleOfRun } from "../models/scheduled.js";
 import { stepFlops } from "../report/peak.js";
 import { abstractTree } from "../step/abstractTensor.js";
-import type { StepMemory } from "../step/training.js";
+import type { StepMemory, Training } from "../step/training.js";
 import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
 import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
-import type { Prices } from "./prices.js";
-import { stepTime, type TimeParts } from "./stepCost.js";
+import { fusedPeakBytes } from "./fusedMemory.js";
+import { fusedSteps } from "./fusedSteps.js";
+import { type Prices, partNames } from "./prices.js";
+import { type ProgramSetting, type StepTime, stepTime, type TimeParts, timeOf } from "./stepCost.js";
+
+/**
+ * What allocators take beyond the values that are stored at the same time: PyTorch's caching allocator reserves about
+ * an eighth more than it hands out in runs of this kind, and XLA's plan leaves gaps between buffers of other sizes.
+ */
+const allocatorOverhead = 1.12;
 
 const planOptions = schema({
   /** The number of devices to train on. */
@@ -78,15 +87,13 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   needRunConfig(config, "priceConfig");
   need("object", prices, "prices", "priceConfig");
   const { data, mesh: axes, pipeline } = config;
-  const numDevices = axes.data * axes.fsdp * axes.expert * axes.pipe * axes.model;
+  const numDevices = Object.values(axes).reduce((product, size) => product * size, 1);
   // The reference engine has any number of devices, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
-  const types = abstractTree(training.types);
-  const { program: compiled, memory } = training.compile(types, batchType(config));
   const { layout } = training;
   const schedule = scheduleOfRun(pipeline, layout);
-  const { seconds, parts } = stepTime(compiled, prices, { numDevices, schedule });
+  const { seconds, parts, memory } = pricedStep(training, config, prices, { numDevices, schedule });
   const atWork = Math.min(numDevices, prices.numCores);
   return {
     config,
@@ -100,20 +107,45 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   };
 }
 
+/** The time and memory of a step: of what the threads engine runs, or of the kernels of a compiler that fuses. */
+function pricedStep(
+  training: Training,
+  config: RunConfig,
+  prices: Prices,
+  setting: ProgramSetting,
+): StepTime & { readonly memory: StepMemory } {
+  const [state, batch] = [abstractTree(training.types), batchType(config)];
+  const { device } = prices;
+  if (!device) {
+    const { program, memory } = training.compile(state, batch);
+    return { ...stepTime(program, prices, setting), memory };
+  }
+  const { program: whole, mesh, donated } = training.lower(state, batch);
+  const program = simplify(whole);
+  const vocabulary = modelConfig(config, expectedVocabulary(config)).vocabSize / config.mesh.model;
+  const steps = fusedSteps(program, {
+    device,
+    mesh: mesh ?? { axes: [] },
+    collective: prices.collective,
+    vocabulary,
+  });
+  const inputs = program.inputs.reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const peak = allocatorOverhead * fusedPeakBytes(program, donated);
+  return {
+    ...timeOf(steps, prices, setting),
+    memory: { inputs, outputs: 0, intermediate: peak - inputs },
+  };
+}
+
 /**
  * In pipelines that run forward and then backward, stages without a microbatch compute anyway: that is their bubble.
  */
 function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeParts {
   const { pipe } = mesh;
   const share = (pipe - 1) / (pipeline.microbatches * pipeline.repeats + pipe - 1);
-  const { products, kernels, moves } = parts;
-  return {
-    ...parts,
-    products: products * (1 - share),
-    kernels: kernels * (1 - share),
-    moves: moves * (1 - share),
-    bubble: parts.bubble + share * (products + kernels + moves),
-  };
+  const busy = partNames.map((part) => [part, parts[part] * (1 - share)] as const);
+  const work = partNames.reduce((sum, part) => sum + parts[part], 0);
+  return { ...parts, ...Object.fromEntries(busy), bubble: parts.bubble + share * work };
 }
 
 /**

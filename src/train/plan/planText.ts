@@ -13,9 +13,10 @@ export function formatSeconds(seconds: number): string {
 
 /** Where the time goes, in percent, largest first; parts below one are omitted. */
 export function formatParts(parts: TimeParts, seconds: number): string {
-  const { products, kernels, moves, bubble, overhead, communication } = parts;
+  const { products, attention, kernels, moves, bubble, overhead, communication } = parts;
   const all: [string, number][] = [
     ["products", products],
+    ["attention", attention],
     ["other kernels", kernels],
     ["copies", moves],
     ["bubble", bubble],

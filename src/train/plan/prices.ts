@@ -1,11 +1,15 @@
 /** The cost of a compiled program's steps on a machine, in seconds. */
 import type { CollectiveSpec, Step, StepInfo } from "../../compiler/steps.js";
+import type { DeviceSpeed } from "./deviceSpeed.js";
 
 /** A step without a body that is not part of a collective. */
 export type PlainStep = Exclude<Step, { readonly op: "loop" | "while" | "cond" | "start" | "done" }>;
 
 /** The kind of work of a step, as plans name it. */
-export type PricedWork = "products" | "kernels" | "moves";
+export type PricedWork = (typeof partNames)[number];
+
+/** The kinds of work. */
+export const partNames = ["products", "attention", "kernels", "moves"] as const;
 
 /** The prices of a machine. */
 export interface Prices {
@@ -19,6 +23,8 @@ export interface Prices {
   readonly overlaps: boolean;
   /** Whether concurrent messages share one link, so that they are sent one after the other. */
   readonly takesTurns?: boolean;
+  /** Set for devices whose compiler fuses: their programs are priced by these figures, and `step` is not used. */
+  readonly device?: DeviceSpeed;
   /**
    * Seconds of a step that runs on every device at the same time.
    *

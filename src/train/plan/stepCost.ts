@@ -1,5 +1,5 @@
 /** Predicts the time of a compiled training step on a machine, and where it goes, from the prices of its step list. */
-import type { CompiledProgram, CondStep, LoopStep, Step } from "../../compiler/steps.js";
+import type { CompiledProgram } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import type { ControlRole } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
@@ -7,12 +7,15 @@ import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
 import { type Branch, type SlotTable, slotTable } from "../../parallel/schedule/slots.js";
-import { type PricedWork, type Prices, partOfStep } from "./prices.js";
+import { type PricedWork, type Prices, partNames } from "./prices.js";
+import { type TimedCollective, type TimedLoop, type TimedStep, timedSteps } from "./timedSteps.js";
 
 /** Where the time of a step goes, in seconds. */
 export interface TimeParts {
   /** Matrix products. */
   readonly products: number;
+  /** Attention that is one kernel. */
+  readonly attention: number;
   /** Everything else that computes. */
   readonly kernels: number;
   /** Copies. */
@@ -41,13 +44,15 @@ export interface ProgramSetting {
 
 /** Sums times by kind. */
 class Ledger {
-  readonly work: { [P in PricedWork]: number } = { products: 0, kernels: 0, moves: 0 };
+  readonly work: { [P in PricedWork]: number } = { products: 0, attention: 0, kernels: 0, moves: 0 };
   readonly communication = new Map<string, number>();
+  /** The seconds of what is sent during an iteration of a loop, by mesh axes. */
+  readonly background = new Map<string, number>();
   bubble = 0;
   overhead = 0;
 
   add(other: Ledger, times: number): void {
-    for (const part of ["products", "kernels", "moves"] as const) this.work[part] += other.work[part] * times;
+    for (const part of partNames) this.work[part] += other.work[part] * times;
     for (const [axes, seconds] of other.communication) this.communicate(axes, seconds * times);
     this.bubble += other.bubble * times;
     this.overhead += other.overhead * times;
@@ -57,8 +62,12 @@ class Ledger {
     this.communication.set(axes, (this.communication.get(axes) ?? 0) + seconds);
   }
 
+  send(axes: string, seconds: number): void {
+    this.background.set(axes, (this.background.get(axes) ?? 0) + seconds);
+  }
+
   get computing(): number {
-    return this.work.products + this.work.kernels + this.work.moves;
+    return partNames.reduce((sum, part) => sum + this.work[part], 0);
   }
 
   get seconds(): number {
@@ -67,10 +76,15 @@ class Ledger {
   }
 }
 
-/** The time of one run of a program on all devices at the same time. */
+/** The time of one run of a compiled program on all devices at the same time. */
 export function stepTime(program: CompiledProgram, prices: Prices, setting: ProgramSetting): StepTime {
-  const walk = new Walk(program, prices, setting);
-  const ledger = walk.list(program.steps);
+  return timeOf(timedSteps(program, prices), prices, setting);
+}
+
+/** The time of one run of some steps on all devices at the same time. */
+export function timeOf(steps: readonly TimedStep[], prices: Prices, setting: ProgramSetting): StepTime {
+  const walk = new Walk(prices, setting);
+  const ledger = walk.list(steps);
   if (setting.schedule && !walk.hasSlots) {
     throw new InternalError(
       "[plan] a step that follows a schedule has no loop over the slots of the schedule",
@@ -95,7 +109,6 @@ class Walk {
   private readonly turns: number;
 
   constructor(
-    private readonly program: CompiledProgram,
     private readonly prices: Prices,
     private readonly setting: ProgramSetting,
   ) {
@@ -103,23 +116,19 @@ class Walk {
   }
 
   /** The time of a list of steps, once. */
-  list(steps: readonly Step[], turns = this.turns): Ledger {
+  list(steps: readonly TimedStep[], turns = this.turns): Ledger {
     const ledger = new Ledger();
     // When pending collectives complete, on the clock of this list.
-    const underway = new Map<number, number>();
+    const underway = new Map<TimedCollective, number>();
     for (const step of steps) this.add(ledger, step, underway, turns);
     return ledger;
   }
 
-  private add(ledger: Ledger, step: Step, underway: Map<number, number>, turns: number): void {
+  private add(ledger: Ledger, step: TimedStep, underway: Map<TimedCollective, number>, turns: number): void {
     switch (step.op) {
-      case "loop": {
-        if (this.roleOf(step)?.kind === "slots") this.addPipeline(ledger, step);
-        else ledger.add(this.list(step.body, turns), step.count);
-        return;
-      }
-      case "while":
-        ledger.add(this.list([...step.condition, ...step.body], turns), 1);
+      case "loop":
+        if (step.role?.kind === "slots") this.addPipeline(ledger, step);
+        else this.addLoop(ledger, step, turns);
         return;
       case "cond": {
         const branches = step.branches.map((branch) => this.list(branch, turns));
@@ -128,51 +137,51 @@ class Walk {
         return;
       }
       case "start": {
-        const seconds = this.prices.collective(at(this.program.collectives, step.collective));
-        const isFree = this.prices.takesTurns ? Math.max(...underway.values(), 0) : 0;
-        underway.set(step.collective, Math.max(ledger.seconds, isFree) + seconds);
+        const { collective } = step;
+        if (collective.isBackground) return;
+        const isRival = ({ axes }: TimedCollective) => this.prices.takesTurns || axes === collective.axes;
+        const rivals = [...underway].flatMap(([other, end]) => (isRival(other) ? [end] : []));
+        underway.set(collective, Math.max(ledger.seconds, ...rivals) + collective.seconds);
         return;
       }
       case "done": {
-        const spec = at(this.program.collectives, step.collective);
-        const whole = this.prices.collective(spec);
-        const left = Math.max(0, (underway.get(step.collective) ?? 0) - ledger.seconds);
-        const axes = spec.axes.map(({ name }) => name).join(", ");
-        const { overlaps, takesTurns } = this.prices;
-        const most = takesTurns ? left : Math.min(whole, left);
-        ledger.communicate(axes, overlaps ? most : whole);
+        const { axes, seconds, isBackground } = step.collective;
+        if (isBackground) ledger.send(axes, seconds);
+        else if (!this.prices.overlaps) ledger.communicate(axes, seconds);
+        else ledger.communicate(axes, Math.max(0, (underway.get(step.collective) ?? 0) - ledger.seconds));
         return;
       }
-      default:
-        ledger.work[partOfStep[step.op]] += this.prices.step(step, at(this.program.infos, step.info)) * turns;
+      case "work":
+        ledger.work[step.part] += step.seconds * turns;
     }
   }
 
-  private roleOf({ info }: LoopStep | CondStep): ControlRole | undefined {
-    return at(this.program.infos, info).role;
+  /** Iterations, each as long as its steps or as what is sent in the background along one axis. */
+  private addLoop(ledger: Ledger, { body, count }: TimedLoop, turns: number): void {
+    const once = this.list(body, turns);
+    const [axes, sent] = [...once.background].sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
+    if (sent > once.seconds) once.communicate(axes, sent - once.seconds);
+    ledger.add(once, count);
   }
 
   /** A loop over slots: the work of all stages in every slot, and the longest of the stages' actions. */
-  private addPipeline(ledger: Ledger, loop: LoopStep): void {
+  private addPipeline(ledger: Ledger, loop: TimedLoop): void {
     this.hasSlots = true;
     const { schedule } = this.setting;
     if (!schedule) throw new InternalError("[plan] the time of a loop over slots needs its schedule");
     const table = slotTable(schedule, false);
-    const choices = loop.body.flatMap((step) => {
-      const role = step.op === "cond" ? this.roleOf(step) : undefined;
-      return step.op === "cond" && role ? [{ role, step }] : [];
-    });
-    const choice = choices.find(({ role }) => role.kind === "action")?.step;
+    const choices = loop.body.flatMap((step) => (step.op === "cond" && step.role ? [step] : []));
+    const choice = choices.find(({ role }) => role?.kind === "action");
     if (loop.count !== table.slots.length || choice?.branches.length !== table.branches.length + 1) {
       throw new InternalError(
         `[plan] a loop over ${loop.count} slots with ${choice?.branches.length ?? 0} actions does not follow the schedule, which has ${table.slots.length} slots and ${table.branches.length + 1} actions: was it made for other messages or another schedule?`,
       );
     }
-    const messages = choices.flatMap(({ role, step }) => {
-      const counts = messageCounts(table, role);
-      return counts ? [{ found: step, counts }] : [];
+    const messages = choices.flatMap((found) => {
+      const counts = found.role && messageCounts(table, found.role);
+      return counts ? [{ found, counts }] : [];
     });
-    const apart = new Set<Step>([choice, ...messages.map(({ found }) => found)]);
+    const apart = new Set<TimedStep>([choice, ...messages.map(({ found }) => found)]);
     ledger.add(this.list(loop.body.filter((step) => !apart.has(step))), loop.count);
     for (const { found, counts } of messages) {
       found.branches.forEach((branch, i) => {

@@ -41,8 +41,8 @@ const choices = fc.record({
   exchange: fc.constantFrom<ContextParallelism>("ring", "allToAll", "gather"),
   schedule: fc.constantFrom(...scheduleNames),
   repeats: fc.constantFrom(1, 2),
-  tensor: fc.constantFrom<TensorParallelism>("sync", "async"),
-  remat: fc.constantFrom("none", "dots", "full"),
+  tensor: fc.constantFrom<TensorParallelism>("sync", "async", "sequence"),
+  remat: fc.constantFrom("none", "dots", "selective", "full"),
   decoder: fc.constantFrom(...decoders),
   documentEnd: fc.constantFrom(-1, 0),
   sharesHeads: fc.boolean(),
@@ -101,17 +101,20 @@ function caseOf(sizes: Sizes, index: number): Case {
     },
   };
   const isZigzag = sizes.context > 1 && placementFor(model, exchange) === "zigzag";
+  // Statistics of routers are a part of the stream that does not split.
+  const splitsStream = tensor === "sequence" && sizes.model > 1 && kind !== "moe";
+  const streams = splitsStream ? sizes.context * sizes.model : sizes.context > 1 ? sizes.context : 5;
   return {
     sizes,
     model,
     exchange,
-    tensor: sizes.model > 1 ? tensor : "sync",
+    tensor: sizes.model > 1 && (splitsStream || tensor !== "sequence") ? tensor : "sync",
     pipeline: { microbatches: 2 * sizes.pipe, repeats, schedule },
     hasDocuments:
       drawn.documentEnd >= 0 &&
       !(isPiped && isInterleaved(schedule)) &&
       !(kind === "moe" && capacityFactor > 0),
-    length: (sizes.context > 1 ? sizes.context : 5) * drawn.parts * (isZigzag ? 2 : 1),
+    length: streams * drawn.parts * (isZigzag ? 2 : 1),
   };
 }
 

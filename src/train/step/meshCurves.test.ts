@@ -38,7 +38,7 @@ const models: readonly ModelConfig[] = [
 
 interface Split extends Readonly<Partial<Record<"data" | "fsdp" | "pipe" | "context" | "model", number>>> {
   readonly repeats?: number;
-  readonly tensor?: "sync" | "async";
+  readonly tensor?: "sync" | "async" | "sequence";
   readonly exchange?: ContextParallelism;
   readonly schedule?: ScheduleName;
   /** The one kind of model that is tried; both by default. */
@@ -56,6 +56,7 @@ const meshes: readonly (readonly [name: string, split: Split])[] = [
   ["pipe=2, circular", { pipe: 2, repeats: 2 }],
   ["data=2 x model=2", { data: 2, model: 2 }],
   ["fsdp=2 x model=2, async", { fsdp: 2, model: 2, tensor: "async" }],
+  ["fsdp=2 x model=2, sequence", { fsdp: 2, model: 2, tensor: "sequence" }],
   ["data=2 x pipe=2", { data: 2, pipe: 2 }],
   ["pipe=2 x model=2", { pipe: 2, model: 2, isContained: true }],
   ["pipe=2, circular x model=2, async", { pipe: 2, repeats: 2, model: 2, tensor: "async" }],

@@ -75,7 +75,7 @@ export const trainingOptions = schema({
   /** Trains on pairs of answers by direct preference optimisation, with these options of `dpoLoss`. */
   dpo: optional<DpoOptions>("object"),
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
-  tensor: optional<TensorParallelism>(oneOf("sync", "async"), "sync"),
+  tensor: optional<TensorParallelism>(oneOf("sync", "async", "sequence"), "sync"),
   /** How the devices of the mesh's axis `context`, if it has one, exchange what attention needs; `ring` by default. */
   context: optional<ContextParallelism>(oneOf("ring", "allToAll", "gather"), "ring"),
   /** How a batch passes through the stages if the mesh axis `pipe` is larger than 1. */
@@ -157,7 +157,10 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const scaling = scalingOf(options);
   const onMesh = inMeshContext(mesh, rules);
   // Sequences of any length stay whole.
-  const onWhole = inMeshContext(mesh, languageModelRules(tensor, mesh.axisNames));
+  const onWhole = inMeshContext(
+    mesh,
+    languageModelRules(tensor === "sequence" ? "sync" : tensor, mesh.axisNames),
+  );
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
   const prepare = options.dpo ? unweighted : weighted;
   const gradients = onMesh(gradientsOf(differentiate, accumulate, scaling, prepare));

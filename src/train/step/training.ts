@@ -93,6 +93,12 @@ export interface Training {
    * @internal
    */
   compile(state: LanguageModelState, tokens: TokenInput): CompiledStep;
+  /**
+   * What every device runs in a step, before an engine compiles it.
+   *
+   * @internal
+   */
+  lower(state: LanguageModelState, tokens: TokenInput): Lowered;
   /** The planned memory of a step on every device; nothing is run. */
   memory(state: LanguageModelState, tokens: TokenInput): StepMemory;
   /** How the layers are spread over stages; undefined without a pipeline. */
@@ -172,6 +178,7 @@ export function createTraining(options: TrainingOptions): Training {
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
     cost,
     compile,
+    lower,
     memory: (state, tokens) => compile(state, tokens).memory,
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
     isFinite: jit((state: LanguageModelState) => allFinite(state), {

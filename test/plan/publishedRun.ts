@@ -1,0 +1,108 @@
+/**
+ * `npm run test:published` predicts all published runs, writes the table of `docs/planning.md`, and fails if a run that
+ * the page does not name is outside of the bounds: 20 % of the tokens a second, 10 % of the memory. `--only 405` takes
+ * runs of models that say so, and writes nothing. Takes some minutes.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import "../../src/index.js";
+import { describeChoice } from "../../src/train/plan/candidates.js";
+import { planTraining } from "../../src/train/plan/plan.js";
+import { formatParts } from "../../src/train/plan/planText.js";
+import { configOf, type PublishedRun, predict, pricesOf, publishedRuns, sources } from "./published.js";
+
+const [tokenBound, memoryBound] = [0.2, 0.1];
+const page = "docs/planning.md";
+const [begin, end] = ["<!-- test/plan/publishedRun.ts -->", "<!-- end -->"];
+
+const words = process.argv.slice(2);
+const only = words.includes("--only") ? words[words.indexOf("--only") + 1] : undefined;
+
+const percent = (share: number) => `${share >= 0 ? "+" : "−"}${Math.abs(100 * share).toFixed(0)} %`;
+const numGpusOf = ({ mesh }: PublishedRun) =>
+  Object.values(mesh).reduce((product, size) => product * size, 1);
+
+function describe(run: PublishedRun): string {
+  const axes = Object.entries(run.mesh).filter(([, size]) => size > 1);
+  return [
+    ...axes.map(([name, size]) => `${name}=${size}`),
+    run.schedule ?? [],
+    run.float8 ? "float8" : "bfloat16",
+    run.remat,
+    run.note ?? [],
+  ]
+    .flat()
+    .join(" ");
+}
+
+/** Pipelines split backward passes in two halves here and keep what the second one reads. */
+const hasOtherMemory = ({ schedule }: PublishedRun) => schedule !== undefined;
+
+function tableOf(runs: readonly PublishedRun[]): { readonly lines: string[]; readonly misses: string[] } {
+  const misses: string[] = [];
+  const lines = runs.map((run) => {
+    const { tokens, gib, planned } = predict(run);
+    const [time, memory] = [tokens / run.tokens - 1, gib / run.gib - 1];
+    const name = `${run.model} on ${numGpusOf(run)}: ${describe(run)}, ${run.sequence} tokens`;
+    console.error(name, percent(time), percent(memory), formatParts(planned.parts, planned.seconds));
+    if (Math.abs(time) > tokenBound) misses.push(`${name}: ${percent(time)} of the tokens a second`);
+    if (Math.abs(memory) > memoryBound && !hasOtherMemory(run))
+      misses.push(`${name}: ${percent(memory)} of the memory`);
+    const cells = [
+      run.source.toUpperCase(),
+      run.model,
+      numGpusOf(run),
+      run.sequence.toLocaleString("en-US"),
+      describe(run),
+      `${Math.round(tokens).toLocaleString("en-US")} / ${run.tokens.toLocaleString("en-US")}`,
+      percent(time),
+      `${gib.toFixed(1)} / ${run.gib.toFixed(1)}`,
+      percent(memory),
+    ];
+    return `| ${cells.join(" | ")} |`;
+  });
+  return { lines, misses };
+}
+
+/** The rank of a published configuration among all that the planner finds for the same machine and batch. */
+function rankOf(run: PublishedRun): string {
+  const config = configOf(run);
+  const { choices } = planTraining(config, {
+    numDevices: numGpusOf(run),
+    memoryBytes: sources[run.source].machine.memoryGiB * 2 ** 30,
+    prices: pricesOf(run),
+    space: { schedules: ["1f1b", "interleaved"], microbatchesPerStage: [1], accumulate: [1] },
+    tries: 16,
+  });
+  const wanted = describeChoice(config);
+  const rank = choices.findIndex(({ name }) => name === wanted) + 1;
+  const first = choices.slice(0, 3).map(({ name }) => `\`${name}\``);
+  return `* ${run.model} on ${numGpusOf(run)} GPUs: \`${wanted}\` ${rank > 0 ? `is number ${rank}` : "is not among them"}; first are ${first.join(", ")}.`;
+}
+
+const chosen = publishedRuns.filter(({ model }) => only === undefined || model.includes(only));
+const { lines, misses } = tableOf(chosen);
+const searched = publishedRuns.filter(
+  ({ sequence, schedule, float8, note, model, source }) =>
+    source === "h100" && sequence === 8192 && !schedule && !note && (model === "70 B" || !float8),
+);
+if (only === undefined) {
+  const ranks = searched.map((run) => {
+    const text = rankOf(run);
+    console.error(text);
+    return text;
+  });
+  const table = [
+    "| source | model | GPUs | sequence | configuration | tokens/s and GPU, predicted / measured | | GiB, predicted / measured | |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ...lines,
+  ];
+  const text = readFileSync(page, "utf8");
+  const [before = "", rest = ""] = text.split(begin);
+  const after = rest.slice(rest.indexOf(end));
+  writeFileSync(
+    page,
+    `${before}${begin}\n\n${table.join("\n")}\n\nRank of the published configuration among those that the planner finds for the same batch:\n\n${ranks.join("\n")}\n\n${after}`,
+  );
+} else console.log(lines.join("\n"));
+for (const miss of misses) console.error(`outside of the bounds: ${miss}`);
+process.exit(misses.length > 0 ? 1 : 0);
