@@ -34,9 +34,6 @@ function describe(run: PublishedRun): string {
     .join(" ");
 }
 
-/** Pipelines split backward passes in two halves here and keep what the second one reads. */
-const hasOtherMemory = ({ schedule }: PublishedRun) => schedule !== undefined;
-
 function tableOf(runs: readonly PublishedRun[]): { readonly lines: string[]; readonly misses: string[] } {
   const misses: string[] = [];
   const lines = runs.map((run) => {
@@ -45,7 +42,7 @@ function tableOf(runs: readonly PublishedRun[]): { readonly lines: string[]; rea
     const name = `${run.model} on ${numGpusOf(run)}: ${describe(run)}, ${run.sequence} tokens`;
     console.error(name, percent(time), percent(memory), formatParts(planned.parts, planned.seconds));
     if (Math.abs(time) > tokenBound) misses.push(`${name}: ${percent(time)} of the tokens a second`);
-    if (Math.abs(memory) > memoryBound && !hasOtherMemory(run))
+    if (Math.abs(memory) > memoryBound && !run.hasOtherMemory)
       misses.push(`${name}: ${percent(memory)} of the memory`);
     const cells = [
       run.source.toUpperCase(),
