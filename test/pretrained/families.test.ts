@@ -103,7 +103,7 @@ describe("a folder that is not as it should be", () => {
     const file = join(folder(), "tokenizer.json");
     await cp(join(fixtures, "tokenizers/bert.tokenizer.json"), file);
     await expect(loadPretrained(folder())).rejects.toThrow(
-      /tokenizer\.json has \d+ tokens, but the model only 16: it belongs to another model/,
+      /tokenizer\.json has \d+ tokens, but the model has only 16: it belongs to another model/,
     );
     await rm(file);
   });

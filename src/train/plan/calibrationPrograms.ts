@@ -1,5 +1,4 @@
 /** The programs that a machine is calibrated with: products, collectives, and the training steps of small models. */
-import { compileProgram } from "../../compiler/compile.js";
 import type { Engine } from "../../ir/engine.js";
 import { at } from "../../ir/shape.js";
 import * as lax from "../../lax/index.js";
@@ -16,6 +15,7 @@ import * as tree from "../../trace/tree.js";
 import { type RunConfig, readRunConfig } from "../config/runConfig.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { scheduleOfRun } from "../models/scheduled.js";
+import { compileAs } from "../step/compileAs.js";
 import type { MachineLoad } from "./machineLoad.js";
 import { Profiler, type RunCounts } from "./profile.js";
 
@@ -35,7 +35,7 @@ async function openFunction<A extends readonly unknown[]>(
 ): Promise<Profiler> {
   const { name } = options;
   const { program, donated } = partitionCall(fn, args, { mesh, name });
-  const compiled = compileProgram(program, { mesh, donated, name });
+  const compiled = compileAs(mesh, program, { donated, name });
   const run = jit(fn, { mesh, name });
   const profiler = new Profiler(mesh.engine, load, compiled, () => finish(run(...args)), options);
   await profiler.warmUp();

@@ -1,4 +1,3 @@
-import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { Program } from "../../ir/program.js";
 import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
@@ -19,6 +18,7 @@ import { evalShape } from "../../transforms/makeProgram.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import type { LayerLayout } from "../models/layerOrder.js";
 import { batchAxes } from "../models/names.js";
+import { compileAs } from "./compileAs.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions, trainingOptions } from "./stepFunctions.js";
 import type { TokenInput } from "./tokenBatch.js";
@@ -139,7 +139,7 @@ function analyse(
     },
     compile: (state, tokens) => {
       const { program: perDevice, donated } = lower(state, tokens);
-      const program = compileProgram(perDevice, { mesh, donated, name });
+      const program = compileAs(mesh, perDevice, { donated, name });
       return { program, memory: stepMemory(program, perDevice) };
     },
   };

@@ -1,0 +1,15 @@
+import { type CompileProgramOptions, compileProgram } from "../../compiler/compile.js";
+import type { CompiledProgram } from "../../compiler/steps.js";
+import type { CompileSettings } from "../../engines/workers/compileWith.js";
+import type { Program } from "../../ir/program.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+
+/** Compiles a program into the steps that the engine of a mesh runs; for any processor if it does not say how. */
+export function compileAs(
+  mesh: Mesh,
+  program: Program,
+  options: Pick<CompileProgramOptions, "donated" | "name">,
+): CompiledProgram {
+  const settings = mesh.engine.compileSettings?.() as CompileSettings | undefined;
+  return compileProgram(program, { mesh, ...options, ...settings });
+}
