@@ -1,6 +1,8 @@
 /** Options that describe a machine and its network, and the prices of steps that follow from them. */
+import { availableParallelism } from "node:os";
 import { Mesh } from "../spmd/mesh/mesh.js";
 import { type Config, decimal, measure, optionalInteger, optionalText } from "../train/config/schema.js";
+import { calibrate } from "../train/plan/calibrate.js";
 import { type Calibration, calibratedPrices } from "../train/plan/calibration.js";
 import { type DeviceSpeed, usualAttention } from "../train/plan/deviceSpeed.js";
 import {
@@ -92,11 +94,7 @@ export async function pricesOf(
     const others = { numCores: Number.POSITIVE_INFINITY, overlaps: true, collective: linkPrices(links) };
     return { prices: { ...prices, ...others }, note, network: links.network };
   }
-  if (!links) {
-    throw new UsageError(
-      "this machine is not calibrated: run shardwise plan --calibrate first, or describe another one with --flops, --network and --intra",
-    );
-  }
+  if (!links) return { ...(await measuredNow(numDevices)), network: undefined };
   const peak = await measurePeak(Mesh.create({ device: 1 }));
   if (peak === undefined) throw new UsageError("the engine does not tell how fast it is: give --flops");
   return {
@@ -104,6 +102,16 @@ export async function pricesOf(
     note: `${formatRate(peak)} each, measured now`,
     network: links.network,
   };
+}
+
+/** The prices of this machine from a measurement of a few seconds. */
+async function measuredNow(numDevices: number): Promise<Omit<PricedMachine, "network">> {
+  process.stderr.write(
+    "this machine is not calibrated: measuring it for a few seconds (shardwise plan --calibrate measures closely)\n",
+  );
+  const here = Math.min(numDevices, availableParallelism());
+  const prices = calibratedPrices(await calibrate({ devices: [here], isQuick: true }), numDevices);
+  return { prices, note: `${formatRate(prices.peakFlops)} each, measured roughly now` };
 }
 
 function deviceOf(

@@ -94,15 +94,15 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(trained.out).toContain("finished 1 steps");
   });
 
-  test("refuses plans for machines that it does not know", async () => {
+  test("measures a machine that it does not know, and refuses rates without units", async () => {
     const nowhere = join(folder.path, "none.json");
-    const [wrong, unknown] = await allSaid(
-      ["plan", file, "--network", "quick"],
-      ["plan", file, "--devices", "2", "--calibration", nowhere],
-    );
+    const wrong = await said("plan", file, "--network", "quick");
     expect(wrong).toMatchObject({ code: 2, out: "" });
-    expect(wrong?.err).toContain('--network is "quick": use a rate such as 400Gbit or 900GB/s');
-    expect(unknown?.err).toContain("this machine is not calibrated: run shardwise plan --calibrate first");
+    expect(wrong.err).toContain('--network is "quick": use a rate such as 400Gbit or 900GB/s');
+    const options = ["--devices", "1", "--tries", "1", "--write", join(folder.path, "measured.json")];
+    const unknown = await saidOnThreads("plan", file, "--calibration", nowhere, ...options);
+    expect(unknown.err).toContain("this machine is not calibrated: measuring it for a few seconds");
+    expect(unknown.out).toMatch(/GFLOP\/s each, measured roughly now\n/);
   });
 
   test("tells what a configuration would need before anything is run", async () => {

@@ -32,6 +32,8 @@ export interface CalibrateOptions {
   readonly devices?: readonly number[];
   /** The number of rounds in which every program runs, without those that other processes disturbed; 6 by default. */
   readonly numRounds?: number;
+  /** Measure in a few seconds what a rough plan needs: few products, collectives and training steps; false by default. */
+  readonly isQuick?: boolean;
   /** Called with what is being measured. */
   readonly onProgress?: (what: string) => void;
 }
@@ -47,14 +49,15 @@ const maxTries = 3;
  */
 export async function calibrate(options: CalibrateOptions = {}): Promise<Calibration> {
   const numCores = availableParallelism();
-  const { devices = [...new Set([1, 2, 4, 8, numCores])], numRounds = 6, onProgress = () => {} } = options;
+  const { devices = [...new Set([1, 2, 4, 8, numCores])], isQuick = false, onProgress = () => {} } = options;
+  const { numRounds = isQuick ? 1 : 6 } = options;
   const calibrators: Calibrator[] = [];
   try {
     for (const numDevices of [...devices].sort((a, b) => a - b)) {
       onProgress(`${numDevices} device${numDevices > 1 ? "s" : ""}: compiling`);
-      calibrators.push(await Calibrator.open(numDevices));
+      calibrators.push(await Calibrator.open(numDevices, isQuick));
     }
-    for (let round = 1; round <= maxTries * numRounds; round++) {
+    for (let round = 1; round <= (isQuick ? numRounds : maxTries * numRounds); round++) {
       const open = calibrators.filter((one) => one.needs(numRounds));
       if (open.length === 0) break;
       onProgress(`round ${round}`);
@@ -108,21 +111,24 @@ export class Calibrator {
   }
 
   /** Compiles all programs; with more devices than cores only those that measure calls and collectives. */
-  static async open(numDevices: number): Promise<Calibrator> {
+  static async open(numDevices: number, isQuick = false): Promise<Calibrator> {
     const engine = createThreadsEngine({ numDevices });
     try {
       const load = await MachineLoad.open(engine);
       const computes = numDevices <= availableParallelism();
       const probes: TrainingProbe[] = [];
       if (computes) {
-        for (const config of trainingProbes(numDevices))
+        for (const config of trainingProbes(numDevices).slice(0, isQuick ? 1 : undefined))
           probes.push(await openTraining(engine, load, config));
       }
       const programs: Programs = {
         call: await openCall(engine, load),
-        collectives: await openCollectives(engine, load),
+        collectives: await openCollectives(engine, load, isQuick),
         products: computes
-          ? [...(await openLayers(engine, load)), ...(await openAttention(engine, load))]
+          ? [
+              ...(await openLayers(engine, load, isQuick)),
+              ...(isQuick ? [] : await openAttention(engine, load)),
+            ]
           : [],
         probes,
       };

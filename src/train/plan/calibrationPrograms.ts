@@ -59,6 +59,11 @@ const layers: readonly (readonly [rows: number, widths: readonly number[]])[] = 
   [2560, [64, 96, 160, 256, 384, 640, 1024]],
 ];
 
+const quickLayers: typeof layers = [
+  [64, [64, 256]],
+  [512, [96, 384]],
+];
+
 /** Tensors on all devices, one for each name. */
 class Shared {
   private readonly known = new Map<string, Promise<Tensor>>();
@@ -93,12 +98,12 @@ function openLocal(
   return openFunction(mesh, load, mapped, [...args], { name, plain: 0, recorded: 2 });
 }
 
-/** The products of layers: forward, the gradient of the input, and that of the weights. */
-export async function openLayers(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
+/** The products of layers: forward, the gradient of the input, and that of the weights; few of them if `isQuick`. */
+export async function openLayers(engine: Engine, load: MachineLoad, isQuick: boolean): Promise<Profiler[]> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const shared = new Shared(mesh);
   const profilers: Profiler[] = [];
-  for (const [rows, widths] of layers) {
+  for (const [rows, widths] of isQuick ? quickLayers : layers) {
     for (const width of widths) {
       const x = await shared.get("in", [rows, width]);
       const weights = await Promise.all(widths.map((n) => shared.get("weights", [width, n])));
@@ -155,14 +160,19 @@ export async function openAttention(engine: Engine, load: MachineLoad): Promise<
 /** Numbers of elements of a device's operand of a collective. */
 const elements = [2 ** 8, 2 ** 12, 2 ** 16, 2 ** 19, 2 ** 21] as const;
 
-/** Collectives of all kinds, one after the other. */
-export async function openCollectives(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
+/** Collectives of all kinds, one after the other; of all devices, small and large, if `isQuick`. */
+export async function openCollectives(
+  engine: Engine,
+  load: MachineLoad,
+  isQuick: boolean,
+): Promise<Profiler[]> {
   const { numDevices } = engine;
-  const sizes = [...new Set([2, 4, 8, numDevices])].filter((n) => n > 1 && numDevices % n === 0);
+  const counts = isQuick ? [numDevices] : [...new Set([2, 4, 8, numDevices])];
+  const sizes = counts.filter((n) => n > 1 && numDevices % n === 0);
   const profilers: Profiler[] = [];
   for (const size of sizes) {
     const mesh = Mesh.create({ outer: numDevices / size, inner: size }, { engine });
-    for (const count of elements) {
+    for (const count of isQuick ? ([2 ** 10, 2 ** 18] as const) : elements) {
       const local = (x: Tensor) => {
         // One after the other: each takes the result of the one before.
         const summed = lax.psum(x, "inner");
