@@ -100,7 +100,7 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(wrong).toMatchObject({ code: 2, out: "" });
     expect(wrong.err).toContain('--network is "quick": use a rate such as 400Gbit or 900GB/s');
     const options = ["--devices", "1", "--tries", "1", "--write", join(folder.path, "measured.json")];
-    const unknown = await saidOnThreads("plan", file, "--calibration", nowhere, ...options);
+    const unknown = await said("plan", file, "--calibration", nowhere, ...options);
     expect(unknown.err).toContain("this machine is not calibrated: measuring it for a few seconds");
     expect(unknown.out).toMatch(/GFLOP\/s each, measured roughly now\n/);
   });

@@ -143,7 +143,7 @@ export function configOf({ model, mesh, sequence, batch, remat, schedule }: Publ
     // Sequences are split between the products of tensor parallel devices.
     tensor: mesh.model ? "sequence" : "sync",
     data: { sequence, batch },
-    // As many microbatches as stages, which was torchtitan's default, and two chunks for each stage.
+    // As many microbatches as stages, which the published ratio of 1F1B and interleaved suggests, and two chunks for each.
     ...(schedule && {
       pipeline: { schedule, microbatches: mesh.pipe, repeats: schedule === "interleaved" ? 2 : 1 },
     }),

@@ -20,10 +20,7 @@ import { fusedSteps } from "./fusedSteps.js";
 import { type Prices, partNames } from "./prices.js";
 import { type ProgramSetting, type StepTime, stepTime, type TimeParts, timeOf } from "./stepCost.js";
 
-/**
- * What allocators take beyond the values that are stored at the same time: PyTorch's caching allocator reserves about
- * an eighth more than it hands out in runs of this kind, and XLA's plan leaves gaps between buffers of other sizes.
- */
+/** What allocators take beyond the values that are stored at the same time: a share that fits published totals. */
 const allocatorOverhead = 1.12;
 
 const planOptions = schema({
