@@ -10,7 +10,7 @@ import { verify } from "../../ir/verify.js";
 import { narrowProducts } from "./narrowProducts.js";
 
 const mesh = { axes: [] };
-const sizes = { least: 64, block: 128 };
+const sizes = { least: 64, block: 128, few: 64, wide: 1024 };
 
 /** A kernel [k, n] of codes and scales of blocks of inputs. */
 function kernel(emit: Emit, codes: Var, scales: Var): Var {
@@ -70,6 +70,16 @@ describe("what narrowProducts rewrites", () => {
       }`);
   });
 
+  test("blocks are wide where the other factor has many rows, and the kernel stays whole if it is not", () => {
+    const many = product(65, 8, 16, 2, false);
+    const counts = [4, 8, 16].map((wide) =>
+      narrowProducts(many, { ...sizes, wide }).eqns.flatMap((eqn) =>
+        eqn.op === "scan" ? [eqn.params.length] : [],
+      ),
+    );
+    expect(counts).toEqual([[4], [2], []]);
+  });
+
   test("kernels that others read, or that are small, stay whole", () => {
     const program = product(2, 8, 8, 2, false);
     const kernelOf = at(program.eqns.at(-1)?.ins ?? [], 1);
@@ -97,7 +107,7 @@ describe("random products", () => {
   test("other programs keep their values", () => {
     for (const seed of range(60)) {
       const program = randomProgram({ seed: 5000 + seed, numEqns: 20, types: ["float32", "bfloat16"] });
-      const tiled = verify(narrowProducts(program, { least: 16, block: 16 }));
+      const tiled = verify(narrowProducts(program, { ...sizes, least: 16, block: 16 }));
       expect(differenceBetween(program, tiled, mesh, seed), `seed ${seed}`).toBeUndefined();
     }
   });

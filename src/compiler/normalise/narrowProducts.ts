@@ -12,8 +12,11 @@ import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/programB
 import { at, bytesOf, range, sizeOf, typesOf } from "../../ir/shape.js";
 import { Rewriter } from "./rewriter.js";
 
-/** Sizes in bytes: factors below `least` are computed as a whole, others in blocks of at most `block`. */
-const SIZES = { least: 2 ** 20, block: 2 ** 19 };
+/**
+ * Sizes in bytes: factors below `least` are computed as a whole, others in blocks of at most `block`. Every product
+ * arranges its other factor anew, so blocks have `wide` rows or columns at least where that one has more than `few`.
+ */
+const SIZES = { least: 2 ** 20, block: 2 ** 19, few: 64, wide: 1024 };
 
 /** How many times fewer bytes a factor must be computed from. */
 const LEAST_GAIN = 1.9;
@@ -59,14 +62,14 @@ function tiledProduct(
   eqn: Eqn<"dotGeneral">,
   definitions: ReadonlyMap<number, Eqn>,
   isOfProducts: (value: Var) => boolean,
-  { least, block }: typeof SIZES,
+  sizes: typeof SIZES,
 ): { readonly program: Program; readonly ins: readonly Atom[] } | undefined {
   for (const side of [1, 0] as const) {
     const [factor, other] = [at(eqn.ins, side), at(eqn.ins, 1 - side)];
     if (factor.kind !== "var" || other.kind !== "var" || !isOfProducts(factor)) continue;
-    if (bytesOf(factor.type) < least) continue;
+    if (bytesOf(factor.type) < sizes.least) continue;
     const narrow = narrowFactor(factor, definitions);
-    const cut = narrow && cutFactor(eqn, side, narrow, definitions, block);
+    const cut = narrow && cutFactor(eqn, side, narrow, definitions, sizes);
     if (!narrow || !cut) continue;
     const ins = [other, ...narrow.roots];
     return { ins, program: loopOver(eqn, side, factor, narrow, cut, ins) };
@@ -99,23 +102,30 @@ function isLinked(eqn: Eqn): boolean {
   return (isMove || isElementwiseEqn(eqn)) && eqn.outs.length === 1;
 }
 
+/** The dims of a factor that the product keeps. */
+function freeDims({ ins, params }: Eqn<"dotGeneral">, side: 0 | 1): number[] {
+  const used =
+    side === 1 ? [...params.rhsContract, ...params.rhsBatch] : [...params.lhsContract, ...params.lhsBatch];
+  return range(at(ins, side).type.shape.length).filter((d) => !used.includes(d));
+}
+
 /** A cut along a dim that the product keeps, into the fewest blocks that are small enough. */
 function cutFactor(
-  { ins, params }: Eqn<"dotGeneral">,
+  eqn: Eqn<"dotGeneral">,
   side: 0 | 1,
   { roots }: Narrow,
   definitions: ReadonlyMap<number, Eqn>,
-  blockBytes: number,
+  { block, few, wide }: typeof SIZES,
 ): Cut | undefined {
-  const factor = at(ins, side);
+  const factor = at(eqn.ins, side);
   const { shape } = factor.type;
-  const used =
-    side === 1 ? [...params.rhsContract, ...params.rhsBatch] : [...params.lhsContract, ...params.lhsBatch];
-  const free = range(shape.length).filter((d) => !used.includes(d));
-  const least = bytesOf(factor.type) / blockBytes;
-  for (const dim of free.sort((a, b) => at(shape, b) - at(shape, a))) {
+  const { shape: other } = at(eqn.ins, 1 - side).type;
+  const numOther = sizeOf(freeDims(eqn, side === 1 ? 0 : 1).map((d) => at(other, d)));
+  const least = bytesOf(factor.type) / block;
+  for (const dim of freeDims(eqn, side).sort((a, b) => at(shape, b) - at(shape, a))) {
     const size = at(shape, dim);
-    for (let count = Math.max(2, Math.ceil(least)); count <= Math.min(size, 16 * least); count++) {
+    const most = Math.floor(numOther > few ? size / wide : Math.min(size, 16 * least));
+    for (let count = Math.max(2, Math.min(Math.ceil(least), most)); count <= most; count++) {
       const dims = size % count === 0 ? cutDims(factor, dim, count, definitions) : undefined;
       if (dims && roots.some(({ id }) => dims.has(id))) return { count, dims };
     }

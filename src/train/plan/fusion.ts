@@ -3,7 +3,7 @@
  * become part of the kernels that store something other equations need, and everything between them is never stored.
  */
 import { getKnown, getOrInsert } from "../../ir/collections.js";
-import { type Family, opFacts } from "../../ir/opFacts.js";
+import { type Family, factsOf, isReduction } from "../../ir/opFacts.js";
 import type { OpName } from "../../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, bytesOf } from "../../ir/shape.js";
@@ -40,7 +40,7 @@ const fusedFamilies: ReadonlySet<Family> = new Set<Family>([
 
 /** Whether an op can be a part of a larger kernel; updates of a slice happen in place. */
 function isFused(op: OpName): boolean {
-  return op !== "dynamicUpdateSlice" && fusedFamilies.has(opFacts[op].family);
+  return op !== "dynamicUpdateSlice" && fusedFamilies.has(factsOf(op).family);
 }
 
 interface Definition {
@@ -125,7 +125,7 @@ export class Fusion {
     const roots = outputs.map((atom) => this.root(atom));
     for (const eqn of eqns) {
       if (this.isSeparate(eqn)) roots.push(...this.operands(eqn));
-      else if (opFacts[eqn.op].family === "reduction") roots.push(...eqn.outs);
+      else if (isReduction(eqn)) roots.push(...eqn.outs);
     }
     return new Set(roots.flatMap((value) => value?.id ?? []));
   }
