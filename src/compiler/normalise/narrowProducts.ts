@@ -224,12 +224,7 @@ function again<K extends OpName>(
 }
 
 /** The dim of the result along which blocks are put together. */
-function joinedDim({ ins, params }: Eqn<"dotGeneral">, side: 0 | 1, dim: number): number {
-  const freeOf = (i: 0 | 1) => {
-    const used =
-      i === 1 ? [...params.rhsContract, ...params.rhsBatch] : [...params.lhsContract, ...params.lhsBatch];
-    return range(at(ins, i).type.shape.length).filter((d) => !used.includes(d));
-  };
-  const first = params.lhsBatch.length + (side === 1 ? freeOf(0).length : 0);
-  return first + freeOf(side).indexOf(dim);
+function joinedDim(eqn: Eqn<"dotGeneral">, side: 0 | 1, dim: number): number {
+  const first = eqn.params.lhsBatch.length + (side === 1 ? freeDims(eqn, 0).length : 0);
+  return first + freeDims(eqn, side).indexOf(dim);
 }

@@ -30,7 +30,7 @@ import {
   type Var,
 } from "../../ir/program.js";
 import { raggedAllToAllProgram, raggedDotProgram } from "../../ir/ragged.js";
-import { at, range, sameNumbers, sizeOf, tensorType, typesOf } from "../../ir/shape.js";
+import { at, range, sameNumbers, sizeOf, type TensorType, tensorType, typesOf } from "../../ir/shape.js";
 import { xlaProgram } from "../../ir/xlaFunctions.js";
 import { reductionIdentity } from "../identities.js";
 import { bucketSums } from "./bucketSums.js";
@@ -61,7 +61,8 @@ import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
  */
 export function normalise(program: Program, options: RewriteOptions = {}): Program {
   const rewritten = afterPass("normalise", new Rewriter(rewriteEqn, options).program(program), "lowered");
-  const tiled = afterPass("narrowProducts", narrowProducts(rewritten), "lowered");
+  // A GPU computes all of a factor at a time; blocks one after the other would leave it idle.
+  const tiled = options.gpu ? rewritten : afterPass("narrowProducts", narrowProducts(rewritten), "lowered");
   const joined = afterPass("joinPads", joinPads(tiled), "lowered");
   const used = afterPass("dropUnused", dropUnused(joined), "lowered");
   const bucketed = afterPass("bucketSums", bucketSums(used), "lowered");
@@ -110,6 +111,16 @@ const unknown: Rewrite<OpName> = (_, { op }) => {
   throw new InternalError(`[compile] ${op} must be gone from a per-device program`);
 };
 
+/** Attention is a step where one kernel computes it, and otherwise a program. */
+function keepOrInline(
+  r: Rewriter,
+  eqn: Eqn<"attention"> | Eqn<"attentionBackward">,
+  programOf: (types: readonly TensorType[]) => Program,
+): void {
+  if (r.options.attentionSteps && isOneKernel(eqn)) r.keep(eqn);
+  else r.inline(programOf(typesOf(eqn.ins)), eqn);
+}
+
 /** What becomes of every op. */
 const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   ...rowsOf(uniformFamilies, keep),
@@ -152,21 +163,14 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   sort: keep,
   dotGeneral: dot,
   raggedDot,
+  // A GPU computes all heads at a time.
   attention: (r, eqn) => {
-    if (r.options.attentionSteps && isOneKernel(eqn)) {
-      r.keep(eqn);
-      return;
-    }
     const programOf = r.options.gpu ? attentionProgram : tiledAttention;
-    r.inline(programOf(eqn.params, typesOf(eqn.ins)), eqn);
+    keepOrInline(r, eqn, (types) => programOf(eqn.params, types));
   },
   attentionBackward: (r, eqn) => {
-    if (r.options.attentionSteps && isOneKernel(eqn)) {
-      r.keep(eqn);
-      return;
-    }
     const programOf = r.options.gpu ? attentionBackwardProgram : tiledAttentionBackward;
-    r.inline(programOf(eqn.params, typesOf(eqn.ins)), eqn);
+    keepOrInline(r, eqn, (types) => programOf(eqn.params, types));
   },
 
   callback: keep,

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
-import { type Gpu, MAP_READ, openGpu, USAGE } from "../../engines/webgpu/gpu.js";
-import { FUSES, functionsCode, type WgslFunctionName } from "./functions.js";
+import { constantsOf, type Gpu, openGpu, runShader } from "../../engines/webgpu/gpu.js";
+import { functionsCode, type WgslFunctionName } from "./functions.js";
 
 const COUNT = 1 << 16;
 
@@ -39,7 +39,6 @@ describeWith(webGpu, "functions on a GPU", () => {
 
   /** The bits of an expression of the floats x and y, for all pairs. */
   async function bitsOf(name: WgslFunctionName, expression: string): Promise<Uint32Array> {
-    const { device } = gpu;
     const code = `${functionsCode([name])}
 @group(0) @binding(0) var<storage, read_write> words: array<u32>;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -47,24 +46,8 @@ describeWith(webGpu, "functions on a GPU", () => {
   let y = bitcast<f32>(words[2u * id.x + 1u]);
   words[2u * id.x] = bitcast<u32>(${expression});
 }`;
-    const constants = code.includes(FUSES) ? { [FUSES]: Number(gpu.facts.fusesProducts) } : {};
-    const compute = { module: device.createShaderModule({ code }), entryPoint: "main", constants };
-    const pipeline = await device.createComputePipelineAsync({ layout: "auto", compute });
-    const size = pairs.byteLength;
-    const buffer = device.createBuffer({ size, usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget });
-    device.queue.writeBuffer(buffer, 0, pairs);
-    const result = device.createBuffer({ size, usage: USAGE.mapRead | USAGE.copyTarget });
-    const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    pass.setPipeline(pipeline);
-    const entries = [{ binding: 0, resource: { buffer } }];
-    pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
-    pass.dispatchWorkgroups(COUNT / 64);
-    pass.end();
-    encoder.copyBufferToBuffer(buffer, 0, result, 0, size);
-    device.queue.submit([encoder.finish()]);
-    await result.mapAsync(MAP_READ);
-    return new Uint32Array(result.getMappedRange().slice(0));
+    const constants = constantsOf(code, gpu.facts);
+    return new Uint32Array(await runShader(gpu.device, { code, groups: COUNT / 64, constants }, pairs));
   }
 
   test.each([

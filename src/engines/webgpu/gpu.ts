@@ -1,4 +1,5 @@
 import { findGpu } from "#engines/webgpu/findGpu";
+import { FUSES } from "../../compiler/wgsl/functions.js";
 import { EngineLoadError } from "../errors.js";
 
 /** Bits of buffers and shaders; WebGPU's own constants are globals that not every host has. */
@@ -64,10 +65,20 @@ export async function openGpu(): Promise<Gpu> {
 async function hasExactFma(device: GPUDevice): Promise<boolean> {
   const code = `@group(0) @binding(0) var<storage, read_write> values: array<f32, 4>;
 @compute @workgroup_size(1) fn main() { values[3] = fma(values[0], values[1], values[2]); }`;
-  const compute = { module: device.createShaderModule({ code }), entryPoint: "main" };
-  const pipeline = await device.createComputePipelineAsync({ layout: "auto", compute });
   const third = Math.fround(1 / 3);
   const values = Float32Array.of(third, third, -Math.fround(third * third), 0);
+  const [, , , lost] = new Float32Array(await runShader(device, { code, groups: 1 }, values));
+  return lost === third * third - Math.fround(third * third);
+}
+
+/** What a shader makes of the values in its only buffer. */
+export async function runShader(
+  device: GPUDevice,
+  { code, groups, constants = {} }: { code: string; groups: number; constants?: Record<string, number> },
+  values: Float32Array<ArrayBuffer> | Uint32Array<ArrayBuffer>,
+): Promise<ArrayBuffer> {
+  const compute = { module: device.createShaderModule({ code }), entryPoint: "main", constants };
+  const pipeline = await device.createComputePipelineAsync({ layout: "auto", compute });
   const size = values.byteLength;
   const buffer = device.createBuffer({ size, usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget });
   const result = device.createBuffer({ size, usage: USAGE.mapRead | USAGE.copyTarget });
@@ -77,15 +88,20 @@ async function hasExactFma(device: GPUDevice): Promise<boolean> {
   pass.setPipeline(pipeline);
   const entries = [{ binding: 0, resource: { buffer } }];
   pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
-  pass.dispatchWorkgroups(1);
+  pass.dispatchWorkgroups(groups);
   pass.end();
   encoder.copyBufferToBuffer(buffer, 0, result, 0, size);
   device.queue.submit([encoder.finish()]);
   await result.mapAsync(MAP_READ);
-  const [, , , lost] = new Float32Array(result.getMappedRange());
+  const bytes = result.getMappedRange().slice(0);
   buffer.destroy();
   result.destroy();
-  return lost === third * third - Math.fround(third * third);
+  return bytes;
+}
+
+/** The constants of a shader that depend on the GPU. */
+export function constantsOf(code: string, { fusesProducts }: GpuFacts): Record<string, number> {
+  return code.includes(FUSES) ? { [FUSES]: Number(fusesProducts) } : {};
 }
 
 function limitsOf(limits: GPUSupportedLimits): Record<LimitName, number> {

@@ -1,8 +1,7 @@
-import { FUSES } from "../../compiler/wgsl/functions.js";
 import { BINDING, MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { range } from "../../ir/shape.js";
-import { COMPUTE_STAGE, type Gpu } from "./gpu.js";
+import { COMPUTE_STAGE, constantsOf, type Gpu } from "./gpu.js";
 
 /** What a shader is bound to besides the slabs. */
 export interface ProgramBuffers {
@@ -32,7 +31,7 @@ export class Shaders {
       const module = device.createShaderModule({ code, label: what });
       const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numSlabs, writesTable)] });
       // A shader may only be given the constants that it has.
-      const constants = code.includes(FUSES) ? { [FUSES]: Number(this.gpu.facts.fusesProducts) } : {};
+      const constants = constantsOf(code, this.gpu.facts);
       const compute = { module, entryPoint: "main", constants };
       const pipeline = device.createComputePipeline({ layout, compute, label: what });
       this.watch(device.popErrorScope(), what);

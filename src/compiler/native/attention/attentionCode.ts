@@ -10,6 +10,7 @@ import {
   type HeadsName,
   PANEL,
   packedFeatures,
+  queriesOf,
   STRIP,
 } from "../../kernel/attentionKernel.js";
 import type { AddressType } from "../../wasm/addresses.js";
@@ -93,6 +94,19 @@ export abstract class AttentionCode {
   private readonly part: Mem;
   private readonly scratch: Mem;
   private readonly stack: Mem;
+  /** The number of queries of a block. */
+  protected readonly queries: number;
+  /** Words of the frame: the first query of the block; the first key of its block, and their number; … */
+  protected readonly first: Mem;
+  protected readonly start: Mem;
+  protected readonly keys: Mem;
+  /** … the strip, its first query relative to the first key, and the columns it sees. */
+  protected readonly row: Mem;
+  protected readonly position: Mem;
+  protected readonly from: Mem;
+  protected readonly to: Mem;
+  protected readonly column: Mem;
+  protected readonly product: ProductPlaces;
 
   constructor(
     protected readonly kernel: AttentionKernel,
@@ -107,6 +121,11 @@ export abstract class AttentionCode {
     for (const name of kernel.args) this.bases.set(name, this.word());
     [this.unit, this.lastUnit, this.part] = [this.word(), this.word(), this.word()];
     [this.scratch, this.stack] = [this.word(), this.word()];
+    this.queries = queriesOf(kernel);
+    [this.first, this.start, this.keys] = [this.word(), this.word(), this.word()];
+    [this.row, this.position, this.column] = [this.word(), this.word(), this.word()];
+    [this.from, this.to] = [this.word(), this.word()];
+    this.product = { a: this.word(), b: this.word(), c: this.word(), steps: this.word() };
   }
 
   /** Writes the code of a unit of work, whose number is in `unit`. */
@@ -371,17 +390,13 @@ export abstract class AttentionCode {
     sumSteps(x, v, factors, tile);
   }
 
-  /**
-   * Makes the scores −∞ of keys that a query does not see, unless the strip sees all of the panel.
-   *
-   * @param position of the strip's first query, relative to the first key of the block
-   */
-  protected hideScores(column: Mem, position: Mem, blockStart: Mem): void {
-    const { x } = this;
+  /** Makes the scores −∞ of keys that a query does not see, unless the strip sees all of the panel. */
+  protected hideScores(): void {
+    const { x, column, position, start } = this;
     const { keyLength, before, ahead } = this.kernel;
     const [some, all] = [x.label(), x.label()];
     x.mov(rcx, column).mov(rdx, position);
-    x.mov(rax, blockStart)
+    x.mov(rax, start)
       .add(rax, rcx)
       .add(rax, PANEL - keyLength)
       .j("g", some);
@@ -398,18 +413,18 @@ export abstract class AttentionCode {
         .j("g", some);
     }
     x.jmp(all).place(some);
-    this.hideSome(blockStart);
+    this.hideSome(start);
     x.place(all);
   }
 
   /** The column is in rcx, the position in rdx. */
-  private hideSome(blockStart: Mem): void {
+  private hideSome(start: Mem): void {
     const { x, tile } = this;
     const { keyLength, before, ahead } = this.kernel;
     const [first, second, query, other] = [tile.free(0), tile.free(1), tile.free(2), tile.free(3)];
     x.vpbroadcastd(first, low32(rcx)).vpaddd(first, first, this.iota());
     x.vpaddd(second, first, this.integers(16));
-    x.mov(low32(rax), keyLength).sub(rax, blockStart).vpbroadcastd(other, low32(rax));
+    x.mov(low32(rax), keyLength).sub(rax, start).vpbroadcastd(other, low32(rax));
     const keys = [first, second];
     for (const [j, key] of keys.entries()) x.vpcmpd(at(EXIST, j), key, other, LESS);
     x.vpbroadcastd(query, low32(rdx));
@@ -439,9 +454,13 @@ export abstract class AttentionCode {
     }
   }
 
-  /** The first column of the keys that a strip sees, a multiple of a panel's, in `first`, and the end in `end`. */
-  protected rangeOfStrip(position: Mem, keys: Mem, first: Mem, end: Mem): void {
-    const { x } = this;
+  /**
+   * The columns of the block of keys that the strip sees, from `from`, a multiple of a panel's, to before `to`; goes on
+   * with the next strip if there are none.
+   */
+  protected findStrip(next: Label): void {
+    const { x, position, keys } = this;
+    x.mov(rax, this.first).add(rax, this.row).sub(rax, this.start).mov(position, rax);
     const { before, ahead } = this.kernel;
     x.xor(low32(rcx), low32(rcx));
     if (before >= 0) {
@@ -449,13 +468,14 @@ export abstract class AttentionCode {
       this.atLeastZero(rcx);
       x.and(rcx, -PANEL);
     }
-    x.mov(first, rcx);
+    x.mov(this.from, rcx);
     x.mov(rax, keys);
     if (ahead >= 0) {
       x.mov(rax, position).add(rax, STRIP + ahead);
       this.atMost(rax, keys);
     }
-    x.mov(end, rax);
+    x.mov(this.to, rax);
+    x.mov(rax, this.from).cmp(rax, this.to).j("ge", next);
   }
 
   /**

@@ -4,7 +4,6 @@ import {
   backwardScratch,
   KEYS,
   PANEL,
-  queriesOf,
   SCORE_PITCH,
   STRIP,
 } from "../../kernel/attentionKernel.js";
@@ -25,7 +24,6 @@ const { rax, rcx, rdx, rsi, rdi, r8, r9 } = gpr;
  */
 export class BackwardCode extends AttentionCode {
   private readonly places;
-  private readonly queries: number;
   /** The unit: its place in the batch, its head of keys, and the query head in work with its place in its group. */
   private readonly batch = this.word();
   private readonly keyHead = this.word();
@@ -33,32 +31,22 @@ export class BackwardCode extends AttentionCode {
   private readonly head = this.word();
   private readonly rowOfHead = this.word();
   /** The block of keys, and the end of the queries that see it. */
-  private readonly start = this.word();
-  private readonly keys = this.word();
   private readonly keyAt = this.word();
   private readonly valueAt = this.word();
   private readonly firstQuery = this.word();
   private readonly endOfQueries = this.word();
   /** The block of queries. */
-  private readonly first = this.word();
   private readonly rows = this.word();
   private readonly query = this.word();
   private readonly mixed = this.word();
   private readonly mixedCotangent = this.word();
   private readonly queryCotangent = this.word();
-  /** The strip of queries or keys. */
-  private readonly row = this.word();
-  private readonly position = this.word();
-  private readonly from = this.word();
-  private readonly to = this.word();
-  private readonly column = this.word();
+  /** Bytes from the first value of a row to that of the row in work. */
   private readonly values = this.word();
-  private readonly product = { a: this.word(), b: this.word(), c: this.word(), steps: this.word() };
 
   constructor(kernel: AttentionKernel, addressType: AddressType, listing?: string[]) {
     super(kernel, addressType, listing);
     this.places = backwardScratch(kernel).at;
-    this.queries = queriesOf(kernel);
   }
 
   protected writeUnit(): void {
@@ -206,9 +194,7 @@ export class BackwardCode extends AttentionCode {
   /** The weights and the cotangents of the scores of a strip, and what they add to the cotangents of its queries. */
   private pullStrip(next: Label): void {
     const { x, places, tile } = this;
-    x.mov(rax, this.first).add(rax, this.row).sub(rax, this.start).mov(this.position, rax);
-    this.rangeOfStrip(this.position, this.keys, this.from, this.to);
-    x.mov(rax, this.from).cmp(rax, this.to).j("ge", next);
+    this.findStrip(next);
     // Where the values of the strip's rows are, relative to those of the first row.
     x.mov(rax, this.rowOfHead).add(rax, this.first).add(rax, this.row);
     x.imul(rax, rax, 4).add(rax, SCRATCH).mov(this.values, rax);
@@ -216,7 +202,7 @@ export class BackwardCode extends AttentionCode {
     x.mov(rax, this.from).mov(this.column, rax);
     this.loop(this.column, this.to, PANEL, () => {
       this.multiplyTile(places.query, this.row, places.key, this.column);
-      this.hideScores(this.column, this.position, this.start);
+      this.hideScores();
       this.pointAtScores();
       for (const i of range(STRIP)) {
         x.vbroadcastss(row, mem(rsi, places.logSums + 4 * i));

@@ -4,7 +4,6 @@ import {
   forwardScratch,
   KEYS,
   PANEL,
-  queriesOf,
   SCORE_PITCH,
   STRIP,
 } from "../../kernel/attentionKernel.js";
@@ -27,34 +26,22 @@ const LOG_TERMS = 8;
  */
 export class ForwardCode extends AttentionCode {
   private readonly places;
-  private readonly queries: number;
-  /** Where these are: the block of queries, its first one and its rows, … */
+  /** Where these are: the block of queries and its rows, … */
   private readonly query = this.word();
   private readonly mixed = this.word();
   private readonly logSums = this.word();
   private readonly key = this.word();
   private readonly value = this.word();
-  private readonly first = this.word();
   private readonly rows = this.word();
   private readonly batch = this.word();
   private readonly head = this.word();
-  /** … the block of keys and its columns, the end of all keys, … */
-  private readonly start = this.word();
+  /** … the end of all keys, and the keys of the block. */
   private readonly end = this.word();
-  private readonly keys = this.word();
   private readonly keyAt = this.word();
-  /** … and the strip: its row, its first query relative to the first key, and the columns it sees. */
-  private readonly row = this.word();
-  private readonly position = this.word();
-  private readonly from = this.word();
-  private readonly to = this.word();
-  private readonly column = this.word();
-  private readonly product = { a: this.word(), b: this.word(), c: this.word(), steps: this.word() };
 
   constructor(kernel: AttentionKernel, addressType: AddressType, listing?: string[]) {
     super(kernel, addressType, listing);
     this.places = forwardScratch(kernel).at;
-    this.queries = queriesOf(kernel);
   }
 
   protected writeUnit(): void {
@@ -74,9 +61,7 @@ export class ForwardCode extends AttentionCode {
       this.packKeys();
       this.set(this.row, 0);
       this.loop(this.row, this.rows, STRIP, (next) => {
-        x.mov(rax, this.first).add(rax, this.row).sub(rax, this.start).mov(this.position, rax);
-        this.rangeOfStrip(this.position, this.keys, this.from, this.to);
-        x.mov(rax, this.from).cmp(rax, this.to).j("ge", next);
+        this.findStrip(next);
         this.computeScores();
         this.findReference();
         this.scaleMixed();
@@ -154,7 +139,7 @@ export class ForwardCode extends AttentionCode {
     x.mov(rax, this.from).mov(this.column, rax);
     this.loop(this.column, this.to, PANEL, () => {
       this.multiplyTile(places.query, this.row, places.key, this.column);
-      this.hideScores(this.column, this.position, this.start);
+      this.hideScores();
       x.mov(rax, this.column).lea(rdx, mem(SCRATCH, places.scores, rax, 4));
       for (const i of range(STRIP)) {
         const [left, right] = [tile.sum(i, 0), tile.sum(i, 1)];
