@@ -66,6 +66,7 @@ export {
 } from "../ir/program.js";
 export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
 export { verify } from "../ir/verify.js";
+export type { AbortSignalLike } from "../platform/hostTypes.js";
 export {
   DesyncError,
   DeviceFailedError,

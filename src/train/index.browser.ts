@@ -1,6 +1,7 @@
 /** What training needs in a page: models, data, tokenisers, steps, safetensors in memory, and runs in the origin's files. */
 import "./install.js";
 
+export type { AbortSignalLike, BlobLike, UrlLike } from "../platform/hostTypes.js";
 export { type RunConfig, readRunConfig, runSchema } from "./config/runConfig.js";
 export type { Config, Field, ReadConfig, Schema, Setting } from "./config/schema.js";
 export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";

@@ -1,4 +1,5 @@
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
+import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import { type WorkersInfo, workersOptions } from "../workers/workersEngine.js";
 
 /** The schema of {@link ThreadsEngineOptions}. */
@@ -7,7 +8,7 @@ export const threadsEngineOptions = schema({
   /** The number of devices, each a worker thread. */
   numDevices: required("number"),
   /** Closes the engine when it is aborted: runs and workers end, and what waits for values gets a `DisposedError`. */
-  signal: optional<AbortSignal>("object"),
+  signal: optional<AbortSignalLike>("object"),
 });
 
 /** Options of a threads engine. */

@@ -5,6 +5,7 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
+import type { AbortSignalLike, BlobLike, UrlLike } from "../../platform/hostTypes.js";
 import { archive } from "./archive.js";
 import { FileError, reasonOf } from "./fileError.js";
 
@@ -29,7 +30,7 @@ export interface ReadBytesOptions extends OptionsOf<typeof readOptions> {}
  * ```
  */
 export async function readBytes(
-  source: string | URL | Blob,
+  source: string | UrlLike | BlobLike,
   options: ReadBytesOptions = {},
 ): Promise<Uint8Array> {
   const { progress, signal } = readOptions.read(options, "readBytes");
@@ -52,7 +53,7 @@ export async function readBytes(
   }
 }
 
-async function fetched(source: string | URL, file: string, signal: AbortSignal | undefined) {
+async function fetched(source: string | UrlLike, file: string, signal: AbortSignalLike | undefined) {
   const response = await fetch(source, signal === undefined ? {} : { signal });
   if (!response.ok) throw new FileError("read", file, 0, `the server answers ${response.status}`);
   const length = Number(response.headers.get("content-length") ?? Number.NaN);

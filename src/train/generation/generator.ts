@@ -2,6 +2,7 @@
 import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/scope.js";
+import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
 import { checkDraft, Draft, type DraftModel } from "./draft.js";
@@ -18,7 +19,7 @@ export interface TokenRequest {
   /** Tokens that end the text; they are reported, too. */
   readonly stopTokens: ReadonlySet<number>;
   /** Ends the text when it is aborted. */
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: AbortSignalLike | undefined;
 }
 
 /** One more token of a text. */

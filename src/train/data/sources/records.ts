@@ -4,6 +4,7 @@ import { describe } from "../../../ir/describe.js";
 import { reasonOf, ValueError } from "../../../ir/errors.js";
 import { parseJson } from "../../../ir/json.js";
 import { type OptionsOf, optional, schema } from "../../../ir/schema.js";
+import type { BlobLike, UrlLike } from "../../../platform/hostTypes.js";
 import { FileError } from "../../files/fileError.js";
 import { isObject } from "../../files/json.js";
 import { textProblem } from "../textFile.js";
@@ -31,8 +32,8 @@ export interface DataRecord {
  */
 export type DataSource =
   | string
-  | URL
-  | Blob
+  | UrlLike
+  | BlobLike
   | AsyncIterable<unknown>
   | (() => AsyncIterable<unknown> | Iterable<unknown>)
   | readonly DataSource[];
