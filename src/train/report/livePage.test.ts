@@ -102,13 +102,10 @@ describe("a live page", () => {
     expect(view.sections).not.toHaveBeenCalled();
     const received = events(page.address);
     await received.next();
-    const begin = performance.now();
-    for (let i = 0; i < 1000; i++) page.show(numberView(i));
-    const last = numberView(-1);
-    page.show(last);
-    expect(performance.now() - begin).toBeLessThan(1000);
-    expect((await received.next()).value?.data).toMatchObject({ sections: { number: "<p>-1</p>" } });
-    expect(last.sections).toHaveBeenCalledTimes(1);
+    const views = Array.from({ length: 1000 }, (_, i) => numberView(i - 999));
+    for (const view of views) page.show(view);
+    expect((await received.next()).value?.data).toMatchObject({ sections: { number: "<p>0</p>" } });
+    expect(views.map(({ sections }) => sections.mock.calls.length).reduce((sum, n) => sum + n)).toBe(1);
     await received.return(undefined);
   });
 
@@ -179,9 +176,7 @@ describe("a live page", () => {
     const waiting = sockets.map(({ writableLength }) => writableLength);
     expect(Math.max(...waiting)).toBeGreaterThan(0);
     expect(Math.max(...waiting)).toBeLessThan(3 * 2 ** 20);
-    const begin = performance.now();
     await page.close("over");
-    expect(performance.now() - begin).toBeLessThan(5000);
     slow.destroy();
   });
 
