@@ -27,7 +27,10 @@ export const stepShapes = [
 
 /** What is timed, by name: the shapes of its inputs, and a library's function. @param square the shape of large inputs */
 function worksOf({ gelu, softmax, layerNorm, backward, adamw, trainingStep, matmul }, square) {
-  const products = [256, 512, 1024].map((n) => [`matmul ${n}`, [Array(2).fill([n, n]), matmul]]);
+  const products = [256, 512, 1024, 2048, 4096, 8192].map((n) => [
+    `matmul ${n}`,
+    [Array(2).fill([n, n]), matmul],
+  ]);
   return {
     "tanh-gelu": [[square], gelu],
     "tanh-gelu backward": [[square, square], backward(gelu)],
@@ -41,8 +44,13 @@ function worksOf({ gelu, softmax, layerNorm, backward, adamw, trainingStep, matm
   };
 }
 
-/** TensorFlow.js, whose backend is ready. */
-export function tensorflowLibrary(tf, rows, columns) {
+/**
+ * TensorFlow.js, whose backend is ready.
+ *
+ * @param repeats on a GPU, runs that follow each other before a value of the last one is read: nothing else waits for it
+ */
+export function tensorflowLibrary(tf, rows, columns, repeats = 0) {
+  const backend = tf.getBackend();
   const gelu = (x) =>
     tf.tidy(() => {
       const inner = tf.mul(tf.add(x, tf.mul(tf.mul(tf.mul(x, x), x), 0.044715)), Math.sqrt(2 / Math.PI));
@@ -71,15 +79,22 @@ export function tensorflowLibrary(tf, rows, columns) {
   const functions = { gelu, softmax, layerNorm, backward, adamw, trainingStep, matmul: tf.matMul };
   const works = worksOf(functions, [rows, columns]);
   return {
-    name: "tfjs-wasm",
+    name: `tfjs-${backend}`,
     async time(name, milliseconds) {
       const [shapes, run] = works[name] ?? [];
       if (!run) return null;
       const inputs = shapes.map((shape) => tf.randomUniform(shape));
       try {
-        return await best(async () => tf.dispose(run(...inputs)), milliseconds);
+        if (repeats === 0) return await best(async () => tf.dispose(run(...inputs)), milliseconds);
+        const total = await best(async () => {
+          for (let i = 1; i < repeats; i++) tf.dispose(run(...inputs));
+          const results = [run(...inputs)].flat();
+          await tf.tidy(() => tf.sum(results[0])).data();
+          tf.dispose(results);
+        }, milliseconds);
+        return total / repeats;
       } catch (error) {
-        console.error(`tfjs-wasm cannot do ${name}: ${error.message}`);
+        console.error(`tfjs-${backend} cannot do ${name}: ${error.message}`);
         return null;
       } finally {
         tf.dispose(inputs);
@@ -88,8 +103,8 @@ export function tensorflowLibrary(tf, rows, columns) {
   };
 }
 
-/** jax-js, whose default device is WebAssembly. */
-export function jaxJsLibrary(jax, rows, columns) {
+/** jax-js, whose default device is set. @param repeats as above */
+export function jaxJsLibrary(jax, rows, columns, repeats = 0) {
   const { numpy: np, random, jit, grad } = jax;
   const gelu = (x) => {
     const inner = x.ref.add(x.ref.mul(x.ref).mul(x.ref).mul(0.044715)).mul(Math.sqrt(2 / Math.PI));
@@ -134,9 +149,18 @@ export function jaxJsLibrary(jax, rows, columns) {
       try {
         const inputs = shapes.map((shape, i) => random.uniform(random.key(i), shape));
         const compiled = jit(run);
+        const runOnce = () => [compiled(...inputs.map((x) => x.ref))].flat();
+        if (repeats > 0) {
+          const total = await best(async () => {
+            for (let i = 1; i < repeats; i++) for (const result of runOnce()) result.dispose();
+            const [first, ...others] = runOnce();
+            await np.sum(first).data();
+            for (const result of others) result.dispose();
+          }, milliseconds);
+          return total / repeats;
+        }
         return await best(async () => {
-          const results = [compiled(...inputs.map((x) => x.ref))].flat();
-          for (const result of results) {
+          for (const result of runOnce()) {
             await result.blockUntilReady();
             result.dispose();
           }

@@ -34,6 +34,28 @@ async function jaxJs(rows, columns) {
   return jaxJsLibrary(jax, rows, columns);
 }
 
+/** The libraries that are installed, on the GPU that WebGPU offers. @param gpu as the package `webgpu` gives it */
+export async function otherLibrariesOnGpu(gpu, globals, rows, columns, repeats) {
+  Object.assign(globalThis, globals);
+  Object.defineProperty(globalThis, "navigator", { value: { gpu, userAgent: "" }, configurable: true });
+  const libraries = [];
+  const tf = await optional("@tensorflow/tfjs-core");
+  if (tf && (await optional("@tensorflow/tfjs-backend-webgpu"))) {
+    const core = tf.default ?? tf;
+    await optional("@tensorflow/tfjs");
+    await core.setBackend("webgpu");
+    await core.ready();
+    libraries.push(tensorflowLibrary(core, rows, columns, repeats));
+  }
+  const jax = await optional("@jax-js/jax");
+  if (jax) {
+    await jax.init("webgpu");
+    jax.defaultDevice("webgpu");
+    libraries.push(jaxJsLibrary(jax, rows, columns, repeats));
+  }
+  return libraries;
+}
+
 /** The libraries that are installed. */
 export async function otherLibraries(rows, columns) {
   const found = [await tensorflowJs(rows, columns), await jaxJs(rows, columns)];

@@ -8,6 +8,7 @@ import { type DecoderSize, sizes, stepFlops } from "./decoder.js";
 import { prepareData } from "./lm.js";
 import { best, type Report, type Row, settle } from "./measure.js";
 import { listOption } from "./options.js";
+import { otherLibrariesOnGpu } from "./others.mjs";
 
 async function open(): Promise<Engine> {
   await importEngine("webgpu");
@@ -133,9 +134,61 @@ export async function webgpu(): Promise<Report> {
     "Products through WebGPU (float32)": await products(mesh),
     [`Kernels through WebGPU (${numRows} x ${numColumns} float32)`]: await kernels(mesh),
     ...(await steps(engine)),
+    ...(await besideOthers(mesh)),
   };
   await engine.close();
   return report;
+}
+
+const REPEATS = 10;
+
+/** The same work in other libraries, each after the other, where they are installed (`npm install --prefix bench`). */
+async function besideOthers(mesh: Mesh): Promise<Report> {
+  const name = "webgpu";
+  const dawn: unknown = await import(name).catch(() => undefined);
+  if (!isDawn(dawn)) return {};
+  const gpu = dawn.create(["enable-dawn-features=disable_robustness"]);
+  const others = await otherLibrariesOnGpu(gpu, dawn.globals, numRows, numColumns, REPEATS);
+  if (others.length === 0) return {};
+  const there = new NamedSharding(mesh, P());
+  const matmuls = [512, 1024, 2048, 4096, 8192].map((n) => ({
+    name: `matmul ${n}`,
+    shapes: [0, 1].map(() => [n, n]),
+    run: (a: Tensor, b: Tensor) => np.matmul(a, b),
+  }));
+  const square = [numRows, numColumns];
+  const same = works
+    .filter(({ name }) => ["tanh-gelu", "softmax", "layer norm", "AdamW update"].includes(name))
+    .map(({ name, inputs, run }) => ({ name, shapes: Array.from({ length: inputs }, () => square), run }));
+  const rows: Row[] = [];
+  for (const { name, shapes, run } of [...matmuls, ...same]) {
+    const inputs = await Promise.all(
+      shapes.map((shape, i) => devicePut(random.uniform(random.key(i), shape), there)),
+    );
+    const compiled = jit((...xs: Tensor[]) => (run as (...xs: Tensor[]) => unknown)(...xs), { mesh, name });
+    const sum = jit((x: Tensor) => np.sum(x), { mesh, name: "read back" });
+    const once = () => tree.leaves(compiled(...inputs)).filter((leaf) => leaf instanceof Tensor);
+    const total = await best(async () => {
+      for (let i = 1; i < REPEATS; i++) for (const result of once()) result.dispose();
+      const results = once();
+      if (results[0]) await sum(results[0]).data();
+      for (const result of results) result.dispose();
+    });
+    const row: Record<string, string | number> = { work: name, "ours ms": total / REPEATS };
+    for (const other of others) row[`${other.name} ms`] = (await other.time(name, 500)) ?? "none";
+    for (const x of inputs) x.dispose();
+    rows.push(row);
+  }
+  return { "Beside other libraries on the same GPU, results read back": rows };
+}
+
+interface Dawn {
+  create(flags: readonly string[]): object;
+  readonly globals: object;
+}
+
+function isDawn(found: unknown): found is Dawn {
+  return typeof found === "object" && found !== null && "create" in found && "globals" in found;
 }
 
 async function steps(engine: Engine): Promise<Report> {

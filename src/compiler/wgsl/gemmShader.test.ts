@@ -9,6 +9,7 @@ import {
   gemmParams,
   gemmShader,
   isInVectors,
+  LARGE_TILES,
   type ShaderTile,
 } from "./gemmShader.js";
 
@@ -30,6 +31,13 @@ test("the largest tile is chosen that keeps the GPU busy and fits into its share
   expect(sides(chooseTile(shape(4096, 4096, 64), { ...server, sharedBytes: 16_384 }))).toEqual([128, 64]);
   expect(sides(chooseTile(shape(4096, 8, 64), server))).toEqual([16, 16]);
   expect(chooseTile(shape(4096, 4096, 64), { ...server, isSoftware: true })).toBeUndefined();
+});
+
+test("a large tile that was measured to be faster is chosen where it keeps the GPU busy", () => {
+  const measured = { ...server, largeTile: LARGE_TILES[1] };
+  expect(sides(chooseTile(shape(4096, 4096, 64), measured))).toEqual([256, 128]);
+  expect(sides(chooseTile(shape(2048, 1536, 64), measured))).toEqual([128, 128]);
+  expect(sides(chooseTile(shape(4096, 4096, 64), { ...measured, sharedBytes: 16_384 }))).toEqual([128, 64]);
 });
 
 test("vectors need every row of every matrix to begin at a multiple of four elements", () => {

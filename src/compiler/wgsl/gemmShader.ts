@@ -30,11 +30,17 @@ export interface TileChoice {
   readonly isSoftware: boolean;
   /** The most shared memory of a workgroup, in bytes. */
   readonly sharedBytes: number;
+  /** The tile of large products that was measured to be the fastest; by default the first of {@link LARGE_TILES}. */
+  readonly largeTile?: ShaderTile | undefined;
 }
 
-/** Tiles from the largest, which reads memory least often, to the smallest, of which there are most. */
-const TILES: readonly ShaderTile[] = [
+/** Tiles of large products. Which of them is fastest depends on the GPU and on its compiler. */
+export const LARGE_TILES: readonly [ShaderTile, ...ShaderTile[]] = [
   { m: 128, n: 128, k: 16, threadM: 8, threadN: 8 },
+  { m: 256, n: 128, k: 16, threadM: 16, threadN: 8 },
+];
+/** Tiles of other products, down to the smallest, of which there are most. */
+const TILES: readonly ShaderTile[] = [
   { m: 128, n: 64, k: 16, threadM: 8, threadN: 8 },
   { m: 64, n: 64, k: 16, threadM: 8, threadN: 8 },
   { m: 32, n: 32, k: 32, threadM: 4, threadN: 4 },
@@ -47,17 +53,24 @@ const BUSY_WORKGROUPS = 128;
 /** The tile that suits a product; none where each thread computes one element by itself. */
 export function chooseTile(
   shape: GemmShape,
-  { isSoftware, sharedBytes }: TileChoice,
+  { isSoftware, sharedBytes, largeTile }: TileChoice,
 ): ShaderTile | undefined {
   // Shared memory gains nothing on a CPU, and shaders with barriers take its compiler seconds.
   if (isSoftware) return undefined;
   if (shape.m < 32 || shape.n < 32) return SMALL_TILE;
-  const fitting = TILES.filter((tile) => 4 * sharedFloats(tile) <= sharedBytes);
+  // The measured one may be too large for this product, where the smaller one of the large tiles still serves.
+  const tiles = [...(largeTile ? [largeTile] : []), LARGE_TILES[0], ...TILES];
+  const fitting = tiles.filter((tile) => fits(tile, sharedBytes));
   const isBusy = (tile: ShaderTile) => {
     const [columns, rows, batches] = workgroupsOf(shape, tile);
     return columns * rows * batches >= BUSY_WORKGROUPS;
   };
   return fitting.find(isBusy) ?? fitting.at(-1) ?? SMALL_TILE;
+}
+
+/** Whether a workgroup has the shared memory that a tile takes. */
+export function fits(tile: ShaderTile, sharedBytes: number): boolean {
+  return 4 * sharedFloats(tile) <= sharedBytes;
 }
 
 /** Shared memory that a tile takes: a strip of each operand. */

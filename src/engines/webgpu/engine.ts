@@ -12,6 +12,7 @@ import { limitLoops } from "../loopLimit.js";
 import { EngineShell, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import { WebGpuBuffer } from "./buffers.js";
+import { fastestTile } from "./fastestTile.js";
 import { type Gpu, openGpu } from "./gpu.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import { Machine } from "./machine.js";
@@ -53,7 +54,7 @@ export interface WebGpuEngineInfo extends EngineInfo {
 export function createWebGpuEngine(options?: WebGpuEngineOptions): WebGpuEngine {
   const { numDevices, memoryBytes, deadlineMs } = webGpuEngineOptions.read(options, "createWebGpuEngine");
   checkDeviceCount(numDevices, "createWebGpuEngine");
-  const gpu = opened.get() ?? openGpu();
+  const gpu = opened.get() ?? open();
   opened.set(undefined);
   return new GpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
 }
@@ -67,7 +68,12 @@ const opened = new Ambient<Gpu | undefined>({
 
 /** Opens the GPU of the next engine, so that the engine can say at once what it runs on. */
 export async function openWebGpu(): Promise<void> {
-  if (opened.get() === undefined) opened.set(await openGpu());
+  if (opened.get() === undefined) opened.set(await open());
+}
+
+async function open(): Promise<Gpu> {
+  const gpu = await openGpu();
+  return { ...gpu, largeTile: await fastestTile(gpu) };
 }
 
 /** Maximum size of elements that are kept on the host after reading them. */

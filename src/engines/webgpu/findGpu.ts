@@ -28,9 +28,13 @@ async function load(): Promise<unknown> {
   );
 }
 
-/** Settings of Dawn, such as `enable-dawn-features=allow_unsafe_apis`, one after the other with spaces. */
+/**
+ * Settings of Dawn, one after the other with spaces. By default it does not check indices: pages must not trust shaders,
+ * but these are written here, and clamp or drop indices that a program computes themselves.
+ */
 function flags(): string[] {
-  return (environment.SHARDWISE_DAWN ?? "").split(/\s+/).filter((flag) => flag !== "");
+  const named = environment.SHARDWISE_DAWN ?? "enable-dawn-features=disable_robustness";
+  return named.split(/\s+/).filter((flag) => flag !== "");
 }
 
 interface WebGpuPackage {

@@ -1,5 +1,6 @@
 import { findGpu } from "#engines/webgpu/findGpu";
 import { FUSES } from "../../compiler/wgsl/functions.js";
+import type { ShaderTile } from "../../compiler/wgsl/gemmShader.js";
 import { EngineLoadError } from "../errors.js";
 
 /** Bits of buffers and shaders; WebGPU's own constants are globals that not every host has. */
@@ -11,6 +12,8 @@ export const MAP_READ = 1;
 export interface Gpu {
   readonly device: GPUDevice;
   readonly facts: GpuFacts;
+  /** The tile of large products, if it was measured. */
+  readonly largeTile?: ShaderTile | undefined;
 }
 
 /** What a GPU says of itself. */

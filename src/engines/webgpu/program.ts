@@ -33,12 +33,13 @@ export class MachineProgram {
     readonly devices: readonly number[],
   ) {
     const { compiled } = program;
-    const { device, facts } = machine.gpu;
+    const { device, facts, largeTile } = machine.gpu;
     this.slotsPerPosition = compiled.slots.length + 1;
     const params = new Params(Math.max(256, facts.limits.minUniformBufferOffsetAlignment));
     const tiles = {
       isSoftware: facts.isSoftware,
       sharedBytes: facts.limits.maxComputeWorkgroupStorageSize,
+      largeTile,
     };
     this.actions = devices.map((_, position) => {
       const first = this.firstSlot(position);
