@@ -153,33 +153,56 @@ function numParams({ batch }: GemmShape): number {
   return SIZES.length + 4 * batch.length;
 }
 
-/** A product in which every thread reads a row and a column. */
+/** Rows and columns of a thread that shares nothing with others: each element that it reads is used as many times. */
+const BLOCK = 4;
+
+/** A product in which every thread computes a block of results by itself. */
 function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
   const w = new WgslWriter();
   const args = new ShaderArguments(["float32", "float32", "float32"], slabs, [2]);
   args.open(w);
   begin(w, shape);
-  w.line("let column = workgroup_id.x * 64u + local_invocation_index;");
-  w.line("if (column >= n) { return; }");
   const [slabA, slabB, slabC] = slabs;
-  const left = shape.transposeA ? "d * lda + r" : "r * lda + d";
-  const right = shape.transposeB ? "column * ldb + d" : "d * ldb + column";
-  const rows = Math.min(shape.m, 65_535);
-  w.block(`for (var r = workgroup_id.y; r < m; r += ${rows}u)`, () => {
-    w.line("var sum = 0.0;");
-    w.block("for (var d = 0u; d < k; d++)", () => {
-      w.line(
-        `sum += bitcast<f32>(slab${slabA}[start_a + ${left}]) * bitcast<f32>(slab${slabB}[start_b + ${right}]);`,
-      );
-    });
-    w.line("let index = start_c + r * ldc + column;");
-    w.line(
-      `slab${slabC}[index] = bitcast<u32>(${scaled(shape, "sum", `bitcast<f32>(slab${slabC}[index])`)});`,
+  const element = (slab: number | undefined, index: string) => `bitcast<f32>(slab${slab}[${index}])`;
+  w.line("let group = workgroup_id.y * num_workgroups.x + workgroup_id.x;");
+  w.line("let block = group * 64u + local_invocation_index;");
+  w.line(`let across = (n + ${BLOCK - 1}u) / ${BLOCK}u;`);
+  w.line(`let row = (block / across) * ${BLOCK}u;`);
+  w.line(`let column = (block % across) * ${BLOCK}u;`);
+  w.line("if (row >= m) { return; }");
+  // Blocks at the edges read their last row or column several times.
+  const rows = range(BLOCK).map((i) => w.let(`min(row + ${i}u, m - 1u)`));
+  const columns = range(BLOCK).map((j) => w.let(`min(column + ${j}u, n - 1u)`));
+  const firstA = rows.map((r) => w.let(`start_a + ${shape.transposeA ? r : `${r} * lda`}`));
+  const firstB = columns.map((c) => w.let(`start_b + ${shape.transposeB ? `${c} * ldb` : c}`));
+  const sums = rows.map((_, i) => columns.map((_, j) => `sum_${i}_${j}`));
+  for (const sum of sums.flat()) w.line(`var ${sum} = 0.0;`);
+  w.block("for (var d = 0u; d < k; d++)", () => {
+    const left = firstA.map((first) =>
+      w.let(element(slabA, `${first} + ${shape.transposeA ? "d * lda" : "d"}`)),
     );
+    const right = firstB.map((first) =>
+      w.let(element(slabB, `${first} + ${shape.transposeB ? "d" : "d * ldb"}`)),
+    );
+    sums.forEach((row, i) => {
+      row.forEach((sum, j) => {
+        w.line(`${sum} += ${left[i]} * ${right[j]};`);
+      });
+    });
   });
+  sums.forEach((row, i) => {
+    row.forEach((sum, j) => {
+      w.block(`if (row + ${i}u < m && column + ${j}u < n)`, () => {
+        const index = w.let(`start_c + (row + ${i}u) * ldc + column + ${j}u`);
+        w.line(`slab${slabC}[${index}] = bitcast<u32>(${scaled(shape, sum, element(slabC, index))});`);
+      });
+    });
+  });
+  const groups = Math.ceil((Math.ceil(shape.m / BLOCK) * Math.ceil(shape.n / BLOCK)) / 64);
+  const across = Math.min(groups, 65_535);
   return {
-    code: shaderCode(args.declarations(numParams(shape)), w, 64, BUILTINS),
-    workgroups: [Math.ceil(shape.n / 64), rows, batchCount(shape)],
+    code: shaderCode(args.declarations(numParams(shape)), w, 64, [...BUILTINS, "num_workgroups"]),
+    workgroups: [across, Math.ceil(groups / across), batchCount(shape)],
   };
 }
 
