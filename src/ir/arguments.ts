@@ -65,6 +65,9 @@ function numbers(says: string, closest: (n: number) => number): Kind<number> {
   return { says, is: (value) => Number.isFinite(value) && nearest(value) === value, nearest };
 }
 
+/** A number that is a value, not a setting: it may be NaN. */
+export const anyNumber: Kind<number> = kind("a number", isNumber);
+
 /** An integer of at least `least`. */
 export const integerFrom = (least: number, most = Number.MAX_SAFE_INTEGER): Kind<number> =>
   numbers(

@@ -160,13 +160,11 @@ export function igammaGradA(a: TensorLike, x: TensorLike): Tensor {
  * ```
  */
 export function randomGammaGrad(a: TensorLike, sample: TensorLike): Tensor {
-  return withFloats([a, sample] as const, "randomGammaGrad", ([u, x]) =>
-    withoutDerivative(() => {
-      const { isInside, shift } = gammaParts(u, x, true);
-      const isStart = ops.and(ops.compare("gt", u, 0), ops.compare("eq", x, 0));
-      return ops.select(isInside, shift, ops.select(isStart, like(u, 0), like(u, Number.NaN)));
-    }),
-  );
+  return withFloats([a, sample] as const, "randomGammaGrad", ([u, x]) => {
+    const { isInside, shift } = gammaParts(u, x, true);
+    const isStart = ops.and(ops.compare("gt", u, 0), ops.compare("eq", x, 0));
+    return ops.select(isInside, shift, ops.select(isStart, like(u, 0), like(u, Number.NaN)));
+  });
 }
 
 /** Values that a rule closes over have no derivative; differentiating them throws. */

@@ -60,8 +60,8 @@ export interface RaggedDotOptions extends OptionsOf<typeof raggedDotOptions> {}
 /**
  * `lax.dotGeneral` of operands whose dim `lhsRagged` falls into consecutive groups. If it is a free dim, each of its groups
  * is multiplied with its own element of `rhs` along `rhsGroup`; if it is summed over, each group has a sum of its own, along
- * a new first dim; along a batch dim, elements after the last group give zeros. The groups are masks of the whole product:
- * {@link raggedDot} skips what they leave out.
+ * a new first dim; those of a batch dim change nothing. The groups are masks of the whole product: {@link raggedDot} skips
+ * what they leave out.
  *
  * @param groupSizes integers [groups]
  *
@@ -86,12 +86,14 @@ export function raggedDotGeneral(
   if (groupSizes.ndim !== 1) {
     throw new ShapeError(`[${caller}] needs a size for each group, got ${formatType(groupSizes.type)}`);
   }
-  const isFree = !lhsContract.includes(lhsRagged) && !lhsBatch.includes(lhsRagged);
+  const isBatch = lhsBatch.includes(lhsRagged);
+  const isFree = !isBatch && !lhsContract.includes(lhsRagged);
   if (isFree !== (rhsGroup !== undefined)) {
     throw new ValueError(
       `[${caller}] rhsGroup names the dim of the groups of rhs if lhsRagged is neither summed over nor a batch dim: ${isFree ? "give it" : "leave it out"}`,
     );
   }
+  if (isBatch) return ops.dotGeneral(lhs, rhs, { lhsContract, rhsContract, lhsBatch, rhsBatch });
   const grouped = inGroups(lhs, lhsRagged, groupSizes);
   const later = (dims: readonly number[]) => dims.map((d) => d + 1);
   const [contract, batch] = [later(lhsContract), later(lhsBatch)];
@@ -110,8 +112,7 @@ export function raggedDotGeneral(
     rhsBatch,
   });
   // The groups are the first free dim of the product.
-  const groups = lhsBatch.length;
-  return lhsBatch.includes(lhsRagged) ? ops.reduceSum(product, [groups]) : ops.moveDim(product, groups, 0);
+  return ops.moveDim(product, lhsBatch.length, 0);
 }
 
 /** A copy of x for each group, along a new first dim, with zeros outside of the group. */

@@ -147,7 +147,7 @@ export function gelu(x: TensorLike, options?: OptionsOf<typeof geluOptions>): Te
  * ```
  */
 export function sigmoid(x: TensorLike): Tensor {
-  return ops.logistic(asFloat(x, "sigmoid"));
+  return ops.logistic(asInexact(x, "sigmoid"));
 }
 
 /**

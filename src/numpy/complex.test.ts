@@ -335,6 +335,15 @@ describe("complex numbers", () => {
     expect(String(complex(1.5, -0))).toBe("1.5+0j");
   });
 
+  test("may be NaN, wherever they are shown", async () => {
+    const unknown = z().mul(Number.NaN);
+    expect(await unknown.js()).toEqual([complex(Number.NaN, Number.NaN), complex(Number.NaN, Number.NaN)]);
+    expect(inspect(unknown)).toBe("Tensor c64[2] [NaN+NaNj, NaN+NaNj]");
+    expect(JSON.parse(JSON.stringify(unknown.get(0)))).toEqual({ re: null, im: null });
+    // Not positive definite: both parts, as in JAX.
+    expect(inspect(np.linalg.cholesky(np.array([[complex(-1, 0)]])))).toBe("Tensor c64[1,1] [[NaN+NaNj]]");
+  });
+
   test("take part in promotion as in JAX", () => {
     const dtypeOf = (x: Tensor) => x.dtype;
     expect(dtypeOf(np.ones([2], "int32").mul(complex(0, 1)))).toBe("complex64");

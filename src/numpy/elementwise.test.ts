@@ -218,6 +218,13 @@ const unary: readonly Row[] = [
     [5],
     [2, 5, -5, -0, 1],
   ],
+  [
+    "np.nanToNum(n, { nan: NaN })",
+    () => np.nanToNum(n, { nan: Number.NaN }),
+    "float32",
+    [5],
+    [Number.NaN, 3.4028235e38, -3.4028235e38, -0, 1],
+  ],
   ["np.round(f)", () => np.round(f), "float32", [2, 3], [-2, 0, 2, 3, -1, 0]],
   [
     "np.round(np.multiply(f, 1.37), 1)",

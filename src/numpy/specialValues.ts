@@ -1,5 +1,6 @@
 /** NaN, infinities and the signs of zeros. */
 
+import { anyNumber } from "../ir/arguments.js";
 import { isComplex, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import * as ops from "../trace/ops.js";
@@ -99,11 +100,11 @@ export function signbit(value: TensorLike): Tensor {
 
 const nanToNumOptions = schema({
   /** What replaces NaN; 0 by default. */
-  nan: optional("number", 0),
+  nan: optional(anyNumber, 0),
   /** What replaces ∞; the largest finite number by default. */
-  posinf: optional("number"),
+  posinf: optional(anyNumber),
   /** What replaces −∞; the smallest finite number by default. */
-  neginf: optional("number"),
+  neginf: optional(anyNumber),
 });
 
 /** What {@link nanToNum} puts in; `posinf` and `neginf` default to the largest and smallest finite number. */

@@ -1,6 +1,6 @@
 /** Looking elements up by arrays of indices along one dim. */
 
-import { needIfGiven, oneOf } from "../ir/arguments.js";
+import { anyNumber, needIfGiven, oneOf } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
@@ -25,7 +25,7 @@ const takeOptions = schema({
   /** What an index outside of the dim gives; `fill` by default. */
   mode: optional(oneOf("fill", "clip", "wrap"), "fill"),
   /** The value of mode `fill`. */
-  fillValue: optional("number"),
+  fillValue: optional(anyNumber),
 });
 
 /** Options of {@link take} and {@link takeAlongAxis}. */

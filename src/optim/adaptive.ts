@@ -6,6 +6,7 @@ import { fullLike, zerosLike } from "../numpy/creation.js";
 import { abs, astype, sign, sqrt } from "../numpy/elementwise.js";
 import { equal, greater, greaterEqual, where } from "../numpy/logic.js";
 import { squaredSize } from "../numpy/operands.js";
+import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import {
   blend,
@@ -47,9 +48,9 @@ export interface SquaresState extends CountState {
   readonly nu: unknown;
 }
 
-/** Divides by a spread: by √(x + eps), or by √x + eps. */
+/** Divides by a spread, √(x + eps) or √x + eps: multiplies by its rounded inverse, as optax does. */
 function overRoot(g: Tensor, squares: Tensor, eps: number, epsInSqrt: boolean): Tensor {
-  return divide(g, epsInSqrt ? sqrt(add(squares, eps)) : add(sqrt(squares), eps));
+  return multiply(epsInSqrt ? ops.rsqrt(add(squares, eps)) : divide(1, add(sqrt(squares), eps)), g);
 }
 
 /**

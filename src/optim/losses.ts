@@ -1,7 +1,7 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
-import { isInteger } from "../ir/dtype.js";
+import { isFloat, isInteger } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
@@ -173,9 +173,13 @@ export function perceptronLoss(predictions: TensorLike, targets: TensorLike): Te
  */
 export function multiclassHingeLoss(scores: Tensor, labels: TensorLike): Tensor {
   needTensor(scores, "scores", "multiclassHingeLoss");
-  const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
+  const right = rightClasses(labels, scores);
   return subtract(max(subtract(add(scores, 1), right), -1), sum(multiply(scores, right), -1));
 }
+
+/** 1 for the right class and 0 for others, as floats. */
+const rightClasses = (labels: TensorLike, scores: Tensor) =>
+  oneHot(labels, scores.shape.at(-1) ?? 0, isFloat(scores.dtype) ? { dtype: scores.dtype } : {});
 
 /**
  * The score of the best class less that of the right one.
@@ -187,7 +191,7 @@ export function multiclassHingeLoss(scores: Tensor, labels: TensorLike): Tensor 
  */
 export function multiclassPerceptronLoss(scores: Tensor, labels: TensorLike): Tensor {
   needTensor(scores, "scores", "multiclassPerceptronLoss");
-  const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
+  const right = rightClasses(labels, scores);
   return subtract(max(scores, -1), sum(multiply(scores, right), -1));
 }
 

@@ -460,3 +460,9 @@ describe("a loss and its gradient agree with optax", () => {
     expectEqual(await numbersOf(gradient), want?.gradient);
   });
 });
+
+test("losses of integer scores are floats", async () => {
+  const scores = np.array([1, 3, 2], "uint8");
+  expect(optim.multiclassHingeLoss(scores, 2)).toEqual(np.array(2));
+  expect(optim.multiclassPerceptronLoss(scores.astype("int32"), 2)).toEqual(np.array(1));
+});

@@ -31,6 +31,7 @@ describe("complex arguments", () => {
   const { special } = scipy;
   test.each([
     ["expit", () => special.expit(z), at([0.57743096, 0.09901811], [0.79304266, -0.12506664])],
+    ["nn.sigmoid", () => nn.sigmoid(z), at([0.57743096, 0.09901811], [0.79304266, -0.12506664])],
     ["logit", () => special.logit(z), at([-0.4777557, 1.4464413], [0.6461992, -2.3771706])],
     ["erfcx", () => special.erfcx(z), at([0.655244, -0.25361252], [0.32776603, 0.13670579])],
     ["gamma", () => special.gamma(z), at([0.9115609, -1.3671921], [0.685741, 0.08929398])],

@@ -148,10 +148,12 @@ export const poisson: Discrete<[mu: TensorLike], "logpmf" | "cdf"> & {
         "scipy.stats.poisson.entropy",
       );
       const isLarge = is(rate, "ge", 100);
-      const small = pick(isLarge, 1, rate);
+      const small = pick(ops.or(isLarge, is(rate, "eq", 0)), 1, rate);
       // Rates below 100 have almost nothing beyond 250 events.
       const events = arange(250, rate.dtype).reshape([250, ...rate.shape.map(() => 1)]);
-      const terms = special.entr(poissonTable.pmf(events, expandDims(small, 0)));
+      // −p log p of the logarithms: its derivative is a number also where p is 0.
+      const logs = poissonTable.logpmf(events, expandDims(small, 0));
+      const terms = ops.neg(ops.mul(ops.exp(logs), logs));
       const large = ops.sub(
         ops.mul(ops.log(ops.mul(rate, 2 * Math.PI * Math.E)), 0.5),
         ops.div(like(rate, 1 / 12), rate),

@@ -3,7 +3,7 @@
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { type Tensors, withFloats } from "./operands.js";
+import { is, pick, type Tensors, withFloats } from "./operands.js";
 
 /** A function of a standard variable, or of a share of it, and of the parameters of a distribution. */
 type Standard<P extends readonly TensorLike[]> = (z: Tensor, ...params: Tensors<P>) => Tensor;
@@ -62,7 +62,10 @@ export function continuous<P extends readonly TensorLike[], K extends string>(
     return withFloats([x, loc, scale, ...given.slice(0, count)], caller, (y, center, width, ...params) => {
       if (which === "ppf" || which === "isf") return ops.add(ops.mul(compute(y, ...params), width), center);
       const value = compute(ops.div(ops.sub(y, center), width), ...params);
-      return which === "logpdf" ? ops.sub(value, ops.log(width)) : value;
+      // Where the density is 0, the scale does not change it.
+      return which === "logpdf"
+        ? ops.sub(value, pick(is(value, "eq", Number.NEGATIVE_INFINITY), 0, ops.log(width)))
+        : value;
     });
   });
   return { ...methods, pdf: exponential(methods.logpdf) } as Continuous<P, K | "logpdf">;

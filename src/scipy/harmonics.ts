@@ -28,7 +28,9 @@ export type WholeNumbers = number | readonly number[] | Tensor;
  * and order m ≥ 0: the diagonal n = m first, then degree by degree.
  */
 function legendre(n: Tensor, m: Tensor, theta: Tensor, nMax: number): Tensor {
-  const [sin, cos] = [ops.sin(theta), ops.cos(theta)];
+  const [signed, cos] = [ops.sin(theta), ops.cos(theta)];
+  // √(1 − cos²), with a derivative at 0.
+  const sin = pick(is(signed, "lt", 0), ops.neg(signed), signed);
   let value = like(theta, Math.sqrt(1 / (4 * Math.PI)));
   for (let k = 1; k <= nMax; k++) {
     const next = ops.mul(ops.mul(value, sin), -Math.sqrt((2 * k + 1) / (2 * k)));

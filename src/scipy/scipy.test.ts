@@ -185,6 +185,22 @@ describe("estimated densities and normal vectors", () => {
 });
 
 describe("distributions", () => {
+  test("have no slope by the scale where the density is 0, and one where terms underflow", async () => {
+    const slope = (fn: (x: Tensor) => Tensor, at: number[]) =>
+      grad((x: Tensor) => np.sum(fn(x)))(np.array(at));
+    const near = { rtol: 1e-5, atol: 1e-6 };
+    // By JAX 0.10.2.
+    const byScale = slope((scale) => stats.uniform.logpdf(np.array([0.7, 9]), 0.5, scale), [2, 2]);
+    await expectClose(byScale, np.array([-0.5, 0]), near);
+    const byRate = slope(stats.poisson.entropy, [0.5, 2, 20]);
+    await expectClose(byRate, np.array([1.0070169, 0.28485078, 0.02521992]), near);
+  });
+
+  test("on spheres do not depend on the sign of the colatitude", async () => {
+    const both = special.sphHarmY([2, 2], [1, 1], np.array([-0.5, 0.5]), np.array([0.3, 0.3]));
+    await expectClose(np.real(both), np.array([-0.31052117, -0.31052117]), { rtol: 1e-5, atol: 0 });
+  });
+
   test("take numbers, broadcast, and name what does not fit", async () => {
     expect(await stats.norm.logpdf(0).item()).toBeCloseTo(-0.9189385, 6);
     expect(stats.gamma.pdf(np.ones([3, 1]), np.ones([4])).shape).toEqual([3, 4]);

@@ -8,7 +8,7 @@ import { range } from "../ir/shape.js";
 import { erfcTail } from "../lax/functions.js";
 import * as lax from "../lax/index.js";
 import * as nn from "../nn/functions.js";
-import { expm1, log1p, tanh } from "../numpy/elementwise.js";
+import { expm1, log1p } from "../numpy/elementwise.js";
 import type { Dims } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -141,9 +141,7 @@ export const i1: Unary = /* @__PURE__ */ unary("i1", (x) => ops.mul(ops.exp(ops.
  * scipy.special.expit(np.array([0, 1])); // [0.5, 0.7311]
  * ```
  */
-export const expit: Unary = /* @__PURE__ */ unary("expit", ops.logistic, (z) =>
-  ops.add(ops.mul(tanh(ops.mul(z, 0.5)), 0.5), 0.5),
-);
+export const expit: Unary = /* @__PURE__ */ unary("expit", ops.logistic, ops.logistic);
 
 const logOdds = (x: Tensor) => ops.log(ops.div(x, ops.sub(like(x, 1), x)));
 const logitRule = /* @__PURE__ */ withSlopes(logOdds, (_, x) =>

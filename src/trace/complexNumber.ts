@@ -1,5 +1,5 @@
 /** Complex numbers of the host. */
-import { need } from "../ir/arguments.js";
+import { anyNumber, need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { DTypeError } from "../ir/errors.js";
 
@@ -9,8 +9,8 @@ export class Complex {
   readonly im: number;
 
   constructor(re: number, im: number) {
-    need("number", re, "re", "complex");
-    need("number", im, "im", "complex");
+    need(anyNumber, re, "re", "complex");
+    need(anyNumber, im, "im", "complex");
     this.re = re;
     this.im = im;
     Object.freeze(this);

@@ -146,12 +146,21 @@ const convert: ComplexRule<"convert"> = (ins, { dtype }) => {
 };
 
 /** Four products of parts. */
-const dotGeneral: ComplexRule<"dotGeneral"> = (ins, params, op) => {
-  const [[a, b], [c, d]] = pairOf(ins, op);
-  const product = (x: Tensor, y: Tensor) => bind1(op, [x, y], { ...params, dtype: partType(params.dtype) });
+function products(
+  [[a, b], [c, d]]: ReturnType<typeof pairOf>,
+  product: (x: Tensor, y: Tensor) => Tensor,
+): Tensor[] {
   const real = bind1("sub", [product(a, c), product(b, d)], none);
   return [Tensor.complex(real, bind1("add", [product(a, d), product(b, c)], none))];
-};
+}
+
+const dotGeneral: ComplexRule<"dotGeneral"> = (ins, params, op) =>
+  products(pairOf(ins, op), (x, y) => bind1(op, [x, y], { ...params, dtype: partType(params.dtype) }));
+
+const raggedDot: ComplexRule<"raggedDot"> = (ins, params, op) =>
+  products(pairOf(ins.slice(0, 2), op), (x, y) =>
+    bind1(op, [x, y, ...ins.slice(2)], { ...params, dtype: partType(params.dtype) }),
+  );
 
 /** Keys are compared by real parts first, then by imaginary parts. */
 const sort: ComplexRule<"sort"> = (ins, { dim, numKeys }, op) => {
@@ -251,7 +260,7 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   cumsum: partwise,
   sort,
   dotGeneral,
-  raggedDot: ofReals,
+  raggedDot,
   attention: ofReals,
   attentionBackward: ofReals,
 

@@ -7,7 +7,8 @@ import { digitsOf } from "./floatBits.js";
  * - `nearest`: the true value rounded to the nearest number, wherever the op stands;
  * - `rounded`: the nearest number too, unless who computes may join ops (a product and a sum, a division by one number
  *   over and over), as XLA does;
- * - `ulps`: so many units in the last place, as the kernels of the function promise;
+ * - `ulps`: so many units in the last place, as the kernels of the function promise; XLA composes some functions of 16-bit
+ *   floats of ops that are each rounded to 16 bits, which takes them off by `composed` units of that type;
  * - `sum`: the rounding of each addition, in any order;
  * - `body`: what its inner programs' ops do.
  */
@@ -18,13 +19,13 @@ export type ErrorLevel =
       readonly ulps: number;
       readonly isExact: (result: number, x: number, y: number) => boolean;
     }
-  | { readonly kind: "ulps"; readonly ulps: number };
+  | { readonly kind: "ulps"; readonly ulps: number; readonly composed: number };
 
 export const exact: ErrorLevel = { kind: "exact" };
 export const nearest: ErrorLevel = { kind: "nearest" };
 export const sum: ErrorLevel = { kind: "sum" };
 export const body: ErrorLevel = { kind: "body" };
-export const ulps = (count: number): ErrorLevel => ({ kind: "ulps", ulps: count });
+export const ulps = (count: number, composed = 0): ErrorLevel => ({ kind: "ulps", ulps: count, composed });
 
 export const rounded = (
   isExact: (result: number, x: number, y: number) => boolean,

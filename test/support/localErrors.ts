@@ -127,7 +127,10 @@ export function localErrors(evaluation: Evaluation): readonly Float64Array[] | u
   const computed = sumType(dtype);
   const unit = (x: number) => (x === 0 || !Number.isFinite(x) ? 0 : unitOfLastPlace(x, computed));
   if (level.kind === "ulps") {
-    return results.map(({ data }) => Float64Array.from(data, (x) => level.ulps * unit(x)));
+    const isComposed = joinsOps && dtype !== computed && level.composed > 0;
+    const error = (x: number) =>
+      isComposed && Number.isFinite(x) ? level.composed * unitOfLastPlace(x, dtype) : level.ulps * unit(x);
+    return results.map(({ data }) => Float64Array.from(data, error));
   }
   if (level.kind !== "rounded" || !joinsOps || (isGiven && level.ulps <= 0.5)) return undefined;
   return results.map(({ data }, lane) => {

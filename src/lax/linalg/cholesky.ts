@@ -1,6 +1,8 @@
 /** The Cholesky decomposition. */
+import { isComplex } from "../../ir/dtype.js";
 import { type OptionsOf, schema } from "../../ir/schema.js";
 import { at } from "../../ir/shape.js";
+import { complex } from "../../trace/complexNumber.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -84,7 +86,9 @@ function factor(a: Tensor): Tensor {
   const whole = columns.length === 0 ? a : ops.concatenate(columns, 2);
   const isSound = ops.reduceMin(ops.compare("gt", realParts(diagonals(whole)), 0), [1]);
   const spread = ops.broadcastInDim(isSound, whole.shape, [0]);
-  return ops.select(spread, whole, lower(ops.full(whole.shape, Number.NaN, whole.dtype)));
+  const nan = isComplex(a.dtype) ? complex(Number.NaN, Number.NaN) : Number.NaN;
+  const unknown = ops.broadcastInDim(Tensor.scalar(nan, a.dtype), whole.shape, []);
+  return ops.select(spread, whole, lower(unknown));
 }
 
 function factorColumns(a: Tensor): Tensor {
