@@ -5,13 +5,14 @@ const words = process.argv.slice(2);
 /** The options that benchmarks know, with what they mean. */
 const known = {
   json: "a file that gets the tables as JSON",
-  devices: "how many devices, such as 1,2,8,16 (lm, profile, collectives, context, moe), or stages (bubbles)",
+  devices:
+    "how many devices, such as 1,2,8,16 (lm, profile, collectives, context, moe, checkpoint), or stages (bubbles)",
   dtype: "what is multiplied: float32, or bfloat16 beside it (matmul, generate)",
   engine:
     "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), xla for GPUs (lm, dispatch, generate), or webgpu (lm)",
   processes: "how many processes of one device each; 2 by default (lm and collectives with --engine mpi)",
   sizes:
-    "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile), or 25M,130M,1B (generate); KiB of tensors, such as 64,1024 (collectives with --engine mpi)",
+    "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile), or 25M,130M,1B (generate); KiB of tensors, such as 64,1024 (collectives with --engine mpi), or GB, such as 2,4 (checkpoint)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
   remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
   lengths: "how many tokens, such as 256,8192 (attention, context)",

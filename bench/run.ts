@@ -7,6 +7,7 @@
 
 import { attention } from "./attention.js";
 import { browser } from "./browser/browser.js";
+import { checkpoint } from "./checkpoint.js";
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";
 import { context } from "./context.js";
@@ -32,6 +33,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   dispatch,
   collectives,
   communication,
+  checkpoint,
   pipeline,
   bubbles,
   context,

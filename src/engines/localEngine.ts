@@ -1,5 +1,5 @@
 import { allocateHost, type HostData } from "../ir/dtype.js";
-import type { CompileOptions } from "../ir/engine.js";
+import type { CompileOptions, DeviceBuffer } from "../ir/engine.js";
 import type { Program } from "../ir/program.js";
 import { at, type TensorType } from "../ir/shape.js";
 import type { HostTensor } from "./reference/tensor.js";
@@ -102,6 +102,11 @@ export class LocalEngine extends EngineShell<LocalBuffer> {
 
   protected async read({ tensor }: LocalBuffer): Promise<HostData> {
     return tensor.data.slice();
+  }
+
+  async downloadInto(buffer: DeviceBuffer, start: number, target: Uint8Array): Promise<void> {
+    const { data } = this.own(buffer, "downloadInto").tensor;
+    target.set(new Uint8Array(data.buffer, data.byteOffset + start, target.length));
   }
 
   protected async written(): Promise<void> {}

@@ -134,6 +134,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   compile: "function",
   upload: "function",
   download: "function",
+  downloadInto: "function?",
   ready: "function",
   peek: "function",
   readNow: "function?",

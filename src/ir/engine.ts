@@ -67,6 +67,11 @@ export interface Engine {
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer;
   /** Copies elements out, after everything that writes them has finished. */
   download(buffer: DeviceBuffer): Promise<HostData>;
+  /**
+   * Copies bytes of the elements from `start` on into all of `target`, after everything that writes them has finished;
+   * omitted where only whole buffers can be copied.
+   */
+  downloadInto?(buffer: DeviceBuffer, start: number, target: Uint8Array): Promise<void>;
   /** Waits until everything that writes the buffer has finished; throws if any of it failed. */
   ready(buffer: DeviceBuffer): Promise<void>;
   /** The elements if they can be read at once, without waiting; the caller does not change them. */

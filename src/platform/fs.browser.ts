@@ -89,6 +89,8 @@ export const open: typeof node.open = async (path, flag) => {
   };
 };
 
+export const openDirect: typeof node.openDirect = async () => undefined;
+
 export const freeBytes: typeof node.freeBytes = async () => {
   const { quota = 0, usage = 0 } = await navigator.storage.estimate();
   return quota - usage;

@@ -158,6 +158,49 @@ export class Storage {
     return this.assemble(blocks, await Promise.all(blocks.map(({ buffer }) => engine.download(buffer))));
   }
 
+  /** Whether parts can be copied without the rest: all blocks are here, and the engine copies ranges of them. */
+  get hasParts(): boolean {
+    const { engine, devices, positions } = this.placement;
+    return engine.downloadInto !== undefined && isFullyAddressable({ devices, positions });
+  }
+
+  /**
+   * Copies a part of the tensor that is one run of elements into memory that is used again for the next part: one dim of
+   * the part may be shorter than the tensor's, those before it have size 1.
+   *
+   * @returns the bytes of the part, in the memory
+   */
+  async downloadPart({ shape, offsets }: HostPart, memory: PartMemory, caller: string): Promise<Uint8Array> {
+    const { engine } = this.placement;
+    const { mesh, spec } = this.held;
+    const bytesEach = byteSize(this.type.dtype);
+    const block = blockShape(this.type.shape, spec, mesh);
+    const addressIn = (sizes: Shape, index: readonly number[]) =>
+      rowMajorStrides(sizes).reduce((sum, stride, d) => sum + at(index, d) * stride * bytesEach, 0);
+    const inBytes = (sizes: readonly number[]) =>
+      sizes.map((n, d) => (d === sizes.length - 1 ? n * bytesEach : n));
+    const target = memory.target.subarray(0, sizeOf(shape) * bytesEach);
+    for (const { position, buffer } of this.blocks(caller)) {
+      const begin = blockOffsets(this.type.shape, spec, mesh, position);
+      const low = offsets.map((offset, d) => Math.max(offset, at(begin, d)));
+      const sizes = low.map(
+        (n, d) => Math.min(at(offsets, d) + at(shape, d), at(begin, d) + at(block, d)) - n,
+      );
+      if (sizes.some((n) => n <= 0)) continue;
+      const bytes = sizeOf(sizes) * bytesEach;
+      const inBlock = low.map((n, d) => n - at(begin, d));
+      const inPart = low.map((n, d) => n - at(offsets, d));
+      // Its elements are one run in the block, and also in the part unless a later dim is split.
+      const isRun = sizes.every((n, d) => n === shape[d] || shape.slice(0, d).every((m) => m === 1));
+      const place = addressIn(shape, inPart);
+      const into = isRun ? target.subarray(place, place + bytes) : memory.block.subarray(0, bytes);
+      await engine.downloadInto?.(buffer, addressIn(block, inBlock), into);
+      if (!isRun)
+        copyBlock({ data: target, shape: inBytes(shape) }, into, inBytes(sizes), inBytes(inPart), "toWhole");
+    }
+    return target;
+  }
+
   /** Waits until every addressable block is computed. */
   async ready(caller: string): Promise<void> {
     await Promise.all(this.readHeld(caller).map((buffer) => this.placement.engine.ready(buffer)));
@@ -191,6 +234,13 @@ export class Storage {
     });
     return whole;
   }
+}
+
+/** Memory for parts of tensors, of which none is larger. */
+export interface PartMemory {
+  readonly target: Uint8Array;
+  /** For what a device holds of a part. */
+  readonly block: Uint8Array;
 }
 
 /** A block of a tensor that this process holds. */
@@ -254,14 +304,17 @@ function copyBlock(
   direction: "toWhole" | "toBlock",
 ): void {
   const strides = rowMajorStrides(shape);
-  const row = sizes.at(-1) ?? 1;
-  const rows = row === 0 ? 0 : sizeOf(sizes) / row;
+  // Dims that the block has whole are copied with the one before them.
+  const depth = sizes.findLastIndex((n, d) => n !== shape[d]);
+  const outer = sizes.slice(0, Math.max(0, depth));
+  const row = sizeOf(sizes.slice(outer.length));
+  const rows = sizeOf(outer);
   const index = sizes.map(() => 0);
   for (let r = 0; r < rows; r++) {
     const start = index.reduce((sum, i, d) => sum + (i + at(offsets, d)) * at(strides, d), 0);
     if (direction === "toWhole") whole.set(block.subarray(r * row, (r + 1) * row), start);
     else block.set(whole.subarray(start, start + row), r * row);
-    for (let d = sizes.length - 2; d >= 0; d--) {
+    for (let d = outer.length - 1; d >= 0; d--) {
       const next = at(index, d) + 1;
       index[d] = next === at(sizes, d) ? 0 : next;
       if (next !== at(sizes, d)) break;

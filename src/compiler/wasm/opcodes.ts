@@ -22,8 +22,8 @@ export const SCALAR_OPS = {
   "i32.and": 0x71,
   ...run("i32", 0x74, "shl shr_s shr_u"),
   ...run("i64", 0x7c, "add sub mul"),
-  "i64.and": 0x83,
-  "i64.shl": 0x86,
+  ...run("i64", 0x83, "and or xor shl"),
+  "i64.rotl": 0x89,
   "f32.add": 0x92,
   "f32.mul": 0x94,
   "f64.add": 0xa0,
@@ -100,6 +100,7 @@ export const LANE_OPS = {
 /** Scalar loads and stores: opcode and the largest alignment hint (log2 bytes). */
 export const MEMORY_OPS = {
   "i32.load": [0x28, 2],
+  "i64.load": [0x29, 3],
   "f32.load": [0x2a, 2],
   "f64.load": [0x2b, 3],
   "i32.load8_s": [0x2c, 0],

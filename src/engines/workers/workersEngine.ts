@@ -7,7 +7,7 @@ import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import { oneOf } from "../../ir/arguments.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
-import type { CompileOptions, Executable } from "../../ir/engine.js";
+import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
 import { InternalError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
@@ -326,11 +326,21 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     return new ThreadsBuffer(this, type, device, memory, allocation, command);
   }
 
-  protected async read(source: ThreadsBuffer): Promise<HostData> {
+  protected read(source: ThreadsBuffer): Promise<HostData> {
+    return this.reading(source, () => this.copyOut(source));
+  }
+
+  async downloadInto(buffer: DeviceBuffer, start: number, target: Uint8Array): Promise<void> {
+    const source = this.own(buffer, "downloadInto");
+    await this.reading(source, () => target.set(this.bytesIn(source, start, target.length)));
+  }
+
+  /** Reads elements once they are there, even if the buffer is released meanwhile. */
+  private async reading<T>(source: ThreadsBuffer, read: () => T): Promise<T> {
     source.allocation.readers++;
     try {
       await this.arrived(source);
-      return this.copyOut(source);
+      return read();
     } finally {
       source.memory.endRead(source.allocation);
     }
@@ -430,11 +440,16 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     };
   }
 
-  private copyOut({ type, device, memory, allocation }: ThreadsBuffer): HostData {
-    const address = memory.addressOf(allocation);
-    const copy = new Uint8Array(bytesOf(type));
-    copy.set(this.memory.bytesOf(this.workerOf(device)).subarray(address, address + copy.length));
-    return viewHost(type.dtype, copy.buffer);
+  private copyOut(source: ThreadsBuffer): HostData {
+    const copy = new Uint8Array(bytesOf(source.type));
+    copy.set(this.bytesIn(source, 0, copy.length));
+    return viewHost(source.type.dtype, copy.buffer);
+  }
+
+  /** Bytes of the elements where they are. */
+  private bytesIn({ device, memory, allocation }: ThreadsBuffer, start: number, length: number): Uint8Array {
+    const address = memory.addressOf(allocation) + start;
+    return this.memory.bytesOf(this.workerOf(device)).subarray(address, address + length);
   }
 
   /** @param worker the device's number in this process */

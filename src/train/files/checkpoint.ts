@@ -8,8 +8,7 @@
  * ```
  */
 
-import { open, readFile } from "#platform/fs";
-import { createHash } from "#platform/hashing";
+import { readFile } from "#platform/fs";
 import { join } from "#platform/path";
 import { integerFrom, type Kind, need, needIfGiven, numberFrom } from "../../ir/arguments.js";
 import { type OptionsOf, optional, schema, type Values } from "../../ir/schema.js";
@@ -30,12 +29,12 @@ import { listSteps, MAX_FILES, removeOld, writeCheckpoint } from "./checkpointWr
 import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, inParallel, nodeFileSystem } from "./files.js";
 import { permutedView, readView } from "./fileViews.js";
+import { checksumsOf, firstDifference } from "./pieceFiles.js";
 import { alone, type ProcessGroup } from "./processGroup.js";
 import { checkMatch } from "./restoreMatch.js";
 import { readSafetensors, readSafetensorsHeader } from "./safetensors.js";
 import { type StoredArray, storedTypes } from "./safetensorsBytes.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
-import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
 import { type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
 /** Options of {@link Checkpoint.restore} for a target of type `T`. */
@@ -345,46 +344,16 @@ export function openCheckpoints(root: string, options: CheckpointsOptions = {}):
   return new Checkpoints(root, options);
 }
 
-/** The pieces of a file, all read into the same memory. */
-async function* readPieces(path: string, bytes: number): AsyncGenerator<Uint8Array> {
-  const handle = await open(path, "r").catch((cause: unknown) => {
-    throw new FileError("checkpoint", path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
-  });
-  try {
-    const memory = new Uint8Array(Math.min(bytes, pieceBytes));
-    for (let done = 0; done < bytes; ) {
-      const piece = memory.subarray(0, bytes - done);
-      for (let filled = 0; filled < piece.length; ) {
-        const { bytesRead } = await handle.read(piece, filled, piece.length - filled, done + filled);
-        if (bytesRead === 0)
-          throw new FileError("checkpoint", path, done + filled, "the file ended while it was read");
-        filled += bytesRead;
-      }
-      yield piece;
-      done += piece.length;
-    }
-  } finally {
-    await handle.close();
-  }
-}
-
 /** Compares a file with its checksum in a manifest of some version, and reports where it is damaged. */
 async function checkHash(
   path: string,
   { bytes, sha256, pieces }: ManifestFile,
   version: number,
 ): Promise<void> {
-  const whole = version < 3 ? createHash("sha256") : undefined;
-  const hasher = new PieceHasher();
-  for await (const piece of readPieces(path, bytes)) {
-    whole?.update(piece);
-    await hasher.add(piece);
-  }
-  const found = await hasher.finish();
-  const got = whole?.digest("hex") ?? found.sha256;
-  if (got === sha256) return;
+  const found = await checksumsOf(path, bytes, version);
+  if (found.sha256 === sha256) return;
   const place = firstDifference(pieces, found.pieces);
   const where = place ? ` between here and byte ${Math.min(place.end, bytes)}` : "";
-  const rule = `the file is damaged${where}: its checksum is ${got}, but the manifest says ${sha256}; load an older checkpoint`;
+  const rule = `the file is damaged${where}: its checksum is ${found.sha256}, but the manifest says ${sha256}; load an older checkpoint`;
   throw new FileError("checkpoint", path, place?.start ?? 0, rule);
 }

@@ -61,10 +61,11 @@ export interface Manifest {
 /** The format name in every manifest. */
 export const manifestFormat = "shardwise-checkpoint";
 /**
- * The version that is written. Also readable: version 1, which has no checksum of the manifest, and version 2, in which
- * the checksum of a file is over its bytes and not over the checksums of its pieces.
+ * The version that is written. Also readable: version 1, which has no checksum of the manifest; version 2, in which the
+ * checksum of a file is over its bytes and not over the checksums of its pieces; and version 3, in which pieces are hashed
+ * with SHA-256.
  */
-export const manifestVersion = 3;
+export const manifestVersion = 4;
 /** The file name of the manifest. */
 export const manifestName = "manifest.json";
 

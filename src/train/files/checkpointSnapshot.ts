@@ -1,8 +1,9 @@
 /** The state that a checkpoint is made of, and how its elements are copied from the devices. */
 import { byteSize, type HostData } from "../../ir/dtype.js";
 import type { MeshAxis } from "../../ir/mesh.js";
-import { at, range, sizeOf } from "../../ir/shape.js";
+import { at, range, rowMajorStrides, sizeOf, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
+import type { HostPart, PartMemory } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import {
   type Json,
@@ -11,6 +12,7 @@ import {
   manifestVersion,
   storeTree,
 } from "./checkpointManifest.js";
+import { bytesOf } from "./safetensorsBytes.js";
 import { download, type NamedLeaf, namedLeaves, ownPlacement, requireTensor, wholeOf } from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
@@ -38,8 +40,8 @@ export interface SnapshotLeaf extends Omit<Manifest["leaves"][number], "file"> {
 /** Some of the elements of a tensor. */
 export interface SnapshotChunk {
   readonly bytes: number;
-  /** Copies the elements to the host; called once. */
-  readonly read: () => Promise<HostData>;
+  /** Copies the elements to the host, perhaps into a memory that is used again; called once. */
+  readonly read: (memory: PartMemory) => Promise<Uint8Array>;
 }
 
 /** The size of a leaf. */
@@ -108,10 +110,10 @@ async function copiesOf(named: readonly NamedLeaf[]): Promise<Copies> {
   const copies: (HostData | undefined)[] = await Promise.all(named.map((leaf) => download(leaf, "save")));
   const chunks = named.map(({ type }, i) => {
     const read = async () => {
-      const copy = copies[i] ?? new Uint8Array();
+      const copy = copies[i];
       // It can be collected as soon as it has been written.
       copies[i] = undefined;
-      return copy;
+      return copy ? bytesOf(copy) : new Uint8Array();
     };
     return [{ bytes: leafBytes(type), read }];
   });
@@ -128,8 +130,8 @@ function laterCopiesOf(named: readonly NamedLeaf[], maxBytes: number): Copies {
   let left = chunks.flat().length;
   const counted = ({ bytes, read }: SnapshotChunk) => ({
     bytes,
-    read: async () => {
-      const data = await read();
+    read: async (memory: PartMemory) => {
+      const data = await read(memory);
       if (--left === 0) finish();
       return data;
     },
@@ -137,17 +139,50 @@ function laterCopiesOf(named: readonly NamedLeaf[], maxBytes: number): Copies {
   return { chunks: chunks.map((list) => list.map(counted)), isCopied: () => copied };
 }
 
-/** Size of the chunks in which large tensors are copied: several fit into the memory that is allowed. */
+/** Size of the chunks in which large tensors are copied where engines can only copy tensors. */
 const maxChunkBytes = 2 ** 26;
+
+/** Size of the parts in which engines copy tensors that can copy parts. */
+const maxPartBytes = 2 ** 23;
+
+/** Memory for the parts of the tensors of a file. */
+export const partMemory = (): PartMemory => ({
+  target: new Uint8Array(maxPartBytes),
+  block: new Uint8Array(maxPartBytes),
+});
+
+/** The parts of a tensor, in order, none of which is larger than a number of bytes. */
+function partsOf({ dtype, shape }: TensorType, maxBytes: number): HostPart[] {
+  const rowBytes = (d: number) => sizeOf(shape.slice(d + 1)) * byteSize(dtype);
+  const dim = shape.findIndex((_, d) => rowBytes(d) <= maxBytes || d === shape.length - 1);
+  const [length, outer, inner] = [shape[dim], shape.slice(0, dim), shape.slice(dim + 1)];
+  if (length === undefined) return [{ shape, offsets: [] }];
+  const count = Math.max(1, Math.floor(maxBytes / rowBytes(dim)));
+  return range(sizeOf(outer)).flatMap((n) => {
+    const indices = rowMajorStrides(outer).map((stride, d) => Math.floor(n / stride) % at(outer, d));
+    return range(Math.ceil(length / count)).map((i) => ({
+      shape: [...outer.map(() => 1), Math.min(count, length - i * count), ...inner],
+      offsets: [...indices, i * count, ...inner.map(() => 0)],
+    }));
+  });
+}
 
 /** A tensor in blocks of rows of at most some bytes; a larger row is a block. */
 function chunksOf(leaf: NamedLeaf, maxBytes: number): SnapshotChunk[] {
   const { type } = leaf;
+  const storage =
+    type.dtype === "complex64" ? undefined : requireTensor(leaf, "save", "save").storage("save");
+  if (storage?.hasParts) {
+    return partsOf(type, Math.min(maxBytes, maxPartBytes)).map((part) => ({
+      bytes: leafBytes({ dtype: type.dtype, shape: part.shape }),
+      read: (memory) => storage.downloadPart(part, memory, "save"),
+    }));
+  }
   const [numRows = 0, ...row] = type.shape;
   const rowBytes = leafBytes({ dtype: type.dtype, shape: row });
   const count = Math.max(1, Math.floor(maxBytes / rowBytes));
   if (numRows <= count || type.dtype === "complex64") {
-    return [{ bytes: leafBytes(type), read: () => download(leaf, "save") }];
+    return [{ bytes: leafBytes(type), read: async () => bytesOf(await download(leaf, "save")) }];
   }
   const tensor = requireTensor(leaf, "save", "save");
   return range(Math.ceil(numRows / count)).map((i) => {
@@ -156,7 +191,7 @@ function chunksOf(leaf: NamedLeaf, maxBytes: number): SnapshotChunk[] {
       const starts = [i * count, ...row.map(() => 0)].map((start) => Tensor.scalar(start, "int32"));
       const rows = ops.dynamicSlice(tensor, starts, [size, ...row]);
       try {
-        return await wholeOf(rows, "save");
+        return bytesOf(await wholeOf(rows, "save"));
       } finally {
         rows.dispose();
       }

@@ -2,12 +2,12 @@ import { freeBytes } from "#platform/fs";
 import { dirname, join } from "#platform/path";
 import { range } from "../../ir/shape.js";
 import { formatManifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
-import { leafBytes, type Snapshot } from "./checkpointSnapshot.js";
+import { leafBytes, partMemory, type Snapshot } from "./checkpointSnapshot.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import { type FileSystem, inParallel } from "./files.js";
+import { type FileParts, writePieces } from "./pieceFiles.js";
 import { alone, type ProcessGroup, together } from "./processGroup.js";
-import { bytesOf, layOutTypes } from "./safetensorsBytes.js";
-import { type FileParts, PieceHasher, piecesOf } from "./seal.js";
+import { layOutTypes } from "./safetensorsBytes.js";
 import type { NamedLeaf } from "./treeFiles.js";
 
 /** Maximum number of files that are written or read at once: disks reach their speed with several. */
@@ -199,10 +199,11 @@ async function writeTensors(
 /** The header of a file and the elements of its tensors; a chunk is in memory until the next is asked for. */
 async function* contentsOf({ header, leaves }: TensorFile, held: HeldBytes): AsyncGenerator<Uint8Array> {
   yield header;
+  const memory = partMemory();
   for (const { bytes, read } of leaves.flatMap(({ chunks }) => chunks)) {
     await held.take(bytes);
     try {
-      yield bytesOf(await read());
+      yield await read(memory);
     } finally {
       held.giveBack(bytes);
     }
@@ -221,22 +222,16 @@ function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
   return sizes.reduce((sum, { bytes }) => sum + bytes, manifest(sizes).length);
 }
 
-/** Writes a file piece by piece, while other threads hash the pieces before. */
+/** Writes a file, and returns when it is on the disk. */
 async function writeFile(files: FileSystem, path: string, parts: FileParts): Promise<Written> {
-  const hasher = new PieceHasher();
   const file = await files.create(path);
-  let bytes = 0;
   try {
-    for await (const piece of piecesOf(parts)) {
-      await hasher.add(piece);
-      await file.write(piece);
-      bytes += piece.length;
-    }
+    const written = await writePieces(file, parts);
     await file.sync();
+    return written;
   } finally {
     await file.close();
   }
-  return { bytes, ...(await hasher.finish()) };
 }
 
 const diskFull = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);

@@ -3,7 +3,7 @@
  * each dim of the leaf, so transposed, split and fused tensors are read and written by the same two functions, and
  * a device's block is read without the rest.
  */
-import { byteSize, decode, encode, type HostData, isFloat, viewHost } from "../../ir/dtype.js";
+import { allocateHost, byteSize, decode, encode, type HostData, isFloat, viewHost } from "../../ir/dtype.js";
 import { TreeError } from "../../ir/errors.js";
 import { at, rowMajorStrides, type Shape, sizeOf } from "../../ir/shape.js";
 import type { HostPart } from "../../trace/storage.js";
@@ -89,7 +89,20 @@ function loopsOf(view: FileView, sizes: Shape, words: number): Loop[] {
     .map((inFile, d) => ({ count: at(sizes, d), inFile: inFile * words, inBlock: at(inBlock, d) * words }))
     .filter(({ count }) => count !== 1)
     .sort((a, b) => b.inFile - a.inFile);
-  return words === 1 ? loops : [...loops, { count: words, inFile: 1, inBlock: 1 }];
+  return merged(words === 1 ? loops : [...loops, { count: words, inFile: 1, inBlock: 1 }]);
+}
+
+/** Fewer loops over the same words: a loop that continues where the one inside it ends is one with it. */
+function merged(loops: readonly Loop[]): Loop[] {
+  const fewer: Loop[] = [];
+  for (const loop of loops) {
+    const outer = fewer.at(-1);
+    const isNext =
+      outer && outer.inFile === loop.count * loop.inFile && outer.inBlock === loop.count * loop.inBlock;
+    if (isNext) fewer.pop();
+    fewer.push(isNext ? { ...loop, count: outer.count * loop.count } : loop);
+  }
+  return fewer;
 }
 
 /** Elements are copied as integers, because copying floats may change the bits of a NaN; those of 8 bytes as two of 4. */
@@ -104,12 +117,16 @@ async function readLoops(
   loops: readonly Loop[],
   source: number,
   target: number,
-  read: (start: number, end: number) => Promise<Words>,
+  read: (start: number, end: number, target?: Words) => Promise<Words>,
   to: Words,
 ): Promise<void> {
   const needed = loops.reduce((n, { count }) => n * count, 1);
   const range = loops.reduce((n, { count, inFile }) => n + (count - 1) * inFile, 1);
   const [first, ...rest] = loops;
+  if (first && rest.length === 0 && first.inFile === 1 && first.inBlock === 1) {
+    await read(source, source + range, to.subarray(target, target + range));
+    return;
+  }
   if (!first || (range <= maxRange && range <= maxWaste * needed)) {
     gather(loops, await read(source, source + range), to, 0, target);
     return;
@@ -129,20 +146,24 @@ export async function readView(
   { dtype, shape }: { readonly dtype: StoredDType; readonly shape: Shape },
   part: HostPart = { shape, offsets: shape.map(() => 0) },
 ): Promise<HostData> {
-  const data = new Uint8Array(sizeOf(part.shape) * byteSize(dtype));
+  if (sizeOf(part.shape) === 0) return allocateHost(dtype, 0);
+  const numTensors = sizeOf(part.shape.slice(0, view.numStacked));
+  // One tensor of a file is the whole block.
+  const data = numTensors === 1 ? undefined : new Uint8Array(sizeOf(part.shape) * byteSize(dtype));
   const stacked = part.shape.slice(0, view.numStacked);
   const inner = {
     shape: part.shape.slice(view.numStacked),
     offsets: part.offsets.slice(view.numStacked),
   };
-  for (let i = 0, filled = 0; filled < data.length; i++) {
+  for (let i = 0, filled = 0; i < numTensors; i++) {
     const found = tensors.get(at(view.names, stackedIndex(i, stacked, part.offsets, shape)));
     if (!found) throw new TreeError(`[readView] no file holds "${view.names[i]}"`);
     const block = await withTensorFile(found.file, (read) => readPart(view, found, read, inner, dtype));
+    if (!data) return block;
     data.set(new Uint8Array(block.buffer, block.byteOffset, block.byteLength), filled);
     filled += block.byteLength;
   }
-  return viewHost(dtype, data.buffer);
+  return viewHost(dtype, data?.buffer ?? new ArrayBuffer());
 }
 
 /** The row-major index in the whole leaf of the i-th stacked tensor of a block. */
@@ -168,8 +189,9 @@ async function readPart(
   const wordBytes = bytesEach / words;
   const block = new Uint8Array(sizeOf(shape) * bytesEach);
   const begin = offsets.reduce((sum, n, d) => sum + n * at(view.strides, d), view.offset);
-  const readWords = async (start: number, end: number) => {
-    const bytes = await read(tensor.start + start * wordBytes, tensor.start + end * wordBytes);
+  const readWords = async (start: number, end: number, target?: Words) => {
+    const into = target && new Uint8Array(target.buffer, target.byteOffset, target.byteLength);
+    const bytes = await read(tensor.start + start * wordBytes, tensor.start + end * wordBytes, into);
     return wordsOf(bytes, bytesEach);
   };
   const loops = loopsOf(view, shape, words);

@@ -1,9 +1,11 @@
 import {
   closeSync,
+  type FileHandle,
   fstatSync,
   ftruncateSync,
   mkdir,
   open,
+  openDirect,
   openToAppend,
   readdir,
   rename,
@@ -49,24 +51,58 @@ export interface FileSystem {
 /** Maximum number of bytes per write; some systems truncate longer ones. */
 const chunkBytes = 2 ** 24;
 
+/** Writes past the system's cache are of whole blocks, whose size is a divisor of this on common disks. */
+const blockBytes = 4096;
+
+/** Smaller writes are faster through the cache. */
+const minDirectBytes = 2 ** 20;
+
+/** An empty file that is written past the system's cache where it is given large parts of whole blocks. */
+function nodeFile(path: string, handle: FileHandle): WritableFile {
+  let position = 0;
+  /** Undefined until it is needed, null where the system or the memory does not allow it. */
+  let direct: FileHandle | undefined | null;
+  const isWhole = (bytes: number) => bytes % blockBytes === 0;
+  /** The number of bytes that were written past the cache; 0 if these cannot be. */
+  const writeDirect = async (bytes: Uint8Array, start: number, length: number): Promise<number> => {
+    if (length < minDirectBytes || !isWhole(length) || !isWhole(position)) return 0;
+    if (direct === undefined) direct = (await openDirect(path)) ?? null;
+    if (direct === null) return 0;
+    try {
+      return (await direct.write(bytes, start, length, position)).bytesWritten;
+    } catch (error) {
+      // The memory does not begin at a block, or the disk has larger blocks.
+      if (systemCode(error) !== "EINVAL") throw error;
+      await direct.close();
+      direct = null;
+      return 0;
+    }
+  };
+  return {
+    write: async (bytes) => {
+      for (let done = 0; done < bytes.length; ) {
+        const length = Math.min(chunkBytes, bytes.length - done);
+        const written =
+          (await writeDirect(bytes, done, length)) ||
+          (await handle.write(bytes, done, length, position)).bytesWritten;
+        done += written;
+        position += written;
+      }
+    },
+    sync: () => handle.sync(),
+    close: async () => {
+      await direct?.close();
+      await handle.close();
+    },
+  };
+}
+
 /** The file system of the machine. */
 export const nodeFileSystem: FileSystem = {
   makeFolder: async (path) => {
     await mkdir(path, { recursive: true });
   },
-  create: async (path) => {
-    const handle = await open(path, "wx");
-    return {
-      write: async (bytes) => {
-        for (let done = 0; done < bytes.length; ) {
-          const { bytesWritten } = await handle.write(bytes, done, Math.min(chunkBytes, bytes.length - done));
-          done += bytesWritten;
-        }
-      },
-      sync: () => handle.sync(),
-      close: () => handle.close(),
-    };
-  },
+  create: async (path) => nodeFile(path, await open(path, "wx")),
   syncFolder,
   rename: (from, to) => rename(from, to),
   remove: (path) => rm(path, { recursive: true, force: true }),

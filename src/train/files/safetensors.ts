@@ -102,14 +102,14 @@ export async function writeSafetensors(
   }
 }
 
-/** Reads the bytes of an open file from `start` to `end`. */
-export type ReadRange = (start: number, end: number) => Promise<Uint8Array>;
+/** Reads the bytes of an open file from `start` to `end`, into new memory by default. */
+export type ReadRange = (start: number, end: number, target?: Uint8Array) => Promise<Uint8Array>;
 
 /** Runs `use` with a file that stays open meanwhile. */
 export async function withTensorFile<T>(path: string, use: (read: ReadRange) => Promise<T>): Promise<T> {
   const handle = await openFile(path);
   try {
-    return await use((start, end) => readBytes(handle, start, end, path));
+    return await use((start, end, target) => readBytes(handle, start, end, path, target));
   } finally {
     await handle.close();
   }
@@ -139,8 +139,13 @@ async function readHeader(handle: FileHandle, path: string): Promise<Safetensors
 /** Maximum number of bytes per read; some systems truncate longer ones. */
 const chunkBytes = 2 ** 30;
 
-async function readBytes(handle: FileHandle, start: number, end: number, path: string): Promise<Uint8Array> {
-  const bytes = new Uint8Array(end - start);
+async function readBytes(
+  handle: FileHandle,
+  start: number,
+  end: number,
+  path: string,
+  bytes: Uint8Array = new Uint8Array(end - start),
+): Promise<Uint8Array> {
   let filled = 0;
   while (filled < bytes.length) {
     const wanted = Math.min(bytes.length - filled, chunkBytes);

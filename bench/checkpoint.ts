@@ -1,0 +1,97 @@
+/**
+ * Saving and restoring a state that is split over devices, beside what `dd` writes to and reads from the same disk past
+ * the system's cache, and the memory of the process beyond the state.
+ *
+ *     npm run bench -- checkpoint --devices 2 --sizes 2,4
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { performance } from "node:perf_hooks";
+import { jit, Mesh, NamedSharding, np, P, type Tensor, tree } from "shardwise";
+import { createThreadsEngine } from "shardwise/engines";
+import { openCheckpoints } from "shardwise/train";
+import { range } from "../src/ir/shape.js";
+import type { Report, Row } from "./measure.js";
+import { countsOption } from "./options.js";
+
+/** Runs the benchmark. */
+export async function checkpoint(): Promise<Report> {
+  const rows: Row[] = [];
+  for (const devices of countsOption("devices", [2])) {
+    for (const gigabytes of countsOption("sizes", [2])) rows.push(await row(devices, gigabytes));
+  }
+  return { "checkpoints beside dd with O_DIRECT on the same disk": rows };
+}
+
+/** The tensors of a state: layers that are stacked, as in runs. */
+function makeState(gigabytes: number): Record<string, Tensor> {
+  const [layers, width] = [8, 2048];
+  const count = Math.ceil((gigabytes * 1e9) / (4 * layers * width * width));
+  return Object.fromEntries(
+    range(count).map((i) => [
+      `tensor${i}`,
+      np.arange(layers * width * width).reshape([layers, width, width]),
+    ]),
+  );
+}
+
+async function row(devices: number, gigabytes: number): Promise<Row> {
+  const folder = mkdtempSync(resolve("checkpoint-bench-"));
+  const engine = createThreadsEngine({ numDevices: devices, threadsPerDevice: 1 });
+  try {
+    const mesh = Mesh.create({ fsdp: devices }, { engine });
+    const split = new NamedSharding(mesh, P(null, "fsdp"));
+    const state = jit(() => makeState(gigabytes), { mesh, outShardings: split })();
+    await Promise.all(tree.leaves(state).map((leaf) => (leaf as Tensor).ready()));
+    const bytes = tree.leaves(state).reduce<number>((sum, leaf) => sum + 4 * (leaf as Tensor).size, 0);
+    const blocks = Math.round(bytes / 2 ** 24);
+    const file = join(folder, "dd");
+    const written = dd("if=/dev/zero", `of=${file}`, `count=${blocks}`, "oflag=direct");
+    const read = dd(`if=${file}`, "of=/dev/null", `count=${blocks}`, "iflag=direct");
+    rmSync(file);
+    const checkpoints = openCheckpoints(join(folder, "checkpoints"));
+    const saving = await measure(async () => void (await (await checkpoints.save(1, state)).committed));
+    tree.dispose(state);
+    const found = await checkpoints.load(1);
+    const restoring = await measure(async () =>
+      tree.dispose(await found.restore(state, { shardings: split })),
+    );
+    const perSecond = (seconds: number) => bytes / seconds / 1e9;
+    return {
+      devices,
+      GB: bytes / 1e9,
+      "save GB/s": perSecond(saving.seconds),
+      "dd write GB/s": perSecond(written),
+      "% of dd": (100 * written) / saving.seconds,
+      "save MiB beyond the state": saving.mebibytes,
+      "restore GB/s": perSecond(restoring.seconds),
+      "dd read GB/s": perSecond(read),
+      "restore MiB beyond the state": restoring.mebibytes,
+    };
+  } finally {
+    await engine.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** The seconds that `dd` takes. */
+function dd(...args: string[]): number {
+  const start = performance.now();
+  const { status, stderr } = spawnSync("dd", ["bs=16M", ...args], { encoding: "utf8" });
+  if (status !== 0) throw new Error(`dd ${args.join(" ")} failed: ${stderr}`);
+  return (performance.now() - start) / 1000;
+}
+
+/** The time of some work, and how much the process grew meanwhile, where the system tells. */
+async function measure(work: () => Promise<void>): Promise<{ seconds: number; mebibytes: number | null }> {
+  const isLinux = existsSync("/proc/self/clear_refs");
+  // Forgets the highest use of memory so far.
+  if (isLinux) writeFileSync("/proc/self/clear_refs", "5");
+  const before = process.memoryUsage().rss;
+  const start = performance.now();
+  await work();
+  const seconds = (performance.now() - start) / 1000;
+  const peak = isLinux && /^VmHWM:\s*(\d+) kB/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1];
+  return { seconds, mebibytes: peak ? (1024 * Number(peak) - before) / 2 ** 20 : null };
+}
