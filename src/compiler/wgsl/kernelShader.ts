@@ -21,6 +21,9 @@ interface PointDivision {
   readonly points: number;
 }
 
+/** Instructions of a program that is written once for each point of a thread, so that their loads overlap. */
+const SHORT_PROGRAM = 48;
+
 /**
  * Few points are spread over as many workgroups as there can be; starting millions would take longer than their work.
  * Software adapters start threads for nothing, and their compiler does not end with a loop over points.
@@ -53,6 +56,8 @@ abstract class KernelShader {
   /** The values of nodes that belong to a row, or to the whole kernel. */
   protected readonly kept = new Map<number, ShaderRegister>();
   protected readonly last: number;
+  /** What the names of counters end with, where several points are computed side by side. */
+  protected suffix = "";
 
   constructor(
     protected readonly plan: LoopPlan,
@@ -65,12 +70,17 @@ abstract class KernelShader {
     this.last = plan.dims.length - 1;
   }
 
-  /** Variables `i0`, `i1`, … for some dims, from a number that counts their points in row-major order. */
+  /** The variable that counts along a dim. */
+  protected counter(dim: number): string {
+    return `i${dim}${this.suffix}`;
+  }
+
+  /** The counters of some dims, from a number that counts their points in row-major order. */
   protected counters(dims: readonly number[], number: string): void {
     const strides = rowMajorStrides(dims.map((d) => at(this.plan.dims, d)));
     dims.forEach((d, i) => {
       const whole = at(strides, i) === 1 ? number : `(${number}) / ${at(strides, i)}u`;
-      this.w.line(`let i${d} = ${i === 0 ? whole : `(${whole}) % ${at(this.plan.dims, d)}u`};`);
+      this.w.line(`let ${this.counter(d)} = ${i === 0 ? whole : `(${whole}) % ${at(this.plan.dims, d)}u`};`);
     });
   }
 
@@ -133,7 +143,7 @@ abstract class KernelShader {
     const all = isRow || step === 0 ? terms : [...terms, { dim: this.last, factor: step }];
     const parts = all
       .filter(({ dim }) => this.plan.dims[dim] !== 1)
-      .map(({ dim, factor }) => (factor === 1 ? `i${dim}` : `i${dim} * ${word(factor)}`));
+      .map(({ dim, factor }) => this.counter(dim) + (factor === 1 ? "" : ` * ${word(factor)}`));
     return parts.length === 0 ? "0u" : `(${parts.join(" + ")})`;
   }
 }
@@ -153,12 +163,28 @@ class PointShader extends KernelShader {
     const { threads, points } = dividePoints(total, isSoftware);
     this.args.open(w);
     const first = w.let(`(workgroup_id.x + workgroup_id.y * num_workgroups.x) * ${threads * points}u`);
+    const shader = () => ({
+      code: shaderCode(this.args.declarations(), w, threads, GROUP_BUILTINS),
+      workgroups: Math.ceil(total / (threads * points)),
+    });
+    if (points > 1 && total % (threads * points) === 0 && this.isShort()) {
+      // There may be more workgroups than it takes, to fill a grid.
+      w.line(`if (${first} >= ${total}u) { return; }`);
+      const stores: (() => void)[] = [];
+      for (const part of range(points)) {
+        this.suffix = `_${part}`;
+        this.counters(parallel, w.let(`${first} + ${part * threads}u + local_invocation_index`));
+        for (const section of plan.sections) stores.push(...this.section(section, parallel));
+      }
+      for (const store of stores) store();
+      return shader();
+    }
     const point = (id: string) => {
       w.line(`let id = ${id};`);
       w.line(`if (id >= ${total}u) { return; }`);
       this.counters(parallel, "id");
       this.inOrder(ordered, () => {
-        for (const section of plan.sections) this.section(section, parallel);
+        for (const section of plan.sections) for (const store of this.section(section, parallel)) store();
       });
     };
     // Neighbouring threads compute neighbouring points.
@@ -168,17 +194,27 @@ class PointShader extends KernelShader {
         point(`${first} + part * ${threads}u + local_invocation_index`),
       );
     }
-    return {
-      code: shaderCode(this.args.declarations(), w, threads, GROUP_BUILTINS),
-      workgroups: Math.ceil(total / (threads * points)),
-    };
+    return shader();
+  }
+
+  /** Whether the program is so short that it may be written once for each point, all loads before all stores. */
+  private isShort(): boolean {
+    const { sections } = this.plan;
+    const isIndexed = sections.some(({ outputs }) =>
+      outputs.some((output) => output.kind === "store" && output.stream.index !== undefined),
+    );
+    const length = sections.reduce((sum, { program }) => sum + program.instructions.length, 0);
+    return !isIndexed && length <= SHORT_PROGRAM;
   }
 
   private inOrder([dim, ...rest]: readonly number[], body: () => void): void {
     if (dim === undefined) body();
     else {
       const count = at(this.plan.dims, dim);
-      this.w.block(`for (var i${dim} = 0u; i${dim} < ${count}u; i${dim}++)`, () => this.inOrder(rest, body));
+      const counter = this.counter(dim);
+      this.w.block(`for (var ${counter} = 0u; ${counter} < ${count}u; ${counter}++)`, () =>
+        this.inOrder(rest, body),
+      );
     }
   }
 
@@ -192,16 +228,23 @@ class PointShader extends KernelShader {
     );
   }
 
-  private section(section: SectionPlan, parallel: readonly number[]): void {
-    const { w, last } = this;
-    const isFirst = this.plan.dims[last] === 1 || !parallel.includes(last) ? undefined : `i${last} == 0u`;
+  /** Computes a section of a point; gives what writes its results. */
+  private section(section: SectionPlan, parallel: readonly number[]): (() => void)[] {
+    const { w, last, suffix } = this;
+    const isFirst = this.plan.dims[last] !== 1 && parallel.includes(last);
+    const stores: (() => void)[] = [];
     this.compute(section, (output, value) => {
       if (output.kind === "keep") this.kept.set(output.node, value);
-      else if (output.kind === "store" && section.isRow && isFirst !== undefined) {
-        w.bits(value);
-        w.block(`if (${isFirst})`, () => this.store(output.stream, output.combine, { ...value }, true));
-      } else if (output.kind === "store") this.store(output.stream, output.combine, value, section.isRow);
+      if (output.kind !== "store") return;
+      w.bits(value);
+      stores.push(() => {
+        this.suffix = suffix;
+        const store = () => this.store(output.stream, output.combine, { ...value }, section.isRow);
+        if (section.isRow && isFirst) w.block(`if (${this.counter(last)} == 0u)`, store);
+        else store();
+      });
     });
+    return stores;
   }
 }
 
