@@ -179,6 +179,12 @@ export const page: Page = (root, query) => {
     "Stop",
   );
 
+  const engineMenu = menu("Engine", engines, engine, (chosen) => {
+    engine = chosen;
+  });
+  // Browsers have no GPU for frames of no origin, in which programs run.
+  engineMenu.querySelector("select")?.append(h("option", { disabled: true }, "WebGPU (Training only)"));
+
   const banner = query.has("code")
     ? h(
         "div",
@@ -195,9 +201,7 @@ export const page: Page = (root, query) => {
       runButton,
       stopButton,
       h("button", { onclick: () => void share() }, "Share"),
-      menu("Engine", engines, engine, (chosen) => {
-        engine = chosen;
-      }),
+      engineMenu,
     ),
     status,
     h(

@@ -40,12 +40,15 @@ function devicesOf({ data, pipe, model }: Readonly<Record<Axis, number>>): HTMLE
   });
 }
 
-/** Whether this browser offers a GPU. */
-async function findGpu(): Promise<boolean> {
+/** The GPU that this browser offers, if there is one: hardware, or a program on the processor. */
+async function findGpu(): Promise<"hardware" | "software" | undefined> {
   try {
-    return ((await navigator.gpu?.requestAdapter()) ?? null) !== null;
+    const adapter = await navigator.gpu?.requestAdapter();
+    if (!adapter) return undefined;
+    const { isFallbackAdapter, architecture } = adapter.info;
+    return isFallbackAdapter || architecture === "swiftshader" ? "software" : "hardware";
   } catch {
-    return false;
+    return undefined;
   }
 }
 
@@ -57,6 +60,7 @@ export const page: Page = (root) => {
     model: 1,
   };
   let worker: Worker | undefined;
+  let clock: ReturnType<typeof setInterval> | undefined;
   const status = h("div", { class: "status", role: "status" });
   const devices = h("ol", { class: "devices", "aria-label": "Devices of the mesh" });
   const figures = h("div", {});
@@ -72,9 +76,10 @@ export const page: Page = (root) => {
   const isOnGpu = () => engine.selectedIndex === 1;
   // Asked only when somebody looks: browsers without a GPU complain in the console.
   const lookForGpu = async () => {
-    if (!(await findGpu())) return;
+    const found = await findGpu();
+    if (found === undefined) return;
     onGpu.disabled = false;
-    onGpu.textContent = "WebGPU";
+    onGpu.textContent = found === "hardware" ? "WebGPU" : "WebGPU in software (slow)";
   };
   engine.addEventListener("focus", () => void lookForGpu(), { once: true });
 
@@ -121,7 +126,19 @@ export const page: Page = (root) => {
     stop();
   }
 
+  /** Says what goes on before the first step, and for how long already. */
+  function wait(engine: string): void {
+    clearInterval(clock);
+    const seconds = h("span", { "aria-hidden": "true" });
+    const since = performance.now();
+    status.replaceChildren(`Compiling the step${engine} … `, seconds);
+    clock = setInterval(() => {
+      seconds.textContent = `${Math.round((performance.now() - since) / 1000)} s`;
+    }, 1000);
+  }
+
   function stop(): void {
+    clearInterval(clock);
     worker?.terminate();
     worker = undefined;
     start.disabled = false;
@@ -140,7 +157,7 @@ export const page: Page = (root) => {
     timeline.replaceChildren(h("p", {}, "Shown after a few steps."));
     sample.textContent = `Shown after ${firstSample} steps.`;
     figures.replaceChildren();
-    status.textContent = "Compiling the step …";
+    wait("");
     status.classList.remove("error");
     start.disabled = true;
     end.disabled = false;
@@ -151,10 +168,14 @@ export const page: Page = (root) => {
         case "ready":
           model = data.parameters.toLocaleString("en");
           training = `Training on ${data.tokens.toLocaleString("en")} bytes of a novel, engine ${data.engine}.`;
+          if (isOnGpu()) wait(` for ${data.engine}`);
           break;
         case "step": {
           // The first one compiles.
-          if (data.step === 1) status.textContent = training;
+          if (data.step === 1) {
+            clearInterval(clock);
+            status.textContent = training;
+          }
           loss.add(data.loss);
           speeds.push(data.tokensPerSecond);
           const middle =

@@ -72,7 +72,8 @@ async function train(asked: ToTraining): Promise<void> {
   let state = training.init(0);
   const sizes = tree.leaves(state.params).map((leaf) => (leaf as Tensor).size);
   const parameters = sizes.reduce((sum, size) => sum + size, 0);
-  tell({ kind: "ready", parameters, engine: gpu?.name ?? engineInfo().engine, tokens: tokens.length });
+  const engine = gpu ? `webgpu on ${gpu.info().deviceKind}` : engineInfo().engine;
+  tell({ kind: "ready", parameters, engine, tokens: tokens.length });
   let last = performance.now();
   for (let step = 1; step <= steps; step++) {
     const isRecorded = step % 50 === 5;
