@@ -156,6 +156,16 @@ export function at<T>(list: readonly T[], index: number): T {
   return item as T;
 }
 
+type Entries<T, N extends number, Known extends readonly T[] = []> = Known["length"] extends N
+  ? Known
+  : Entries<T, N, readonly [...Known, T]>;
+
+/** The entries of a list, of which the caller knows the number. */
+export function entriesOf<T, const N extends number>(list: readonly T[], count: N): Entries<T, N> {
+  if (list.length !== count) throw new DimError(`a list of ${list.length} entries is not one of ${count}`);
+  return list as unknown as Entries<T, N>;
+}
+
 /** The permutation that undoes `permutation`. */
 export function inversePermutation(permutation: readonly number[]): number[] {
   const inverse = new Array<number>(permutation.length);

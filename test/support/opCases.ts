@@ -204,7 +204,10 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   reshape: [{ ins: [f32([2, 6])], params: { shape: [3, 4] } }],
   transpose: [{ ins: [f32([2, 3, 4])], params: { permutation: [2, 0, 1] } }],
   reverse: [{ ins: [f32([2, 3, 4])], params: { dims: [0, 2] } }],
-  slice: [{ ins: [f32([5, 4])], params: { starts: [1, 0], limits: [5, 3], strides: [2, 1] } }],
+  slice: [
+    { ins: [f32([5, 4])], params: { starts: [1, 0], limits: [5, 3], strides: [2, 1] } },
+    { ins: [f32([5, 4])], params: { starts: [1, 0], limits: [3, 4], strides: [3, 2] } },
+  ],
   pad: [
     { ins: [f32([2, 3]), f32([])], params: { low: [1, -1], high: [0, 2], interior: [1, 0] } },
     { ins: [f32([2]), literal(7)], params: { low: [1], high: [1], interior: [0] } },
@@ -236,6 +239,7 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
       ins: [f32([2, 3, 5]), i32([2, 4], -1, 6), f32([2, 3, 4])],
       params: { dim: 2, batchDims: 1, combine: "set" },
     },
+    { ins: [f32([3, 5]), i32([], -1, 6), f32([3])], params: { dim: 1, batchDims: 0, combine: "set" } },
   ],
   reduceSum: [{ ins: [f32([2, 3, 4])], params: { dims: [0, 2] } }],
   reduceMax: [{ ins: [f32([2, 3, 4])], params: { dims: [1] } }],

@@ -96,12 +96,15 @@ function places<Name extends string>(sizes: { readonly [N in Name]: number }): S
   return { at: Object.fromEntries(starts) as { [N in Name]: number }, bytes };
 }
 
+/** Packed rows of a block of queries: as many as it has, and those that fill up a last strip of a single row. */
+const packedQueries = (kernel: AttentionKernel): number => queriesOf(kernel) + STRIP - 1;
+
 /** The scratch memory of a thread that computes attention. */
 export function forwardScratch(kernel: AttentionKernel) {
   const row = 4 * packedFeatures(kernel);
-  const queries = queriesOf(kernel) + STRIP;
+  const queries = queriesOf(kernel);
   return places({
-    query: queries * row,
+    query: packedQueries(kernel) * row,
     mixed: queries * row,
     key: KEYS * 4 * kernel.headSize,
     value: KEYS * row,
@@ -111,7 +114,7 @@ export function forwardScratch(kernel: AttentionKernel) {
     peaks: queries * 8,
     sums: queries * 64,
     /** Of the strip in work: the lanes of the largest scores, what is subtracted, and what earlier sums are scaled by. */
-    maxima: 16 * 64,
+    maxima: STRIP * 64,
     reference: 64,
     factor: 64,
   });
@@ -121,19 +124,20 @@ export function forwardScratch(kernel: AttentionKernel) {
 export function backwardScratch(kernel: AttentionKernel) {
   const { length, heads, keyHeads, headSize } = kernel;
   const row = 4 * packedFeatures(kernel);
-  const queries = queriesOf(kernel) + STRIP;
-  const rowValues = 4 * ((heads / keyHeads) * length + 2 * STRIP);
+  const queries = queriesOf(kernel);
+  // Strips read the values of as many rows as they have, whether these exist or not.
+  const rowValues = 4 * ((heads / keyHeads) * length + STRIP);
   return places({
-    query: queries * row,
-    mixedCotangent: queries * row,
+    query: packedQueries(kernel) * row,
+    mixedCotangent: packedQueries(kernel) * row,
     key: KEYS * 4 * headSize,
     value: KEYS * 4 * headSize,
     keyRows: KEYS * row,
     weights: queries * SCORE_PITCH,
     scoreCotangents: queries * SCORE_PITCH,
     lastKeys: PANEL * row,
-    keyCotangent: (KEYS + STRIP) * row,
-    valueCotangent: (KEYS + STRIP) * row,
+    keyCotangent: KEYS * row,
+    valueCotangent: KEYS * row,
     logSums: rowValues,
     shared: rowValues,
   });

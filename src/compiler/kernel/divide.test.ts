@@ -93,6 +93,15 @@ test("leaves alone a loop whose length has no pieces, and one whose iterations w
   expect(divide(canonical({ ...across, stores: [store(1, 1, 1, 0)] }), 4)).toBeUndefined();
 });
 
+test("leaves alone a loop of which one store writes the same element, whatever another one writes", () => {
+  const both = {
+    ...{ ...across, args: ["float32", "float32", "float32"] as const },
+    stores: [store(1, 1, 8192, 1), store(1, 2, 1, 0)],
+  };
+  expect(divide(canonical(both), 4)).toBeUndefined();
+  expect(divide(canonical({ ...both, stores: [...both.stores].reverse() }), 4)).toBeUndefined();
+});
+
 test("leaves alone what is small, what is added up across rows, and rows that are too few", () => {
   expect(divide(canonical({ ...long, dims: [1024] }), 4)).toBeUndefined();
   const summed = { ...rows, stores: [{ ...store(4, 1, 0, 1), combine: "sum" as const }] };

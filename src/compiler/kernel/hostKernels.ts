@@ -5,7 +5,7 @@ import type { Addresses } from "../wasm/addresses.js";
 
 /** Runs a host step on the addresses of a table. */
 export function runHostStep(step: HostStep, table: Addresses, memory: ArrayBufferLike): void {
-  const addresses = step.places.map(({ slot, offset }) => (table[slot] ?? 0) + offset);
+  const addresses = step.places.map(({ slot, offset }) => (table[slot] as number) + offset);
   const { kernel } = step;
   if (kernel.kind === "sort") sort(kernel, addresses, memory);
   else if (kernel.kind === "argmax" || kernel.kind === "argmin") indexOfExtreme(kernel, addresses, memory);
@@ -28,7 +28,6 @@ function numbersAt(
 function compareNumbers(x: number, y: number): number {
   if (x < y) return -1;
   if (x > y) return 1;
-  if (x === y) return 0;
   return Number(Number.isNaN(x)) - Number(Number.isNaN(y));
 }
 
@@ -49,14 +48,14 @@ function sort(
       for (let k = 0; k < n; k++) order[k] = start + k * inner;
       order.sort((a, b) => {
         for (const key of keys) {
-          const compared = compareNumbers(key[a] ?? 0, key[b] ?? 0);
+          const compared = compareNumbers(key[a] as number, key[b] as number);
           if (compared !== 0) return compared;
         }
         return a - b;
       });
       targets.forEach((target, t) => {
         const source = at(sources, t);
-        for (let k = 0; k < n; k++) target[start + k * inner] = source[order[k] ?? 0] ?? 0;
+        for (let k = 0; k < n; k++) target[start + k * inner] = source[order[k] as number] as number;
       });
     }
   }
@@ -68,15 +67,15 @@ function indexOfExtreme(kernel: Along, addresses: readonly number[], memory: Arr
   const { dtype, outer, n, inner, kind } = kernel;
   const x = numbersAt(dtype, memory, at(addresses, 0), outer * n * inner);
   const result = new Int32Array(memory, at(addresses, 1), outer * inner);
-  const sign = kind === "argmax" ? 1 : -1;
+  const isMax = kind === "argmax";
   for (let o = 0; o < outer; o++) {
     for (let i = 0; i < inner; i++) {
       const start = o * n * inner + i;
       let best = 0;
-      let most = x[start] ?? 0;
+      let most = x[start] as number;
       for (let k = 1; k < n && !Number.isNaN(most); k++) {
-        const value = x[start + k * inner] ?? 0;
-        if (Number.isNaN(value) || (sign > 0 ? value > most : value < most)) {
+        const value = x[start + k * inner] as number;
+        if (Number.isNaN(value) || (isMax ? value > most : value < most)) {
           best = k;
           most = value;
         }
@@ -98,7 +97,8 @@ function cumulate(kernel: Along, addresses: readonly number[], memory: ArrayBuff
       let sum = 0;
       for (let k = 0; k < n; k++) {
         const place = start + (kind === "cumsum" ? k : n - 1 - k) * inner;
-        sum = wraps ? (sum + (x[place] ?? 0)) | 0 : sum + (x[place] ?? 0);
+        const next = sum + (x[place] as number);
+        sum = wraps ? next | 0 : next;
         result[place] = sum;
       }
     }

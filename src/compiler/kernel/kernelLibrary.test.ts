@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { runKernel } from "../../../test/support/kernelRuns.js";
 import { at } from "../../ir/shape.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
+import { type AttentionKernel, attentionScratchBytes } from "./attentionKernel.js";
 import { KernelLibrary, kernelImports } from "./kernelLibrary.js";
 import type { KernelSpec } from "./spec.js";
 
@@ -61,6 +62,21 @@ test("machine code is written for kernels that are divided, and for others", () 
     return undefined;
   });
   expect(divided).toEqual([true, false]);
+});
+
+test("an attention is one kernel however often it occurs, with scratch memory for every thread", () => {
+  const plan: AttentionKernel = {
+    ...{ kind: "attention", batch: 2, length: 300, heads: 3, keyLength: 40, keyHeads: 3, headSize: 16 },
+    ...{ scale: 1, before: -1, ahead: -1, args: ["query", "key", "value", "mixed", "logSums"], strides: {} },
+  };
+  const library = new KernelLibrary(BASELINE_FEATURES, 3);
+  library.add(signs(1));
+  const added = [plan, { ...plan, ahead: 0 }, { ...plan }].map((one) => library.addAttention(one));
+  expect(added.map(({ index }) => index)).toEqual([1, 2, 1]);
+  expect(library.size).toBe(3);
+  expect(added[0]).toMatchObject({ rows: 12, spillBytes: [3 * attentionScratchBytes(plan)] });
+  // Code is kept by the plan, so that equal plans have to be the same object.
+  expect(new KernelLibrary(BASELINE_FEATURES).addAttention({ ...plan }).plan).toBe(added[0]?.plan);
 });
 
 test("a module takes any shared memory, even one that has no page yet", () => {

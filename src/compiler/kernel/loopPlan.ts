@@ -7,7 +7,7 @@
 
 import { type DType, isInteger } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-import { at, range, rowMajorStrides } from "../../ir/shape.js";
+import { at, entriesOf, range, rowMajorStrides } from "../../ir/shape.js";
 import { identityOf } from "../identities.js";
 import { chooseUnroll } from "../wasm/emitInterleaved.js";
 import type { VectorOp } from "../wasm/opcodes.js";
@@ -301,8 +301,7 @@ function planStages(
 
 function identityWords(dtype: DType, value: number): Words {
   if (dtype === "float64") {
-    const [low = 0, high = 0] = new Uint32Array(new Float64Array([value]).buffer);
-    return [low, high, low, high];
+    return entriesOf([...new Uint32Array(new Float64Array([value, value]).buffer)], 4);
   }
   const word = dtype === "bool" ? (value ? -1 : 0) : isInteger(dtype) ? value : float32Bits(value);
   return [word, word, word, word];

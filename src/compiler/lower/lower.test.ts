@@ -9,7 +9,7 @@ import { enableRelaxedSimd } from "../../engines/system/v8Flags.js";
 import { lax, makeProgram, np, simplify, type Tensor } from "../../index.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";
-import { range, type TensorType, tensorType } from "../../ir/shape.js";
+import { at, range, type TensorType, tensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { compileProgram, lowerProgram } from "../compile.js";
 import { denseView } from "../plan/buffers.js";
@@ -84,6 +84,17 @@ describe("what is noted of a step", () => {
     ]);
   });
 
+  test("a kernel: where the last of its ops stands in the source", () => {
+    const [x, ...ys] = range(4).map(() => f32(3));
+    if (!x) throw new Error("four values");
+    const eqns = ys.map((y, i) => ({
+      ...makeEqn(at(["exp", "sin", "tanh"] as const, i), [at([x, ...ys], i)], [y], {}),
+      source: { text: `model.ts:${i + 1}` },
+    }));
+    const { compilation } = lowerProgram({ inputs: [x], eqns, outputs: ys.slice(-1) }, { mesh: alone });
+    expect(compilation.infos.map(({ source }) => source)).toEqual([eqns.at(-1)?.source]);
+  });
+
   test("a kernel of no ops: a constant, which is written", () => {
     expect(costs(() => np.arange(6))).toEqual([["constant", 0, 24]]);
   });
@@ -138,6 +149,20 @@ describe("what is noted of a step", () => {
       outputs: [y],
     };
     expect(lowered(program, ring).notes).toEqual([["allGather", 0, 24 + 48]]);
+  });
+});
+
+describe("an exchange of rows", () => {
+  test.each([
+    [0, 4],
+    [5, 0],
+    [5, 4],
+  ])("of %i rows into %i is a step unless there are none on one side", (rows, targetRows) => {
+    const [x, into, out] = [f32(rows, 3), f32(targetRows, 3), f32(targetRows, 3)];
+    const inputs = [x, into, ...range(2).map(() => newVar(tensorType("int32", [2, 3])))];
+    const eqn = makeEqn("raggedAllToAll", inputs, [out], { axes: ring.axes });
+    const { steps } = lowered({ inputs, eqns: [eqn], outputs: [out] }, ring);
+    expect(steps.filter(({ op }) => op === "start")).toHaveLength(rows * targetRows > 0 ? 1 : 0);
   });
 });
 

@@ -1,6 +1,6 @@
 import { opFacts } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
-import { at, bytesOf, range } from "../../ir/shape.js";
+import { at, bytesOf, entriesOf, range } from "../../ir/shape.js";
 import {
   type AttentionArgument,
   type AttentionKernel,
@@ -23,10 +23,11 @@ const MOST_DISTANCE = 2 ** 29;
 function headsOf(frame: LoweringFrame, atom: Atom): View {
   const view = frame.view(atom);
   const isNear = view.strides.every((stride) => stride >= 0 && stride < MOST_DISTANCE);
-  return isNear && (view.strides[3] === 1 || view.shape[3] === 1) ? view : frame.dense(atom);
+  return isNear && at(view.strides, 3) === 1 ? view : frame.dense(atom);
 }
 
-function stridesOf({ strides: [batch = 0, row = 0, head = 0] }: View): HeadStrides {
+function stridesOf({ strides }: View): HeadStrides {
+  const [batch, row, head] = entriesOf(strides, 4);
   return { batch: 4 * batch, row: 4 * row, head: 4 * head };
 }
 
@@ -44,8 +45,8 @@ export function lowerAttention(frame: LoweringFrame, eqn: Eqn<"attention"> | Eqn
     ...names.map((name, i) => (isWithHeads(name) ? headsOf : dense)(frame, at(eqn.ins, i))),
     ...eqn.outs.map((out) => frame.temporary(out)),
   ];
-  const [batch = 0, length = 0, heads = 0, headSize = 0] = at(eqn.ins, 0).type.shape;
-  const [, keyLength = 0, keyHeads = 0] = at(eqn.ins, 1).type.shape;
+  const [batch, length, heads, headSize] = entriesOf(at(eqn.ins, 0).type.shape, 4);
+  const [, keyLength, keyHeads] = entriesOf(at(eqn.ins, 1).type.shape, 4);
   const { scale, causal, window: [before, after] = [-1, -1] } = eqn.params;
   const withHeads = args.flatMap((name, i) =>
     isWithHeads(name) ? [[name, stridesOf(at(views, i))] as const] : [],

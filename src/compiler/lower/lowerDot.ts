@@ -228,7 +228,7 @@ function merge(dims: readonly ContractionDim[]): ContractionDim[] {
 
 /** The contracted dims in an order in which they merge, if there is one: any order gives the same sum. */
 function mergeSums(dims: readonly ContractionDim[]): ContractionDim[] {
-  return merge([...dims].sort((x, y) => y.a - x.a || y.b - x.b));
+  return merge([...dims].sort((x, y) => y.a - x.a));
 }
 
 const UNIT: ContractionDim = { size: 1, a: 0, b: 0, c: 0 };

@@ -1,7 +1,7 @@
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import type { Atom, Eqn } from "../../ir/program.js";
-import { at, bytesOf, range } from "../../ir/shape.js";
+import { at, bytesOf, entriesOf, range } from "../../ir/shape.js";
 import { refOf, type View } from "../plan/buffers.js";
 import type { LoweringFrame } from "./frame.js";
 import { layout, type MatrixLayout, productType } from "./lowerDot.js";
@@ -40,7 +40,7 @@ export function lowerRaggedDot(frame: LoweringFrame, eqn: Eqn<"raggedDot">): voi
   const b = matrixOperand(frame, y, isRows ? [rank + 1, rank + 2] : [rank, rank + 1]);
   const sizes = frame.dense(at(eqn.ins, 2));
   const target = frame.temporary(out);
-  const [rows = 0, inputs = 0] = x.type.shape.slice(rank);
+  const [rows, inputs] = entriesOf(x.type.shape.slice(rank), 2);
   const n = at(y.type.shape, y.type.shape.length - 1);
   const [m, k] = isRows ? [rows, inputs] : [inputs, rows];
   const dtype = productType(x.type.dtype);

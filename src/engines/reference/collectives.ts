@@ -5,7 +5,7 @@ import { axisSizeIn, deviceGroups, formatMesh, type MeshAxis, positionAlong } fr
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { checkRows } from "../../ir/rowBlocks.js";
-import { at, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import { at, entriesOf, range, sizeOf, type TensorType } from "../../ir/shape.js";
 import { maxFold, minFold, sumFold } from "./reductions.js";
 import type { Context, EvalRule } from "./rule.js";
 import { concatenated, splitAlong } from "./strided.js";
@@ -78,8 +78,7 @@ function combined(blocks: readonly HostTensor[], foldOf: typeof sumFold): HostTe
 type RowBlock = readonly [start: number, size: number, other: number];
 
 function blockOf(table: HostTensor, member: number): RowBlock {
-  const [start = 0, size = 0, other = 0] = decode(table).subarray(3 * member, 3 * member + 3);
-  return [start, size, other];
+  return entriesOf([...decode(table).subarray(3 * member, 3 * member + 3)], 3);
 }
 
 /** Copies the rows that one device sends to another, after checking that both mean the same ones. */

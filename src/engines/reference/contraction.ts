@@ -3,7 +3,7 @@ import { isInteger } from "../../ir/dtype.js";
 import type { OpsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
-import { at, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
+import { at, entriesOf, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { convert } from "./elementwise.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import { transposed } from "./strided.js";
@@ -114,19 +114,19 @@ function raggedDot(
   type: TensorType,
 ): HostTensor {
   const [x, y, sizes] = [at(ins, 0), at(ins, 1), at(ins, 2)];
-  const [m = 0, k = 0] = x.type.shape.slice(-2);
-  const [groups = 0] = sizes.type.shape.slice(-1);
-  const [n = 0] = y.type.shape.slice(-1);
   const [isRows, isWrapping] = [ragged === "rows", isInteger(x.type.dtype) && isInteger(type.dtype)];
   const multiply = isWrapping ? multiplyIntegers : multiplyFloats;
   const rank = x.type.shape.length - 2;
+  const [m, k] = entriesOf(x.type.shape.slice(rank), 2);
+  const groups = at(sizes.type.shape, rank);
   const [last, secondLast] = [rank + (isRows ? 2 : 1), rank + (isRows ? 1 : 0)];
+  const n = at(y.type.shape, last);
   // Every dot product reads two contiguous runs, so the summed dim comes last.
   const left = decode(isRows ? x : transposed(x, [...range(rank), rank + 1, rank]));
   const right = decode(transposed(y, [...range(secondLast), last, secondLast]));
   const result = new Float64Array(sizeOf(type.shape));
   const counts = decode(sizes);
-  for (let b = 0; b * groups < counts.length; b++) {
+  for (const b of range(sizeOf(x.type.shape.slice(0, rank)))) {
     let first = 0;
     clippedSizes(counts.subarray(b * groups, (b + 1) * groups), m).forEach((count, group) => {
       const part = (values: Float64Array, width: number): Float64Array => {

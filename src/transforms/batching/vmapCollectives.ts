@@ -2,7 +2,7 @@ import { ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, type MeshAxis } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
-import { at, range } from "../../ir/shape.js";
+import { at, entriesOf, range } from "../../ir/shape.js";
 import { bind1 } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -104,7 +104,7 @@ function permuteAcross(x: Tensor, { before, after }: Around, permutation: Permut
   const others = [...before, ...after];
   const inner = axesSize(after);
   const split = (position: number) => {
-    const [outer = 0, row = 0, rest = 0] = axesCoordinates(
+    const place = axesCoordinates(
       [
         { name: "before", size: axesSize(before) },
         { name: "mapped", size },
@@ -112,6 +112,7 @@ function permuteAcross(x: Tensor, { before, after }: Around, permutation: Permut
       ],
       position,
     );
+    const [outer, row, rest] = entriesOf(place, 3);
     return { row, other: outer * inner + rest };
   };
   const pairs = permutation.map(([source, target]) => ({ from: split(source), to: split(target) }));
@@ -190,7 +191,8 @@ function exchangeEach(ins: readonly Batched[], axes: readonly MeshAxis[], contex
 function exchangeRows(ins: readonly Batched[], context: BatchContext): Tensor {
   const operand = (i: number) => materialize(at(ins, i), context);
   const [x, into, receives] = [operand(0), operand(1), operand(3)];
-  const [size = 0, numRows = 0] = x.shape;
+  const { size } = context;
+  const numRows = at(x.shape, 1);
   const numBlocks = at(receives.shape, 1);
   const shape = [size, at(into.shape, 1), numBlocks];
   const column = (i: number) =>

@@ -91,15 +91,16 @@ function attention<K extends "attention" | "attentionBackward">(
   const operands = ins.map((x, i) => {
     if (!x.batched && x.tensor.shape[0] === 1 && i >= attentionOperands[op]) return x.tensor;
     const whole = materialize(x, context);
-    const [size = 0, batch = 0, ...rest] = whole.shape;
+    const rest = whole.shape.slice(2);
     const all =
-      batch === inner ? whole : ops.broadcastInDim(whole, [size, inner, ...rest], range(whole.ndim));
-    return ops.reshape(all, [size * inner, ...rest]);
+      whole.shape[1] === inner
+        ? whole
+        : ops.broadcastInDim(whole, [context.size, inner, ...rest], range(whole.ndim));
+    return ops.reshape(all, [context.size * inner, ...rest]);
   });
-  return bind(op, operands, params).map((out) => {
-    const [all = 0, ...rest] = out.shape;
-    return batched(ops.reshape(out, [context.size, all / context.size, ...rest]));
-  });
+  return bind(op, operands, params).map((out) =>
+    batched(ops.reshape(out, [context.size, inner, ...out.shape.slice(1)])),
+  );
 }
 
 /** How every op works on a batch. */

@@ -8,12 +8,16 @@ import {
   opCases,
   type TensorOperand,
 } from "../../../test/support/opCases.js";
-import { expectLikeLoop, randomNumbers } from "../../../test/support/vmapChecks.js";
+import { asTensor, expectLikeLoop, randomNumbers } from "../../../test/support/vmapChecks.js";
+import { interpretSpmd } from "../../engines/reference/interpret.js";
+import { hostTensor, numbersOf } from "../../engines/reference/tensor.js";
 import { isFloat } from "../../ir/dtype.js";
 import type { OpName } from "../../ir/ops.js";
-import { at, range } from "../../ir/shape.js";
+import { at, range, tensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { inline, traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
 import { vmapProgram } from "../batching/vmap.js";
 import { vjpProgram } from "./grad.js";
 import { vjpRules } from "./vjpRules.js";
@@ -120,6 +124,65 @@ describe("the derivative of every op", () => {
     const [back] = backward.eqns.filter(({ op }) => op === "raggedAllToAll");
     expect(sends).toBeDefined();
     expect(back?.ins.slice(2)).toEqual([receives, sends]);
+  });
+
+  test("of an exchange of rows is none for the rows that are replaced", () => {
+    const x = { name: "m", size: 2 };
+    const types = [tensorType("float64", [5, 2]), tensorType("float64", [6, 2])];
+    // Each device sends a row to itself and two to the other one, which go behind its third row.
+    const rows = [
+      [0, 1, 1],
+      [2, 2, 3],
+    ];
+    const received = [
+      [1, 1, 0],
+      [3, 2, 2],
+    ];
+    const table = (own: readonly (readonly number[])[]) =>
+      ops.reshape(ops.stack(own.flat().map((n) => ops.full([], n, "int32"))), [2, 3]);
+    const turned = (own: Tensor) =>
+      ops.select(
+        ops.broadcastInDim(ops.compare("eq", ops.axisIndex([x]), 0), [2, 3], []),
+        own,
+        ops.reverse(own, [0]),
+      );
+    const program = traceFlat(
+      ([a, b]) => [
+        ops.raggedAllToAll([asTensor(a), asTensor(b), turned(table(rows)), turned(table(received))], [x]),
+      ],
+      types,
+    ).program;
+    const random = randomNumbers(17);
+    const inputs = types.map((type) => range(2).map(() => randomHost(type, -1, 1, random)));
+    expectNumericGradients(verify(program), { axes: [x] }, inputs, random);
+    const { forward, backward, residuals } = vjpProgram(program);
+    verify(forward);
+    const kept = interpretSpmd({ ...forward, outputs: residuals }, { axes: [x] }, inputs);
+    const ones = range(2).map(() =>
+      hostTensor(
+        "float64",
+        [6, 2],
+        range(12).map(() => 1),
+      ),
+    );
+    const [, into] = interpretSpmd(verify(backward), { axes: [x] }, [...kept, ones]);
+    expect((into ?? []).map((one) => numbersOf(one).filter((_, i) => i % 2 === 0))).toEqual([
+      [1, 0, 1, 0, 0, 1],
+      [1, 0, 1, 0, 0, 1],
+    ]);
+  });
+
+  test("of a scatter of nothing is that of what is left as it is", () => {
+    const types = [tensorType("float32", [3]), tensorType("int32", [0]), tensorType("float32", [0])];
+    const program = traceFlat(
+      ([a, b, c]) => [
+        ops.scatter(asTensor(a), asTensor(b), asTensor(c), { dim: 0, batchDims: 0, combine: "set" }),
+      ],
+      types,
+    ).program;
+    const { forward, backward } = vjpProgram(program);
+    verify(forward);
+    verify(backward);
   });
 
   test("is missing for loops of dynamic length only, whose message says what to use instead", () => {

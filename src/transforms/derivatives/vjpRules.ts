@@ -106,10 +106,7 @@ const scatterPull: Pull<"scatter"> = ({ ct, ins, params }) => {
   }
   const lastWriter = () => {
     const batch = indices.shape.slice(0, batchDims);
-    const ids = ops.reshape(
-      ops.iota("int32", [Math.max(1, indices.size)], 0),
-      indices.size === 0 ? [1] : indices.shape,
-    );
+    const ids = ops.reshape(ops.iota("int32", [indices.size], 0), indices.shape);
     const where = { dim: batchDims, batchDims };
     const board = ops.scatter(ops.full([...batch, size], -1, "int32"), indices, ids, {
       ...where,

@@ -16,7 +16,10 @@ import {
   argumentBytes,
   attentionScratchBytes,
   attentionUnits,
+  backwardScratch,
+  forwardScratch,
   isBackward,
+  PANEL,
 } from "../../kernel/attentionKernel.js";
 import { writeAttention } from "./x64Attention.js";
 
@@ -92,7 +95,28 @@ function runAlone(kernel: AttentionKernel, code: CodeMemory) {
   new KernelCaller(memory).bind(address)(64, 1024, 0, attentionUnits(kernel), 0);
   releaseNativeAddress(memory);
   const written = places.filter((_, i) => i >= kernel.args.length || isResult(kernel.args[i]));
-  return { bytes, read: places.filter((place) => !written.includes(place)), written };
+  const scratch = bytes.subarray(places.at(-1)?.from, places.at(-1)?.to);
+  return { bytes, scratch, read: places.filter((place) => !written.includes(place)), written };
+}
+
+/** A kernel whose operands have a batch and heads, with rows one behind the other. */
+function denseKernel(
+  backward: boolean,
+  [batch, length, keyLength, heads, keyHeads, headSize]: Case["sizes"],
+  [before, ahead]: readonly [number, number],
+): AttentionKernel {
+  const names = ["query", "key", "value", "mixed"] as const;
+  const more = ["mixedCotangent", "queryCotangent", "keyCotangent", "valueCotangent"] as const;
+  const all = backward ? [...names, ...more] : names;
+  const strides = all.map((name) => {
+    const [rows, width] = /^(key|value)/.test(name) ? [keyLength, keyHeads] : [length, heads];
+    const row = 4 * width * headSize;
+    return [name, { batch: rows * row, row, head: 4 * headSize }];
+  });
+  return {
+    ...{ kind: "attention", batch, length, heads, keyLength, keyHeads, headSize, scale: 1, before, ahead },
+    ...{ args: [...all, "logSums"], strides: Object.fromEntries(strides) },
+  };
 }
 
 describe("attention in one piece", () => {
@@ -154,18 +178,8 @@ describe("attention in one piece", () => {
     testWith(nativeKernels, `writes nothing but results and scratch memory: ${name}`, {}, () => {
       const code = CodeMemory.open();
       if (typeof code === "string" || !isWide) return;
-      const strides = { batch: 4 * 45 * 3 * 19, row: 4 * 3 * 19, head: 4 * 19 };
-      const names = ["query", "key", "value", "mixed"] as const;
-      const more = ["mixedCotangent", "queryCotangent", "keyCotangent", "valueCotangent"] as const;
-      const all = backward ? [...names, ...more] : names;
-      const { bytes, read, written } = runAlone(
-        {
-          ...{ kind: "attention", batch: 2, length: 45, heads: 3, keyLength: 45, keyHeads: 3, headSize: 19 },
-          ...{ scale: 1, before: 30, ahead: 0, args: [...all, "logSums"] },
-          strides: Object.fromEntries(all.map((one) => [one, strides])),
-        },
-        code,
-      );
+      const kernel = denseKernel(backward, [2, 45, 45, 3, 3, 19], [30, 0]);
+      const { bytes, read, written } = runAlone(kernel, code);
       code.release();
       const ones = new Uint8Array(Float32Array.of(1).buffer);
       for (let at = 4096; at < bytes.length; at++) {
@@ -176,6 +190,25 @@ describe("attention in one piece", () => {
       const first = written[0];
       if (!backward && first)
         expect(new Float32Array(bytes.buffer, first.from, 3)).toEqual(Float32Array.of(1, 1, 1));
+    });
+
+    testWith(nativeKernels, `uses every part of its scratch memory up to the end: ${name}`, {}, () => {
+      const code = CodeMemory.open();
+      if (typeof code === "string" || !isWide) return;
+      // A whole block of queries, a whole block of keys and another with a last panel that is not whole.
+      const kernel = denseKernel(backward, [1, 225, 255, 2, 1, 20], [-1, 223]);
+      const { scratch } = runAlone(kernel, code);
+      code.release();
+      const { at: starts, bytes } = backward ? backwardScratch(kernel) : forwardScratch(kernel);
+      const parts: readonly (readonly [string, number])[] = Object.entries(starts);
+      const unused = parts.flatMap(([part, start], i) => {
+        const content = scratch.subarray(start, parts[i + 1]?.[1] ?? bytes);
+        const used = content.findLastIndex((byte) => byte !== 0x5a) + 1;
+        const lines = Math.ceil(content.length / 64) - Math.ceil(used / 64);
+        return lines > 0 ? [[part, lines * 64]] : [];
+      });
+      // Rows of scores are as far apart as for cotangents, which have an empty panel behind the last one.
+      expect(unused).toEqual(backward ? [] : [["scores", 4 * PANEL]]);
     });
   }
 });

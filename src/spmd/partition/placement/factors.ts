@@ -2,7 +2,7 @@ import { attentionOperands } from "../../../ir/inferAttention.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
 import type { Attention, AttentionExtra, OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";
-import { at, type TensorType, typesOf } from "../../../ir/shape.js";
+import { at, entriesOf, type TensorType, typesOf } from "../../../ir/shape.js";
 
 /**
  * What splitting a factor means: `parallel` factors stay split in the result, `sum`, `max` and `min` factors
@@ -186,8 +186,8 @@ function attentionFactors(
   { extras = [] }: Attention,
   ins: readonly TensorType[],
 ) {
-  const [batch = 1, length = 1, heads = 1, headSize = 1] = shapeOf(ins, 0);
-  const [, keyLength = 1, keyHeads = 1] = shapeOf(ins, 1);
+  const [batch, length, heads, headSize] = entriesOf(shapeOf(ins, 0), 4);
+  const [, keyLength, keyHeads] = entriesOf(shapeOf(ins, 1), 4);
   const b = new RuleBuilder();
   const summed = op === "attention" ? "parallel" : "sum";
   const kinds: FactorKind[] = ["parallel", "parallel", summed, summed, "whole", "whole"];
