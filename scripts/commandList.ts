@@ -52,7 +52,7 @@ export const purposes: readonly Purpose[] = [
       "test:meshes": "Take steps on all meshes of 2, 4 and 8 devices, load checkpoints on 56 pairs of meshes",
       "test:pipelines": "Run circular pipelines in every combination of options",
       "test:schedules": "Run every pipeline schedule with 2, 4 and 8 stages",
-      "test:cases": "Run all JAX cases of convolutions, linear algebra, FFT and distributions",
+      "test:cases": "Run all JAX cases of arrays, linear algebra, FFT, convolutions, SciPy and distributions",
       "test:rest": "Run the remaining sampled tests in full: goldens, resumed runs, examples, partitioning",
       "test:mutants": "Change rule tables one place at a time and report changes that no test notices",
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",

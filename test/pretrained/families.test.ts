@@ -5,6 +5,7 @@ import { jit, Mesh, np, type Tensor, tree, valueAndGrad } from "shardwise";
 import { loadPretrained, readSafetensors, writeSafetensors } from "shardwise/train";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { crossEntropy } from "../../src/train/models/loss.js";
+import { isNear } from "../support/near.js";
 
 const fixtures = new URL("./fixtures/", import.meta.url).pathname;
 const families = [
@@ -52,7 +53,8 @@ describe.each(families)("a pretrained model of the family %s", (family) => {
       params,
       tokens,
     ).data();
-    for (const [i, value] of want.logits.entries()) expect(Number(logits[i])).toBeCloseTo(value, 5);
+    const isSame = (value: number, i: number) => isNear(Number(logits[i]), value, 5e-6);
+    expect(want.logits.findIndex((value, i) => !isSame(value, i))).toBe(-1);
     const loss = (p: typeof params, t: Tensor) =>
       crossEntropy(model.apply(p, t.get("...", np.s(0, length - 1))), t.get("...", np.s(1, length))).loss;
     const [value, gradients] = jit(valueAndGrad(loss), onMesh)(params, tokens);

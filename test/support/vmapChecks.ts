@@ -77,7 +77,8 @@ export function expectLikeLoop(
     actual.forEach((devices, out) => {
       devices.forEach((value, device) => {
         const own = result.batchedOutputs[out] ? elementOf(value, b) : value;
-        expect(single.difference(out, device, own), `output ${out}, element ${b}`).toBeUndefined();
+        const difference = single.difference(out, device, own);
+        if (difference !== undefined) expect.fail(`output ${out}, element ${b}: ${difference}`);
       });
     });
   });

@@ -1,5 +1,8 @@
 /** A model that reads several texts at once, and remembers what it has read of each. */
+import { getOrInsert } from "../../ir/collections.js";
+import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
+import { Recent } from "../../ir/recent.js";
 import { at, range } from "../../ir/shape.js";
 import { unbox } from "../../nn/metadata.js";
 import type { Variables } from "../../nn/scope.js";
@@ -85,7 +88,7 @@ export class CachedModel {
     const numPages = this.slots * Math.ceil(maxLength / pageSize);
     this.maxLength = maxLength;
     this.isRecurrent = isRecurrent(model);
-    this.functions = compiled({ ...model, cacheLength: numPages * pageSize }, own, this.slots);
+    this.functions = functionsOf({ ...model, cacheLength: numPages * pageSize }, own, this.slots);
     this.givenParams = params;
     this.params = meshOf(params) === own ? params : devicePut(params, everywhere(own));
     this.pages = range(this.slots).map(() => []);
@@ -254,6 +257,18 @@ function meshOf(params: Variables): Mesh | undefined {
     if (sharding instanceof NamedSharding) return sharding.mesh;
   }
   return undefined;
+}
+
+/** Recently compiled functions by engine: texts that are written one after the other need the same ones. */
+const recently = new WeakMap<Engine, Recent<Functions>>();
+
+/** Maximum number of entries to cache; each keeps its compiled programs on its devices. */
+const maxModels = 4;
+
+function functionsOf(config: ModelConfig, mesh: Mesh, slots: number): Functions {
+  const { engine, axes, deviceIds } = mesh;
+  const recent = getOrInsert(recently, engine, () => new Recent<Functions>(maxModels));
+  return recent.get(JSON.stringify([config, slots, axes, deviceIds]), () => compiled(config, mesh, slots));
 }
 
 function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {

@@ -1,5 +1,7 @@
 import { describe, expect, test, vi } from "vitest";
+import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { Mesh, np, random } from "../../index.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
@@ -23,7 +25,11 @@ const base: ModelConfig = {
   remat: "none",
 };
 const tokenizer = byteTokenizer();
-const paramsOf = (model: ModelConfig) => LanguageModel(model).init(random.key(3), np.zeros([1, 2], "int32"));
+const made = new Map<string, ReturnType<ReturnType<typeof LanguageModel>["init"]>>();
+const paramsOf = (model: ModelConfig) =>
+  getOrInsert(made, JSON.stringify(model), () =>
+    LanguageModel(model).init(random.key(3), np.zeros([1, 2], "int32")),
+  );
 
 /** The tokens of every prompt. */
 async function tokensOf(
@@ -66,6 +72,21 @@ describe.each(["llama", "mlstm"] as const)("texts of the %s model", (kind) => {
       tokens.push(token);
     }
   });
+});
+
+test("texts of a model that has written others are written without compiling it again", async () => {
+  const engine = createReferenceEngine({ numDevices: 1 });
+  const compile = vi.spyOn(engine, "compile");
+  const numCompiled = async (changes: Partial<ModelConfig>, slots: number) => {
+    compile.mockClear();
+    const mesh = Mesh.create({ data: 1 }, { engine });
+    await tokensOf({ ...base, ...changes }, ["whale"], { maxTokens: 2, maxLength: 16, slots, mesh });
+    return compile.mock.calls.filter(([, { name }]) => name === "readTokens").length;
+  };
+  expect(await numCompiled({}, 1)).toBeGreaterThan(0);
+  expect(await numCompiled({}, 1)).toBe(0);
+  expect(await numCompiled({}, 2)).toBeGreaterThan(0);
+  expect(await numCompiled({ ropeBase: 5000 }, 1)).toBeGreaterThan(0);
 });
 
 describe("a draft", () => {

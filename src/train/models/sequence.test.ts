@@ -1,4 +1,7 @@
-/** A step of a decoder whose sequences are split over `context` is that of one device. */
+/**
+ * A step of a decoder whose sequences are split over `context` is that of one device. Both ways to split them take turns
+ * with the decoders; `npm run test:meshes` tries all with both.
+ */
 import { expect, test } from "vitest";
 import { expectTreeClose } from "../../../test/support/goldens.js";
 import { tinyModel } from "../../../test/support/runs.js";
@@ -43,17 +46,23 @@ const decoders: Readonly<Record<string, Partial<ModelConfig>>> = {
   "experts that drop tokens": { kind: "moe", width: 16, experts: { numExperts: 4, capacityFactor: 0.5 } },
 };
 
-test.each(Object.entries(decoders))(
-  "%s on context=4, and context=2 by all-to-all",
-  { timeout: 60_000 },
-  async (_, changes) => {
-    const alone = await stepOn({}, changes);
-    for (const [axes, way] of [[{ context: 4 }], [{ context: 2, fsdp: 2 }, "allToAll"]] as const) {
-      const { params, loss, evaluated, logits } = await stepOn(axes, changes, way);
-      expect(loss).toBeCloseTo(alone.loss, 5);
-      expect(evaluated).toBeCloseTo(alone.evaluated, 5);
-      await expectTreeClose(params, alone.params, { rtol: 1e-4, atol: 1e-6 });
-      await expectTreeClose(logits, alone.logits, { rtol: 1e-4, atol: 1e-5 });
-    }
-  },
-);
+const splits = [
+  ["context=4", { context: 4 }],
+  ["context=2 by all-to-all", { context: 2, fsdp: 2 }, "allToAll"],
+] as const;
+const all = process.env.SHARDWISE_ALL_MESHES === "1";
+const cases = Object.entries(decoders).map(([name, changes], i) => {
+  const tried = all ? splits : splits.slice(i % 2, (i % 2) + 1);
+  return [name, tried.map(([split]) => split).join(", and "), changes, tried] as const;
+});
+
+test.each(cases)("%s on %s", { timeout: 60_000 }, async (_, __, changes, tried) => {
+  const alone = await stepOn({}, changes);
+  for (const [, axes, way] of tried) {
+    const { params, loss, evaluated, logits } = await stepOn(axes, changes, way);
+    expect(loss).toBeCloseTo(alone.loss, 5);
+    expect(evaluated).toBeCloseTo(alone.evaluated, 5);
+    await expectTreeClose(params, alone.params, { rtol: 1e-4, atol: 1e-6 });
+    await expectTreeClose(logits, alone.logits, { rtol: 1e-4, atol: 1e-5 });
+  }
+});

@@ -8,9 +8,12 @@ import { bind, traceFlat } from "../../trace/builder.js";
 import { vmapProgram } from "./vmap.js";
 import { vmapRules } from "./vmapRules.js";
 
-/** Every way to choose some of n things. */
+/** Ways to choose some of n things: of many, all pairs and all but one, unless `CASES=all`. */
 function subsets(n: number): boolean[][] {
-  return range(2 ** n).map((bits) => range(n).map((i) => ((bits >> i) & 1) === 1));
+  const all = range(2 ** n).map((bits) => range(n).map((i) => ((bits >> i) & 1) === 1));
+  if (n <= 4 || process.env.CASES === "all") return all;
+  const count = (chosen: readonly boolean[]) => chosen.filter((isChosen) => isChosen).length;
+  return all.filter((chosen) => count(chosen) <= 2 || count(chosen) >= n - 1);
 }
 
 function checkOp<K extends OpName>(op: K, cases: readonly OpCase<K>[]): void {
