@@ -52,9 +52,21 @@ async function run(code: string): Promise<void> {
     /^(?!const |let |\/\/)(\S.*?);? \/\/ (.*)$/gm,
     (_, expression, text) => `await check(${expression}, ${JSON.stringify(text)});`,
   );
-  const { code: plain } = transformSync(checked, { loader: "ts", target: "node20" });
-  const AsyncFunction = Object.getPrototypeOf(run).constructor;
-  await new AsyncFunction(...Object.keys(scope), "check", plain)(...Object.values(scope), check);
+  await functionWith(checked)(...Object.values(scope), check);
+}
+
+type Run = (...args: readonly unknown[]) => Promise<unknown>;
+
+/** Code as a function of the scope and of `check`. Most of it has no types, and need not be compiled. */
+function functionWith(code: string): Run {
+  const AsyncFunction: new (...args: readonly string[]) => Run = Object.getPrototypeOf(run).constructor;
+  const names = [...Object.keys(scope), "check"];
+  try {
+    if (!code.includes("<")) return new AsyncFunction(...names, code);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  return new AsyncFunction(...names, transformSync(code, { loader: "ts", target: "node20" }).code);
 }
 
 async function check(value: unknown, said: string): Promise<void> {
