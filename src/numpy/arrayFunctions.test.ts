@@ -173,3 +173,15 @@ test("float64 has neighbours too, without integers of its width", async () => {
   expect([...(await up.data())]).toEqual(from.map((value) => step(value, 1n)));
   expect([...(await down.data())]).toEqual(from.map((value) => step(value, -1n)));
 });
+
+test("NaNs are equal in sets, and different in what the array API calls unique", async () => {
+  const x = np.array([Number.NaN, 1, Number.NaN, 2]);
+  expect(await np.unique(x, { size: 4 }).js()).toEqual([1, 2, Number.NaN, 1]);
+  const { values, indices, inverse, counts } = np.uniqueAll(x, { size: 4 });
+  expect(await values.js()).toEqual([1, 2, Number.NaN, Number.NaN]);
+  expect(await np.stack([indices, inverse, counts]).js()).toEqual([
+    [1, 3, 0, 2],
+    [2, 0, 3, 1],
+    [1, 1, 1, 1],
+  ]);
+});

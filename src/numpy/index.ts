@@ -94,7 +94,6 @@ export {
 } from "./reductions.js";
 export * from "./selecting.js";
 export * from "./sets.js";
-export { unique as uniqueValues } from "./sets.js";
 export * from "./shaping.js";
 export { transpose as permuteDims } from "./shaping.js";
 export * from "./sorting.js";

@@ -141,7 +141,8 @@ export interface UniqueResult {
 }
 
 /**
- * The different elements of a tensor with their places and numbers; filled up with the smallest element.
+ * The different elements of a tensor with their places and numbers; filled up with the smallest element. A NaN differs
+ * from every other one, as in the array API; in {@link unique} and in sets they are equal.
  *
  * @example
  * ```ts
@@ -150,7 +151,10 @@ export interface UniqueResult {
  * ```
  */
 export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResult {
-  const given = sizedOptions.read(options, "uniqueAll");
+  return findUnique(value, sizedOptions.read(options, "uniqueAll"), false);
+}
+
+function findUnique(value: TensorLike, given: SizedOptions, isNanEqual: boolean): UniqueResult {
   const { size } = given;
   const x = asTensor(value, "unique");
   const n = x.size;
@@ -158,11 +162,9 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
   const [sorted, order] = sortWithIndices(ops.reshape(x, [n]), 0, false);
   const later = ops.sliceDim(sorted, 0, 1, n);
   const earlier = ops.sliceDim(sorted, 0, 0, n - 1);
-  // NaN counts as equal to NaN, as everywhere in NumPy's sets.
-  const differs = ops.and(
-    ops.compare("ne", later, earlier),
-    ops.not(ops.and(ops.compare("ne", later, later), ops.compare("ne", earlier, earlier))),
-  );
+  const isOther = ops.compare("ne", later, earlier);
+  const areNan = ops.and(ops.compare("ne", later, later), ops.compare("ne", earlier, earlier));
+  const differs = isNanEqual ? ops.and(isOther, ops.not(areNan)) : isOther;
   const isFirst = concatenate([ops.full([1], 1, "bool"), differs]);
   const rank = cumsum(cast(isFirst, "int32")).sub(1);
   // One more than is wanted, where the last run ends.
@@ -193,7 +195,19 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
  * ```
  */
 export function unique(value: TensorLike, options: SizedOptions): Tensor {
-  return uniqueAll(value, sizedOptions.read(options, "unique")).values;
+  return findUnique(value, sizedOptions.read(options, "unique"), true).values;
+}
+
+/**
+ * The values of {@link uniqueAll}: the different elements of a tensor, sorted, in which every NaN differs.
+ *
+ * @example
+ * ```ts
+ * np.uniqueValues(np.array([3, NaN, 3, NaN]), { size: 3 }); // [3, NaN, NaN]
+ * ```
+ */
+export function uniqueValues(value: TensorLike, options: SizedOptions): Tensor {
+  return uniqueAll(value, sizedOptions.read(options, "uniqueValues")).values;
 }
 
 const isinOptions = schema({
@@ -329,7 +343,7 @@ function uniqueWhere(
 ): Tensor {
   const x = asTensor(value, "sets");
   const { size } = options;
-  const { values, counts } = uniqueAll(x, { size: x.size });
+  const { values, counts } = findUnique(x, { size: x.size }, true);
   const keep = ops.and(chosen(values), ops.compare("gt", counts, 0));
   const places = flatnonzero(keep, { size, fillValue: x.size });
   const found = ops.compare("lt", places, x.size);

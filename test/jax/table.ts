@@ -80,6 +80,8 @@ np.intersect1d,np.setdiff1d,np.union1d,np.setxor1d e: @(a, np.array([1, 2, 7], "
 np.isin e: @(a, np.array([1, 2], "int32")); @(a, np.array([1, 2], "int32"), {invert: true})
 np.unique,np.uniqueValues e: @(a, {size: 5})
 np.uniqueAll e: @(a, {size: 5}).values; @(a, {size: 5}).counts~jnp.unique_all(a, size=5).counts
+np.unique,np.uniqueValues v: @(np.sqrt(a), {size: 6})
+np.uniqueAll,np.uniqueCounts v: @(np.sqrt(a), {size: 6}).counts~jnp.NAME(jnp.sqrt(a), size=6).counts
 np.uniqueCounts e: @(a, {size: 5}).counts
 np.uniqueInverse e: @(a, {size: 5}).inverse~jnp.unique_inverse(a, size=5).inverse_indices
 np.ix de: @(a, b)[0]; @(a, b)[1]
