@@ -3,10 +3,22 @@
  *
  *     npm run bench -- moe
  */
-import { jit, Mesh, np, random, type Tensor, tree, valueAndGrad, withMesh } from "shardwise";
+import {
+  devicePut,
+  jit,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  random,
+  Tensor,
+  tree,
+  valueAndGrad,
+  withMesh,
+} from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
-import { bestInTurns, type Report, type Row, settle } from "./measure.js";
+import { bestInTurns, type Report, type Row } from "./measure.js";
 import { countsOption } from "./options.js";
 
 const [batch, length, width, features, perToken] = [8, 256, 512, 512, 2];
@@ -17,22 +29,32 @@ const Mlp = nn.module("Mlp", ({ inner }: { inner: number }) => (x: Tensor): Tens
   return dense("down", width)(nn.silu(dense("gate", inner)(x)).mul(dense("up", inner)(x)));
 });
 
-/** A step of gradient descent of a layer on a mesh. */
-function stepOf(
+/**
+ * Steps of gradient descent of a layer, one after the other. Each device has a part of the rows and of the experts,
+ * whose weights are the parameters with three dims.
+ */
+async function stepOf(
   mesh: Mesh,
   variables: nn.Variables,
   apply: (v: nn.Variables, x: Tensor) => Tensor,
   x: Tensor,
-) {
+): Promise<() => Promise<void>> {
+  const [split, whole] = [new NamedSharding(mesh, P("expert")), new NamedSharding(mesh, P())];
+  const shardings = tree.map((leaf: Tensor) => (leaf.ndim === 3 ? split : whole), variables);
   const loss = (v: nn.Variables, a: Tensor) => np.mean(np.square(apply(v, a)));
   const step = jit(
     (v: nn.Variables, a: Tensor) => {
       const [, grads] = valueAndGrad(loss)(v, a);
       return tree.map((p: Tensor, g: Tensor) => p.sub(g.mul(1e-3)), v, grads);
     },
-    { mesh },
+    { mesh, inShardings: [shardings, split], outShardings: shardings, donate: 0 },
   );
-  return () => settle(withMesh(mesh, () => step(variables, x)));
+  let state: nn.Variables = await devicePut(variables, shardings);
+  const rows = await devicePut(x, split);
+  return async () => {
+    state = withMesh(mesh, () => step(state, rows));
+    await Promise.all(tree.leaves(state).map((leaf) => leaf instanceof Tensor && leaf.ready()));
+  };
 }
 
 /** Runs the benchmark. */
@@ -43,11 +65,11 @@ export async function moe(): Promise<Report> {
     const mesh = Mesh.create({ expert: devices }, { engine });
     const x = random.normal(random.key(0), [batch, length, width]);
     const dense = Mlp({ inner: perToken * features });
-    const steps = [stepOf(mesh, dense.init(random.key(1), x), (v, a) => dense.apply(v, a), x)];
+    const steps = [await stepOf(mesh, dense.init(random.key(1), x), (v, a) => dense.apply(v, a), x)];
     const counts = [8, 16, 64];
     for (const numExperts of counts) {
       const layer = nn.MoE({ numExperts, features, numExpertsPerToken: perToken });
-      steps.push(stepOf(mesh, layer.init(random.key(1), x), (v, a) => layer.apply(v, a).output, x));
+      steps.push(await stepOf(mesh, layer.init(random.key(1), x), (v, a) => layer.apply(v, a).output, x));
     }
     const [denseMs = 0, ...times] = await bestInTurns(steps, { seconds: 10 });
     counts.forEach((numExperts, i) => {

@@ -90,16 +90,15 @@ function cumulate(kernel: Along, addresses: readonly number[], memory: ArrayBuff
   const length = outer * n * inner;
   const x = viewHost(dtype, memory, at(addresses, 0), length);
   const result = viewHost(dtype, memory, at(addresses, 1), length);
-  const wraps = isInteger(dtype);
+  // Integers wrap around. Memory is walked in its order, so there is a sum for every inner index.
+  const sums = isInteger(dtype) ? new Int32Array(inner) : new Float64Array(inner);
   for (let o = 0; o < outer; o++) {
-    for (let i = 0; i < inner; i++) {
-      const start = o * n * inner + i;
-      let sum = 0;
-      for (let k = 0; k < n; k++) {
-        const place = start + (kind === "cumsum" ? k : n - 1 - k) * inner;
-        const next = sum + (x[place] as number);
-        sum = wraps ? next | 0 : next;
-        result[place] = sum;
+    sums.fill(0);
+    for (let k = 0; k < n; k++) {
+      const start = (o * n + (kind === "cumsum" ? k : n - 1 - k)) * inner;
+      for (let i = 0; i < inner; i++) {
+        sums[i] = (sums[i] as number) + (x[start + i] as number);
+        result[start + i] = sums[i] as number;
       }
     }
   }

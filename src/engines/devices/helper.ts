@@ -5,13 +5,14 @@ import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LoadedModule } from "../kernels/loadKernels.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
 import {
+  CALL_FIELD,
   type CrewMemory,
   help,
   JOB,
   JOB_FIELD,
   KERNEL_FIELD,
-  PART_FIELD,
   PRODUCT_FIELD,
+  runCalls,
 } from "../protocol/crew.js";
 import type { NativeFunction } from "../system/codeMemory.js";
 import type { Forgotten } from "./forgotten.js";
@@ -68,10 +69,7 @@ export function runHelper({ crew }: HelperSetup, host: HelperHost): void {
       const [table, args] = [field(KERNEL_FIELD.table), field(KERNEL_FIELD.args)];
       runRows(kernel, table, args, field(KERNEL_FIELD.rows), part, field(JOB_FIELD.count));
     } else {
-      const at = PRODUCT_FIELD.parts + PART_FIELD.size * part;
-      const { program, a, b, c } = PART_FIELD;
-      const run = runners.at(field(PRODUCT_FIELD.runner));
-      run(field(at + program), field(at + a), field(at + b), field(at + c));
+      runCalls(job, part, runners.at(field(PRODUCT_FIELD.runner)));
     }
   };
   help(crew, runPart, () => programs.update());
@@ -118,7 +116,7 @@ class Runners {
   at(address: number): NativeFunction {
     return getOrInsert(this.known, address, () => {
       this.memory ??= open();
-      return this.memory.bind(address, PART_FIELD.size);
+      return this.memory.bind(address, CALL_FIELD.size);
     });
   }
 }

@@ -3,12 +3,12 @@ import { NativeProducts } from "#engines/products/nativeProducts";
 import { architecture } from "#platform/system";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import { createWasmGemm, type Gemm, type WasmGemm } from "../../compiler/gemm/wasmGemm.js";
-import type { GemmStep } from "../../compiler/steps.js";
+import type { GemmStep, RaggedGemm, SlotAddress } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import type { Crew } from "../protocol/crew.js";
 import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { type PreparedGemm, repeat } from "./preparedGemm.js";
-import { prepareRagged } from "./raggedGemm.js";
+import { groupByGroup, prepareRagged, type RunGroups } from "./raggedGemm.js";
 
 /**
  * The matrix products of one device, by the implementation that the main thread chose: our machine code, the
@@ -26,7 +26,7 @@ export class GemmPreparer {
     private readonly memory: WebAssembly.Memory,
     private readonly choice: GemmChoice,
     private readonly scratch: number,
-    crew?: Crew,
+    private readonly crew?: Crew,
   ) {
     this.native = new NativeProducts(memory, choice, crew);
   }
@@ -35,12 +35,23 @@ export class GemmPreparer {
   prepare(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm {
     const { m, n, k, transposeA, transposeB, lda, ldb, ldc, alpha, beta } = step;
     if (m === 0 || n === 0 || step.batch.some(({ count }) => count === 0)) return () => {};
-    if (step.ragged) return prepareRagged(step, step.ragged, this.memory, (one) => this.prepare(one, module));
+    if (step.ragged)
+      return prepareRagged(step, step.ragged, this.memory, this.groups(step, step.ragged, module));
     if (isInMachineCode(this.choice, step)) return this.native.prepare(step);
     const [gemm, base] = this.choose(step, module);
     const one: PreparedGemm = (a, b, c) =>
       gemm(transposeA, transposeB, m, n, k, alpha, base + a, lda, base + b, ldb, beta, base + c, ldc);
     return step.batch.reduceRight(repeat, one);
+  }
+
+  private groups(
+    step: GemmStep,
+    ragged: RaggedGemm<SlotAddress>,
+    module: WebAssembly.Module | undefined,
+  ): RunGroups {
+    if (this.crew !== undefined && isInMachineCode(this.choice, step))
+      return this.native.prepareGroups(step, ragged, this.crew);
+    return groupByGroup(step, ragged, (one) => this.prepare(one, module));
   }
 
   /** Releases what lies outside of JavaScript; prepared products must not be called afterwards. */

@@ -99,10 +99,15 @@ export class NativeGemm {
     const key = JSON.stringify([type, product, batch, count]);
     return getOrInsert(this.divided, key, () =>
       divideProduct(this.target(type), product, batch, count).map(({ a, b, c, ...part }, i) => {
-        const records = this.records(type, part.product, part.batch, this.space(i));
-        return { program: this.memory.store(new Uint8Array(records.buffer)), a, b, c };
+        return { program: this.preparePart(type, part.product, i, part.batch), a, b, c };
       }),
     );
+  }
+
+  /** Prepares a product that can run at the same time as those of parts with other numbers; kept as those are. */
+  preparePart(type: ProductType, product: Product, part: number, batch: GemmBatch = SINGLE): number {
+    const records = this.records(type, product, batch, this.space(part));
+    return this.memory.store(new Uint8Array(records.buffer));
   }
 
   /** The task records of a product that packs its operands into the given space. */
@@ -132,7 +137,8 @@ export class NativeGemm {
     return records;
   }
 
-  private target(type: ProductType): GemmTarget {
+  /** The kernels for a type of factors. */
+  target(type: ProductType): GemmTarget {
     const target = this.targets[type];
     if (target === undefined) throw new InternalError(`[NativeGemm] there are no kernels for ${type} here`);
     return target;

@@ -2,8 +2,14 @@ import { InternalError } from "../../ir/errors.js";
 import type * as node from "./nativeProducts.js";
 
 /** In browsers all products are WebAssembly, so this is never called. */
-export class NativeProducts implements Pick<node.NativeProducts, "prepare" | "blas" | "release"> {
+export class NativeProducts
+  implements Pick<node.NativeProducts, "prepare" | "prepareGroups" | "blas" | "release">
+{
   prepare(): never {
+    throw new InternalError("[threads] browsers run no machine code of programs");
+  }
+
+  prepareGroups(): never {
     throw new InternalError("[threads] browsers run no machine code of programs");
   }
 

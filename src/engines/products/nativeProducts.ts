@@ -1,14 +1,18 @@
 import { extentBytes } from "../../compiler/native/gemm/gemmPlan.js";
+import { divideGroups } from "../../compiler/native/gemm/productParts.js";
 import { elementsOf } from "../../compiler/native/gemm/target.js";
-import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
+import type { GemmBatch, GemmStep, RaggedGemm, SlotAddress } from "../../compiler/steps.js";
+import { getOrInsert } from "../../ir/collections.js";
 import { InternalError } from "../../ir/errors.js";
-import { type Crew, JOB, JOB_FIELD, PART_FIELD, PRODUCT_FIELD } from "../protocol/crew.js";
+import { at } from "../../ir/shape.js";
+import { type Crew, MAX_CALLS, runCalls, writeProducts } from "../protocol/crew.js";
 import { CodeMemory } from "../system/codeMemory.js";
 import { nativeAddress, releaseNativeAddress } from "../system/nativeAddress.js";
 import { type Blas, findBlas } from "./blas.js";
 import type { GemmChoice } from "./gemmChoice.js";
 import { NativeGemm, type NativePart, type NativeProduct, targetsOf } from "./nativeGemm.js";
 import { type PreparedGemm, repeat } from "./preparedGemm.js";
+import { distances, type RowGroup, type RunGroups } from "./raggedGemm.js";
 
 /** The matrix products of one device that native code computes: our machine code, or a BLAS library. */
 export class NativeProducts {
@@ -44,6 +48,48 @@ export class NativeProducts {
     const product = this.prepareProduct(gemm, step, inner);
     const one: PreparedGemm = (a, b, c) => product(base + a, base + b, base + c);
     return this.checked(step, outer.reduceRight(repeat, one));
+  }
+
+  /**
+   * The products of groups of rows, which the threads share all together: one of them computes several small groups,
+   * or several of them a large one.
+   */
+  prepareGroups(step: GemmStep, ragged: RaggedGemm<SlotAddress>, crew: Crew): RunGroups {
+    this.native ??= this.openNative();
+    const { gemm, base } = this.native;
+    const { dtype, transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = step;
+    const isRows = ragged.dim === "m";
+    const { rowA, rowC } = distances(step);
+    const programs = Array.from({ length: crew.size }, () => new Map<number, number>());
+    const program = (part: number, rows: number, depth: number): number =>
+      getOrInsert(at(programs, part), rows * (k + 1) + depth, () => {
+        const product = { transposeA, transposeB, m: rows, n, k: depth, lda, ldb, ldc, alpha, beta };
+        return gemm.preparePart(dtype, product, part);
+      });
+    const callsOf = (groups: readonly RowGroup[]): NativePart[][] => {
+      const sizes = groups.map(({ count }) => count);
+      const flops = 2 * n * (isRows ? k : m) * sizes.reduce((sum, size) => sum + size, 0);
+      const parts = divideGroups(gemm.target(dtype), sizes, isRows ? undefined : m, flops, crew.size);
+      return parts.map((pieces, part) =>
+        pieces.map(({ group, from, rows }) => {
+          const { count, a, b, c } = at(groups, group);
+          const depth = isRows ? k : count;
+          return { program: program(part, rows, depth), a: a + from * rowA, b, c: c + from * rowC };
+        }),
+      );
+    };
+    // Every thread may cut a group in two.
+    const most = MAX_CALLS - crew.size;
+    const stride = { count: ragged.groups, strideA: 0, strideB: 0, strideC: 0 };
+    const batch = [{ ...stride, [isRows ? "strideB" : "strideC"]: ragged.stride }];
+    const check = this.checked({ ...step, batch }, () => {});
+    return (groups, a, b, c) => {
+      check(a, b, c);
+      for (let first = 0; first < groups.length; first += most) {
+        const parts = callsOf(groups.slice(first, first + most));
+        shareCalls(crew, gemm, parts, [base + a, base + b, base + c]);
+      }
+    };
   }
 
   private prepareProduct(gemm: NativeGemm, step: GemmStep, batch: GemmBatch | undefined): NativeProduct {
@@ -82,28 +128,23 @@ export class NativeProducts {
 
 /** A product that the threads of a device share. */
 function shareProduct(crew: Crew, gemm: NativeGemm, parts: readonly NativePart[]): NativeProduct {
+  const calls = parts.map((part) => [part]);
+  return (a, b, c) => shareCalls(crew, gemm, calls, [a, b, c]);
+}
+
+/** Calls that the threads of a device make, each those of one part after the other. */
+function shareCalls(
+  crew: Crew,
+  gemm: NativeGemm,
+  parts: readonly (readonly NativePart[])[],
+  matrices: readonly [a: number, b: number, c: number],
+): void {
   const { job } = crew.memory;
-  const run = (part: number): void => {
-    const at = PRODUCT_FIELD.parts + PART_FIELD.size * part;
-    const { program, a, b, c } = PART_FIELD;
-    gemm.run(job[at + program] ?? 0, job[at + a] ?? 0, job[at + b] ?? 0, job[at + c] ?? 0);
-  };
-  return (a, b, c) => {
-    const describe = (): void => {
-      job[JOB_FIELD.kind] = JOB.product;
-      job[PRODUCT_FIELD.runner] = gemm.runner;
-      for (let i = 0; i < parts.length; i++) {
-        const part = parts[i];
-        if (part === undefined) continue;
-        const at = PRODUCT_FIELD.parts + PART_FIELD.size * i;
-        job[at + PART_FIELD.program] = part.program;
-        job[at + PART_FIELD.a] = a + part.a;
-        job[at + PART_FIELD.b] = b + part.b;
-        job[at + PART_FIELD.c] = c + part.c;
-      }
-    };
-    crew.share(parts.length, describe, run);
-  };
+  crew.share(
+    parts.length,
+    () => writeProducts(job, gemm.runner, parts, matrices),
+    (part) => runCalls(job, part, gemm.run),
+  );
 }
 
 function openBlas(path: string, memory: WebAssembly.Memory): { library: Blas; base: number } {

@@ -39,11 +39,62 @@ export const KERNEL_FIELD = layout(
   JOB_FIELD.size,
 );
 
-/** The numbers of a part of a product: the arguments of the function that computes it. */
-export const PART_FIELD = layout({ program: 1, a: 1, b: 1, c: 1 });
+/** Maximum number of calls in a job of products. */
+export const MAX_CALLS = 512;
 
-/** The numbers of a product after those of every job: the function to call, then its parts. */
-export const PRODUCT_FIELD = layout({ runner: 1, parts: PART_FIELD.size * MAX_THREADS }, JOB_FIELD.size);
+/** The numbers of a call: the arguments of the function that computes a product. */
+export const CALL_FIELD = layout({ program: 1, a: 1, b: 1, c: 1 });
+
+/** The numbers of products after those of every job: the function to call, the end of each part's calls, the calls. */
+export const PRODUCT_FIELD = layout(
+  { runner: 1, ends: MAX_THREADS, calls: CALL_FIELD.size * MAX_CALLS },
+  JOB_FIELD.size,
+);
+
+/** A call of a function that computes a product. */
+export interface ProductCall {
+  readonly program: number;
+  readonly a: number;
+  readonly b: number;
+  readonly c: number;
+}
+
+/** Describes a job of products by the calls of each of its parts; matrices begin at the given addresses. */
+export function writeProducts(
+  job: Float64Array,
+  runner: number,
+  parts: readonly (readonly ProductCall[])[],
+  [a, b, c]: readonly [a: number, b: number, c: number],
+): void {
+  job[JOB_FIELD.kind] = JOB.product;
+  job[PRODUCT_FIELD.runner] = runner;
+  let end = 0;
+  parts.forEach((calls, part) => {
+    for (const call of calls) {
+      const at = PRODUCT_FIELD.calls + CALL_FIELD.size * end;
+      job[at + CALL_FIELD.program] = call.program;
+      job[at + CALL_FIELD.a] = a + call.a;
+      job[at + CALL_FIELD.b] = b + call.b;
+      job[at + CALL_FIELD.c] = c + call.c;
+      end++;
+    }
+    job[PRODUCT_FIELD.ends + part] = end;
+  });
+}
+
+/** Makes the calls of a part of a job of products. */
+export function runCalls(
+  job: Float64Array,
+  part: number,
+  run: (program: number, a: number, b: number, c: number) => void,
+): void {
+  const end = job[PRODUCT_FIELD.ends + part] ?? 0;
+  for (let call = part === 0 ? 0 : (job[PRODUCT_FIELD.ends + part - 1] ?? 0); call < end; call++) {
+    const at = PRODUCT_FIELD.calls + CALL_FIELD.size * call;
+    const { program, a, b, c } = CALL_FIELD;
+    run(job[at + program] ?? 0, job[at + a] ?? 0, job[at + b] ?? 0, job[at + c] ?? 0);
+  }
+}
 
 /** What a device and its helpers share. */
 export interface CrewMemory {

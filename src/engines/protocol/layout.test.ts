@@ -5,7 +5,7 @@ import { SCRATCH } from "../devices/scratch.js";
 import { newFlightRing } from "../flight/recorder.js";
 import { pullCommand, readPull } from "./commands.js";
 import { ABORT, deviceBase, EVENTS, newControl, WORD } from "./control.js";
-import { JOB_FIELD, KERNEL_FIELD, newCrewMemory, PART_FIELD, PRODUCT_FIELD } from "./crew.js";
+import { CALL_FIELD, JOB_FIELD, KERNEL_FIELD, newCrewMemory, PRODUCT_FIELD } from "./crew.js";
 import { newTraceBuffer } from "./deviceTrace.js";
 import { aligned, float64Words, LINE_WORDS, layout, onNewLine, readFields } from "./layout.js";
 
@@ -86,9 +86,9 @@ describe("the memory that devices share", () => {
     expect(PROGRESS).toEqual({ run: 0, sequence: 1, size: 2 });
     expect(JOB_FIELD).toEqual({ kind: 0, count: 1, size: 2 });
     expect(KERNEL_FIELD).toEqual({ program: 2, module: 3, kernel: 4, table: 5, args: 6, rows: 7, size: 8 });
-    expect(PRODUCT_FIELD).toEqual({ runner: 2, parts: 3, size: 3 + 4 * 64 });
-    expect(PART_FIELD).toEqual({ program: 0, a: 1, b: 2, c: 3, size: 4 });
-    expect([newCrewMemory(false).words.length, newCrewMemory(false).job.length]).toEqual([48, 259]);
+    expect(PRODUCT_FIELD).toEqual({ runner: 2, ends: 3, calls: 67, size: 67 + 4 * 512 });
+    expect(CALL_FIELD).toEqual({ program: 0, a: 1, b: 2, c: 3, size: 4 });
+    expect([newCrewMemory(false).words.length, newCrewMemory(false).job.length]).toEqual([48, 2115]);
     expect(SCRATCH).toEqual({ collectives: 0, gemm: 65_536, size: 65_536 + GEMM_SCRATCH_BYTES });
     expect([newTraceBuffer(10).length, newFlightRing(10).length]).toEqual([51, 71]);
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { GemmBatch } from "../../steps.js";
 import type { Product } from "./gemmPlan.js";
-import { divideProduct } from "./productParts.js";
+import { divideGroups, divideProduct } from "./productParts.js";
 import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";
 
@@ -67,3 +67,46 @@ describe.each(targets.map((target) => [target.name, target] as const))(
     });
   },
 );
+
+describe("groups of rows", () => {
+  const target = x64Gemm(512, "float32");
+  const sizes = [1, 300, 13, 2, 900, 40, 40, 40];
+
+  it.each([
+    ["their own rows", undefined],
+    ["those of a C each", 500],
+  ])("are divided so that each of %s is written once, in order", (_case, height) => {
+    for (const count of [1, 2, 5, 16]) {
+      const parts = divideGroups(target, sizes, height, 1e9, count);
+      expect(parts).toHaveLength(count);
+      const ends = sizes.map(() => 0);
+      for (const { group, from, rows } of parts.flat()) {
+        expect([group, from]).toEqual([group, ends[group]]);
+        ends[group] = from + rows;
+      }
+      expect(ends).toEqual(sizes.map((size) => height ?? size));
+    }
+  });
+
+  it("are divided into equal work, up to a few rows", () => {
+    const total = sizes.reduce((sum, size) => sum + size, 0);
+    for (const height of [undefined, 500]) {
+      const work = divideGroups(target, sizes, height, 1e9, 4).map((part) =>
+        part.reduce(
+          (sum, { group, rows }) => sum + (rows * (sizes[group] ?? 0)) / (height ?? sizes[group] ?? 1),
+          0,
+        ),
+      );
+      for (const own of work) expect(Math.abs(own - total / 4)).toBeLessThan(height === undefined ? 15 : 80);
+    }
+  });
+
+  it("stay together if they are little work", () => {
+    expect(divideGroups(target, [3, 4], undefined, 1e5, 8)).toEqual([
+      [
+        { group: 0, from: 0, rows: 3 },
+        { group: 1, from: 0, rows: 4 },
+      ],
+    ]);
+  });
+});

@@ -49,6 +49,50 @@ export function divideProduct(
   return parts;
 }
 
+/** Rows of op(A) and of C that belong to one group of a product. */
+export interface GroupPart {
+  readonly group: number;
+  readonly from: number;
+  readonly rows: number;
+}
+
+/**
+ * Divides products of groups of rows into at most `count` lists of about the same work, in the order of the groups: a
+ * group is cut only where the equal share of a list ends.
+ *
+ * @param sizes the rows of each group
+ * @param height the rows of each group's C if the rows of groups are what is summed, else undefined
+ * @param flops the operations of all groups together
+ */
+export function divideGroups(
+  { rows: tile }: GemmTarget,
+  sizes: readonly number[],
+  height: number | undefined,
+  flops: number,
+  count: number,
+): readonly (readonly GroupPart[])[] {
+  const total = sizes.reduce((sum, size) => sum + size, 0);
+  const numParts = Math.min(count, Math.max(1, Math.floor(flops / MIN_FLOPS)));
+  // Groups of sums are cut in few places, so that few products of different sizes have to be prepared.
+  const unit = height === undefined ? tile : Math.ceil(height / 16 / tile) * tile;
+  const parts: GroupPart[][] = Array.from({ length: numParts }, () => []);
+  let first = 0;
+  sizes.forEach((size, group) => {
+    const extent = height ?? size;
+    const rowsBefore = (end: number): number => {
+      const share = (end - first) / size;
+      return share >= 1 ? extent : Math.min(extent, Math.max(0, Math.round((share * extent) / unit)) * unit);
+    };
+    parts.forEach((part, i) => {
+      const from = rowsBefore((total * i) / numParts);
+      const rows = rowsBefore((total * (i + 1)) / numParts) - from;
+      if (rows > 0) part.push({ group, from, rows });
+    });
+    first += size;
+  });
+  return parts;
+}
+
 function part(
   target: GemmTarget,
   product: Product,
