@@ -36,7 +36,7 @@ const golden: { readonly [K in Exclude<FactoredOp, ElementwiseOp>]: readonly str
   reshape: ["([1,1])->([1,1])"],
   transpose: ["([i,j,k])->([k,i,j])"],
   reverse: ["([i,j,k])->([i,j,k])"],
-  slice: ["([i,j])->([k,l]) whole={i,j,k,l}"],
+  slice: ["([i,j])->([k,l]) whole={i,j,k,l}", "([i,j])->([1,k]) whole={i,j,k}"],
   pad: [
     "([i,j],[])->([k,l]) whole={i,j,k,l}",
     "([i],[])->([j]) whole={i,j}",
@@ -59,7 +59,11 @@ const golden: { readonly [K in Exclude<FactoredOp, ElementwiseOp>]: readonly str
     "([i,j,k],[i,l,m])->([i,j,l,m]) reduction={k}",
     "([i],[])->([]) reduction={i}",
   ],
-  scatter: ["([i,j,k],[l],[i,l,k])->([i,j,k]) reduction={l}", "([i,j,k],[i,l],[i,j,l])->([i,j,k]) whole={l}"],
+  scatter: [
+    "([i,j,k],[l],[i,l,k])->([i,j,k]) reduction={l}",
+    "([i,j,k],[i,l],[i,j,l])->([i,j,k]) whole={l}",
+    "([i,j],[],[i])->([i,j])",
+  ],
   reduceSum: ["([i,j,k])->([j]) reduction={i,k}"],
   reduceMax: ["([i,j,k])->([i,k]) max={j}"],
   reduceMin: ["([i,j])->([]) min={i,j}", "([i,j,k])->([j]) min={i,k}"],
