@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { oracleFor } from "../../../test/support/agreement.js";
-import type { TensorOperand } from "../../../test/support/opCases.js";
+import { deviceAxis, type TensorOperand } from "../../../test/support/opCases.js";
 import {
   asTensor,
   expectLikeDevices,
@@ -14,6 +14,7 @@ import { Tensor } from "../../index.js";
 import { AxisError, ShardingError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import type { OpParams } from "../../ir/ops.js";
+import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
@@ -45,6 +46,7 @@ describe("collectives over the mapped axis", () => {
     ["allGather", (axes) => (x) => ops.allGather(x, axes, 1)],
     ["psumScatter", (axes) => (x) => ops.psumScatter(x, axes, 0)],
     ["ppermute", (axes) => (x) => ops.ppermute(x, axes, rotate(axes))],
+    ["ppermute of one block", (axes) => (x) => ops.ppermute(x, axes, [[axesSize(axes) - 2, 0]])],
     ["allToAll", (axes) => (x) => ops.allToAll(x, axes, 0, 1)],
     ["allToAll along one dim", (axes) => (x) => ops.allToAll(x, axes, 0, 0)],
     ["allToAll backwards", (axes) => (x) => ops.allToAll(ops.moveDim(x, 0, 1), axes, 1, 0)],
@@ -97,6 +99,58 @@ describe("collectives over the mapped axis", () => {
     };
     expectLikeDevices(axes, "v", [5, 2], exchange);
     expectLikeDevices(axes, "v", [5, 2, 2], exchange, true);
+  });
+
+  test("raggedAllToAll over another axis has a table for every element of the batch", () => {
+    // Every device keeps one row and sends some to the other one, by the first or the second table.
+    const tables = (rows: readonly number[][][]) =>
+      ops.reshape(ops.stack(rows.flat(2).map((n) => ops.full([], n, "int32"))), [2, 2, 3]);
+    const sends = [
+      [
+        [0, 1, 1],
+        [2, 2, 3],
+      ],
+      [
+        [4, 1, 0],
+        [0, 3, 2],
+      ],
+    ];
+    const receives = [
+      [
+        [1, 1, 0],
+        [3, 2, 2],
+      ],
+      [
+        [0, 1, 4],
+        [2, 3, 0],
+      ],
+    ];
+    const scalar: TensorOperand = { kind: "tensor", type: tensorType("int32", []), low: 0, high: 2 };
+    const matrix = (rows: number): TensorOperand => ({
+      ...{ kind: "tensor", type: tensorType("float32", [rows, 2]), low: -1, high: 1 },
+    });
+    const axes = [deviceAxis];
+    const exchange = (x: Tensor, into: Tensor, which: readonly [Tensor, Tensor]) => {
+      // All devices take the same table, whose blocks are those of the devices in order.
+      const own = (all: readonly number[][][], choice: Tensor) => {
+        const table = ops.gather(tables(all), ops.pmax(choice, axes), { dim: 0, batchDims: 0 });
+        const isFirst = ops.broadcastInDim(ops.compare("eq", ops.axisIndex(axes), 0), [2, 3], []);
+        return ops.select(isFirst, table, ops.reverse(table, [0]));
+      };
+      return ops.raggedAllToAll([x, into, own(sends, which[0]), own(receives, which[1])], axes);
+    };
+    const operands = [matrix(5), matrix(6), scalar];
+    const program = traceFlat(
+      ([x, into, choice]) => [exchange(asTensor(x), asTensor(into), [asTensor(choice), asTensor(choice)])],
+      operands.map(({ type }) => type),
+    ).program;
+    for (const flags of [
+      [true, true, true],
+      [false, true, true],
+      [true, false, false],
+    ]) {
+      expectLikeLoop(program, operands, flags, randomNumbers(23), { size: 4 });
+    }
   });
 
   test("a shift sends neighbouring rows in one piece", () => {
@@ -171,6 +225,24 @@ describe("shardings", () => {
   test("a shard map keeps the batch whole on every device", () => {
     const program = expectLikeLoop(sumOver(["m"], ["m"]), [operand], [true], randomNumbers(2));
     expect(shardMapOf(program).inSpecs).toEqual([[[], ["m"], []]]);
+  });
+
+  test("an axis of a shard map hides a mapped axis of the same name", () => {
+    const [operand, hidden] = [tensorType("float32", [4, 3]), sumOver(["m"], ["m"])];
+    const mapped = (axisName?: string) =>
+      vmapProgram(hidden, { size: 5, batchedInputs: [true], ...(axisName && { axisName }) });
+    expect(printProgram(mapped("m").program)).toBe(printProgram(mapped().program));
+    const rows = { name: "rows", size: 5 };
+    const body = traceFlat(([x]) => [ops.psum(asTensor(x), [rows])], [tensorType("float32", [2, 3])]).program;
+    const [inSpecs, outSpecs] = [[[["m"], []]], [[["m"], []]]];
+    const seen = traceFlat(
+      ([x]) =>
+        bind("shardMap", [asTensor(x)], { mesh, manual: ["m"], inSpecs, outSpecs, checked: false, body }),
+      [operand],
+    ).program;
+    const result = vmapProgram(seen, { size: 5, batchedInputs: [true], axisName: "rows" });
+    expect(result.batchedOutputs).toEqual([false]);
+    verify(result.program);
   });
 
   test("a shard map splits the batch over spmdAxisName", () => {

@@ -56,6 +56,13 @@ test("operands that attention has once for all of its batch are not repeated", (
   ]);
 });
 
+test("an argument of a custom derivative that all elements share is not repeated, unless they talk about it", () => {
+  const program = caseProgram("customVjp", at(opCases.customVjp, 0));
+  const result = vmapProgram(program, { size: 5, batchedInputs: [false, true, false] });
+  const [eqn] = result.program.eqns.filter(({ op }) => op === "customVjp");
+  expect(eqn?.ins.map(({ type }) => type.shape)).toEqual([[], [5, 3], [3]]);
+});
+
 describe("nested programs", () => {
   test.each(["scan", "while", "cond", "remat", "customVjp", "dynamicUpdateSlice", "gather"] as const)(
     "%s can be mapped twice",
