@@ -7,7 +7,7 @@ import { grad, jit, Mesh, np, random, type Tensor } from "shardwise";
 import { createThreadsEngine, type ThreadsEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import { runJax } from "./jax.js";
-import { allCorePeak, best, type Report, type Row, settle } from "./measure.js";
+import { allCorePeak, announce, best, type Report, type Row, settle } from "./measure.js";
 import { countsOption } from "./options.js";
 import { runTorch } from "./torch.js";
 
@@ -26,14 +26,15 @@ export async function attention(): Promise<Report> {
       const torch = runTorch<number>("attention.py", settings, 1);
       // Two products forward and five backward, of half of all pairs of tokens.
       const flops = 7 * batch * heads * length * length * headDim;
-      rows.push({
+      const row = {
         length,
         ms: ours,
         "share of products alone": flops / peak / 1e6 / ours,
         "JAX ms": jax,
         "PyTorch ms": torch,
         "times as fast as PyTorch": torch === null ? null : torch / ours,
-      });
+      };
+      rows.push(announce(row));
     }
   } finally {
     await engine.close();

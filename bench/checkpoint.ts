@@ -12,14 +12,14 @@ import { jit, Mesh, NamedSharding, np, P, type Tensor, tree } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import { openCheckpoints } from "shardwise/train";
 import { range } from "../src/ir/shape.js";
-import type { Report, Row } from "./measure.js";
+import { announce, type Report, type Row } from "./measure.js";
 import { countsOption } from "./options.js";
 
 /** Runs the benchmark. */
 export async function checkpoint(): Promise<Report> {
   const rows: Row[] = [];
   for (const devices of countsOption("devices", [2])) {
-    for (const gigabytes of countsOption("sizes", [2])) rows.push(await row(devices, gigabytes));
+    for (const gigabytes of countsOption("sizes", [2])) rows.push(announce(await row(devices, gigabytes)));
   }
   return { "checkpoints beside dd with O_DIRECT on the same disk": rows };
 }
@@ -64,9 +64,11 @@ async function row(devices: number, gigabytes: number): Promise<Row> {
       "save GB/s": perSecond(saving.seconds),
       "dd write GB/s": perSecond(written),
       "% of dd": (100 * written) / saving.seconds,
+      "save CPU s": saving.cpuSeconds,
       "save MiB beyond the state": saving.mebibytes,
       "restore GB/s": perSecond(restoring.seconds),
       "dd read GB/s": perSecond(read),
+      "restore CPU s": restoring.cpuSeconds,
       "restore MiB beyond the state": restoring.mebibytes,
     };
   } finally {
@@ -83,15 +85,28 @@ function dd(...args: string[]): number {
   return (performance.now() - start) / 1000;
 }
 
-/** The time of some work, and how much the process grew meanwhile, where the system tells. */
-async function measure(work: () => Promise<void>): Promise<{ seconds: number; mebibytes: number | null }> {
+/** What some work takes. */
+interface Cost {
+  readonly seconds: number;
+  /** Of all threads, which other load on the machine does not change. */
+  readonly cpuSeconds: number;
+  /** How much the process grew, where the system tells. */
+  readonly mebibytes: number | null;
+}
+
+async function measure(work: () => Promise<void>): Promise<Cost> {
   const isLinux = existsSync("/proc/self/clear_refs");
   // Forgets the highest use of memory so far.
   if (isLinux) writeFileSync("/proc/self/clear_refs", "5");
   const before = process.memoryUsage().rss;
-  const start = performance.now();
+  const [start, cpu] = [performance.now(), process.cpuUsage()];
   await work();
   const seconds = (performance.now() - start) / 1000;
+  const { user, system } = process.cpuUsage(cpu);
   const peak = isLinux && /^VmHWM:\s*(\d+) kB/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1];
-  return { seconds, mebibytes: peak ? (1024 * Number(peak) - before) / 2 ** 20 : null };
+  return {
+    seconds,
+    cpuSeconds: (user + system) / 1e6,
+    mebibytes: peak ? (1024 * Number(peak) - before) / 2 ** 20 : null,
+  };
 }

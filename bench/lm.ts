@@ -20,7 +20,7 @@ import {
 } from "./decoder.js";
 import { runJax } from "./jax.js";
 import { lmOnGpu } from "./lmOnGpu.js";
-import { allCorePeak, best, type Report, type Row } from "./measure.js";
+import { allCorePeak, announce, best, type Report, type Row } from "./measure.js";
 import { countsOption, listOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
 import { lossDifference, torchDecoder } from "./torch.js";
@@ -47,7 +47,7 @@ export async function lm(): Promise<Report> {
           if (kind !== "data" && devices === 1) continue;
           console.error(`  ${size.name}, ${kind}, ${devices} devices of ${threads} threads …`);
           const own = { ...size, batch: Math.max(size.batch, devices) };
-          rows.push(await row(kind, own, devices, threads));
+          rows.push(announce(await row(kind, own, devices, threads)));
         }
       }
     }

@@ -101,6 +101,16 @@ export function formatTable(title: string, rows: readonly Row[]): string {
   return [`\n${title}`, line(columns), line(widths.map((w) => "─".repeat(w))), ...cells.map(line)].join("\n");
 }
 
+/** Shows a row as soon as it is measured, while others are still to come. */
+export function announce(row: Row): Row {
+  const cells = Object.entries(row).filter(([, value]) => value !== null);
+  const text = cells.map(
+    ([column, value]) => `${column} ${typeof value === "number" ? Number(value.toPrecision(3)) : value}`,
+  );
+  console.error(`  ${text.join(", ")}`);
+  return row;
+}
+
 /** Prints a report and, with `--json FILE`, writes it; results of other benchmarks in the file are kept. */
 export function publish(report: Report): void {
   for (const [title, rows] of Object.entries(report)) console.log(formatTable(title, rows));

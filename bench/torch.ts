@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import { jit, Tensor, tree } from "shardwise";
 import { type DecoderSize, initDecoder, initState, loss, makeStep, makeTokens } from "./decoder.js";
@@ -15,6 +16,9 @@ export interface TorchResult {
   readonly losses: readonly number[];
 }
 
+/** The time after which a program is given up, in milliseconds. */
+const longest = 180_000;
+
 /** What a program of `bench/torch` printed last, on the first cores; null without PyTorch, or where it failed. */
 export function runTorch<Result>(script: string, settings: object, cores: number): Result | null {
   const python = process.env.TORCH_PYTHON;
@@ -23,9 +27,23 @@ export function runTorch<Result>(script: string, settings: object, cores: number
   const call: [string, ...string[]] = [python, file, JSON.stringify(settings)];
   const [command, ...args] =
     process.platform === "linux" ? (["taskset", "-c", `0-${cores - 1}`, ...call] as const) : call;
-  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: "utf8" });
-  if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
-  console.error(`PyTorch did not run: ${error?.message ?? stderr.trim().split("\n").at(-1)}`);
+  // By default, the compiler starts a process for every core of the machine, and all of them share those of this call.
+  const env = { ...process.env, TORCHINDUCTOR_COMPILE_THREADS: "1" };
+  const start = performance.now();
+  const { status, stdout, stderr, error } = spawnSync(command, args, {
+    encoding: "utf8",
+    env,
+    timeout: longest,
+    killSignal: "SIGKILL",
+  });
+  const seconds = ((performance.now() - start) / 1000).toFixed(0);
+  if (status === 0) {
+    console.error(`    PyTorch, ${script} on ${cores} cores: ${seconds} s`);
+    return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
+  }
+  console.error(
+    `    PyTorch did not run: ${error?.message ?? stderr.trim().split("\n").at(-1)}, after ${seconds} s`,
+  );
   return null;
 }
 

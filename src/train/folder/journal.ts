@@ -120,9 +120,10 @@ export class RunJournal {
     this.onChange();
   }
 
-  /** Records what the model wrote after a step. */
+  /** Records what the model wrote after a step, whose time is not that of the next one. */
   sampled(step: number, text: string): void {
     this.samples.push({ step, text });
+    this.startClock();
     this.onChange();
   }
 

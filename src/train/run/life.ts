@@ -1,7 +1,7 @@
 /** The life of a run: from the lock on its folder until everything it opened is closed, however it ends. */
 import { existsSync } from "#platform/fs";
 import { join } from "#platform/path";
-import { nextTurn, standardError } from "#platform/system";
+import { environment, nextTurn, standardError } from "#platform/system";
 import { holdRun, lockFile } from "#train/folder/lock";
 import { checkpointFolder } from "../config/setup.js";
 import { type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
@@ -42,6 +42,7 @@ export class RunLife {
   private journal: RunJournal | undefined;
   private readonly closing: (() => Promise<void>)[] = [];
   private host: RunHost | undefined;
+  private readonly begun = performance.now();
   /** Shows what the run waits for before there is a journal. */
   private progress: Progress | undefined;
 
@@ -81,12 +82,20 @@ export class RunLife {
   async phase(text: string): Promise<void> {
     this.view.show({ status: `${text} …` });
     const { stream = standardError() } = this.run.options;
+    this.tellTime(text);
     if (this.journal) this.journal.phase(text);
     else {
       this.progress ??= startProgress({ numSteps: this.run.config.steps, stream });
       this.progress.phase(text);
     }
     await nextTurn();
+  }
+
+  /** Tells when the run comes to something, if the environment asks for it. */
+  tellTime(text: string): void {
+    const { stream = standardError() } = this.run.options;
+    if (!environment.SHARDWISE_TIMES) return;
+    stream.write(`${((performance.now() - this.begun) / 1000).toFixed(2)} s: ${text}\n`);
   }
 
   /** Notifies the host that the run begins. */
@@ -112,6 +121,7 @@ export class RunLife {
     await this.checkpoints.finished().catch(() => {});
     this.progress?.finish();
     this.journal?.close();
+    this.tellTime("the end");
     await Promise.all(this.closing.map((close) => close().catch(() => {})));
     this.unlock();
   }

@@ -48,7 +48,10 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     const take = () => run.training.step(state, batch.tokens, unread?.metrics);
     const [changed, metrics] = records ? await recordStep(run, take) : take();
     const ended = endOf(metrics);
-    if (isFirst) started(run, changed, batch.tokens);
+    if (isFirst) {
+      started(run, changed, batch.tokens);
+      ended.then(() => life.tellTime("the first step has run"));
+    }
     state = changed;
     step++;
     const before = position;
@@ -66,10 +69,12 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     if (isDue(config.checkpointEvery, step)) {
       await settle();
       await saves.save(state, step, position);
+      run.journal.startClock();
     } else if (saves.isDue && group.count === 1) {
       // Processes that decided by their own clocks would not save together.
       await settle();
       await saves.retry(state, step, position);
+      run.journal.startClock();
     }
   }
   await settle();
