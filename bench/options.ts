@@ -6,7 +6,7 @@ const words = process.argv.slice(2);
 const known = {
   json: "a file that gets the tables as JSON",
   devices:
-    "how many devices, such as 1,2,8,16 (lm, profile, collectives, context, moe, checkpoint), or stages (bubbles)",
+    "how many devices, such as 1,2,8,16 (lm, profile, collectives, context, moe, checkpoint, growth), or stages (bubbles)",
   dtype: "what is multiplied: float32, or bfloat16 beside it (matmul, generate)",
   engine:
     "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), xla for GPUs (lm, dispatch, generate), or webgpu (lm)",

@@ -14,6 +14,7 @@ import { context } from "./context.js";
 import { dispatch } from "./dispatch.js";
 import { eager } from "./eager.js";
 import { generate } from "./generate.js";
+import { growth } from "./growth.js";
 import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
@@ -41,6 +42,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   generate,
   lm,
   profile,
+  growth,
   webgpu,
   browser,
 };

@@ -17,7 +17,7 @@ export interface TrainedRun extends RestoredRun {
 
 /** Trains until the last step is done or the run is asked to stop; the initial state is donated. */
 export async function loop(run: RestoredRun): Promise<TrainedRun> {
-  const { config, options, group, life, batches, saves } = run;
+  const { config, options, life, batches } = run;
   let { state, step } = run;
   let position = batches.position();
   let unread: UnreadStep | undefined;
@@ -48,10 +48,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     const take = () => run.training.step(state, batch.tokens, unread?.metrics);
     const [changed, metrics] = records ? await recordStep(run, take) : take();
     const ended = endOf(metrics);
-    if (isFirst) {
-      started(run, changed, batch.tokens);
-      ended.then(() => life.tellTime("the first step has run"));
-    }
+    if (isFirst) started(run, changed, batch.tokens, ended);
     state = changed;
     step++;
     const before = position;
@@ -66,16 +63,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     if (isEvaluated) await evaluate(run, state, step);
     if (step === config.steps) continue;
     if (isDue(config.sampleEvery, step)) run.journal.sampled(step, await sampleOf(run, state));
-    if (isDue(config.checkpointEvery, step)) {
-      await settle();
-      await saves.save(state, step, position);
-      run.journal.startClock();
-    } else if (saves.isDue && group.count === 1) {
-      // Processes that decided by their own clocks would not save together.
-      await settle();
-      await saves.retry(state, step, position);
-      run.journal.startClock();
-    }
+    await saveIfDue(run, settle, { state, step, position });
   }
   await settle();
   tree.dispose((await next)?.tokens);
@@ -99,9 +87,29 @@ function compileRest({ training, data }: RestoredRun, state: LanguageModelState,
   if (data.validation) training.evaluate(state, tokens).dispose();
 }
 
+/** Saves a state if it is time for that, or for another attempt after one that failed. */
+async function saveIfDue(
+  { config, group, saves, journal }: RestoredRun,
+  settle: () => Promise<void>,
+  { state, step, position }: Pick<TrainedRun, "state" | "step" | "position">,
+): Promise<void> {
+  const isPlanned = isDue(config.checkpointEvery, step);
+  // Processes that decided by their own clocks would not save together.
+  if (!isPlanned && !(saves.isDue && group.count === 1)) return;
+  await settle();
+  await (isPlanned ? saves.save(state, step, position) : saves.retry(state, step, position));
+  journal.startClock();
+}
+
 /** Called when the first step is on its way. @param state after it */
-function started(run: RestoredRun, state: LanguageModelState, tokens: TokenInput): void {
+function started(
+  run: RestoredRun,
+  state: LanguageModelState,
+  tokens: TokenInput,
+  ended: Promise<unknown>,
+): void {
   const { options, life, training } = run;
+  ended.then(() => life.tellTime("the first step has run"));
   compileRest(run, state, tokens);
   life.listen();
   if (options.onChange) life.view.show({ cost: training.cost(state, tokens), status: "" });
