@@ -12,17 +12,18 @@ import { v8Flags } from "./test/support/v8Flags.js";
 const choosing =
   process.env.SHARDWISE_TESTS === "on-engine"
     ? [
-        "src/cli/{main,reliability}.test.ts",
+        "src/cli/**",
         "src/compiler/**",
         "src/engines/**",
         "src/ir/**",
         "src/parallel/schedule/{schedule,simulate}.test.ts",
         "src/spmd/partition/{bytes,partitionRandom,passes/ringProductsRandom}.test.ts",
-        "src/train/{data,files,plan,report}/**",
-        "src/train/{run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
+        "src/train/{config,data,files,plan,report}/**",
+        "src/train/{run/resume,step/health,step/meshCurves}.test.ts",
         "test/{addAnOp,architecture,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
-        "test/{parallelExamples,processes,publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
-        "test/{browser,compiler,conformance,docs,explore,faults,mutants,native,optional,surface,xla}/**",
+        "test/{coverage,jax/coverage,parallelExamples,performancePage,platform,processes,publicApi,publicTypes}.test.ts",
+        "test/{pretrained/chatTemplates,pretrained/tokenizers,reportInBrowser,runtimes,sources,types,words}.test.ts",
+        "test/{browser,compiler,conformance,docs,explore,faults,mutants,native,optional,plan,surface,xla}/**",
       ]
     : [];
 

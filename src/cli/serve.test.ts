@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ended, startShardwise } from "../../test/support/cliProcess.js";
-import { temporaryFolder } from "../../test/support/runs.js";
+import { temporaryFolder, tinyModel } from "../../test/support/runs.js";
 import { np, random } from "../index.js";
 import { trainBpe } from "../train/data/bpeTrainer.js";
 import { formatTokenizer } from "../train/data/tokenizerJson.js";
@@ -16,20 +16,7 @@ import { savePretrained } from "../train/pretrained/savePretrained.js";
 const folder = temporaryFolder();
 afterAll(folder.remove);
 
-const config: ModelConfig = {
-  kind: "llama",
-  vocabSize: 272,
-  width: 16,
-  numLayers: 2,
-  numHeads: 4,
-  numKvHeads: 2,
-  mlpWidth: 32,
-  tieEmbeddings: true,
-  ropeBase: 10_000,
-  normEpsilon: 1e-6,
-  dtype: "float32",
-  remat: "none",
-};
+const config: ModelConfig = { ...tinyModel, vocabSize: 272, width: 16, numHeads: 4, mlpWidth: 32 };
 
 const out = join(folder.path, "tiny");
 

@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
+import { tinyModel } from "../../../test/support/runs.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { Mesh, np, random } from "../../index.js";
 import { getOrInsert } from "../../ir/collections.js";
@@ -10,20 +11,7 @@ import { TextGenerator } from "./generator.js";
 import { drawToken, type Sampling } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 
-const base: ModelConfig = {
-  kind: "llama",
-  vocabSize: 288,
-  width: 16,
-  numLayers: 2,
-  numHeads: 4,
-  numKvHeads: 2,
-  mlpWidth: 32,
-  tieEmbeddings: true,
-  ropeBase: 10_000,
-  normEpsilon: 1e-6,
-  dtype: "float32",
-  remat: "none",
-};
+const base: ModelConfig = { ...tinyModel, vocabSize: 288, width: 16, numHeads: 4, mlpWidth: 32 };
 const tokenizer = byteTokenizer();
 const made = new Map<string, ReturnType<ReturnType<typeof LanguageModel>["init"]>>();
 const paramsOf = (model: ModelConfig) =>

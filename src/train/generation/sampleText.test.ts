@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { expectNear } from "../../../test/support/near.js";
+import { tinyModel } from "../../../test/support/runs.js";
 import { devicePut, Mesh, NamedSharding, np, P, random, type Tensor } from "../../index.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
@@ -10,18 +11,12 @@ import { sampleText } from "./sampleText.js";
 import { drawToken } from "./sampling.js";
 
 const base: ModelConfig = {
-  kind: "llama",
+  ...tinyModel,
   vocabSize: 288,
   width: 16,
   numLayers: 3,
   numHeads: 4,
-  numKvHeads: 2,
   mlpWidth: 32,
-  tieEmbeddings: true,
-  ropeBase: 10_000,
-  normEpsilon: 1e-6,
-  dtype: "float32",
-  remat: "none",
 };
 const window = 12;
 const tokenizer = byteTokenizer();

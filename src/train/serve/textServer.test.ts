@@ -1,5 +1,6 @@
 import { connect } from "node:net";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
+import { tinyModel } from "../../../test/support/runs.js";
 import { np, random } from "../../index.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
@@ -7,20 +8,7 @@ import { LanguageModel } from "../models/languageModel.js";
 import { openTextServer, type TextServer, type TextServerOptions } from "./textServer.js";
 import type { ServedModel } from "./textService.js";
 
-const config: ModelConfig = {
-  kind: "llama",
-  vocabSize: 288,
-  width: 16,
-  numLayers: 2,
-  numHeads: 4,
-  numKvHeads: 2,
-  mlpWidth: 32,
-  tieEmbeddings: true,
-  ropeBase: 10_000,
-  normEpsilon: 1e-6,
-  dtype: "float32",
-  remat: "none",
-};
+const config: ModelConfig = { ...tinyModel, vocabSize: 288, width: 16, numHeads: 4, mlpWidth: 32 };
 const model: ServedModel = {
   name: "tiny",
   config,
