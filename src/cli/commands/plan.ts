@@ -3,7 +3,15 @@ import { availableParallelism } from "node:os";
 import { bytesAccepted } from "../../engines/settings.js";
 import { availableMemory } from "../../engines/system/machineMemory.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
-import { flag, integer, measure, optionalInteger, optionalText, valueAt } from "../../train/config/schema.js";
+import {
+  decimal,
+  flag,
+  integer,
+  measure,
+  optionalInteger,
+  optionalText,
+  valueAt,
+} from "../../train/config/schema.js";
 import { calibrate } from "../../train/plan/calibrate.js";
 import {
   type Calibration,
@@ -25,6 +33,7 @@ const planOptions = {
   devices: optionalInteger("number of devices; as many as this machine has cores by default"),
   memory: measure(`the memory of each device: ${bytesAccepted}`, `${bytesAccepted} or 80GB`, parseSize),
   ...machineOptions,
+  imbalance: decimal(1, "tokens of the fullest device along expert, as a multiple of the mean", 1),
   tries: integer(32, "number of configurations that are compiled and priced closely"),
   top: integer(10, "number of configurations that are printed"),
   choose: integer(1, "rank of the one that is written, the fastest being 1"),
@@ -71,12 +80,13 @@ function choose(
   numDevices: number,
   prices: Prices,
 ): void {
-  const { tries, top, choose: number, write } = args.values;
+  const { tries, imbalance, top, choose: number, write } = args.values;
   const memoryBytes = memoryOf(args, numDevices);
   const found = planTraining(config, {
     numDevices,
     prices,
     tries,
+    imbalance,
     memoryBytes,
     onTry: (done, all) => phase(`compiling ${done + 1} of ${all} configurations`),
   });

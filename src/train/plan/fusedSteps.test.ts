@@ -5,6 +5,7 @@ import * as np from "../../numpy/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";
 import { makeProgram } from "../../transforms/makeProgram.js";
+import { evenLoad } from "./expertLoad.js";
 import { fusedPeakBytes } from "./fusedMemory.js";
 import { fusedSteps } from "./fusedSteps.js";
 import { timeOf } from "./stepCost.js";
@@ -12,7 +13,7 @@ import type { TimedStep } from "./timedSteps.js";
 
 /** A device that takes a second for a byte, or for an operation of a product or of attention. */
 const device = { flops: 1, efficiency: 1, attention: 0.5, memoryBandwidth: 1, launch: 0 };
-const machine = { device, mesh: { axes: [] }, collective: () => 0, vocabulary: 0 };
+const machine = { device, mesh: { axes: [] }, collective: () => 0, vocabulary: 0, load: evenLoad };
 const matrix = (dtype: "float32" | "bfloat16" = "float32") => np.ones([256, 256], { dtype });
 const bytes = 4 * 256 ** 2;
 

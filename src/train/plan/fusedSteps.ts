@@ -2,7 +2,7 @@
  * The steps of a per-device program on devices whose compiler fuses, such as GPUs through XLA: products, attention as
  * one kernel, fused kernels that read and write memory once, and collectives that run while others compute.
  */
-import type { CollectiveSpec } from "../../compiler/steps.js";
+import type { CollectiveSpec, RaggedExchange, SlotAddress } from "../../compiler/steps.js";
 import { axesSize, deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { type CollectiveOp, flopsOf, isCollectiveEqn } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
@@ -14,6 +14,7 @@ import {
   type ProductSize,
   productSeconds,
 } from "./deviceSpeed.js";
+import { type ExpertLoad, filledExchange } from "./expertLoad.js";
 import { Fusion } from "./fusion.js";
 import type { Prices } from "./prices.js";
 import type { TimedCollective, TimedStep } from "./timedSteps.js";
@@ -25,6 +26,8 @@ export interface FusingMachine {
   readonly collective: Prices["collective"];
   /** The rows of the embedding table on a device. */
   readonly vocabulary: number;
+  /** The load of the fullest device along `expert`. */
+  readonly load: ExpertLoad;
 }
 
 /** The steps of a program, in the order of its equations. */
@@ -129,7 +132,8 @@ function separateSteps(eqn: Eqn, machine: FusingMachine, casts: Casts): TimedSte
     case "raggedDot": {
       const [{ type: x }, { type: y }] = [at(eqn.ins, 0), at(eqn.ins, 1)];
       const [m = 1, k = 1] = x.shape.slice(-2);
-      const shape = { m, k, n: y.shape.at(-1) ?? 1, batch: 1, dtype: x.dtype, isWeight: true };
+      const rows = m * machine.load.filled;
+      const shape = { m: rows, k, n: y.shape.at(-1) ?? 1, batch: 1, dtype: x.dtype, isWeight: true };
       return work(
         "products",
         productSeconds(device, { ...shape, bytes: bytesIn + bytesOut, uncast: casts.add(eqn) }),
@@ -192,7 +196,7 @@ function attentionFlops(eqn: Eqn<"attention" | "attentionBackward">): number {
 
 function timedCollective(
   eqn: Eqn<CollectiveOp>,
-  { mesh, collective }: FusingMachine,
+  { mesh, collective, load }: FusingMachine,
   isBackground: boolean,
 ): TimedCollective {
   const { axes } = eqn.params;
@@ -200,22 +204,34 @@ function timedCollective(
   const { dtype, shape } = at(eqn.ins, 0).type;
   const nowhere = { slot: 0, offset: 0 };
   const elements = sizeOf(shape);
-  const spec: CollectiveSpec = {
-    kind: kinds[eqn.op],
-    combine: "sum",
-    dtype,
-    axes,
-    groups: deviceGroups(mesh, names),
-    size: axesSize(axes),
-    source: nowhere,
-    target: nowhere,
-    elements,
-    outer: 1,
-    inner: elements,
-    permutation: eqn.op === "ppermute" ? eqn.params.permutation : [],
-    info: 0,
-  };
+  const spec: CollectiveSpec = filledExchange(
+    {
+      kind: kinds[eqn.op],
+      combine: "sum",
+      dtype,
+      axes,
+      groups: deviceGroups(mesh, names),
+      size: axesSize(axes),
+      source: nowhere,
+      target: nowhere,
+      elements,
+      outer: 1,
+      inner: elements,
+      permutation: eqn.op === "ppermute" ? eqn.params.permutation : [],
+      ...(eqn.op === "raggedAllToAll" && { ragged: raggedExchange(eqn) }),
+      info: 0,
+    },
+    load,
+  );
   return { axes: names.join(", "), seconds: spec.size > 1 ? collective(spec) : 0, isBackground };
+}
+
+/** How many rows an exchange has on both sides; where its tables lie does not matter here. */
+function raggedExchange({ ins }: Eqn<"raggedAllToAll">): RaggedExchange<SlotAddress> {
+  const nowhere = { slot: 0, offset: 0 };
+  const [rows = 1] = at(ins, 0).type.shape;
+  const [targetRows = 1] = at(ins, 1).type.shape;
+  return { sends: nowhere, receives: nowhere, numBlocks: 1, rows, targetRows };
 }
 
 /**

@@ -418,6 +418,45 @@ describe("candidates", () => {
   });
 });
 
+describe("experts on several devices", () => {
+  const config = (mesh: Record<string, number>) =>
+    tinyConfig(folder.path, {
+      ...{ "model.kind": "moe", "model.numLayers": 1, "model.width": 64 },
+      ...{ "data.batch": 16, "data.sequence": 256 },
+      ...{ "model.experts.numExperts": 8, "model.experts.numExpertsPerToken": 2 },
+      ...Object.fromEntries(Object.entries(mesh).map(([axis, size]) => [`mesh.${axis}`, size])),
+    });
+  /** A second for every row of a ragged product, and for every element that is exchanged. */
+  const rowPrices: Prices = {
+    ...machinePrices(device, links),
+    device: undefined as never,
+    step: (step) => (step.op === "gemm" && step.ragged ? step[step.ragged.dim] : 0),
+    collective: ({ ragged, elements }) => (ragged ? elements : 0),
+  };
+
+  /** The seconds of products where a compiler fuses. */
+  const fused = (mesh: Record<string, number>, imbalance?: number) =>
+    priceConfig(config(mesh), machinePrices(device, links), imbalance).parts.products;
+
+  test("are priced by the tokens that they have, not by the space for all", () => {
+    const data = priceConfig(config({ data: 4 }), rowPrices).parts;
+    const expert = priceConfig(config({ expert: 4 }), rowPrices).parts;
+    expect(expert.products).toBeCloseTo(data.products, 6);
+    const [alone, split, uneven] = [fused({ data: 4 }), fused({ expert: 4 }), fused({ expert: 4 }, 2)];
+    expect(split / alone).toBeCloseTo(1, 1);
+    expect(uneven).toBeGreaterThan(1.05 * split);
+  });
+
+  test("wait for the fullest device", () => {
+    const [even, uneven] = [1, 1.5].map((load) => priceConfig(config({ expert: 4 }), rowPrices, load).parts);
+    expect((uneven?.products ?? 0) / (even?.products ?? 1)).toBeCloseTo(1.5, 6);
+    expect((uneven?.communication.expert ?? 0) / (even?.communication.expert ?? 1)).toBeCloseTo(1.5, 6);
+    expect(() => priceConfig(config({ expert: 4 }), rowPrices, 0.5)).toThrow(
+      "imbalance is 0.5: use 1 or more",
+    );
+  });
+});
+
 describe("a plan", () => {
   const config = tinyConfig(folder.path, { "data.batch": 16, "model.numLayers": 2 });
   const prices = machinePrices(device, links);

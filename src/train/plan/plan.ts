@@ -15,6 +15,7 @@ import { abstractTree } from "../step/abstractTensor.js";
 import type { StepMemory, Training } from "../step/training.js";
 import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
 import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
+import { type ExpertLoad, expertLoad } from "./expertLoad.js";
 import { fusedPeakBytes } from "./fusedMemory.js";
 import { fusedSteps } from "./fusedSteps.js";
 import { type Prices, partNames } from "./prices.js";
@@ -34,6 +35,8 @@ const planOptions = schema({
   space: optional<SearchSpace>("object"),
   /** How many configurations are compiled and priced step by step, the most promising first; 32 by default. */
   tries: 32,
+  /** How many tokens the fullest device along `expert` has, as a multiple of the mean; 1 by default. */
+  imbalance: 1,
   /** Called after each of these. */
   onTry: optional<(done: number, all: number) => void>("function"),
 });
@@ -71,6 +74,8 @@ export interface TrainingPlan {
 /**
  * Prices one configuration step by step: it is traced, partitioned and compiled, and nothing is run.
  *
+ * @param imbalance how many tokens the fullest device along `expert` has, as a multiple of the mean
+ *
  * @example
  * ```ts
  * const device = { flops: 1e15, efficiency: 0.5, memoryBandwidth: 3e12, launch: 5e-6 };
@@ -80,9 +85,10 @@ export interface TrainingPlan {
  * train.priceConfig(config, prices).seconds > 0; // true
  * ```
  */
-export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
+export function priceConfig(config: RunConfig, prices: Prices, imbalance = 1): PlannedStep {
   needRunConfig(config, "priceConfig");
   need("object", prices, "prices", "priceConfig");
+  if (!(imbalance >= 1)) throw new ConfigError(`[priceConfig] imbalance is ${imbalance}: use 1 or more`);
   const { data, mesh: axes, pipeline } = config;
   const numDevices = Object.values(axes).reduce((product, size) => product * size, 1);
   // The reference engine has any number of devices, and nothing is run on it here.
@@ -90,7 +96,8 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const { layout } = training;
   const schedule = scheduleOfRun(pipeline, layout);
-  const { seconds, parts, memory } = pricedStep(training, config, prices, { numDevices, schedule });
+  const load = expertLoad(config, imbalance);
+  const { seconds, parts, memory } = pricedStep(training, config, prices, { numDevices, schedule, load });
   const atWork = Math.min(numDevices, prices.numCores);
   return {
     config,
@@ -109,7 +116,7 @@ function pricedStep(
   training: Training,
   config: RunConfig,
   prices: Prices,
-  setting: ProgramSetting,
+  setting: ProgramSetting & { readonly load: ExpertLoad },
 ): StepTime & { readonly memory: StepMemory } {
   const [state, batch] = [abstractTree(training.types), batchType(config)];
   const { device } = prices;
@@ -125,6 +132,7 @@ function pricedStep(
     mesh: mesh ?? { axes: [] },
     collective: prices.collective,
     vocabulary,
+    load: setting.load,
   });
   const inputs = program.inputs.reduce((sum, { type }) => sum + bytesOf(type), 0);
   const peak = allocatorOverhead * fusedPeakBytes(program, donated);
@@ -163,7 +171,10 @@ function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeP
  */
 export function planTraining(config: RunConfig, options: PlanOptions): TrainingPlan {
   needRunConfig(config, "planTraining");
-  const { numDevices, prices, memoryBytes, tries, onTry } = planOptions.read(options, "planTraining");
+  const { numDevices, prices, memoryBytes, tries, imbalance, onTry } = planOptions.read(
+    options,
+    "planTraining",
+  );
   if (!Number.isInteger(numDevices) || numDevices < 1) {
     throw new ConfigError(`[planTraining] numDevices is ${numDevices}: use an integer of at least 1`);
   }
@@ -183,7 +194,7 @@ export function planTraining(config: RunConfig, options: PlanOptions): TrainingP
   let least: PlannedStep | undefined;
   promising.forEach(({ config: one }, i) => {
     onTry?.(i, promising.length);
-    const priced = priceConfig(one, prices);
+    const priced = priceConfig(one, prices, imbalance);
     if (!least || priced.memoryBytes < least.memoryBytes) least = priced;
     if (priced.memoryBytes <= memoryBytes) choices.push(priced);
     else {

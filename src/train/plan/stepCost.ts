@@ -7,6 +7,7 @@ import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
 import { type Branch, type SlotTable, slotTable } from "../../parallel/schedule/slots.js";
+import type { ExpertLoad } from "./expertLoad.js";
 import { type PricedWork, type Prices, partNames } from "./prices.js";
 import { type TimedCollective, type TimedLoop, type TimedStep, timedSteps } from "./timedSteps.js";
 
@@ -40,6 +41,8 @@ export interface ProgramSetting {
   readonly numDevices: number;
   /** The schedule that its stages follow, if they select actions from a table. */
   readonly schedule?: PipelineSchedule | undefined;
+  /** The load of the fullest device along `expert`. */
+  readonly load?: ExpertLoad | undefined;
 }
 
 /** Sums times by kind. */
@@ -78,7 +81,7 @@ class Ledger {
 
 /** The time of one run of a compiled program on all devices at the same time. */
 export function stepTime(program: CompiledProgram, prices: Prices, setting: ProgramSetting): StepTime {
-  return timeOf(timedSteps(program, prices), prices, setting);
+  return timeOf(timedSteps(program, prices, setting.load), prices, setting);
 }
 
 /** The time of one run of some steps on all devices at the same time. */

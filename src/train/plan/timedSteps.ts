@@ -2,7 +2,8 @@
 import type { CompiledProgram, Step } from "../../compiler/steps.js";
 import type { ControlRole } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
-import { type PricedWork, type Prices, partOfStep } from "./prices.js";
+import { type ExpertLoad, evenLoad, filledExchange, filledProduct } from "./expertLoad.js";
+import { type PlainStep, type PricedWork, type Prices, partOfStep } from "./prices.js";
 
 /** A collective that is under way between its start and its end. */
 export interface TimedCollective {
@@ -38,15 +39,20 @@ export type TimedCond = TimedStep & { readonly op: "cond" };
 /** A loop. */
 export type TimedLoop = TimedStep & { readonly op: "loop" };
 
-/** The steps of a compiled program at a machine's prices. */
-export function timedSteps({ steps, infos, collectives }: CompiledProgram, prices: Prices): TimedStep[] {
+/** The steps of a compiled program at a machine's prices. @param load of the fullest device */
+export function timedSteps(
+  { steps, infos, collectives }: CompiledProgram,
+  prices: Prices,
+  load: ExpertLoad = evenLoad,
+): TimedStep[] {
   const timed = collectives.map(
     (spec): TimedCollective => ({
       axes: spec.axes.map(({ name }) => name).join(", "),
-      seconds: prices.collective(spec),
+      seconds: prices.collective(filledExchange(spec, load)),
       isBackground: false,
     }),
   );
+  const priced = (step: PlainStep) => prices.step(step, at(infos, step.info));
   const all = (list: readonly Step[]): TimedStep[] => list.map(one);
   const one = (step: Step): TimedStep => {
     const role = infos[step.info]?.role;
@@ -61,8 +67,10 @@ export function timedSteps({ steps, infos, collectives }: CompiledProgram, price
       case "start":
       case "done":
         return { op: step.op, collective: at(timed, step.collective) };
+      case "gemm":
+        return { op: "work", part: "products", seconds: priced(filledProduct(step, load)) };
       default:
-        return { op: "work", part: partOfStep[step.op], seconds: prices.step(step, at(infos, step.info)) };
+        return { op: "work", part: partOfStep[step.op], seconds: priced(step) };
     }
   };
   return all(steps);
