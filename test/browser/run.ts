@@ -71,14 +71,17 @@ const browsers: Readonly<
 function withPlaywright(browser: Browser): TestBrowser {
   return {
     async report(url, call) {
-      const { page, lines } = await openPage(browser, url);
+      const context = await browser.newContext();
+      let written: readonly string[] = [];
       try {
+        const { page, lines } = await openPage(context, url);
+        written = lines;
         return await page.evaluate(call);
       } catch (error) {
-        const said = lines.length > 0 ? `; the page wrote ${lines.join(" | ")}` : "";
+        const said = written.length > 0 ? `; the page wrote ${written.join(" | ")}` : "";
         return { passed: 0, failures: [`${call}: ${String(error)}${said}`] };
       } finally {
-        await page.close();
+        await context.close();
       }
     },
     close: () => browser.close(),

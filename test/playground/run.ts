@@ -1,7 +1,7 @@
 /**
  * Opens the playground in a browser and tries all of it:
  *
- *   npm run test:playground [-- --part programs|mistakes|pages|access] [--screenshots FOLDER]
+ *   npm run test:playground [-- --part programs|mistakes|pages|gpu|access] [--screenshots FOLDER]
  *
  * Needs chromium; without it the exit code is 3.
  */
@@ -239,8 +239,8 @@ async function mistakes(): Promise<void> {
   );
 }
 
-/** Waits for some steps of training, after which the loss must be clearly below that of guesses, ln 260 = 5.6. */
-async function trained(page: Page, steps: number): Promise<void> {
+/** Waits for some steps of training; returns the loss. */
+async function lossAfter(page: Page, steps: number): Promise<number> {
   await page.waitForFunction(
     (steps) =>
       document.querySelector(".status.error") !== null ||
@@ -251,7 +251,13 @@ async function trained(page: Page, steps: number): Promise<void> {
   matches(await page.textContent(".status"), /^Training on/);
   const label = await page.locator('svg[aria-label^="Loss"]').getAttribute("aria-label");
   const [, loss] = /Loss: ([\d.]+)/.exec(label ?? "") ?? [];
-  if (!(Number(loss) < 5)) throw new Error(`the loss is ${loss}`);
+  return Number(loss);
+}
+
+/** Waits for some steps of training, after which the loss must be clearly below that of guesses, ln 260 = 5.6. */
+async function trained(page: Page, steps: number): Promise<void> {
+  const loss = await lossAfter(page, steps);
+  if (!(loss < 5)) throw new Error(`the loss is ${loss}`);
 }
 
 async function pages(): Promise<void> {
@@ -344,6 +350,27 @@ async function pages(): Promise<void> {
   );
 }
 
+/** Takes two steps on the software adapter, which compiles shaders for longer than it computes. */
+async function gpu(): Promise<void> {
+  await check("training: steps on WebGPU", () =>
+    withPage({}, async (page) => {
+      await open(page, "training");
+      await page
+        .getByRole("group", { name: /^data:/ })
+        .getByText("1")
+        .click();
+      const engine = page.getByLabel("Engine");
+      await engine.focus();
+      await page.locator("option:not([disabled])", { hasText: "WebGPU" }).waitFor({ state: "attached" });
+      await engine.selectOption({ index: 1 });
+      await page.getByRole("button", { name: "Train" }).click();
+      const loss = await lossAfter(page, 2);
+      if (!(loss > 5 && loss < 7)) throw new Error(`the loss is ${loss}`);
+      matches(await page.textContent(".status"), /engine webgpu on \w/);
+    }),
+  );
+}
+
 /** Layout shift that counts as none: https://web.dev/articles/cls calls pages below 0.1 good. */
 const mostShift = 0.02;
 
@@ -400,7 +427,7 @@ async function access(): Promise<void> {
   );
 }
 
-const parts = { programs, mistakes, pages, access };
+const parts = { programs, mistakes, pages, gpu, access };
 for (const [name, part] of Object.entries(parts)) {
   if (values.part === undefined || values.part === name) await part();
 }

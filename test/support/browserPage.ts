@@ -76,13 +76,14 @@ export function launchBrowser(executablePath: string, type: BrowserType = chromi
 
 /** Opens a page; what it writes to the console, and errors that nobody catches, are gathered. */
 export async function openPage(
-  browser: Browser,
+  browser: Pick<Browser, "newPage">,
   url: string,
 ): Promise<{ readonly page: Page; readonly lines: string[] }> {
   const page = await browser.newPage();
   const lines: string[] = [];
   page.on("console", (message: ConsoleMessage) => lines.push(`${message.type()}: ${message.text()}`));
   page.on("pageerror", (error) => lines.push(`uncaught: ${error.message}`));
-  await page.goto(url);
+  // Machines that are busy take long to start a page.
+  await page.goto(url, { timeout: 120_000 });
   return { page, lines };
 }
