@@ -70,17 +70,23 @@ export class CodeWriter {
   }
 }
 
-/** Defines a method for every instruction of a table; it writes the form that accepts its operands. */
-export function defineInstructions<Form>(
+/**
+ * Defines a method for every instruction; it writes the form that accepts its operands. Forms are parsed when they are
+ * first used, because most threads that load an assembler write no code.
+ */
+export function defineInstructions<Name extends string, Form>(
   prototype: CodeWriter,
-  table: ReadonlyMap<string, readonly Form[]>,
+  names: readonly Name[],
+  formsOf: (name: Name) => readonly Form[],
 ): void {
-  for (const [name, forms] of table) {
+  for (const name of names) {
+    let forms: readonly Form[] | undefined;
     Object.defineProperty(prototype, name, {
       value(
         this: { emit(forms: readonly Form[], operands: readonly unknown[]): unknown },
         ...operands: unknown[]
       ) {
+        forms ??= formsOf(name);
         return this.emit(forms, operands);
       },
     });

@@ -9,7 +9,7 @@ import { writeFeatureProbe } from "../../engines/system/cpu.js";
 import type { AttentionKernel } from "../kernel/attentionKernel.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64 } from "./a64/assembler.js";
-import { FORMS as A64_FORMS } from "./a64/instructions.js";
+import * as a64Instructions from "./a64/instructions.js";
 import { d, q, sp, x } from "./a64/operands.js";
 import { writeAttention } from "./attention/x64Attention.js";
 import { a64Calls, x64Calls } from "./callList.js";
@@ -20,7 +20,7 @@ import { x64Gemm } from "./gemm/x64Gemm.js";
 import { writeKernel } from "./kernels/x64Kernel.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
-import { FORMS } from "./x64/instructions.js";
+import * as x64Instructions from "./x64/instructions.js";
 import { gpr, mem, ripTo, vec } from "./x64/operands.js";
 
 const { rax, rbx, rsp, rbp, r12, r13 } = gpr;
@@ -213,12 +213,12 @@ describe("machine code", () => {
   });
 
   it("for x86-64 has every instruction of the table in some listing", () => {
-    const lines = listingsOf(x64Pieces);
-    const isListed = (name: string) => lines.some((line) => line.startsWith(name));
-    const missing = [...FORMS].filter(
-      ([, forms]) => !forms.some((form) => isListed(form.mnemonic) || isListed(form.evexMnemonic)),
-    );
-    expect(missing.map(([name]) => name)).toEqual([]);
+    const begins = [...new Set(listingsOf(x64Pieces).map((line) => line.split(" ", 2).join(" ")))];
+    const isListed = (name: string) => begins.some((begin) => begin.startsWith(name));
+    const { instructionNames, formsOf } = x64Instructions;
+    const isUsed = (name: x64Instructions.InstructionName) =>
+      formsOf(name).some((form) => isListed(form.mnemonic) || isListed(form.evexMnemonic));
+    expect(instructionNames.filter((name) => !isUsed(name))).toEqual([]);
   });
 
   testWith(a64Assembler, "for AArch64 is what GNU as makes of its listing", {}, () => {
@@ -227,13 +227,15 @@ describe("machine code", () => {
   });
 
   it("for AArch64 has every form of every instruction of the table in some listing", () => {
-    const lines = new Set(listingsOf(a64Pieces));
-    const missing = [...A64_FORMS].flatMap(([name, forms]) =>
-      forms
+    const lines = [...new Set(listingsOf(a64Pieces))];
+    const { instructionNames, formsOf } = a64Instructions;
+    const missing = instructionNames.flatMap((name) =>
+      formsOf(name)
         .filter(({ text, fields }) => {
           const operands = fields.map(({ kind }) => ("xqdsh".includes(kind) ? `(?:${kind}\\d+|sp)` : ".*"));
           const form = text.map((piece, i) => `${escaped(piece)}${operands[i] ?? ""}`).join("");
-          return ![...lines].some((line) => new RegExp(`^${form}$`).test(line));
+          const pattern = new RegExp(`^${form}$`);
+          return !lines.some((line) => pattern.test(line));
         })
         .map(({ text }) => `${name}: ${text.join("…")}`),
     );

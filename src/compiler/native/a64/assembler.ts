@@ -3,9 +3,10 @@ import { at, range } from "../../../ir/shape.js";
 import { CodeWriter, defineInstructions, type Label, labelName, littleEndian32 } from "../code.js";
 import {
   type BitField,
-  FORMS,
   type Form,
+  formsOf,
   type InstructionName,
+  instructionNames,
   type OperandKinds,
   type OperandsOf,
 } from "./instructions.js";
@@ -49,7 +50,7 @@ type Instructions = { readonly [N in InstructionName]: (...operands: OperandsOf<
 /** An assembler for the part of AArch64 that generated code uses: every instruction of the table is a method. */
 export interface A64 extends A64Encoder, Instructions {}
 
-defineInstructions(A64Encoder.prototype, FORMS);
+defineInstructions(A64Encoder.prototype, instructionNames, formsOf);
 
 /** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
 export const A64 = A64Encoder as unknown as new (listing?: string[]) => A64;

@@ -133,13 +133,12 @@ export interface Form {
   readonly text: readonly string[];
 }
 
-/** The forms of every instruction, in order. */
-export const FORMS: ReadonlyMap<InstructionName, readonly Form[]> = new Map(
-  (Object.keys(INSTRUCTIONS) as InstructionName[]).map((name) => [
-    name,
-    [INSTRUCTIONS[name]].flat().map(parse),
-  ]),
-);
+export const instructionNames = Object.keys(INSTRUCTIONS) as InstructionName[];
+
+/** The forms of an instruction, in order. */
+export function formsOf(name: InstructionName): readonly Form[] {
+  return [INSTRUCTIONS[name]].flat().map(parse);
+}
 
 function parse(form: string): Form {
   const [, text = "", word = ""] = /^(.*): (\w+)$/.exec(form) ?? [];

@@ -1,9 +1,10 @@
 import { InternalError } from "../../../ir/errors.js";
 import { CodeWriter, defineInstructions, type Label, labelName, littleEndian32 } from "../code.js";
 import {
-  FORMS,
   type Form,
+  formsOf,
   type InstructionName,
+  instructionNames,
   type OperandKinds,
   type OperandsOf,
   type Vex,
@@ -155,7 +156,7 @@ type Instructions = { readonly [N in InstructionName]: (...operands: OperandsOf<
  */
 export interface X64 extends X64Encoder, Instructions {}
 
-defineInstructions(X64Encoder.prototype, FORMS);
+defineInstructions(X64Encoder.prototype, instructionNames, formsOf);
 
 /** Begins new code; a listing gets a line that GNU `as` reads for each instruction. */
 export const X64 = X64Encoder as unknown as new (listing?: string[]) => X64;

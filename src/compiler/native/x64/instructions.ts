@@ -251,13 +251,12 @@ export interface Vex {
 const PREFIXES = ["", "66", "F3", "F2"];
 const MAPS = ["", "0F", "0F38", "0F3A"];
 
-/** The forms of every instruction, in order. */
-export const FORMS: ReadonlyMap<InstructionName, readonly Form[]> = new Map(
-  (Object.keys(INSTRUCTIONS) as InstructionName[]).map((name) => [
-    name,
-    [INSTRUCTIONS[name]].flat().map((form) => parse(name, form)),
-  ]),
-);
+export const instructionNames = Object.keys(INSTRUCTIONS) as InstructionName[];
+
+/** The forms of an instruction, in order. */
+export function formsOf(name: InstructionName): readonly Form[] {
+  return [INSTRUCTIONS[name]].flat().map((form) => parse(name, form));
+}
 
 function parse(name: string, form: string): Form {
   const [, operands = "", encoding = "", mnemonic = name] = /^(.*): ([^']*)(?:'(.*)')?$/.exec(form) ?? [];
