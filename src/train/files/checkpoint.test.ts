@@ -16,6 +16,7 @@ import {
   type Tensor,
   tree,
 } from "shardwise";
+import { createReferenceEngine, createThreadsEngine } from "shardwise/engines";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { range } from "../../ir/shape.js";
 import { getSharding, Partitioned } from "../../nn/partitioned.js";
@@ -452,25 +453,37 @@ describe("a save of more than the host may hold", () => {
     }
   });
 
-  test("copies large tensors in blocks of rows, also those that are split over devices", async () => {
-    const mesh = Mesh.create({ data: 2, model: 2 });
+  const engines = {
+    "engines on the calling thread": () => createReferenceEngine({ numDevices: 4 }),
+    "worker threads": () => createThreadsEngine({ numDevices: 4, threadsPerDevice: 1 }),
+    "engines that copy only whole buffers": () =>
+      Object.assign(createReferenceEngine({ numDevices: 4 }), { downloadInto: undefined }),
+  };
+  test.each(Object.entries(engines))("copies large tensors in parts from %s", async (_, create) => {
+    const engine = create();
+    const mesh = Mesh.create({ data: 2, model: 2 }, { engine });
     const large = () => np.arange(7 * 300).reshape([7, 300]);
-    const placed = {
-      rows: await devicePut(np.tile(large(), [2, 1]), new NamedSharding(mesh, P("data", "model"))),
-      columns: await devicePut(large(), new NamedSharding(mesh, P(null, "model"))),
-      here: large(),
+    const values = () => ({
+      rows: np.tile(large(), [2, 1]),
+      columns: large(),
+      deep: np.tile(large(), [2, 1]).reshape([3, 4, 350]),
       scalar: np.array(3),
-    };
-    const { scalar: _, ...matrices } = placed;
+    });
+    const placed = await devicePut(values(), {
+      rows: new NamedSharding(mesh, P("data", "model")),
+      columns: new NamedSharding(mesh, P(null, "model")),
+      deep: new NamedSharding(mesh, P(null, "data", "model")),
+      scalar: new NamedSharding(mesh, P()),
+    });
+    const { scalar: _scalar, ...matrices } = placed;
     const reads = Object.values(matrices).map((leaf) => vi.spyOn(leaf.storage("test"), "download"));
-    // A row has 1200 bytes: two fit.
+    // Two rows of 1200 bytes fit, and one of 1400; those of a layer, which are 5600 bytes, do not.
     const checkpoints = openCheckpoints(root, { maxHeldBytes: 2500 });
     const { folder } = await (await checkpoints.save(1, placed)).committed;
     expect(reads.map(({ mock }) => mock.calls.length)).toEqual([0, 0, 0]);
     const restored = await (await openCheckpoint(folder)).restoreTree();
-    expect(await bitsOf(restored)).toEqual(
-      await bitsOf({ rows: np.tile(large(), [2, 1]), columns: large(), here: large(), scalar: np.array(3) }),
-    );
+    expect(await bitsOf(restored)).toEqual(await bitsOf(values()));
+    await engine.close();
   });
 
   test("returns when it fails, and leaves nothing behind", async () => {
