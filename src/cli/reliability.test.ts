@@ -47,7 +47,7 @@ const copied = (out: string) => {
 beforeAll(async () => {
   const { code, err } = await saidOnThreads(...train("base", "--steps", "8", "--keep", "3"));
   expect(code, err).toBe(0);
-}, 60_000);
+});
 
 /** Starts training and ends it with a signal as soon as something is seen in its folder. */
 async function stopped(

@@ -53,7 +53,7 @@ test("a save that failed is noticed at once, and tried again when there is space
   expect(saves.step).toBe(3);
   clock.mockReturnValue(1e9);
   expect(saves.isDue).toBe(false);
-}, 60_000);
+});
 
 test("an asynchronous save holds a copy of the state, so that steps go on before anything is written", async () => {
   let letGo = () => {};
@@ -84,4 +84,4 @@ test("an asynchronous save holds a copy of the state, so that steps go on before
   expect(saves.step).toBe(1);
   const restored = await restoreRun(await openCheckpoints(root).load(1), training);
   expect(await valuesOf(restored)).toEqual(before);
-}, 60_000);
+});

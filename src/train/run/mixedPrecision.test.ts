@@ -226,7 +226,7 @@ describe("a float16 run", () => {
     const block = [...stored.keys()].find((path) => /^optimizer\/master\/params\/layers\/block\//.test(path));
     expect(stored.get(block ?? "")).toMatchObject({ dtype: "float32" });
     expect(await bitsOf(state.params)).toEqual(await bitsOf(castFloats(masterOf(state), "float16")));
-  }, 60_000);
+  });
 
   test("whose loss overflows, which no scale helps, stops and says so", async () => {
     const config = tinyConfig(folder.path, {
@@ -241,5 +241,5 @@ describe("a float16 run", () => {
     const failure = await trainRun({ config, stream: silent }).catch((error: unknown) => error);
     expect(failure).toBeInstanceOf(DivergedError);
     expect(String(failure)).toMatch(/step \d: the loss is NaN, with which no loss scale helps: bfloat16/);
-  }, 60_000);
+  });
 });

@@ -36,7 +36,7 @@ const at = (out: string, ...names: readonly string[]) =>
 let whole: RunOutcome;
 beforeAll(async () => {
   whole = await trainRun({ config: configOf("whole"), stream: silent, finish: false });
-}, 60_000);
+});
 
 const tensors = "tensors-00001-of-00001.safetensors";
 const damages: { readonly what: string; readonly says: string; readonly harm: (newest: string) => void }[] = [
@@ -100,7 +100,7 @@ test("a start that never got to a checkpoint leaves nothing to the next: no metr
   expect(Object.keys(model.vocab).length).toBeGreaterThan(260);
   const steps = readMetrics(join(folder.path, "anew", "metrics.jsonl")).map(({ step }) => step);
   expect(steps).toEqual([1, 2, 2]);
-}, 60_000);
+});
 
 test("two runs at once into a folder: the second is refused, and the first is not disturbed", async () => {
   const config = configOf("busy");
@@ -108,4 +108,4 @@ test("two runs at once into a folder: the second is refused, and the first is no
   await expect(trained(config, false)).rejects.toThrow(/process \d+ is training into/);
   expect(await filesOf((await first).checkpoint)).toEqual(await filesOf(whole.checkpoint));
   expect(existsSync(join(folder.path, "busy", "run.lock"))).toBe(false);
-}, 60_000);
+});

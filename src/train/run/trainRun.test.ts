@@ -50,7 +50,7 @@ describe("a run", () => {
     expect((await openCheckpoints(checkpointFolder(out)).list()).map(({ step }) => step)).toEqual([3, 2]);
     expect(readFileSync(join(out, "report.html"), "utf8")).toContain("Communication of a step");
     expect(outcome.files).toMatchObject({ report: join(out, "report.html") });
-  }, 60_000);
+  });
 
   test("that is watched takes the same steps, and shows all that its report shows", async () => {
     const changes = { steps: 5, evalEvery: 2, sample: 3, checkpointEvery: 3, "mesh.data": 2 };
@@ -113,7 +113,7 @@ describe("a run", () => {
     await trainRun({ config, stream: silent, finish: false, engine, onBegin: () => ({ listen }) });
     expect(names(0)).toEqual(expect.arrayContaining(["trainStep", "evaluate", "isFinite"]));
     expect(names(numDeaf).filter((name) => /trainStep|evaluate|isFinite/.test(name ?? ""))).toEqual([]);
-  }, 60_000);
+  });
 
   test("runs what another of its process compiled for the same model, optimiser and mesh, and nothing else", async () => {
     const engine = createReferenceEngine();
@@ -130,7 +130,7 @@ describe("a run", () => {
     expect(await compiledSteps("longer", { steps: 2 })).toBe(1);
     expect(await compiledSteps("split", { "mesh.data": 2 })).toBe(1);
     expect(await compiledSteps("first again", {})).toBe(0);
-  }, 60_000);
+  });
 
   test("does not start over another one, and does not resume from nothing", async () => {
     const config = tinyConfig(folder.path, { out: join(folder.path, "taken"), steps: 1 });
@@ -142,7 +142,7 @@ describe("a run", () => {
     // No device was in use, so that there is nothing to record beside the other run's files.
     expect(readdirSync(config.out)).not.toContain("flight");
     expect(readdirSync(config.out)).not.toContain("run.lock");
-  }, 60_000);
+  });
 
   test("does not resume with another configuration, and lists every field that differs", async () => {
     const out = join(folder.path, "other");
@@ -151,7 +151,7 @@ describe("a run", () => {
     await expect(trainRun({ config: changed, resume: true, stream: silent })).rejects.toThrow(
       /model\.width was 8 and is 16\n {2}seed was 0 and is 3\n/,
     );
-  }, 60_000);
+  });
 
   test("goes on with another learning rate and another deadline, but not with gradients that are clipped anew", async () => {
     const out = join(folder.path, "calmer");
@@ -172,7 +172,7 @@ describe("a run", () => {
     expect(outcome).toMatchObject({ status: "finished", resumedFrom: 2, step: 4 });
     const rates = readMetrics(join(out, "metrics.jsonl")).flatMap(({ learningRate }) => learningRate ?? []);
     expect(rates.map((rate) => Number(rate).toFixed(3))).toEqual(["0.000", "0.010", "0.001", "0.001"]);
-  }, 60_000);
+  });
 
   test("whose loss is not a number stops, names step and tensor, and keeps the last good checkpoint", async () => {
     const out = join(folder.path, "diverged");
@@ -192,5 +192,5 @@ describe("a run", () => {
     expect(message).toContain("the last good checkpoint is");
     const kept = await openCheckpoints(checkpointFolder(out)).latest();
     expect(kept?.step).toBeLessThan(step);
-  }, 60_000);
+  });
 });
