@@ -56,6 +56,8 @@ export const purposes: readonly Purpose[] = [
       "test:rest": "Run the remaining sampled tests in full: goldens, resumed runs, examples, partitioning",
       "test:mutants": "Change rule tables one place at a time and report changes that no test notices",
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",
+      "explore:cluster":
+        "Train on simulated clusters whose processes, messages, clocks and disks fail: `-- --seed 7`",
       faults: "Cause about 170 faults in real processes and write docs/faults.md",
       soak: "Train for ten thousand steps and check that memory stays flat",
       "soak:loops": "Run loops without dispose or donate and check that memory stays flat",

@@ -46,7 +46,7 @@ async function problemAfter(
   const isOver = disk.numOperations < limit;
   const into = join(scratch, `${limit}-${seed}`);
   rmSync(into, { recursive: true, force: true });
-  disk.survive(into, randomFrom(1000 * seed + limit));
+  disk.disk.survive(randomFrom(1000 * seed + limit)).writeTo(into);
   const { checkpoint, damaged } = await newestSound(openCheckpoints(join(into, folder)));
   const found = checkpoint?.step ?? 0;
   const problem = (what: string) => ({

@@ -45,14 +45,16 @@ class Folder {
   }
 }
 
-export class SimulatedDisk implements FileSystem {
+/** What a disk is asked to do. */
+export type DiskOperation = "change" | "write" | "sync" | "read";
+
+/** The files of a machine, or of all machines that share a file system. */
+export class Disk {
   private readonly root = new Folder();
-  numOperations = 0;
+  /** Called before each operation; throws where it fails. Returns whether it is only pretended. */
+  before: (operation: DiskOperation) => boolean = () => false;
 
-  /** @param limit the operation before which the power goes off */
-  constructor(private readonly limit: number) {}
-
-  async makeFolder(path: string): Promise<void> {
+  makeFolder(path: string): void {
     let at = this.root;
     for (const name of namesOf(path)) {
       const found = at.entries.get(name);
@@ -60,80 +62,102 @@ export class SimulatedDisk implements FileSystem {
         at = found;
         continue;
       }
-      this.operate();
+      this.before("change");
       const made = new Folder();
       at.change((entries) => entries.set(name, made));
       at = made;
     }
   }
 
-  async create(path: string) {
-    this.operate();
+  create(path: string): { write(bytes: Uint8Array): void; sync(): void } {
+    this.before("change");
     const [folder, name] = this.find(path);
-    if (folder.entries.has(name)) throw Object.assign(new Error(`${path} exists`), { code: "EEXIST" });
+    if (folder.entries.has(name)) throw systemError("EEXIST", `${path} exists`);
     const file = new File();
     folder.change((entries) => entries.set(name, file));
     return {
-      write: async (bytes: Uint8Array) => {
-        this.operate();
-        file.bytes = Uint8Array.from([...file.bytes, ...bytes]);
+      write: (bytes) => {
+        this.before("write");
+        const all = new Uint8Array(file.bytes.length + bytes.length);
+        all.set(file.bytes);
+        all.set(bytes, file.bytes.length);
+        file.bytes = all;
       },
-      sync: async () => {
-        this.operate();
-        file.synced = file.bytes;
+      sync: () => {
+        if (!this.before("sync")) file.synced = file.bytes;
       },
-      close: async () => {},
     };
   }
 
-  async syncFolder(path: string): Promise<void> {
-    this.operate();
-    this.folder(namesOf(path)).sync();
+  syncFolder(path: string): void {
+    const folder = this.folder(namesOf(path));
+    if (!this.before("sync")) folder.sync();
   }
 
-  async rename(from: string, to: string): Promise<void> {
-    this.operate();
+  rename(from: string, to: string): void {
+    this.before("change");
     const [folder, name] = this.find(from);
     const [target, newName] = this.find(to);
     const moved = folder.entries.get(name);
-    if (folder !== target || moved === undefined) throw new Error(`${from} cannot be renamed to ${to}`);
+    if (folder !== target || moved === undefined)
+      throw systemError("ENOENT", `${from} cannot be renamed to ${to}`);
     folder.change((entries) => {
       entries.delete(name);
       entries.set(newName, moved);
     });
   }
 
-  async remove(path: string): Promise<void> {
-    this.operate();
+  remove(path: string): void {
+    this.before("change");
     const [folder, name] = this.find(path);
     folder.change((entries) => entries.delete(name));
   }
 
-  async list(path: string): Promise<readonly string[]> {
+  /** The names in a folder; undefined if there is none. */
+  list(path: string): string[] | undefined {
     const found = this.look(namesOf(path));
-    return found instanceof Folder ? [...found.entries.keys()] : [];
+    return found instanceof Folder ? [...found.entries.keys()] : undefined;
   }
 
-  async size(path: string): Promise<number | undefined> {
+  /** The bytes of a file; undefined if there is none. */
+  read(path: string): Uint8Array | undefined {
+    this.before("read");
     const found = this.look(namesOf(path));
-    return found instanceof File ? found.bytes.length : undefined;
+    return found instanceof File ? found.bytes : undefined;
   }
 
-  /** Writes what survives the power cut to a real folder. */
-  survive(into: string, random: () => number): void {
+  /** The disk after a power cut. */
+  survive(random: () => number): Disk {
+    const disk = new Disk();
+    const copy = (folder: Folder, into: Folder) => {
+      for (const [name, entry] of folder.surviving(random)) {
+        if (entry instanceof Folder) {
+          const made = new Folder();
+          copy(entry, made);
+          into.change((entries) => entries.set(name, made));
+        } else {
+          const file = new File();
+          file.bytes = survivingBytes(entry, random);
+          file.synced = file.bytes;
+          into.change((entries) => entries.set(name, file));
+        }
+      }
+      into.sync();
+    };
+    copy(this.root, disk.root);
+    return disk;
+  }
+
+  /** Writes all files to a real folder. */
+  writeTo(into: string): void {
     const write = (folder: Folder, path: string) => {
       mkdirSync(path, { recursive: true });
-      for (const [name, entry] of folder.surviving(random)) {
+      for (const [name, entry] of folder.entries) {
         if (entry instanceof Folder) write(entry, join(path, name));
-        else writeFileSync(join(path, name), survivingBytes(entry, random));
+        else writeFileSync(join(path, name), entry.bytes);
       }
     };
     write(this.root, into);
-  }
-
-  private operate(): void {
-    if (this.numOperations >= this.limit) throw new PowerCut();
-    this.numOperations++;
   }
 
   private find(path: string): readonly [Folder, string] {
@@ -144,7 +168,7 @@ export class SimulatedDisk implements FileSystem {
   private folder(names: readonly string[]): Folder {
     const found = this.look(names);
     if (found instanceof Folder) return found;
-    throw Object.assign(new Error(`no folder ${names.join("/")}`), { code: "ENOENT" });
+    throw systemError("ENOENT", `no folder ${names.join("/")}`);
   }
 
   private look(names: readonly string[]): File | Folder | undefined {
@@ -154,12 +178,48 @@ export class SimulatedDisk implements FileSystem {
   }
 }
 
+/** A disk that loses power, as code sees it. */
+export class SimulatedDisk implements FileSystem {
+  readonly disk = new Disk();
+  numOperations = 0;
+
+  /** @param limit the operation before which the power goes off */
+  constructor(limit: number) {
+    this.disk.before = (operation) => {
+      if (operation === "read") return false;
+      if (this.numOperations >= limit) throw new PowerCut();
+      this.numOperations++;
+      return false;
+    };
+  }
+
+  makeFolder = async (path: string): Promise<void> => this.disk.makeFolder(path);
+  create = async (path: string) => {
+    const file = this.disk.create(path);
+    return {
+      write: async (bytes: Uint8Array) => file.write(bytes),
+      sync: async () => file.sync(),
+      close: async () => {},
+    };
+  };
+  syncFolder = async (path: string): Promise<void> => this.disk.syncFolder(path);
+  rename = async (from: string, to: string): Promise<void> => this.disk.rename(from, to);
+  remove = async (path: string): Promise<void> => this.disk.remove(path);
+  list = async (path: string): Promise<readonly string[]> => this.disk.list(path) ?? [];
+  size = async (path: string): Promise<number | undefined> => this.disk.read(path)?.length;
+}
+
+/** An error as the system reports it. */
+export function systemError(code: string, message: string): Error {
+  return Object.assign(new Error(message), { code });
+}
+
 function namesOf(path: string): string[] {
   return path.split("/").filter((name) => name !== "" && name !== ".");
 }
 
 /** The bytes of a file after a power cut: all, those that were synced, some of the others, or zeros instead. */
-function survivingBytes({ bytes, synced }: File, random: () => number): Uint8Array {
+function survivingBytes({ bytes, synced }: File, random: () => number): Uint8Array<ArrayBuffer> {
   if (bytes === synced) return bytes;
   const kept = synced.length + Math.floor(random() * (bytes.length - synced.length + 1));
   const which = Math.floor(random() * 4);

@@ -3,41 +3,60 @@ import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { compileFunction } from "node:vm";
+import { getOrInsert } from "../../src/ir/collections.js";
 import { constants } from "./constants.js";
+import { specifiersOf } from "./imports.js";
 import { globalsFor } from "./runtime.js";
-import { type Site, specifiersOf, transformModule } from "./transform.js";
+import { type Site, transformModule } from "./transform.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 
-/** The folders whose code runs on the machine. */
-const SIMULATED = [
-  "src/compiler/kernel/callbackStep.ts",
-  "src/engines/collectives/",
-  "src/engines/devices/",
-  "src/engines/flight/",
-  "src/engines/memory/",
-  "src/engines/protocol/",
-  "src/engines/shell.ts",
-  "src/engines/threads/",
-  "src/engines/workers/",
-  "test/explore/scenarios/",
-  "test/explore/simulated/",
-];
+/** What runs on a machine, and how. */
+export interface Setting {
+  /** The folders and files whose code runs on the machine. */
+  readonly simulated: readonly string[];
+  /** What stands in for code that cannot run there, by what it stands in for. */
+  readonly standIns: Readonly<Record<string, string>>;
+  readonly constants: readonly Change[];
+  /** The module with the globals of the event loop, if it is simulated, too. */
+  readonly eventLoop?: string;
+  /** What modules see as globals. @param require gives the module of a file */
+  globals(require: (file: string) => Exports): Exports;
+}
 
-/** What stands in for code that cannot run on the machine: WebAssembly, native calls, threads of the system. */
-const STAND_INS: Readonly<Record<string, string>> = {
-  "src/engines/collectives/moveKernels.ts": "test/explore/simulated/moveKernels.ts",
-  "src/engines/system/pages.ts": "test/explore/simulated/pages.ts",
-  "src/engines/threads/workerCode.ts": "test/explore/simulated/workerCode.ts",
-  "src/platform/system.ts": "test/explore/simulated/system.ts",
-  "src/platform/threads.ts": "test/explore/simulated/threads.ts",
+/** Where `await` and timers are simulated. */
+const EVENT_LOOP = "test/explore/simulated/eventLoop.ts";
+
+/** One process with threads that share memory. */
+const threads: Setting = {
+  simulated: [
+    "src/compiler/kernel/callbackStep.ts",
+    "src/engines/collectives/",
+    "src/engines/devices/",
+    "src/engines/flight/",
+    "src/engines/memory/",
+    "src/engines/protocol/",
+    "src/engines/shell.ts",
+    "src/engines/threads/",
+    "src/engines/workers/",
+    "test/explore/scenarios/",
+    "test/explore/simulated/",
+  ],
+  // WebAssembly, native calls, threads of the system.
+  standIns: {
+    "src/engines/collectives/moveKernels.ts": "test/explore/simulated/moveKernels.ts",
+    "src/engines/system/pages.ts": "test/explore/simulated/pages.ts",
+    "src/engines/threads/workerCode.ts": "test/explore/simulated/workerCode.ts",
+    "src/platform/system.ts": "test/explore/simulated/system.ts",
+    "src/platform/threads.ts": "test/explore/simulated/threads.ts",
+  },
+  constants,
+  eventLoop: EVENT_LOOP,
+  globals: (require) => globalsFor(() => require(EVENT_LOOP)),
 };
 
 /** What simulated code may call of the machine. */
 const RUNTIME = "test/explore/runtime.ts";
-
-/** Where `await` and timers are simulated. */
-const EVENT_LOOP = "test/explore/simulated/eventLoop.ts";
 
 /** A change of a source text. */
 export interface Change {
@@ -52,29 +71,47 @@ export interface SimulatedCode {
   readonly sites: readonly Site[];
 }
 
+export type Exports = Record<string, unknown>;
+
 /** Loads a module with changed sources. */
 export async function loadSimulated(entry: string, changes: readonly Change[]): Promise<SimulatedCode> {
-  const loader = new Loader(changes);
-  await loader.prepare(entry);
-  loader.checkChanges();
-  await loader.prepare(EVENT_LOOP);
-  return { exports: loader.require(entry), sites };
+  const instantiate = await loadModules(entry, changes, threads);
+  return { exports: instantiate(), sites };
 }
 
-type Exports = Record<string, unknown>;
+/** Prepares modules with changed sources; each call of the result gives new instances of all that are simulated. */
+export async function loadModules(
+  entry: string,
+  changes: readonly Change[],
+  setting: Setting,
+): Promise<() => Exports> {
+  const loader = new Loader(changes, setting);
+  await loader.prepare(entry);
+  loader.checkChanges();
+  if (setting.eventLoop) await loader.prepare(setting.eventLoop);
+  return () => loader.instance()(entry);
+}
 
 /** The places that transformed code mentions, and what was transformed before, by file and text. */
 const sites: Site[] = [];
 const transformed = new Map<string, string>();
 const imported = new Map<string, Exports>();
 
+interface Resolved {
+  readonly file: string;
+  readonly isSimulated: boolean;
+}
+
 class Loader {
   private readonly texts = new Map<string, string>();
-  private readonly loaded = new Map<string, Exports>();
+  private readonly codes = new Map<string, ReturnType<typeof compileFunction>>();
+  private readonly resolved = new Map<string, Resolved>();
   private readonly applied = new Set<Change>();
-  private readonly globals = globalsFor(() => this.require(EVENT_LOOP));
 
-  constructor(private readonly changes: readonly Change[]) {}
+  constructor(
+    private readonly changes: readonly Change[],
+    private readonly setting: Setting,
+  ) {}
 
   /** Transforms a module and all it imports; imports what is not simulated. */
   async prepare(file: string): Promise<void> {
@@ -101,29 +138,34 @@ class Loader {
     if (missing) throw new Error(`${missing.file} is not part of this scenario`);
   }
 
-  require(file: string): Exports {
-    const found = this.loaded.get(file) ?? imported.get(file);
-    if (found !== undefined) return found;
-    const text = this.texts.get(file);
-    if (text === undefined) throw new Error(`${file} was not prepared`);
-    const exports: Exports = {};
-    this.loaded.set(file, exports);
-    const globals = { ...this.globals, ...(file === EVENT_LOOP ? {} : this.eventLoop()) };
-    const code = compiled(file, text, Object.keys(globals));
-    const require = (specifier: string) => this.require(this.resolve(specifier, file).file);
-    code(exports, require, ...Object.values(globals));
-    return exports;
-  }
-
-  /** The globals of the event loop. */
-  private eventLoop(): Exports {
-    const { SimulatedPromise, queueMicrotask, setTimeout, clearTimeout } = this.require(EVENT_LOOP);
-    return { Promise: SimulatedPromise, queueMicrotask, setTimeout, clearTimeout };
+  /** Gives modules by their files; each is run once. */
+  instance(): (file: string) => Exports {
+    const { eventLoop } = this.setting;
+    const loaded = new Map<string, Exports>();
+    const require = (file: string): Exports => {
+      const found = loaded.get(file) ?? imported.get(file);
+      if (found !== undefined) return found;
+      const text = this.texts.get(file);
+      if (text === undefined) throw new Error(`${file} was not prepared`);
+      const exports: Exports = {};
+      loaded.set(file, exports);
+      const more = eventLoop === undefined || file === eventLoop ? {} : globalsOf(require(eventLoop));
+      const all = { ...globals, ...more };
+      const code = getOrInsert(this.codes, file, () => compiled(file, text, Object.keys(all)));
+      code(
+        exports,
+        (specifier: string) => require(this.resolve(specifier, file).file),
+        ...Object.values(all),
+      );
+      return exports;
+    };
+    const globals = this.setting.globals(require);
+    return require;
   }
 
   private read(file: string): string {
     let text = readFileSync(join(root, file), "utf8");
-    for (const change of [...constants, ...this.changes]) {
+    for (const change of [...this.setting.constants, ...this.changes]) {
       if (change.file !== file) continue;
       const [before, after, ...more] = text.split(change.from);
       if (after === undefined || more.length > 0)
@@ -136,16 +178,27 @@ class Loader {
     return text;
   }
 
-  private resolve(specifier: string, from: string): { readonly file: string; readonly isSimulated: boolean } {
+  private resolve(specifier: string, from: string): Resolved {
+    return getOrInsert(this.resolved, `${from} ${specifier}`, () => this.find(specifier, from));
+  }
+
+  private find(specifier: string, from: string): Resolved {
     const own = specifier.startsWith("#")
       ? `src/${specifier.slice(1)}.ts`
       : specifier.startsWith(".")
         ? normalize(join(dirname(from), specifier)).replace(/\.js$/, ".ts")
         : undefined;
-    if (own === undefined || !existsSync(join(root, own))) return { file: specifier, isSimulated: false };
-    const file = STAND_INS[own] ?? own;
-    return { file, isSimulated: SIMULATED.some((folder) => file.startsWith(folder)) };
+    const { simulated, standIns } = this.setting;
+    if (own === undefined || !existsSync(join(root, own)))
+      return { file: standIns[specifier] ?? specifier, isSimulated: specifier in standIns };
+    const file = standIns[own] ?? own;
+    return { file, isSimulated: simulated.some((folder) => file.startsWith(folder)) };
   }
+}
+
+/** The globals of a simulated event loop. */
+function globalsOf({ SimulatedPromise, queueMicrotask, setTimeout, clearTimeout }: Exports): Exports {
+  return { Promise: SimulatedPromise, queueMicrotask, setTimeout, clearTimeout };
 }
 
 const compiledCode = new Map<string, ReturnType<typeof compileFunction>>();

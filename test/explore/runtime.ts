@@ -13,11 +13,21 @@ import {
   type View,
 } from "./machine.js";
 
-type Callable = ((...args: unknown[]) => unknown) & { $twin?: (...args: unknown[]) => Twin };
+export type Callable = ((...args: unknown[]) => unknown) & { $twin?: (...args: unknown[]) => Twin };
 type Shared = View & { $shared?: SharedBlock };
 
+/** What transformed code needs of the machine that it runs on. */
+export interface CodeMachine
+  extends Pick<Machine, "isImmediate" | "performAtOnce" | "start" | "kill" | "whenNotified" | "time"> {
+  /** Gives words of the machine to a buffer; undefined where accesses to elements are none of its business. */
+  addBlock(bytes: number): SharedBlock | undefined;
+  mayRace(array: View, index: number): void;
+  /** Runs what a thread still has to do before the promise that it returned is settled. */
+  settle?(returned: unknown): Twin;
+}
+
 /** The machine that transformed code runs on at present. */
-export const current: { machine: Machine } = { machine: new Machine({ sites: [] }) };
+export const current: { machine: CodeMachine } = { machine: new Machine({ sites: [] }) };
 
 const TwinPrototype: unknown = Object.getPrototypeOf(Object.getPrototypeOf((function* () {})()));
 
@@ -37,11 +47,17 @@ export function* invoke(called: Callable, self: unknown, args: readonly unknown[
 
 /** Runs what a thread was started for; a promise that it returns has been settled by then. */
 export function* runThread(code: () => unknown): Twin {
-  const result = (yield* invoke(code as Callable, undefined, [])) as
+  const returned = yield* invoke(code as Callable, undefined, []);
+  const result = (yield* current.machine.settle?.(returned) ?? as(returned)) as
     | { outcome?: { isFine: boolean; error?: unknown } }
     | undefined;
   if (result?.outcome?.isFine === false) throw result.outcome.error;
   return undefined;
+}
+
+// biome-ignore lint/correctness/useYield: a coroutine that never waits
+function* as(value: unknown): Twin {
+  return value;
 }
 
 function operation(
@@ -55,22 +71,15 @@ function operation(
   return { kind, site, array, index, value, other };
 }
 
-type Record4 = (site: number, array: View, index: number, value?: number, other?: number) => Operation;
-
-const record =
-  (kind: Operation["kind"]): Record4 =>
-  (site, array, index, value, other) =>
-    operation(kind, site, array, index, value, other);
-
-/** What an access returns that must wait for its turn. */
+/** What an operation returns that must wait for its turn. */
 const later = Symbol("later");
 let postponed: Operation | undefined;
 
 const access =
-  (kind: "read" | "write") =>
-  (site: number, array: View, index: number, value?: number): unknown => {
+  (kind: Operation["kind"]) =>
+  (site: number, array: View, index: number, value?: number, other?: number): unknown => {
     const { machine } = current;
-    const wanted = operation(kind, site, array, index, value);
+    const wanted = operation(kind, site, array, index, value, other);
     if (machine.isImmediate(wanted)) return machine.performAtOnce(wanted);
     postponed = wanted;
     return later;
@@ -99,6 +108,32 @@ function* calling(_site: number, list: unknown, name: string, args: readonly unk
   if (name === "filter") return list.filter((_, i) => results[i]);
   if (name === "flatMap") return results.flat();
   return name === "map" ? results : found(name, list, -1);
+}
+
+/** `Array.from`, whose callback the machine can interrupt. */
+function* arrayFrom(source: ArrayLike<unknown> | Iterable<unknown>, map?: Callable): Twin {
+  const list = Array.from(source);
+  return map === undefined ? list : yield* calling(0, list, "map", [map]);
+}
+
+/** Something that a generator gives, among the operations of its twin. */
+class Item {
+  constructor(readonly value: unknown) {}
+}
+
+/** A generator whose twin may be interrupted; `yield*` continues the twin itself. */
+function generator(twin: Twin): object {
+  const next = (): never => {
+    throw new Error("this generator is only simulated in threads");
+  };
+  const nextTwin = function* (): Twin {
+    for (let step = twin.next(); ; step = twin.next(yield step.value)) {
+      if (step.done) return step;
+      const { value }: { value: unknown } = step;
+      if (value instanceof Item) return { done: false, value: value.value };
+    }
+  };
+  return { twin, next: Object.assign(next, { $twin: nextTwin }) };
 }
 
 function found(name: string, list: readonly unknown[], index: number): unknown {
@@ -144,9 +179,9 @@ function tagged<V extends Shared>(view: V): V {
   let block = blocks.get(view.buffer);
   if (block === undefined) {
     block = current.machine.addBlock(view.buffer.byteLength);
-    blocks.set(view.buffer, block);
+    if (block) blocks.set(view.buffer, block);
   }
-  view.$shared = block;
+  if (block) view.$shared = block;
   return view;
 }
 
@@ -192,6 +227,14 @@ export const park: (isDue: () => boolean, milliseconds: number) => void = Object
   },
 );
 
+/** Lets the machine decide who goes on. */
+export const giveTurn: () => void = Object.assign(() => {}, {
+  *$twin(): Twin {
+    yield { ...operation("park", -1, new Int32Array(1), 0, 0, 0), isDue: () => true };
+    return undefined;
+  },
+});
+
 /** Starts a thread that need not end. */
 export function spawn(name: string, code: () => unknown): SimulatedThread {
   return current.machine.start(name, runThread(code), true);
@@ -234,17 +277,18 @@ export function globalsFor(eventLoop: () => Readonly<Record<string, unknown>>): 
   return {
     $: {
       ...Object.fromEntries(
-        (["load", "store", "add", "sub", "compareExchange", "wait"] as const).map((kind) => [
+        (["read", "write", "load", "store", "add", "sub", "compareExchange", "wait"] as const).map((kind) => [
           kind,
-          record(kind),
+          access(kind),
         ]),
       ),
-      read: access("read"),
-      write: access("write"),
       later,
       postponed: () => postponed,
-      notify: (site: number, array: View, index: number, count = Number.POSITIVE_INFINITY) =>
-        operation("notify", site, array, index, 0, count),
+      notify: (site: number, array: View, index: number, count?: number) =>
+        access("notify")(site, array, index, 0, count),
+      item: (value: unknown) => new Item(value),
+      generator,
+      arrayFrom,
       twin: (own: Callable, twin: Callable) => Object.assign(own, { $twin: twin }),
       attach,
       isTwin,

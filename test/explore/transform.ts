@@ -5,6 +5,7 @@
  * for constructors and for code that is not simulated. Nothing else about the code changes.
  */
 import ts from "typescript";
+import { importsOf } from "./imports.js";
 
 /** A place in the sources. */
 export interface Site {
@@ -25,6 +26,9 @@ export interface ModuleSource {
 }
 
 const f = ts.factory;
+
+/** What the twin of an asynchronous generator collects. */
+const ITEMS = "$items";
 
 /** Objects whose functions neither touch shared memory nor call back. */
 const PURE = new Set(["Math", "Number", "Object", "JSON", "Array", "String", "Date", "console", "Symbol"]);
@@ -64,6 +68,10 @@ class Twins {
   /** Statements to put at the start of the current block. */
   private hoisted: ts.Statement[] = [];
   private readonly pureImports: ReadonlySet<string>;
+  /** The methods of the base class that the current method calls. */
+  private supers = new Set<string>();
+  /** Which kind of generator the current function is. */
+  private generates: "items" | "promised items" | undefined;
 
   constructor(
     private readonly context: ts.TransformationContext,
@@ -98,6 +106,12 @@ class Twins {
     if (ts.isConstructorDeclaration(node) || ts.isAccessor(node))
       return this.plainly(() => this.children(node));
     if (!this.inTwin) return this.children(node);
+    if (ts.isYieldExpression(node)) return this.yielded(node);
+    // The twin of an asynchronous generator has returned all its items.
+    if (ts.isForOfStatement(node) && node.awaitModifier) {
+      const { initializer, expression, statement } = this.children(node);
+      return f.updateForOfStatement(node, undefined, initializer, expression, statement);
+    }
     if (ts.isAwaitExpression(node)) return delegate(on("settled"), [this.expression(node.expression)]);
     if (ts.isCallExpression(node)) return this.call(node);
     if (ts.isBinaryExpression(node) && isAssignment(node) && ts.isElementAccessExpression(node.left))
@@ -131,30 +145,52 @@ class Twins {
 
   /** The body of the twin of a function, with its temporaries. */
   private twinBody(node: FunctionNode): ts.Block {
-    const outer = [this.inTwin, this.numTemporaries] as const;
-    [this.inTwin, this.numTemporaries] = [true, 0];
+    const outer = [this.inTwin, this.numTemporaries, this.generates] as const;
+    const generates = isGenerator(node) ? "items" : node.asteriskToken ? "promised items" : undefined;
+    [this.inTwin, this.numTemporaries, this.generates] = [true, 0, generates];
     const { body } = node;
     if (body === undefined) throw new Error(`${this.place(node)}: a function without a body`);
     const statements = ts.isBlock(body)
       ? this.statements(body.statements)
       : [f.createReturnStatement(this.expression(body))];
     const names = Array.from({ length: this.numTemporaries }, (_, i) => f.createVariableDeclaration(`$${i}`));
-    [this.inTwin, this.numTemporaries] = outer;
+    [this.inTwin, this.numTemporaries, this.generates] = outer;
+    if (generates === "promised items") {
+      names.push(f.createVariableDeclaration(ITEMS, undefined, undefined, f.createArrayLiteralExpression()));
+      statements.push(f.createReturnStatement(f.createIdentifier(ITEMS)));
+    }
     const declared = f.createVariableStatement(
       undefined,
       f.createVariableDeclarationList(names, ts.NodeFlags.Let),
     );
     const block = f.createBlock(names.length === 0 ? statements : [declared, ...statements], true);
-    return isAsync(node) ? this.promising(block) : block;
+    if (generates === "items")
+      return returning(
+        f.createCallExpression(on("generator"), undefined, [
+          f.createCallExpression(boundGenerator(block), undefined, []),
+        ]),
+      );
+    return isAsync(node) && generates === undefined
+      ? returning(delegate(on("async"), [boundGenerator(block)]))
+      : block;
   }
 
-  /** The body of an asynchronous function: what runs it and makes a promise of its outcome. */
-  private promising(body: ts.Block): ts.Block {
-    const star = f.createToken(ts.SyntaxKind.AsteriskToken);
-    const generator = f.createFunctionExpression(undefined, star, undefined, undefined, [], undefined, body);
-    const bound = f.createPropertyAccessExpression(f.createParenthesizedExpression(generator), "bind");
-    const call = delegate(on("async"), [f.createCallExpression(bound, undefined, [f.createThis()])]);
-    return f.createBlock([f.createReturnStatement(call)], true);
+  /** What a generator gives: a twin yields it as an item, because the machine's operations are yielded, too. */
+  private yielded(node: ts.YieldExpression): ts.Expression {
+    const value = node.expression ? this.expression(node.expression) : f.createVoidZero();
+    if (node.asteriskToken)
+      return f.createParenthesizedExpression(
+        f.createYieldExpression(node.asteriskToken, f.createPropertyAccessExpression(value, "twin")),
+      );
+    if (this.generates === "promised items")
+      return f.createCallExpression(
+        f.createPropertyAccessExpression(f.createIdentifier(ITEMS), "push"),
+        undefined,
+        [value],
+      );
+    return f.createParenthesizedExpression(
+      f.createYieldExpression(undefined, f.createCallExpression(on("item"), undefined, [value])),
+    );
   }
 
   private parameters(node: FunctionNode): readonly ts.ParameterDeclaration[] {
@@ -162,7 +198,7 @@ class Twins {
   }
 
   private generator(node: FunctionNode): ts.FunctionExpression {
-    const star = f.createToken(ts.SyntaxKind.AsteriskToken);
+    const star = isGenerator(node) ? undefined : f.createToken(ts.SyntaxKind.AsteriskToken);
     return f.createFunctionExpression(
       undefined,
       star,
@@ -203,15 +239,25 @@ class Twins {
       if (!ts.isMethodDeclaration(member) || member.body === undefined || !ts.isIdentifier(member.name))
         return [own];
       if (!this.needsTwin(member)) return [own];
+      this.supers = new Set();
+      const body = this.twinBody(member);
+      const supers = [...this.supers].map((name) => {
+        const value = f.createPropertyAccessExpression(f.createSuper(), name);
+        const declared = f.createVariableDeclaration(superName(name), undefined, undefined, value);
+        return f.createVariableStatement(
+          undefined,
+          f.createVariableDeclarationList([declared], ts.NodeFlags.Const),
+        );
+      });
       const twin = f.createMethodDeclaration(
         undefined,
-        f.createToken(ts.SyntaxKind.AsteriskToken),
+        isGenerator(member) ? undefined : f.createToken(ts.SyntaxKind.AsteriskToken),
         `${member.name.text}$twin`,
         undefined,
         undefined,
         this.parameters(member),
         undefined,
-        this.twinBody(member),
+        f.createBlock([...supers, ...body.statements], true),
       );
       return [own, twin];
     });
@@ -250,8 +296,7 @@ class Twins {
 
   /** Whether a function does, outside of the functions in it, anything that may reach shared memory. */
   private needsTwin(node: FunctionNode): boolean {
-    if (node.asteriskToken !== undefined) return false;
-    if (isAsync(node)) return true;
+    if (node.asteriskToken !== undefined || isAsync(node)) return true;
     const reaches = (inner: ts.Node): boolean => {
       if (ts.isFunctionLike(inner)) return false;
       if (ts.isAwaitExpression(inner) || ts.isElementAccessExpression(inner)) return true;
@@ -265,24 +310,17 @@ class Twins {
     if (expression.kind === ts.SyntaxKind.SuperKeyword) return true;
     if (ts.isIdentifier(expression)) return this.pureImports.has(expression.text);
     if (!ts.isPropertyAccessExpression(expression)) return false;
-    const { expression: object } = expression;
-    return object.kind === ts.SyntaxKind.SuperKeyword || (ts.isIdentifier(object) && PURE.has(object.text));
+    const { expression: object, name } = expression;
+    return (
+      ts.isIdentifier(object) && PURE.has(object.text) && !(object.text === "Array" && name.text === "from")
+    );
   }
 
   private temporary(): ts.Identifier {
     return f.createIdentifier(`$${this.numTemporaries++}`);
   }
 
-  /** An operation of the machine, which ends with where it is in the source. */
-  private operation(name: string, node: ts.Node, operands: readonly ts.Expression[]): ts.Expression {
-    const call = f.createCallExpression(on(name), undefined, [
-      f.createNumericLiteral(this.site(node)),
-      ...operands,
-    ]);
-    return f.createParenthesizedExpression(f.createYieldExpression(undefined, call));
-  }
-
-  /** An access to an element, which the machine may perform at once if nothing can come in between. */
+  /** An operation of the machine, which may perform it at once if nothing can come in between. */
   private access(name: string, node: ts.Node, operands: readonly ts.Expression[]): ts.Expression {
     const result = this.temporary();
     const call = f.createCallExpression(on(name), undefined, [
@@ -313,7 +351,12 @@ class Twins {
     }
     const { expression: object, name } = callee;
     if (ts.isIdentifier(object) && object.text === "Atomics" && ATOMICS.has(name.text))
-      return this.operation(name.text, node, args);
+      return this.access(name.text, node, args);
+    if (ts.isIdentifier(object) && object.text === "Array") return delegate(on("arrayFrom"), args);
+    if (object.kind === ts.SyntaxKind.SuperKeyword) {
+      this.supers.add(name.text);
+      return this.invoke(superName(name.text), f.createThis(), args);
+    }
     const target = this.expression(object);
     if (name.text === "call") {
       const [self, called] = [this.temporary(), this.temporary()];
@@ -347,7 +390,9 @@ class Twins {
     value: ts.Expression,
     rest: ts.Expression,
   ): ts.Expression {
-    if (node.questionDotToken === undefined)
+    // What follows a `?.` is left out with it.
+    const isOptional = ts.isPropertyAccessExpression(node) && ts.isOptionalChain(node);
+    if (node.questionDotToken === undefined && !isOptional)
       return f.createParenthesizedExpression(f.createComma(value, rest));
     const isMissing = f.createEquality(f.createParenthesizedExpression(value), f.createNull());
     return f.createParenthesizedExpression(
@@ -357,7 +402,7 @@ class Twins {
 
   private invoke(
     called: ts.Identifier,
-    self: ts.Identifier | undefined,
+    self: ts.Expression | undefined,
     args: readonly ts.Expression[],
   ): ts.Expression {
     const result = this.temporary();
@@ -456,6 +501,23 @@ function isAsync({ modifiers }: FunctionNode): boolean {
   return modifiers?.some(({ kind }) => kind === ts.SyntaxKind.AsyncKeyword) ?? false;
 }
 
+/** Whether a function gives items one by one; those of an asynchronous one are collected. */
+function isGenerator(node: FunctionNode): boolean {
+  return node.asteriskToken !== undefined && !isAsync(node);
+}
+
+/** A function without parameters that makes a coroutine of a body. */
+function boundGenerator(body: ts.Block): ts.Expression {
+  const star = f.createToken(ts.SyntaxKind.AsteriskToken);
+  const generator = f.createFunctionExpression(undefined, star, undefined, undefined, [], undefined, body);
+  const bind = f.createPropertyAccessExpression(f.createParenthesizedExpression(generator), "bind");
+  return f.createCallExpression(bind, undefined, [f.createThis()]);
+}
+
+function returning(value: ts.Expression): ts.Block {
+  return f.createBlock([f.createReturnStatement(value)], true);
+}
+
 function isStep(node: ts.Node): node is ts.PrefixUnaryExpression | ts.PostfixUnaryExpression {
   const steps: readonly ts.SyntaxKind[] = [ts.SyntaxKind.PlusPlusToken, ts.SyntaxKind.MinusMinusToken];
   return (
@@ -463,38 +525,12 @@ function isStep(node: ts.Node): node is ts.PrefixUnaryExpression | ts.PostfixUna
   );
 }
 
+/** The method of the base class, which twins of asynchronous methods cannot name themselves. */
+function superName(name: string): ts.Identifier {
+  return f.createIdentifier(`$super_${name}`);
+}
+
 function mentionsThis(node: ts.Node): boolean {
-  if (node.kind === ts.SyntaxKind.ThisKeyword) return true;
+  if (node.kind === ts.SyntaxKind.ThisKeyword || node.kind === ts.SyntaxKind.SuperKeyword) return true;
   return ts.forEachChild(node, mentionsThis) ?? false;
-}
-
-/** The specifiers of a module's imports, types excepted. */
-export function specifiersOf(file: string, text: string): string[] {
-  const source = ts.createSourceFile(file, text, ts.ScriptTarget.ES2022);
-  return source.statements.flatMap((statement) => {
-    const isModule = ts.isImportDeclaration(statement) || ts.isExportDeclaration(statement);
-    if (!isModule || isTypeOnly(statement)) return [];
-    const { moduleSpecifier } = statement;
-    return moduleSpecifier && ts.isStringLiteral(moduleSpecifier) ? [moduleSpecifier.text] : [];
-  });
-}
-
-function isTypeOnly(statement: ts.ImportDeclaration | ts.ExportDeclaration): boolean {
-  if (ts.isExportDeclaration(statement)) return statement.isTypeOnly;
-  const clause = statement.importClause;
-  if (clause === undefined || clause.name) return false;
-  const bindings = clause.namedBindings;
-  const areTypes =
-    bindings && ts.isNamedImports(bindings) && bindings.elements.every((one) => one.isTypeOnly);
-  return clause.phaseModifier === ts.SyntaxKind.TypeKeyword || areTypes === true;
-}
-
-/** The names that a module imports from the modules that count. */
-function importsOf(source: ts.SourceFile, counts: (specifier: string) => boolean): string[] {
-  return source.statements.flatMap((statement) => {
-    if (!ts.isImportDeclaration(statement) || !ts.isStringLiteral(statement.moduleSpecifier)) return [];
-    const bindings = statement.importClause?.namedBindings;
-    if (!counts(statement.moduleSpecifier.text) || !bindings || !ts.isNamedImports(bindings)) return [];
-    return bindings.elements.map(({ name }) => name.text);
-  });
 }

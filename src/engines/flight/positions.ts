@@ -58,3 +58,28 @@ function positionOf(
     source: source ?? undefined,
   };
 }
+
+/**
+ * The device that all others have gone past on the same way: they were at the collective where it is. It is late, but
+ * has not diverged. Undefined if there is none, or if the records do not go back far enough to tell.
+ */
+export function lateDevice(
+  recordings: readonly Pick<FlightRecording, "programs" | "devices">[],
+): DevicePosition | undefined {
+  const all = recordings.flatMap((recording) => recording.devices.map((one) => ({ one, recording })));
+  const nameOf = ({ recording }: (typeof all)[number], record: FlightRecord) => {
+    const found = collectiveOf(recording, record);
+    return found && `${found.program.name} ${record.run} ${record.sequence} ${found.collective.text}`;
+  };
+  const late = all.find((own) => {
+    const { records } = own.one;
+    const last = records.findLast(({ kind }) => kind === "collective");
+    const hasLeft = records.some(({ kind, run, end }) => kind === "run" && run === last?.run && end !== null);
+    const name = last && !hasLeft ? nameOf(own, last) : undefined;
+    const others = all.filter((other) => other !== own);
+    return (
+      name !== undefined && others.every((other) => other.one.records.some((r) => nameOf(other, r) === name))
+    );
+  });
+  return late && positionOf(late.one, late.recording);
+}

@@ -83,6 +83,14 @@ describe("the failure report", () => {
     expect(await explain([recordingOf(0, 2, 0), recordingOf(1, 2, 0)])).toBe(waited);
   });
 
+  test("names a device that is late at a collective which the others have passed", async () => {
+    const error = await explain([recordingOf(0, 2, 0, 3), recordingOf(1, 2, 0, 1)]);
+    expect(error).toBeInstanceOf(DeviceFailedError);
+    expect(String(error)).toContain(
+      "it has waited; device 1 is late, not diverged: it is at collective 2 of run 2 (allReduce sum)",
+    );
+  });
+
   test("names the process that says nothing", async () => {
     const error = await explain([recordingOf(0, 2, 0), recordingOf(1, 2, 0)], [1]);
     expect(error).toBeInstanceOf(DeviceFailedError);

@@ -79,7 +79,8 @@ const advice: Readonly<Record<string, string>> = {
  * the devices, which are worker threads. Inside a process they meet in shared memory, between processes by MPI.
  */
 export function createMpiEngine(options?: MpiEngineOptions): MpiEngine {
-  return new MpiEngine(mpiEngineOptions.read(options, "createMpiEngine"));
+  const wanted = mpiEngineOptions.read(options, "createMpiEngine");
+  return new MpiEngine(wanted, joinJob(wanted));
 }
 
 /** What this process knows of the job that it is part of. */
@@ -109,8 +110,7 @@ export class MpiEngine extends WorkersEngine {
   private readonly links: LinksSetup;
 
   /** @internal */
-  constructor(options: MpiEngineOptions) {
-    const job = joinJob(options);
+  constructor(options: MpiEngineOptions, job: Job) {
     const { world, numLocal, greetings } = job;
     const { rank, size } = world;
     const links = world.newLinks();

@@ -1,7 +1,7 @@
 import type { FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError, PROCESS_RULE } from "../errors.js";
-import { positionsIn } from "../flight/positions.js";
+import { lateDevice, positionsIn } from "../flight/positions.js";
 import { type Channel, type Channels, listenUntil } from "./calls.js";
 
 /** How long answers are waited for. */
@@ -75,11 +75,18 @@ export class FailureReport {
       const reason = `${error.reason}; ${names} says nothing: it was stopped, killed or cut off`;
       return new DeviceFailedError(error.place, reason, { cause: error });
     }
-    const positions = [own, ...this.heard.values()]
+    const recordings = [own, ...this.heard.values()];
+    const positions = recordings
       .flatMap((recording) => positionsIn(recording))
       .sort((a, b) => a.device - b.device);
     if (new Set(positions.map(({ what, run, sequence }) => `${what} ${run} ${sequence}`)).size === 1) {
       return error;
+    }
+    const late = lateDevice(recordings);
+    if (late !== undefined) {
+      const { device, run, sequence, what } = late;
+      const reason = `${error.reason}; device ${device} is late, not diverged: it is at collective ${sequence} of run ${run} (${what}), which all others have come to`;
+      return new DeviceFailedError(error.place, reason, { cause: error });
     }
     return new DesyncError(error.place.program ?? "", positions, ADVICE);
   }

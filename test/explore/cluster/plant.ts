@@ -1,0 +1,23 @@
+/** Plants a bug and looks for a seed that finds it. */
+import type { Mutant } from "./mutants.js";
+import type { Jobs, Result } from "./search.js";
+import { loadJob } from "./setting.js";
+
+export interface FoundBug {
+  readonly seed: number;
+  readonly result: Result;
+}
+
+export async function findBug(
+  jobs: Jobs,
+  mutant: Mutant,
+  numSeeds: number,
+  first = 1,
+): Promise<FoundBug | undefined> {
+  const code = await loadJob([mutant]);
+  for (let seed = first; seed < first + numSeeds; seed++) {
+    const result = jobs.run(code, seed);
+    if (result.failure) return { seed, result };
+  }
+  return undefined;
+}

@@ -1,0 +1,127 @@
+/** What each process of the simulated job runs: a training loop with checkpoints, from the newest sound one on. */
+import { createMpiEngine, type MpiEngine } from "../../../../src/engines/mpi/engine.js";
+import type { DeviceBuffer } from "../../../../src/ir/engine.js";
+import { range } from "../../../../src/ir/shape.js";
+import { Tensor } from "../../../../src/trace/tensor.js";
+import { openCheckpoints } from "../../../../src/train/files/checkpoint.js";
+import {
+  manifestFormat,
+  manifestVersion,
+  storeTree,
+} from "../../../../src/train/files/checkpointManifest.js";
+import type { Snapshot } from "../../../../src/train/files/checkpointSnapshot.js";
+import { removeOld, writeCheckpoint } from "../../../../src/train/files/checkpointWrite.js";
+import { nodeFileSystem } from "../../../../src/train/files/files.js";
+import { newestSound } from "../../../../src/train/files/newestSound.js";
+import { agreeOn, type ProcessGroup, processGroupOf } from "../../../../src/train/files/processGroup.js";
+import { cluster } from "../host.js";
+import type { Job } from "../training.js";
+import "../../../../src/engines/mpi/worker.js";
+
+const folder = "/run/checkpoints";
+
+/** Trains to the end; returns the state that all processes then hold. */
+export async function train(job: Job): Promise<Record<string, number[]>> {
+  const { numDevices, deadlineMs } = job;
+  const engine = createMpiEngine({ numDevices, deadlineMs, memoryBytes: job.memoryBytes, gemm: "wasm" });
+  const group = processGroupOf(engine);
+  const { step: start, state } = await startingPoint(group, job);
+  const devices = range(numDevices).filter((device) => engine.isAddressable(device));
+  const executable = engine.compile(job.program, {
+    mesh: job.mesh,
+    devices: range(numDevices),
+    donated: job.state.map(() => true),
+    name: "train",
+  });
+  let blocks = job.state.map(({ name, block }) =>
+    devices.map((device) => engine.upload(block, job.blockOf(name, state[name] ?? [], device), device)),
+  );
+  let failures = 0;
+  for (let step = start; step < job.numSteps; step++) {
+    const batch = devices.map((device) => engine.upload(job.batch, job.batchOf(step, device), device));
+    const [loss, ...next] = executable.execute([...blocks, batch]);
+    blocks = next;
+    for (const buffer of batch) engine.release(buffer);
+    await engine.download(loss?.[0] as DeviceBuffer);
+    for (const buffer of loss ?? []) engine.release(buffer);
+    const isLast = step + 1 === job.numSteps;
+    if ((step + 1) % job.saveEvery !== 0 && !isLast) continue;
+    try {
+      await save(engine, group, job, step + 1, blocks);
+      cluster().saved(step + 1);
+      failures = 0;
+    } catch (error) {
+      failures++;
+      // As in a run: the next save may succeed, but a second failure ends it, and so does one of the last save.
+      if (failures > 1 || isLast) throw error;
+    }
+  }
+  const result = await whole(engine, group, job, blocks);
+  await engine.close();
+  return result;
+}
+
+/** Where to begin: the state of the newest sound checkpoint, or the initial one. */
+async function startingPoint(
+  group: ProcessGroup,
+  job: Job,
+): Promise<{ readonly step: number; readonly state: Readonly<Record<string, readonly number[]>> }> {
+  const { checkpoint, damaged } = await newestSound(openCheckpoints(folder, { processGroup: group }));
+  const problems = damaged.map(({ problem }) => problem);
+  cluster().found(checkpoint?.step ?? 0, problems);
+  await agreeOn(group, "the step to continue from", String(checkpoint?.step ?? 0));
+  if (checkpoint === undefined) return { step: 0, state: job.initial };
+  const arrays = await checkpoint.read();
+  const state: Record<string, number[]> = {};
+  for (const { name } of job.state) state[name] = Array.from(arrays.get(name)?.data as Float32Array);
+  return { step: checkpoint.step, state };
+}
+
+/** The state of all processes, by name. */
+async function whole(
+  engine: MpiEngine,
+  group: ProcessGroup,
+  { state }: Job,
+  blocks: readonly (readonly DeviceBuffer[])[],
+): Promise<Record<string, number[]>> {
+  const values: Record<string, number[]> = {};
+  for (let i = 0; i < state.length; i++) {
+    const own: number[] = [];
+    for (const buffer of blocks[i] ?? []) own.push(...((await engine.download(buffer)) as Float32Array));
+    const shared = await group.share(JSON.stringify(own));
+    values[state[i]?.name ?? ""] = shared.flatMap((text) => JSON.parse(text) as number[]);
+  }
+  return values;
+}
+
+async function save(
+  engine: MpiEngine,
+  group: ProcessGroup,
+  job: Job,
+  step: number,
+  blocks: readonly (readonly DeviceBuffer[])[],
+): Promise<void> {
+  const values = await whole(engine, group, job, blocks);
+  const tree: Record<string, Tensor> = {};
+  const leaves = job.state.map(({ name, whole: type }) => {
+    const data = Float32Array.from(values[name] ?? []);
+    tree[name] = Tensor.fromHost(type, data);
+    const chunks = [{ bytes: data.byteLength, read: async () => new Uint8Array(data.buffer) }];
+    return { path: name, dtype: type.dtype, shape: type.shape, spec: [], chunks };
+  });
+  const snapshot: Snapshot = {
+    manifest: {
+      format: manifestFormat,
+      version: manifestVersion,
+      step,
+      mesh: null,
+      rng: null,
+      data: null,
+      config: null,
+      tree: storeTree(tree),
+    },
+    leaves,
+  };
+  const name = await writeCheckpoint(nodeFileSystem, folder, snapshot, 64, group);
+  if (group.index === 0) await removeOld(nodeFileSystem, folder, 2, name);
+}

@@ -1,0 +1,84 @@
+/** The training job of the simulated cluster: a small network whose weights are split over all devices. */
+import { grad, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
+import { hostEngine } from "../../../src/engines/host.js";
+import type { MeshShape } from "../../../src/ir/mesh.js";
+import type { Program } from "../../../src/ir/program.js";
+import { range, type Shape, sizeOf, type TensorType } from "../../../src/ir/shape.js";
+import { partitionCall } from "../../../src/spmd/run/call.js";
+import { randomFrom } from "../search.js";
+
+/** What all processes of a job know. */
+export interface Job {
+  readonly numDevices: number;
+  readonly deadlineMs: number;
+  readonly memoryBytes: number;
+  readonly numSteps: number;
+  readonly saveEvery: number;
+  /** Takes the blocks of the state and of a batch; gives the loss and the blocks of the next state. */
+  readonly program: Program;
+  readonly mesh: MeshShape;
+  readonly state: readonly StateTensor[];
+  readonly initial: Readonly<Record<string, readonly number[]>>;
+  readonly batch: TensorType;
+  batchOf(step: number, device: number): Float32Array;
+  blockOf(name: string, values: readonly number[], device: number): Float32Array;
+}
+
+export interface StateTensor {
+  readonly name: string;
+  readonly whole: { readonly dtype: "float32"; readonly shape: Shape };
+  readonly block: TensorType;
+}
+
+const WIDTH = 12;
+const ROWS = 2;
+
+/** A job of some devices. */
+export function trainingJob(numDevices: number): Job {
+  const mesh = Mesh.create({ d: numDevices }, { engine: hostEngine });
+  const split = new NamedSharding(mesh, P("d"));
+  const all = new NamedSharding(mesh, P());
+  const loss = (w: Tensor, v: Tensor, x: Tensor) =>
+    np.mean(np.square(np.tanh(x.matmul(w)).matmul(v).sub(np.sin(x))));
+  const step = (w: Tensor, v: Tensor, x: Tensor) => {
+    const [gw, gv] = grad(loss, { argnums: [0, 1] })(w, v, x) as [Tensor, Tensor];
+    return [loss(w, v, x), w.sub(gw.mul(0.5)), v.sub(gv.mul(0.5))];
+  };
+  const shape = [WIDTH, WIDTH];
+  const args: [Tensor, Tensor, Tensor] = [
+    np.zeros(shape),
+    np.zeros(shape),
+    np.zeros([ROWS * numDevices, WIDTH]),
+  ];
+  const { program } = partitionCall(step, args, {
+    mesh,
+    inShardings: [split, split, split],
+    outShardings: [all, split, split],
+  });
+  const block = [WIDTH / numDevices, WIDTH];
+  const tensor = (name: string): StateTensor => ({
+    name,
+    whole: { dtype: "float32", shape },
+    block: { dtype: "float32", shape: block },
+  });
+  const random = randomFrom(1);
+  const initial = () => range(WIDTH * WIDTH).map(() => Math.fround(random() - 0.5));
+  const size = sizeOf(block);
+  return {
+    numDevices,
+    deadlineMs: 400,
+    memoryBytes: 3 << 20,
+    numSteps: 30,
+    saveEvery: 6,
+    program,
+    mesh: { axes: mesh.axes },
+    state: [tensor("v"), tensor("w")].reverse(),
+    initial: { w: initial(), v: initial() },
+    batch: { dtype: "float32", shape: [ROWS, WIDTH] },
+    batchOf: (number, device) => {
+      const values = randomFrom(1000 * number + device);
+      return Float32Array.from(range(ROWS * WIDTH), () => values() * 2 - 1);
+    },
+    blockOf: (_, values, device) => Float32Array.from(values.slice(device * size, (device + 1) * size)),
+  };
+}
