@@ -76,9 +76,13 @@ test.each([
 });
 
 test("cuts the longest loop of values where the outermost is too short for all threads", () => {
-  expect(divide(canonical(long), 4)?.dims).toEqual([16, 1344]);
-  expect(divide(canonical(across), 4)?.dims).toEqual([16, 3, 512]);
-  expect(divide(canonical(rows), 4)?.dims).toEqual([37, 601]);
+  expect(divide(canonical(long), 4)).toMatchObject({ dims: [16, 1344], numRows: 1 });
+  expect(divide(canonical(across), 4)).toMatchObject({ dims: [16, 3, 512], numRows: 2 });
+  expect(divide(canonical(rows), 4)).toMatchObject({ dims: [37, 601], numRows: 1 });
+});
+
+test("divides rows of which every thread gets one", () => {
+  expect(divide(canonical(rows), 37)?.dims).toEqual([37, 601]);
 });
 
 test("takes the smallest kernels that pay, and pieces of the shortest length that does", () => {

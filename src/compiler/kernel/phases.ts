@@ -56,12 +56,12 @@ export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan
   const roots = rootsOf(analysis);
   const spills = features.gpu ? new Set<number>() : findSpills(analysis, roots);
   const inner = roots.map((phaseRoots, p) => innerSection(analysis, p, phaseRoots, spills));
-  const rows = range(roots.length + 1).map((p) => rowSection(analysis, p, inner.slice(p)));
+  const row = (p: number) => rowSection(analysis, p, inner.slice(p));
   return {
     spec,
     features,
-    phases: inner.map((section, p) => ({ row: at(rows, p), inner: section })),
-    last: at(rows, roots.length),
+    phases: inner.map((section, p) => ({ row: row(p), inner: section })),
+    last: row(roots.length),
     spills: [...spills],
   };
 }

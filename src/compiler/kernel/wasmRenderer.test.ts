@@ -88,3 +88,16 @@ test.each(["int32", "float32"] as const)("rows of %s are reduced beside rows of 
     range(3).map((row) => Math.max(...list.slice(7 * row, 7 * row + 7)));
   expect([at(run, 2).values, at(run, 3).values]).toEqual([rows(values), rows(others)]);
 });
+
+test("counts in steps of more than one, in vectors and in what is left of them", () => {
+  const spec: KernelSpec = {
+    dims: [3, 11],
+    numRows: 1,
+    args: ["int32"],
+    nodes: [{ kind: "iota", dtype: "int32", coefficients: [100, 7] }],
+    stores: [{ node: 0, access: { arg: 0, strides: [11, 1] } }],
+    fills: [],
+  };
+  const [run] = runKernel(spec, [memory("int32", zeros(33))]);
+  expect(run?.values).toEqual(range(33).map((i) => 100 * Math.floor(i / 11) + 7 * (i % 11)));
+});

@@ -3,6 +3,7 @@ import { explainProgram } from "../../../scripts/explainProgram.js";
 import { findDifference, randomInputs } from "../../../test/compiler/differential.js";
 import { simulate } from "../../../test/compiler/simulate.js";
 import { printPlanned, text } from "../../../test/support/compilerText.js";
+import { caseProgram, opCases } from "../../../test/support/opCases.js";
 import { fusedMultiply, testWith } from "../../../test/support/optional.js";
 import { hostTensor } from "../../engines/reference/tensor.js";
 import { enableRelaxedSimd } from "../../engines/system/v8Flags.js";
@@ -127,6 +128,11 @@ describe("what is noted of a step", () => {
     expect(costs((x) => np.argmax(x, 1), np.ones([4, 3]))).toEqual([["argmax", 0, 48 + 16]]);
   });
 
+  test("a callback: all it reads and writes", () => {
+    const { notes } = lowered(caseProgram("callback", at(opCases.callback, 0)));
+    expect(notes).toEqual([["callback", 0, 24 + 24 + 12]]);
+  });
+
   test("loops and choices: nothing but what is inside", () => {
     const choose = (i: Tensor, x: Tensor) =>
       lax.switchCase(i, [(v: Tensor) => np.sin(v), (v: Tensor) => v.mul(2)], x);
@@ -194,6 +200,25 @@ describe("where results are written", () => {
     expect(lowered(program).notes.map(([ops]) => ops)).toEqual(["exp", "dotGeneral"]);
   });
 
+  test("a product that is returned is computed there, also where it is turned or joined to others", () => {
+    const [x, y] = [np.ones([4, 4]), np.ones([4, 3])];
+    const turned = (a: Tensor, b: Tensor) => {
+      const product = np.matmul(a, b);
+      return [product, np.matmul(np.transpose(product), a)];
+    };
+    expect(lowered(programOf((a, b) => turned(a, b), [x, y])).text).toBe(text`
+      gemm 4×3×4 in0 in1 → out0  dotGeneral
+      gemm 3×4×4 out0 in0 → out1  dotGeneral`);
+    const joined = (a: Tensor, b: Tensor) => {
+      const product = np.matmul(a, b);
+      return [product, np.concatenate([product, a], 1)];
+    };
+    expect(lowered(programOf((a, b) => joined(a, b), [x, y])).text).toBe(text`
+      gemm 4×3×4 in0 in1 → out0  dotGeneral
+      kernel out0 → out1  concatenate
+      kernel in0 → out1+12  concatenate`);
+  });
+
   test("a choice in a loop changes what it carries where it lies, and copies nothing that it hands on", () => {
     // Behind the choice one row is written whatever was chosen.
     const storeSum = ([all, sum]: [Tensor, Tensor]): [Tensor, Tensor] => [
@@ -255,20 +280,22 @@ describe("where results are written", () => {
     const products = (x: Tensor, ids: Tensor) =>
       lax.scan(
         (all: Tensor, id: Tensor): [Tensor, null] => {
-          const chosen = lax.switchCase(id, [(y: Tensor) => y, (y: Tensor) => np.matmul(y, x)], all);
-          return [np.matmul(chosen, all), null];
+          const chosen = lax.switchCase(id, [(y: Tensor) => y, (y: Tensor) => np.sin(y)], all);
+          return [np.matmul(np.matmul(chosen, all), x), null];
         },
         x,
         ids,
       )[0];
-    programOf((x, ids) => products(x, ids), [np.ones([5, 5]), np.zeros([6], "int32")]);
+    // After more iterations the numbers are so large that their sines have no digits left to compare.
+    programOf((x, ids) => products(x, ids), [np.ones([5, 5]), np.zeros([2], "int32")]);
   });
 
   test("a row that is read again is not overwritten by what was computed of it first", () => {
     programOf(
       (a, b) => {
         const x = np.matmul(a, b);
-        return [x.mul(2), x.sub(np.max(x, 1, { keepdims: true }))];
+        const twice = x.mul(2);
+        return [twice, x.sub(np.max(twice, 1, { keepdims: true }))];
       },
       [np.ones([7, 9]), np.ones([9, 40])],
     );

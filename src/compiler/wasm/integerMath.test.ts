@@ -134,6 +134,17 @@ describe.each(FEATURE_SETS)("narrow floats with fma $fma", (features) => {
       if (!Object.is(value, decodeFloat16(bits))) expect(value).toBe(decodeFloat16(bits));
     });
   });
+
+  it("reads the smallest float16 without denormal float32 where a GPU may drop them", () => {
+    const all = Uint32Array.from({ length: 2048 }, (_, i) => (i % 2) * 0x8000 + i);
+    const wide = new Float32Array(evaluate({ ...features, gpu: true }, math.fromFloat16, [all]).buffer);
+    expect([...wide]).toEqual([...all].map(decodeFloat16));
+  });
+
+  it("makes every NaN the quiet one of float16 with its sign", () => {
+    const bits = Uint32Array.of(0x7fc00000, 0xffc00000, 0x7f800001, 0xffffffff);
+    expect([...evaluate(features, math.toFloat16, [bits])]).toEqual([0x7e00, 0xfe00, 0x7e00, 0xfe00]);
+  });
 });
 
 const word = new DataView(new ArrayBuffer(4));

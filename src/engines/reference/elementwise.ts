@@ -123,7 +123,7 @@ function threefryBits(ins: readonly HostTensor[], types: readonly TensorType[]):
     result0[i] = bits[0] as number;
     result1[i] = bits[1] as number;
   }
-  return [encode(at(types, 0), result0), encode(at(types, 1), result1)];
+  return [result0, result1].map((result, i) => encode(at(types, i), result));
 }
 
 type UnaryFunctions = typeof unaryFunctions;

@@ -31,6 +31,14 @@ describe("gather", () => {
     ]);
   });
 
+  test("looks up rows of the last dim along the dim before it, in every row of the dims before", () => {
+    const x = hostTensor("float32", [2, 2, 3], [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32]);
+    expect(values(applyOp("gather", [x, indices([1], [1])], { dim: 1, batchDims: 0 }))).toEqual([
+      [2, 1, 3],
+      [10, 11, 12, 30, 31, 32],
+    ]);
+  });
+
   test("pairs batch dims, as taking along a dim does", () => {
     const taken = applyOp("gather", [table, indices([3, 1], [1, 0, 1])], { dim: 1, batchDims: 1 });
     expect(values(taken)).toEqual([

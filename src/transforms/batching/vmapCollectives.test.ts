@@ -47,6 +47,7 @@ describe("collectives over the mapped axis", () => {
     ["psumScatter", (axes) => (x) => ops.psumScatter(x, axes, 0)],
     ["ppermute", (axes) => (x) => ops.ppermute(x, axes, rotate(axes))],
     ["ppermute of one block", (axes) => (x) => ops.ppermute(x, axes, [[axesSize(axes) - 2, 0]])],
+    ["ppermute to the last", (axes) => (x) => ops.ppermute(x, axes, [[0, axesSize(axes) - 1]])],
     ["allToAll", (axes) => (x) => ops.allToAll(x, axes, 0, 1)],
     ["allToAll along one dim", (axes) => (x) => ops.allToAll(x, axes, 0, 0)],
     ["allToAll backwards", (axes) => (x) => ops.allToAll(ops.moveDim(x, 0, 1), axes, 1, 0)],

@@ -86,7 +86,7 @@ function permuteRows(x: Tensor, permutation: Permutation): Tensor {
     const source = at(sources, first);
     const follows = (i: number) => sources[i] === (source < 0 ? -1 : source + i - first);
     let end = first + 1;
-    while (end < sources.length && follows(end)) end++;
+    while (follows(end)) end++;
     const rows = [end - first, ...x.shape.slice(1)];
     blocks.push(
       source < 0

@@ -56,6 +56,24 @@ test("operands that attention has once for all of its batch are not repeated", (
   ]);
 });
 
+test("an operand that attention has once for as many heads as its batch has elements is repeated", () => {
+  const operand = (shape: readonly number[]): TensorOperand => ({
+    kind: "tensor",
+    type: tensorType("float32", shape),
+    low: -1,
+    high: 1,
+  });
+  const ins = [
+    [2, 3, 2, 2],
+    [2, 4, 2, 2],
+    [2, 4, 2, 2],
+    [1, 2, 3, 4],
+  ].map(operand);
+  const params = { scale: 0.5, causal: false, extras: ["bias"] } as const;
+  const program = verify(caseProgram("attention", { ins, params }));
+  expectLikeLoop(program, ins, [true, true, true, true], randomNumbers(7));
+});
+
 test("an argument of a custom derivative that all elements share is not repeated, unless they talk about it", () => {
   const program = caseProgram("customVjp", at(opCases.customVjp, 0));
   const result = vmapProgram(program, { size: 5, batchedInputs: [false, true, false] });

@@ -172,6 +172,23 @@ describe("the derivative of every op", () => {
     ]);
   });
 
+  test("of padding is that of the padding value alone where there is nothing to pad", () => {
+    const types = [tensorType("float32", [0, 2]), tensorType("float32", [])];
+    const params = { low: [2, 1], high: [1, -1], interior: [3, 2] };
+    const { program } = traceFlat(([x, y]) => [ops.pad(asTensor(x), asTensor(y), params)], types);
+    const { backward } = vjpProgram(program);
+    const ones = hostTensor(
+      "float32",
+      [3, 4],
+      range(12).map(() => 1),
+    );
+    const gradients = interpretSpmd(verify(backward), { axes: [] }, [[ones]]);
+    expect(gradients.flat().map((one) => [one.type.shape, numbersOf(one)])).toEqual([
+      [[0, 2], []],
+      [[], [12]],
+    ]);
+  });
+
   test("of a scatter of nothing is that of what is left as it is", () => {
     const types = [tensorType("float32", [3]), tensorType("int32", [0]), tensorType("float32", [0])];
     const program = traceFlat(

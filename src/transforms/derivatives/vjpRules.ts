@@ -131,14 +131,12 @@ const padPull: Pull<"pad"> = ({ ct, ins, params: { low, high, interior } }) => {
       high: high.map((n) => 0 - n),
       interior: none,
     });
-    return x.size === 0
-      ? zerosLike(x)
-      : ops.slice(
-          cropped,
-          none,
-          cropped.shape,
-          interior.map((n) => n + 1),
-        );
+    return ops.slice(
+      cropped,
+      none,
+      cropped.shape,
+      interior.map((n) => n + 1),
+    );
   };
   const all = range(x.ndim);
   return [dx, () => sub(ops.reduceSum(ct, all), ops.reduceSum(dx(), all))];

@@ -128,6 +128,22 @@ describe("the factors of every op", () => {
   });
 });
 
+test("the factors of a dim multiply to its size", () => {
+  const product = (sizes: readonly number[]) => sizes.reduce((a, b) => a * b, 1);
+  for (const op of Object.keys(golden) as FactoredOp[]) {
+    for (const eqn of eqnsOf(op)) {
+      const { factors, operands, results } = factorRule(eqn);
+      [...eqn.ins, ...eqn.outs].forEach(({ type }, i) => {
+        const dims = at([...operands, ...results], i);
+        dims.forEach((list, d) => {
+          const size = product(list.map((f) => at(factors, f).size));
+          if (list.length > 0) expect(size, `dim ${d} of value ${i} of ${op}`).toBe(type.shape[d]);
+        });
+      });
+    }
+  }
+});
+
 describe("the factors of a reshape", () => {
   const rule = (from: Shape, to: Shape) => {
     const { program } = traceFlat(([x]) => (x ? [ops.reshape(x, to)] : []), [tensorType("float32", from)]);

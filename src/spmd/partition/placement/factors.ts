@@ -209,7 +209,7 @@ function attentionFactors(
     const { shape } = at(ins, attentionOperands[op] + place);
     // Keys of two words and what stands for all of a dim are the same on every device.
     return at([dimsOf[name]], 0).map((factors, d) =>
-      shape[d] === 1 ? [] : name === "dropoutKeys" && d === 2 ? [b.add(2, "whole")] : factors,
+      shape[d] === 1 ? [] : name === "dropoutKeys" && d === 2 ? [b.add(at(shape, d), "whole")] : factors,
     );
   });
   return { b, query: [i, t, n, h], key: [i, s, k, h], sums: [i, n, t], more };
