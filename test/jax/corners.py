@@ -128,15 +128,15 @@ cases = {
     "intersect1d nothing": (lambda a, b: [jnp.intersect1d(a, b, size=2)], [ints(5, 1, 3, 1, 7), ints(0, 9)]),
     "union1d": (lambda a, b: [jnp.union1d(a, b, size=n) for n in (2, 5, 7)], [ints(5, 1, 3, 1, 7), ints(1, 9)]),
     "uniqueAll": (
-        lambda a: [jnp.unique(a, return_index=True, return_inverse=True, return_counts=True, size=n) for n in (1, 2, 4, 6)],
+        lambda a: [jnp.unique_all(a, size=n) for n in (1, 2, 4, 6)],
         [ints(5, 1, 3, 1, 7, 5)],
     ),
     "uniqueAll fill": (
-        lambda a: jnp.unique(a, return_index=True, return_inverse=True, return_counts=True, size=6, fill_value=-1),
+        lambda a: jnp.unique_all(a, size=6, fill_value=-1),
         [ints(5, 1, 3, 1, 7, 5)],
     ),
     "uniqueAll nan": (
-        lambda a: [jnp.unique(a, return_index=True, return_inverse=True, return_counts=True, size=n) for n in (2, 4, 6)],
+        lambda a: [jnp.unique_all(a, size=n) for n in (2, 4, 6)],
         [floats(nan, 1, 3, nan, 1, nan)],
         False,
     ),
