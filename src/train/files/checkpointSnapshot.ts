@@ -146,10 +146,11 @@ const maxChunkBytes = 2 ** 26;
 const maxPartBytes = 2 ** 23;
 
 /** Memory for the parts of the tensors of a file. */
-export const partMemory = (): PartMemory => ({
-  target: new Uint8Array(maxPartBytes),
-  block: new Uint8Array(maxPartBytes),
-});
+export function partMemory(chunks: readonly SnapshotChunk[]): PartMemory {
+  const largest = chunks.reduce((most, { bytes }) => Math.max(most, bytes), 0);
+  const size = Math.min(maxPartBytes, largest);
+  return { target: new Uint8Array(size), block: new Uint8Array(size) };
+}
 
 /** The parts of a tensor, in order, none of which is larger than a number of bytes. */
 function partsOf({ dtype, shape }: TensorType, maxBytes: number): HostPart[] {

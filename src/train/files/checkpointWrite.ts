@@ -199,8 +199,9 @@ async function writeTensors(
 /** The header of a file and the elements of its tensors; a chunk is in memory until the next is asked for. */
 async function* contentsOf({ header, leaves }: TensorFile, held: HeldBytes): AsyncGenerator<Uint8Array> {
   yield header;
-  const memory = partMemory();
-  for (const { bytes, read } of leaves.flatMap(({ chunks }) => chunks)) {
+  const chunks = leaves.flatMap((leaf) => leaf.chunks);
+  const memory = partMemory(chunks);
+  for (const { bytes, read } of chunks) {
     await held.take(bytes);
     try {
       yield await read(memory);

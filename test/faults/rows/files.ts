@@ -89,7 +89,7 @@ export const checkpoints: FaultArea = {
     inManifest("another shape in the manifest", /"shape": \[\s*5/, '"shape": [\n    6'),
     inManifest("another type in the manifest", '"float32"', '"int32"'),
     inManifest("another checksum in the manifest", /"sha256": "./, '"sha256": "g'),
-    inManifest("another version in the manifest", '"version": 3', '"version": 2'),
+    inManifest("another version in the manifest", '"version": 4', '"version": 3'),
     inManifest("no seal", '"seal"', '"sail"'),
     inManifest("half a manifest", /"leaves"[\s\S]*/, ""),
     inManifest("an empty manifest", /[\s\S]+/, ""),
