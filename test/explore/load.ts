@@ -4,6 +4,7 @@ import { dirname, join, normalize } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { compileFunction } from "node:vm";
 import { getOrInsert } from "../../src/ir/collections.js";
+import { identityOf } from "../../src/ir/identity.js";
 import { constants } from "./constants.js";
 import { specifiersOf } from "./imports.js";
 import { globalsFor } from "./runtime.js";
@@ -92,7 +93,7 @@ export async function loadModules(
   return () => loader.instance()(entry);
 }
 
-/** The places that transformed code mentions, and what was transformed before, by file and text. */
+/** The places that transformed code mentions, and what was transformed before, by setting, file and text. */
 const sites: Site[] = [];
 const transformed = new Map<string, string>();
 const imported = new Map<string, Exports>();
@@ -121,7 +122,8 @@ class Loader {
       const resolved = this.resolve(specifier, file);
       return resolved.isSimulated || resolved.file === RUNTIME;
     };
-    const key = `${file}\n${text}`;
+    // What is simulated differs between settings, and with it what becomes of a call.
+    const key = `${identityOf(this.setting)} ${file}\n${text}`;
     const code = transformed.get(key) ?? transformModule({ file, text, isSimulated, sites });
     transformed.set(key, code);
     this.texts.set(file, code);
@@ -205,7 +207,7 @@ const compiledCode = new Map<string, ReturnType<typeof compileFunction>>();
 
 /** The code of a module as a function; most modules are the same for every planted bug. */
 function compiled(file: string, text: string, globals: readonly string[]) {
-  const key = `${file}\n${text}`;
+  const key = `${globals.join()} ${file}\n${text}`;
   const made =
     compiledCode.get(key) ??
     compileFunction(text, ["exports", "require", ...globals], { filename: `${file} (simulated)` });
