@@ -197,7 +197,10 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     const novel = "It was the best of times, it was the worst of times. ".repeat(60);
     const files = new Map<string, string | Uint8Array>([["/text.txt", novel]]);
     for (const [i, [, code = ""]] of programs.entries()) {
-      const contents = `${code}\n${i === 0 ? "postMessage({ hasEnded: true })" : "globalThis.hasEnded = true"};`;
+      const contents =
+        i === 0
+          ? code.replace("void train();", "train().then(() => postMessage({ hasEnded: true }));")
+          : `${code}\nglobalThis.hasEnded = true;`;
       const { outputFiles } = await bundleForBrowser({ stdin: { contents, resolveDir: ".", loader: "ts" } });
       files.set(`/page${i}.html`, i === 0 ? pageWith("starts.js") : pageWith(`page${i}.js`));
       files.set(`/page${i}.js`, outputFiles[0]?.contents ?? "");
