@@ -7,6 +7,8 @@ declare global {
 
 export const environment: typeof node.environment = globalThis.shardwiseEnvironment ?? {};
 
+export const userCache: typeof node.userCache = () => "";
+
 /** Browsers do not tell the processor, but the NaN that x86 makes itself has its sign set, and that of ARM has not. */
 export const architecture: typeof node.architecture = (() => {
   const number = new Float32Array([Number.POSITIVE_INFINITY]);

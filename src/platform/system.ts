@@ -1,5 +1,6 @@
 /** What the library asks of the system it runs on: this file for Node, Deno and Bun, `system.browser.ts` for browsers. */
-import { availableParallelism, hostname } from "node:os";
+import { availableParallelism, homedir, hostname } from "node:os";
+import { join } from "node:path";
 
 /** The environment variables. Those that Deno does not permit this program to read count as not set. */
 export const environment: Readonly<Record<string, string | undefined>> =
@@ -11,6 +12,11 @@ function readPermitted(_: object, name: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The user's folder for what can be computed again; an empty string where there is none. */
+export function userCache(variables: Readonly<Record<string, string | undefined>> = environment): string {
+  return join(variables.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "shardwise");
 }
 
 /** The architecture of the processor as Node names it: `x64`, `arm64` … */

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "#platform/fs";
 import { dirname, join } from "#platform/path";
-import { environment } from "#platform/system";
+import { environment, userCache } from "#platform/system";
 import {
   fits,
   type GemmShape,
@@ -9,7 +9,6 @@ import {
   LARGE_TILES,
   type ShaderTile,
 } from "../../compiler/wgsl/gemmShader.js";
-import { lazily } from "../../ir/identity.js";
 import { type Gpu, USAGE } from "./gpu.js";
 import { PARAMS_BYTES, Shaders } from "./shaders.js";
 
@@ -81,17 +80,10 @@ async function measure(
   return times;
 }
 
-/** The file of results, in the user's cache; undefined where there is none. */
-const keptFile = lazily(() => {
-  const { XDG_CACHE_HOME: cache, HOME: home } = environment;
-  const folder = cache ?? (home && join(home, ".cache"));
-  return folder && join(folder, "shardwise", "webgpu.json");
-});
-
 /** What was measured before, by GPU. */
 function readKept(): Readonly<Record<string, unknown>> {
-  const file = keptFile();
   try {
+    const file = keptFile();
     const kept: unknown = file && existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : {};
     return typeof kept === "object" && kept !== null ? (kept as Record<string, unknown>) : {};
   } catch {
@@ -101,12 +93,18 @@ function readKept(): Readonly<Record<string, unknown>> {
 
 /** Keeps a result for the next process; without a cache each measures anew. */
 function keep(key: string, tile: string): void {
-  const file = keptFile();
-  if (!file) return;
   try {
+    const file = keptFile();
+    if (!file) return;
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, `${JSON.stringify({ ...readKept(), [key]: tile }, null, 2)}\n`);
   } catch {
-    // A read-only home folder is no reason to fail.
+    // A read-only home folder is no reason to fail, nor is one that may not be named.
   }
+}
+
+/** The file of results; an empty string where there is no cache. */
+function keptFile(): string {
+  const cache = userCache();
+  return cache && join(cache, "webgpu.json");
 }

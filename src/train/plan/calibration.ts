@@ -1,8 +1,8 @@
 /** The calibration file of a machine, and the prices derived from it. */
 
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { homedir } from "node:os";
 import { dirname, join } from "node:path";
+import { userCache } from "#platform/system";
 import type { GemmStep, StepInfo } from "../../compiler/steps.js";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
@@ -94,10 +94,8 @@ export function calibrationFile(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): string {
   needIfGiven("object", environment, "environment", "calibrationFile");
-  const { XDG_CACHE_HOME: named } = environment;
-  needIfGiven("path", named, "XDG_CACHE_HOME", "calibrationFile");
-  const cache = named ?? join(homedir(), ".cache");
-  return join(cache, "shardwise", "calibration.json");
+  needIfGiven("path", environment.XDG_CACHE_HOME, "XDG_CACHE_HOME", "calibrationFile");
+  return join(userCache(environment), "calibration.json");
 }
 
 /** Writes a calibration. */

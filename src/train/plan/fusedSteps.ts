@@ -194,6 +194,9 @@ function attentionFlops(eqn: Eqn<"attention" | "attentionBackward">): number {
   return flopsOf(eqn) * (causal && extras?.includes("queryPositions") ? 0.5 : 1);
 }
 
+/** Where things lie does not matter for their prices. */
+const nowhere: SlotAddress = { slot: 0, offset: 0 };
+
 function timedCollective(
   eqn: Eqn<CollectiveOp>,
   { mesh, collective, load }: FusingMachine,
@@ -202,7 +205,6 @@ function timedCollective(
   const { axes } = eqn.params;
   const names = axes.map(({ name }) => name);
   const { dtype, shape } = at(eqn.ins, 0).type;
-  const nowhere = { slot: 0, offset: 0 };
   const elements = sizeOf(shape);
   const spec: CollectiveSpec = filledExchange(
     {
@@ -226,9 +228,8 @@ function timedCollective(
   return { axes: names.join(", "), seconds: spec.size > 1 ? collective(spec) : 0, isBackground };
 }
 
-/** How many rows an exchange has on both sides; where its tables lie does not matter here. */
+/** How many rows an exchange has on both sides. */
 function raggedExchange({ ins }: Eqn<"raggedAllToAll">): RaggedExchange<SlotAddress> {
-  const nowhere = { slot: 0, offset: 0 };
   const [rows = 1] = at(ins, 0).type.shape;
   const [targetRows = 1] = at(ins, 1).type.shape;
   return { sends: nowhere, receives: nowhere, numBlocks: 1, rows, targetRows };

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { homedir } from "node:os";
 import { join } from "node:path";
+import { userCache } from "#platform/system";
 
 /** Programs that compile in fewer milliseconds are not cached. */
 export const WORTH_KEEPING_MS = 200;
@@ -49,5 +49,5 @@ export function cacheFolder(environment: NodeJS.ProcessEnv = process.env): strin
   const named = environment.SHARDWISE_XLA_CACHE;
   if (named === "off") return undefined;
   if (named !== undefined && named !== "") return named;
-  return join(environment.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "shardwise", "xla");
+  return join(userCache(environment), "xla");
 }
