@@ -228,6 +228,29 @@ describe("the state of an optimiser", () => {
     const [scaling] = sgd({ learningRate: 1, momentum: 0.9 }).init({});
     expectTypeOf(scaling).not.toBeUnknown();
   });
+
+  test("has moments like the parameters", () => {
+    type Params = { readonly w: Tensor; readonly layers: readonly { readonly b: Tensor }[] };
+    const params: Params = { w: np.ones([2]), layers: [{ b: np.ones([3]) }] };
+    const optimizer = chain(clipByGlobalNorm(1), adamw({ learningRate: 1e-3 }));
+    const state = optimizer.init(params);
+    expectTypeOf(state[1][0].mu).toEqualTypeOf<Params>();
+    expectTypeOf(state[1][0].nu.layers).items.toEqualTypeOf<{ readonly b: Tensor }>();
+    // @ts-expect-error the parameters have no v
+    void state[1][0].mu.v;
+    const [updates, next] = optimizer.update(params, state, params);
+    expectTypeOf(updates).toEqualTypeOf<Params>();
+    expectTypeOf(next).toEqualTypeOf(state);
+    expectTypeOf(state).toExtend<ReturnType<typeof optimizer.init>>();
+    // What is not typed stays as it is, alone and chained.
+    const own: GradientTransformation<{ readonly kept: unknown }> = {
+      init: (kept) => ({ kept }),
+      update: (grads, kept) => [grads, kept],
+    };
+    expectTypeOf(chain(own, optimizer).init(params)[0].kept).toBeUnknown();
+    const untyped: GradientTransformation = optimizer;
+    expectTypeOf(chain(untyped).init(params)[0]).toBeUnknown();
+  });
 });
 
 describe("the axes of a mesh", () => {

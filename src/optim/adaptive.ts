@@ -32,7 +32,7 @@ import {
   yogiOptions,
 } from "./options.js";
 import type { AdamOptions, AdamState, CountState } from "./scaling.js";
-import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
+import { mapTensors, type TypedTransformation, typedTransformation } from "./transformation.js";
 
 /** Options of {@link scaleByRms} and {@link scaleByStddev}. */
 export interface RmsOptions extends OptionsOf<typeof rmsOptions> {}
@@ -63,7 +63,7 @@ function overRoot(g: Tensor, squares: Tensor, eps: number, epsInSqrt: boolean): 
  * step.update(grads, step.init(grads))[0]; // { "w": [3.162, -3.162] }
  * ```
  */
-export function scaleByRms(options?: RmsOptions): GradientTransformation<SquaresState> {
+export function scaleByRms(options?: RmsOptions): TypedTransformation<SquaresState> {
   const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByRms");
   return keeping<SquaresState>(
     "scaleByRms",
@@ -85,7 +85,7 @@ export function scaleByRms(options?: RmsOptions): GradientTransformation<Squares
  * step.update(grads, step.init(grads))[0]; // { "w": [3.333, -3.333] }
  * ```
  */
-export function scaleByStddev(options?: RmsOptions): GradientTransformation<MeansState> {
+export function scaleByStddev(options?: RmsOptions): TypedTransformation<MeansState> {
   const { decay, eps, initialScale, epsInSqrt, biasCorrection } = rmsOptions.read(options, "scaleByStddev");
   return keeping<MeansState>(
     "scaleByStddev",
@@ -119,9 +119,9 @@ export interface RssState {
  * step.update(grads, step.init(grads))[0]; // { "w": [0.9877, -0.9969] }
  * ```
  */
-export function scaleByRss(options?: RssOptions): GradientTransformation<RssState> {
+export function scaleByRss(options?: RssOptions): TypedTransformation<RssState> {
   const { initialAccumulatorValue, eps } = rssOptions.read(options, "scaleByRss");
-  return transformation<RssState>(
+  return typedTransformation<RssState>(
     "scaleByRss",
     { sumOfSquares: "tree" },
     {
@@ -156,9 +156,7 @@ const scaleByAmsgradSchema = schema(omit(adamOptions.fields, "nesterov"));
  * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
  * ```
  */
-export function scaleByAmsgrad(
-  options?: Omit<AdamOptions, "nesterov">,
-): GradientTransformation<AmsgradState> {
+export function scaleByAmsgrad(options?: Omit<AdamOptions, "nesterov">): TypedTransformation<AmsgradState> {
   const { b1, b2, eps, epsRoot, muDtype } = scaleByAmsgradSchema.read(options, "scaleByAmsgrad");
   return keeping<AmsgradState>(
     "scaleByAmsgrad",
@@ -186,7 +184,7 @@ export interface AdamaxOptions extends OptionsOf<typeof adamaxOptions> {}
  * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
  * ```
  */
-export function scaleByAdamax(options?: AdamaxOptions): GradientTransformation<AdamState> {
+export function scaleByAdamax(options?: AdamaxOptions): TypedTransformation<AdamState> {
   const { b1, b2, eps } = adamaxOptions.read(options, "scaleByAdamax");
   return keeping<AdamState>(
     "scaleByAdamax",
@@ -213,7 +211,7 @@ export interface BeliefOptions extends OptionsOf<typeof beliefOptions> {}
  * step.update(grads, step.init(grads))[0]; // { "w": [1.111, -1.111] }
  * ```
  */
-export function scaleByBelief(options?: BeliefOptions): GradientTransformation<AdamState> {
+export function scaleByBelief(options?: BeliefOptions): TypedTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, nesterov } = beliefOptions.read(options, "scaleByBelief");
   return keeping<AdamState>(
     "scaleByBelief",
@@ -240,7 +238,7 @@ export interface YogiOptions extends OptionsOf<typeof yogiOptions> {}
  * step.update(grads, step.init(grads))[0]; // { "w": [0.9994, -0.9997] }
  * ```
  */
-export function scaleByYogi(options?: YogiOptions): GradientTransformation<AdamState> {
+export function scaleByYogi(options?: YogiOptions): TypedTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, initialAccumulatorValue } = yogiOptions.read(options, "scaleByYogi");
   const start = (p: Tensor) => fullLike(p, initialAccumulatorValue);
   const follow = (squares: Tensor, nu: Tensor) =>
@@ -269,7 +267,7 @@ export interface RadamOptions extends OptionsOf<typeof radamOptions> {}
  * step.update(grads, step.init(grads))[0]; // { "w": [2, -4] }
  * ```
  */
-export function scaleByRadam(options?: RadamOptions): GradientTransformation<AdamState> {
+export function scaleByRadam(options?: RadamOptions): TypedTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, threshold, nesterov } = radamOptions.read(options, "scaleByRadam");
   const longest = 2 / (1 - b2) - 1;
   return keeping<AdamState>("scaleByRadam", { mu: meanOfGradients(b1), nu: meanOfSquares(b2) }, (count) => {
@@ -310,9 +308,9 @@ export interface AdadeltaState {
  * step.update(grads, step.init(grads))[0]; // { "w": [0.003162, -0.003162] }
  * ```
  */
-export function scaleByAdadelta(options?: AdadeltaOptions): GradientTransformation<AdadeltaState> {
+export function scaleByAdadelta(options?: AdadeltaOptions): TypedTransformation<AdadeltaState> {
   const { rho, eps } = adadeltaOptions.read(options, "scaleByAdadelta");
-  return transformation<AdadeltaState>(
+  return typedTransformation<AdadeltaState>(
     "scaleByAdadelta",
     { squaredGrads: "tree", squaredUpdates: "tree" },
     {
@@ -358,7 +356,7 @@ export interface AdanState extends CountState {
  * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
  * ```
  */
-export function scaleByAdan(options?: AdanOptions): GradientTransformation<AdanState> {
+export function scaleByAdan(options?: AdanOptions): TypedTransformation<AdanState> {
   const { b1, b2, b3, eps, epsRoot } = adanOptions.read(options, "scaleByAdan");
   const changeOf = (g: Tensor, last: Tensor, count: Tensor) =>
     where(equal(count, 1), zerosLike(g), subtract(g, last));

@@ -7,7 +7,12 @@ import { zeros } from "../numpy/creation.js";
 import { astype, sqrt, square } from "../numpy/elementwise.js";
 import { mapWholes } from "./blocks.js";
 import { keptIn } from "./moments.js";
-import { type GradientTransformation, mapTensors, requireParams, transformation } from "./transformation.js";
+import {
+  mapTensors,
+  requireParams,
+  type TypedTransformation,
+  typedTransformation,
+} from "./transformation.js";
 
 const distanceOptions = schema({
   /** The first distance, relative to 1 plus the norm of the parameter; 1e-6 by default, 1e-4 for models with batch norm. */
@@ -43,14 +48,12 @@ export interface DistanceState {
  * step.update({ w: np.array([0, 2]) }, step.init(params), params)[0]; // { "w": [0, 0.6] }
  * ```
  */
-export function scaleByDistanceOverGradients(
-  options?: DistanceOptions,
-): GradientTransformation<DistanceState> {
+export function scaleByDistanceOverGradients(options?: DistanceOptions): TypedTransformation<DistanceState> {
   const { repsRel, eps, paramDtype, globalScale } = distanceOptions.read(
     options,
     "scaleByDistanceOverGradients",
   );
-  return transformation<DistanceState>(
+  return typedTransformation<DistanceState>(
     "scaleByDistanceOverGradients",
     { maxDist: "tree", gradSumOfSquares: "tree", initParams: "tree" },
     {

@@ -12,7 +12,12 @@ import type { Tensor } from "../trace/tensor.js";
 import { zeroCount, zerosOf } from "./moments.js";
 import { factoredRmsOptions } from "./options.js";
 import type { CountState } from "./scaling.js";
-import { type GradientTransformation, mapTensors, requireParams, transformation } from "./transformation.js";
+import {
+  mapTensors,
+  requireParams,
+  type TypedTransformation,
+  typedTransformation,
+} from "./transformation.js";
 
 /** Options of {@link scaleByFactoredRms}. */
 export interface FactoredRmsOptions extends OptionsOf<typeof factoredRmsOptions> {}
@@ -42,14 +47,14 @@ function factoredDims(shape: Shape, least: number): readonly [number, number] | 
  * step.update({ w: np.array([2, -4]) }, step.init(params), params)[0]; // { "w": [1, -1] }
  * ```
  */
-export function scaleByFactoredRms(options?: FactoredRmsOptions): GradientTransformation<FactoredState> {
+export function scaleByFactoredRms(options?: FactoredRmsOptions): TypedTransformation<FactoredState> {
   const { factored, decayRate, decayOffset, minDimSizeToFactor, eps } = factoredRmsOptions.read(
     options,
     "scaleByFactoredRms",
   );
   const dimsOf = (x: Tensor) => (factored ? factoredDims(x.shape, minDimSizeToFactor) : undefined);
   const unused = (x: Tensor) => zeros([1], x.dtype);
-  return transformation<FactoredState>(
+  return typedTransformation<FactoredState>(
     "scaleByFactoredRms",
     { vRow: "tree", vCol: "tree", v: "tree", count: "tensor" },
     {

@@ -24,7 +24,9 @@ import {
   mapTensors,
   requireParams,
   stateless,
+  type TypedTransformation,
   transformation,
+  typedTransformation,
 } from "./transformation.js";
 
 function checkPositive(caller: string, what: string, value: number): void {
@@ -125,9 +127,9 @@ export interface ZeroNansState {
  * step.update(grads, step.init(grads))[0]; // { "w": [1, 0] }
  * ```
  */
-export function zeroNans(): GradientTransformation<ZeroNansState> {
+export function zeroNans(): TypedTransformation<ZeroNansState> {
   const found = (values: unknown) => mapTensors((g) => any(isnan(g)), values);
-  return transformation<ZeroNansState>(
+  return typedTransformation<ZeroNansState>(
     "zeroNans",
     { foundNan: "tree" },
     {

@@ -52,6 +52,9 @@ export {
   type ExtraArgs,
   type GradientTransformation,
   identity,
+  type Opaque,
+  type StateOf,
   stateless,
+  type TypedTransformation,
 } from "./transformation.js";
 export * from "./wrappers.js";

@@ -5,7 +5,7 @@ import { fullLike, zeros, zerosLike } from "../numpy/creation.js";
 import { astype, sqrt } from "../numpy/elementwise.js";
 import { squaredSize } from "../numpy/operands.js";
 import type { Tensor } from "../trace/tensor.js";
-import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
+import { mapTensors, type TypedTransformation, typedTransformation } from "./transformation.js";
 
 /** A counter that starts at 0. */
 export function zeroCount(): Tensor {
@@ -79,7 +79,7 @@ export function keeping<S extends Counted>(
   caller: string,
   values: { readonly [K in keyof Own<S>]: Kept<S> },
   updates: (count: Tensor) => (grad: Tensor, own: Own<S>) => Tensor,
-): GradientTransformation<S> {
+): TypedTransformation<S> {
   const kept = Object.entries<Kept<S>>(values);
   const each = <T>(fn: (grad: Tensor, own: Own<S>) => Tensor, grads: T, state: Trees): T =>
     mapTensors(
@@ -88,7 +88,7 @@ export function keeping<S extends Counted>(
       ...kept.map(([name]) => state[name]),
     );
   const parts = Object.fromEntries([["count", "tensor"], ...kept.map(([name]) => [name, "tree"])]);
-  return transformation<S>(caller, parts, {
+  return typedTransformation<S>(caller, parts, {
     init: (params) => {
       const starts = kept.map(([name, { start, dtype }]) => [
         name,

@@ -15,7 +15,7 @@ import { directionOf, keeping, meanOfGradients } from "./moments.js";
 import { adamw, decay, decayFrom } from "./optimizers.js";
 import { adamOptions, rate } from "./options.js";
 import { type CountState, scaleByLearningRate } from "./scaling.js";
-import { chain, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
+import { chain, mapTensors, stateless, type TypedTransformation } from "./transformation.js";
 
 /** The three coefficients of a step of the Newton–Schulz iteration: a·X + b·(XXᵀ)X + c·(XXᵀ)²X. */
 export type NewtonSchulzCoefficients = readonly [number, number, number];
@@ -88,7 +88,7 @@ export interface MuonState extends CountState {
  * step.update(grads, step.init(grads))[0]; // { "w": [[0.753, 0], [0, 1.134]] }
  * ```
  */
-export function scaleByMuon(options?: ScaleByMuonOptions): GradientTransformation<MuonState> {
+export function scaleByMuon(options?: ScaleByMuonOptions): TypedTransformation<MuonState> {
   const { beta, nesterov, muDtype, adaptive, ...newton } = scaleByMuonOptions.read(options, "scaleByMuon");
   return keeping<MuonState>("scaleByMuon", { mu: meanOfGradients(beta, muDtype) }, (count) => (g, { mu }) => {
     const mean = directionOf(g, mu, beta, count, nesterov);

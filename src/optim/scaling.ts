@@ -28,7 +28,9 @@ import {
   mapTensors,
   requireParams,
   stateless,
+  type TypedTransformation,
   transformation,
+  typedTransformation,
 } from "./transformation.js";
 
 /**
@@ -127,9 +129,9 @@ export interface TraceState {
  * step.update(np.array([1, 2]), state)[0]; // [1.9, 3.8]
  * ```
  */
-export function trace(options: TraceOptions): GradientTransformation<TraceState> {
+export function trace(options: TraceOptions): TypedTransformation<TraceState> {
   const { decay, nesterov, dtype } = traceOptions.read(options, "trace");
-  return transformation<TraceState>(
+  return typedTransformation<TraceState>(
     "trace",
     { trace: "tree" },
     {
@@ -164,7 +166,7 @@ export interface AdamState {
  * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
  * ```
  */
-export function scaleByAdam(options?: AdamOptions): GradientTransformation<AdamState> {
+export function scaleByAdam(options?: AdamOptions): TypedTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, muDtype, nesterov } = adamOptions.read(options, "scaleByAdam");
   return keeping<AdamState>(
     "scaleByAdam",
@@ -198,9 +200,9 @@ export interface LionState {
  * step.update(grads, step.init(grads))[0]; // { "w": [1, -1] }
  * ```
  */
-export function scaleByLion(options?: LionOptions): GradientTransformation<LionState> {
+export function scaleByLion(options?: LionOptions): TypedTransformation<LionState> {
   const { b1, b2, muDtype } = lionOptions.read(options, "scaleByLion");
-  return transformation<LionState>(
+  return typedTransformation<LionState>(
     "scaleByLion",
     { count: "tensor", mu: "tree" },
     {

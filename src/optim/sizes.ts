@@ -18,7 +18,8 @@ import {
   mapTensors,
   requireParams,
   stateless,
-  transformation,
+  type TypedTransformation,
+  typedTransformation,
 } from "./transformation.js";
 
 /** Options of {@link scaleByNovograd}. */
@@ -34,9 +35,9 @@ export interface NovogradOptions extends OptionsOf<typeof novogradOptions> {}
  * step.update({ w: np.array([3, 4]) }, step.init(params), params)[0]; // { "w": [0.6, 0.8] }
  * ```
  */
-export function scaleByNovograd(options?: NovogradOptions): GradientTransformation<AdamState> {
+export function scaleByNovograd(options?: NovogradOptions): TypedTransformation<AdamState> {
   const { b1, b2, eps, epsRoot, weightDecay, muDtype } = novogradOptions.read(options, "scaleByNovograd");
-  return transformation<AdamState>(
+  return typedTransformation<AdamState>(
     "scaleByNovograd",
     { count: "tensor", mu: "tree", nu: "tree" },
     {
@@ -91,12 +92,12 @@ export interface RpropState {
  * step.update(np.array([1, -1]), state)[0]; // [0.1, -0.1]
  * ```
  */
-export function scaleByRprop(options: RpropOptions): GradientTransformation<RpropState> {
+export function scaleByRprop(options: RpropOptions): TypedTransformation<RpropState> {
   const { learningRate, etaMinus, etaPlus, minStepSize, maxStepSize } = rpropOptions.read(
     options,
     "scaleByRprop",
   );
-  return transformation<RpropState>(
+  return typedTransformation<RpropState>(
     "scaleByRprop",
     { stepSizes: "tree", last: "tree" },
     {
@@ -245,10 +246,10 @@ export interface OptimisticState {
  * step.update(grads, step.init(grads))[0]; // { "w": [1, 2] }
  * ```
  */
-export function scaleByOptimisticGradient(alpha = 1, beta = 1): GradientTransformation<OptimisticState> {
+export function scaleByOptimisticGradient(alpha = 1, beta = 1): TypedTransformation<OptimisticState> {
   needIfGiven("number", alpha, "alpha", "scaleByOptimisticGradient");
   needIfGiven("number", beta, "beta", "scaleByOptimisticGradient");
-  return transformation<OptimisticState>(
+  return typedTransformation<OptimisticState>(
     "scaleByOptimisticGradient",
     { first: "tensor", last: "tree" },
     {

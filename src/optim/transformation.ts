@@ -30,6 +30,39 @@ export interface GradientTransformation<S = unknown> {
   update<T>(grads: T, state: S, params?: T, extra?: ExtraArgs<T>): [updates: T, state: S];
 }
 
+/** Where {@link TypedTransformation} has the type of its state; no value has it. */
+declare const stateType: unique symbol;
+
+/**
+ * A transformation in whose states trees like the parameters have their type: `scaleByAdam().init({ w }).mu.w` is a
+ * tensor. S is the state with `unknown` for each of these trees.
+ */
+export interface TypedTransformation<S> {
+  /** The state before the first step. */
+  init<P>(params: P): StateOf<S, P>;
+  /** The updates made from the gradients, and the next state. */
+  update<T>(
+    grads: T,
+    state: StateOf<S, unknown>,
+    params?: T,
+    extra?: ExtraArgs<T>,
+  ): [updates: T, state: StateOf<S, T>];
+  readonly [stateType]: S;
+}
+
+/** The state of a {@link TypedTransformation} of parameters of type P. */
+export type StateOf<S, P> =
+  S extends Opaque<infer O>
+    ? O
+    : S extends Tensor
+      ? S
+      : { readonly [K in keyof S]: unknown extends S[K] ? P : StateOf<S[K], P> };
+
+/** A state that has the same type for all parameters. */
+export interface Opaque<S> {
+  readonly [stateType]: S;
+}
+
 /** The loss, for transformations that need more than gradients. */
 export interface ExtraArgs<T = unknown> {
   /** The loss at the parameters. */
@@ -43,10 +76,11 @@ export interface ExtraArgs<T = unknown> {
 /** The state of a transformation that has none. */
 export type EmptyState = readonly [];
 
-/** The states of several transformations. */
-export type ChainState<G extends readonly GradientTransformation[]> = {
-  [K in keyof G]: G[K] extends GradientTransformation<infer S> ? S : never;
-};
+/** The states of several transformations, as {@link TypedTransformation} writes them. */
+export type ChainState<G extends readonly GradientTransformation[]> = { [K in keyof G]: StateOfStep<G[K]> };
+
+type StateOfStep<G> =
+  G extends TypedTransformation<infer S> ? S : G extends GradientTransformation<infer S> ? Opaque<S> : never;
 
 /** Applies a function, which calls none of the user's, to the tensors of trees of the same structure. */
 export function mapTensors<T>(
@@ -85,6 +119,13 @@ export function requireParams<T>(params: T | undefined, caller: string): T {
 
 /** What the parts of a transformation's state are: tensors, or trees of them. */
 type StateParts<S> = { readonly [K in keyof S]: "tensor" | "tree" };
+
+/** A {@link transformation} in whose state everything unknown is a tree like the parameters. */
+export const typedTransformation = <S extends object>(
+  caller: string,
+  parts: StateParts<S>,
+  step: GradientTransformation<S>,
+): TypedTransformation<S> => transformation(caller, parts, step) as unknown as TypedTransformation<S>;
 
 /** A transformation that throws for states which its `init` did not make. */
 export function transformation<S extends object>(
@@ -175,10 +216,10 @@ export function identity(): GradientTransformation<EmptyState> {
  */
 export function chain<const G extends readonly GradientTransformation[]>(
   ...steps: G
-): GradientTransformation<ChainState<G>> {
+): TypedTransformation<ChainState<G>> {
   for (const step of steps) needTransformation(step, "chain");
-  return {
-    init: (params) => steps.map((step) => step.init(params)) as ChainState<G>,
+  const chained: GradientTransformation<readonly unknown[]> = {
+    init: (params) => steps.map((step) => step.init(params)),
     update: (grads, states, params, extra) => {
       need("list", states, "the state", "chain");
       if (states.length !== steps.length) {
@@ -192,9 +233,10 @@ export function chain<const G extends readonly GradientTransformation[]>(
         updates = changed;
         return state;
       });
-      return [updates, next as ChainState<G>];
+      return [updates, next];
     },
   };
+  return chained as unknown as TypedTransformation<ChainState<G>>;
 }
 
 /**

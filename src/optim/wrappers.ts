@@ -19,7 +19,9 @@ import {
   mapTensors,
   needTransformation,
   requireParams,
+  type TypedTransformation,
   transformation,
+  typedTransformation,
 } from "./transformation.js";
 
 const emaOptions = schema({
@@ -47,10 +49,10 @@ export interface EmaState extends CountState {
  * step.update(np.array([3, 2]), state)[0]; // [2.053, 2]
  * ```
  */
-export function ema(decay: number, options?: EmaOptions): GradientTransformation<EmaState> {
+export function ema(decay: number, options?: EmaOptions): TypedTransformation<EmaState> {
   need("number", decay, "decay", "ema");
   const { debias, accumulatorDtype } = emaOptions.read(options, "ema");
-  return transformation<EmaState>(
+  return typedTransformation<EmaState>(
     "ema",
     { ema: "tree", count: "tensor" },
     {
@@ -226,10 +228,10 @@ export interface ApplyEveryState extends CountState {
  * step.update(np.array([3, 4]), state)[0]; // [4, 6]
  * ```
  */
-export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
+export function applyEvery(every = 1): TypedTransformation<ApplyEveryState> {
   needIfGiven("number", every, "every", "applyEvery");
   need(integerFrom(1), every, "every", "applyEvery");
-  return transformation<ApplyEveryState>(
+  return typedTransformation<ApplyEveryState>(
     "applyEvery",
     { sum: "tree", count: "tensor" },
     {
