@@ -54,3 +54,20 @@ test("a gradient that keeps its digits is refused when it is 1e-4 off", async ()
   expect(await judge(1)).toBeUndefined();
   expect(await judge(1.0001)).toMatch(/differs at element .* of it, element/);
 });
+
+test("a 16-bit float may be what JAX computes in float32 rather than what it rounds at every step", async () => {
+  const program = chained(["tanh", "tanh"], [0.5, 1, -2]);
+  const bfloat16 = (values: readonly number[]): StoredArray => ({
+    dtype: "bfloat16",
+    shape: [values.length],
+    data: encode("bfloat16", values),
+  });
+  const [right, off] = [bfloat16([0.431, 0.642, -0.746]), bfloat16([0.45, 0.642, -0.746])];
+  for (const what of ["value", "vmap"]) {
+    const judge = (got: StoredArray, want: StoredArray, wide?: StoredArray) =>
+      differenceFromJax(program, { number: 0, what, valueShape: [3] }, got, want, wide);
+    expect(await judge(right, off, right)).toBeUndefined();
+    await expect(judge(right, off)).resolves.toMatch(/differs at element 0/);
+    await expect(judge(off, right, right)).resolves.toMatch(/differs at element 0/);
+  }
+});

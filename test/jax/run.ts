@@ -168,11 +168,12 @@ async function differencesOf(
   if (differences.length > 0) return differences;
   const valueShape = here.results.get(`${number}/value`)?.shape ?? [];
   for (const [key, want] of jax.results) {
-    if (!key.startsWith(`${number}/`)) continue;
+    if (!key.startsWith(`${number}/`) || key.startsWith(`${number}/wide/`)) continue;
     const what = key.slice(`${number}/`.length);
     const got = here.results.get(key);
+    const wide = jax.results.get(`${number}/wide/${what}`);
     const how = got
-      ? await differenceFromJax(program, { number, what, valueShape }, got, want)
+      ? await differenceFromJax(program, { number, what, valueShape }, got, want, wide)
       : "is missing here";
     if (how !== undefined) differences.push({ what, how });
   }
