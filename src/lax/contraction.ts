@@ -1,7 +1,9 @@
 /** Reductions and sums of products. */
 import { need } from "../ir/arguments.js";
-import { isUnsigned, limits } from "../ir/dtype.js";
+import { type DType, isUnsigned, limits } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
+import type { Precision } from "../ir/ops.js";
+import { optional, required, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
@@ -132,6 +134,30 @@ export function argmin(x: Tensor, dim: number): Tensor {
   needTensor(x, "x", "lax.argmin");
   need("number", dim, "dim", "lax.argmin");
   return ops.argmin(x, normalizeDim(dim, x.ndim, "lax.argmin"));
+}
+
+const dotDims = schema({
+  lhsContract: required("integers"),
+  rhsContract: required("integers"),
+  lhsBatch: optional("integers"),
+  rhsBatch: optional("integers"),
+  precision: optional<Precision>("string"),
+});
+
+/**
+ * Sums of products over paired dims.
+ *
+ * @param dtype the type of the result, by default that of the operands
+ *
+ * @example
+ * ```ts
+ * const dims = { lhsContract: [1], rhsContract: [0] };
+ * lax.dotGeneral(np.array([[1, 2], [3, 4]]), np.array([[1], [1]]), dims); // [[3], [7]]
+ * ```
+ */
+export function dotGeneral(x: Tensor, y: Tensor, dims: ops.DotDims, dtype?: DType): Tensor {
+  dotDims.read(dims, "lax.dotGeneral");
+  return ops.dotGeneral(x, y, dims, dtype);
 }
 
 /**

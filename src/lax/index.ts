@@ -28,7 +28,6 @@ export { raggedAllToAll } from "../spmd/mesh/raggedAllToAll.js";
 export {
   concatenate,
   type DotDims,
-  dotGeneral,
   gather,
   optimizationBarrier,
   reshape,

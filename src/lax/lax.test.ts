@@ -400,6 +400,9 @@ describe("lax", () => {
     );
     expect(() => lax.squeeze(f, [0])).toThrow("[lax.squeeze] dims [0] of f32[2,3] must have size 1");
     expect(() => lax.dot(t, t)).toThrow("use dotGeneral");
+    // @ts-expect-error it would be ignored
+    const dims: lax.DotDims = { lhsContract: [0], rhsContract: [0], preferredElementType: "int8" };
+    expect(() => lax.dotGeneral(t, t, dims)).toThrow('unknown option "preferredElementType"');
     expect(() => lax.batchMatmul(f, t)).toThrow(ShapeError);
     expect(() => lax.integerPow(f, 0.5)).toThrow(ValueError);
   });

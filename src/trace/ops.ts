@@ -354,17 +354,8 @@ export interface DotDims {
   readonly precision?: Precision;
 }
 
-/**
- * Sums of products over paired dims.
- *
- * @example
- * ```ts
- * const dims = { lhsContract: [1], rhsContract: [0] };
- * lax.dotGeneral(np.array([[1, 2], [3, 4]]), np.array([[1], [1]]), dims); // [[3], [7]]
- * ```
- */
+/** Sums of products over paired dims. */
 export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype?: DType): Tensor {
-  need("object", dims, "the dims", "dotGeneral");
   const own = given(x, "dotGeneral").dtype;
   const type = dtype ?? own;
   if (isInteger(own) && isInteger(type) && limits(type).max < limits(own).max) {
