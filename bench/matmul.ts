@@ -185,12 +185,11 @@ function blasMultipliers(memory: WebAssembly.Memory): Multipliers {
 
 function wasmMultiplier(memory: WebAssembly.Memory): Multipliers {
   enableRelaxedSimd();
-  const tile = tileFor(process.arch);
+  const features = detectFeatures();
   const { sgemm } = createWasmGemm(
-    compileWasmModule(buildGemmModule(detectFeatures(), tile)),
+    compileWasmModule(buildGemmModule(features, tileFor(features))),
     memory,
     0,
-    tile,
   );
   const prepare: Preparer = ({ transposeA, transposeB }, n, data) => {
     const [a, b, c] = [data, data + n * n * 4, data + 2 * n * n * 4];

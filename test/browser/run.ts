@@ -1,7 +1,7 @@
 /**
  * Runs the suite of engines and all reference values in the browsers of this machine:
  *
- *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--area AREA]
+ *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--area conformance|AREA]
  *
  * Worker threads run in a page that is cross-origin isolated, the others in one that is not.
  */
@@ -128,7 +128,8 @@ function* calls(
     if (engine === "webgpu" && browser !== "chromium") continue;
     const page = `${kind}/index.html`;
     const name = (what: string) => `${engine}, ${kind} page, ${what}`;
-    if (only.area === undefined) yield { name: name("conformance"), page, call: `conformance("${engine}")` };
+    if ((only.area ?? "conformance") === "conformance")
+      yield { name: name("conformance"), page, call: `conformance("${engine}")` };
     for (const area of areas.filter((area) => (only.area ?? area) === area))
       yield { name: name(area), page, call: `goldens("${engine}", "${area}")` };
   }

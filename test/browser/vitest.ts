@@ -31,7 +31,11 @@ const poll = (value: () => unknown) =>
     },
   );
 
-export const expect = Object.assign((value: unknown) => chai.expect(value), chai.expect, { poll });
+export const expect = Object.assign(
+  (value: unknown, message?: string) => chai.expect(value, message),
+  chai.expect,
+  { poll },
+);
 
 type Action = (context: TestContext) => unknown;
 

@@ -1,5 +1,5 @@
 import type { GemmFunctions } from "./gemmModule.js";
-import { type GemmTile, PANEL_WIDTH } from "./tile.js";
+import { PANEL_WIDTH } from "./tile.js";
 
 /** Rows of A, depth and columns of B that are packed at a time: A's block stays in L2, a panel of B in L1. */
 const BLOCK_ROWS = 128;
@@ -60,7 +60,6 @@ export class BlockedGemm {
   /** @param scratch address of `GEMM_SCRATCH_BYTES` bytes for exclusive use, 16-byte aligned */
   constructor(
     private readonly functions: GemmFunctions,
-    private readonly tile: GemmTile,
     scratch: number,
   ) {
     this.stripe = scratch;
@@ -83,7 +82,7 @@ export class BlockedGemm {
   }
 
   private packsA({ m, n }: GemmArguments): boolean {
-    return n >= PACK_A_COLUMNS && m >= this.tile.heights[0];
+    return n >= PACK_A_COLUMNS && m >= this.functions.tile.heights[0];
   }
 
   /** Whether a panel of this width is read from packed memory: always when it is not full. */
@@ -107,7 +106,7 @@ export class BlockedGemm {
   private packA({ transA, lda }: GemmArguments, rows: number, depth: number, from: number): void {
     const { interleave, gather } = this.functions;
     let row = 0;
-    for (const height of this.tile.heights) {
+    for (const height of this.functions.tile.heights) {
       for (; rows - row >= height; row += height) {
         const to = this.packedA + row * depth * 4;
         if (transA) gather(height, depth, from + row * 4, lda * 4, to, height);
@@ -128,14 +127,16 @@ export class BlockedGemm {
   private multiplyRows(product: GemmArguments, block: Block, row: number): void {
     const { transA, m, alpha, b, ldb, beta, c, ldc } = product;
     const { column, columns, from, depth } = block;
-    const { columnsPanel, rowsPanel, blend } = this.functions;
+    const { packedPanel, columnsPanel, rowsPanel, blend } = this.functions;
     const rows = Math.min(BLOCK_ROWS, m - row);
     const { address, rowStep, step } = this.rowsOfA(product, block, row, rows);
-    const panel = transA || this.packsA(product) ? columnsPanel : rowsPanel;
+    const packsA = this.packsA(product);
+    const panelOfA = transA || packsA ? columnsPanel : rowsPanel;
     const betaHere = from === 0 ? beta : 1;
     for (let j = 0; j < columns; j += PANEL_WIDTH) {
       const width = columns - j;
       const packed = this.packsB(product, width);
+      const panel = packsA && packed ? packedPanel : panelOfA;
       const panelB = packed ? this.packedB + j * depth * 4 : b + (from * ldb + column + j) * 4;
       const bStep = packed ? PANEL_WIDTH * 4 : ldb * 4;
       const to = c + (row * ldc + column + j) * 4;

@@ -1,11 +1,12 @@
+import { at } from "../../ir/shape.js";
 import type { AddressType } from "../wasm/addresses.js";
 import { type FuncType, ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import type { FunctionBody, FunctionIndex, Local } from "../wasm/functionBody.js";
 import { DOUBLE_GEMM_SIGNATURE, writeDoubleGemm } from "./doubleGemm.js";
-import { type ALayout, countDown, MICRO_KERNEL_SIGNATURE, writeMicroKernel } from "./microKernel.js";
+import { type ALayout, countDown, LAYOUTS, MICRO_KERNEL_SIGNATURE, writeMicroKernel } from "./microKernel.js";
 import { PACK_SIGNATURE, writeGather, writeInterleave } from "./packing.js";
-import { type GemmTile, PANEL_WIDTH } from "./tile.js";
+import { type GemmTile, PANEL_WIDTH, TILES } from "./tile.js";
 
 /** m, k, a, bytes from row to row of a, step of a, b, step of b, c, row step of c, alpha, beta. */
 const PANEL_SIGNATURE: FuncType = {
@@ -19,6 +20,8 @@ const BLEND_SIGNATURE: FuncType = {
   results: [],
 };
 
+const TILE_SIGNATURE: FuncType = { params: [], results: ["i32"] };
+
 /** The bytes of the module whose functions are {@link GemmFunctions}; it imports a shared memory as `env.memory`. */
 export function buildGemmModule(
   features: WasmFeatures,
@@ -31,7 +34,8 @@ export function buildGemmModule(
   builder.function(PACK_SIGNATURE, writeGather, "gather");
   builder.function(BLEND_SIGNATURE, writeBlend, "blend");
   builder.function(DOUBLE_GEMM_SIGNATURE, writeDoubleGemm, "dgemm");
-  for (const layout of ["columns", "rows"] as const) {
+  builder.function(TILE_SIGNATURE, (code) => code.i32(TILES.indexOf(tile)), "tile");
+  for (const layout of LAYOUTS) {
     const kernels = tile.heights.map((height): [number, FunctionIndex] => [
       height,
       builder.function(MICRO_KERNEL_SIGNATURE, (code) =>
@@ -49,9 +53,9 @@ function writePanel(
   layout: ALayout,
   kernels: readonly (readonly [number, FunctionIndex])[],
 ): void {
-  const at = (index: number): Local => code.param(index);
-  const [m, k, a, aRow, aStep] = [at(0), at(1), at(2), at(3), at(4)];
-  const [b, bStep, c, cStep, alpha, beta] = [at(5), at(6), at(7), at(8), at(9), at(10)];
+  const param = (index: number): Local => code.param(index);
+  const [m, k, a, aRow, aStep] = [param(0), param(1), param(2), param(3), param(4)];
+  const [b, bStep, c, cStep, alpha, beta] = [param(5), param(6), param(7), param(8), param(9), param(10)];
   for (const [height, kernel] of kernels) {
     countDown(code, m, height, () => {
       code.get(k).get(a);
@@ -73,8 +77,15 @@ function writePanel(
 
 /** Writes the function that moves the valid columns of a stripe to C: C = stripe + beta · C. */
 function writeBlend(code: FunctionBody): void {
-  const at = (index: number): Local => code.param(index);
-  const [rows, columns, source, c, cStep, beta] = [at(0), at(1), at(2), at(3), at(4), at(5)];
+  const param = (index: number): Local => code.param(index);
+  const [rows, columns, source, c, cStep, beta] = [
+    param(0),
+    param(1),
+    param(2),
+    param(3),
+    param(4),
+    param(5),
+  ];
   const [left, from, to] = [code.local("address"), code.local("address"), code.local("address")];
   const value = code.local("f32");
   countDown(code, rows, 1, () => {
@@ -99,18 +110,29 @@ function writeBlend(code: FunctionBody): void {
 /** A function of the module: addresses, sizes and steps in bytes, as its signature says. */
 type Export = (...args: number[]) => void;
 
-const EXPORTS = ["interleave", "gather", "blend", "columnsPanel", "rowsPanel", "dgemm"] as const;
+const EXPORTS = [
+  "interleave",
+  "gather",
+  "blend",
+  "packedPanel",
+  "columnsPanel",
+  "rowsPanel",
+  "dgemm",
+] as const;
 
-/** What the module exports. */
-export type GemmFunctions = { readonly [K in (typeof EXPORTS)[number]]: Export };
+/** What the module exports, and the tile that it was built for: whoever instantiates it may run in another thread. */
+export type GemmFunctions = { readonly [K in (typeof EXPORTS)[number]]: Export } & {
+  readonly tile: GemmTile;
+};
 
 /** Instantiates the module of {@link buildGemmModule} on a memory. */
 export function instantiateGemm(module: WebAssembly.Module, memory: WebAssembly.Memory): GemmFunctions {
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
-  const found = EXPORTS.map((name) => {
-    if (typeof exports[name] !== "function")
-      throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
-    return [name, exports[name]];
-  });
-  return Object.fromEntries(found) as GemmFunctions;
+  const find = (name: string): ((...args: number[]) => unknown) => {
+    const found = exports[name];
+    if (typeof found !== "function") throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
+    return found as never;
+  };
+  const functions = Object.fromEntries(EXPORTS.map((name) => [name, find(name)]));
+  return { ...functions, tile: at(TILES, Number(find("tile")())) } as GemmFunctions;
 }

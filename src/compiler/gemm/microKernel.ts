@@ -2,13 +2,19 @@ import { at } from "../../ir/shape.js";
 import type { FuncType } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
-import type { GemmTile } from "./tile.js";
+import { type GemmTile, PANEL_WIDTH } from "./tile.js";
 
 /**
- * How a micro-kernel finds A: `columns` has the rows' elements side by side for each k (packed, or A
- * transposed), `rows` has each row's elements side by side.
+ * How a micro-kernel finds A: `columns` has the rows' elements side by side for each k (packed, or A transposed), `rows` has
+ * each row's elements side by side. `packed` is `columns` where both operands are packed: no step has to be added.
  */
-export type ALayout = "columns" | "rows";
+export const LAYOUTS = ["packed", "columns", "rows"] as const;
+
+/** One of {@link LAYOUTS}. */
+export type ALayout = (typeof LAYOUTS)[number];
+
+/** How many k of packed operands are added between two changes of the pointers. */
+const PACKED_STEPS = 8;
 
 /** k, a, step of a (bytes from k to k + 1, or from row to row), b, step of b, c, row step of c, alpha, beta. */
 export const MICRO_KERNEL_SIGNATURE: FuncType = {
@@ -56,32 +62,19 @@ export function writeMicroKernel(
     columns: [code.local("v128"), code.local("v128")],
     element: code.local("v128"),
   };
-  if (layout === "columns") sumColumns(kernel);
+  if (layout === "packed") sumPacked(kernel);
+  else if (layout === "columns") sumColumns(kernel);
   else sumRows(kernel);
   writeBack(code, rows);
 }
 
 /** The sums over k where the rows' elements of A lie side by side for each k. */
 function sumColumns(kernel: MicroKernel): void {
-  const { code, broadcast, k, a, aStep, rows } = kernel;
-  const quads =
-    broadcast === "lane" && rows.length % 4 === 0
-      ? Array.from({ length: rows.length / 4 }, () => code.local("v128"))
-      : undefined;
+  const { code, k, a, aStep, b, bStep } = kernel;
+  const addOne = columnAdder(kernel);
   const step = (): void => {
-    loadColumns(kernel);
-    quads?.forEach((quad, index) => {
-      code
-        .get(a)
-        .memory("v128.load", index * 16)
-        .set(quad);
-    });
-    rows.forEach((row, index) => {
-      const quad = quads?.[index >> 2];
-      if (quad === undefined) code.get(a).memory("v128.load32_splat", index * 4);
-      else repeatLane(code, quad, index & 3);
-      accumulate(kernel, row);
-    });
+    addOne(0);
+    code.get(b).get(bStep).op("address.add").set(b);
     code.get(a).get(aStep).op("address.add").set(a);
   };
   countDown(code, k, 2, () => {
@@ -91,9 +84,50 @@ function sumColumns(kernel: MicroKernel): void {
   countDown(code, k, 1, step);
 }
 
+/** The sums over k where both operands are packed. */
+function sumPacked(kernel: MicroKernel): void {
+  const { code, k, a, b, rows } = kernel;
+  const addOne = columnAdder(kernel);
+  for (const count of [PACKED_STEPS, 1]) {
+    countDown(code, k, count, () => {
+      for (let index = 0; index < count; index++) addOne(index);
+      code.advance(a, count * rows.length * 4).advance(b, count * PANEL_WIDTH * 4);
+    });
+  }
+}
+
+/** Adds the products of one k, the `index`-th from where both pointers are, in packed operands. */
+function columnAdder(kernel: MicroKernel): (index: number) => void {
+  const { code, broadcast, a, rows } = kernel;
+  const quads =
+    broadcast === "lane" && rows.length % 4 === 0
+      ? Array.from({ length: rows.length / 4 }, () => code.local("v128"))
+      : undefined;
+  return (index) => {
+    const from = index * rows.length * 4;
+    loadColumns(kernel, index);
+    quads?.forEach((quad, q) => {
+      code
+        .get(a)
+        .memory("v128.load", from + q * 16)
+        .set(quad);
+    });
+    rows.forEach((row, r) => {
+      const quad = quads?.[r >> 2];
+      if (quad === undefined) code.get(a).memory("v128.load32_splat", from + r * 4);
+      else repeatLane(code, quad, r & 3);
+      accumulate(kernel, row);
+    });
+  };
+}
+
 /** The sums over k where each row's elements of A lie side by side, four k at a time. */
 function sumRows(kernel: MicroKernel): void {
-  const { code, broadcast, k, a, aStep } = kernel;
+  const { code, broadcast, k, a, aStep, b, bStep } = kernel;
+  const nextColumns = (): void => {
+    loadColumns(kernel);
+    code.get(b).get(bStep).op("address.add").set(b);
+  };
   const pointers = kernel.rows.map((_, index) => {
     const pointer = code.local("address");
     code.get(a).get(aStep).address(index).op("address.mul").op("address.add").set(pointer);
@@ -109,7 +143,7 @@ function sumRows(kernel: MicroKernel): void {
       for (const { pointer, quad } of rows) code.get(pointer).memory("v128.load").set(quad);
     }
     for (let inner = 0; inner < 4; inner++) {
-      loadColumns(kernel);
+      nextColumns();
       for (const { sums, pointer, quad } of rows) {
         if (broadcast === "lane") repeatLane(code, quad, inner);
         else code.get(pointer).memory("v128.load32_splat", inner * 4);
@@ -119,7 +153,7 @@ function sumRows(kernel: MicroKernel): void {
     for (const { pointer } of rows) code.advance(pointer, 16);
   });
   countDown(code, k, 1, () => {
-    loadColumns(kernel);
+    nextColumns();
     for (const { sums, pointer } of rows) {
       code.get(pointer).memory("v128.load32_splat");
       accumulate(kernel, sums);
@@ -128,15 +162,14 @@ function sumRows(kernel: MicroKernel): void {
   });
 }
 
-/** Loads the two vectors of B and advances to the next k. */
-function loadColumns({ code, b, bStep, columns }: MicroKernel): void {
-  columns.forEach((column, index) => {
+/** Loads the two vectors of B, those of the `index`-th k from its pointer in a packed panel. */
+function loadColumns({ code, b, columns }: MicroKernel, index = 0): void {
+  columns.forEach((column, half) => {
     code
       .get(b)
-      .memory("v128.load", index * 16)
+      .memory("v128.load", index * PANEL_WIDTH * 4 + half * 16)
       .set(column);
   });
-  code.get(b).get(bStep).op("address.add").set(b);
 }
 
 /** Adds the product of the element on the stack with the two vectors of B to one row. */

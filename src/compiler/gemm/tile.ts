@@ -1,3 +1,5 @@
+import type { WasmFeatures } from "../wasm/features.js";
+
 /** The shape of the block of C that a micro-kernel keeps in registers, two vectors wide. */
 export interface GemmTile {
   /** Heights of the micro-kernels, falling to 1; the first is the one that does nearly all the work. */
@@ -18,7 +20,14 @@ export const WIDE_TILE: GemmTile = { heights: [8, 4, 2, 1], broadcast: "lane" };
 /** For 16 vector registers and loads whose bounds the hardware checks (x86-64). */
 export const NARROW_TILE: GemmTile = { heights: [4, 2, 1], broadcast: "load" };
 
-/** The tile for a processor architecture as Node names it; unknown ones get the wide one. */
-export function tileFor(architecture: string | undefined): GemmTile {
-  return architecture === "x64" || architecture === "ia32" ? NARROW_TILE : WIDE_TILE;
+/** The same where no product has to be kept before it is added: V8 has 15 registers for the 12 sums, B and A. */
+export const FUSED_TILE: GemmTile = { heights: [6, 4, 2, 1], broadcast: "load" };
+
+/** All tiles. */
+export const TILES = [WIDE_TILE, NARROW_TILE, FUSED_TILE] as const;
+
+/** The tile for a processor. */
+export function tileFor({ fma, fewRegisters = false }: WasmFeatures): GemmTile {
+  if (!fewRegisters) return WIDE_TILE;
+  return fma ? FUSED_TILE : NARROW_TILE;
 }

@@ -1,6 +1,5 @@
 import { BlockedGemm } from "./blockedGemm.js";
 import { instantiateGemm } from "./gemmModule.js";
-import type { GemmTile } from "./tile.js";
 
 /**
  * A row-major matrix product on byte addresses: C = alpha · op(A) · op(B) + beta · C.
@@ -40,10 +39,9 @@ export function createWasmGemm(
   module: WebAssembly.Module,
   memory: WebAssembly.Memory,
   scratch: number,
-  tile: GemmTile,
 ): WasmGemm {
   const functions = instantiateGemm(module, memory);
-  const blocked = new BlockedGemm(functions, tile, scratch);
+  const blocked = new BlockedGemm(functions, scratch);
   return {
     sgemm: (transA, transB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) => {
       blocked.multiply({ transA, transB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc });

@@ -1,6 +1,5 @@
 import { chooseKernels, type KernelChoice } from "#engines/kernels/kernelChoice";
 import { compileWasmModule, enableRelaxedSimd } from "#engines/system/v8Flags";
-import { architecture } from "#platform/system";
 import { compileProgram } from "../../compiler/compile.js";
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
@@ -209,7 +208,7 @@ class Kernels implements Evaluator {
     const choice = this.gemm();
     this.gemms ??= new GemmPreparer(memory.memory, choice, memory.gemmScratch);
     if (!isInMachineCode(choice, step))
-      this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(architecture)));
+      this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(features)));
     return this.gemms.prepare(step, this.gemmModule);
   }
 }

@@ -1,7 +1,5 @@
 import { BLAS_CROSSOVER } from "#engines/products/blas";
 import { NativeProducts } from "#engines/products/nativeProducts";
-import { architecture } from "#platform/system";
-import { tileFor } from "../../compiler/gemm/tile.js";
 import { createWasmGemm, type Gemm, type WasmGemm } from "../../compiler/gemm/wasmGemm.js";
 import type { GemmStep, RaggedGemm, SlotAddress } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
@@ -71,7 +69,7 @@ export class GemmPreparer {
     }
     if (module === undefined)
       throw new InternalError("[threads] a program with matrix products needs their kernel");
-    this.wasm ??= createWasmGemm(module, this.memory, this.scratch, tileFor(architecture));
+    this.wasm ??= createWasmGemm(module, this.memory, this.scratch);
     return [this.wasm[kind], 0];
   }
 }

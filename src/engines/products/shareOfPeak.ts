@@ -1,4 +1,3 @@
-import { architecture } from "#platform/system";
 import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
@@ -64,9 +63,7 @@ function productRate(choice: GemmChoice, features: WasmFeatures): number {
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
   const gemms = new GemmPreparer(memory, choice, 0);
   const module =
-    choice.kind === "native"
-      ? undefined
-      : compileWasmModule(buildGemmModule(features, tileFor(architecture)));
+    choice.kind === "native" ? undefined : compileWasmModule(buildGemmModule(features, tileFor(features)));
   const [a, b, c] = [GEMM_SCRATCH_BYTES, GEMM_SCRATCH_BYTES + bytes, GEMM_SCRATCH_BYTES + 2 * bytes];
   const multiply = gemms.prepare(product, module);
   const milliseconds = fastest(() => multiply(a, b, c));

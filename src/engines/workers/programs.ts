@@ -1,5 +1,4 @@
 import { compileWasmModule } from "#engines/system/v8Flags";
-import { architecture } from "#platform/system";
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
@@ -148,7 +147,7 @@ export function adaptProgram(loaded: WorkerProgram, target: LoadTarget): void {
 /** The kernel for matrix products, for all programs whose memories have addresses of this type. */
 function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAssembly.Module {
   return getOrInsert(gemmModules, addressType, () =>
-    compileWasmModule(buildGemmModule(features, tileFor(architecture), addressType)),
+    compileWasmModule(buildGemmModule(features, tileFor(features), addressType)),
   );
 }
 
