@@ -16,6 +16,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { build } from "esbuild";
 import { grad, makeProgram, np, type Program, random, type Tensor } from "shardwise";
+import * as nn from "shardwise/nn";
 import { adamw, chain, clipByGlobalNorm } from "shardwise/optim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { foldersOf, foldStack, pathInLibrary } from "../src/ir/frames.js";
@@ -172,6 +173,15 @@ test("what an optimiser records has the line of its update, and a schedule of th
   const line = (remark: string) => String(ownLines.findIndex((text) => text.endsWith(`// ${remark}`)) + 1);
   expect([...places.keys()].sort()).toEqual([line("the schedule"), line("the update")].sort());
   expect(places.get(line("the schedule"))).toContain("exp");
+});
+
+test("layers look their caller up once for all that they compute, which is slow", () => {
+  const net = nn.Sequential({ layers: [nn.Dense({ features: 4 }), nn.LayerNorm(), nn.gelu, nn.silu] });
+  const x = np.ones([2, 4]);
+  const { eqns } = makeProgram((v: nn.Variables) => net.apply(v, x))(net.init(random.key(0), x));
+  expect(eqns.length).toBeGreaterThan(20);
+  // One for each layer; the statistics of a norm and what is made of them are two.
+  expect(new Set(eqns.map(({ source }) => source)).size).toBe(5);
 });
 
 test("frames are the library's by its build and by the sources beside it", () => {

@@ -129,13 +129,15 @@ const geluOptions = schema({ approximate: true });
  */
 export function gelu(x: TensorLike, options?: OptionsOf<typeof geluOptions>): Tensor {
   const { approximate } = geluOptions.read(options, "nn.gelu");
-  const tensor = asFloat(x, "gelu");
-  if (approximate) {
-    const cubic = np.add(tensor, np.multiply(np.power(tensor, 3), 0.044715));
-    const tanh = np.tanh(np.multiply(cubic, Math.sqrt(2 / Math.PI)));
-    return np.multiply(tensor, np.multiply(np.add(tanh, 1), 0.5));
-  }
-  return np.multiply(np.multiply(tensor, 0.5), erfc(np.multiply(tensor, -Math.SQRT1_2)));
+  return tracedAsOneCall(() => {
+    const tensor = asFloat(x, "gelu");
+    if (approximate) {
+      const cubic = np.add(tensor, np.multiply(np.power(tensor, 3), 0.044715));
+      const tanh = np.tanh(np.multiply(cubic, Math.sqrt(2 / Math.PI)));
+      return np.multiply(tensor, np.multiply(np.add(tanh, 1), 0.5));
+    }
+    return np.multiply(np.multiply(tensor, 0.5), erfc(np.multiply(tensor, -Math.SQRT1_2)));
+  });
 }
 
 /**
@@ -171,8 +173,10 @@ export function logSigmoid(x: TensorLike): Tensor {
  * ```
  */
 export function silu(x: TensorLike): Tensor {
-  const tensor = asFloat(x, "silu");
-  return np.multiply(tensor, sigmoid(tensor));
+  return tracedAsOneCall(() => {
+    const tensor = asFloat(x, "silu");
+    return np.multiply(tensor, sigmoid(tensor));
+  });
 }
 
 export { silu as swish };

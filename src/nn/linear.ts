@@ -5,6 +5,7 @@ import { at, formatType, normalizeDims, range, type Shape, sizeOf } from "../ir/
 import { parseSubscripts } from "../numpy/einsum.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -58,9 +59,11 @@ export const Dense = module({ name: "Dense", options: denseConfig }, (config) =>
     }
     const kernel = param("kernel", kernelInit, [numInputs, features], paramDtype);
     const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Dense");
-    const y = ops.dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
-    return b ? np.add(y, b) : y;
+    return tracedAsOneCall(() => {
+      const [x, w, b] = promote([inputs, kernel, bias], dtype, "Dense");
+      const y = ops.dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
+      return b ? np.add(y, b) : y;
+    });
   };
 });
 

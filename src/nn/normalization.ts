@@ -229,11 +229,11 @@ export function normalize(
   const dims = normalizeDims(featureAxes, x.ndim, caller);
   const shape = dims.map((dim) => at(x.shape, dim));
   const spread: Shape = x.shape.map((n, dim) => (dims.includes(dim) ? n : 1));
-  const make = (name: string, init: ParamInitializer) =>
-    np.reshape(param(name, init, shape, paramDtype), spread);
-  const scale = useScale ? make("scale", scaleInit) : undefined;
-  const bias = useBias ? make("bias", biasInit) : undefined;
+  const ownScale = useScale ? param("scale", scaleInit, shape, paramDtype) : undefined;
+  const ownBias = useBias ? param("bias", biasInit, shape, paramDtype) : undefined;
   return tracedAsOneCall(() => {
+    const scale = ownScale && np.reshape(ownScale, spread);
+    const bias = ownBias && np.reshape(ownBias, spread);
     const inverse = ops.rsqrt(np.add(variance, epsilon));
     const factor = scale ? np.multiply(inverse, scale) : inverse;
     const scaled = np.multiply(mean ? np.subtract(x, mean) : x, factor);
