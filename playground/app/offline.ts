@@ -4,11 +4,27 @@
  */
 export function keepForOffline(): void {
   if (!("serviceWorker" in navigator) || !isSecureContext) return;
+  navigator.serviceWorker.addEventListener("message", () => {
+    document.documentElement.dataset.offline = "ready";
+  });
   void navigator.serviceWorker.register("service.js").then(
-    () => navigator.serviceWorker.ready.then(reloadIsolated),
+    async () => {
+      const { active } = await navigator.serviceWorker.ready;
+      reloadIsolated();
+      await shown();
+      active?.postMessage("keep");
+    },
     () => {},
   );
 }
+
+/** Resolves when what the page shows is loaded: the rest must not delay it. */
+const shown = (): Promise<void> =>
+  new Promise((resolve) => {
+    const end = () => setTimeout(resolve, 1000);
+    if (document.readyState === "complete") end();
+    else addEventListener("load", end, { once: true });
+  });
 
 /** Loads the page again, once, when only the service worker can isolate it. */
 function reloadIsolated(): void {

@@ -39,6 +39,9 @@ export const page: Page = (root, query) => {
   let shown: View = "Output";
   let engine = engines[0] ?? "one thread";
   let isGone = false;
+  /** How many runs were started or stopped: what an earlier one was waiting for is no longer wanted. */
+  let turn = 0;
+  let isRedrawing = false;
 
   const area = h("textarea", { "aria-label": "Program", spellcheck: "false" });
   const pane = h("div", { class: "pane editor" }, area);
@@ -78,7 +81,18 @@ export const page: Page = (root, query) => {
   }
   const empty = () => h("p", {}, "Run a program that calls jit or shardMap: what they do is shown here.");
 
+  /** Draws the view again, once for all that a program tells in the meantime. */
+  function redraw(): void {
+    if (isRedrawing || shown === "Output") return;
+    isRedrawing = true;
+    requestAnimationFrame(() => {
+      isRedrawing = false;
+      if (shown !== "Output") show(shown);
+    });
+  }
+
   function stop(): void {
+    turn++;
     running?.stop();
     running = undefined;
     runButton.disabled = false;
@@ -113,7 +127,7 @@ export const page: Page = (root, query) => {
         stop();
         return;
     }
-    if (shown !== "Output") show(shown);
+    redraw();
   }
 
   function fail(message: string, line?: number, column?: number): void {
@@ -126,6 +140,7 @@ export const page: Page = (root, query) => {
 
   async function run(): Promise<void> {
     stop();
+    const own = turn;
     results = new Results();
     output.replaceChildren();
     show(shown);
@@ -135,16 +150,18 @@ export const page: Page = (root, query) => {
     try {
       const { compile } = await import("./language.js");
       const compiled = await compile(text());
-      if (isGone) return;
+      if (own !== turn) return;
       if ("mistake" in compiled) {
         fail(compiled.mistake.message, compiled.mistake.line);
         stop();
         return;
       }
       say("Running … Stop ends a program that takes too long.");
-      running = await runProgram(compiled.code, engine, told);
-      if (isGone) stop();
+      const program = await runProgram(compiled.code, engine, told);
+      if (own !== turn) program.stop();
+      else running = program;
     } catch (error) {
+      if (own !== turn) return;
       fail(error instanceof Error ? error.message : String(error));
       stop();
     }
@@ -240,7 +257,7 @@ export const page: Page = (root, query) => {
     if (isGone) return;
     area.remove();
     editor = createEditor(pane, area.value, () => void run());
-    say("Ready. Ctrl+Enter runs the program.");
+    say("Ready. Ctrl+Enter runs the program; Escape, then Tab leaves the editor.");
   }
   begin().catch((error) => say(`The editor could not be loaded: ${String(error)}`, true));
 

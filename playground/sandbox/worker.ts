@@ -15,9 +15,14 @@ import { PROGRAM_FILE } from "./messages.js";
 type AnyFunction = (...args: unknown[]) => unknown;
 type MeshOf = main.NamedSharding["mesh"];
 
-/** More text than this is not sent to the page. */
+/** More than this is not sent to the page, so that no program floods it. */
 const MAX_PASS_CHARACTERS = 400_000;
 const MAX_LOG_CHARACTERS = 200_000;
+const MAX_CALLS = 100;
+const MAX_PLACEMENTS = 100;
+
+/** What a line costs the page besides its characters, in characters. */
+const LINE_CHARACTERS = 50;
 
 const tell = (message: FromProgram): void => postMessage(message);
 
@@ -25,7 +30,7 @@ let logged = 0;
 function log(level: "log" | "warn" | "error", values: readonly unknown[]): void {
   if (logged > MAX_LOG_CHARACTERS) return;
   const text = values.map(shown).join(" ");
-  logged += text.length;
+  logged += text.length + LINE_CHARACTERS;
   tell({ kind: "log", level, text });
   if (logged > MAX_LOG_CHARACTERS)
     tell({ kind: "log", level: "warn", text: "… further output is not shown" });
@@ -124,6 +129,7 @@ function explain(
 /** How many compiled calls are under way: those inside of another are part of it. */
 let depth = 0;
 let calls = 0;
+let placements = 0;
 /** When the results of the last call were there: devices run calls one after the other. */
 let lastEnd = 0;
 /** The last call that was timed. */
@@ -144,6 +150,7 @@ function reported(compile: AnyFunction, kind: string): AnyFunction {
   return (fn, options, ...more) => {
     const compiled = compile(fn, options, ...more) as AnyFunction;
     const id = calls++;
+    if (id >= MAX_CALLS) return compiled;
     const line = placeOf(new Error())?.line;
     const name = [kind, (fn as AnyFunction).name, line && `(line ${line})`].filter(Boolean).join(" ");
     let isFirst = true;
@@ -222,7 +229,8 @@ const library: Readonly<Record<string, object>> = {
       const { sharding } = tensor;
       const text = `${tensor.dtype}[${tensor.shape.join()}] ${sharding?.spec ?? "on one device"}`;
       const blocks = sharding ? blocksOf(sharding.mesh, sharding.spec) : [[[0]]];
-      tell({ kind: "placement", placement: { name: "visualizeSharding", text, blocks } });
+      if (placements++ < MAX_PLACEMENTS)
+        tell({ kind: "placement", placement: { name: "visualizeSharding", text, blocks } });
       return main.visualizeSharding(tensor);
     },
   },

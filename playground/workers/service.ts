@@ -1,4 +1,7 @@
-/** Answers requests of the playground from the network, or from what it kept of it, with headers that isolate pages. */
+/**
+ * Answers requests of the playground from the network, or from what it kept of it, with headers that isolate pages. It
+ * keeps all files once a page, which has loaded what it shows, asks for that.
+ */
 
 interface ExtendableEvent extends Event {
   waitUntil(work: Promise<unknown>): void;
@@ -7,13 +10,19 @@ interface FetchEvent extends ExtendableEvent {
   readonly request: Request;
   respondWith(response: Promise<Response>): void;
 }
+interface MessageFromPage extends ExtendableEvent {
+  readonly source: { postMessage(message: unknown): void };
+}
+/** A name for the contents of all files, and their addresses. */
 declare const BUILD: string;
+declare const FILES: readonly string[];
 
 const worker = globalThis as unknown as {
   skipWaiting(): Promise<void>;
   readonly clients: { claim(): Promise<void> };
   addEventListener(type: "install" | "activate", listener: (event: ExtendableEvent) => void): void;
   addEventListener(type: "fetch", listener: (event: FetchEvent) => void): void;
+  addEventListener(type: "message", listener: (event: MessageFromPage) => void): void;
 };
 const store = `shardwise-playground-${BUILD}`;
 
@@ -37,6 +46,21 @@ worker.addEventListener("fetch", (event) => {
   if (request.method !== "GET" || new URL(request.url).origin !== location.origin) return;
   event.respondWith(answer(request));
 });
+
+worker.addEventListener("message", (event) =>
+  event.waitUntil(keepAll().then(() => event.source.postMessage("kept"))),
+);
+
+/** Keeps the files that are not kept yet; a page asks again at its next visit if the network fails. */
+async function keepAll(): Promise<void> {
+  const kept = await caches.open(store);
+  for (const file of FILES) {
+    if (await kept.match(file)) continue;
+    const response = await fetch(file);
+    if (!response.ok) throw new Error(`${file}: the server answers ${response.status}`);
+    await kept.put(file, response);
+  }
+}
 
 async function answer(request: Request): Promise<Response> {
   const kept = await caches.open(store);

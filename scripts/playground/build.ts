@@ -73,7 +73,11 @@ export async function buildPlayground(out: string): Promise<void> {
   const hash = createHash("sha256");
   for (const file of files.sort()) hash.update(readFileSync(join(out, file)));
   const version = JSON.stringify(hash.digest("hex").slice(0, 16));
-  await alone("service", "workers/service.ts", { format: "iife", define: { BUILD: version } });
+  const addresses = JSON.stringify(["./", ...files.map((file) => file.replaceAll("\\", "/"))]);
+  await alone("service", "workers/service.ts", {
+    format: "iife",
+    define: { BUILD: version, FILES: addresses },
+  });
 }
 
 /** Programs of the documentation that need nothing but the library. */

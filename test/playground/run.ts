@@ -214,6 +214,32 @@ async function mistakes(): Promise<void> {
       matches(await run(page), /^Finished/);
     }),
   );
+  await check("mistake: output without end", () =>
+    withPage({}, async (page) => {
+      await openEditor(page);
+      await write(page, 'for (;;) console.log("");\n');
+      await page.getByRole("button", { name: "Run" }).click();
+      await page.getByText("further output is not shown").waitFor({ timeout: 60_000 });
+      await page.getByRole("button", { name: "Stop" }).click();
+      same(await page.textContent(".status"), "Stopped.", "status");
+      if ((await page.locator("pre.output span").count()) > 5000) throw new Error("too much is shown");
+    }),
+  );
+  await check("a program that is stopped before it runs", () =>
+    withPage({}, async (page) => {
+      await openEditor(page);
+      await write(page, 'console.log("it ran");\n');
+      matches(await run(page), /^Finished/);
+      await page.evaluate(() => {
+        const buttons = [...document.querySelectorAll<HTMLButtonElement>(".bar button")];
+        for (const name of ["Run", "Stop"]) buttons.find(({ textContent }) => textContent === name)?.click();
+      });
+      await page.waitForTimeout(2000);
+      same(await page.textContent(".status"), "Stopped.", "status");
+      same(await page.textContent("pre.output"), "", "output");
+      matches(await run(page), /^Finished/);
+    }),
+  );
   await check("a program in a link waits for a click", () =>
     withPage({ permissions: ["clipboard-read", "clipboard-write"] }, async (page) => {
       await openEditor(page);
@@ -323,16 +349,19 @@ async function pages(): Promise<void> {
       same(await page.locator('svg[aria-label^="What 4 devices did"]').count(), 1, "timelines");
     }),
   );
-  await check("a page that was visited opens without a network", () =>
+  await check("everything works without a network after the first load of one page", () =>
     withPage({}, async (page) => {
       await open(page, "functions");
-      await page.evaluate(() => navigator.serviceWorker.ready);
-      // What was loaded before the service worker is not kept.
-      await page.reload();
-      await page.waitForSelector("main h2");
+      await page.waitForSelector('[data-offline="ready"]', { timeout: 60_000 });
       await page.context().setOffline(true);
       await page.reload();
+      await page.waitForSelector("main h2");
       matches(await page.textContent("main h2"), /Functions/);
+      await openEditor(page);
+      matches(await run(page), /^Finished/);
+      await open(page, "training");
+      await page.getByRole("button", { name: "Train" }).click();
+      await trained(page, 12);
     }),
   );
   await check("digits: it learns", () =>
