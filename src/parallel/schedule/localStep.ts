@@ -209,7 +209,10 @@ class StageRunner {
       outbox: this.streamTypes.map(ops.zeros),
       arrived: this.streamTypes.map(buffer(numArrived)),
       kept: mapParts((part) =>
-        mapLifetimes((lifetime) => this.parts[part].keptTypes[lifetime].map(buffer(rows[part][lifetime]))),
+        mapLifetimes((lifetime) => {
+          const count = rows[part][lifetime];
+          return count === 0 ? [] : this.parts[part].keptTypes[lifetime].map(buffer(count));
+        }),
       ),
       grads: {
         first: sums(this.given.first.weights),
@@ -266,7 +269,7 @@ class StageRunner {
   }
 
   private action(branch: Branch): (state: State, cell: SlotCell<Tensor>) => State {
-    const act = { F: this.forward, I: this.pullInput, W: this.pullWeights }[branch.kind];
+    const act = { F: this.forward, B: this.pull, I: this.pullInput, W: this.pullWeights }[branch.kind];
     return (state, cell) => act.call(this, branch, state, cell);
   }
 
@@ -294,20 +297,50 @@ class StageRunner {
     return { ...state, kept, sums, outbox };
   }
 
+  /** What the forward pass of a microbatch kept. */
+  private stored({ kept }: State, cell: SlotCell<Tensor>) {
+    return (part: PartName) => ({
+      input: takeRow(kept[part].input, cell.kept[part].input),
+      weight: takeRow(kept[part].weight, cell.kept[part].weight),
+    });
+  }
+
+  /** The cotangent of a microbatch's loss. */
+  private share(): Tensor {
+    const { dtype } = at(this.parts.last.outTypes, 0);
+    return Tensor.scalar(1 / this.settings.schedule.numMicrobatches, dtype);
+  }
+
+  /** A whole backward pass, which postpones nothing. */
+  private pull({ chunk, isFirst, isLast }: Branch, state: State, cell: SlotCell<Tensor>): State {
+    const { first, stage, last } = this.parts;
+    const stored = this.stored(state, cell);
+    let { grads, outbox } = state;
+    let cotangents = isLast ? [] : takeRow(state.arrived, cell.arrived);
+    if (isLast) {
+      const { stream, weights } = last.pull(this.given.last, stored("last"), [this.share()]);
+      grads = { ...grads, last: addTo(grads.last, weights) };
+      cotangents = stream;
+    }
+    const { stream, weights } = stage.pull(at(this.given.chunks, chunk), stored("stage"), cotangents);
+    grads = { ...grads, chunks: grads.chunks.map((sums, c) => (c === chunk ? addTo(sums, weights) : sums)) };
+    if (isFirst) {
+      const pulled = first.pull(this.given.first, stored("first"), stream);
+      grads = { ...grads, first: addTo(grads.first, pulled.weights) };
+    } else outbox = stream;
+    return { ...state, grads, outbox };
+  }
+
   private pullInput({ chunk, isFirst, isLast }: Branch, state: State, cell: SlotCell<Tensor>): State {
     const { first, stage, last } = this.parts;
     let { kept, outbox } = state;
-    const stored = (part: PartName) => ({
-      input: takeRow(state.kept[part].input, cell.kept[part].input),
-      weight: takeRow(state.kept[part].weight, cell.kept[part].weight),
-    });
+    const stored = this.stored(state, cell);
     const postpone = (part: PartName, values: readonly Tensor[]) => {
       kept = written(kept, part, "postponed", values, cell.kept[part].postponed);
     };
     let cotangents = isLast ? [] : takeRow(state.arrived, cell.arrived);
     if (isLast) {
-      const share = Tensor.scalar(1 / this.settings.schedule.numMicrobatches, at(last.outTypes, 0).dtype);
-      const pulled = last.pullInput(this.given.last, stored("last"), [share]);
+      const pulled = last.pullInput(this.given.last, stored("last"), [this.share()]);
       postpone("last", pulled.postponed);
       cotangents = pulled.stream;
     }

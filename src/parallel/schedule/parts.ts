@@ -1,4 +1,4 @@
-/** A function of a pipeline as three programs: forward, the gradient of its stream, and that of its weights. */
+/** A function of a pipeline as programs: forward, and backward as a whole or as the gradients of its stream and of its weights. */
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
 import type { Program, Var } from "../../ir/program.js";
@@ -36,8 +36,8 @@ export interface PartTypes {
 }
 
 /**
- * A function `(weights, …stream, …data) → results` of a pipeline, split so that its forward pass and the two halves of
- * its backward pass can run at different times. The residuals that one of them passes to another are a list of tensors,
+ * A function `(weights, …stream, …data) → results` of a pipeline, split so that its forward pass and its backward pass, or
+ * the two halves of it, can run at different times. The residuals that one of them passes to another are a list of tensors,
  * which the caller keeps.
  */
 export class PartPrograms {
@@ -49,6 +49,7 @@ export class PartPrograms {
   private readonly inputs: Inputs;
   private readonly forwardProgram: Program;
   private readonly fixedProgram: Program;
+  private readonly gradient: Program;
   private readonly inputGradient: Program;
   private readonly weightGradient: Program;
   private readonly kept: { readonly [L in Lifetime]: readonly Var[] };
@@ -102,6 +103,7 @@ export class PartPrograms {
       backward,
       backward.outputs.map((_, i) => i >= weights.length),
     );
+    this.gradient = backward;
     this.inputGradient = first;
     this.weightGradient = second;
     this.handed = kept;
@@ -133,6 +135,20 @@ export class PartPrograms {
     const results = inline(this.forwardProgram, [...this.captures, ...given.weights, ...stream, ...data]);
     const [outs = [], input = [], weight = []] = cut(results, this.outTypes.length, this.kept.input.length);
     return { outs, kept: { input, weight } };
+  }
+
+  /** The whole backward pass: the gradients of the stream and of the weights. */
+  pull(
+    given: Given,
+    kept: Omit<KeptValues, "postponed">,
+    cotangents: readonly Tensor[],
+  ): { stream: Tensor[]; weights: Tensor[] } {
+    const values = new Values();
+    this.define(values, given, kept);
+    values.define(this.cotangents, cotangents);
+    const results = inline(this.gradient, values.of(this.gradient.inputs));
+    const [weights = [], stream = []] = cut(results, this.inputs.weights.length);
+    return { stream, weights };
   }
 
   /** The first half of the backward pass: the gradient of the stream, and residuals of the second half. */

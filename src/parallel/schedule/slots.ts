@@ -8,6 +8,7 @@ import type { PipelineLoop } from "../../ir/ops.js";
 import { at, range } from "../../ir/shape.js";
 import { type Lifetime, mapLifetimes } from "./parts.js";
 import {
+  type ActionKind,
   layoutOf,
   numParts,
   type PipelineAction,
@@ -17,9 +18,9 @@ import {
 } from "./schedule.js";
 import { type TimedAction, timeline, unitCosts } from "./timeline.js";
 
-/** What a device does in a slot; whole backward passes take two, one for each half. */
+/** What a device does in a slot. */
 export interface Branch {
-  readonly kind: "F" | "I" | "W";
+  readonly kind: ActionKind;
   readonly chunk: number;
   /** Whether the chunk is the first or the last part of the model. */
   readonly isFirst: boolean;
@@ -58,7 +59,7 @@ export interface SlotCell<T = number> {
   readonly microbatch: T;
   /** The row of what has arrived that the action reads; 0 where it reads none. */
   readonly arrived: T;
-  /** The rows of what is kept; 0 for functions that the action does not call. */
+  /** The rows of what is kept; 0 for functions that the action does not call, and for what its microbatch does not postpone. */
   readonly kept: KeptRows<T>;
   /** The row of the message from the left, from the right and from the stage itself after the slot, -1 for none. */
   readonly fromLeft: T;
@@ -88,7 +89,7 @@ interface Span {
   readonly to: number;
 }
 
-/** One half of a backward pass, or a forward pass, and its slot. */
+/** A forward pass, a backward pass or one half of it, and its slot. */
 interface Act extends Branch {
   readonly stage: number;
   readonly microbatch: number;
@@ -97,7 +98,12 @@ interface Act extends Branch {
   readonly sent: number;
 }
 
-/** Every action of a schedule with its slot. @param delay number of slots by which messages are delayed */
+/**
+ * Every action of a schedule with its slot. A whole backward pass takes as long as two other actions: nothing is in the
+ * slot after it. Where messages are delayed, all stages end a slot together, so there it is two halves.
+ *
+ * @param delay number of slots by which messages are delayed
+ */
 function actsOf(schedule: PipelineSchedule, delay: number): Act[] {
   const layout = layoutOf(schedule);
   const { stages } = timeline(schedule, { ...unitCosts, send: delay });
@@ -113,7 +119,7 @@ function actsOf(schedule: PipelineSchedule, delay: number): Act[] {
         slot: begin,
         sent: end - 1,
       };
-      if (kind !== "B") return [{ ...act, kind }];
+      if (kind !== "B" || delay === 0) return [{ ...act, kind }];
       return [
         { ...act, kind: "I" },
         { ...act, kind: "W", slot: begin + 1 },
@@ -123,7 +129,7 @@ function actsOf(schedule: PipelineSchedule, delay: number): Act[] {
 }
 
 /**
- * By slot, what every stage does in it; whole backward passes as their two halves.
+ * By slot, what every stage does in it.
  *
  * @param overlap whether messages travel while the next slot is computed, and arrive a slot later
  */
@@ -189,17 +195,25 @@ function readsMessage({ kind, isFirst, isLast }: Act): boolean {
   return kind !== "W" && !(kind === "F" ? isFirst : isLast);
 }
 
+/** A name for the reader of a message: a microbatch passes each part once in each direction. */
+const readerName = (kind: ActionKind, place: Pick<Act, "stage" | "chunk" | "microbatch">) =>
+  `${kind === "F" ? "forward" : "backward"} ${key(place)}`;
+
 /** The rows of what is kept of one function, for one lifetime. */
 function keptRows(
   acts: readonly Act[],
   lifetime: Lifetime,
 ): { readonly rows: ReadonlyMap<string, number>; readonly numRows: number } {
-  const slotOf = (kind: Act["kind"]) =>
-    new Map(acts.filter((act) => act.kind === kind).map((act) => [key(act), act.slot]));
-  const [F, I, W] = [slotOf("F"), slotOf("I"), slotOf("W")];
-  const [from, to] = { input: [F, I], weight: [F, W], postponed: [I, W] }[lifetime] as [typeof F, typeof F];
+  const slotOf = (...kinds: ActionKind[]) =>
+    new Map(acts.filter(({ kind }) => kinds.includes(kind)).map((act) => [key(act), act.slot]));
+  const F = slotOf("F");
+  const [from, to] = {
+    input: [F, slotOf("I", "B")],
+    weight: [F, slotOf("W", "B")],
+    postponed: [slotOf("I"), slotOf("W")],
+  }[lifetime] as [typeof F, typeof F];
   const spans = acts
-    .filter(({ kind }) => kind === "F")
+    .filter((act) => act.kind === "F" && from.has(key(act)))
     .map((act) => ({
       stage: act.stage,
       key: key(act),
@@ -224,7 +238,9 @@ interface Message extends Span {
  */
 function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: number): Message[] {
   const layout = layoutOf(schedule);
-  const readers = new Map(acts.map((act) => [`${act.kind} ${key(act)}`, act]));
+  const readers = new Map(
+    acts.filter(({ kind }) => kind !== "W").map((act) => [readerName(act.kind, act), act]),
+  );
   const senders = acts.filter(
     ({ kind, isFirst, isLast }) => kind !== "W" && !(kind === "F" ? isLast : isFirst),
   );
@@ -234,7 +250,7 @@ function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: num
   return senders.map((act): Message => {
     const { kind, stage, chunk, microbatch, sent } = act;
     const to = placeOf(layout, partOf(layout, stage, chunk) + (kind === "F" ? 1 : -1));
-    const reader = `${kind} ${key({ ...to, microbatch })}`;
+    const reader = readerName(kind, { ...to, microbatch });
     const numStages = layout.numStages;
     // With two stages each is both neighbours of the other, so the order of the stages determines the direction of a
     // message.
@@ -290,9 +306,9 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
     const cell = at(at(slots, act.slot), act.stage);
     cell.branch = branchOf(act);
     cell.microbatch = act.microbatch;
-    cell.arrived = readsMessage(act) ? lookUp(arrivedRow, `${act.kind} ${key(act)}`) : 0;
+    cell.arrived = readsMessage(act) ? lookUp(arrivedRow, readerName(act.kind, act)) : 0;
     cell.kept = mapParts((part) =>
-      mapLifetimes((lifetime) => (calls(act, part) ? lookUp(kept[part][lifetime].rows, key(act)) : 0)),
+      mapLifetimes((lifetime) => (calls(act, part) ? (kept[part][lifetime].rows.get(key(act)) ?? 0) : 0)),
     );
   }
   for (const message of messages) {

@@ -292,6 +292,15 @@ describe("memory", () => {
     }
   });
 
+  test("is kept for weight gradients only where these are actions of their own", () => {
+    const postponed = (name: ScheduleName, overlap: boolean) =>
+      slotTable(makeSchedule(name, { numStages: 2, numMicrobatches: 4 }), overlap).rows.stage.postponed;
+    expect(postponed("1f1b", false)).toBe(0);
+    expect(postponed("zb-h1", false)).toBeGreaterThan(0);
+    // All stages end a slot together, so that a backward pass is two halves.
+    expect(postponed("1f1b", true)).toBe(1);
+  });
+
   test("is never copied as a whole", () => {
     const name = "breadth-first";
     const sizes = { numStages: 2, numMicrobatches: 6, ...chunksOf(name, 2) };

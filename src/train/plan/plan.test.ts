@@ -188,7 +188,7 @@ describe("the time of a program", () => {
   test("of a pipeline is what its stages do slot by slot, and the bubble the rest", () => {
     const schedule = makeSchedule("1f1b", { numStages: 2, numMicrobatches: 4 });
     const { branches, slots, role } = slotTable(schedule, false);
-    const lengths = { F: 2, I: 2, W: 2 };
+    const lengths = { F: 2, B: 4, I: 2, W: 2 };
     const choice: Step = {
       op: "cond",
       index: place,

@@ -35,7 +35,7 @@ const numHues = 8;
 const numShades = 3;
 
 /** What the letters of interleaved actions mean. */
-const kinds = { F: "forward", I: "input gradient", W: "weight gradient" } as const;
+const kinds = { F: "forward", B: "backward", I: "input gradient", W: "weight gradient" } as const;
 
 /** From the earliest begin of a pass on any device to its latest end. */
 interface PassSpan {

@@ -1,7 +1,7 @@
 /** What the stages of a pipeline should work on in every iteration, and what they did in a recorded step. */
 import type { ControlRole, PipelineLoop } from "../../ir/ops.js";
 import { range } from "../../ir/shape.js";
-import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
+import type { ActionKind, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { slotTable } from "../../parallel/schedule/slots.js";
 import type { LayerLayout } from "../models/layerOrder.js";
 import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
@@ -11,8 +11,8 @@ export interface PipelineTask {
   readonly microbatch: number;
   /** How often the microbatch has passed through all stages before. */
   readonly repeat: number;
-  /** If forward and backward are interleaved: forward, or a half of the backward pass. */
-  readonly kind?: "F" | "I" | "W";
+  /** If forward and backward are interleaved: forward, backward, or a half of the backward pass. */
+  readonly kind?: ActionKind;
 }
 
 /** What every stage works on, iteration by iteration; null in the bubble. */
@@ -45,11 +45,16 @@ export function planPipeline(
 /** The plan of a pipeline that runs by a schedule of forward and backward actions. */
 export function planSchedule(schedule: PipelineSchedule): PipelinePlan {
   const { slots, branches, role } = slotTable(schedule, false);
+  const begunIn = (slot: number, stage: number): PipelineTask | null => {
+    const cell = slots[slot]?.[stage];
+    const branch = cell && branches[cell.branch - 1];
+    return branch ? { microbatch: cell.microbatch, repeat: branch.chunk, kind: branch.kind } : null;
+  };
   const stages = schedule.stages.map((_, stage) =>
-    slots.map((row) => {
-      const cell = row[stage];
-      const branch = cell && branches[cell.branch - 1];
-      return branch ? { microbatch: cell.microbatch, repeat: branch.chunk, kind: branch.kind } : null;
+    slots.map((_, slot) => {
+      // A whole backward pass takes two slots.
+      const before = begunIn(slot - 1, stage);
+      return begunIn(slot, stage) ?? (before?.kind === "B" ? before : null);
     }),
   );
   const { numMicrobatches, numChunks } = schedule;
