@@ -54,6 +54,11 @@ describe("the command line", { timeout: 120_000 }, () => {
       "--temperature",
       "0",
     );
+    const prompts = join(folder.path, "prompts.txt");
+    writeFileSync(prompts, "the \n\nand\r\n");
+    const several = await saidOnThreads(
+      ...["generate", out, "--prompts", prompts, "--slots", "1", "--length", "3", "--temperature", "0"],
+    );
     const checkpoint = join(out, "checkpoints", "step-00000003");
     const evaluated = await saidOnThreads("eval", checkpoint, "--mesh", "model=2");
     const load = { step: 3, routerImbalance: 1.5, routerDeviceImbalance: 1.25, routerDropped: 0.125 };
@@ -61,6 +66,10 @@ describe("the command line", { timeout: 120_000 }, () => {
     const inspected = await said("inspect", out);
     expect(generated).toMatchObject({ code: 0, err: "" });
     expect(generated.out.startsWith("the ")).toBe(true);
+    const lines = several.out.trimEnd().split("\n");
+    const [first, second] = lines.map((line) => JSON.parse(line) as { prompt: string; text: string });
+    expect([lines.length, first?.prompt, second?.prompt]).toEqual([2, "the ", "and"]);
+    expect(`${first?.prompt}${first?.text}\n`).toBe(generated.out);
     expect(evaluated.out).toMatch(/step 3: loss [\d.]+ nats per token, perplexity .* on the validation part/);
     expect(evaluated.code).toBe(0);
     expect(inspected.out).toContain("step 3, ");
@@ -151,8 +160,12 @@ describe("the command line", { timeout: 120_000 }, () => {
       ["train", "nothing.json"],
       ["generate", "nowhere"],
       ["--versoin"],
+      ["generate", "nowhere", "--prompt", "a", "--prompts", text],
+      ["generate", "nowhere", "--prompts", "nothing.jsonl"],
     );
-    const [command, option, values, missing, folderless, flag] = problems;
+    const [command, option, values, missing, folderless, flag, both, unread] = problems;
+    expect(both?.err).toContain("options --prompt and --prompts both say what to continue");
+    expect(unread?.err).toContain("nothing.jsonl");
     expect(flag?.err).toContain('unknown option "--versoin"; did you mean --version?');
     expect(command?.err).toContain('unknown command "trian"; did you mean train?');
     expect(option?.err).toContain("did you mean --model.width?");
@@ -161,7 +174,7 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(values?.err).toContain("data.batch is 5");
     expect(missing?.err).toContain("nothing.json cannot be read");
     expect(folderless?.err).toContain("there is no folder nowhere");
-    expect(problems.map(({ code }) => code)).toEqual([2, 2, 2, 2, 2, 2]);
+    expect(problems.map(({ code }) => code)).toEqual([2, 2, 2, 2, 2, 2, 2, 1]);
   });
 
   test("finishes the step, saves and ends with code 130 on an interrupt, also one that comes twice as under npm; at once on the second", async () => {

@@ -52,14 +52,12 @@ interface Functions {
     positions: Tensor,
     pages: Tensor,
   ): [Tensor, Variables];
-  /** The same for one token of some rows, by a recurrent model; rows that are fresh start with an empty state. */
-  next(
-    params: Variables,
-    cache: Variables,
-    tokens: Tensor,
-    isActive: Tensor,
-    isFresh: Tensor,
-  ): [Tensor, Variables];
+  /** The same for one token of every row, by a recurrent model. */
+  next(params: Variables, cache: Variables, tokens: Tensor): [Tensor, Variables];
+  /** The same for some rows; the others keep their states. */
+  nextOfSome(params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor): [Tensor, Variables];
+  /** Empties the states of some rows of a recurrent model. */
+  reset(cache: Variables, isFresh: Tensor): Variables;
   empty(): Variables;
 }
 
@@ -222,19 +220,28 @@ export class CachedModel {
   }
 
   private async nextOfRecurrent(tokens: ReadonlyMap<number, number>): Promise<Tensor> {
+    const slots = range(this.slots);
     const flags = (of: (slot: number) => boolean) =>
       Tensor.fromHost(
         { dtype: "bool", shape: [this.slots] },
-        Uint8Array.from(range(this.slots), (slot) => Number(of(slot))),
+        Uint8Array.from(slots, (slot) => Number(of(slot))),
       );
-    const ids = Int32Array.from(range(this.slots), (slot) => tokens.get(slot) ?? 0);
-    const [logits, cache] = this.functions.next(
-      await this.params,
-      this.cache ?? this.functions.empty(),
-      Tensor.fromHost({ dtype: "int32", shape: [this.slots, 1] }, ids),
-      flags((slot) => tokens.has(slot)),
-      flags((slot) => at(this.lengths, slot) === 0),
-    );
+    const isFresh = (slot: number) => tokens.has(slot) && this.lengths[slot] === 0;
+    const ids = Int32Array.from(slots, (slot) => tokens.get(slot) ?? 0);
+    const read = Tensor.fromHost({ dtype: "int32", shape: [this.slots, 1] }, ids);
+    const { empty, reset, next, nextOfSome } = this.functions;
+    const params = await this.params;
+    const before = this.cache && slots.some(isFresh) ? reset(this.cache, flags(isFresh)) : this.cache;
+    // States of empty slots may change, so that states are rarely copied.
+    const isAll = slots.every((slot) => tokens.has(slot) || this.lengths[slot] === 0);
+    const [logits, cache] = isAll
+      ? next(params, before ?? empty(), read)
+      : nextOfSome(
+          params,
+          before ?? empty(),
+          read,
+          flags((slot) => tokens.has(slot)),
+        );
     for (const slot of tokens.keys()) this.lengths[slot] = at(this.lengths, slot) + 1;
     this.cache = cache;
     return logits;
@@ -281,6 +288,10 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
   };
   const placed = { mesh, outShardings: [everywhere(mesh), null] } as const;
   const rowsOf = (logits: Tensor) => np.squeeze(logits, 1).astype("float32");
+  const next = (params: Variables, cache: Variables, tokens: Tensor): [Tensor, Variables] => {
+    const [logits, changed] = changing.apply({ ...params, ...cache }, tokens);
+    return [rowsOf(logits), changed];
+  };
   return {
     empty: jit(inContext(initial), { mesh, name: "emptyCache" }),
     read: jit(
@@ -311,21 +322,24 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
       }),
       { ...placed, donate: 1, name: "readAllTokens" },
     ),
-    next: jit(
-      inContext((params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor, isFresh: Tensor) => {
-        // States are [layers, rows, …].
-        const choose = (where: Tensor, a: Variables, b: Variables) =>
-          tree.map(
-            (x: Tensor, y: Tensor) =>
-              np.where(where.reshape([1, slots, ...range(x.ndim - 2).map(() => 1)]), x, y),
-            a,
-            b,
-          );
-        const before = choose(isFresh, initial(), cache);
-        const [logits, changed] = changing.apply({ ...params, ...before }, tokens);
-        return [rowsOf(logits), choose(isActive, changed, cache)] as [Tensor, Variables];
+    next: jit(inContext(next), { ...placed, donate: 1, name: "nextTokens" }),
+    nextOfSome: jit(
+      inContext((params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor) => {
+        const [logits, changed] = next(params, cache, tokens);
+        return [logits, chooseRows(isActive, changed, cache)] as [Tensor, Variables];
       }),
-      { ...placed, donate: 1, name: "nextTokens" },
+      { ...placed, donate: 1, name: "nextTokensOfSome" },
+    ),
+    reset: jit(
+      inContext((cache: Variables, isFresh: Tensor) => chooseRows(isFresh, initial(), cache)),
+      { mesh, donate: 0, name: "resetCache" },
     ),
   };
+}
+
+/** Chooses rows of states, which are [layers, rows, …]. */
+function chooseRows(where: Tensor, a: Variables, b: Variables): Variables {
+  const choose = (x: Tensor, y: Tensor) =>
+    np.where(where.reshape([1, ...where.shape, ...range(x.ndim - 2).map(() => 1)]), x, y);
+  return tree.map(choose, a, b);
 }

@@ -3,6 +3,7 @@ import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/scope.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
+import { nextTurn } from "../../platform/system.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
 import { checkDraft, Draft, type DraftModel } from "./draft.js";
@@ -161,7 +162,7 @@ export class TextGenerator {
         if (this.active.size === 0) continue;
         await (this.draft ? this.speculate(this.draft) : this.goOn());
         // Timers and sockets have their turn between steps.
-        await new Promise((resolve) => setTimeout(resolve));
+        await nextTurn();
       }
     } catch (error) {
       for (const slot of this.active.keys()) this.forget(slot);

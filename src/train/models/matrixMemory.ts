@@ -301,7 +301,7 @@ function nextOfMatrixMemory(inputs: MemoryInputs): Tensor {
   const exponent = np.maximum(faded, inputGate);
   const fade = np.expandDims(np.exp(faded.sub(exponent)), -1);
   const scaled = key.mul(np.expandDims(np.exp(inputGate.sub(exponent)), -1)).mul(1 / Math.sqrt(size));
-  const matrix = memory.value.mul(fade).add(np.matmul(np.swapaxes(scaled, -1, -2), value));
+  const matrix = memory.value.mul(fade).add(np.swapaxes(scaled, -1, -2).mul(value));
   const sum = total.value.mul(fade).add(scaled);
   if (!isInitializing()) {
     memory.value = matrix;
