@@ -1,7 +1,9 @@
 /**
  * A step on every mesh of eight devices that the six axes can make is that of one device: loss, router statistics and
  * all gradients, for models, schedules and exchanges that are drawn for each mesh. `npm test` takes a few meshes;
- * `npm run test:meshes` takes all of them, and those of two and four devices. `SEED=7` draws others.
+ * `npm run test:meshes` takes all of them, and those of two and four devices, on the interpreter or the engine that
+ * `SHARDWISE_ENGINE` names; `npm run test:mpi -- --part meshes` runs them on processes, and `npm run test:stablehlo -- meshes`
+ * on simulated devices of XLA. `MESH="data=2 expert=4"` takes one mesh, and `SEED=7` draws other cases.
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -158,18 +160,18 @@ async function stepOf(
 }
 
 const eight = meshesOf(8) as Sizes[];
-const tried = all
-  ? [...eight, ...(meshesOf(4) as Sizes[]), ...(meshesOf(2) as Sizes[])]
-  : eight.filter((_, i) => i % 14 === 6);
+const every = [8, 4, 2].flatMap((total) => meshesOf(total) as Sizes[]);
 const nameOf = (sizes: Sizes) =>
   axes.flatMap((name) => (sizes[name] > 1 ? [`${name}=${sizes[name]}`] : [])).join(" ");
+const { MESH: only } = process.env;
+const tried =
+  only !== undefined
+    ? every.filter((sizes) => nameOf(sizes) === only)
+    : all
+      ? every
+      : eight.filter((_, i) => i % 14 === 6);
 const cases = tried.map((sizes) => {
-  const one = caseOf(
-    sizes,
-    [...eight, ...meshesOf(4), ...meshesOf(2)].findIndex((other) =>
-      axes.every((name) => other[name] === sizes[name]),
-    ),
-  );
+  const one = caseOf(sizes, every.indexOf(sizes));
   const { kind, decoder, remat } = one.model;
   const by = [
     kind,
