@@ -15,6 +15,7 @@ import {
   parseSeconds,
   usualFigures,
 } from "../train/plan/machine.js";
+import type { MeasuredDevices } from "../train/plan/measureDevices.js";
 import type { Prices } from "../train/plan/prices.js";
 import { measurePeak } from "../train/report/peak.js";
 import { UsageError } from "./commandLine.js";
@@ -101,6 +102,28 @@ export async function pricesOf(
     prices: machinePrices(deviceOf(values, peak, usualFigures.hostMemory), links),
     note: `${formatRate(peak)} each, measured now`,
     network: links.network,
+  };
+}
+
+/** What steps cost on measured devices of an engine whose compiler fuses, with a network if the options describe one. */
+export function pricesOfDevices(
+  values: MachineValues,
+  { device, link, numDevices: onNode, deviceKind, day }: MeasuredDevices,
+  numDevices: number,
+): PricedMachine {
+  const links = linksOf(values, { nodeSize: onNode, ...(link && { intra: link }) });
+  if (!links && numDevices > 1) {
+    throw new UsageError("one device was measured: give --intra, --network or both for several");
+  }
+  const none = { bandwidth: device.memoryBandwidth, latency: 0 };
+  const float8 = values.float8 === undefined ? {} : { float8: values.float8 };
+  return {
+    prices: machinePrices(
+      { ...device, ...float8 },
+      links ?? { network: none, intra: none, nodeSize: onNode },
+    ),
+    note: `${deviceKind}, ${formatRate(device.flops)} each, as measured on ${day}`,
+    network: links?.network,
   };
 }
 

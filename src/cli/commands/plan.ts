@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { bytesAccepted } from "../../engines/settings.js";
 import { availableMemory } from "../../engines/system/machineMemory.js";
+import { importEngine, openEngine } from "../../engines/table.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
 import {
   decimal,
@@ -20,19 +21,27 @@ import {
   writeCalibration,
 } from "../../train/plan/calibration.js";
 import { parseSize } from "../../train/plan/machine.js";
+import {
+  type MeasuredDevices,
+  measureDevices,
+  measuredDevicesFile,
+  readMeasuredDevices,
+  writeMeasuredDevices,
+} from "../../train/plan/measureDevices.js";
 import { planTraining } from "../../train/plan/plan.js";
 import { chosenFields, formatPlan } from "../../train/plan/planText.js";
 import type { Prices } from "../../train/plan/prices.js";
 import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";
-import { machineOptions, pricesOf } from "../machineArguments.js";
+import { machineOptions, type PricedMachine, pricesOf, pricesOfDevices } from "../machineArguments.js";
 import { phase } from "../phase.js";
-import { configOf, freeName, mergeConfigs, readConfigFile } from "../runArguments.js";
+import { configOf, engineOption, freeName, mergeConfigs, readConfigFile } from "../runArguments.js";
 
 const planOptions = {
   devices: optionalInteger("number of devices; as many as this machine has cores by default"),
   memory: measure(`the memory of each device: ${bytesAccepted}`, `${bytesAccepted} or 80GB`, parseSize),
   ...machineOptions,
+  ...engineOption,
   imbalance: decimal(1, "tokens of the fullest device along expert, as a multiple of the mean", 1),
   tries: integer(32, "number of configurations that are compiled and priced closely"),
   top: integer(10, "number of configurations that are printed"),
@@ -50,23 +59,32 @@ export const plan = defineCommand({
   takesFields: true,
   examples: [
     "shardwise plan --calibrate",
+    "shardwise plan --calibrate --engine xla",
     "shardwise plan config.json --devices 8",
     "shardwise plan config.json --devices 512 --memory 80GiB --network 400Gbit --intra 900GB/s --flops 989TFLOP/s",
   ],
   run: async (parsed) => {
-    const { calibrate: calibrates, calibration, devices } = parsed.values;
-    const file = calibration ?? calibrationFile();
-    if (calibrates) await runCalibration(file);
+    const { calibrate: calibrates, calibration, devices, flops } = parsed.values;
+    // Worker threads are priced step by step, devices of other engines by a few figures.
+    const engine = parsed.values.engine === "threads" ? undefined : parsed.values.engine;
+    if (engine !== undefined && flops !== undefined)
+      throw new UsageError("--flops describes another machine, --engine measures this one: use one of them");
+    const file = calibration ?? (engine === undefined ? calibrationFile() : measuredDevicesFile(engine));
+    if (calibrates) await (engine === undefined ? runCalibration(file) : runMeasurement(engine, file));
     const [name] = parsed.positional;
     if (name === undefined && calibrates && parsed.settings.length === 0) return exitCodes.ok;
     const json = name === undefined ? {} : readConfigFile(name);
     // The mesh is what the command looks for, so the configuration's own is ignored.
     const alone = { mesh: { data: 1, fsdp: 1, expert: 1, pipe: 1, model: 1 } };
     const config = configOf(mergeConfigs(json, alone), parsed);
-    const numDevices = devices ?? availableParallelism();
-    const { prices, note } = await pricesOf(parsed.values, readCalibration(file), numDevices);
+    const measured =
+      engine === undefined ? undefined : (readMeasuredDevices(file) ?? (await runMeasurement(engine, file)));
+    const numDevices = devices ?? measured?.numDevices ?? availableParallelism();
+    const { prices, note }: PricedMachine = measured
+      ? pricesOfDevices(parsed.values, measured, numDevices)
+      : await pricesOf(parsed.values, readCalibration(file), numDevices);
     process.stdout.write(`${describeModel(config)} on ${numDevices} devices; ${note}\n`);
-    choose(parsed, json, config, numDevices, prices);
+    choose(parsed, json, config, numDevices, prices, measured);
     return exitCodes.ok;
   },
 });
@@ -79,9 +97,10 @@ function choose(
   config: RunConfig,
   numDevices: number,
   prices: Prices,
+  measured: MeasuredDevices | undefined,
 ): void {
   const { tries, imbalance, top, choose: number, write } = args.values;
-  const memoryBytes = memoryOf(args, numDevices);
+  const memoryBytes = measured ? (args.values.memory ?? measured.memoryBytes) : memoryOf(args, numDevices);
   const found = planTraining(config, {
     numDevices,
     prices,
@@ -119,6 +138,34 @@ async function runCalibration(file: string): Promise<void> {
   const calibration = await calibrate({ onProgress: (what) => process.stderr.write(`measuring ${what}\n`) });
   writeCalibration(file, calibration);
   process.stdout.write(describeCalibration(calibration, file));
+}
+
+/** Measures the devices of an engine, and keeps the figures. */
+async function runMeasurement(name: string, file: string): Promise<MeasuredDevices> {
+  await importEngine(name);
+  const engine = openEngine(name, { numDevices: 1 });
+  try {
+    const onProgress = (what: string) => process.stderr.write(`measuring ${what}\n`);
+    const measured = await measureDevices(engine, { onProgress });
+    writeMeasuredDevices(file, measured);
+    process.stdout.write(describeDevices(measured, file));
+    return measured;
+  } finally {
+    await engine.close();
+  }
+}
+
+function describeDevices({ deviceKind, numDevices, device, link }: MeasuredDevices, file: string): string {
+  const giga = (rate: number) => `${(rate / 1e9).toPrecision(3)}`;
+  const { flops, attention = 0, memoryBandwidth, launch } = device;
+  return `${[
+    `${numDevices} x ${deviceKind}`,
+    `  products ${giga(flops)} GFLOP/s, attention ${giga(flops * attention)} GFLOP/s, memory ${giga(memoryBandwidth)} GB/s, a kernel starts in ${(1e6 * launch).toFixed(1)} µs`,
+    ...(link
+      ? [`  links ${giga(link.bandwidth)} GB/s, ${(1e6 * link.latency).toFixed(1)} µs a message`]
+      : []),
+    `kept in ${file}`,
+  ].join("\n")}\n`;
 }
 
 function describeCalibration({ measured, processor, numCores, gemm }: Calibration, file: string): string {

@@ -5,6 +5,8 @@ import type { DType } from "../../ir/dtype.js";
 export interface DeviceSpeed {
   /** Floating-point operations a second in products of 16-bit factors. */
   readonly flops: number;
+  /** Floating-point operations a second in products of float32 factors; a fifteenth of `flops` by default. */
+  readonly float32?: number;
   /** The share of them that large products reach, under the power limit of the device. */
   readonly efficiency: number;
   /** The share of them that attention in one kernel reaches; {@link usualAttention} by default. */
@@ -51,10 +53,10 @@ export interface ProductSize {
 /** The seconds of a product: of its operations in whole tiles, or of its bytes if they take longer. */
 export function productSeconds(device: DeviceSpeed, size: ProductSize): number {
   const { m, n, k, batch, dtype, isWeight, bytes, uncast } = size;
-  const { flops, efficiency, float8 = 0, memoryBandwidth, launch } = device;
+  const { flops, float32 = flops / float32Factor, efficiency, float8 = 0, memoryBandwidth, launch } = device;
   const isNarrow = dtype === "bfloat16" || dtype === "float16";
   const isCast = float8 > 0 && isNarrow && isWeight;
-  const rate = efficiency * (isCast ? float8 : isNarrow ? flops : flops / float32Factor);
+  const rate = efficiency * (isCast ? float8 : isNarrow ? flops : float32);
   const cast = isCast ? (castBytes * uncast) / memoryBandwidth : 0;
   const whole = (rows: number) => Math.ceil(rows / tile) * tile;
   // A product with a vector is no faster than reading its matrix, whichever side is short.
