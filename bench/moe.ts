@@ -1,5 +1,6 @@
 /**
- * A training step of a mixture of experts, compared with that of a dense MLP of the same operations in products.
+ * A training step of a mixture of experts, compared with that of a dense MLP of the same operations in products, alone
+ * and together with an update of as many parameters as the experts have more: "the same operations" are both.
  *
  *     npm run bench -- moe
  */
@@ -57,6 +58,25 @@ async function stepOf(
   };
 }
 
+/** Updates of as many parameters as experts have besides those of the dense MLP, by gradients that are there. */
+async function updateOf(mesh: Mesh, numExperts: number): Promise<() => Promise<void>> {
+  const split = new NamedSharding(mesh, P("expert"));
+  const shape = [numExperts - perToken, 3 * width, features];
+  const [zeros, ones] = [np.zeros(shape), np.ones(shape)];
+  const update = jit((p: Tensor, g: Tensor) => p.sub(g.mul(1e-3)), {
+    mesh,
+    inShardings: [split, split],
+    outShardings: split,
+    donate: 0,
+  });
+  let parameters = await devicePut(zeros, split);
+  const gradients = await devicePut(ones, split);
+  return async () => {
+    parameters = update(parameters, gradients);
+    await parameters.ready();
+  };
+}
+
 /** Runs the benchmark. */
 export async function moe(): Promise<Report> {
   const rows: Row[] = [];
@@ -71,15 +91,14 @@ export async function moe(): Promise<Report> {
       const layer = nn.MoE({ numExperts, features, numExpertsPerToken: perToken });
       steps.push(await stepOf(mesh, layer.init(random.key(1), x), (v, a) => layer.apply(v, a).output, x));
     }
+    for (const numExperts of counts) steps.push(await updateOf(mesh, numExperts));
     const [denseMs = 0, ...times] = await bestInTurns(steps, { seconds: 10 });
     counts.forEach((numExperts, i) => {
-      const ms = times[i] ?? 0;
+      const [ms = 0, updateMs = 0] = [times[i], times[i + counts.length]];
       rows.push({
-        devices,
-        experts: numExperts,
-        "step ms": ms,
-        "dense ms": denseMs,
+        ...{ devices, experts: numExperts, "step ms": ms, "dense ms": denseMs, "update ms": updateMs },
         "times dense": ms / denseMs,
+        "times the same operations": ms / (denseMs + updateMs),
       });
     });
     await engine.close();

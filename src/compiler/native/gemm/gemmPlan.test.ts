@@ -75,6 +75,14 @@ describe("the plan of a product", () => {
     expect(kinds(planProduct(target, product(140, 480, 64, true), SPACE))).toEqual(["packRows", "multiply"]);
   });
 
+  it("packs a B from memory when more than two strips read it", () => {
+    const target = x64Gemm(512, "float32");
+    const packs = (m: number, isColdB: boolean) =>
+      kinds(planProduct(target, { ...product(m, 480, 256), isColdB }, SPACE)).includes("packRows");
+    expect([28, 29].map((m) => packs(m, true))).toEqual([false, true]);
+    expect(packs(29, false)).toBe(false);
+  });
+
   it("packs B when there are so many strips that they repay it", () => {
     const target = x64Gemm(512, "float32");
     const packs = (m: number) => kinds(planProduct(target, product(m, 480, 256), SPACE)).includes("packRows");
