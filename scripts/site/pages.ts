@@ -57,6 +57,7 @@ export const chapters: readonly Chapter[] = [
       "threads-engine.md",
       "divergence.md",
       "reliability.md",
+      "security.md",
       "engines.md",
       "add-an-op.md",
       "glossary.md",

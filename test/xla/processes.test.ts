@@ -4,9 +4,17 @@ import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { findProcesses } from "../../src/engines/xla/processes.js";
-import { StoreConnection } from "../../src/engines/xla/store/connection.js";
-import { type StoreAnswer, type StoreRequest, statuses } from "../../src/engines/xla/store/messageFrames.js";
+import { StoreConnection, type StoreMember } from "../../src/engines/xla/store/connection.js";
+import {
+  encodeFrame,
+  FrameReader,
+  readRequest,
+  type StoreAnswer,
+  type StoreRequest,
+  statuses,
+} from "../../src/engines/xla/store/messageFrames.js";
 import { ProcessStore } from "../../src/engines/xla/store/open.js";
+import { proofOf } from "../../src/engines/xla/store/secret.js";
 import { StoreServer } from "../../src/engines/xla/store/server.js";
 import { range } from "../../src/ir/shape.js";
 import { nodeProgram } from "../support/built.js";
@@ -94,11 +102,11 @@ describeWith(bothOf(compiler, koffi), "processes with a plug-in each", ([, loade
 });
 
 describe("the store", () => {
-  const join = (process: number, count = 2) =>
-    ({ kind: "join", process, count, host: `host${process}` }) as const;
+  const secret = "what only these processes know";
+  const member = (process: number, count = 2) => ({ process, count, host: `host${process}` });
 
   async function withServer(use: (open: () => Promise<StoreConnection>, port: number) => Promise<void>) {
-    const server = new StoreServer(2);
+    const server = new StoreServer(2, secret);
     await server.listen(0, "127.0.0.1");
     const connections: StoreConnection[] = [];
     try {
@@ -120,9 +128,9 @@ describe("the store", () => {
         ok: false,
         reason: "join first",
       });
-      await a.ask(join(0));
+      await a.join(member(0), secret);
       const members = a.ask({ kind: "members", timeoutMs: 5000 });
-      await b.ask(join(1));
+      await b.join(member(1), secret);
       expect((await members).head).toEqual({ ok: true, hosts: ["host0", "host1"] });
       const waiting = a.ask({ kind: "get", key: "k", timeoutMs: 5000 });
       const value = Uint8Array.from(range(300_000).map((i) => i % 251));
@@ -137,14 +145,14 @@ describe("the store", () => {
   test("says who never joined and who has ended", async () => {
     await withServer(async (open) => {
       const a = await open();
-      await a.ask(join(0));
+      await a.join(member(0), secret);
       expect((await a.ask({ kind: "get", key: "k", timeoutMs: 20 })).head).toEqual({
         ok: false,
         status: statuses.deadlineExceeded,
         reason: 'no process has put "k" within 0.02 s: process 1 of 2 never joined',
       });
       const b = await open();
-      await b.ask(join(1));
+      await b.join(member(1), secret);
       b.close();
       await expect
         .poll(async () => (await a.ask({ kind: "get", key: "k", timeoutMs: 20 })).head)
@@ -155,8 +163,8 @@ describe("the store", () => {
   test("lets process 0 end last: when the others have left or are lost, or after its deadline", async () => {
     await withServer(async (open) => {
       const [a, b] = [await open(), await open()];
-      await a.ask(join(0));
-      await b.ask(join(1));
+      await a.join(member(0), secret);
+      await b.join(member(1), secret);
       expect((await a.ask({ kind: "leave", timeoutMs: 20 })).head).toEqual({
         ok: false,
         status: statuses.deadlineExceeded,
@@ -168,14 +176,13 @@ describe("the store", () => {
     });
   });
 
-  /** The requests of a process from its first to its last, as an engine and a plug-in make them. */
+  /** The requests of a process after it has joined, to its last, as an engine and a plug-in make them. */
   const requests = (process: number, count: number): readonly StoreRequest[] => {
     const timeoutMs = 60_000;
     const others = range(count);
     const get = (key: string, from: number) =>
       ({ kind: "get", key: `${key} ${from}`, timeoutMs, from }) as const;
     return [
-      join(process, count),
       { kind: "members", timeoutMs },
       { kind: "put", key: `share 0 ${process}` },
       ...others.map((from) => get("share 0", from)),
@@ -195,15 +202,19 @@ describe("the store", () => {
     count: number,
     held: { process: number; request: number; at: "sending" | "answer" },
   ) {
-    const server = new StoreServer(count);
+    const server = new StoreServer(count, secret);
     await server.listen(0, "127.0.0.1");
     const run = async (process: number) => {
       const connection = await StoreConnection.open("127.0.0.1", server.port, 60_000);
       const answers: StoreAnswer[] = [];
-      for (const [request, head] of requests(process, count).entries()) {
+      const asking = [
+        () => connection.join(member(process, count), secret),
+        ...requests(process, count).map((head) => () => connection.ask(head)),
+      ];
+      for (const [request, ask] of asking.entries()) {
         const isHeld = process === held.process && request === held.request;
         if (isHeld && held.at === "sending") await sleep(HOLD_MS);
-        const answered = connection.ask(head);
+        const answered = ask();
         if (isHeld && held.at === "answer") await sleep(HOLD_MS);
         answers.push((await answered).head);
       }
@@ -216,7 +227,7 @@ describe("the store", () => {
 
   test("answers all processes to their end, whichever of them is late at whichever step", async () => {
     const count = 3;
-    const steps = range(requests(0, count).length);
+    const steps = range(1 + requests(0, count).length);
     const cases = range(count).flatMap((process) =>
       steps.flatMap((request) => (["sending", "answer"] as const).map((at) => ({ process, request, at }))),
     );
@@ -234,13 +245,15 @@ describe("the store", () => {
   test("refuses those who do not belong, and survives what is no message", async () => {
     await withServer(async (open, port) => {
       const [a, b] = [await open(), await open()];
-      await a.ask(join(0));
-      const reason = async (request: ReturnType<typeof join>) => (await b.ask(request)).head;
-      expect(await reason(join(0))).toMatchObject({ reason: expect.stringContaining("two processes claim") });
-      expect(await reason(join(1, 3))).toMatchObject({
+      await a.join(member(0), secret);
+      const reason = async (own: StoreMember) => (await b.join(own, secret)).head;
+      expect(await reason(member(0))).toMatchObject({
+        reason: expect.stringContaining("two processes claim"),
+      });
+      expect(await reason(member(1, 3))).toMatchObject({
         reason: expect.stringContaining("there are 3 processes"),
       });
-      expect(await reason(join(2))).toMatchObject({
+      expect(await reason(member(2))).toMatchObject({
         reason: expect.stringContaining("no process 2: the 2 processes are 0 to 1"),
       });
       const stranger = connect({ host: "127.0.0.1", port });
@@ -248,40 +261,104 @@ describe("the store", () => {
       const closed = new Promise((resolve) => stranger.on("close", resolve));
       stranger.write("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n");
       await closed;
-      expect((await b.ask(join(1))).head).toEqual({ ok: true });
+      expect((await b.join(member(1), secret)).head).toEqual({ ok: true });
     });
+  });
+
+  test("refuses those who do not know the secret, or repeat what others proved", async () => {
+    await withServer(async (open) => {
+      const denied = { ok: false, status: statuses.permissionDenied };
+      const gone = { ok: false, status: statuses.unavailable };
+      for (const guess of ["", "what only these processes kno", `${secret} `]) {
+        const stranger = await open();
+        expect((await stranger.join(member(1), guess)).head).toMatchObject(denied);
+        expect((await stranger.join(member(1), secret)).head).toMatchObject(gone);
+      }
+      const [a, b] = [await open(), await open()];
+      const { value: challenge } = await a.ask({ kind: "hello" });
+      const proof = proofOf(secret, challenge, 0);
+      expect((await b.ask({ kind: "join", ...member(0), proof })).head).toMatchObject(denied);
+      // The proof is for one process.
+      expect((await a.ask({ kind: "join", ...member(1), proof })).head).toMatchObject(denied);
+    });
+  });
+
+  test("limits what those may send and how many they may be who have not joined", async () => {
+    await withServer(async (open, port) => {
+      const first = await open();
+      const joined = await open();
+      await joined.join(member(0), secret);
+      const long = new Uint8Array(5000);
+      expect((await joined.ask({ kind: "put", key: "k" }, long)).head).toEqual({ ok: true });
+      const stranger = connect({ host: "127.0.0.1", port });
+      stranger.on("error", () => {});
+      const closed = new Promise((resolve) => stranger.on("close", resolve));
+      stranger.write(encodeFrame({ id: 0, head: { kind: "hello" }, value: long }));
+      await closed;
+      // Two processes and sixteen others; the oldest of them makes room.
+      const others = await Promise.all(range(18).map(open));
+      for (const other of others) expect((await other.ask({ kind: "hello" })).head.ok).toBe(true);
+      expect((await first.ask({ kind: "hello" })).head.ok).toBe(false);
+      expect((await joined.ask({ kind: "tryGet", key: "k" })).value.length).toBe(5000);
+    });
+  });
+
+  test("reads messages however they are cut", () => {
+    const heads = [{ kind: "tryGet", key: "a" }, { kind: "put", key: "ü" }, { kind: "hello" }] as const;
+    const frames = heads.map((head, id) => ({ id, head, value: new Uint8Array(7 * id).fill(id) }));
+    const bytes = Buffer.concat(frames.map(encodeFrame));
+    for (const size of [1, 2, 7, 8, 9, 50, bytes.length]) {
+      const reader = new FrameReader(readRequest);
+      const pieces = range(Math.ceil(bytes.length / size)).map((i) =>
+        bytes.subarray(size * i, size * (i + 1)),
+      );
+      expect(pieces.flatMap((piece) => reader.read(piece))).toEqual(frames);
+    }
   });
 
   test("is opened only when all processes are there", async () => {
     const coordinator = `127.0.0.1:${await freePort()}`;
-    const open = (index: number) => () => new ProcessStore({ coordinator, index, count: 3, timeoutMs: 400 });
+    const open = (index: number) => () =>
+      new ProcessStore({ coordinator, index, count: 3, secret, timeoutMs: 400 });
     expect(open(1)).toThrow(
       /process 1 of 3 did not find the others .* process 0 did not answer at 127\.0\.0\.1/,
     );
     expect(open(0)).toThrow(/within 0\.4 s: processes 1, 2 of 3 never joined/);
-    expect(() => new ProcessStore({ coordinator: "nowhere", index: 0, count: 2, timeoutMs: 1 })).toThrow(
-      /host:port/,
-    );
+    expect(
+      () => new ProcessStore({ coordinator: "nowhere", index: 0, count: 2, secret, timeoutMs: 1 }),
+    ).toThrow(/host:port/);
   });
 });
 
 describe("the processes of a run", () => {
   const coordinator = "node1:8476";
+  const SHARDWISE_SECRET = "sixteen random characters";
   const slurm = { SLURM_PROCID: "3", SLURM_STEP_NUM_TASKS: "4", SLURM_LOCALID: "1" };
 
   test("come from options, from variables or from a launcher", () => {
     expect(findProcesses(undefined, {})).toBeUndefined();
-    expect(findProcesses(undefined, { SHARDWISE_COORDINATOR: coordinator, ...slurm })).toEqual({
+    expect(
+      findProcesses(undefined, { SHARDWISE_COORDINATOR: coordinator, SHARDWISE_SECRET, ...slurm }),
+    ).toEqual({
       coordinator,
       index: 3,
       count: 4,
+      secret: SHARDWISE_SECRET,
       timeoutMs: 300_000,
       localDevices: [1],
     });
-    const shared = { SHARDWISE_COORDINATOR: coordinator, CUDA_VISIBLE_DEVICES: "5", ...slurm };
+    const shared = {
+      SHARDWISE_COORDINATOR: coordinator,
+      SHARDWISE_SECRET,
+      CUDA_VISIBLE_DEVICES: "5",
+      ...slurm,
+    };
     expect(findProcesses(undefined, shared)?.localDevices).toBeUndefined();
     const own = { SHARDWISE_PROCESS_INDEX: "1", SHARDWISE_PROCESS_COUNT: "2" };
-    expect(findProcesses({ coordinator }, own)).toMatchObject({ index: 1, count: 2 });
+    expect(findProcesses({ coordinator, secret: SHARDWISE_SECRET }, own)).toMatchObject({
+      index: 1,
+      count: 2,
+    });
     expect(findProcesses(false, { ...own, ...slurm })).toBeUndefined();
     expect(findProcesses(undefined, { ...slurm, SHARDWISE_PROCESS_COUNT: "1" })).toBeUndefined();
   });
@@ -290,6 +367,13 @@ describe("the processes of a run", () => {
     expect(() => findProcesses(undefined, slurm)).toThrow(
       /process 3 of 4, but the address of process 0 is unknown/,
     );
+    expect(() => findProcesses({ coordinator }, slurm)).toThrow(
+      /node1:8476.* no secret: set SHARDWISE_SECRET/,
+    );
+    expect(() => findProcesses({ coordinator, secret: "short" }, slurm)).toThrow(/secret has 5 characters/);
+    for (const host of ["localhost", "127.0.0.1", "[::1]"])
+      expect(findProcesses({ coordinator: `${host}:8476` }, slurm)?.secret).toBe("");
+    expect(() => findProcesses({ coordinator: "127.0.0.1.example.com:1" }, slurm)).toThrow(/no secret/);
     expect(() => findProcesses({ count: 2 }, {})).toThrow(/SHARDWISE_PROCESS_INDEX to 0 … 1/);
     expect(() => findProcesses({ count: 2, index: 2 }, {})).toThrow(
       /no process 2: the 2 processes are 0 … 1/,

@@ -1,13 +1,7 @@
 /** Who may use a server. */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
-import { isIPv4 } from "node:net";
 import { RequestError } from "./requestError.js";
-
-/** Whether an address can only be reached from this machine. */
-export function isLocalHost(host: string): boolean {
-  return host === "localhost" || host === "::1" || (isIPv4(host) && host.startsWith("127."));
-}
 
 const digest = (text: string) => createHash("sha256").update(text).digest();
 

@@ -9,11 +9,19 @@ import {
   type StoreRequest,
   statuses,
 } from "./messageFrames.js";
+import { proofOf } from "./secret.js";
 
 /** An answer from the store with its value. */
 export interface Answered {
   readonly head: StoreAnswer;
   readonly value: Uint8Array;
+}
+
+/** A process that joins: its index, the number of processes as it knows it, and its machine. */
+export interface StoreMember {
+  readonly process: number;
+  readonly count: number;
+  readonly host: string;
 }
 
 /** Milliseconds between two attempts to reach the store. */
@@ -57,6 +65,13 @@ export class StoreConnection {
         await sleep(RETRY_MS);
       }
     }
+  }
+
+  /** Joins the processes of a run. @param secret what all of them were told and nobody else */
+  async join(member: StoreMember, secret: string): Promise<Answered> {
+    const hello = await this.ask({ kind: "hello" });
+    if (!hello.head.ok) return hello;
+    return this.ask({ kind: "join", ...member, proof: proofOf(secret, hello.value, member.process) });
   }
 
   /** Sends a request and waits for the answer; losing the connection yields a failure too. */

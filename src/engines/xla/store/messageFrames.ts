@@ -2,8 +2,16 @@ import { ValueError } from "../../../ir/errors.js";
 
 /** A request from a process to the store. */
 export type StoreRequest =
-  /** The first on every connection: the process, the number of processes, and its machine. */
-  | { readonly kind: "join"; readonly process: number; readonly count: number; readonly host: string }
+  /** The first on every connection: asks for the challenge that a process must answer when it joins. */
+  | { readonly kind: "hello" }
+  /** The process, the number of processes, its machine, and the proof that it knows the secret (`secret.ts`). */
+  | {
+      readonly kind: "join";
+      readonly process: number;
+      readonly count: number;
+      readonly host: string;
+      readonly proof: string;
+    }
   /** Waits until all processes have joined; the answer lists their machines. */
   | { readonly kind: "members"; readonly timeoutMs: number }
   | { readonly kind: "put"; readonly key: string }
@@ -30,6 +38,7 @@ export const statuses = {
   deadlineExceeded: 4,
   notFound: 5,
   alreadyExists: 6,
+  permissionDenied: 7,
   unavailable: 14,
 } as const;
 
@@ -41,7 +50,10 @@ export interface MessageFrame<H> {
 }
 
 /** Maximum length of a key or value in bytes; a declared length is untrusted input. */
-const MOST_BYTES = 1 << 28;
+export const MOST_BYTES = 1 << 28;
+
+/** Its maximum from a peer that has not proved that it belongs here. */
+export const MOST_STRANGER_BYTES = 4096;
 
 /** Encodes a message: both lengths, the head, the value. */
 export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
@@ -54,34 +66,48 @@ export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
 
 /** Extracts messages from the bytes of a connection as they arrive. */
 export class FrameReader<H> {
-  private bytes = Buffer.alloc(0);
+  /** Maximum length of a head or value in bytes. */
+  mostBytes = MOST_BYTES;
+  /** What has arrived of the next message, and how many bytes must arrive before it can be looked at again. */
+  private chunks: Uint8Array[] = [];
+  private numBytes = 0;
+  private needed = 8;
 
   /** @param check throws unless a head is valid */
   constructor(private readonly check: (head: unknown) => H) {}
 
   /** The messages that are complete now; throws if one is malformed. */
   read(chunk: Uint8Array): MessageFrame<H>[] {
-    this.bytes = Buffer.concat([this.bytes, chunk]);
+    this.chunks.push(chunk);
+    this.numBytes += chunk.length;
     const frames: MessageFrame<H>[] = [];
+    // A long message arrives in thousands of chunks, which are joined once.
+    if (this.numBytes < this.needed) return frames;
+    let bytes = Buffer.concat(this.chunks);
     for (;;) {
-      if (this.bytes.length < 8) return frames;
-      const [head, value] = [this.bytes.readUInt32LE(0), this.bytes.readUInt32LE(4)];
-      if (head > MOST_BYTES || value > MOST_BYTES) {
+      this.needed = 8;
+      if (bytes.length < this.needed) break;
+      const [head, value] = [bytes.readUInt32LE(0), bytes.readUInt32LE(4)];
+      if (head > this.mostBytes || value > this.mostBytes) {
         throw new ValueError(`[xla] ${head} and ${value} bytes are not a message of the store`);
       }
       const end = 8 + head + value;
-      if (this.bytes.length < end) return frames;
-      const read: unknown = JSON.parse(this.bytes.toString("utf8", 8, 8 + head));
+      this.needed = end;
+      if (bytes.length < end) break;
+      const read: unknown = JSON.parse(bytes.toString("utf8", 8, 8 + head));
       if (typeof read !== "object" || read === null || !("id" in read) || !("head" in read)) {
         throw new ValueError("[xla] a message of the store has no number");
       }
       frames.push({
         id: Number(read.id),
         head: this.check(read.head),
-        value: Uint8Array.from(this.bytes.subarray(8 + head, end)),
+        value: Uint8Array.from(bytes.subarray(8 + head, end)),
       });
-      this.bytes = this.bytes.subarray(end);
+      bytes = bytes.subarray(end);
     }
+    this.chunks = [bytes];
+    this.numBytes = bytes.length;
+    return frames;
   }
 }
 
@@ -90,8 +116,16 @@ export function readRequest(head: unknown): StoreRequest {
   if (typeof head === "object" && head !== null && "kind" in head) {
     const [text, number] = [(name: string) => textIn(head, name), (name: string) => numberIn(head, name)];
     switch (head.kind) {
+      case "hello":
+        return { kind: "hello" };
       case "join":
-        return { kind: "join", process: number("process"), count: number("count"), host: text("host") };
+        return {
+          kind: "join",
+          process: number("process"),
+          count: number("count"),
+          host: text("host"),
+          proof: text("proof"),
+        };
       case "members":
       case "leave":
         return { kind: head.kind, timeoutMs: number("timeoutMs") };

@@ -3,7 +3,7 @@ import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { at, range } from "../../../ir/shape.js";
 import { startWorker } from "../../../platform/startWorker.js";
 import { XlaPluginError } from "../errors.js";
-import type { XlaProcesses } from "../processes.js";
+import { addressOf, type XlaProcesses } from "../processes.js";
 import type { CallbackAddresses, CallbackName, CallbackWorkerData } from "./callbackWorker.js";
 import { callbackWorkerCode } from "./callbackWorkerCode.js";
 import type { Answered } from "./connection.js";
@@ -36,7 +36,7 @@ export class ProcessStore {
   private numShared = 0;
 
   constructor(private readonly processes: XlaProcesses) {
-    const { coordinator, index, count, timeoutMs } = processes;
+    const { coordinator, index, count, secret, timeoutMs } = processes;
     const { host, port } = addressOf(coordinator);
     // Two threads for every client of a process, which rarely has more than one.
     const pairs = range(threads.length * MOST_CLIENTS).map(() => newPorts());
@@ -48,6 +48,7 @@ export class ProcessStore {
       process: index,
       count,
       hostName: hostname(),
+      secret,
       timeoutMs,
       ends: [...pairs, leaving].map(({ answering }) => answering),
       free: port2,
@@ -152,15 +153,4 @@ function start(code: string, data: unknown, transferList: MessagePort[]): void {
   const worker = startWorker(code, { workerData: data, transferList });
   // It serves the plug-in and ends with the process.
   worker.unref();
-}
-
-/** Host and port of an address such as `node1:8476` or `[::1]:8476`. */
-function addressOf(coordinator: string): { readonly host: string; readonly port: number } {
-  const parts = /^(?:\[([^\]]+)\]|([^:]+)):(\d+)$/.exec(coordinator);
-  const port = Number(parts?.[3]);
-  const host = parts?.[1] ?? parts?.[2];
-  if (host !== undefined && port > 0 && port < 2 ** 16) return { host, port };
-  throw new XlaPluginError(
-    `"${coordinator}" is not an address of process 0: write host:port, such as node1:8476`,
-  );
 }

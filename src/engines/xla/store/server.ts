@@ -4,11 +4,14 @@ import { range } from "../../../ir/shape.js";
 import {
   encodeFrame,
   FrameReader,
+  MOST_BYTES,
+  MOST_STRANGER_BYTES,
   readRequest,
   type StoreAnswer,
   type StoreRequest,
   statuses,
 } from "./messageFrames.js";
+import { isProof, newChallenge, proofOf } from "./secret.js";
 
 /** A process that has joined. */
 interface JoinedProcess {
@@ -28,6 +31,12 @@ interface Waiter {
 
 type Answer = (head: StoreAnswer, value?: Uint8Array) => void;
 
+/** How long a connection may stay without joining, in milliseconds. */
+const JOIN_MS = 60_000;
+
+/** Maximum number of connections beyond one for each process that have not joined; the oldest is closed for another. */
+const MOST_STRANGERS = 16;
+
 /**
  * A key-value store for the processes of one run, in process 0. A value is written once; a request for a missing one
  * waits, and on timeout the answer says which processes are missing.
@@ -41,9 +50,14 @@ export class StoreServer {
   private readonly members = new Map<number, JoinedProcess>();
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
+  /** Those that have not joined, the oldest first. */
+  private readonly strangers = new Set<Socket>();
 
-  /** @param count the number of processes */
-  constructor(private readonly count: number) {
+  /** @param count the number of processes @param secret what all of them were told and nobody else */
+  constructor(
+    private readonly count: number,
+    private readonly secret: string,
+  ) {
     this.server = createServer((socket) => this.serve(socket));
   }
 
@@ -77,16 +91,30 @@ export class StoreServer {
 
   private serve(socket: Socket): void {
     const reader = new FrameReader(readRequest);
+    reader.mostBytes = MOST_STRANGER_BYTES;
+    const challenge = newChallenge();
     let member: JoinedProcess | undefined;
-    this.sockets.add(socket);
+    this.admit(socket);
     socket.on("data", (chunk: Buffer) => {
       try {
         for (const { id, head, value } of reader.read(chunk)) {
           const answer: Answer = (reply, bytes = new Uint8Array()) => {
             if (!socket.destroyed) socket.write(encodeFrame({ id, head: reply, value: bytes }));
           };
-          if (head.kind === "join") member = this.join(head, answer);
-          else if (member === undefined) answer(failure("invalidArgument", "join first"));
+          if (head.kind === "hello") answer({ ok: true }, challenge);
+          else if (head.kind === "join") {
+            if (!isProof(head.proof, proofOf(this.secret, challenge, head.process))) {
+              answer(
+                failure("permissionDenied", `process ${head.process} does not know the secret of process 0`),
+              );
+              socket.end();
+              return;
+            }
+            member = this.join(head, answer) ?? member;
+            if (member === undefined) continue;
+            reader.mostBytes = MOST_BYTES;
+            this.strangers.delete(socket);
+          } else if (member === undefined) answer(failure("invalidArgument", "join first"));
           else if (head.kind === "leave") this.leave(member, head.timeoutMs, answer);
           else this.handle(head, value, answer);
         }
@@ -98,8 +126,21 @@ export class StoreServer {
     socket.on("error", () => socket.destroy());
     socket.on("close", () => {
       this.sockets.delete(socket);
+      this.strangers.delete(socket);
       if (member?.state === "here") this.end(member, "lost");
     });
+  }
+
+  /** Takes a connection in, as a stranger's until it has joined. */
+  private admit(socket: Socket): void {
+    this.sockets.add(socket);
+    this.strangers.add(socket);
+    const [oldest] = this.strangers;
+    if (this.strangers.size > this.count + MOST_STRANGERS) oldest?.destroy();
+    const timer = setTimeout(() => {
+      if (this.strangers.has(socket)) socket.destroy();
+    }, JOIN_MS);
+    socket.once("close", () => clearTimeout(timer));
   }
 
   private join(request: Extract<StoreRequest, { kind: "join" }>, answer: Answer): JoinedProcess | undefined {

@@ -6,6 +6,7 @@
 import type { MessagePort } from "node:worker_threads";
 import { workerData } from "node:worker_threads";
 import { reasonOf } from "../../../ir/errors.js";
+import { isLocalHost } from "../../../platform/localHost.js";
 import { type Answered, StoreConnection } from "./connection.js";
 import type { StoreRequest } from "./messageFrames.js";
 import { answer, type PortEnd } from "./ports.js";
@@ -19,6 +20,7 @@ export interface StoreWorkerData {
   readonly count: number;
   /** The name of this machine. */
   readonly hostName: string;
+  readonly secret: string;
   readonly timeoutMs: number;
   /** Ports of threads that block while they wait. */
   readonly ends: readonly PortEnd[];
@@ -45,14 +47,13 @@ export interface StoreOpened {
 }
 
 async function open(data: StoreWorkerData): Promise<StoreConnection> {
-  const { host, port, process, count, hostName, timeoutMs } = data;
+  const { host, port, process, count, hostName, secret, timeoutMs } = data;
   if (process === 0) {
     // Other processes connect from other machines, unless the address is only reachable from this one.
-    const isLocal = host === "localhost" || host === "::1" || host.startsWith("127.");
-    await new StoreServer(count).listen(port, isLocal ? host : undefined);
+    await new StoreServer(count, secret).listen(port, isLocalHost(host) ? host : undefined);
   }
   const connection = await StoreConnection.open(host, port, timeoutMs);
-  const { head } = await connection.ask({ kind: "join", process, count, host: hostName });
+  const { head } = await connection.join({ process, count, host: hostName }, secret);
   if (!head.ok) throw new Error(head.reason);
   return connection;
 }
