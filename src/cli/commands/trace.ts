@@ -66,7 +66,8 @@ export const trace = defineCommand({
     if (work.length === 0) {
       throw new ConfigError(`[trace] the engine "${mesh.engine.name}" records nothing: use --engine threads`);
     }
-    writeStepTrace(output, recorded, "one training step", { training, config, mesh });
+    const router = await metrics.router?.data();
+    writeStepTrace(output, recorded, "one training step", { training, config, mesh }, router);
     forget();
     phase("");
     const percent = (share: number) => `${(100 * share).toFixed(1)} %`.padStart(8);

@@ -153,16 +153,27 @@ export function routerLosses(config: ModelConfig, stream: Tensor): RouterLosses 
   };
 }
 
+/** The numbers in front of the load of each expert in the statistics of routers. */
+const numSums = 5;
+
+/** The load of the experts of each device as a multiple of the mean. */
+export function deviceLoads(statistics: ArrayLike<number>, numDevices: number): number[] {
+  const load = Array.from(statistics).slice(numSums);
+  const perDevice = load.length / numDevices;
+  return Array.from(
+    { length: numDevices },
+    (_, device) =>
+      numDevices *
+      load.slice(device * perDevice, (device + 1) * perDevice).reduce((sum, share) => sum + share, 0),
+  );
+}
+
 /** Router statistics as metrics of a step. @param numDevices how many devices have some of the experts each */
 export function routerMetrics(
   statistics: ArrayLike<number>,
   numDevices = 1,
 ): Readonly<Record<string, number>> {
   const [balance = 0, z = 0, , dropped = 0, entropy = 0, ...load] = Array.from(statistics);
-  const perDevice = load.length / numDevices;
-  const ofDevices = Array.from({ length: numDevices }, (_, device) =>
-    load.slice(device * perDevice, (device + 1) * perDevice).reduce((sum, share) => sum + share, 0),
-  );
   return {
     routerBalance: balance,
     routerZ: z,
@@ -171,6 +182,6 @@ export function routerMetrics(
     /** The load of the fullest expert as a multiple of the mean. */
     routerImbalance: Math.max(...load) * load.length,
     /** The same of devices, of which the fullest decides how long all take. */
-    ...(numDevices > 1 && { routerDeviceImbalance: Math.max(...ofDevices) * numDevices }),
+    ...(numDevices > 1 && { routerDeviceImbalance: Math.max(...deviceLoads(statistics, numDevices)) }),
   };
 }

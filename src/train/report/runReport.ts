@@ -7,6 +7,7 @@ import type { RunConfig } from "../config/runConfig.js";
 import { checkpointFolder, numParameters, splittingAxes } from "../config/setup.js";
 import { replaceFile } from "../files/files.js";
 import type { LayerLayout } from "../models/layerOrder.js";
+import { deviceLoads } from "../models/moe.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
 import type { Training } from "../step/training.js";
 import { formatValue } from "./lossCurve.js";
@@ -62,16 +63,26 @@ export function runPipeline(
   return measured ? { plan, measured } : { plan };
 }
 
-/** Writes what the devices of a run did during a step, with the iterations of its pipeline named. */
+/**
+ * Writes what the devices of a run did during a step, with the iterations of its pipeline named.
+ *
+ * @param router the statistics of routers in the step, for the load of each device's experts
+ */
 export function writeStepTrace(
   path: string,
   trace: StepTrace,
   title: string,
   { training, config, mesh }: Pick<DeviceInput, "training" | "config" | "mesh">,
+  router?: ArrayLike<number>,
 ): void {
   const pipeline = runPipeline(training.layout, config.pipeline, mesh, trace);
   const names = pipeline?.measured && pipelineIterationNames(pipeline.plan, pipeline.measured);
-  writeTrace(path, trace, title, names);
+  const loads = router ? deviceLoads(router, config.mesh.expert) : [];
+  const counters = mesh.devices.flatMap(({ id: device, coordinates }) => {
+    const load = loads[coordinates.expert ?? 0];
+    return load === undefined ? [] : [{ device, name: "load of experts", at: 0, values: { load } }];
+  });
+  writeTrace(path, trace, title, names, counters);
 }
 
 /** What the course of a run is reported from. */

@@ -1,7 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
 import type { TraceEvent } from "../../ir/engineReports.js";
 import type { ControlRole } from "../../ir/ops.js";
-import { openTraceFile } from "./traceFile.js";
+import { openTraceFile, type TraceCounter } from "./traceFile.js";
 
 /** The kind of work of a device's step, which determines its colour in reports; `wait` is waiting for other devices. */
 export type WorkKind = "gemm" | "kernel" | "collective" | "copy" | "wait";
@@ -170,6 +170,7 @@ export function writeTrace(
   { work, iterations }: StepTrace,
   title: string,
   nameOf: (iteration: LoopIteration) => string | undefined = () => undefined,
+  counters: readonly TraceCounter[] = [],
 ): void {
   const file = openTraceFile(path, { title });
   // Both ends are rounded to nanoseconds, so that slices do not overlap by rounding errors.
@@ -181,6 +182,7 @@ export function writeTrace(
     file.name({ device }, `device ${device}`);
     file.name({ device, thread: 0 }, "steps");
   }
+  for (const counter of counters) file.counter(counter);
   // Events that begin at the same time are nested in the order of the file, so iterations come before their steps.
   for (const one of iterations) {
     const { device, program, loop, iteration } = one;

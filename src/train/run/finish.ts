@@ -55,11 +55,14 @@ async function writeFiles(run: TrainedRun): Promise<RunEnding["files"]> {
     await after[1].loss.ready();
     return after;
   });
+  const router = await result[1].router?.data();
   tree.dispose([warm, result, tokens]);
   if (group.index > 0) return {};
   const trace = join(config.out, "trace.json");
   const isRecorded = recorded.work.length > 0;
-  if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });
+  if (isRecorded) {
+    writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh }, router);
+  }
   const report = join(config.out, "report.html");
   await writeRunReport(report, {
     config,

@@ -6,7 +6,7 @@ import type { ScheduleName } from "../../parallel/schedule/makers.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "../models/config.js";
 import { toCanonical } from "../models/layerOrder.js";
-import { routerMetrics } from "../models/moe.js";
+import { deviceLoads, routerMetrics } from "../models/moe.js";
 import { createTraining } from "./training.js";
 
 const all = process.env.SHARDWISE_ALL_MESHES === "1";
@@ -80,6 +80,7 @@ test("metrics tell the load of the fullest expert and of the fullest device", ()
   };
   expect(routerMetrics(statistics)).toEqual(common);
   expect(routerMetrics(statistics, 2)).toEqual({ ...common, routerDeviceImbalance: 1.2 });
+  expect(deviceLoads(statistics, 2)).toEqual([1.2, 0.8]);
 });
 
 describe("training a mixture of experts", () => {
