@@ -12,14 +12,18 @@ import { shardMap } from "../spmd/run/shardMap.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
+import { remat } from "../transforms/derivatives/remat.js";
+import { currentScope } from "./context.js";
 import { boundAxis } from "./contextMesh.js";
 import { silu } from "./functions.js";
 import { Dense } from "./linear.js";
+import { unbox } from "./metadata.js";
 import { module } from "./module.js";
 import { dispatchTokens } from "./moeDispatch.js";
 import { expertCapacity, type RouterStatistics, routeTokens } from "./moeRouter.js";
 import { layerTypes, promote } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
+import { dequantized, isQuantized, type QuantizedKernel } from "./quantize.js";
 import { hasRng, makeRng, param } from "./variables.js";
 
 export type { RouterStatistics } from "./moeRouter.js";
@@ -85,10 +89,10 @@ export interface MoEResult {
 }
 
 /** The weights of experts, or of those of one device. */
-interface ExpertWeights {
-  readonly gate: Tensor;
-  readonly up: Tensor;
-  readonly down: Tensor;
+interface ExpertWeights<T = Tensor | QuantizedKernel> {
+  readonly gate: T;
+  readonly up: T;
+  readonly down: T;
 }
 
 /**
@@ -119,12 +123,21 @@ export const MoE = module({ name: "MoE", options: moeConfig }, (config) => (inpu
     : undefined;
   const weights = expertWeights(config, width);
   const [x, gate, up, down] = promote([inputs, weights.gate, weights.up, weights.down], dtype, "MoE");
+  const scope = currentScope("MoE");
+  const stored = <T>(name: string, plain: T): T | QuantizedKernel => {
+    const own = scope.get("params", name);
+    return isQuantized(own) ? unbox<QuantizedKernel>(own) : plain;
+  };
   const contract = { lhsContract: [2], rhsContract: [0] };
   // Small differences of logits decide, so they are computed in float32.
   const wide = (tensor: Tensor) => ops.convert(tensor, "float32");
   const logits = ops.dotGeneral(wide(jittered(x, config.jitter)), wide(routerKernel), contract);
   const { experts, gates, statistics } = routeTokens(logits, bias, config);
-  const routed = onBlocks(config)(x, experts, gates, { gate, up, down });
+  const routed = onBlocks(config)(x, experts, gates, {
+    gate: stored("gate", gate),
+    up: stored("up", up),
+    down: stored("down", down),
+  });
   return { output: config.numSharedExperts > 0 ? routed.add(shared(config, x)) : routed, router: statistics };
 });
 
@@ -160,7 +173,7 @@ function partOf(whole: number, what: string, axis: MeshAxis | undefined): number
 }
 
 /** The parameters of the experts; inside of a shard map those of this device, cut from what one device would have. */
-function expertWeights(config: Config, width: number): ExpertWeights {
+function expertWeights(config: Config, width: number): ExpertWeights<Tensor> {
   const { numExperts, features, paramDtype, kernelInit, outKernelInit } = config;
   const [expertAxis, modelAxis] = [boundAxis(config.expertAxis, "MoE"), boundAxis(config.modelAxis, "MoE")];
   const own = partOf(numExperts, "experts", expertAxis);
@@ -255,7 +268,7 @@ function mappedBlock(
     return shardMap(blockFunction(config, length), {
       mesh,
       axisNames,
-      inSpecs: [tokens, tokens, tokens, { gate: ofExperts, up: ofExperts, down: ofExperts }],
+      inSpecs: [tokens, tokens, tokens, tree.map(() => ofExperts, weights)] as never,
       outSpecs: tokens,
     })(x, experts, gates, weights);
   };
@@ -273,7 +286,7 @@ function blockFunction(config: Config, rowLength?: number): Block {
     const perDevice = partOf(numExperts, "experts", axis);
     const all = numTokens * Math.min(count, perDevice);
     const run = (rows: Tensor, sizes: Tensor): Tensor => {
-      const product = (a: Tensor, w: Tensor) => ops.raggedDot(a, w, sizes, "rows");
+      const product = (a: Tensor, w: Tensor | QuantizedKernel) => expertProduct(a, w, sizes);
       const result = product(silu(product(rows, gate)).mul(product(rows, up)), down);
       return modelAxis ? psum(result, config.modelAxis) : result;
     };
@@ -285,4 +298,12 @@ function blockFunction(config: Config, rowLength?: number): Block {
     });
     return ops.reshape(output, [batch, length, width]);
   };
+}
+
+/** Rows with the kernels of their experts; of quantised ones, the backward pass does not keep the floats. */
+function expertProduct(rows: Tensor, kernel: Tensor | QuantizedKernel, sizes: Tensor): Tensor {
+  if (!isQuantized(kernel)) return ops.raggedDot(rows, kernel, sizes, "rows");
+  const product = (x: Tensor, codes: Tensor, scales: Tensor) =>
+    ops.raggedDot(x, dequantized(codes, scales).astype(x.dtype), sizes, "rows");
+  return remat(product)(rows, kernel.codes, kernel.scales);
 }

@@ -45,6 +45,32 @@ describe("nn.quantizeKernels", () => {
     expect(read.slice(8, 12)).toEqual([0, 0, 0, 0]);
   });
 
+  test.each(["int8", "nf4"] as const)(
+    "has the experts of a mixture as %s, with the gradients of floats",
+    async (type) => {
+      const experts = nn.MoE({ numExperts: 4, features: 8 });
+      const rows = random.normal(random.key(1), [2, 3, 16]);
+      const whole = experts.init(random.key(0), rows);
+      const small = nn.quantizeKernels(experts, whole, { type, targets: ["gate", "down"] }, rows);
+      const { gate, up, router } = small.params as unknown as Record<string, nn.QuantizedKernel>;
+      expect([gate?.codes.shape, gate?.scales.shape]).toEqual(
+        type === "int8"
+          ? [
+              [4, 16, 8],
+              [4, 1, 8],
+            ]
+          : [
+              [4, 8, 8],
+              [4, 4, 8],
+            ],
+      );
+      expect([up, router]).toEqual([whole.params?.up, whole.params?.router]);
+      const loss = (own: nn.Variables) => (z: Tensor) => np.sum(np.sin(experts.apply(own, z).output));
+      const [own, plain] = [small, nn.dequantizeKernels(small)].map((p) => jit(grad(loss(p)))(rows));
+      expect(await values(own)).toEqual(await values(plain));
+    },
+  );
+
   test("says which layers it cannot quantise", () => {
     const odd = nn.Dense({ features: 2 });
     const wrong = np.ones([1, 6]);

@@ -20,7 +20,10 @@ const quantizeOptions = schema({
    * weights, with a scale for every 64 inputs of an output.
    */
   type: optional(oneOf("int8", "nf4"), "nf4"),
-  /** Names of the linear layers to quantise, such as `query`, or a pattern for their paths; all by default. */
+  /**
+   * Names of the linear layers to quantise, such as `query`, or of the kernels of experts, such as `gate`, or a pattern for
+   * their paths; all by default.
+   */
   targets: optional(either("strings", instanceOf(RegExp, "a regular expression"))),
 });
 
@@ -66,7 +69,8 @@ export function plainValue(stored: unknown): unknown {
   throw new ValueError("[nn.dequantizeKernels] codes and scales must be tensors");
 }
 
-function dequantized(codes: Tensor, scales: Tensor): Tensor {
+/** The floats that codes and scales stand for. */
+export function dequantized(codes: Tensor, scales: Tensor): Tensor {
   if (codes.dtype === "int8") return codes.astype("float32").mul(scales);
   const dim = codes.shape.findIndex((size, d) => size !== scales.shape[d]);
   const [before, after] = [codes.shape.slice(0, dim), codes.shape.slice(dim + 1)];
@@ -140,16 +144,21 @@ export interface QuantizableModule<A extends readonly unknown[]> {
   apply(variables: Variables, ...args: A): unknown;
 }
 
-/** Whether a call is one of a linear layer that the targets name. */
-export function isTargetLayer(
-  call: InterceptedCall,
-  targets: readonly string[] | RegExp | undefined,
-): boolean {
-  if (call.method !== "__call__" || !["Dense", "DenseGeneral"].includes(call.moduleName)) return false;
+type Targets = readonly string[] | RegExp | undefined;
+
+function isTarget(path: readonly string[], targets: Targets): boolean {
   if (targets === undefined) return true;
-  const { path } = call;
   return targets instanceof RegExp ? targets.test(path.join("/")) : targets.includes(path.at(-1) ?? "");
 }
+
+/** Whether a call is one of a linear layer that the targets name. */
+export function isTargetLayer(call: InterceptedCall, targets: Targets): boolean {
+  const isLinear = call.method === "__call__" && ["Dense", "DenseGeneral"].includes(call.moduleName);
+  return isLinear && isTarget(call.path, targets);
+}
+
+/** The parameters of a mixture of experts, of which each is a kernel [inputs, outputs] for every expert. */
+const expertKernels = ["gate", "up", "down"] as const;
 
 /** The kernel of the linear layer that is running, and how many of its dims are inputs. */
 export function runningKernel(scope: Scope, x: Tensor, y: Tensor): { kernel: Tensor; numIn: number } {
@@ -157,12 +166,12 @@ export function runningKernel(scope: Scope, x: Tensor, y: Tensor): { kernel: Ten
   return { kernel, numIn: (x.ndim + kernel.ndim - y.ndim) / 2 };
 }
 
-/** Finds the linear layers that a call of the module uses, by path: the dims of inputs and of outputs of their kernels. */
-function linearLayers<A extends readonly unknown[]>(
+/** Finds the kernels that a call of the module uses, by path: their dims of inputs and of outputs. */
+function findKernels<A extends readonly unknown[]>(
   module: QuantizableModule<A>,
   params: Variables,
   args: A,
-  targets: readonly string[] | RegExp | undefined,
+  targets: Targets,
 ): Map<string, readonly [numIn: number, numOut: number]> {
   const found = new Map<string, readonly [number, number]>();
   const record = (
@@ -177,7 +186,11 @@ function linearLayers<A extends readonly unknown[]>(
         given[0] as Tensor,
         y as Tensor,
       );
-      found.set(call.path.join("/"), [numIn, kernel.ndim - numIn]);
+      found.set([...call.path, "kernel"].join("/"), [numIn, kernel.ndim - numIn]);
+    }
+    if (call.method === "__call__" && call.moduleName === "MoE") {
+      const paths = expertKernels.map((name) => [...call.path, name]);
+      for (const path of paths) if (isTarget(path, targets)) found.set(path.join("/"), [1, 1]);
     }
     return y;
   };
@@ -207,13 +220,13 @@ export function quantizeKernels<A extends readonly unknown[]>(
   ...args: A
 ): Variables {
   const { type, targets } = quantizeOptions.read(options, "nn.quantizeKernels");
-  const layers = linearLayers(module, params, args, targets);
-  if (layers.size === 0) {
+  const kernels = findKernels(module, params, args, targets);
+  if (kernels.size === 0) {
     throw new ValueError(`[nn.quantizeKernels] no linear layer matches the targets ${String(targets)}`);
   }
   const change = (path: string, stored: unknown): unknown => {
-    const own = layers.get(path);
-    if (!own || isQuantized(stored)) return stored;
+    const own = kernels.get(path);
+    if (!own || isQuantized(stored)) return undefined;
     const [numIn, numOut] = own;
     const kernel = unbox<Tensor>(stored);
     const { codes, scales } = quantized(kernel, type, numIn, numOut);
@@ -238,7 +251,7 @@ export function quantizeKernels<A extends readonly unknown[]>(
 export function dequantizeKernels(params: Variables): Variables {
   need("object", params, "params", "dequantizeKernels");
   return mapKernels(params, (_, stored) => {
-    if (!isQuantized(stored)) return stored;
+    if (!isQuantized(stored)) return undefined;
     const { codes } = stored;
     const plain = plainValue(stored);
     return codes instanceof Partitioned ? codes.replaceBoxed(plain) : plain;
@@ -251,15 +264,13 @@ function reboxed(box: Partitioned, value: Tensor, names: DimNames): Partitioned 
   return new Partitioned(value, names, box.mesh);
 }
 
-/** Changes everything called `kernel`. */
-function mapKernels(variables: Variables, change: (path: string, kernel: unknown) => unknown): Variables {
+/** Changes the parameters for which `change` gives something. */
+function mapKernels(variables: Variables, change: (path: string, stored: unknown) => unknown): Variables {
   const walk = (node: unknown, path: readonly string[]): unknown => {
-    if (!isTree(node)) return node;
+    const changed = change(path.join("/"), node);
+    if (changed !== undefined || !isTree(node)) return changed ?? node;
     return Object.fromEntries(
-      Object.entries(node).map(([name, child]) => [
-        name,
-        name === "kernel" ? change(path.join("/"), child) : walk(child, [...path, name]),
-      ]),
+      Object.entries(node).map(([name, child]) => [name, walk(child, [...path, name])]),
     );
   };
   return { ...variables, params: walk(variables.params, []) as Variables[string] };

@@ -1,8 +1,9 @@
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { np } from "shardwise";
-import { loadAdapters, loadPretrained, readSafetensors } from "shardwise/train";
+import { Mesh, np, type Tensor, tree } from "shardwise";
+import { adamw } from "shardwise/optim";
+import { createTraining, loadAdapters, loadPretrained, readSafetensors } from "shardwise/train";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { main } from "../../src/cli/main.js";
 
@@ -123,6 +124,34 @@ test.each([
   },
   120_000,
 );
+
+test("frozen experts are quantised, on any mesh", async () => {
+  const { config, params } = await loadPretrained(join(fixtures, "mixtral"), { dtype: "float32" });
+  const tune = { kind: "lora", rank: 2, alpha: 4, targets: ["query"], base: "int8" } as const;
+  const tokens = np.array(
+    [
+      [1, 5, 9, 3],
+      [3, 7, 2, 1],
+    ],
+    "int32",
+  );
+  const losses: number[] = [];
+  for (const axes of [{ data: 1 }, { expert: 2 }]) {
+    const optimizer = adamw({ learningRate: 1e-3 });
+    const training = createTraining({ model: config, mesh: Mesh.create(axes), optimizer, tune });
+    const state = training.initFrom(params);
+    const types = tree
+      .flattenWithPath(state.base)
+      .map(({ path, leaf }) => [path, (leaf as Tensor).dtype] as const);
+    const codes = types.filter(([path]) => /\/mlp\/(gate|up|down)\/codes/.test(path));
+    expect(codes.map(([, dtype]) => dtype)).toEqual(["int8", "int8", "int8"]);
+    const [next, { loss }] = training.step(state, tokens);
+    losses.push(Number(await loss.item()));
+    const [, second] = training.step(next, tokens);
+    expect(Number(await second.loss.item())).toBeLessThan(losses.at(-1) ?? 0);
+  }
+  expect(losses[1]).toBeCloseTo(losses[0] ?? 0, 5);
+}, 60_000);
 
 test("settings of adapters that do not fit are refused together", async () => {
   const code = await main(

@@ -89,7 +89,39 @@ describe("what narrowProducts rewrites", () => {
   });
 });
 
+/** Groups of rows with the matrices of their groups, or with these transposed. */
+function groupedProduct(m: number, k: number, n: number, groups: number, isBackward: boolean): Program {
+  const types = [
+    tensorType("float32", [m, isBackward ? n : k]),
+    tensorType("int8", [groups, k, n]),
+    tensorType("float32", [groups, 1, n]),
+    tensorType("int32", [groups]),
+  ];
+  return buildProgram(types, (emit, x, codes, scales, counts) => {
+    if (!x || !codes || !scales || !counts) return [];
+    const one = (...made: Var[]) => at(made, 0);
+    const wide = one(...emit("convert", [codes], { dtype: "float32" }));
+    const spread = one(...emit("broadcastInDim", [scales], { shape: [groups, k, n], dims: [0, 1, 2] }));
+    const scaled = one(...emit("mul", [wide, spread], {}));
+    const turned = isBackward ? one(...emit("transpose", [scaled], { permutation: [0, 2, 1] })) : scaled;
+    return emit("raggedDot", [x, turned, counts], { ragged: "rows", dtype: "float32" });
+  });
+}
+
 describe("random products", () => {
+  test("of groups of rows keep every bit, forward and backward", () => {
+    let numLoops = 0;
+    for (const seed of range(40)) {
+      const random = new Random(seed);
+      const [k, n] = [4 * (1 + random.below(4)), 4 * (1 + random.below(4))];
+      const program = groupedProduct(1 + random.below(5), k, n, 1 + random.below(3), seed % 2 === 0);
+      const tiled = verify(narrowProducts(program, sizes));
+      if (tiled.eqns.some(({ op }) => op === "scan")) numLoops++;
+      expect(differenceBetween(program, tiled, mesh, seed), `seed ${seed}`).toBeUndefined();
+    }
+    expect(numLoops).toBeGreaterThan(20);
+  });
+
   test("keep every bit, forward and backward", () => {
     let numLoops = 0;
     for (const seed of range(60)) {

@@ -35,17 +35,24 @@ interface Cut {
   readonly dims: ReadonlyMap<number, number>;
 }
 
+type ProductEqn = Eqn<"dotGeneral" | "raggedDot">;
+
+/** Whether an equation multiplies whole factors, or rows with the matrices of their groups. */
+function isProduct(eqn: Eqn): eqn is ProductEqn {
+  return eqn.op === "dotGeneral" || (eqn.op === "raggedDot" && eqn.params.ragged === "rows");
+}
+
 /** Computes narrow factors block by block. */
 export function narrowProducts(program: Program, sizes: typeof SIZES = SIZES): Program {
   const definitions = new Map(program.eqns.flatMap((eqn) => eqn.outs.map((out) => [out.id, eqn] as const)));
   const isOfProducts = readByProductsOnly(program);
   const rewrite = (r: Rewriter, eqn: Eqn): void => {
-    const tiled = eqn.op === "dotGeneral" ? tiledProduct(eqn, definitions, isOfProducts, sizes) : undefined;
+    const tiled = isProduct(eqn) ? tiledProduct(eqn, definitions, isOfProducts, sizes) : undefined;
     if (tiled) r.inline(tiled.program, { ...eqn, ins: tiled.ins });
     else r.keep(eqn);
   };
   const isCandidate = (eqn: Eqn) =>
-    eqn.op === "dotGeneral" && eqn.ins.some(({ type }) => bytesOf(type) >= sizes.least);
+    isProduct(eqn) && eqn.ins.some(({ type }) => bytesOf(type) >= sizes.least);
   return program.eqns.some(isCandidate) ? new Rewriter(rewrite).program(program) : program;
 }
 
@@ -53,26 +60,29 @@ export function narrowProducts(program: Program, sizes: typeof SIZES = SIZES): P
 function readByProductsOnly(program: Program): (value: Var) => boolean {
   const others = new Set<number>();
   const note = (atom: Atom) => atom.kind === "var" && others.add(atom.id);
-  for (const { op, ins } of program.eqns) if (op !== "dotGeneral") ins.forEach(note);
+  for (const eqn of program.eqns) if (!isProduct(eqn)) eqn.ins.forEach(note);
   program.outputs.forEach(note);
   return ({ id }) => !others.has(id);
 }
 
 function tiledProduct(
-  eqn: Eqn<"dotGeneral">,
+  eqn: ProductEqn,
   definitions: ReadonlyMap<number, Eqn>,
   isOfProducts: (value: Var) => boolean,
   sizes: typeof SIZES,
 ): { readonly program: Program; readonly ins: readonly Atom[] } | undefined {
-  for (const side of [1, 0] as const) {
-    const [factor, other] = [at(eqn.ins, side), at(eqn.ins, 1 - side)];
-    if (factor.kind !== "var" || other.kind !== "var" || !isOfProducts(factor)) continue;
+  for (const side of eqn.op === "dotGeneral" ? ([1, 0] as const) : ([1] as const)) {
+    const factor = at(eqn.ins, side);
+    const others = eqn.ins.filter((atom, i): atom is Var => i !== side && atom.kind === "var");
+    if (factor.kind !== "var" || others.length + 1 < eqn.ins.length || !isOfProducts(factor)) continue;
     if (bytesOf(factor.type) < sizes.least) continue;
     const narrow = narrowFactor(factor, definitions);
     const cut = narrow && cutFactor(eqn, side, narrow, definitions, sizes);
     if (!narrow || !cut) continue;
-    const ins = [other, ...narrow.roots];
-    return { ins, program: loopOver(eqn, side, factor, narrow, cut, ins) };
+    return {
+      ins: [...others, ...narrow.roots],
+      program: loopOver(eqn, side, factor, narrow, cut, others),
+    };
   }
   return undefined;
 }
@@ -103,7 +113,9 @@ function isLinked(eqn: Eqn): boolean {
 }
 
 /** The dims of a factor that the product keeps. */
-function freeDims({ ins, params }: Eqn<"dotGeneral">, side: 0 | 1): number[] {
+function freeDims(eqn: ProductEqn, side: 0 | 1): number[] {
+  if (eqn.op === "raggedDot") return [at(eqn.ins, side).type.shape.length - (side === 1 ? 1 : 2)];
+  const { ins, params } = eqn;
   const used =
     side === 1 ? [...params.rhsContract, ...params.rhsBatch] : [...params.lhsContract, ...params.lhsBatch];
   return range(at(ins, side).type.shape.length).filter((d) => !used.includes(d));
@@ -111,7 +123,7 @@ function freeDims({ ins, params }: Eqn<"dotGeneral">, side: 0 | 1): number[] {
 
 /** A cut along a dim that the product keeps, into the fewest blocks that are small enough. */
 function cutFactor(
-  eqn: Eqn<"dotGeneral">,
+  eqn: ProductEqn,
   side: 0 | 1,
   { roots }: Narrow,
   definitions: ReadonlyMap<number, Eqn>,
@@ -177,16 +189,16 @@ function dimOfOperand(eqn: Eqn, x: Atom, dim: number, count: number): number | u
   return own !== undefined && at(shape, own) % count === 0 ? own : "none";
 }
 
-/** The product as a loop over the blocks of a factor. @param ins the other factor, and what this one is computed from */
+/** The product as a loop over the blocks of a factor, of the other operands and what this one is computed from. */
 function loopOver(
-  eqn: Eqn<"dotGeneral">,
+  eqn: ProductEqn,
   side: 0 | 1,
   factor: Var,
   { chain, roots }: Narrow,
   { count, dims }: Cut,
-  ins: readonly Var[],
+  others: readonly Var[],
 ): Program {
-  const block = (b: ProgramBuilder, other: Var, own: readonly Var[]): Var => {
+  const block = (b: ProgramBuilder, rest: readonly Var[], own: readonly Var[]): Var => {
     const values = new Map(roots.map(({ id }, i) => [id, at(own, i)]));
     const given = (atom: Atom): Atom => (atom.kind === "var" ? (values.get(atom.id) ?? atom) : atom);
     for (const one of chain) {
@@ -194,17 +206,17 @@ function loopOver(
       values.set(out.id, again(b, one, one.ins.map(given), dims.get(out.id), count));
     }
     const made = values.get(factor.id) ?? factor;
-    return b.add("dotGeneral", side === 1 ? [other, made] : [made, other], eqn.params);
+    return again(b, eqn, rest.toSpliced(side, 0, made as Var), undefined, 1);
   };
-  return writeProgram(typesOf(ins), (b, inputs) => {
+  return writeProgram(typesOf([...others, ...roots]), (b, inputs) => {
     const loop = {
       ...{ length: count, block: 1, inputs, carry: [] },
-      cuts: [undefined, ...roots.map(({ id }) => dims.get(id))],
+      cuts: [...others.map(() => undefined), ...roots.map(({ id }) => dims.get(id))],
       joins: [joinedDim(eqn, side, dims.get(factor.id) ?? 0)],
     };
-    return overBlocks(b, loop, (inner, _start, [other, ...own]) => ({
+    return overBlocks(b, loop, (inner, _start, values) => ({
       carry: [],
-      made: [block(inner, other ?? at(inputs, 0), own)],
+      made: [block(inner, values.slice(0, others.length), values.slice(others.length))],
     })).made;
   });
 }
@@ -224,7 +236,8 @@ function again<K extends OpName>(
 }
 
 /** The dim of the result along which blocks are put together. */
-function joinedDim(eqn: Eqn<"dotGeneral">, side: 0 | 1, dim: number): number {
+function joinedDim(eqn: ProductEqn, side: 0 | 1, dim: number): number {
+  if (eqn.op === "raggedDot") return at(eqn.outs, 0).type.shape.length - 1;
   const first = eqn.params.lhsBatch.length + (side === 1 ? freeDims(eqn, 0).length : 0);
   return first + freeDims(eqn, side).indexOf(dim);
 }

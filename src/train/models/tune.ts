@@ -1,6 +1,6 @@
 /** Fine-tuning: small adapters that are trained beside the frozen parameters of a model. */
 import { type LoraModule, lora } from "../../nn/lora.js";
-import { quantizeKernels } from "../../nn/quantize.js";
+import { isQuantized, quantizeKernels } from "../../nn/quantize.js";
 import type { Variables } from "../../nn/scope.js";
 import { castFloats } from "../../optim/index.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -28,6 +28,10 @@ export const linearNames: { readonly [K in ModelConfig["kind"]]: readonly string
   mlstm: ["gate", "up", "down"],
   xlstm: ["query", "key", "value", "outputGate", "out", "gate", "up", "down"],
 };
+
+/** The kernels that are quantised: besides those of linear layers, those of experts, which have no adapters. */
+const quantizedNames = (kind: ModelConfig["kind"]): readonly string[] =>
+  kind === "moe" ? [...linearNames.moe, "gate", "up", "down"] : linearNames[kind];
 
 /** A tuned model: what {@link lora} makes of it. */
 type TunedModel = LoraModule<[tokens: Tensor, reading?: Reading, last?: Tensor], Tensor>;
@@ -67,18 +71,18 @@ export function frozenParams(
   example: Tensor,
 ): Variables {
   if (base === "float32" || base === "bfloat16") return castFloats(params, base);
-  const options = { type: base, targets: linearNames[model.kind] };
+  const options = { type: base, targets: quantizedNames(model.kind) };
   return castRest(quantizeKernels(LanguageModel(model), params, options, example));
 }
 
 /** All floats but the scales of quantised kernels as bfloat16. */
 function castRest(variables: Variables): Variables {
-  const walk = (node: unknown, name: string): unknown => {
-    if (name === "kernel" && isPlain(node) && "scales" in node) return node;
+  const walk = (node: unknown): unknown => {
+    if (isQuantized(node)) return node;
     if (!isPlain(node)) return castFloats(node, "bfloat16");
-    return Object.fromEntries(Object.entries(node).map(([key, child]) => [key, walk(child, key)]));
+    return Object.fromEntries(Object.entries(node).map(([name, child]) => [name, walk(child)]));
   };
-  return walk(variables, "") as Variables;
+  return walk(variables) as Variables;
 }
 
 const isPlain = (node: unknown): node is Readonly<Record<string, unknown>> =>
