@@ -1,9 +1,10 @@
 /** Continues many texts at once: texts join and leave between steps (continuous batching). */
+
+import { nextTurn } from "#platform/system";
 import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/scope.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
-import { nextTurn } from "../../platform/system.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
 import { checkDraft, Draft, type DraftModel } from "./draft.js";
