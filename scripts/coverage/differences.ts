@@ -15,7 +15,7 @@ What has the same name gives the same values, up to the last digits ([Numbers](l
 | \`scipy.linalg.eighTridiagonal\`, \`schur\` and \`solveSylvester\` have no \`tol\`, \`key\` and \`method\` for how they compute; eigenvalues of \`schur\` are in no order. \`solveSylvester\` has derivatives | LAPACK's order; derivatives by the method \`"eigen"\` of symmetric matrices alone |
 | \`scipy.optimize.minimize(fun, x0, { method: "BFGS", … })\` has its options beside the method, and searches on where the ends of a bracket lie the other way round: it finds the minimum of Rosenbrock's function from [−1.2, 1] | options are a dictionary; the line search gives up there (status 3) |
 | moments of integer parameters are floats | optax keeps them as integers: means of squares below 1 become 0, and updates are divided by \`eps\` |
-| functions of bfloat16 and float16 are computed in float32 and rounded once | each step of a function is rounded, so a result may be several units off: \`scipy.special.beta\`, \`besselJn\`, \`scipy.stats\` |
+| \`scipy.special\` and the distributions of \`scipy.stats\` compute bfloat16 and float16 in float32 and round once | each step of a formula is rounded: \`beta\` of bfloat16 is up to 10 units off |
 | \`scipy.linalg.fiedlerCompanion\` of a leading 0 divides by it: NaN and infinity | the same, but 0 where booleans are compiled |
 | \`scipy.linalg\` writes \`trans\` as \`"N"\`, \`"T"\` or \`"C"\` and has no pivoting in \`qr\` | \`trans\` is 0, 1 or 2, in \`solve_triangular\` also a letter |
 | \`lax.broadcastInDim(x, [2, 2], [1, 0])\` transposes, as it does where the shape changes | returns x where the shape stays |

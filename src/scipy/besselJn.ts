@@ -8,7 +8,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { is, like, pick, withWideFloats } from "./operands.js";
+import { is, like, pick, resultsOfFloats } from "./operands.js";
 
 const besselOptions = schema({
   /** The highest order. */
@@ -66,5 +66,5 @@ const besselRule = (v: number, numSteps: number) =>
 export function besselJn(z: TensorLike, options: BesselJnOptions): Tensor {
   const caller = "scipy.special.besselJn";
   const { v, nIter } = besselOptions.read(options, caller);
-  return stack(withWideFloats([z] as const, caller, besselRule(v, Math.max(nIter, v + 1))));
+  return stack(resultsOfFloats([z] as const, caller, besselRule(v, Math.max(nIter, v + 1))));
 }

@@ -42,10 +42,10 @@ function methodsOf<P extends readonly TensorLike[], K extends string>(
 }
 
 /** A density from its logarithm. */
-const exponential =
-  (log: AnyMethod): AnyMethod =>
-  (...args) =>
-    ops.exp(log(...args));
+const densityOf =
+  <P extends readonly TensorLike[]>(log: Standard<P>): Standard<P> =>
+  (z, ...params) =>
+    ops.exp(log(z, ...params));
 
 /**
  * A distribution with location and scale, made of its functions for location 0 and scale 1.
@@ -57,18 +57,19 @@ export function continuous<P extends readonly TensorLike[], K extends string>(
   count: P["length"],
   table: Readonly<Record<K | "logpdf", Standard<P>>>,
 ): Continuous<P, K | "logpdf"> {
-  const methods = methodsOf(name, table, (compute, which, caller) => (x, ...given) => {
+  const rows = { ...table, pdf: table.logpdf };
+  const methods = methodsOf(name, rows, (compute, which, caller) => (x, ...given) => {
     const [loc = 0, scale = 1] = given.slice(count);
     return withFloats([x, loc, scale, ...given.slice(0, count)], caller, (y, center, width, ...params) => {
       if (which === "ppf" || which === "isf") return ops.add(ops.mul(compute(y, ...params), width), center);
       const value = compute(ops.div(ops.sub(y, center), width), ...params);
+      if (which !== "logpdf" && which !== "pdf") return value;
       // Where the density is 0, the scale does not change it.
-      return which === "logpdf"
-        ? ops.sub(value, pick(is(value, "eq", Number.NEGATIVE_INFINITY), 0, ops.log(width)))
-        : value;
+      const log = ops.sub(value, pick(is(value, "eq", Number.NEGATIVE_INFINITY), 0, ops.log(width)));
+      return which === "pdf" ? ops.exp(log) : log;
     });
   });
-  return { ...methods, pdf: exponential(methods.logpdf) } as Continuous<P, K | "logpdf">;
+  return methods as Continuous<P, K | "logpdf">;
 }
 
 /** A distribution of counts with a location, made of its functions for location 0. */
@@ -77,13 +78,14 @@ export function discrete<P extends readonly TensorLike[], K extends string>(
   count: P["length"],
   table: Readonly<Record<K | "logpmf", Standard<P>>>,
 ): Discrete<P, K | "logpmf"> {
-  const methods = methodsOf(name, table, (compute, _, caller) => (x, ...given) => {
+  const rows = { ...table, pmf: densityOf(table.logpmf) };
+  const methods = methodsOf(name, rows, (compute, _, caller) => (x, ...given) => {
     const [loc = 0] = given.slice(count);
     return withFloats([x, loc, ...given.slice(0, count)], caller, (k, center, ...params) =>
       compute(ops.sub(k, center), ...params),
     );
   });
-  return { ...methods, pmf: exponential(methods.logpmf) } as Discrete<P, K | "logpmf">;
+  return methods as Discrete<P, K | "logpmf">;
 }
 
 /** A distribution without location and scale. */
@@ -93,10 +95,10 @@ export function fixed<P extends readonly TensorLike[], K extends string>(
 ): Fixed<P, K | "logpdf" | "pdf"> {
   const methods = methodsOf(
     name,
-    table,
+    { ...table, pdf: densityOf(table.logpdf) },
     (compute, _, caller) =>
       (x, ...given) =>
         withFloats([x, ...given], caller, compute),
   );
-  return { ...methods, pdf: exponential(methods.logpdf) } as Fixed<P, K | "logpdf" | "pdf">;
+  return methods as unknown as Fixed<P, K | "logpdf" | "pdf">;
 }

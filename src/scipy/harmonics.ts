@@ -10,7 +10,7 @@ import { array } from "../numpy/creation.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { is, like, pick, withWideFloats } from "./operands.js";
+import { is, like, pick, resultsOfFloats } from "./operands.js";
 
 const harmonicOptions = schema({
   /** The highest degree; needed where n is a tensor, whose values are not known when a function is traced. */
@@ -80,7 +80,7 @@ export function sphHarmY(
   }
   const highest = nMax ?? Math.max(0, ...(n instanceof Tensor ? [] : [n].flat()));
   const inputs = [theta, phi, wholeTensor(n, "n"), wholeTensor(m, "m")] as const;
-  const parts = withWideFloats(inputs, caller, (colatitude, longitude, degree, order) => {
+  const parts = resultsOfFloats(inputs, caller, (colatitude, longitude, degree, order) => {
     const size = ops.abs(order);
     const value = legendre(ops.min(degree, like(degree, highest)), size, colatitude, highest);
     const angle = ops.mul(order, longitude);

@@ -9,7 +9,7 @@ import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { signOfGamma } from "./gamma.js";
-import { is, like, pick, withWideFloats } from "./operands.js";
+import { is, like, pick, withFloats } from "./operands.js";
 
 const infinity = Number.POSITIVE_INFINITY;
 
@@ -149,10 +149,7 @@ const hyp1f1Rule = /* @__PURE__ */ libraryVjp(confluentValue, {
  * ```
  */
 export function hyp1f1(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
-  const [value] = withWideFloats([a, b, x] as const, "scipy.special.hyp1f1", (...args) => [
-    hyp1f1Rule(...args),
-  ]);
-  return value as Tensor;
+  return withFloats([a, b, x] as const, "scipy.special.hyp1f1", hyp1f1Rule);
 }
 
 /** The parameters and the argument of ₂F₁. */
@@ -307,8 +304,5 @@ const hyp2f1Rule = /* @__PURE__ */ libraryVjp(gaussValue, {
  * ```
  */
 export function hyp2f1(a: TensorLike, b: TensorLike, c: TensorLike, x: TensorLike): Tensor {
-  const [value] = withWideFloats([a, b, c, x] as const, "scipy.special.hyp2f1", (...args) => [
-    hyp2f1Rule(...args),
-  ]);
-  return value as Tensor;
+  return withFloats([a, b, c, x] as const, "scipy.special.hyp2f1", hyp2f1Rule);
 }

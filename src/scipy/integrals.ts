@@ -11,7 +11,7 @@ import { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { faddeeva } from "./faddeeva.js";
 import { gammaOf } from "./gamma.js";
-import { is, like, pick, withWideFloats } from "./operands.js";
+import { is, like, pick, resultsOfFloats, withFloats } from "./operands.js";
 import { type Binary, binary, type Unary, unary, withSlopes } from "./rules.js";
 
 const nan = Number.NaN;
@@ -125,14 +125,13 @@ function slopeOfExpn(n: Tensor, x: Tensor): Tensor {
  * ```
  */
 export const expn: Binary = (n, x) => {
-  const [value] = withWideFloats([n, x] as const, "scipy.special.expn", (order, y) => [
+  return withFloats([n, x] as const, "scipy.special.expn", (order, y) =>
     // Values that a rule closes over have no derivative; differentiating them throws.
     withSlopes(
       (z: Tensor) => expnOf(order, z),
       (_, z) => slopeOfExpn(order, z),
     )(y),
-  ]);
-  return value as Tensor;
+  );
 };
 
 /**
@@ -178,12 +177,7 @@ const expiRule = /* @__PURE__ */ withSlopes(
  * scipy.special.expi(np.array([-1, 1])); // [-0.2194, 1.895]
  * ```
  */
-export const expi: Unary = /* @__PURE__ */ unary("expi", (x) => inWide(x, expiRule));
-
-/** Computes a function of half-width floats in float32. */
-function inWide(x: Tensor, compute: (x: Tensor) => Tensor): Tensor {
-  return withWideFloats([x] as const, "", (y) => [compute(y)])[0] as Tensor;
-}
+export const expi: Unary = /* @__PURE__ */ unary("expi", expiRule);
 
 /** Two integrals of one variable, with the functions that are integrated. */
 function pairOfIntegrals(
@@ -253,7 +247,7 @@ const siciRule = /* @__PURE__ */ pairOfIntegrals(
  * ```
  */
 export function sici(x: TensorLike): [si: Tensor, ci: Tensor] {
-  return withWideFloats([x] as const, "scipy.special.sici", siciRule) as [Tensor, Tensor];
+  return resultsOfFloats([x] as const, "scipy.special.sici", siciRule) as [Tensor, Tensor];
 }
 
 /** π x² / 2 less whole turns: with an even number n near x, the remainder of x² by 4 is that of 2 n r + r². */
@@ -317,7 +311,7 @@ const fresnelRule = /* @__PURE__ */ pairOfIntegrals(
  * ```
  */
 export function fresnel(x: TensorLike): [s: Tensor, c: Tensor] {
-  return withWideFloats([x] as const, "scipy.special.fresnel", fresnelRule) as [Tensor, Tensor];
+  return resultsOfFloats([x] as const, "scipy.special.fresnel", fresnelRule) as [Tensor, Tensor];
 }
 
 /** Li₂(1 − exp(−u)) = Σ Bₖ uᵏ⁺¹ / (k + 1)!, for u near 0. */
@@ -357,7 +351,7 @@ const spenceRule = /* @__PURE__ */ withSlopes(
  * scipy.special.spence(np.array([0, 1, 2])); // [1.645, 0, -0.8225]
  * ```
  */
-export const spence: Unary = /* @__PURE__ */ unary("spence", (x) => inWide(x, spenceRule));
+export const spence: Unary = /* @__PURE__ */ unary("spence", spenceRule);
 
 /** The positive points and their weights of the quadrature by Gauss and Legendre on −1 … 1, an even number of points. */
 function gaussLegendre(numPoints: number): { readonly point: number; readonly weight: number }[] {
@@ -431,7 +425,4 @@ const owensRule = /* @__PURE__ */ withSlopes(
  * scipy.special.owensT(1, np.array([0.5, 2])); // [0.04306, 0.07847]
  * ```
  */
-export const owensT: Binary = /* @__PURE__ */ binary("owensT", (h, a) => {
-  const [value] = withWideFloats([h, a] as const, "", (x, y) => [owensRule(x, y)]);
-  return value as Tensor;
-});
+export const owensT: Binary = /* @__PURE__ */ binary("owensT", owensRule);

@@ -1,6 +1,7 @@
 /** Arguments of functions of floats: promoted to one type and broadcast to one shape, as JAX does. */
 
 import { complexType, type DType, partType } from "../ir/dtype.js";
+import { at } from "../ir/shape.js";
 import { broadcastShape, expandTo, floatType, refuseComplex, toType, wideType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -9,14 +10,31 @@ import type { Tensor } from "../trace/tensor.js";
 /** A tensor for each value. */
 export type Tensors<V extends readonly unknown[]> = { [K in keyof V]: Tensor };
 
-/** Calls a function with floats of one type and shape. */
-export function withFloats<V extends readonly TensorLike[], R = Tensor>(
+/**
+ * Calls a function with floats of one type and shape. Those of 16 bits are computed in float32 and rounded once, where
+ * every step of a formula would add an error of its own.
+ */
+export function withFloats<V extends readonly TensorLike[]>(
   values: V,
   caller: string,
-  compute: (...tensors: Tensors<V>) => R,
-): R {
+  compute: (...tensors: Tensors<V>) => Tensor,
+): Tensor {
+  return at(
+    resultsOfFloats(values, caller, (...tensors) => [compute(...tensors)]),
+    0,
+  );
+}
+
+/** {@link withFloats} for a function with several results. */
+export function resultsOfFloats<V extends readonly TensorLike[]>(
+  values: V,
+  caller: string,
+  compute: (...tensors: Tensors<V>) => readonly Tensor[],
+): Tensor[] {
   for (const value of values) refuseComplex(value, caller);
-  return ofType(values, floatType(resultType(...values)), caller, compute);
+  const dtype = floatType(resultType(...values));
+  const results = compute(...ofType(values, wideType(dtype), caller));
+  return results.map((x) => ops.convert(x, dtype));
 }
 
 /** Calls a function with complex numbers of one type and shape. */
@@ -25,34 +43,16 @@ export function withComplex<V extends readonly TensorLike[]>(
   caller: string,
   compute: (...tensors: Tensors<V>) => Tensor,
 ): Tensor {
-  return ofType(values, complexType(partType(resultType(...values))), caller, compute);
+  return compute(...ofType(values, complexType(partType(resultType(...values))), caller));
 }
 
-function ofType<V extends readonly TensorLike[], R>(
-  values: V,
-  dtype: DType,
-  caller: string,
-  compute: (...tensors: Tensors<V>) => R,
-): R {
+function ofType<V extends readonly TensorLike[]>(values: V, dtype: DType, caller: string): Tensors<V> {
   const tensors = values.map((value) => toType(value, dtype, caller));
   const shape = broadcastShape(
     tensors.map((x) => x.shape),
     caller,
   );
-  return compute(...(tensors.map((x) => expandTo(x, shape)) as readonly Tensor[] as Tensors<V>));
-}
-
-/** Calls a function with floats of one shape, which are float32 at least; its results have the promoted type. */
-export function withWideFloats<V extends readonly TensorLike[]>(
-  values: V,
-  caller: string,
-  compute: (...tensors: Tensors<V>) => readonly Tensor[],
-): Tensor[] {
-  return withFloats(values, caller, (...tensors: Tensors<V>) => {
-    const dtype = tensors[0]?.dtype ?? "float32";
-    const wide = tensors.map((x: Tensor) => ops.convert(x, wideType(dtype)));
-    return compute(...(wide as readonly Tensor[] as Tensors<V>)).map((x) => ops.convert(x, dtype));
-  });
+  return tensors.map((x) => expandTo(x, shape)) as readonly Tensor[] as Tensors<V>;
 }
 
 /** A number everywhere in the shape and type of a tensor. */

@@ -87,6 +87,21 @@ describe("special functions", () => {
     expect(special.wofz(x).dtype).toBe("complex64");
   });
 
+  test("and distributions round halves once, not at every step of a formula", async () => {
+    const { beta, cauchy, chi2 } = scipy.stats;
+    const x = np.linspace(0.1, 0.9, 40);
+    for (const dtype of ["bfloat16", "float16"] as const) {
+      const half = x.astype(dtype);
+      const functions: readonly ((x: Tensor) => Tensor)[] = [
+        (z) => special.beta(np.multiply(z, 4), np.flip(z)),
+        cauchy.logsf,
+        (z) => chi2.pdf(z, np.flip(z)),
+        (z) => beta.pdf(z, 2, 3),
+      ];
+      for (const fn of functions) await expectClose(fn(half), fn(half.astype("float32")).astype(dtype));
+    }
+  });
+
   test("name what does not fit", () => {
     expect(() => special.bernoulli(-1)).toThrow(/scipy.special.bernoulli.*integer of at least 0/);
     expect(() => special.sphHarmY(np.array([1], "int32"), 0, 1, 1)).toThrow(/needs nMax/);
