@@ -291,6 +291,13 @@ describe("at the edges", () => {
     await expectClose(others, np.where(np.expandDims(isBad, -1), 0, clean));
   });
 
+  test("tokens that are NaN throughout choose different experts, the first ones", async () => {
+    const layer = layerOf();
+    const variables = layer.init(random.key(0), x);
+    const { router } = onTwo((v, a) => layer.apply(v, a), variables, np.full(x.shape, Number.NaN));
+    expect(await np.mean(router.load, 0).js()).toEqual([0.5, 0.5, 0, 0]);
+  });
+
   test("jitter needs a key and changes the choice", async () => {
     const layer = layerOf({ jitter: 0.5 });
     const variables = layer.init(random.key(0), x);
