@@ -127,6 +127,19 @@ describe("tokenizer.json", () => {
     expect(formatTokenizer(parseTokenizer(formatTokenizer(other)))).toBe(formatTokenizer(other));
   });
 
+  // As Hugging Face's tokenizers 0.23.2 cut all characters.
+  test("has the punctuation of Unicode 8", () => {
+    const vocab = { "?": 0, a: 1, b: 2, "\u166d": 3, "\u2e18": 4, "\u2e43": 5 };
+    const read = parseTokenizer(
+      JSON.stringify({
+        pre_tokenizer: { type: "Punctuation", behavior: "Isolated" },
+        model: { type: "WordLevel", vocab, unk_token: "?" },
+      }),
+    );
+    const cuts = ["a\u166db", "a\u2e18b", "a\u2e43b"].map((word) => Array.from(read.encode(word)));
+    expect(cuts).toEqual([[1, 3, 2], [1, 4, 2], [0]]);
+  });
+
   const added = (id: number, content: string, normalized: boolean) => ({ id, content, normalized });
   const byteLevel = { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true };
   const [joinsA] = value.model.merges;
