@@ -205,12 +205,12 @@ export interface TrapezoidOptions extends OptionsOf<typeof trapezoidOptions> {}
  */
 export function trapezoid(value: TensorLike, options?: TrapezoidOptions): Tensor {
   const { x, dx, dim } = trapezoidOptions.read(options, "trapezoid");
-  const y = asFloat(value, "trapezoid");
+  const y = asInexact(value, "trapezoid");
   const d = normalizeDim(dim, y.ndim, "trapezoid");
   const n = at(y.shape, d);
   const means = multiply(add(ops.sliceDim(y, d, 1, n), ops.sliceDim(y, d, 0, n - 1)), 0.5);
   if (x === undefined) return multiply(sum(means, d), dx);
-  const widths = diff(asFloat(x, "trapezoid"));
+  const widths = diff(asInexact(x, "trapezoid"));
   const shaped =
     widths.ndim === y.ndim
       ? widths

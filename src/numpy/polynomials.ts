@@ -18,7 +18,7 @@ import { s } from "./indexing.js";
 import { concatenate, stack } from "./joining.js";
 import { equal, greaterEqual, where } from "./logic.js";
 import { convolve } from "./neighbours.js";
-import { asFloat, asInexact, asTensor, cast, inexactType, like, squaredSize, toType } from "./operands.js";
+import { asInexact, asTensor, cast, inexactType, like, squaredSize, toType } from "./operands.js";
 import { all, argmin } from "./reductions.js";
 import { roll } from "./shaping.js";
 import { lstsq } from "./solving.js";
@@ -37,7 +37,8 @@ export function polyval(coefficients: TensorLike, x: TensorLike): Tensor {
   const p = vector(coefficients, "polyval");
   const at = asTensor(x, "polyval");
   const each = range(p.size).map((i) => ops.reshape(ops.sliceDim(p, 0, i, i + 1), []));
-  return each.reduce((sum, c) => add(multiply(sum, at), c), multiply(at, 0));
+  const zeros = ops.full(at.shape, 0, resultType(p, at));
+  return each.reduce((sum, c) => add(multiply(sum, at), c), zeros);
 }
 
 function vector(value: TensorLike, caller: string): Tensor {
@@ -94,10 +95,10 @@ export function polymul(x: TensorLike, y: TensorLike): Tensor {
  */
 export function polyder(coefficients: TensorLike, m = 1): Tensor {
   needIfGiven("number", m, "m", "polyder");
-  let p = asFloat(vector(coefficients, "polyder"), "polyder");
+  let p = asInexact(vector(coefficients, "polyder"), "polyder");
   for (let i = 0; i < checkTimes(m, "polyder") && p.size > 0; i++) {
     const powers = range(p.size - 1).map((k) => p.size - 1 - k);
-    p = multiply(ops.sliceDim(p, 0, 0, p.size - 1), array(powers, "float32"));
+    p = multiply(ops.sliceDim(p, 0, 0, p.size - 1), array(powers, partType(p.dtype)));
   }
   return p;
 }
@@ -114,7 +115,7 @@ export function polyint(coefficients: TensorLike, m = 1): Tensor {
   let p = asInexact(vector(coefficients, "polyint"), "polyint");
   for (let i = 0; i < checkTimes(m, "polyint"); i++) {
     const powers = range(p.size).map((k) => p.size - k);
-    p = concatenate([divide(p, array(powers, "float32")), ops.full([1], 0, p.dtype)]);
+    p = concatenate([divide(p, array(powers, partType(p.dtype))), ops.full([1], 0, p.dtype)]);
   }
   return p;
 }

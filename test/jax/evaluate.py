@@ -5,7 +5,7 @@ Usage: python evaluate.py PROGRAMS.json INPUTS.safetensors OUTPUTS.safetensors E
 A program is a list of steps; each is an expression over `a`, `b`, `c` (earlier values, by index) and `p` (its
 parameters). The results are `N/value`; `N/grad/I` for every input that is differentiated, the gradient of the sum of the
 value times `N/weight`; `N/jvp`, the derivative along `N/tangent/I`; and `N/vmap`, the values of two sets of inputs.
-Of every result of a 16-bit float, `N/wide/...` is the same computed in float32 and rounded once.
+Of every float made of 16-bit floats, `N/wide/...` is the same computed in float32 and rounded once.
 """
 
 import json
@@ -139,17 +139,17 @@ HALVES = (jnp.bfloat16, jnp.float16)
 
 
 def rounded_once(compute, inputs, results):
-    """The results that are 16-bit floats, computed in float32: JAX rounds after each of its ops."""
-    halves = {key: value.dtype for key, value in results.items() if value.dtype in HALVES}
-    if not halves or not any(x.dtype in HALVES for x in inputs):
+    """The results of 16-bit floats, computed in float32: JAX rounds after each of its ops."""
+    floats = {key: value.dtype for key, value in results.items() if jnp.issubdtype(value.dtype, jnp.floating)}
+    if not floats or not any(x.dtype in HALVES for x in inputs):
         return {}
-    names = list(dict.fromkeys(key.split("/")[0] for key in halves))
+    names = list(dict.fromkeys(key.split("/")[0] for key in floats))
     widened = [x.astype(jnp.float32) if x.dtype in HALVES else x for x in inputs]
     try:
         wide = jax.jit(lambda *xs: compute(names, xs))(*widened)
     except Exception:  # A function of 16-bit floats alone.
         return {}
-    return {f"wide/{key}": wide[key].astype(dtype) for key, dtype in halves.items()}
+    return {f"wide/{key}": wide[key].astype(dtype) for key, dtype in floats.items()}
 
 
 def main(programs_path, inputs_path, outputs_path, errors_path):
