@@ -80,7 +80,7 @@ export interface Attention {
 /** The operands of attention besides query, key and value that have cotangents. */
 export const attentionWants = ["bias", "sinks"] as const satisfies readonly AttentionExtra[];
 
-/** One of {@link attentionWants}. */
+/** One of `attentionWants`. */
 export type AttentionWant = (typeof attentionWants)[number];
 
 /**

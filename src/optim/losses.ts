@@ -1,7 +1,7 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
 
 import { need, needIfGiven } from "../ir/arguments.js";
-import { isFloat, isInteger } from "../ir/dtype.js";
+import { isInteger } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
@@ -177,9 +177,8 @@ export function multiclassHingeLoss(scores: Tensor, labels: TensorLike): Tensor 
   return subtract(max(subtract(add(scores, 1), right), -1), sum(multiply(scores, right), -1));
 }
 
-/** 1 for the right class and 0 for others, as floats. */
-const rightClasses = (labels: TensorLike, scores: Tensor) =>
-  oneHot(labels, scores.shape.at(-1) ?? 0, isFloat(scores.dtype) ? { dtype: scores.dtype } : {});
+/** 1 for the right class and 0 for others, in float32 as in optax: losses of 16-bit scores are float32. */
+const rightClasses = (labels: TensorLike, scores: Tensor) => oneHot(labels, scores.shape.at(-1) ?? 0);
 
 /**
  * The score of the best class less that of the right one.

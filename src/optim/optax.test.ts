@@ -465,4 +465,6 @@ test("losses of integer scores are floats", async () => {
   const scores = np.array([1, 3, 2], "uint8");
   expect(optim.multiclassHingeLoss(scores, 2)).toEqual(np.array(2));
   expect(optim.multiclassPerceptronLoss(scores.astype("int32"), 2)).toEqual(np.array(1));
+  expect(optim.multiclassHingeLoss(scores.astype("float16"), 2)).toEqual(np.array(2));
+  expect(optim.multiclassPerceptronLoss(scores.astype("bfloat16"), 2)).toEqual(np.array(1));
 });

@@ -9,7 +9,7 @@ export interface DeviceSpeed {
   readonly float32?: number;
   /** The share of them that large products reach, under the power limit of the device. */
   readonly efficiency: number;
-  /** The share of them that attention in one kernel reaches; {@link usualAttention} by default. */
+  /** The share of them that attention in one kernel reaches; `usualAttention` by default. */
   readonly attention?: number;
   /**
    * Floating-point operations a second in products of float8 factors. If given, products with weights are priced as if
