@@ -1,6 +1,6 @@
 /** Further functions of NumPy compared with JAX's results, which `test/jax/vocabulary.py` wrote. */
 import { readFileSync } from "node:fs";
-import { grad, jit, np, type Tensor, tree, vmap } from "shardwise";
+import { grad, jit, lax, np, type Tensor, tree, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
 
 interface Expected {
@@ -148,4 +148,15 @@ test("filters and interpolation have gradients and map over batches", async () =
   const rows = np.stack([v, v.mul(2)]);
   const mapped = vmap((row: Tensor) => np.convolve(row, w))(rows);
   expect(await np.allclose(mapped.get(1), np.convolve(v.mul(2), w)).item()).toBe(1);
+});
+
+test("polynomials and areas keep the types of JAX", () => {
+  const half = np.array([1, 2, 3], "float16");
+  expect(np.polyder(half)).toEqual(np.array([2, 2], "float16"));
+  expect(np.polyint(half)).toEqual(np.array([1 / 3, 1, 3, 0], "float16"));
+  const yes = np.array([true, false]);
+  expect(np.polyval(yes, yes)).toEqual(np.array([true, false]));
+  const turned = lax.complex(np.array([0, 1, 2]), np.array([2, 1, 0]));
+  expect(np.trapezoid(turned)).toEqual(lax.complex(np.array(2), np.array(2)));
+  expect(np.polyder(turned)).toEqual(lax.complex(np.array([0, 1]), np.array([4, 1])));
 });
