@@ -28,7 +28,7 @@ const programs = [
   },
   {
     name: "a mesh and a shard map",
-    limit: 217,
+    limit: 221,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
     has: [workers, partitioner, "spmd/run/shardMap.js"],
     lacks: [gradients, "nn/", "optim/"],

@@ -110,29 +110,27 @@ function writeBlend(code: FunctionBody): void {
 /** A function of the module: addresses, sizes and steps in bytes, as its signature says. */
 type Export = (...args: number[]) => void;
 
-const EXPORTS = [
-  "interleave",
-  "gather",
-  "blend",
-  "packedPanel",
-  "columnsPanel",
-  "rowsPanel",
-  "dgemm",
-] as const;
+/** What the module exports. */
+interface GemmExports {
+  readonly interleave: Export;
+  readonly gather: Export;
+  readonly blend: Export;
+  readonly packedPanel: Export;
+  readonly columnsPanel: Export;
+  readonly rowsPanel: Export;
+  readonly dgemm: Export;
+  /** The number of its tile: whoever instantiates it may run in another thread. */
+  tile(): number;
+}
 
-/** What the module exports, and the tile that it was built for: whoever instantiates it may run in another thread. */
-export type GemmFunctions = { readonly [K in (typeof EXPORTS)[number]]: Export } & {
+/** The functions of an instance, and the tile that it was built for. */
+export interface GemmFunctions extends Omit<GemmExports, "tile"> {
   readonly tile: GemmTile;
-};
+}
 
 /** Instantiates the module of {@link buildGemmModule} on a memory. */
 export function instantiateGemm(module: WebAssembly.Module, memory: WebAssembly.Memory): GemmFunctions {
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
-  const find = (name: string): ((...args: number[]) => unknown) => {
-    const found = exports[name];
-    if (typeof found !== "function") throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
-    return found as never;
-  };
-  const functions = Object.fromEntries(EXPORTS.map((name) => [name, find(name)]));
-  return { ...functions, tile: at(TILES, Number(find("tile")())) } as GemmFunctions;
+  const functions = exports as unknown as GemmExports;
+  return { ...functions, tile: at(TILES, functions.tile()) };
 }
