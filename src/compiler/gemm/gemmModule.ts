@@ -5,7 +5,7 @@ import type { WasmFeatures } from "../wasm/features.js";
 import type { FunctionBody, FunctionIndex, Local } from "../wasm/functionBody.js";
 import { DOUBLE_GEMM_SIGNATURE, writeDoubleGemm } from "./doubleGemm.js";
 import { type ALayout, countDown, LAYOUTS, MICRO_KERNEL_SIGNATURE, writeMicroKernel } from "./microKernel.js";
-import { PACK_SIGNATURE, writeGather, writeInterleave } from "./packing.js";
+import { PACK_SIGNATURE, sixParams, writeGather, writeInterleave } from "./packing.js";
 import { type GemmTile, PANEL_WIDTH, TILES } from "./tile.js";
 
 /** m, k, a, bytes from row to row of a, step of a, b, step of b, c, row step of c, alpha, beta. */
@@ -77,15 +77,7 @@ function writePanel(
 
 /** Writes the function that moves the valid columns of a stripe to C: C = stripe + beta · C. */
 function writeBlend(code: FunctionBody): void {
-  const param = (index: number): Local => code.param(index);
-  const [rows, columns, source, c, cStep, beta] = [
-    param(0),
-    param(1),
-    param(2),
-    param(3),
-    param(4),
-    param(5),
-  ];
+  const [rows, columns, source, c, cStep, beta] = sixParams(code);
   const [left, from, to] = [code.local("address"), code.local("address"), code.local("address")];
   const value = code.local("f32");
   countDown(code, rows, 1, () => {

@@ -14,7 +14,7 @@ export const PACK_SIGNATURE: FuncType = {
  * Four rows at a time are transposed in registers, the rest element by element.
  */
 export function writeInterleave(code: FunctionBody): void {
-  const [rows, k, source, sourceStep, destination, width] = params(code);
+  const [rows, k, source, sourceStep, destination, width] = sixParams(code);
   const [column, from, to, stride] = [0, 1, 2, 3].map(() => code.local("address")) as [
     Local,
     Local,
@@ -95,7 +95,7 @@ function storeTransposed(
 
 /** Writes the function that gathers k runs of `rows` elements: destination[k][row] = source[k][row]. */
 export function writeGather(code: FunctionBody): void {
-  const [rows, k, source, sourceStep, destination, width] = params(code);
+  const [rows, k, source, sourceStep, destination, width] = sixParams(code);
   const [left, from, to] = [0, 1, 2].map(() => code.local("address")) as [Local, Local, Local];
   clearPadding(code);
   countDown(code, k, 1, () => {
@@ -117,7 +117,7 @@ export function writeGather(code: FunctionBody): void {
 
 /** Zeroes the destination when it is wider than what will be written. */
 function clearPadding(code: FunctionBody): void {
-  const [rows, k, , , destination, width] = params(code);
+  const [rows, k, , , destination, width] = sixParams(code);
   code
     .get(rows)
     .get(width)
@@ -135,6 +135,7 @@ function clearPadding(code: FunctionBody): void {
     });
 }
 
-function params(code: FunctionBody): [Local, Local, Local, Local, Local, Local] {
+/** The parameters of a function that has six. */
+export function sixParams(code: FunctionBody): [Local, Local, Local, Local, Local, Local] {
   return [0, 1, 2, 3, 4, 5].map((index) => code.param(index)) as [Local, Local, Local, Local, Local, Local];
 }
