@@ -25,6 +25,20 @@ describe("customRoot", () => {
     await expectClose(grad((x: Tensor) => np.sum(squareRoot(x)))(a), np.array([1 / 4, 1 / 6]), near);
     await expectClose(jit(vmap(grad(squareRoot)))(a), np.array([1 / 4, 1 / 6]), near);
   });
+
+  test("is the root also where the slope of the equation is 0", async () => {
+    const known = (a: Tensor) =>
+      lax.customRoot(
+        (x: Tensor) => x.mul(x).sub(a),
+        np.ones([1]),
+        () => np.sqrt(a),
+        (g, y) => y.div(g(np.onesLike(y))),
+      );
+    await expectClose(known(np.array([0, 4])), np.array([0, 2]));
+    const summed = (a: Tensor) => np.sum(known(a));
+    const four = np.array([4]);
+    await expectClose(jvp(summed, [four], [np.array([1])])[1] as Tensor, np.array(1 / 4), near);
+  });
 });
 
 describe("customLinearSolve", () => {

@@ -7,7 +7,7 @@ import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { customVjp } from "../transforms/derivatives/customVjp.js";
+import { customVjp, libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { vjp } from "../transforms/derivatives/grad.js";
 import { jvp } from "../transforms/derivatives/jvp.js";
 import { stopGradient } from "./shaping.js";
@@ -136,5 +136,11 @@ export function customRoot<T>(
   // Zero, with the derivative of what f captures.
   const change = zipped(ops.sub, rest, stopGradient(rest));
   const slope = (x: T): T => jvp((y: T) => f(y), [root], [x])[1] as T;
-  return zipped(ops.sub, root, tangentSolve(slope, change));
+  return zipped(withoutChange, root, tangentSolve(slope, change));
 }
+
+/** A root, with the derivative of what is left of it without a change: where the slope is 0, the change is 0 / 0. */
+const withoutChange = /* @__PURE__ */ libraryVjp((root: Tensor, _change: Tensor) => root, {
+  forward: (root: Tensor, _change: Tensor) => [root, null],
+  backward: (_, ct) => [ct, ops.neg(ct)],
+});
