@@ -56,3 +56,5 @@ for (const text of failures) console.log(`FAIL process ${rank}: ${text.replaceAl
 const passed = run.flatMap(testsOf).filter(({ result }) => result?.state === "pass").length;
 if (rank === 0) console.log(`${passed} passed, ${failures.length} failed`);
 process.exitCode = failures.length > 0 || passed === 0 ? 1 : 0;
+// The process of an engine, such as that of Python, would keep this one alive; those of a job end together.
+if (detectLaunch() === undefined) process.exit();
