@@ -47,6 +47,15 @@ const known: readonly Known[] = [
     reason: "JAX's recurrence has wrong derivatives, or NaN; SciPy's jvp confirms those here",
   },
   {
+    name: /^scipy\.special\.besselJn\(.* of float16$/,
+    reason: "JAX's recurrence is NaN in float16, as it is in float32 for arguments near the order",
+  },
+  {
+    name: /^scipy\.special\.spence\(.*\)$/,
+    of: /^(grad|jvp)/,
+    reason: "JAX's derivative is NaN from 1 on (docs/jax.md)",
+  },
+  {
     name: /^scipy\.special\.(expi|expn)\(.* of (int32|uint8|bool)$/,
     reason: "JAX's recurrences give NaN or other numbers for small arguments and 0 (docs/jax.md)",
   },
@@ -76,6 +85,16 @@ const known: readonly Known[] = [
   {
     name: /^np\.histogramBinEdges\(.* of complex64$/,
     reason: "bins need an order; JAX divides the way from the least to the greatest by their real parts",
+  },
+  {
+    name: /^train\(optim\.adan\(.* of float16$/,
+    reason:
+      "eps, 1e-8, is 0 in float16, so both divide 0 by 0; compiled, XLA keeps more digits than the type has",
+  },
+  {
+    name: /^(train\(optim\.centralize\(|optim\.klDivergence\(nn\.logSoftmax).* of b?float16$/,
+    reason:
+      "both round each step and are equally far from the values in float32, where the terms are larger than the result",
   },
   {
     name: /^train\(optim\.(scaleByA|a)msgrad/,
