@@ -55,6 +55,7 @@ export const purposes: readonly Purpose[] = [
       "test:cases": "Run all JAX cases of arrays, linear algebra, FFT, convolutions, SciPy and distributions",
       "test:rest": "Run the remaining sampled tests in full: goldens, resumed runs, examples, partitioning",
       "test:mutants": "Change rule tables one place at a time and report changes that no test notices",
+      compare: "Compare random programs on engines with the interpreter: `-- --engine mpi --seed 7`",
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",
       "explore:cluster":
         "Train on simulated clusters whose processes, messages, clocks and disks fail: `-- --seed 7`",

@@ -10,7 +10,7 @@ import { randomProgram } from "./randomProgram.js";
 enableRelaxedSimd();
 const features = detectFeatures();
 const count = Number(process.env.FUZZ_PROGRAMS ?? 100);
-const first = Number(process.env.FUZZ_SEED ?? 0);
+const first = Number(process.env.SEED ?? 0);
 
 describe("compiled programs agree with the reference engine", () => {
   const mesh = { axes: [] };

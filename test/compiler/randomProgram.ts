@@ -1,3 +1,4 @@
+import type { HostFunction } from "../../src/ir/callbacks.js";
 import {
   type DType,
   dtypes,
@@ -11,7 +12,7 @@ import { inferTypes } from "../../src/ir/infer.js";
 import { isInDomain } from "../../src/ir/inferChecks.js";
 import type { MeshAxis } from "../../src/ir/mesh.js";
 import { opFacts, opsOf } from "../../src/ir/opFacts.js";
-import type { CompareDirection, OpName, OpParams } from "../../src/ir/ops.js";
+import type { CallbackKind, CompareDirection, OpName, OpParams } from "../../src/ir/ops.js";
 import {
   type Atom,
   type Eqn,
@@ -56,6 +57,8 @@ export interface RandomProgramOptions {
   readonly numEqns: number;
   readonly axes?: readonly MeshAxis[];
   readonly types?: readonly DType[];
+  /** Host callbacks from a tensor to one of its type, by their kind; none by default. */
+  readonly callbacks?: { readonly [K in CallbackKind]?: readonly HostFunction[] };
 }
 
 /**
@@ -551,7 +554,22 @@ makers.push((m, x) => {
   );
 });
 
-for (let i = 0; i < 4; i++) makers.push(collective);
+const callback: StepMaker = (m, x) => {
+  const { callbacks = {} } = m.options;
+  const kinds = Object.keys(callbacks) as CallbackKind[];
+  const all = kinds.flatMap((kind) => (callbacks[kind] ?? []).map((fn) => ({ kind, fn })));
+  // What a callback decides must not depend on roundings.
+  if (all.length === 0 || x.type.dtype === "bool" || !m.isExact(x)) return;
+  const chosen = m.random.pick(all);
+  m.emit(
+    "callback",
+    [x],
+    { ...chosen, batching: "sequential", results: [x.type], once: [] },
+    m.levelOf(x) + 1,
+  );
+};
+
+for (let i = 0; i < 4; i++) makers.push(collective, callback);
 
 /** A random well-formed program. */
 export function randomProgram(options: RandomProgramOptions): Program {

@@ -1,4 +1,4 @@
-import type { DType } from "../../ir/dtype.js";
+import { type DType, isFloat } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
 import { canonical } from "../kernel/canonical.js";
 import { type LoopPlan, planLoops } from "../kernel/loopPlan.js";
@@ -135,15 +135,27 @@ function combineSpec(
   const parts = range(size).map((arg) =>
     convert(add({ kind: "load", dtype, access: { arg, strides: from } }), dtype, wide),
   );
-  const sum = parts.reduce((left, right) =>
+  const combined = parts.reduce((left, right) =>
     add({ kind: "op", dtype: wide, call: { op, from: wide, to: wide }, args: [left, right], result: 0 }),
   );
-  const result = convert(sum, wide, dtype);
+  const isSum = combine === "sum" && isFloat(dtype);
+  const result = convert(isSum ? withoutNegativeZero(combined, wide, add) : combined, wide, dtype);
   return {
     ...{ dims, numRows: 0, nodes, fills: [] },
     args: range(size + targets).map(() => dtype),
     stores: range(targets).map((t) => ({ node: result, access: { arg: size + t, strides: to } })),
   };
+}
+
+/** A sum as if it began with 0: that of negative zeros is 0. Drivers leave out the addition of 0. */
+function withoutNegativeZero(sum: number, dtype: DType, add: (node: KernelNode) => number): number {
+  const zero = add({ kind: "literal", dtype, value: 0 });
+  const isZero = add({
+    ...{ kind: "op", dtype: "bool", args: [sum, zero], result: 0 },
+    call: { op: "compare", direction: "eq", from: dtype, to: "bool" },
+  });
+  const args = [isZero, zero, sum];
+  return add({ kind: "op", dtype, call: { op: "select", from: dtype, to: dtype }, args, result: 0 });
 }
 
 /** The loops of a kernel on a GPU. */

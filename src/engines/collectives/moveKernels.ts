@@ -187,10 +187,18 @@ function writeCombine(f: FunctionBody, op: VectorOp, size: number, numTargets: 1
     for (const local of [...targets, a, b]) f.advance(local, bytes);
   };
   const loadVector = (from: Local, i: number) => f.get(from).memory("v128.load", 16 * i);
+  // A sum begins with 0, as in the reference engine and in XLA: that of negative zeros is 0. Locals begin as zeros.
+  const zero = op === "f32x4.add" || op === "f64x2.add" ? f.local("v128") : undefined;
+  const combineInto = (target: Local) => {
+    f.vector(op);
+    if (zero) f.get(zero).vector(op);
+    f.set(target);
+  };
   whileAtLeast(f, left, step, () => {
     values.forEach((one, i) => {
       loadVector(a, i);
-      loadVector(b, i).vector(op).set(one);
+      loadVector(b, i);
+      combineInto(one);
     });
     for (const target of targets) {
       values.forEach((one, i) => {
@@ -205,7 +213,8 @@ function writeCombine(f: FunctionBody, op: VectorOp, size: number, numTargets: 1
   if (access === undefined) throw new InternalError(`[threads] no tail for elements of ${size} bytes`);
   const [load, store] = access;
   whileAtLeast(f, left, size, () => {
-    f.get(a).memory(load).get(b).memory(load).vector(op).set(value);
+    f.get(a).memory(load).get(b).memory(load);
+    combineInto(value);
     for (const target of targets) f.get(target).get(value).laneMemory(store, 0);
     advance(size);
   });

@@ -543,7 +543,22 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   remat: [],
   customVjp: [],
 
-  psum: collective("psum", numbers),
+  psum: [
+    ...collective("psum", numbers),
+    // Sums begin with 0, so those of negative zeros are 0.
+    ...onMeshes((mesh, names) =>
+      numbers.filter(isFloat).map((dtype) => {
+        const zeros = range(axesSize(mesh.axes)).map(() =>
+          hostTensor(
+            dtype,
+            [67],
+            range(67).map(() => -0),
+          ),
+        );
+        return spmdCase("psum", mesh, [zeros], { axes: axesOf(mesh, names) });
+      }),
+    ),
+  ],
   pmax: collective("pmax", all),
   pmin: collective("pmin", all),
   allGather: onMeshes((mesh, names) =>

@@ -18,7 +18,7 @@ import { writeKernelCode } from "../kernelCode.js";
 enableRelaxedSimd();
 const features = detectFeatures();
 const numKernels = Number(process.env.FUZZ_KERNELS ?? 150);
-const seed = Number(process.env.FUZZ_SEED ?? 1);
+const seed = Number(process.env.SEED ?? 1);
 
 const SPECIAL = [Number.NaN, Infinity, -Infinity, 0, -0, 1e-40, -1e-45, 3.4e38, -104.5, 88.8, 1];
 

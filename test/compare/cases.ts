@@ -1,0 +1,68 @@
+import { HostFunction } from "../../src/ir/callbacks.js";
+import { decode, encode } from "../../src/ir/dtype.js";
+import { ValueError } from "../../src/ir/errors.js";
+import type { MeshShape } from "../../src/ir/mesh.js";
+import { at } from "../../src/ir/shape.js";
+import { verify } from "../../src/ir/verify.js";
+import { randomInputs } from "../compiler/differential.js";
+import { Random, randomProgram } from "../compiler/randomProgram.js";
+import type { EngineCase } from "../conformance/engine/cases.js";
+
+/** A program with inputs, and which of them are donated. */
+export interface ComparedCase extends EngineCase {
+  readonly donated: readonly boolean[];
+}
+
+const meshes: readonly MeshShape[] = [
+  { axes: [] },
+  { axes: [{ name: "x", size: 2 }] },
+  {
+    axes: [
+      { name: "x", size: 2 },
+      { name: "y", size: 2 },
+    ],
+  },
+];
+
+/** A callback that computes: twice its operand. */
+const twice = new HostFunction("twice", ([x]) => {
+  if (x === undefined) throw new ValueError("[twice] takes one operand");
+  const { dtype } = x.type;
+  return [
+    encode(
+      dtype,
+      Array.from(decode(dtype, x.data), (value) => 2 * value),
+    ),
+  ];
+});
+
+/** A callback that throws for some operands. */
+const picky = new HostFunction("picky", ([x]) => {
+  if (x === undefined) throw new ValueError("[picky] takes one operand");
+  const [first = 0] = decode(x.type.dtype, x.data);
+  if (first > 0) throw new ValueError("[picky] refuses this operand");
+  return [x.data];
+});
+
+/** What a seed stands for: a program of any types, with control flow, on one to four devices. */
+export function caseOf(seed: number, { hasCallbacks }: { readonly hasCallbacks: boolean }): ComparedCase {
+  const random = new Random(seed);
+  const mesh = at(meshes, random.below(meshes.length));
+  const program = verify(
+    randomProgram({
+      seed,
+      numEqns: 4 + random.below(24),
+      axes: mesh.axes,
+      // Callbacks that throw end a program, so few have them.
+      callbacks: hasCallbacks ? { pure: [twice], io: random.chance(0.3) ? [picky] : [] } : {},
+    }),
+    "partitioned",
+  );
+  return {
+    name: `seed ${seed}`,
+    program,
+    mesh,
+    inputs: randomInputs(program, mesh, seed),
+    donated: program.inputs.map(() => random.chance(0.3)),
+  };
+}
