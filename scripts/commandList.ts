@@ -59,6 +59,7 @@ export const purposes: readonly Purpose[] = [
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",
       "explore:cluster":
         "Train on simulated clusters whose processes, messages, clocks and disks fail: `-- --seed 7`",
+      night: "Run all searches by seed for hours, and write a page: `-- --minutes 60`",
       faults: "Cause about 170 faults in real processes and write docs/faults.md",
       soak: "Train for ten thousand steps and check that memory stays flat",
       "soak:loops": "Run loops without dispose or donate and check that memory stays flat",

@@ -2,7 +2,7 @@
  * Explores schedules of the protocols that threads share.
  *
  *   npm run explore                                    # all scenarios: small ones exhaustively, then 2000 seeds each
- *   npm run explore -- --scenario crew --seeds 100000  # scenarios whose names contain a text
+ *   npm run explore -- --scenario crew --seeds 100000  # scenarios whose names contain a text; --from 2001 begins later
  *   npm run explore -- --scenario "crew: one job" --seed 7    # one schedule again, printed and made short
  *   npm run explore -- --mutants                       # plants every bug and looks for it; --update writes seeds.json
  *   npm run explore -- --mutant "two threads" --seed 7 # the schedule that finds a planted bug
@@ -19,6 +19,7 @@ const { values: options } = parseArgs({
   options: {
     scenario: { type: "string", default: "" },
     seed: { type: "string" },
+    from: { type: "string", default: "1" },
     seeds: { type: "string", default: "2000" },
     seconds: { type: "string", default: "60" },
     mutants: { type: "boolean", default: false },
@@ -56,7 +57,8 @@ function exploreSeeds(
   count: number,
 ): Explored & { readonly seed: number } {
   let [numSteps, numSchedules] = [0, 0];
-  for (let seed = 1; seed <= count; seed++) {
+  const first = Number(options.from);
+  for (let seed = first; seed < first + count; seed++) {
     const one = exploreSeed(code, scenario, seed);
     numSteps += one.numSteps;
     numSchedules++;

@@ -1,0 +1,46 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { range } from "../../src/ir/shape.js";
+import { type Attempt, nightPage } from "./page.js";
+import { commandLine, countsIn, searches } from "./searches.js";
+
+const engines = ["threads", "inline", "mpi", "xla"];
+const { scripts }: { scripts: Readonly<Record<string, string>> } = JSON.parse(
+  readFileSync(new URL("../../package.json", import.meta.url), "utf8"),
+);
+
+test("every turn has seeds of its own, and commands that exist and take them", () => {
+  const turns = range(5).map((i) => searches(i + 1, engines).map(commandLine));
+  expect(new Set(turns.flat()).size).toBe(turns.flat().length);
+  for (const { command, env } of searches(1, engines)) {
+    const script = scripts[command[0] ?? ""];
+    expect(script, command[0]).toBeDefined();
+    for (const name of Object.keys(env).filter((one) => one !== "SEED"))
+      expect(script).toContain(`$\{${name}:-`);
+  }
+  expect(commandLine({ command: ["fuzz"], env: { SEED: "7" } })).toBe("SEED=7 npm run fuzz");
+});
+
+test("what was tried is added up from what searches print", () => {
+  const text =
+    "crew\n  exhaustive: 8,367 schedules, 1,200 states, 9 steps/s\n  seeds: 100 schedules, 5 states\n";
+  expect(countsIn(text)).toEqual({ schedules: 8467, states: 1205 });
+  expect(countsIn("threads: 400 programs from seed 1, 0 differ")).toEqual({ programs: 400 });
+});
+
+test("the page has a row for each search, and failures with the commands that show them again", () => {
+  const [first, second] = searches(3, engines);
+  if (!first || !second) throw new Error("there are two searches");
+  const attempt = { turn: 3, seconds: 60, counts: { programs: 400 }, text: "a < b" };
+  const attempts: Attempt[] = [
+    { ...first, ...attempt, state: "passed" },
+    { ...first, ...attempt, turn: 4, state: "failed" },
+    { ...second, ...attempt, state: "interrupted" },
+  ];
+  const page = nightPage(attempts, { begin: 0, now: 3_600_000 });
+  expect(page).toContain("<title>1 failure in 1.0 hours</title>");
+  expect(page).toContain("<td>800 programs</td><td>120</td><td>1</td>");
+  expect(page).toContain("npm run compare -- --engine threads --seed 801 --programs 400");
+  expect(page).toContain("a &#60; b");
+  expect(nightPage(attempts.slice(0, 1), { begin: 0, now: 0 })).not.toContain("<h2>Failures</h2>");
+});

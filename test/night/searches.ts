@@ -1,0 +1,69 @@
+/** A command of package.json that looks for failures by seed. */
+export interface Search {
+  readonly name: string;
+  /** Its arguments after `npm run`. */
+  readonly command: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  /** The seeds that it tries, for people. */
+  readonly seeds: string;
+}
+
+/** What is searched in a turn; every turn has seeds of its own. @param engines those that programs are compared on */
+export function searches(turn: number, engines: readonly string[]): Search[] {
+  const from = (count: number) => (turn - 1) * count + 1;
+  const span = (count: number) => `${from(count)} to ${from(count) + count - 1}`;
+  const compared = engines.map((engine): Search => {
+    const count = engine === "threads" || engine === "inline" ? 400 : 60;
+    const options = ["--engine", engine, "--seed", String(from(count)), "--programs", String(count)];
+    return {
+      name: `random programs on ${engine}`,
+      command: ["compare", "--", ...options],
+      env: {},
+      seeds: span(count),
+    };
+  });
+  const fuzzer = (
+    name: string,
+    command: string,
+    env: Readonly<Record<string, string>>,
+    count = 1,
+  ): Search => ({
+    name,
+    command: [command],
+    env: { ...env, SEED: String(from(count)) },
+    seeds: count === 1 ? String(turn) : span(count),
+  });
+  const explorer = (name: string, command: string, count: number, ...more: readonly string[]): Search => ({
+    name,
+    command: [command, "--", "--from", String(from(count)), "--seeds", String(count), ...more],
+    env: {},
+    seeds: span(count),
+  });
+  return [
+    ...compared,
+    explorer("schedules of threads", "explore", 100, "--seconds", turn === 1 ? "60" : "0"),
+    explorer("simulated clusters", "explore:cluster", 25),
+    fuzzer("compiled programs", "fuzz", { FUZZ_PROGRAMS: "400" }, 400),
+    fuzzer("kernels", "fuzz:kernels", { FUZZ_KERNELS: "1000" }, 1000),
+    fuzzer("products", "fuzz:products", { FUZZ_PRODUCTS: "60" }),
+    fuzzer("partitioned programs", "fuzz:partition", { RUNS: "100" }),
+    fuzzer("every exported function, called with anything", "fuzz:surface", { SURFACE_CALLS: "20" }),
+  ];
+}
+
+/** The numbers of things that a search says it has tried, added up. */
+export function countsIn(text: string): Readonly<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  for (const [, number = "", what = ""] of text.matchAll(
+    /(?<![\d.])(\d[\d,]*) (programs|schedules|states|passed|failed)\b/g,
+  )) {
+    counts[what] = (counts[what] ?? 0) + Number(number.replaceAll(",", ""));
+  }
+  return counts;
+}
+
+/** The command line that repeats a search. */
+export function commandLine({ command, env }: Pick<Search, "command" | "env">): string {
+  const settings = Object.entries(env).map(([name, value]) => `${name}=${value}`);
+  return [...settings, "npm", "run", ...command].join(" ");
+}
