@@ -132,6 +132,8 @@ describe("the options of a command", () => {
     const { values } = argumentsOf(["runs/default", "--length", "30", "--temperature=0"], generate);
     expect(values).toEqual({
       prompt: "",
+      prompts: undefined,
+      slots: 8,
       length: 30,
       temperature: 0,
       "top-k": 0,
@@ -140,6 +142,8 @@ describe("the options of a command", () => {
       "repetition-penalty": 1,
       stop: "",
       seed: 0,
+      mesh: undefined,
+      dtype: undefined,
       engine: undefined,
     });
     expect(commandHelp(generate)).toMatch(/--length +number of tokens to add; 200 by default\n/);

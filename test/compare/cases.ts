@@ -54,7 +54,7 @@ export function caseOf(seed: number, { hasCallbacks }: { readonly hasCallbacks: 
       numEqns: 4 + random.below(24),
       axes: mesh.axes,
       // Callbacks that throw end a program, so few have them.
-      callbacks: hasCallbacks ? { pure: [twice], io: random.chance(0.3) ? [picky] : [] } : {},
+      ...(hasCallbacks && { callbacks: { pure: [twice], io: random.chance(0.3) ? [picky] : [] } }),
     }),
     "partitioned",
   );

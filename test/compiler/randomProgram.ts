@@ -127,7 +127,8 @@ class Maker {
     const { random } = this;
     const x = this.any();
     if (!x) return;
-    const maker = random.pick(this.depth > 0 ? simpleMakers : makers);
+    const all = this.options.callbacks ? makersWithCallbacks : makers;
+    const maker = random.pick(this.depth > 0 ? simpleMakers : all);
     maker(this, x);
   }
 }
@@ -569,7 +570,8 @@ const callback: StepMaker = (m, x) => {
   );
 };
 
-for (let i = 0; i < 4; i++) makers.push(collective, callback);
+for (let i = 0; i < 4; i++) makers.push(collective);
+const makersWithCallbacks: readonly StepMaker[] = [...makers, ...range(4).map(() => callback)];
 
 /** A random well-formed program. */
 export function randomProgram(options: RandomProgramOptions): Program {
