@@ -173,12 +173,16 @@ function exchanged(
 function combineAll({ combine, dtype }: CollectiveSpec, blocks: readonly number[][]): number[] {
   const isInteger = dtype === "int32" || dtype === "uint32";
   return at(blocks, 0).map((first, i) =>
-    blocks.slice(1).reduce((total, block) => {
-      const x = at(block, i);
-      if (combine === "max") return Math.max(total, x);
-      if (combine === "min") return Math.min(total, x);
-      return isInteger ? (total + x) | 0 : dtype === "float64" ? total + x : Math.fround(total + x);
-    }, first),
+    blocks.slice(1).reduce(
+      (total, block) => {
+        const x = at(block, i);
+        if (combine === "max") return Math.max(total, x);
+        if (combine === "min") return Math.min(total, x);
+        return isInteger ? (total + x) | 0 : dtype === "float64" ? total + x : Math.fround(total + x);
+      },
+      // A sum begins with 0.
+      combine === "sum" && blocks.length > 1 ? first + 0 : first,
+    ),
   );
 }
 
