@@ -16,14 +16,16 @@ const choosing =
         "src/compiler/**",
         "src/engines/**",
         "src/ir/**",
+        "src/platform/**",
         "src/parallel/schedule/{schedule,simulate}.test.ts",
         "src/spmd/partition/{bytes,partitionRandom,passes/ringProductsRandom}.test.ts",
+        "src/transforms/{batching/vmapRules,derivatives/vjpRules}.test.ts",
         "src/train/{config,data,files,plan,report}/**",
         "src/train/{run/resume,step/health,step/meshCurves}.test.ts",
-        "test/{addAnOp,architecture,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
-        "test/{coverage,jax/coverage,parallelExamples,performancePage,platform,processes,publicApi,publicTypes}.test.ts",
+        "test/{addAnOp,architecture,arithmetic,dependencies,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
+        "test/{coverage,parallelExamples,performancePage,platform,processes,publicApi,publicTypes}.test.ts",
         "test/{pretrained/chatTemplates,pretrained/tokenizers,reportInBrowser,runtimes,sources,types,words}.test.ts",
-        "test/{browser,compiler,conformance,docs,explore,faults,mutants,native,optional,plan,surface,xla}/**",
+        "test/{browser,compare,compiler,conformance,docs,explore,faults,jax,mutants,native,night,optional,plan,support,surface,xla}/**",
       ]
     : [];
 
