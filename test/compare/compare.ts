@@ -16,16 +16,30 @@ export async function differenceOn(
   one: ComparedCase,
   allowances: Allowances = {},
 ): Promise<string | undefined> {
-  const refusal = refusalOf(one);
   try {
-    if (refusal === undefined)
-      return (await differences(engine, one, allowances))[0] ?? (await donationDifference(engine, one));
+    const [difference] = await differences(engine, one, allowances);
+    return difference ?? (await donationDifference(engine, one));
+  } catch (error) {
+    return errorDifference(engine, one, reasonOf(error));
+  }
+}
+
+/** Whether an engine that did not give results does what the interpreter does. @param reason why it gave none */
+async function errorDifference(
+  engine: Engine,
+  one: ComparedCase,
+  reason: string,
+): Promise<string | undefined> {
+  const refusal = refusalOf(one);
+  if (refusal === undefined) return `${one.name}: it fails with "${reason}" instead of results`;
+  try {
     await bitsOf(engine, run(engine, one, uploaded(engine, one)));
     return `${one.name}: it gives results instead of the error "${refusal}"`;
   } catch (error) {
-    const reason = reasonOf(error);
-    if (refusal !== undefined && reason.includes(refusal)) return undefined;
-    return `${one.name}: it fails with "${reason}" instead of ${refusal === undefined ? "results" : `"${refusal}"`}`;
+    const said = reasonOf(error);
+    return said.includes(refusal)
+      ? undefined
+      : `${one.name}: it fails with "${said}" instead of "${refusal}"`;
   }
 }
 

@@ -71,9 +71,10 @@ for (let turn = from; Date.now() < end; turn++) {
     const seconds = (Date.now() - started) / 1000;
     // What the end of the night interrupts has neither passed nor failed.
     const state = code === 0 ? "passed" : code === null && Date.now() >= end ? "interrupted" : "failed";
-    attempts.push({ ...search, turn, state, seconds, counts: countsIn(text), text });
-    const counts = Object.entries(countsIn(text)).map(([what, count]) => `${count} ${what}`);
-    console.log(`turn ${turn}, ${search.name}: ${state} in ${Math.round(seconds)} s; ${counts.join(", ")}`);
+    const counts = countsIn(text);
+    attempts.push({ ...search, turn, state, seconds, counts, text });
+    const tried = Object.entries(counts).map(([what, count]) => `${count} ${what}`);
+    console.log(`turn ${turn}, ${search.name}: ${state} in ${Math.round(seconds)} s; ${tried.join(", ")}`);
     if (state === "failed") console.log(text.slice(-4000));
     writeFileSync(join(folder, "index.html"), nightPage(attempts, { begin, now: Date.now() }));
   }

@@ -19,6 +19,7 @@ import {
   calibrationFile,
   readCalibration,
   writeCalibration,
+  writeFigures,
 } from "../../train/plan/calibration.js";
 import { parseSize } from "../../train/plan/machine.js";
 import {
@@ -26,7 +27,6 @@ import {
   measureDevices,
   measuredDevicesFile,
   readMeasuredDevices,
-  writeMeasuredDevices,
 } from "../../train/plan/measureDevices.js";
 import { planTraining } from "../../train/plan/plan.js";
 import { chosenFields, formatPlan } from "../../train/plan/planText.js";
@@ -147,7 +147,7 @@ async function runMeasurement(name: string, file: string): Promise<MeasuredDevic
   try {
     const onProgress = (what: string) => process.stderr.write(`measuring ${what}\n`);
     const measured = await measureDevices(engine, { onProgress });
-    writeMeasuredDevices(file, measured);
+    writeFigures(file, measured);
     process.stdout.write(describeDevices(measured, file));
     return measured;
   } finally {

@@ -100,29 +100,35 @@ function writeBlend(code: FunctionBody): void {
 }
 
 /** A function of the module: addresses, sizes and steps in bytes, as its signature says. */
-type Export = (...args: number[]) => void;
+type Export = (...args: number[]) => unknown;
 
-/** What the module exports. */
-interface GemmExports {
-  readonly interleave: Export;
-  readonly gather: Export;
-  readonly blend: Export;
-  readonly packedPanel: Export;
-  readonly columnsPanel: Export;
-  readonly rowsPanel: Export;
-  readonly dgemm: Export;
-  /** The number of its tile: whoever instantiates it may run in another thread. */
-  tile(): number;
-}
+/** What the module exports; `tile` gives the number of its tile, as whoever instantiates it may run in another thread. */
+const EXPORTS = [
+  "interleave",
+  "gather",
+  "blend",
+  "packedPanel",
+  "columnsPanel",
+  "rowsPanel",
+  "dgemm",
+  "tile",
+] as const;
+
+type Exports = { readonly [K in (typeof EXPORTS)[number]]: Export };
 
 /** The functions of an instance, and the tile that it was built for. */
-export interface GemmFunctions extends Omit<GemmExports, "tile"> {
+export interface GemmFunctions extends Omit<Exports, "tile"> {
   readonly tile: GemmTile;
 }
 
 /** Instantiates the module of {@link buildGemmModule} on a memory. */
 export function instantiateGemm(module: WebAssembly.Module, memory: WebAssembly.Memory): GemmFunctions {
   const { exports } = new WebAssembly.Instance(module, { env: { memory } });
-  const functions = exports as unknown as GemmExports;
-  return { ...functions, tile: at(TILES, functions.tile()) };
+  const found = EXPORTS.map((name) => {
+    if (typeof exports[name] !== "function")
+      throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
+    return [name, exports[name]];
+  });
+  const functions = Object.fromEntries(found) as Exports;
+  return { ...functions, tile: at(TILES, Number(functions.tile())) };
 }

@@ -143,8 +143,7 @@ export class PartPrograms {
     kept: Omit<KeptValues, "postponed">,
     cotangents: readonly Tensor[],
   ): { stream: Tensor[]; weights: Tensor[] } {
-    const values = new Values();
-    this.define(values, given, kept);
+    const values = this.known(given, kept);
     values.define(this.cotangents, cotangents);
     const results = inline(this.gradient, values.of(this.gradient.inputs));
     const [weights = [], stream = []] = cut(results, this.inputs.weights.length);
@@ -157,8 +156,7 @@ export class PartPrograms {
     kept: Omit<KeptValues, "postponed">,
     cotangents: readonly Tensor[],
   ): { stream: Tensor[]; postponed: Tensor[] } {
-    const values = new Values();
-    this.define(values, given, kept);
+    const values = this.known(given, kept);
     values.define(this.cotangents, cotangents);
     const results = inline(this.inputGradient, values.of(this.inputGradient.inputs));
     const [stream = [], handed = []] = cut(results, this.inputs.stream.length);
@@ -168,18 +166,20 @@ export class PartPrograms {
 
   /** The second half of the backward pass: the gradients of the weights. */
   pullWeights(given: Given, kept: Pick<KeptValues, "weight" | "postponed">): Tensor[] {
-    const values = new Values();
-    this.define(values, given, { input: [], weight: kept.weight });
+    const values = this.known(given, { input: [], weight: kept.weight });
     values.define(this.kept.postponed, kept.postponed);
     const inputs = this.weightGradient.inputs.filter(isReadBy(this.weightGradient));
     return inline({ ...this.weightGradient, inputs }, values.of(inputs));
   }
 
-  private define(values: Values, given: Given, kept: Omit<KeptValues, "postponed">): void {
+  /** What is known before a backward pass. */
+  private known(given: Given, kept: Omit<KeptValues, "postponed">): Values {
+    const values = new Values();
     values.define([...this.inputs.captures, ...this.inputs.weights], [...this.captures, ...given.weights]);
     values.define(this.fixed, given.fixed);
     values.define(this.kept.input, kept.input);
     values.define(this.kept.weight, kept.weight);
+    return values;
   }
 }
 

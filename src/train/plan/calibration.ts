@@ -104,8 +104,13 @@ export function writeCalibration(file: string, calibration: Calibration): void {
   need("object", calibration, "calibration", "writeCalibration");
   const problem = calibrationProblem(calibration);
   if (problem !== undefined) throw new ValueError(`[writeCalibration] the calibration ${problem}`);
+  writeFigures(file, calibration);
+}
+
+/** Writes what was measured. */
+export function writeFigures(file: string, figures: object): void {
   mkdirSync(dirname(file), { recursive: true });
-  writeFileSync(file, `${JSON.stringify(calibration)}\n`);
+  writeFileSync(file, `${JSON.stringify(figures)}\n`);
 }
 
 /**
@@ -118,16 +123,30 @@ export function writeCalibration(file: string, calibration: Calibration): void {
  */
 export function readCalibration(file: string): Calibration | undefined {
   need("path", file, "file", "readCalibration");
+  return readFigures(file, "--calibrate", calibrationProblem) as Calibration | undefined;
+}
+
+/**
+ * Reads what was measured; undefined if the file does not exist.
+ *
+ * @param options of `shardwise plan`, to measure it again
+ * @param problemOf what is wrong with the content, if anything is
+ */
+export function readFigures(
+  file: string,
+  options: string,
+  problemOf: (json: unknown) => string | undefined,
+): unknown {
   if (!existsSync(file)) return undefined;
-  const again = "run shardwise plan --calibrate again";
-  const fail = (what: string) => new ConfigError(`the calibration ${file} ${what}: ${again}`);
+  const fail = (what: string) =>
+    new ConfigError(`the calibration ${file} ${what}: run shardwise plan ${options} again`);
   const json: unknown = attempt(
     () => JSON.parse(readFileSync(file, "utf8")),
     (reason) => fail(`cannot be read (${reason})`),
   );
-  const problem = calibrationProblem(json);
+  const problem = problemOf(json);
   if (problem !== undefined) throw fail(problem);
-  return json as Calibration;
+  return json;
 }
 
 const samples = {

@@ -5,7 +5,8 @@ import { temporaryFolder } from "../../../test/support/runs.js";
 import { pricesOfDevices } from "../../cli/machineArguments.js";
 import { createThreadsEngine } from "../../engines/threads/engine.js";
 import "../../index.js";
-import { measureDevices, readMeasuredDevices, writeMeasuredDevices } from "./measureDevices.js";
+import { writeFigures } from "./calibration.js";
+import { measureDevices, readMeasuredDevices } from "./measureDevices.js";
 
 const folder = temporaryFolder();
 afterAll(folder.remove);
@@ -38,7 +39,7 @@ describe("the devices of an engine", () => {
     expect(launch).toBeLessThan(1);
     const file = join(folder.path, "deeper", "calibration-xla.json");
     expect(readMeasuredDevices(file)).toBeUndefined();
-    writeMeasuredDevices(file, measured);
+    writeFigures(file, measured);
     expect(readMeasuredDevices(file)).toEqual(measured);
     const options = { efficiency: 0.6, attention: 0.35 };
     const { prices, note } = pricesOfDevices(options, measured, 2);

@@ -1,9 +1,7 @@
 /** Measures the devices of an engine whose compiler fuses, such as GPUs through XLA: the figures of a data sheet, as programs reach them. */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import type { DType } from "../../ir/dtype.js";
 import type { Engine } from "../../ir/engine.js";
-import { attempt, ConfigError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import { attention } from "../../nn/attention.js";
 import * as np from "../../numpy/index.js";
@@ -16,7 +14,7 @@ import { shardMap } from "../../spmd/run/shardMap.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { grad } from "../../transforms/derivatives/grad.js";
 import { isObject } from "../files/json.js";
-import { calibrationFile } from "./calibration.js";
+import { calibrationFile, readFigures } from "./calibration.js";
 import type { DeviceSpeed } from "./deviceSpeed.js";
 import type { LinkSpeed } from "./machine.js";
 
@@ -179,30 +177,21 @@ export function measuredDevicesFile(engine: string): string {
   return join(dirname(calibrationFile()), `calibration-${basename(engine).replace(/\W+/g, "-")}.json`);
 }
 
-/** Writes measurements. */
-export function writeMeasuredDevices(file: string, measured: MeasuredDevices): void {
-  mkdirSync(dirname(file), { recursive: true });
-  writeFileSync(file, `${JSON.stringify(measured)}\n`);
-}
-
 /** Reads measurements; undefined if the file does not exist. */
 export function readMeasuredDevices(file: string): MeasuredDevices | undefined {
-  if (!existsSync(file)) return undefined;
-  const fail = (what: string) =>
-    new ConfigError(`the calibration ${file} ${what}: run shardwise plan --calibrate --engine again`);
-  const json: unknown = attempt(
-    () => JSON.parse(readFileSync(file, "utf8")),
-    (reason) => fail(`cannot be read (${reason})`),
-  );
+  return readFigures(file, "--calibrate --engine", problemOf) as MeasuredDevices | undefined;
+}
+
+function problemOf(json: unknown): string | undefined {
   if (!isObject(json) || json.version !== 1 || !isObject(json.device))
-    throw fail("holds no measurements of devices");
+    return "holds no measurements of devices";
   const { device, link } = json;
   const isRate = (value: unknown) => typeof value === "number" && value > 0 && Number.isFinite(value);
   const figures = ["flops", "float32", "efficiency", "attention", "memoryBandwidth", "launch"] as const;
   const wrong = figures.find((name) => !isRate(device[name]));
-  if (wrong !== undefined) throw fail(`has no ${wrong}`);
-  if (!isRate(json.numDevices)) throw fail("has no numDevices");
+  if (wrong !== undefined) return `has no ${wrong}`;
+  if (!isRate(json.numDevices)) return "has no numDevices";
   if (link !== undefined && !(isObject(link) && isRate(link.bandwidth) && isRate(link.latency)))
-    throw fail("has a link without bandwidth and latency");
-  return json as unknown as MeasuredDevices;
+    return "has a link without bandwidth and latency";
+  return undefined;
 }
