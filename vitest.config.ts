@@ -40,6 +40,24 @@ const alone = [
   "test/surface/**/*.test.ts",
 ];
 
+/**
+ * Tests that search, train on many meshes, or start process after process. `npm run test:long` runs them, `npm test`
+ * does not: it is for every change and takes five minutes on two cores.
+ */
+const long = [
+  "src/cli/{data,reliability}.test.ts",
+  "src/engines/threads/{failure,stress}.test.ts",
+  "src/parallel/overlap.test.ts",
+  "src/spmd/partition/bytes.test.ts",
+  "src/train/models/sequence.test.ts",
+  "src/train/run/{anyMesh,mixedPrecision}.test.ts",
+  "src/train/step/{everyMesh,experts,health,meshCurves}.test.ts",
+  "test/{addAnOp,examples,parallelExamples,publicTypes}.test.ts",
+  "test/docs/blocks.test.ts",
+  "test/explore/**/*.test.ts",
+  "test/pretrained/tune.test.ts",
+];
+
 /** Short files that take long: they start processes, or go through tables that lie elsewhere. */
 const slow =
   /\/(goldensReference|goldensThreads|reliability|cli\/main|mpi|mpiTraining|examples|parallelExamples|addAnOp|test\/memory)\.test\.ts$/;
@@ -86,12 +104,13 @@ export default defineConfig({
         test: {
           name: "suite",
           include: ["src/**/*.test.ts", "test/**/*.test.ts"],
-          exclude: [...choosing, ...alone],
+          exclude: [...choosing, ...alone, ...long],
           // Half of the time would go into loading the sources anew for every file; what tests change they change back.
           isolate: false,
         },
       },
       { extends: true, test: { name: "alone", include: alone, exclude: choosing } },
+      { extends: true, test: { name: "long", include: long, exclude: choosing, isolate: false } },
     ],
     experimental: { fsModuleCache: true },
     sequence: { sequencer: SlowFirst },

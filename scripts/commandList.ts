@@ -15,6 +15,7 @@ export const purposes: readonly Purpose[] = [
       start: "Build, then train a small language model on bundled text",
       check: "Run everything a change must pass: types, lint, build, package, imports, tests",
       test: "Run the everyday test suite, which ends with `N passed, M failed`",
+      "test:long": "Run the tests that search, train on many meshes or start process after process",
       "test:watch": "Run the everyday suite again after every save",
       typecheck: "Check the types of sources, tests, examples, scripts and pages",
       lint: "Check lint rules, formatting and import order; change nothing",
