@@ -1,4 +1,4 @@
-import { grad, jit, jvp, lax, np, type Tensor, vmap } from "shardwise";
+import { grad, jacfwd, jacrev, jit, jvp, lax, np, type Tensor, tree, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../test/support/goldens.js";
 
@@ -41,6 +41,54 @@ describe("customRoot", () => {
   });
 });
 
+describe("derivatives of derivatives of customRoot", () => {
+  type Of2 = (a: Tensor, b: Tensor) => Tensor;
+  /** The root of x³ + ax − b by a loop without reverse-mode derivatives. */
+  const cubic: Of2 = (a, b) =>
+    lax.customRoot(
+      (x: Tensor) => x.mul(x).mul(x).add(a.mul(x)).sub(b),
+      np.onesLike(a),
+      (f, guess) =>
+        lax.whileLoop(
+          ([, count]: readonly [Tensor, Tensor]) => count.lt(30),
+          ([x, count]: readonly [Tensor, Tensor]): readonly [Tensor, Tensor] => [
+            x.sub(f(x).div(x.mul(x).mul(3).add(a))),
+            count.add(1),
+          ],
+          [guess, np.array(0, "int32")],
+        )[0],
+      (g, y) => y.div(g(np.onesLike(y))),
+    );
+  const fn: Of2 = (a, b) => np.sin(cubic(a, b));
+  const by = (inner: Of2, argnums: 0 | 1): Of2 => grad(inner, { argnums });
+  const along = (inner: Of2, place: 0 | 1): Of2 => {
+    const direction: [Tensor, Tensor] = [np.array(1 - place), np.array(place)];
+    return (a, b) => jvp(inner, [a, b], direction)[1];
+  };
+  const [a, b] = [np.array(2), np.array(5)];
+
+  // Values from JAX 0.10.2.
+  test.each([
+    [0, 0, -0.02891164],
+    [0, 1, 0.0262818],
+    [1, 0, 0.0262818],
+    [1, 1, -0.02318595],
+  ] as const)("by arguments %i and %i are JAX's in both directions", async (i, j, wanted) => {
+    for (const twice of [by(by(fn, i), j), along(by(fn, i), j), by(along(fn, i), j), along(along(fn, i), j)])
+      await expectClose(twice(a, b), np.array(wanted), near);
+    await expectClose(jit(by(by(fn, i), j))(a, b), np.array(wanted), near);
+  });
+
+  test("are JAX's in batches, and of the third order", async () => {
+    const [as, bs] = [np.array([1, 2, 3]), np.array([4, 5, 6])];
+    const mixed = np.array([0.03310115, 0.0262818, 0.0205266]);
+    await expectClose(vmap(by(by(fn, 0), 1))(as, bs), mixed, near);
+    await expectClose(jit(vmap(by(by(fn, 1), 0)))(as, bs), mixed, near);
+    await expectClose(by(by(by(fn, 0), 0), 0)(a, b), np.array(0.01052098), near);
+    await expectClose(along(along(along(fn, 0), 0), 0)(a, b), np.array(0.01052098), near);
+  });
+});
+
 describe("customLinearSolve", () => {
   const a = np.array([
     [4, 1],
@@ -71,6 +119,24 @@ describe("customLinearSolve", () => {
       ) as readonly Tensor[];
     const wanted = slopes((m, r) => np.linalg.solve(m, r));
     for (const [i, slope] of slopes(solved).entries()) await expectClose(slope, wanted[i] ?? b, near);
+  });
+
+  test("has the second derivatives of np.linalg.solve, in both directions and in batches", async () => {
+    type Args = readonly [matrix: Tensor, right: Tensor];
+    const loss =
+      (solve: typeof solved) =>
+      ([m, r]: Args) =>
+        np.sum(np.sin(solve(m, r)));
+    const matrices = (hessian: unknown) => tree.leaves(hessian) as Tensor[];
+    const wanted = matrices(jacrev(grad(loss((m, r) => np.linalg.solve(m, r))))([a, b]));
+    const slope = grad(loss(solved));
+    const many = vmap(jacrev(slope))([np.stack([a, a]), np.stack([b, b])]);
+    for (const [i, all] of wanted.entries()) {
+      const close = (hessian: unknown) => expectClose(matrices(hessian)[i] ?? b, all, near);
+      await close(jacrev(slope)([a, b]));
+      await close(jit(jacfwd(slope))([a, b]));
+      await expectClose((matrices(many)[i] ?? b).get(1), all, near);
+    }
   });
 
   test("asks for the transposed solver where it is needed", () => {

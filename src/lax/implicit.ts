@@ -2,15 +2,17 @@
 import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
-import { callProgram, traceFlat } from "../trace/builder.js";
+import { at, typesOf } from "../ir/shape.js";
+import { callProgram } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import { currentOrder } from "../trace/order.js";
 import type { Tensor } from "../trace/tensor.js";
-import { flattenArgs } from "../trace/trace.js";
+import { flattenArgs, type TracedTree, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { customVjp, libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { vjp } from "../transforms/derivatives/grad.js";
+import { shareCaptures } from "../transforms/control/closure.js";
+import { customVjp } from "../transforms/derivatives/customVjp.js";
+import { vjp, vjpHere } from "../transforms/derivatives/grad.js";
 import { jvp } from "../transforms/derivatives/jvp.js";
-import { stopGradient } from "./shaping.js";
 
 /** A linear function of a tree, and a right side, to the tree that the function maps to it. */
 export type LinearSolver<T> = (matvec: (x: T) => T, b: T) => T;
@@ -28,8 +30,6 @@ export interface CustomLinearSolveOptions<T>
   /** Solves with the transpose of the function; needed for derivatives unless the function is symmetric. */
   readonly transposeSolve?: LinearSolver<T>;
 }
-
-const zipped = <T>(fn: (a: Tensor, b: Tensor) => Tensor, x: T, y: T): T => tree.map(fn, x, y) as T;
 
 /**
  * The solution x of `matvec(x) = b` for a linear function, found by `solve`. Derivatives follow from the equation: `solve`
@@ -53,55 +53,80 @@ export function customLinearSolve<T>(
   need("function", matvec, "matvec", caller);
   need("function", solve, "solve", caller);
   const { symmetric, transposeSolve } = linearSolveOptions.read(options as never, caller);
+  if (currentOrder() === 0) return solve(matvec, b);
+  const right = flattenArgs([b], caller);
+  const solving = traceTree((y: T) => solve(matvec, y), right.structure, typesOf(right.tensors), caller);
+  const solution = listOf(solving.outStructure);
+  const types = typesOf(solving.program.outputs);
+  const product = traceTree(matvec, solution, types, caller);
+  const own = [product, solving];
   const backwards = (transposeSolve ?? (symmetric ? solve : undefined)) as LinearSolver<T> | undefined;
-  const found = stopGradient(solve(matvec, b));
-  // Its value is not used; its derivative says how far the solution is off when b and the function change.
-  const rest = zipped(ops.sub, b, matvec(found));
-  const transposed = (y: T): T => vjp((x: T) => matvec(x), [found])[1](y)[0] as T;
-  const missing = (): never => {
-    throw new ValueError(`[${caller}] has no derivative without transposeSolve: give it, or symmetric: true`);
-  };
-  const none: Closed<T> = { captures: [], apply: missing };
-  const back = backwards ? closed((ct: T) => backwards(transposed, ct), found) : none;
-  const forth = backwards ? closed((y: T) => solve(matvec, y), found) : none;
-  const moved = customVjp((_: T, x: T, __: Captured) => x, {
-    forward: (_: T, x: T, values: Captured) => [x, values] as const,
-    backward: (values: Captured, ct: T) => [transposable(back, forth)(ct, values), null, null],
+  if (!backwards) {
+    const { values, fns } = closed<T>(own, caller);
+    return solver<T>(equationOf(fns, 0), undefined)(values, b);
+  }
+  // A linear function has the same transpose everywhere.
+  const anywhere = tree.unflatten<[T]>(solution, types.map(ops.zeros));
+  const transposed = symmetric ? matvec : (y: T): T => vjp((x: T) => matvec(x), anywhere)[1](y)[0];
+  const solvingBack = traceTree((ct: T) => backwards(transposed, ct), solution, types, caller);
+  const back = listOf(solvingBack.outStructure);
+  const productBack = traceTree(transposed, back, typesOf(solvingBack.program.outputs), caller);
+  const { values, fns } = closed<T>([...own, productBack, solvingBack], caller);
+  return solver(equationOf(fns, 0), equationOf(fns, 2))(values, b);
+}
+
+/** A linear equation, of which functions get what they capture as their first argument. */
+interface Equation<T> {
+  readonly matvec: Closed<T>;
+  readonly solve: Closed<T>;
+}
+
+const equationOf = <T>(fns: readonly Closed<T>[], first: number): Equation<T> => ({
+  matvec: at(fns, first),
+  solve: at(fns, first + 1),
+});
+
+/** Solves a linear equation; the way back solves the transposed one, whose way back solves this one again. */
+function solver<T>(own: Equation<T>, transposed: Equation<T> | undefined): Closed<T> {
+  const solved: Closed<T> = customVjp((values: Captured, b: T) => own.solve(values, b), {
+    forward: (values: Captured, b: T) => {
+      const x = solved(values, b);
+      return [x, [values, x]] as const;
+    },
+    backward: ([values, x]: readonly [Captured, T], ct: T) => {
+      if (!transposed) {
+        throw new ValueError(
+          "[lax.customLinearSolve] has no derivative without transposeSolve: give it, or symmetric: true",
+        );
+      }
+      const y = solver(transposed, own)(values, ct);
+      const [, pull] = vjpHere((captured: Captured) => own.matvec(captured, x), [values]);
+      return [pull(negated(y))[0], y];
+    },
   });
-  return moved(rest, found, [back.captures, forth.captures]);
+  return solved;
 }
 
-/** What a function and its transpose capture. */
-type Captured = readonly [own: readonly Tensor[], others: readonly Tensor[]];
+const negated = <T>(x: T): T => tree.map((leaf: Tensor) => ops.neg(leaf), x) as T;
 
-/** A linear function, such as a loop, whose transpose is another one that is known. */
-function transposable<T>(fn: Closed<T>, transpose: Closed<T>): (x: T, captures: Captured) => T {
-  return customVjp((x: T, [own]: Captured) => fn.apply(own, x), {
-    forward: (x: T, captures: Captured) => [fn.apply(captures[0], x), captures] as const,
-    backward: ([own, others]: Captured, ct: T) => [transposable(transpose, fn)(ct, [others, own]), null],
-  });
-}
+const listOf = (...children: tree.Structure[]): tree.Structure => ({ kind: "array", children });
 
-/** A function whose captures are arguments. */
-interface Closed<T> {
-  readonly captures: readonly Tensor[];
-  readonly apply: (captures: readonly Tensor[], x: T) => T;
-}
+type Captured = readonly Tensor[];
 
-/** A function whose captures are arguments, as constants: a rule may close over nothing that has a derivative. */
-function closed<T>(fn: (x: T) => T, example: T): Closed<T> {
-  const { structure, tensors } = flattenArgs(example, "lax.customLinearSolve");
-  const types = tensors.map(({ type }) => type);
-  const leaves = (x: T) => flattenArgs(x, "lax.customLinearSolve").tensors;
-  const { program, captures, target } = traceFlat(
-    (xs) => leaves(fn(tree.unflatten<T>(structure, xs))),
-    types,
+/** A function of trees whose captures are its first argument, so that rules of derivatives see them. */
+type Closed<T> = (captured: Captured, ...args: T[]) => T;
+
+/** Traced functions, and everything that any of them captures. */
+function closed<T>(traced: readonly TracedTree[], caller: string): { values: Captured; fns: Closed<T>[] } {
+  const { captures, programs, target } = shareCaptures(traced);
+  const fns = traced.map(
+    ({ outStructure }, i): Closed<T> =>
+      (captured, ...args) => {
+        const ins = [...captured, ...flattenArgs(args, caller).tensors];
+        return tree.unflatten<T>(outStructure, callProgram(at(programs, i), ins, target));
+      },
   );
-  return {
-    captures: captures.map((value) => ops.stopGradient(value)),
-    apply: (values: readonly Tensor[], x: T): T =>
-      tree.unflatten<T>(structure, callProgram(program, [...values, ...leaves(x)], target)),
-  };
+  return { values: captures, fns };
 }
 
 /**
@@ -131,16 +156,35 @@ export function customRoot<T>(
   need("function", f, "f", caller);
   need("function", solve, "solve", caller);
   need("function", tangentSolve, "tangentSolve", caller);
-  const root = stopGradient(solve(f, initialGuess));
-  const rest = f(root);
-  // Zero, with the derivative of what f captures.
-  const change = zipped(ops.sub, rest, stopGradient(rest));
-  const slope = (x: T): T => jvp((y: T) => f(y), [root], [x])[1] as T;
-  return zipped(withoutChange, root, tangentSolve(slope, change));
+  if (currentOrder() === 0) return solve(f, initialGuess);
+  const guess = flattenArgs([initialGuess], caller);
+  const solving = traceTree((x: T) => solve(f, x), guess.structure, typesOf(guess.tensors), caller);
+  const { outStructure } = solving;
+  const types = typesOf(solving.program.outputs);
+  const equation = traceTree(f, listOf(outStructure), types, caller);
+  tree.checkSameStructure(outStructure, equation.outStructure, caller, "the root", "the value of f");
+  const solvingTangents = traceTree(
+    (x: T, y: T) => tangentSolve((v: T) => jvp((z: T) => f(z), [x], [v])[1], y),
+    listOf(outStructure, outStructure),
+    [...types, ...typesOf(equation.program.outputs)],
+    caller,
+  );
+  const { values, fns } = closed<T>([solving, equation, solvingTangents], caller);
+  return rootOf(at(fns, 0), at(fns, 1), at(fns, 2))(values, initialGuess);
 }
 
-/** A root, with the derivative of what is left of it without a change: where the slope is 0, the change is 0 / 0. */
-const withoutChange = /* @__PURE__ */ libraryVjp((root: Tensor, _change: Tensor) => root, {
-  forward: (root: Tensor, _change: Tensor) => [root, null],
-  backward: (_, ct) => [ct, ops.neg(ct)],
-});
+/** The root with the rule of the implicit function theorem, in which the root is such a root again. */
+function rootOf<T>(solve: Closed<T>, f: Closed<T>, tangentSolve: Closed<T>): Closed<T> {
+  const root: Closed<T> = customVjp((values: Captured, guess: T) => solve(values, guess), {
+    forward: (values: Captured, guess: T) => {
+      const x = root(values, guess);
+      return [x, [values, x]] as const;
+    },
+    backward: ([values, x]: readonly [Captured, T], ct: T) => {
+      const [rest, pull] = vjpHere((captured: Captured) => f(captured, x), [values]);
+      const [, pullTangent] = vjpHere((y: T) => tangentSolve(values, x, y), [rest]);
+      return [pull(negated(pullTangent(ct)[0]))[0], null];
+    },
+  });
+  return root;
+}

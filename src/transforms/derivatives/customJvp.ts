@@ -31,23 +31,23 @@ export function customJvp<A extends readonly unknown[], R>(
 ): (...args: A) => R {
   need("function", fn, "fn", "customJvp");
   need("function", rule, "rule", "customJvp");
-  const tangentOf = (primals: A, tangents: A): R => {
+  const ruled = (primals: A, tangents: A): readonly [R, R] => {
     const pair = rule(primals, tangents);
     if (!Array.isArray(pair) || pair.length !== 2) {
       throw new TreeError("[customJvp] the rule must return [result, tangent of the result]");
     }
-    return pair[1];
+    return pair as unknown as readonly [R, R];
   };
   return customVjp(fn, {
-    forward: (...args: A) => [fn(...args), args] as const,
+    // The rule's result: it may have derivatives that the function itself has not.
+    forward: (...args: A) => [ruled(args, zerosLike(args))[0], args] as const,
     backward: (args: A, cotangent: R) => {
-      // Leaves that are not tensors have no tangent and stay unchanged.
-      const zeros = tree.map(
-        (leaf: unknown) => (leaf instanceof Tensor ? ops.zeros(leaf.type) : leaf),
-        args,
-      ) as A;
-      const [, pullback] = vjpHere((...tangents: A) => tangentOf(args, tangents), zeros);
+      const [, pullback] = vjpHere((...tangents: A) => ruled(args, tangents)[1], zerosLike(args));
       return pullback(cotangent) as { readonly [I in keyof A]: A[I] };
     },
   });
 }
+
+/** Tangents of zeros; leaves that are not tensors have no tangent and stay unchanged. */
+const zerosLike = <A>(args: A): A =>
+  tree.map((leaf: unknown) => (leaf instanceof Tensor ? ops.zeros(leaf.type) : leaf), args) as A;

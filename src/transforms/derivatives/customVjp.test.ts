@@ -56,7 +56,7 @@ describe.each([
   // The function alone, on the way forward, and on the way back.
   ["customVjp", byVjp, 3],
   ["customGradient", byGradient, 3],
-  ["customJvp", byJvp, 4],
+  ["customJvp", byJvp, 5],
 ])("a function inside many by %s", (_, wrap, numCalls) => {
   test.each([1, 7])("is called once where nobody differentiates, %i deep", (depth) => {
     const { fn, callsOf } = nested(wrap, depth);
@@ -86,6 +86,20 @@ describe.each([
     await expectClose(grad(fn)(x), 10 * Math.sin(2), { rtol: 1e-6 });
     await expectClose(grad(grad(fn))(x), 100 * Math.sin(2), { rtol: 1e-6 });
   });
+});
+
+test("a forward rule that calls its own function gives it all its derivatives", async () => {
+  // The plain function has no derivative.
+  const sine: (y: Tensor) => Tensor = customJvp(
+    (y: Tensor) => lax.stopGradient(np.sin(y)),
+    ([y], [t]) => [sine(y), np.cos(y).mul(t)],
+  );
+  const fn = (y: Tensor) => np.square(sine(y)).mul(y);
+  const along = (inner: typeof fn) => (y: Tensor) => jvp(inner, [y], [np.array(1)])[1];
+  // From JAX 0.10.2.
+  await expectClose(grad(grad(fn))(x), -4.12817907333374, { rtol: 1e-6 });
+  await expectClose(along(along(fn))(x), -4.12817907333374, { rtol: 1e-6 });
+  await expectClose(grad(grad(grad(fn)))(x), 2.1325583457946777, { rtol: 1e-6 });
 });
 
 describe("rules inside rules", () => {

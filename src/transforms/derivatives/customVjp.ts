@@ -15,7 +15,7 @@ import { conjugated } from "./conjugate.js";
 
 /**
  * Maximum nesting of a rule that calls its own function and differentiates the result; below that the plain function is
- * used.
+ * used. Calls that are differentiated less often than those around them end by themselves.
  */
 const deepestRule = 3;
 
@@ -54,17 +54,25 @@ export function customVjp<A extends readonly unknown[], R, S>(
 ): (...args: A) => R {
   need("function", fn, "fn", "customVjp");
   need("object", rule, "rule", "customVjp");
-  let depth = 0;
-  const withRule = (...args: A): R => {
+  let around = { order: Number.POSITIVE_INFINITY, depth: 0 };
+  return (...args) => {
     const flat = flattenArgs(args, "customVjp");
     const types = flat.tensors.map(({ type }) => type);
     // Where the function is differentiated its rule is used, so the function itself never is differentiated.
     const body = atOrder(0, () => traceTree(fn, flat.structure, types, "customVjp"));
     const order = orderOf([...body.captures, ...flat.tensors]);
-    if (order === 0 || depth > deepestRule) return callPlain(flat, body, body.outStructure);
-    const forward = atOrder(order - 1, () =>
-      traceTree(rule.forward, flat.structure, types, "customVjp forward"),
-    );
+    const depth = around.depth + (order < around.order ? 0 : 1);
+    if (order === 0 || depth >= deepestRule) return callPlain(flat, body, body.outStructure);
+    const traceRule = <T>(trace: () => T): T => {
+      const before = around;
+      around = { order, depth };
+      try {
+        return atOrder(order - 1, trace);
+      } finally {
+        around = before;
+      }
+    };
+    const forward = traceRule(() => traceTree(rule.forward, flat.structure, types, "customVjp forward"));
     const { outStructure } = forward;
     if (outStructure.kind !== "array" || outStructure.children.length !== 2) {
       throw new TreeError(
@@ -89,16 +97,8 @@ export function customVjp<A extends readonly unknown[], R, S>(
       return floatCotangents(args, flat, rule.backward(kept, cotangent), "customVjp");
     };
     const pulled = [...outTypes.slice(numOuts), ...outTypes.slice(0, numOuts)];
-    const backward = atOrder(order - 1, () => traceFlat(pull, pulled, "customVjp"));
+    const backward = traceRule(() => traceFlat(pull, pulled, "customVjp"));
     return bindRule(flat, body.outStructure, [body, forward, backward], numResiduals);
-  };
-  return (...args) => {
-    depth++;
-    try {
-      return withRule(...args);
-    } finally {
-      depth--;
-    }
   };
 }
 
