@@ -128,6 +128,14 @@ describe("what is noted of a step", () => {
     expect(costs((x) => np.argmax(x, 1), np.ones([4, 3]))).toEqual([["argmax", 0, 48 + 16]]);
   });
 
+  test("a place in the mesh: its four bytes; an address: nothing", () => {
+    const out = newVar(tensorType("int32", []));
+    const eqn = makeEqn("axisIndex", [], [out], { axes: ring.axes });
+    expect(lowered({ inputs: [], eqns: [eqn], outputs: [out] }, ring).notes).toEqual([["axisIndex", 0, 4]]);
+    const slice = (x: Tensor, i: Tensor) => lax.dynamicIndexInDim(x, i, 0);
+    expect(costs(slice, np.ones([4, 3]), np.array(1, "int32"))).toContainEqual(["dynamicSlice", 0, 0]);
+  });
+
   test("a callback: all it reads and writes", () => {
     const { notes } = lowered(caseProgram("callback", at(opCases.callback, 0)));
     expect(notes).toEqual([["callback", 0, 24 + 24 + 12]]);
@@ -145,6 +153,19 @@ describe("what is noted of a step", () => {
     );
     const loop = (x: Tensor, xs: Tensor) => lax.scan((c: Tensor, v: Tensor) => [c.add(v), null], x, xs)[0];
     expect(costs((x, xs) => loop(x, xs), np.ones([3]), np.ones([4, 3]))).toContainEqual(["scan", 0, 0]);
+  });
+
+  test("a permutation keeps that values nobody sends may be anything", () => {
+    const [x, out] = [f32(3), f32(3)];
+    const params = { axes: ring.axes, permutation: [[0, 1]] } as const;
+    const startOf = (unset?: true) => {
+      const eqn = makeEqn("ppermute", [x], [out], { ...params, ...(unset && { unset }) });
+      return lowered({ inputs: [x], eqns: [eqn], outputs: [out] }, ring).steps.find(
+        ({ op }) => op === "start",
+      );
+    };
+    expect(startOf()).not.toHaveProperty("collective.unset");
+    expect(startOf(true)).toHaveProperty("collective.unset", true);
   });
 
   test("a collective: no arithmetic, its operand and its result", () => {

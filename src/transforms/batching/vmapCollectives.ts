@@ -84,7 +84,7 @@ function permuteRows(x: Tensor, permutation: Permutation): Tensor {
   const blocks: Tensor[] = [];
   for (let first = 0; first < sources.length; ) {
     const source = at(sources, first);
-    const follows = (i: number) => sources[i] === (source < 0 ? -1 : source + i - first);
+    const follows = (i: number) => sources[i] === (source < 0 ? source : source + i - first);
     let end = first + 1;
     while (follows(end)) end++;
     const rows = [end - first, ...x.shape.slice(1)];
