@@ -1,11 +1,10 @@
 import { zip } from "../../ir/collections.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
-import { at, tensorType } from "../../ir/shape.js";
+import { at, sizeOf, tensorType } from "../../ir/shape.js";
 import { type Buffer, denseView, isDense, refOf, type View } from "../plan/buffers.js";
-import { sharablePairs } from "../plan/memoryPlan.js";
-import { accesses, type PlannedLoop, type UnplacedStep } from "../plan/plannedSteps.js";
-import { innerSteps } from "../stepTree.js";
+import { canUpdate, touches } from "../plan/inPlace.js";
+import type { PlannedLoop, Slices, UnplacedStep } from "../plan/plannedSteps.js";
 import type { LoweringFrame } from "./frame.js";
 
 /** A value that a loop carries from one iteration to the next. */
@@ -40,35 +39,6 @@ function makeCarries(
     const slot = () => compilation.dynamic([first.buffer, second.buffer], depth);
     return { current: denseView(slot(), atom.type), next: denseView(slot(), atom.type), first, second };
   });
-}
-
-/** Whether a buffer is `wanted` or a view of its memory. */
-function leadsTo(buffer: Buffer, wanted: Buffer): boolean {
-  const root = buffer.root();
-  if (root === wanted) return true;
-  return root.kind.kind === "dynamic" && root.kind.parents.some((parent) => leadsTo(parent, wanted));
-}
-
-function touches(step: UnplacedStep, buffer: Buffer, kind: "reads" | "writes"): boolean {
-  if (accesses(step)[kind].some((b) => leadsTo(b, buffer))) return true;
-  return innerSteps(step).some((list) => list.some((inner) => touches(inner, buffer, kind)));
-}
-
-/**
- * Whether steps that compute one buffer from another can work in place: after the first write of the new value nothing
- * reads the old one, except steps that read every element before they write it. A choice can if all of its branches
- * can.
- */
-function canUpdate(steps: readonly UnplacedStep[], current: Buffer, next: Buffer): boolean {
-  const written = steps.findIndex((step) => touches(step, next, "writes"));
-  const read = steps.findLastIndex((step) => touches(step, current, "reads"));
-  const step = steps[written];
-  if (step === undefined || read > written) return false;
-  if (read < written) return true;
-  if (step.op === "cond") return step.branches.every((branch) => canUpdate(branch, current, next));
-  return sharablePairs(step).some(
-    ([w, r]) => w.offset === 0 && r.offset === 0 && w.buffer.root() === next && r.buffer.root() === current,
-  );
 }
 
 /**
@@ -137,23 +107,27 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
   let carries = makeCarries(frame, eqn.ins.slice(numConsts, fixed), body, numConsts);
   const advances: PlannedLoop["advances"][number][] = [];
   const sets: PlannedLoop["sets"][number][] = [];
-  const slice = (whole: View): View => {
+  const slices = { read: [] as Slices[], written: [] as Slices[] };
+  const slice = (whole: View, list: Slices[]): View => {
     const bytes = byteSize(whole.dtype);
     const stride = at(whole.strides, 0);
     const buffer = compilation.dynamic([whole.buffer], depth);
     const start = whole.offset + (reverse ? Math.max(0, length - 1) * stride : 0);
     sets.push({ slot: buffer, from: { buffer: whole.buffer, offset: start * bytes } });
     advances.push({ slot: buffer, stride: (reverse ? -stride : stride) * bytes });
+    if (whole.offset === 0 && isDense(whole)) {
+      list.push({ slot: buffer, whole: whole.buffer, bytes: sizeOf(whole.shape) * bytes });
+    }
     const type = tensorType(whole.dtype, whole.shape.slice(1));
     return { ...denseView(buffer, type), strides: whole.strides.slice(1) };
   };
-  const xs = eqn.ins.slice(fixed).map((atom) => slice(frame.view(atom)));
+  const xs = eqn.ins.slice(fixed).map((atom) => slice(frame.view(atom), slices.read));
   const ysWhole = eqn.outs.slice(numCarry).map((out) => {
     frame.beginUpdates(out);
     return frame.target(out);
   });
   if (length > 0) {
-    const ys = ysWhole.map(slice);
+    const ys = ysWhole.map((whole) => slice(whole, slices.written));
     const inner = frame.lowerBody(body, [...consts, ...carries.map((c) => c.current), ...xs]);
     placeCarries(inner, carries);
     for (const [output, target] of zip(body.outputs.slice(numCarry), ys)) inner.place(output, target);
@@ -166,6 +140,7 @@ export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
       body: inner.steps,
       advances,
       swaps: swapsOf(carries),
+      slices,
       info,
     };
     frame.steps.push(step);

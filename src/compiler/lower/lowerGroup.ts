@@ -11,7 +11,7 @@ import { exactKey } from "../kernel/exactKey.js";
 import type { Access, KernelNode, KernelSpec, KernelStore } from "../kernel/spec.js";
 import type { KernelOp, VectorOpCall } from "../kernel/vectorOps.js";
 import { isFused, isView } from "../lowering.js";
-import type { View } from "../plan/buffers.js";
+import { mayOverlap, type View } from "../plan/buffers.js";
 import type { LoweringFrame } from "./frame.js";
 
 /** Emits the kernel of a fusion group. */
@@ -253,8 +253,8 @@ class GroupLowering {
     return this.nodes.filter(
       (node): node is Extract<KernelNode, { kind: "load" }> =>
         node.kind === "load" &&
-        (at(this.args, node.access.arg).buffer === view.buffer ||
-          (node.index !== undefined && at(this.args, node.index.access.arg).buffer === view.buffer)),
+        (mayOverlap(at(this.args, node.access.arg).buffer, view.buffer) ||
+          (node.index !== undefined && mayOverlap(at(this.args, node.index.access.arg).buffer, view.buffer))),
     );
   }
 }

@@ -33,6 +33,15 @@ export class Buffer {
   }
 }
 
+/** Whether the memory of two buffers may overlap. */
+export function mayOverlap(a: Buffer, b: Buffer): boolean {
+  const owners = (buffer: Buffer): readonly Buffer[] => {
+    const root = buffer.root();
+    return root.kind.kind === "dynamic" ? root.kind.parents.flatMap(owners) : [root];
+  };
+  return owners(a).some((owner) => owners(b).includes(owner));
+}
+
 /** An address inside a buffer, in bytes from its start. */
 export interface Ref {
   readonly buffer: Buffer;

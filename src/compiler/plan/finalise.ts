@@ -82,6 +82,11 @@ type Code = NonNullable<ReturnType<typeof writeKernelCode>> | null;
 /** The machine code of plans, which programs share, for each target. */
 const written = new WeakMap<LibraryPlan, Map<string, Code>>();
 
+/** Whether a slot was not merged with another one. */
+function isOwn({ slot }: { readonly slot: Buffer }): boolean {
+  return slot.root() === slot;
+}
+
 class Finaliser {
   readonly collectives: CollectiveSpec[] = [];
   readonly callbacks: CallbackSpec[] = [];
@@ -161,7 +166,7 @@ class Finaliser {
   }
 
   private sets(sets: PlannedLoop["sets"]) {
-    return sets.map(({ slot, from }) => ({ slot: this.slotOf(slot), from: this.place(from) }));
+    return sets.filter(isOwn).map(({ slot, from }) => ({ slot: this.slotOf(slot), from: this.place(from) }));
   }
 
   private swaps(swaps: readonly (readonly [Buffer, Buffer])[]) {
@@ -235,12 +240,12 @@ class Finaliser {
     return { op: "callback", callback, places, numOperands: ins.length, calls, info };
   }
 
-  private loop(step: PlannedLoop): Step {
+  private loop({ slices: _, ...step }: PlannedLoop): Step {
     return {
       ...step,
       sets: this.sets(step.sets),
       body: this.steps(step.body),
-      advances: step.advances.map(({ slot, stride }) => ({ slot: this.slotOf(slot), stride })),
+      advances: step.advances.filter(isOwn).map(({ slot, stride }) => ({ slot: this.slotOf(slot), stride })),
       swaps: this.swaps(step.swaps),
     };
   }

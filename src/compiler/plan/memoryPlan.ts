@@ -1,7 +1,7 @@
 /**
  * Afterwards every temporary buffer has an aligned place in the arena, and no two that are live at the same time
  * overlap; a result may reuse the memory of an operand whose last use is the same step, and an output that of a
- * donated input.
+ * donated input. A loop that replaces its stacked operand slice by slice is such a step.
  *
  * Unchanged are the steps, their order, and every input that is not donated.
  */
@@ -9,7 +9,8 @@
 import { getOrInsert } from "../../ir/collections.js";
 import { ALIGNMENT } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
-import type { Buffer, Ref } from "./buffers.js";
+import type { Buffer } from "./buffers.js";
+import { sharablePairs, slicePairs } from "./inPlace.js";
 import { accesses, type PlannedCollective, type UnplacedStep } from "./plannedSteps.js";
 
 /** Where every buffer of the arena lies. */
@@ -49,6 +50,10 @@ export function planMemory(
     return true;
   };
   shareMemory(timeline, takeOver);
+  mergeSlots(timeline.order, (w, r) => {
+    const donor = w.kind.kind === "output" ? donatedTo.get(w.kind.index) : undefined;
+    return w === r || (donor !== undefined && inputs[donor] === r);
+  });
   // Outputs that are computed after a donated input's last use can have its memory too.
   for (const output of outputs) {
     const interval = timeline.interval(output);
@@ -112,6 +117,11 @@ class Timeline {
     getOrInsert(this.touches, root, () => []).push(time);
   }
 
+  /** When the last step inside a step runs, or the step itself. */
+  endOf(start: number): number {
+    return this.loops.find((loop) => loop.start === start)?.end ?? start;
+  }
+
   interval(buffer: Buffer): Interval | undefined {
     return this.intervals.get(buffer.root());
   }
@@ -132,25 +142,16 @@ class Timeline {
   }
 }
 
-/** The pairs of a written and a read buffer of a step that could be one. */
-export function sharablePairs(step: UnplacedStep): (readonly [written: Ref, read: Ref])[] {
-  if (step.op === "copy") return [[step.target, step.source]];
-  if (step.op !== "kernel") return [];
-  return step.aliases.flatMap(([w, r]) => {
-    const [written, read] = [step.args[w], step.args[r]];
-    return written && read ? [[written, read] as const] : [];
-  });
-}
-
 function shareMemory(timeline: Timeline, takeOver: (output: Buffer, input: Buffer) => boolean): void {
   timeline.order.forEach((step, time) => {
     if (step.op === "start") shareCollective(timeline, step.collective, time);
     const taken = new Set<Buffer>();
+    const end = timeline.endOf(time);
     for (const [written, read] of sharablePairs(step)) {
       const [w, r] = [written.buffer.root(), read.buffer.root()];
       if (w === r || taken.has(w) || taken.has(r) || written.offset !== 0 || read.offset !== 0) continue;
       const [born, dying] = [timeline.interval(w), timeline.interval(r)];
-      if (!born || !dying || born.first !== time || dying.last !== time || w.bytes !== r.bytes) continue;
+      if (!born || !dying || born.first !== time || dying.last > end || w.bytes !== r.bytes) continue;
       const [to, from] = [w.kind.kind, r.kind.kind];
       if (to === "output" && from === "input" && takeOver(w, r)) taken.add(w).add(r);
       else if (from === "temporary" && to === "output") {
@@ -162,6 +163,19 @@ function shareMemory(timeline: Timeline, takeOver: (output: Buffer, input: Buffe
       }
     }
   });
+}
+
+/** Lets loops see slices of one memory through one slot, so that a slice that stays is not copied to itself. */
+function mergeSlots(
+  steps: readonly UnplacedStep[],
+  isOneMemory: (written: Buffer, read: Buffer) => boolean,
+): void {
+  for (const step of steps) {
+    if (step.op !== "loop") continue;
+    for (const [written, read] of slicePairs(step)) {
+      if (isOneMemory(written.whole.root(), read.whole.root())) read.slot.sharedWith = written.slot;
+    }
+  }
 }
 
 /** An all-reduce works in place if nothing reads its operand afterwards. */

@@ -56,7 +56,19 @@ interface PlannedCallback extends Pick<steps.CallbackStep, "op" | "calls" | "inf
 }
 
 /** A counted loop; dynamic buffers are set before it, and advanced and swapped after every iteration. */
-export type PlannedLoop = steps.LoopStep<Planned>;
+export interface PlannedLoop extends steps.LoopStep<Planned> {
+  /** The stacked operands and results of a scan that are dense, at the start of a buffer. */
+  readonly slices: { readonly read: readonly Slices[]; readonly written: readonly Slices[] };
+}
+
+/** A dense buffer of which each iteration of a loop sees one slice, all in the same order. */
+export interface Slices {
+  /** Points to the slice of the iteration. */
+  readonly slot: Buffer;
+  readonly whole: Buffer;
+  /** Of all slices together. */
+  readonly bytes: number;
+}
 
 /** A loop with a condition. */
 export type PlannedWhile = steps.WhileStep<Planned>;
