@@ -108,7 +108,8 @@ export {
   type WebGpuEngineInfo,
   type WebGpuEngineOptions,
 } from "./webgpu/engine.js";
-export type { WorkersEngine, WorkersInfo } from "./workers/workersEngine.js";
+export type { WorkersEngine } from "./workers/workersEngine.js";
+export type { WorkersInfo } from "./workers/workersOptions.js";
 export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";
 export type { XlaEngineOptions } from "./xla/open.js";

@@ -4,7 +4,8 @@ import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer } from "../../ir/engine.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
 import { checkDeviceCount } from "../sizeChecks.js";
-import { type TestOptions, WorkersEngine } from "../workers/workersEngine.js";
+import { WorkersEngine } from "../workers/workersEngine.js";
+import type { TestOptions } from "../workers/workersOptions.js";
 import { type ThreadsEngineInfo, type ThreadsEngineOptions, threadsEngineOptions } from "./engineOptions.js";
 
 /**

@@ -1,6 +1,6 @@
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
-import { type WorkersInfo, workersOptions } from "../workers/workersEngine.js";
+import { type WorkersInfo, workersOptions } from "../workers/workersOptions.js";
 
 /** The schema of {@link ThreadsEngineOptions}. */
 export const threadsEngineOptions = schema({

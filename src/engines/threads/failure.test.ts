@@ -4,7 +4,7 @@ import type { DeviceBuffer } from "../../ir/engine.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError } from "../errors.js";
 import { findBlame } from "../flight/blame.js";
-import type { TestOptions } from "../workers/workersEngine.js";
+import type { TestOptions } from "../workers/workersOptions.js";
 import { ThreadsEngine } from "./engine.js";
 
 const opened: ThreadsEngine[] = [];

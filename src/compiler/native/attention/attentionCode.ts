@@ -1,4 +1,4 @@
-/** What the code of attention and of its cotangents have in common: their frame, loops, packing, masks and products. */
+/** What the code of attention and of its cotangents have in common: their arguments, packing, masks and products. */
 import { getOrInsert } from "../../../ir/collections.js";
 import { at, range } from "../../../ir/shape.js";
 import {
@@ -14,19 +14,16 @@ import {
   STRIP,
 } from "../../kernel/attentionKernel.js";
 import type { AddressType } from "../../wasm/addresses.js";
-import { float32Bits } from "../../wasm/vectorProgram.js";
 import type { Label } from "../code.js";
 import type { MultiplyKernel, PackKernel } from "../gemm/target.js";
 import { SUM_ARGUMENTS, sumSteps, writeMultiply, X64Tile } from "../gemm/x64Multiply.js";
 import { writePackColumns } from "../gemm/x64Packing.js";
-import { Vectors } from "../gemm/x64Vectors.js";
 import { resolveArgument } from "../kernels/x64Arguments.js";
-import { ConstantPool, SLOT_BYTES, StackFrame } from "../kernels/x64Frame.js";
-import { repeatWords } from "../kernels/x64Lanes.js";
-import { X64 } from "../x64/assembler.js";
-import { type Gpr, gpr, low32, type Mem, mem, type Vector, vec } from "../x64/operands.js";
+import { SLOT_BYTES } from "../kernels/x64Frame.js";
+import { type Gpr, gpr, low32, type Mem, mem, type Vector } from "../x64/operands.js";
+import { Avx512Writer } from "./avx512Writer.js";
 
-const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15 } = gpr;
+const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r12, r13, r14, r15 } = gpr;
 
 const SAVED = [rbx, rbp, r12, r13, r14, r15];
 
@@ -77,17 +74,12 @@ export interface StripProduct {
 }
 
 /** Writes a function with the arguments of a kernel that threads share; see `writeKernel`. */
-export abstract class AttentionCode {
-  protected readonly x: X64;
-  protected readonly v = new Vectors(512, "float32");
-  protected readonly pool: ConstantPool;
+export abstract class AttentionCode extends Avx512Writer {
   /** Scores of a strip of queries and a panel of keys. */
   protected readonly tile = new X64Tile(this.v, STRIP, PANEL / 16);
   /** Bytes of a packed row. */
   protected readonly rowBytes: number;
-  private readonly frame = new StackFrame();
   private readonly bases = new Map<AttentionArgument, Mem>();
-  private readonly routines = new Map<string, { readonly label: Label; readonly write: () => void }>();
   /** The first unit of the part, and the one after its last. */
   protected readonly unit: Mem;
   private readonly lastUnit: Mem;
@@ -113,8 +105,7 @@ export abstract class AttentionCode {
     private readonly addressType: AddressType,
     listing?: string[],
   ) {
-    this.x = new X64(listing);
-    this.pool = new ConstantPool(this.x);
+    super(listing);
     this.rowBytes = 4 * packedFeatures(kernel);
     // Products and packing add these to their addresses.
     for (const _ of range(3)) this.word();
@@ -148,13 +139,7 @@ export abstract class AttentionCode {
       .and(rsp, -SLOT_BYTES)
       .mov(this.stack, rax)
       .jmp(body);
-    // Routines may need others.
-    for (const { label, write } of this.routines.values()) {
-      x.align(64).place(label);
-      write();
-    }
-    this.pool.write();
-    return x.finish();
+    return this.finish();
   }
 
   private resolve(done: Label): void {
@@ -174,11 +159,6 @@ export abstract class AttentionCode {
     x.mov(low32(rax), rest === 0 ? 0xffff : 2 ** rest - 1).kmovw(LAST_LANES, low32(rax));
   }
 
-  /** A word of the frame. */
-  protected word(): Mem {
-    return this.frame.word();
-  }
-
   /** Where the address of an argument is. */
   protected base(name: AttentionArgument): Mem {
     return getOrInsert(this.bases, name, () => this.word());
@@ -186,65 +166,6 @@ export abstract class AttentionCode {
 
   protected strides(name: HeadsName): HeadStrides {
     return this.kernel.strides[name] ?? { batch: 0, row: 0, head: 0 };
-  }
-
-  /** The same number in every lane, in memory. */
-  protected constant(value: number): Mem {
-    return this.integers(float32Bits(value));
-  }
-
-  protected integers(word: number): Mem {
-    return this.pool.place(repeatWords([word, word, word, word], 64));
-  }
-
-  /** 0, 1, 2, … */
-  protected iota(): Mem {
-    return this.pool.place(new Uint8Array(Int32Array.from(range(16)).buffer));
-  }
-
-  /** Repeats the body while the counter is less than the end; the counter is set before. */
-  protected loop(counter: Mem, end: Mem | number, step: number, body: (next: Label) => void): void {
-    const { x } = this;
-    const [again, next, done] = [x.here(), x.label(), x.label()];
-    x.mov(rax, counter);
-    if (typeof end === "number") x.cmp(rax, end);
-    else x.cmp(rax, end);
-    x.j("ge", done);
-    body(next);
-    x.place(next).mov(rax, counter).add(rax, step).mov(counter, rax).jmp(again);
-    x.place(done);
-  }
-
-  protected set(target: Mem, value: number): void {
-    if (value === 0) this.x.xor(low32(rax), low32(rax));
-    else this.x.mov(low32(rax), value);
-    this.x.mov(target, rax);
-  }
-
-  /** target = base + Σ word · factor. */
-  protected sum(target: Mem, base: Mem | Gpr, ...terms: readonly (readonly [Mem, number])[]): void {
-    const { x } = this;
-    x.mov(rax, base);
-    for (const [word, factor] of terms) x.imul(rcx, word, factor).add(rax, rcx);
-    x.mov(target, rax);
-  }
-
-  /** register = min(register, limit). */
-  protected atMost(register: Gpr, limit: Mem | number): void {
-    const { x } = this;
-    if (typeof limit === "number") x.mov(low32(r11), limit);
-    else x.mov(r11, limit);
-    x.cmp(register, r11).cmov("g", register, r11);
-  }
-
-  /** register = max(register, 0). */
-  protected atLeastZero(register: Gpr): void {
-    this.x.xor(low32(r11), low32(r11)).cmp(register, r11).cmov("l", register, r11);
-  }
-
-  /** Divides a word by a number: the quotient is in rax, the rest in rdx. */
-  protected divide(word: Mem, by: number): void {
-    this.x.mov(rax, word).xor(low32(rdx), low32(rdx)).mov(low32(rcx), by).div(rcx);
   }
 
   /** register = the key after the last one that the query in the register sees. */
@@ -256,26 +177,6 @@ export abstract class AttentionCode {
     }
     this.x.add(register, ahead + 1);
     this.atMost(register, keyLength);
-  }
-
-  /** Clears whole vectors from the address in rdi on. */
-  protected clear(bytes: number): void {
-    const { x, v } = this;
-    const perTurn = 16;
-    const [turns, rest] = [Math.floor(bytes / 64 / perTurn), (bytes / 64) % perTurn];
-    v.clear(x, 0);
-    const stores = (count: number) => {
-      for (const i of range(count)) v.move(x, mem(rdi, 64 * i), v.vec(0));
-    };
-    if (turns > 0) {
-      x.mov(low32(rcx), turns);
-      const again = x.here();
-      stores(perTurn);
-      x.add(rdi, 64 * perTurn)
-        .dec(rcx)
-        .j("ne", again);
-    }
-    stores(rest);
   }
 
   /**
@@ -348,11 +249,6 @@ export abstract class AttentionCode {
         .lea(rdx, mem(rdx, target, SCRATCH));
       x.mov(low32(rcx), headSize).mov(low32(r8), 1).call(pack);
     });
-  }
-
-  /** A routine that is written after the function itself. */
-  private routine(key: object, write: () => void): Label {
-    return getOrInsert(this.routines, JSON.stringify(key), () => ({ label: this.x.label(), write })).label;
   }
 
   /** Adds a product to a strip. */
@@ -504,10 +400,5 @@ export abstract class AttentionCode {
   /** Replaces a number by another one in all lanes; the other is in memory. */
   protected replace(vector: Vector, number: number, by: Mem): void {
     this.x.vcmpps(BRIEF, vector, this.constant(number), EQUAL).vmovups(vector, by, { mask: BRIEF });
-  }
-
-  /** A vector register. */
-  protected vec(id: number): Vector {
-    return vec(512, id);
   }
 }
