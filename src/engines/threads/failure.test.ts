@@ -31,7 +31,8 @@ const program = handProgram("train", [type], [type], {
   ],
   infos: [
     { ops: ["mul", "add"], source: { text: "model.ts:3:5" }, flops: 0, bytes: 0 },
-    { ops: ["psum"], source: { text: "model.ts:4:9" }, flops: 0, bytes: 0 },
+    // Half a second at 1 GFLOP/s, which the watchdog adds to the deadline.
+    { ops: ["psum"], source: { text: "model.ts:4:9" }, flops: 5e8, bytes: 0 },
   ],
   steps: [
     { op: "copy", source: place(0), target: place(2), bytes: 20_000, info: 0 },
@@ -64,7 +65,7 @@ describe("a device that fails", () => {
   test.each([
     ["throw", "its worker threw RangeError: injected fault"],
     ["exit", "its worker exited with code 0"],
-    ["hang", `it made no progress for ${soon} ms`],
+    ["hang", `it made no progress for ${soon + 500} ms`],
   ] as const)("by %s ends every run with one error that names it", async (kind, reason) => {
     const emit = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
     const fault = { device: 1, kind, program: "train", step: 1 };
@@ -82,14 +83,14 @@ describe("a device that fails", () => {
     expect(() => start(engine)).toThrow(DeviceFailedError);
     // Who is slow is warned of before it counts as failed.
     const slow =
-      /^\[engine\] device 1, program "train", step 1 \(psum\) at model.ts:4:9: it has made no progress for [\d.]+ s; after 3.0 s it counts as failed/;
+      /^\[engine\] device 1, program "train", step 1 \(psum\) at model.ts:4:9: it has made no progress for [\d.]+ s; after 3.5 s it counts as failed/;
     expect(warned).toEqual(kind === "hang" ? [expect.stringMatching(slow)] : []);
   });
 
   test.each([
     ["throw", /its worker has ended/],
     ["exit", /its worker has ended/],
-    ["hang", /it made no progress for 3000 ms/],
+    ["hang", /it made no progress for 3500 ms/],
   ] as const)("by %s also ends a loop that never lets the main thread go", (kind, reason) => {
     const fault = { device: 1, kind, program: "train", step: 1 };
     const engine = open({ faults: [fault] }, kind === "hang" ? soon : never);

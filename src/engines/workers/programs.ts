@@ -63,6 +63,7 @@ export interface LoadedStep {
   readonly ops: StepInfo["ops"];
   readonly source: StepInfo["source"];
   readonly role: StepInfo["role"];
+  readonly flops: StepInfo["flops"];
 }
 
 /** Where programs are loaded. */
@@ -243,8 +244,8 @@ function hasSharedSteps(steps: readonly Step[]): boolean {
 function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
   const described: LoadedStep[] = [];
   forEachStep(steps, (step) => {
-    const info = infos[step.info];
-    described.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source, role: info?.role });
+    const { ops = [step.op], source, role, flops = 0 } = infos[step.info] ?? {};
+    described.push({ kind: step.op, ops, source, role, flops });
   });
   return described;
 }

@@ -7,6 +7,8 @@ const deadlineMs = 1000;
 /** One device with work, looked after by a watchdog whose time the tests make pass. */
 class Scene {
   readonly failures: string[] = [];
+  /** The operations of the step that the device runs. */
+  flops = 0;
   private readonly control = newControl(1);
   private readonly watchdog: Watchdog;
   private now = 0;
@@ -16,6 +18,7 @@ class Scene {
     this.watchdog = new Watchdog(this.control, deadlineMs, {
       fail: (_, reason) => this.failures.push(reason),
       warn: () => {},
+      flopsOf: () => this.flops,
     });
     this.watchdog.look([{ sent: 1 }]);
   }
@@ -49,6 +52,15 @@ describe("the watchdog", () => {
     expect(scene.failures).toEqual([]);
     scene.pass(200);
     expect(scene.failures).toEqual(["it made no progress for 30000 ms"]);
+  });
+
+  test("gives a large step the time that it takes at 1 GFLOP/s besides", () => {
+    scene.set(WORD.state, STATE.running);
+    scene.flops = 5e9;
+    scene.pass(5900);
+    expect(scene.failures).toEqual([]);
+    scene.pass(200);
+    expect(scene.failures).toEqual(["it made no progress for 6000 ms"]);
   });
 
   test("does not count the start of a worker against its first step", () => {

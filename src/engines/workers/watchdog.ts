@@ -13,10 +13,15 @@ export interface WatchdogListener {
   fail(device: number, reason: string): void;
   /** A device may be about to fail. */
   warn(device: number, text: string): void;
+  /** The arithmetic operations of the step that a device runs. */
+  flopsOf(device: number): number;
 }
 
 /** How long a worker may take to start on a busy machine. */
 const START_MS = 30_000;
+
+/** What a device does in a millisecond at least; large steps get the time that they take at this speed besides. */
+const LEAST_FLOPS_PER_MS = 1e6;
 
 /** If all devices wait for each other for this long, none of them will continue. */
 const DEADLOCK_MS = 10_000;
@@ -35,10 +40,11 @@ interface Sample {
 
 /**
  * The watchdog finds devices that get no further, and those that wait for peers which have diverged where nothing else
- * tells (docs/divergence.md). It looks from time to time whether the devices that have work get on with it. A device that computes without
- * beginning a new step for longer than the deadline has failed, and so has one that does not leave a `while` loop;
- * one that waits for a peer has not, unless everybody waits. Time counts only while this process runs: what passes
- * while it is stopped, or while the machine sleeps, is nobody's fault.
+ * tells (docs/divergence.md). It looks from time to time whether the devices that have work get on with it. A device
+ * has failed that computes without beginning a new step for longer than the deadline and the time that its step takes at
+ * 1 GFLOP/s, and so has one that does not leave a `while` loop; one that waits for a peer has not, unless everybody waits.
+ * Time counts only while this process runs: what passes while it is stopped, or while the machine sleeps, is nobody's
+ * fault.
  */
 export class Watchdog {
   private stopTimer: (() => void) | undefined;
@@ -80,7 +86,9 @@ export class Watchdog {
       this.sample(device) === (sent | 0) ? [] : [device],
     );
     const stuckFor = (device: number) => this.clock - (this.samples[device]?.since ?? this.clock);
-    const stuck = working.filter((device) => stuckFor(device) >= this.patience(device));
+    const stuck = working.filter(
+      (device) => stuckFor(device) >= this.deadlineMs && stuckFor(device) >= this.patience(device),
+    );
     const culprit = stuck.find((device) => this.word(device, WORD.state) !== STATE.waiting);
     if (culprit !== undefined) {
       this.listener.fail(culprit, `it made no progress for ${this.patience(culprit)} ms`);
@@ -141,7 +149,8 @@ export class Watchdog {
   }
 
   private patience(device: number): number {
-    return this.isStarting(device) ? Math.max(this.deadlineMs, START_MS) : this.deadlineMs;
+    if (this.isStarting(device)) return Math.max(this.deadlineMs, START_MS);
+    return this.deadlineMs + Math.round(this.listener.flopsOf(device) / LEAST_FLOPS_PER_MS);
   }
 
   private isStarting(device: number): boolean {
@@ -162,7 +171,12 @@ export class Watchdog {
   private warn(device: number, stuckFor: number): void {
     const sample = this.samples[device];
     if (sample === undefined || sample.warned) return;
-    if (stuckFor < this.patience(device) / 2 || this.word(device, WORD.state) === STATE.waiting) return;
+    if (
+      stuckFor < this.deadlineMs / 2 ||
+      stuckFor < this.patience(device) / 2 ||
+      this.word(device, WORD.state) === STATE.waiting
+    )
+      return;
     sample.warned = true;
     const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;
     this.listener.warn(

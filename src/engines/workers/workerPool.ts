@@ -29,6 +29,8 @@ export interface WorkerPoolOptions extends DeviceThreadsOptions {
   readonly deadlockMs?: number;
   /** Names the program and the step that a device works on. */
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
+  /** The arithmetic operations of the step that a device works on. */
+  readonly flopsOf: (device: number, program: number, step: number) => number;
   /** Calls the host callback that a device asks for in a step. */
   readonly answer: (device: number, program: number, step: number) => void;
   /** Describes where all devices of a program are, if they have diverged. */
@@ -95,6 +97,7 @@ export class WorkerPool {
     const listener = {
       fail: (device: number, reason: string) => this.fail(device, reason),
       warn: (device: number, text: string) => this.warn(device, text),
+      flopsOf: (device: number) => this.workOf(device, options.flopsOf) ?? 0,
     };
     this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
   }
@@ -328,10 +331,18 @@ export class WorkerPool {
   }
 
   private placeOf(device: number): FailurePlace {
+    return this.workOf(device, this.options.describe) ?? { device };
+  }
+
+  /** What is asked about the step that a device works on, if it runs a program. */
+  private workOf<T>(
+    device: number,
+    ask: (device: number, program: number, step: number) => T,
+  ): T | undefined {
     const base = deviceBase(device);
     const program = Atomics.load(this.control, base + WORD.program);
-    if (program === 0) return { device };
-    return this.options.describe(device, program, Atomics.load(this.control, base + WORD.step));
+    if (program === 0) return undefined;
+    return ask(device, program, Atomics.load(this.control, base + WORD.step));
   }
 
   /** The error of devices that have diverged, if that is why one of them ended. */

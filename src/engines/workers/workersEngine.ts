@@ -131,6 +131,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       ...(local.deadlockMs === undefined ? {} : { deadlockMs: local.deadlockMs }),
       describe: (device, program, step) => this.describe(device, program, step),
+      flopsOf: (_, program, step) => this.programs.get(program)?.steps[step]?.flops ?? 0,
       answer: (device, program, step) => this.answer(device, program, step),
       describeDivergence: (program, communicator) => this.describeDivergence(program, communicator),
       scratch: this.memory.devices.map(({ scratch }) => scratch),
