@@ -145,7 +145,7 @@ const dotDims = schema({
 });
 
 /**
- * Sums of products over paired dims.
+ * Sums of products over paired dims; of bools, whether there is a pair of trues.
  *
  * @param dtype the type of the result, by default that of the operands
  *

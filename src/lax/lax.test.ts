@@ -445,3 +445,13 @@ describe("lax", () => {
     await expectClose(slope(v), [1, 0, 1]);
   });
 });
+
+test("products of bools tell whether there is a pair of trues", () => {
+  const bits = (...rows: number[][]) => np.array(rows).ne(0);
+  const [a, b] = [bits([1, 1], [0, 1]), bits([1, 1], [1, 0])];
+  expect(lax.dot(a, b)).toEqual(bits([1, 1], [1, 0]));
+  expect(lax.batchMatmul(a.expandDims(0), b.expandDims(0)).get(0)).toEqual(bits([1, 1], [1, 0]));
+  const dims = { lhsContract: [1], rhsContract: [0] };
+  expect(lax.dotGeneral(a, b, dims, "int32")).toEqual(np.array([2, 1, 1, 0], "int32").reshape([2, 2]));
+  expect(() => lax.dot(a, np.ones([2, 2]))).toThrow("dotGeneral");
+});

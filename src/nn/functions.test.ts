@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { agreement, expectClose } from "../../test/support/goldens.js";
 import { b, f, h, i, n, type Row, t, testRows, v } from "../../test/support/jaxRows.js";
-import { DTypeError, grad, makeProgram, ShapeError, type Tensor, ValueError } from "../index.js";
+import { complex, DTypeError, grad, makeProgram, ShapeError, type Tensor, ValueError } from "../index.js";
 import * as np from "../numpy/index.js";
 import * as nn from "./functions.js";
 
@@ -640,4 +640,11 @@ describe("dotProductAttention", () => {
     const x = wave(1, 3, 2, 4);
     await expectClose(run(x.at(0, 2).set(9)), run(x));
   });
+});
+
+test("hardSwish orders complex numbers by their real parts, as JAX does", async () => {
+  const y = nn.hardSwish(np.array([-3, 1, 5]).add(np.array([2, -1, 2]).mul(complex(0, 1))));
+  // From JAX 0.10.2.
+  await expectClose(np.real(y), [-2 / 3, 0.5, 5], { rtol: 1e-6 });
+  await expectClose(np.imag(y), [-1, -5 / 6, 2], { rtol: 1e-6 });
 });

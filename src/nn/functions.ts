@@ -53,7 +53,7 @@ export function relu(x: TensorLike): Tensor {
  * ```
  */
 export function relu6(x: TensorLike): Tensor {
-  const tensor = relu(asFloat(x, "relu6"));
+  const tensor = relu(asInexact(x, "relu6"));
   return np.where(np.greaterEqual(tensor, 6), 6, tensor);
 }
 

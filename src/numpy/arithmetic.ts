@@ -276,7 +276,7 @@ function unlessNan(x: Tensor, y: Tensor, wins: "gt" | "lt"): Tensor {
  * np.atan2(np.array([1, -1]), np.array([1, 0])); // [0.7854, -1.571]
  * ```
  */
-export const atan2 = binary("atan2", ops.atan2, floatType);
+export const atan2 = binary("atan2", ops.atan2, inexactType);
 
 /**
  * Both operands, the one where `isFirst` holds before the other. They are selected rather than found by `max` and

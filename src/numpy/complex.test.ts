@@ -408,3 +408,23 @@ describe("complex numbers", () => {
     expect(call).toThrow(ShardwiseError);
   });
 });
+
+test("correlations, angles and products with vectors of complex numbers are JAX's", async () => {
+  const rows = (re: number[], im: number[]) =>
+    lax.complex(np.array(re).reshape([2, 3]), np.array(im).reshape([2, 3]));
+  const z = rows([1, -1, 3, 0, 2, 1], [2, 0.5, -1, 0.5, -2, 1]);
+  const w = rows([2, 0, -2, 1, -1, 3], [-1, 1, 0, 0, -1, 2]);
+  const near = async (x: Tensor, re: number[], im: number[]) => {
+    expectNear(await np.real(x).data(), re, 1e-6);
+    expectNear(await np.imag(x).data(), im, 1e-6);
+  };
+  // From JAX 0.10.2.
+  await near(np.corrcoef(z).get(0), [1, -0.29054883], [0, -0.79240584]);
+  const angles: [number[], number[]] = [
+    [0, 1.5707964, 0.36890754],
+    [0.54930615, 0.54930615, 0.06706603],
+  ];
+  await near(np.arctan2(z.get(1), w.get(1)), ...angles);
+  await near(lax.atan2(z.get(1), w.get(1)), ...angles);
+  await near(np.vecmat(z.get(1), np.transpose(w)), [-4.5, 5], [3, -5.5]);
+});

@@ -26,18 +26,16 @@ const productOptions = schema({
 /** Options of products. */
 export interface ProductOptions extends OptionsOf<typeof productOptions> {}
 
-/** Operands of one data type; bool is computed in int32. */
+/** Operands of one data type. */
 function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor] {
   const dtype = resultType(x, y);
   return [toType(x, dtype, caller), toType(y, dtype, caller)];
 }
 
-/** `dotGeneral` for any data type: a product of bools tells whether there is a pair of trues. */
+/** `dotGeneral` with options of products. */
 export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options?: ProductOptions): Tensor {
   const { precision, preferredElementType: dtype = x.dtype } = productOptions.read(options, "matmul");
-  const exact = precision === undefined ? dims : { ...dims, precision };
-  if (x.dtype !== "bool") return ops.dotGeneral(x, y, exact, dtype);
-  return cast(ops.dotGeneral(cast(x, "int32"), cast(y, "int32"), dims), dtype);
+  return ops.dotGeneral(x, y, precision === undefined ? dims : { ...dims, precision }, dtype);
 }
 
 function refuse(caller: string, x: Tensor, y: Tensor, dimX: number, dimY: number): void {

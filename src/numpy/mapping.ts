@@ -5,9 +5,10 @@ import { at, formatType, normalizeDim, normalizeDims, range } from "../ir/shape.
 import { sort as sortAll } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import { needTensor, type TensorLike } from "../trace/promote.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 import { vmap } from "../transforms/batching/vmap.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
+import { conj } from "./complex.js";
 import { abs } from "./elementwise.js";
 import { select, where } from "./logic.js";
 import {
@@ -106,7 +107,8 @@ export function vectorize(fn: (...scalars: Tensor[]) => Tensor): (...tensors: Te
 }
 
 /**
- * Takes each element from the function of the last condition that holds, as NumPy's `piecewise`.
+ * Takes each element from the function of the last condition that holds, as NumPy's `piecewise`; the result has the type of
+ * `value`.
  *
  * @example
  * ```ts
@@ -128,8 +130,10 @@ export function piecewise(
       `[piecewise] ${conditions.length} conditions take ${conditions.length} functions, or one more for the rest, got ${functions.length}`,
     );
   }
-  const results = functions.map((fn) => (typeof fn === "function" ? fn(x) : fn));
-  const rest = extra === 1 ? (results[conditions.length] ?? 0) : 0;
+  const results = functions.map((fn) =>
+    asTensor(typeof fn === "function" ? fn(x) : fn, "piecewise").astype(x.dtype),
+  );
+  const rest = results[conditions.length] ?? Tensor.scalar(0, x.dtype);
   return select([...conditions].reverse(), results.slice(0, conditions.length).reverse(), rest);
 }
 
@@ -319,7 +323,7 @@ export function matvec(x: TensorLike, y: TensorLike): Tensor {
 }
 
 /**
- * Products of vectors with matrices in the last dims.
+ * Products of conjugated vectors with matrices in the last dims.
  *
  * @example
  * ```ts
@@ -328,5 +332,5 @@ export function matvec(x: TensorLike, y: TensorLike): Tensor {
  */
 export function vecmat(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = [asTensor(x, "vecmat"), asTensor(y, "vecmat")];
-  return a.expandDims(-2).matmul(b).squeeze(-2);
+  return conj(a).expandDims(-2).matmul(b).squeeze(-2);
 }

@@ -8,9 +8,9 @@ import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { runningReduce } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import { type TensorLike, tensorLikeKind } from "../trace/promote.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 import { divide, maximum, minimum, multiply, subtract } from "./arithmetic.js";
-import { conj } from "./complex.js";
+import { conj, real } from "./complex.js";
 import { matmul } from "./contraction.js";
 import { diagonal } from "./diagonals.js";
 import { sqrt } from "./elementwise.js";
@@ -24,7 +24,6 @@ import {
   dtypeOf,
   expandTo,
   numberType,
-  refuseComplex,
   totalType,
 } from "./operands.js";
 import { keepdimsOptions, mean, sum } from "./reductions.js";
@@ -217,10 +216,12 @@ const corrcoefSchema = schema(pick(covOptions.fields, "rowvar"));
  */
 export function corrcoef(value: TensorLike, options?: Pick<CovOptions, "rowvar">): Tensor {
   const { rowvar } = corrcoefSchema.read(options, "corrcoef");
-  refuseComplex(value, "corrcoef");
   const c = cov(value, { rowvar });
   if (c.ndim === 0) return divide(c, c);
-  const deviations = sqrt(diagonal(c));
+  const deviations = sqrt(real(diagonal(c)));
   const scaled = divide(divide(c, ops.reshape(deviations, [deviations.size, 1])), deviations);
-  return minimum(maximum(scaled, -1), 1);
+  const clipped = (part: Tensor) => minimum(maximum(part, -1), 1);
+  if (!scaled.parts) return clipped(scaled);
+  const [re, im] = scaled.parts;
+  return Tensor.complex(clipped(re), clipped(im));
 }

@@ -160,3 +160,10 @@ test("polynomials and areas keep the types of JAX", () => {
   expect(np.trapezoid(turned)).toEqual(lax.complex(np.array(2), np.array(2)));
   expect(np.polyder(turned)).toEqual(lax.complex(np.array([0, 1]), np.array([4, 1])));
 });
+
+test("piecewise results have the type of the operand", () => {
+  const [below, above] = [np.array([true, false, false]), np.array([false, false, true])];
+  const whole = np.piecewise(np.array([-3, 0, 2], "int32"), [below, above], [2.7, (y) => y.mul(0.5), true]);
+  expect(whole).toEqual(np.array([2, 1, 1], "int32"));
+  expect(np.piecewise(below, [below, above], [-1, 0])).toEqual(np.array([true, false, false]));
+});

@@ -177,6 +177,13 @@ export function pow(z: Parts, w: Parts): Parts {
   return [choose(fromZero, ofZero, real), choose(fromZero, 0, imag)];
 }
 
+/** The angle whose tangent is z / w: −i log((w + iz) / √(w² + z²)). */
+export function atan2(z: Parts, w: Parts): Parts {
+  const turned: Parts = [minus(w[0], z[1]), plus(w[1], z[0])];
+  const [real, imag] = log(div(turned, sqrt(add(mul(w, w), mul(z, z)))));
+  return [imag, negative(real)];
+}
+
 /** Compares lexicographically: by real parts, then by imaginary parts. */
 export function compared(direction: CompareDirection, [a, b]: Parts, [c, d]: Parts): Tensor {
   const [real, imag] = [compare(direction, a, c), compare(direction, b, d)];

@@ -214,6 +214,7 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
     return (isByReal ? binary : spelled)(math.div)(ins, params, op, target);
   },
   pow: spelled(math.pow),
+  atan2: spelled(math.atan2),
   max: extreme("gt"),
   min: extreme("lt"),
   compare: (ins, { direction }, op) => [math.compared(direction, ...pairOf(ins, op))],

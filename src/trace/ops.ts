@@ -354,10 +354,12 @@ export interface DotDims {
   readonly precision?: Precision;
 }
 
-/** Sums of products over paired dims. */
+/** Sums of products over paired dims; of bools, whether there is a pair of trues. */
 export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype?: DType): Tensor {
   const own = given(x, "dotGeneral").dtype;
   const type = dtype ?? own;
+  if (own === "bool" && given(y, "dotGeneral").dtype === "bool")
+    return convert(dotGeneral(convert(x, "int32"), convert(y, "int32"), dims), type);
   if (isInteger(own) && isInteger(type) && limits(type).max < limits(own).max) {
     throw new DTypeError(
       `[dotGeneral] preferredElementType ${type} cannot hold products of ${own}: leave it out, and convert the result with astype("${type}")`,

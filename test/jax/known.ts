@@ -22,6 +22,11 @@ const known: readonly Known[] = [
     reason: "matrices of bools are often singular: both divide by a rounding error",
   },
   {
+    name: /^np\.sort\(np\.abs\(np\.linalg\.eigvals\(a\)\)\) of (int32|bool)$/,
+    reason:
+      "matrices of small integers often have 0 twice with one eigenvector: a rounding ε moves it by √ε, and it has 64 bits here",
+  },
+  {
     name: /^scipy\.linalg\.fiedlerCompanion\(.* of bool$/,
     reason:
       "0/0 of converted booleans is 0 when JAX compiles it; without jit, and of floats, it is NaN there",
@@ -83,18 +88,19 @@ const known: readonly Known[] = [
     reason: "igamma(0, x) is 1, as in SciPy; JAX has that from x = 1 on, and NaN below",
   },
   {
-    name: /^np\.histogramBinEdges\(.* of complex64$/,
-    reason: "bins need an order; JAX divides the way from the least to the greatest by their real parts",
+    name: /^scipy\.stats\.beta\.logpdf\(nn\.sigmoid.* of float16$/,
+    reason:
+      "JAX rounds the sigmoid and each term, which are larger than their sum; here only function values are rounded, to the float16 nearest to those of SciPy",
+  },
+  {
+    name: /^np\.histogram(BinEdges|dd|2d)?\(.* of complex64$/,
+    reason:
+      "bins need an order; JAX divides the way from the least to the greatest and compares by real parts first",
   },
   {
     name: /^train\(optim\.adan\(.* of float16$/,
     reason:
-      "eps, 1e-8, is 0 in float16, so both divide 0 by 0; compiled, XLA keeps more digits than the type has",
-  },
-  {
-    name: /^(train\(optim\.centralize\(|optim\.klDivergence\(nn\.logSoftmax).* of bfloat16$/,
-    reason:
-      "both round each step and are equally far from the values in float32, where the terms are larger than the result",
+      "eps, 1e-8, is 0 in float16; optax without jit has the values here to the bit, XLA keeps more digits than the type has",
   },
   {
     name: /^train\(optim\.(scaleByA|a)msgrad/,
