@@ -29,6 +29,11 @@ const functions = {
   return select(select(smaller, b, is_nan(b)), a, is_nan(a));
 }`,
   },
+  // Integers in the order of floats, NaN beyond all others: extremes of many are found faster among these.
+  ranks: {
+    code: `fn unranked(u: u32) -> u32 { return u ^ (bitcast<u32>(bitcast<i32>(u) >> 31u) & 0x7fffffffu); }
+fn ranked(u: u32, nan: u32) -> u32 { return select(unranked(u), nan, (u & 0x7fffffffu) > 0x7f800000u); }`,
+  },
   // A float that is a fraction of 1 or more and below 2, times 2^exponent, also where it is subnormal.
   parts: {
     code: `struct Parts { significand: u32, exponent: i32 }
@@ -39,10 +44,20 @@ fn parts(magnitude: u32) -> Parts {
 }`,
   },
   f_sqrt: {
-    uses: ["zero", "parts"],
-    // WGSL allows some units in the last place: the root of a 48-bit integer, with the remainder that rounding needs.
+    uses: ["zero", "parts", "pair"],
+    // WGSL allows some units in the last place. Where nothing can vanish, fused products correct the root by what its
+    // square leaves of x; elsewhere it is the root of a 48-bit integer, with the remainder that rounding needs.
     code: `fn f_sqrt(x: f32) -> f32 {
   let u = bitcast<u32>(x);
+  // From 2^-60 to 2^60.
+  if (${FUSES} && u - 0x21800000u <= 0x3c000000u) {
+    let inverse = inverseSqrt(x);
+    let root = x * inverse;
+    let half = 0.5 * inverse;
+    let left = fma(-root, half, 0.5);
+    let closer = fma(root, left, root);
+    return fma(fma(-closer, closer, x), fma(half, left, half), closer);
+  }
   if ((u & 0x7fffffffu) == 0u || u == 0x7f800000u) { return x; }
   if (u > 0x7f800000u) { return bitcast<f32>(0x7fc00000u | zero); }
   let p = parts(u);
@@ -199,10 +214,19 @@ fn pair_sum(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
   },
   f_div: {
     uses: ["pair", "zero", "parts"],
-    // WGSL allows 2.5 units in the last place. Where nothing can overflow or vanish, the quotient is corrected by what it
-    // leaves of a, and moved to its neighbour if that is closer; elsewhere it is divided as integers.
+    // WGSL allows 2.5 units in the last place. Where nothing can overflow or vanish, the quotient is corrected twice by
+    // what it leaves of a, of which fused products lose nothing; without them it is corrected once, and moved to its
+    // neighbour if that is closer. Elsewhere it is divided as integers.
     code: `fn f_div(a: f32, b: f32) -> f32 {
   let inverse = 1.0 / b;
+  if (${FUSES}) {
+    let isWide = !(abs(a) >= 1e-18 && abs(a) <= 1e18) || !(abs(b) >= 1e-18 && abs(b) <= 1e18);
+    if (isWide) { return wide_div(bitcast<u32>(a), bitcast<u32>(b)); }
+    let closer = fma(fma(-b, inverse, 1.0), inverse, inverse);
+    let first = a * closer;
+    let second = fma(fma(-b, first, a), closer, first);
+    return fma(fma(-b, second, a), closer, second);
+  }
   let q = a * inverse;
   let range = vec3<f32>(abs(a), abs(b), abs(q));
   if (!(all(range > vec3<f32>(1e-24)) && all(range < vec3<f32>(1e24)))) { return wide_div(bitcast<u32>(a), bitcast<u32>(b)); }

@@ -13,6 +13,10 @@ export interface ShaderTile {
   /** Rows and columns of a thread; multiples of 4, or 1. */
   readonly threadM: number;
   readonly threadN: number;
+  /** Groups of threads that compute the same results, each from every so many products; 1 by default. */
+  readonly slices?: number;
+  /** Strips of each operand in shared memory; with 2, the next is written while threads still read the last. */
+  readonly strips?: 1 | 2;
 }
 
 /** A product without its places. */
@@ -36,19 +40,41 @@ export interface TileChoice {
 
 /** Tiles of large products. Which of them is fastest depends on the GPU and on its compiler. */
 export const LARGE_TILES: readonly [ShaderTile, ...ShaderTile[]] = [
-  { m: 128, n: 128, k: 16, threadM: 8, threadN: 8 },
+  { m: 128, n: 128, k: 16, threadM: 8, threadN: 8, strips: 2 },
   { m: 256, n: 128, k: 16, threadM: 16, threadN: 8 },
+  { m: 128, n: 256, k: 16, threadM: 8, threadN: 16 },
 ];
 /** Tiles of other products, down to the smallest, of which there are most. */
 const TILES: readonly ShaderTile[] = [
   { m: 128, n: 64, k: 16, threadM: 8, threadN: 8 },
-  { m: 64, n: 64, k: 16, threadM: 8, threadN: 8 },
-  { m: 32, n: 32, k: 32, threadM: 4, threadN: 4 },
+  { m: 64, n: 64, k: 16, threadM: 8, threadN: 8, slices: 2 },
+  { m: 64, n: 32, k: 16, threadM: 8, threadN: 4, slices: 4 },
+  { m: 32, n: 32, k: 16, threadM: 4, threadN: 4 },
 ];
 const SMALL_TILE: ShaderTile = { m: 16, n: 16, k: 16, threadM: 1, threadN: 1 };
 
-/** Workgroups below which a GPU is not busy, so that smaller tiles are faster although each does more work. */
+/** Workgroups of 256 threads that keep a GPU busy, and how its speed depends on how many of those threads there are. */
 const BUSY_WORKGROUPS = 128;
+const BUSY_THREADS = 256 * BUSY_WORKGROUPS;
+const IDLE_POWER = 0.4;
+
+/**
+ * How fast a product is with a tile: the speed of the tile itself, which follows the products for each element that a
+ * thread reads, times the part of its elements that exist, times the part of a GPU that it keeps busy.
+ */
+function speedOf(shape: GemmShape, tile: ShaderTile): number {
+  const { m, n, threadM, threadN, slices = 1 } = tile;
+  const [columns, rows, batches] = workgroupsOf(shape, tile);
+  const count = columns * rows * batches;
+  const used = (shape.m * shape.n * batches) / (count * m * n);
+  const turns = (count * slices * ((m / threadM) * (n / threadN))) / BUSY_THREADS;
+  // Large tiles have a part of the GPU for themselves, and the last ones leave the others' idle.
+  const isLarge = m * n >= 128 * 128;
+  const busy = isLarge ? turns / Math.ceil(turns) : Math.min(1, turns) ** IDLE_POWER;
+  return used * busy * ((threadM * threadN) / (threadM + threadN)) ** SPEED_POWER;
+}
+
+const SPEED_POWER = 0.35;
 
 /** The tile that suits a product; none where each thread computes one element by itself. */
 export function chooseTile(
@@ -61,11 +87,8 @@ export function chooseTile(
   // The measured one may be too large for this product, where the smaller one of the large tiles still serves.
   const tiles = [...(largeTile ? [largeTile] : []), LARGE_TILES[0], ...TILES];
   const fitting = tiles.filter((tile) => fits(tile, sharedBytes));
-  const isBusy = (tile: ShaderTile) => {
-    const [columns, rows, batches] = workgroupsOf(shape, tile);
-    return columns * rows * batches >= BUSY_WORKGROUPS;
-  };
-  return fitting.find(isBusy) ?? fitting.at(-1) ?? SMALL_TILE;
+  const speeds = fitting.map((tile) => speedOf(shape, tile));
+  return fitting[speeds.indexOf(Math.max(...speeds))] ?? SMALL_TILE;
 }
 
 /** Whether a workgroup has the shared memory that a tile takes. */
@@ -73,9 +96,10 @@ export function fits(tile: ShaderTile, sharedBytes: number): boolean {
   return 4 * sharedFloats(tile) <= sharedBytes;
 }
 
-/** Shared memory that a tile takes: a strip of each operand. */
+/** Shared memory that a tile takes: strips of each operand. */
 function sharedFloats(tile: ShaderTile): number {
-  return tile.k * (tile.m + tile.n + 2 * padding(tile));
+  const { m, n, k, slices = 1, strips = 1 } = tile;
+  return strips * slices * k * (m + n + 2 * padding(tile));
 }
 
 /** Elements between the rows of a strip: without them threads that write a column would meet in one memory bank. */
@@ -227,7 +251,10 @@ interface Transfer {
 
 class GemmWriter {
   private readonly w = new WgslWriter();
+  /** Threads of a slice. */
   private readonly threads: number;
+  private readonly slices: number;
+  private readonly strips: 1 | 2;
   private readonly across: number;
   private readonly down: number;
   private readonly width: 1 | 4;
@@ -243,6 +270,8 @@ class GemmWriter {
     this.across = tile.n / tile.threadN;
     this.down = tile.m / tile.threadM;
     this.threads = this.across * this.down;
+    this.slices = tile.slices ?? 1;
+    this.strips = tile.strips ?? 1;
     this.width = vectorWidth(tile);
     this.step = inVectors && this.width === 4 ? 4 : 1;
   }
@@ -256,7 +285,9 @@ class GemmWriter {
     w.line(`let column = workgroup_id.x * ${tile.n}u;`);
     this.placeThread();
     this.eachSum((name) => w.line(`var ${name} = ${this.vector("0.0")};`));
-    w.line("var first = 0u;");
+    w.line(`var first = ${this.slices === 1 ? "0u" : `slice * ${tile.k}u`};`);
+    w.line("var start = 0u;");
+    if (this.strips === 2) for (const name of ["a", "b"]) w.line(`var place_${name} = 0u;`);
     const transfers = [
       ...this.transfers("a", tile.m, shape.m, shape.transposeA),
       ...this.transfers("b", tile.n, shape.n, !shape.transposeB),
@@ -264,23 +295,32 @@ class GemmWriter {
     for (const { name } of transfers) w.line(`var ${name} = ${this.step === 4 ? "vec4<f32>(0.0)" : "0.0"};`);
     this.read(transfers);
     // The next strips are on their way to registers while these are multiplied.
-    w.block("while (first < k)", () => {
+    w.block("while (start < k)", () => {
       for (const { writes } of transfers) for (const line of writes) w.line(line);
       w.line("workgroupBarrier();");
-      w.line(`first += ${tile.k}u;`);
-      w.block("if (first < k)", () => this.read(transfers));
+      w.line(`start += ${this.slices * tile.k}u;`);
+      w.line(`first += ${this.slices * tile.k}u;`);
+      w.block("if (start < k)", () => this.read(transfers));
       this.multiply();
-      w.line("workgroupBarrier();");
+      if (this.strips === 1) w.line("workgroupBarrier();");
+      else {
+        w.line(`place_a = ${this.slices * this.stripLength(tile.m)}u - place_a;`);
+        w.line(`place_b = ${this.slices * this.stripLength(tile.n)}u - place_b;`);
+      }
     });
-    this.finish();
+    if (this.slices === 1) this.finish();
+    else {
+      this.addSlices();
+      w.block("if (slice == 0u)", () => this.finish());
+    }
     const shared = [tile.m, tile.n].map((size, i) => {
-      const length = (tile.k * (size + padding(tile))) / this.width;
+      const length = this.strips * this.slices * this.stripLength(size);
       return `var<workgroup> tile_${"ab"[i]}: array<${this.width === 4 ? "vec4<f32>" : "f32"}, ${length}>;`;
     });
     const element = this.step === 4 ? "vec4<f32>" : undefined;
     const head = [args.declarations(numParams(shape), element), ...shared].join("\n");
     return {
-      code: shaderCode(head, w, this.threads, BUILTINS),
+      code: shaderCode(head, w, this.slices * this.threads, BUILTINS),
       workgroups: workgroupsOf(shape, tile),
     };
   }
@@ -291,8 +331,11 @@ class GemmWriter {
     const [wide, high] = [Math.min(8, this.across), Math.min(4, this.down)];
     const group = wide * high;
     const columns = this.across / wide;
-    w.line(`let lane = local_invocation_index % ${group}u;`);
-    w.line(`let group = local_invocation_index / ${group}u;`);
+    const isSliced = this.slices > 1;
+    w.line(`let thread = local_invocation_index${isSliced ? ` % ${this.threads}u` : ""};`);
+    if (isSliced) w.line(`let slice = local_invocation_index / ${this.threads}u;`);
+    w.line(`let lane = thread % ${group}u;`);
+    w.line(`let group = thread / ${group}u;`);
     w.line(`let x = (group % ${columns}u) * ${wide}u + lane % ${wide}u;`);
     w.line(`let y = (group / ${columns}u) * ${high}u + lane / ${wide}u;`);
   }
@@ -307,11 +350,11 @@ class GemmWriter {
     const { w, tile, step } = this;
     const [slab, start, limit] =
       name === "a" ? [at(this.slabs, 0), "row", "m"] : [at(this.slabs, 1), "column", "n"];
-    const isWhole = extent % size === 0 && this.shape.k % tile.k === 0;
+    const isWhole = extent % size === 0 && this.shape.k % (this.slices * tile.k) === 0;
     const perRow = (along ? size : tile.k) / step;
     const total = (size * tile.k) / step;
     return range(Math.ceil(total / this.threads)).map((i) => {
-      const number = w.let(`local_invocation_index + ${i * this.threads}u`);
+      const number = w.let(`thread + ${i * this.threads}u`);
       const inner = w.let(`(${number} % ${perRow}u) * ${step}u`);
       const outer = w.let(`${number} / ${perRow}u`);
       const [place, depth] = along ? [inner, outer] : [outer, inner];
@@ -355,7 +398,7 @@ class GemmWriter {
   ): string[] {
     const { step, width } = this;
     const row = (size + padding(this.tile)) / width;
-    const vector = (at: string) => `tile_${name}[(${at}) * ${row}u + ${place} / ${width}u]`;
+    const vector = (at: string) => `tile_${name}[${this.own(name)}(${at}) * ${row}u + ${place} / ${width}u]`;
     if (step === 4 && along) return [`${vector(depth)} = ${register};`];
     const element = (at: string) => (width === 4 ? `${vector(at)}[${place} % 4u]` : vector(at));
     if (step === 1) return [`${element(depth)} = ${register};`];
@@ -366,15 +409,54 @@ class GemmWriter {
     return this.step === 4 ? `slab${slab}[(${index}) >> 2u]` : `bitcast<f32>(slab${slab}[${index}])`;
   }
 
+  /** Elements, or vectors, of a strip of an operand. */
+  private stripLength(size: number): number {
+    return (this.tile.k * (size + padding(this.tile))) / this.width;
+  }
+
+  /** Where the strip that a thread reads or writes begins in shared memory. */
+  private own(name: "a" | "b"): string {
+    const size = name === "a" ? this.tile.m : this.tile.n;
+    const place = this.strips === 2 ? `place_${name} + ` : "";
+    return place + (this.slices === 1 ? "" : `slice * ${this.stripLength(size)}u + `);
+  }
+
+  /** Adds the sums of the other slices to those of the first, by way of the memory of the strips. */
+  private addSlices(): void {
+    const { w, tile } = this;
+    const own = (tile.threadM * tile.threadN) / this.width;
+    const names: string[] = [];
+    this.eachSum((name) => names.push(name));
+    const room = Math.floor((this.strips * this.slices * this.stripLength(tile.m)) / this.threads);
+    w.line("workgroupBarrier();");
+    for (const slice of range(this.slices).slice(1)) {
+      for (let from = 0; from < own; from += room) {
+        const part = names.slice(from, from + room);
+        w.block(`if (slice == ${slice}u)`, () => {
+          part.forEach((name, i) => {
+            w.line(`tile_a[${i * this.threads}u + thread] = ${name};`);
+          });
+        });
+        w.line("workgroupBarrier();");
+        w.block("if (slice == 0u)", () => {
+          part.forEach((name, i) => {
+            w.line(`${name} += tile_a[${i * this.threads}u + thread];`);
+          });
+        });
+        w.line("workgroupBarrier();");
+      }
+    }
+  }
+
   private multiply(): void {
     const { w, tile, width } = this;
     const [rowA, rowB] = [tile.m, tile.n].map((size) => (size + padding(tile)) / width);
     for (const d of range(tile.k)) {
       w.block("", () => {
         for (const i of range(tile.threadM / width))
-          w.line(`let a_${i} = tile_a[${d * (rowA ?? 0) + i * this.down}u + y];`);
+          w.line(`let a_${i} = tile_a[${this.own("a")}${d * (rowA ?? 0) + i * this.down}u + y];`);
         for (const j of range(tile.threadN / width))
-          w.line(`let b_${j} = tile_b[${d * (rowB ?? 0) + j * this.across}u + x];`);
+          w.line(`let b_${j} = tile_b[${this.own("b")}${d * (rowB ?? 0) + j * this.across}u + x];`);
         this.eachSum((name, i, j) => {
           const factor = width === 4 ? `a_${Math.floor(i / 4)}[${i % 4}]` : `a_${i}`;
           w.line(`${name} = fma(${this.vector(factor)}, b_${j}, ${name});`);

@@ -19,6 +19,8 @@ export interface ShaderRegister {
   float?: string | undefined;
   flag?: string | undefined;
   pair?: string | undefined;
+  /** Whether it is NaN, where that has been asked. */
+  nan?: string | undefined;
   /** The bits, where they are known, and those above them if it is a float64. */
   readonly constant?: number | undefined;
   readonly high?: number | undefined;
@@ -28,8 +30,12 @@ export interface ShaderRegister {
 export class WgslWriter {
   readonly lines: string[] = [];
   readonly used = new Set<WgslFunctionName>();
+  /** Whether equal expressions get one name; only for those of names that never change. */
+  reuses = false;
   private depth = 1;
   private numNames = 0;
+  /** The names of expressions, block by block. */
+  private readonly known: Map<string, string>[] = [new Map()];
 
   /** Adds a line. */
   line(text: string): void {
@@ -40,7 +46,9 @@ export class WgslWriter {
   block(head: string, body: () => void): void {
     this.line(`${head} {`);
     this.depth++;
+    this.known.push(new Map());
     body();
+    this.known.pop();
     this.depth--;
     this.line("}");
   }
@@ -52,6 +60,16 @@ export class WgslWriter {
 
   /** The name of a new variable with a value. */
   let(expression: string): string {
+    if (!this.reuses) return this.fresh(expression);
+    const known = this.known.find((names) => names.has(expression))?.get(expression);
+    if (known !== undefined) return known;
+    const name = this.fresh(expression);
+    this.known.at(-1)?.set(expression, name);
+    return name;
+  }
+
+  /** The name of a new variable with a value that is not the same everywhere. */
+  fresh(expression: string): string {
     const name = this.name();
     this.line(`let ${name} = ${expression};`);
     return name;
@@ -186,6 +204,18 @@ const isDouble = ({ constant: low, high }: ShaderRegister): boolean => low !== u
 /** Whether a value is NaN; compilers may take a float to be equal to itself. */
 const isNan = (w: WgslWriter, a: ShaderRegister): string => w.call("is_nan", w.float(a));
 
+/** The smaller or larger of a value and a bound; NaN where the value is. */
+const bounded =
+  (name: "min" | "max", isBeyond: (a: string, b: string) => string): Rule =>
+  (w, a, b) => {
+    const [x, bound] = [w.float(a), w.float(b)];
+    a.nan ??= w.let(isNan(w, a));
+    // Between zeros the choice matters, and there is none where the bound is another constant.
+    const isPlain = ((b.constant ?? 0) & 0x7fffffff) !== 0;
+    const value = isPlain ? `${name}(${x}, ${bound})` : `select(${x}, ${bound}, ${isBeyond(x, bound)})`;
+    return { float: w.let(`select(${value}, ${x}, ${a.nan})`), nan: a.nan };
+  };
+
 /** What an instruction is in WGSL, for those that work on 32-bit lanes, and the few on float64. */
 const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.add": float((a, b) => `${a} + ${b}`),
@@ -197,8 +227,8 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.min": called("f_min"),
   "f32x4.max": called("f_max"),
   // Compilers take a choice by a comparison for a minimum, which loses NaN.
-  "f32x4.pmin": float((a, b) => `select(select(${a}, ${b}, ${b} < ${a}), ${a}, is_nan(${a}))`, ["is_nan"]),
-  "f32x4.pmax": float((a, b) => `select(select(${a}, ${b}, ${a} < ${b}), ${a}, is_nan(${a}))`, ["is_nan"]),
+  "f32x4.pmin": bounded("min", (a, b) => `${b} < ${a}`),
+  "f32x4.pmax": bounded("max", (a, b) => `${a} < ${b}`),
   "f32x4.sqrt": calledOfOne("f_sqrt"),
   "f32x4.floor": float((a) => `floor(${a})`),
   "f32x4.ceil": float((a) => `ceil(${a})`),

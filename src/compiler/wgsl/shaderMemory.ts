@@ -31,7 +31,7 @@ export function param(index: number): string {
 export const MAX_PARAMS = 256;
 
 /** How a shader sees a slab. */
-export type SlabElement = "u32" | "atomic<u32>" | "vec4<f32>";
+export type SlabElement = "u32" | "atomic<u32>" | "vec4<f32>" | "vec4<u32>";
 
 /** The lines before the main function. */
 export function declarations(numParams: number, slabs: readonly SlabElement[], writesTable = false): string {
@@ -75,11 +75,13 @@ export class ShaderArguments {
    * @param dtypes the type of each argument's elements
    * @param slabs the slab of each argument, numbered from 0
    * @param stored the arguments that are written
+   * @param inVectors whether slabs are vectors of four words; arguments of narrow types must not be stored then
    */
   constructor(
     private readonly dtypes: readonly DType[],
     private readonly slabs: readonly number[],
     stored: Iterable<number>,
+    private readonly inVectors = false,
   ) {
     this.numSlabs = Math.max(0, ...slabs.map((slab) => slab + 1));
     // Threads write neighbouring elements of narrow types in one word.
@@ -87,7 +89,7 @@ export class ShaderArguments {
   }
 
   /** The declarations of the shader, for this many parameter words after those of the arguments. */
-  declarations(extra = 0, element: SlabElement = "u32"): string {
+  declarations(extra = 0, element: SlabElement = this.inVectors ? "vec4<u32>" : "u32"): string {
     const slabs = range(this.numSlabs).map((slab) => (this.atomic.has(slab) ? "atomic<u32>" : element));
     return declarations(WORDS_PER_ARG * this.dtypes.length + extra, slabs);
   }
@@ -125,7 +127,7 @@ export class ShaderArguments {
     if (byteSize(dtype) === 4) {
       const index = `a${arg} + ${element}`;
       if (this.atomic.has(slab)) w.line(`atomicStore(&slab${slab}[${index}], ${w.bits(value)});`);
-      else w.line(`slab${slab}[${index}] = ${w.bits(value)};`);
+      else w.line(`${this.word(arg, index)} = ${w.bits(value)};`);
       return;
     }
     if (byteSize(dtype) === 8) {
@@ -134,7 +136,7 @@ export class ShaderArguments {
       const word = (at: string, bits: string) =>
         this.atomic.has(slab)
           ? `atomicStore(&slab${slab}[${at}], ${bits});`
-          : `slab${slab}[${at}] = ${bits};`;
+          : `${this.word(arg, at)} = ${bits};`;
       w.line(word(index, `bitcast<u32>(${pair}.x)`));
       w.line(word(`${index} + 1u`, `bitcast<u32>(${pair}.y)`));
       return;
@@ -153,7 +155,13 @@ export class ShaderArguments {
 
   private word(arg: number, index: string): string {
     const slab = at(this.slabs, arg);
-    return this.atomic.has(slab) ? `atomicLoad(&slab${slab}[${index}])` : `slab${slab}[${index}]`;
+    if (this.atomic.has(slab)) return `atomicLoad(&slab${slab}[${index}])`;
+    return this.inVectors ? `slab${slab}[(${index}) >> 2u][(${index}) & 3u]` : `slab${slab}[${index}]`;
+  }
+
+  /** The four words from an element on, which begins a vector. */
+  vector(arg: number, element: string): string {
+    return `slab${at(this.slabs, arg)}[(a${arg} + ${element}) >> 2u]`;
   }
 
   private place(w: WgslWriter, arg: number, element: string) {

@@ -19,7 +19,8 @@ import {
   type TileChoice,
 } from "../../compiler/wgsl/gemmShader.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
-import { MAX_PARAMS, type WgslShader } from "../../compiler/wgsl/shaderMemory.js";
+import type { KernelSetting } from "../../compiler/wgsl/kernelWriter.js";
+import { MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
 import {
   addressShader,
   copyShader,
@@ -120,6 +121,9 @@ export class Params {
   }
 }
 
+/** What the shaders of a program depend on besides its steps. */
+export type GpuSetting = TileChoice & Pick<KernelSetting, "subgroupSize">;
+
 /** Turns the steps of a program into the actions of one device. */
 export class ActionBuilder {
   private readonly constants: DataView;
@@ -135,7 +139,7 @@ export class ActionBuilder {
     private readonly position: number,
     private readonly firstSlot: number,
     private readonly fetchSlot: number,
-    private readonly tiles: TileChoice,
+    private readonly setting: GpuSetting,
   ) {
     const { constants } = program.compiled;
     this.constants = new DataView(constants.buffer, constants.byteOffset, constants.byteLength);
@@ -151,7 +155,7 @@ export class ActionBuilder {
       case "kernel": {
         const places = this.kernelPlaces(step.args, step.numArgs);
         const plan = at(this.program.kernels, step.kernel);
-        return [this.dispatch(places, (slabs) => this.kernel(plan, slabs), step.info)];
+        return [this.dispatch(places, this.kernel(plan, places), step.info)];
       }
       case "gemm":
         return [this.gemm(step)];
@@ -168,7 +172,7 @@ export class ActionBuilder {
         return this.address(step);
       case "axisIndex": {
         const plan = gpuPlan(valueSpec("int32", 1, at(step.positions, this.position)));
-        return [this.dispatch([step.target], (slabs) => this.kernel(plan, slabs), step.info)];
+        return [this.dispatch([step.target], this.kernel(plan, [step.target]), step.info)];
       }
       case "loop":
         return [this.loop(step)];
@@ -193,8 +197,9 @@ export class ActionBuilder {
     }
   }
 
-  private kernel(plan: LoopPlan, slabs: readonly number[]): WgslShader {
-    return kernelShader(plan, slabs, this.tiles.isSoftware);
+  private kernel(plan: LoopPlan, places: readonly SlotAddress[]): Dispatch["shader"] {
+    const aligned = places.map((place) => this.areAligned([place], 16));
+    return (slabs) => kernelShader(plan, slabs, { ...this.setting, aligned });
   }
 
   private kernelPlaces(args: number, count: number): SlotAddress[] {
@@ -213,7 +218,7 @@ export class ActionBuilder {
 
   private gemm(step: GemmStep): Dispatch {
     const { a, b, c, info, op: _, ...shape } = step;
-    const tile = chooseTile(shape, this.tiles);
+    const tile = chooseTile(shape, this.setting);
     const inVectors = isInVectors(shape) && this.areAligned([a, b, c], 16);
     return this.dispatch(
       [a, b, c],
@@ -312,7 +317,7 @@ export function collectiveDispatches(
   group: readonly number[],
   params: Params,
   firstSlot: (position: number) => number,
-  isSoftware: boolean,
+  setting: GpuSetting,
 ): Dispatch[] {
   return collectiveKernels(spec).map(({ plan, args }) => {
     const places = args.map(({ member, side, element }) => {
@@ -324,6 +329,13 @@ export function collectiveDispatches(
     });
     const words = params.add(places.flatMap(({ slot, offset }) => [slot, offset]));
     const slots = places.map(({ slot }) => slot);
-    return newDispatch((slabs) => kernelShader(plan, slabs, isSoftware), slots, words, false, spec.info);
+    const aligned = places.map(() => false);
+    return newDispatch(
+      (slabs) => kernelShader(plan, slabs, { ...setting, aligned }),
+      slots,
+      words,
+      false,
+      spec.info,
+    );
   });
 }

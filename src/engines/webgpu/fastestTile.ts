@@ -40,7 +40,8 @@ export async function fastestTile(gpu: Gpu): Promise<ShaderTile | undefined> {
   return best;
 }
 
-const nameOf = ({ m, n, k }: ShaderTile): string => `${m} x ${n} x ${k}`;
+const nameOf = ({ m, n, k, strips = 1 }: ShaderTile): string =>
+  `${m} x ${n} x ${k}${strips === 1 ? "" : ", two strips"}`;
 
 /** The shortest time of each tile, in milliseconds. */
 async function measure(

@@ -24,6 +24,8 @@ export interface GpuFacts {
   readonly isSoftware: boolean;
   /** Whether its `fma` rounds once, which WGSL leaves open. */
   readonly fusesProducts: boolean;
+  /** Neighbouring threads that can pass each other values, if there are always as many. */
+  readonly subgroupSize?: number | undefined;
   /** The limits that matter here. */
   readonly limits: Readonly<Record<LimitName, number>>;
   readonly features: readonly string[];
@@ -61,7 +63,25 @@ export async function openGpu(): Promise<Gpu> {
   const { minUniformBufferOffsetAlignment: _, ...requiredLimits } = limits;
   const device = await adapter.requestDevice({ requiredLimits, requiredFeatures: features });
   const fusesProducts = await hasExactFma(device);
-  return { device, facts: { ...nameOf(adapter.info), fusesProducts, limits, features } };
+  const subgroupSize = features.includes("subgroups") ? await findSubgroups(device, adapter.info) : undefined;
+  return { device, facts: { ...nameOf(adapter.info), fusesProducts, subgroupSize, limits, features } };
+}
+
+/** The size of subgroups, where all have the same and consist of neighbours, which WGSL leaves open. */
+async function findSubgroups(
+  device: GPUDevice,
+  { subgroupMinSize, subgroupMaxSize }: GPUAdapterInfo,
+): Promise<number | undefined> {
+  if (subgroupMinSize !== subgroupMaxSize) return undefined;
+  const threads = 256;
+  const code = `enable subgroups;
+@group(0) @binding(0) var<storage, read_write> values: array<u32, ${threads}>;
+@compute @workgroup_size(${threads}) fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_invocation_id) id: u32) {
+  values[i] = id + ${threads}u * subgroupShuffleXor(i, 1u);
+}`;
+  const values = new Uint32Array(await runShader(device, { code, groups: 1 }, new Uint32Array(threads)));
+  const isInOrder = values.every((word, i) => word === (i % subgroupMinSize) + threads * (i ^ 1));
+  return isInOrder ? subgroupMinSize : undefined;
 }
 
 /** Whether `fma` gives what a product loses when it is rounded, found out by trying. */

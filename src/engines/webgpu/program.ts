@@ -36,20 +36,21 @@ export class MachineProgram {
     const { device, facts, largeTile } = machine.gpu;
     this.slotsPerPosition = compiled.slots.length + 1;
     const params = new Params(Math.max(256, facts.limits.minUniformBufferOffsetAlignment));
-    const tiles = {
+    const setting = {
       isSoftware: facts.isSoftware,
+      subgroupSize: facts.subgroupSize,
       sharedBytes: facts.limits.maxComputeWorkgroupStorageSize,
       largeTile,
     };
     this.actions = devices.map((_, position) => {
       const first = this.firstSlot(position);
       const fetched = first + compiled.slots.length;
-      return new ActionBuilder(program, params, position, first, fetched, tiles).steps(compiled.steps);
+      return new ActionBuilder(program, params, position, first, fetched, setting).steps(compiled.steps);
     });
     this.collectives = compiled.collectives.map((spec) => {
       const groups = spec.groups.map((group) => {
         const first = (position: number) => this.firstSlot(position);
-        const dispatches = collectiveDispatches(spec, group, params, first, facts.isSoftware);
+        const dispatches = collectiveDispatches(spec, group, params, first, setting);
         return group.map((position) => [position, dispatches] as const);
       });
       return new Map(groups.flat());

@@ -17,7 +17,8 @@ function exponentSplit(b: VecBuilder, x: Vec, bias: number): { r: Vec; biased: V
     // Compilers of GPUs may simplify x + magic − magic to x.
     const n = b.op("f32x4.nearest", b.mul(x, b.f32(LOG2_E)));
     const r = b.nmadd(n, b.f32(LN2_LOW), b.nmadd(n, b.f32(LN2_HIGH), x));
-    return { r, biased: b.iadd(b.op("i32x4.trunc_sat_f32x4_s", n), b.i32(bias)) };
+    const integer = b.add(n, b.f32(ROUNDING_MAGIC));
+    return { r, biased: b.iadd(integer, b.i32(bias - float32Bits(ROUNDING_MAGIC))) };
   }
   const magic = b.f32(ROUNDING_MAGIC + bias);
   const biased = b.madd(x, b.f32(LOG2_E), magic);
