@@ -4,6 +4,9 @@
  *   npm run test:serve                 200 clients
  *   npm run test:serve -- --clients 50
  *
+ * Most clients want texts. Of ten, one leaves in the middle of a text, one reads slowly, and one sends what no client
+ * should (hostile.ts); meanwhile, some have sent half of a request and wait.
+ *
  * Ends with 0 when all answers are right, with 1 when one is not, and with 3 when the client could not be fetched.
  */
 import assert from "node:assert/strict";
@@ -17,6 +20,7 @@ import { byteTokenizer } from "../../src/train/data/tokenizer.js";
 import type { ModelConfig } from "../../src/train/models/config.js";
 import { LanguageModel } from "../../src/train/models/languageModel.js";
 import { openTextServer } from "../../src/train/serve/textServer.js";
+import { hostileRequests, sendHalf, sendHostile } from "./hostile.js";
 
 interface Choice {
   readonly text?: string;
@@ -79,8 +83,16 @@ const openServer = (numClients: number) =>
     },
   );
 
-/** The text of a request, in one answer or as a stream. */
-async function textOf(client: OpenAI, isChat: boolean, isStream: boolean, seed: number): Promise<string> {
+const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+
+/** The text of a request, in one answer or as a stream. @param pause milliseconds between the parts of a stream */
+async function textOf(
+  client: OpenAI,
+  isChat: boolean,
+  isStream: boolean,
+  seed: number,
+  pause = 0,
+): Promise<string> {
   const endpoint = isChat ? client.chat.completions : client.completions;
   const input = isChat ? { messages: [{ role: "user", content: "Hello" }] } : { prompt: "user: Hello\n" };
   const body = { model: "tiny", ...input, max_tokens: 12, seed };
@@ -91,6 +103,7 @@ async function textOf(client: OpenAI, isChat: boolean, isStream: boolean, seed: 
   let text = "";
   for await (const { choices } of await endpoint.create({ ...body, stream: true })) {
     text += choices[0]?.delta?.content ?? choices[0]?.text ?? "";
+    if (pause > 0) await sleep(pause);
   }
   return text;
 }
@@ -115,20 +128,32 @@ async function useServer(Client: OpenAIClass, numClients: number): Promise<void>
     const want = await Promise.all(seeds.map((seed) => textOf(client, false, false, seed)));
     assert.equal(new Set(want).size, seeds.length);
     const clients = Array.from({ length: numClients }, (_, i) => i);
+    const silent = hostileRequests.map(() => sendHalf(server.address));
     const drawn = clients.map(async (i) => {
-      // Every tenth client leaves in the middle of a text.
+      const request = hostileRequests[Math.floor(i / 10) % hostileRequests.length];
+      if (i % 10 === 7 && request) return sendHostile(server.address, request);
       if (i % 10 === 9) {
         const body = { model: "tiny", prompt: "a", max_tokens: 200, stream: true } as const;
         const chunks = await clientWith("secret").completions.create(body);
         for await (const _ of chunks) break;
         return;
       }
-      const text = await textOf(clientWith("secret"), i % 2 === 0, i % 3 === 0, i % 5);
+      const isSlow = i % 10 === 8;
+      const text = await textOf(
+        ...([clientWith("secret"), i % 2 === 0, isSlow || i % 3 === 0] as const),
+        ...([i % 5, isSlow ? 50 : 0] as const),
+      );
       assert.equal(text, want[i % 5]);
     });
     await Promise.all(drawn);
-    while (server.load.active > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+    // However few clients there are, every hostile request is sent.
+    await Promise.all(hostileRequests.map((request) => sendHostile(server.address, request)));
+    while (server.load.active > 0) await sleep(10);
     assert.deepEqual(server.load, { active: 0, waiting: 0 });
+    assert.equal(await textOf(client, false, false, 0), want[0]);
+    const closing = server.close(0);
+    await Promise.all(silent.map(({ closed }) => closed));
+    await closing;
   } finally {
     await server.close(0);
   }
