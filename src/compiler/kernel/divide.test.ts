@@ -58,10 +58,22 @@ const across: KernelSpec = {
   fills: [],
 };
 
+/** Sums over rows, of a few matrices with a row of factors for each; `sums(1)` has one matrix. */
+const sums = (matrices: number): KernelSpec => ({
+  dims: [matrices, 100, 330],
+  numRows: 0,
+  args: ["float32", "float32"],
+  nodes: [load(0, 33_000, 330, 1), op("exp", 0)],
+  stores: [{ ...store(1, 1, 330, 0, 1), combine: "sum" }],
+  fills: [{ arg: 1, count: 330 * matrices, value: 0 }],
+});
+
 test.each([
   ["one long loop", long],
   ["rows with sums", rows],
   ["long lines", across],
+  ["sums over rows", sums(1)],
+  ["sums over the rows of several matrices", sums(6)],
 ])("kernels of %s give the same bits in parts that run in any order", (_, spec) => {
   const count = spec.dims.reduce((n, d) => n * d, 1);
   const values = range(count).map((i) => Math.fround(Math.sin(i) * 3));
@@ -72,13 +84,29 @@ test.each([
   }));
   const whole = runKernel(spec, memory);
   expect(runKernel(spec, memory, 5)).toEqual(whole);
-  expect(new Set(whole[1]?.values).size).toBeGreaterThan(count / 2);
+  const numStored = spec.fills[0]?.count ?? count;
+  expect(new Set(whole[1]?.values.slice(0, numStored)).size).toBeGreaterThan(numStored / 2);
 });
 
 test("cuts the longest loop of values where the outermost is too short for all threads", () => {
   expect(divide(canonical(long), 4)).toMatchObject({ dims: [16, 1344], numRows: 1 });
   expect(divide(canonical(across), 4)).toMatchObject({ dims: [16, 3, 512], numRows: 2 });
   expect(divide(canonical(rows), 4)).toMatchObject({ dims: [37, 601], numRows: 1 });
+});
+
+test("divides sums over rows by columns or by matrices, into no more pieces than threads need", () => {
+  expect(divide(canonical(sums(1)), 3)).toMatchObject({ dims: [3, 100, 110], numRows: 2 });
+  expect(divide(canonical(sums(1)), 4)?.dims).toEqual([5, 100, 66]);
+  expect(divide(canonical(sums(1)), 6)).toBeUndefined();
+  expect(divide(canonical(sums(6)), 6)?.dims).toEqual([6, 100, 330]);
+  expect(divide(canonical(sums(6)), 7)).toBeUndefined();
+});
+
+test("leaves alone sums whose places lie among those of others, and largest values", () => {
+  expect(divide(canonical(sums(2)), 3)).toBeUndefined();
+  const largest = { ...sums(1), stores: [{ ...store(1, 1, 330, 0, 1), combine: "max" as const }] };
+  const filled = { ...largest, fills: [{ arg: 1, count: 330, value: -Infinity }] };
+  expect(divide(canonical(filled), 3)).toBeUndefined();
 });
 
 test("divides rows of which every thread gets one", () => {

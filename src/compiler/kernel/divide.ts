@@ -1,6 +1,6 @@
 /**
  * Afterwards the iterations of the outermost loop of a kernel can run at the same time on several threads: each writes
- * different elements, and none reads what another writes.
+ * different elements, and none reads what another writes. Memory that is filled first is divided among them evenly.
  *
  * Unchanged are the points, the values at each of them, the element of memory that each access refers to, and the order
  * in which a row's elements are added: results do not depend on the number of threads.
@@ -8,7 +8,7 @@
 
 import { at, sizeOf } from "../../ir/shape.js";
 import { mapStrides } from "./canonical.js";
-import type { KernelSpec } from "./spec.js";
+import type { KernelSpec, KernelStore } from "./spec.js";
 
 /** Minimum number of points of a kernel; a smaller one finishes before other threads have noticed it. */
 const MIN_POINTS = 1 << 14;
@@ -16,8 +16,9 @@ const MIN_POINTS = 1 << 14;
 /** Iterations for each thread that even out differences in their number. */
 const ITERATIONS_PER_THREAD = 4;
 
-/** Minimum length of a piece of a vectorised loop. */
+/** Minimum length of a piece of a vectorised loop, and of one that runs again for every row that is added. */
 const MIN_LOOP_LENGTH = 256;
+const MIN_SUM_LENGTH = 64;
 
 /**
  * The same kernel with an outermost loop whose iterations are independent, at least one for each of `parts` threads;
@@ -26,16 +27,38 @@ const MIN_LOOP_LENGTH = 256;
  * @param spec a canonical kernel
  */
 export function divide(spec: KernelSpec, parts: number): KernelSpec | undefined {
-  if (parts < 2 || sizeOf(spec.dims) < MIN_POINTS || spec.fills.length > 0) return undefined;
-  if (spec.stores.some(({ combine, index }) => combine !== undefined || index !== undefined))
-    return undefined;
+  if (parts < 2 || sizeOf(spec.dims) < MIN_POINTS) return undefined;
+  if (spec.stores.some(({ index }) => index !== undefined)) return undefined;
   const isReduced = spec.nodes.some(({ kind }) => kind === "reduce");
   const outermost = spec.dims[0] ?? 1;
-  if (spec.numRows > 0 && outermost >= parts && writesDisjoint(spec, 0)) return spec;
+  const isDivisible = spec.numRows > 0 && outermost >= parts && writesDisjoint(spec, 0);
+  if (isDivisible && fillsDisjoint(spec)) return spec;
   if (isReduced) return undefined;
-  const longest = spec.dims.indexOf(Math.max(...spec.dims));
-  const count = pieces(at(spec.dims, longest), parts);
-  return count === undefined || !writesDisjoint(spec, longest) ? undefined : cut(spec, longest, count);
+  const disjoint = spec.dims.filter((_, d) => writesDisjoint(spec, d));
+  const longest = spec.dims.findIndex((size, d) => size === Math.max(...disjoint) && writesDisjoint(spec, d));
+  if (longest < 0) return undefined;
+  const length = at(spec.dims, longest);
+  // Short pieces of sums would read memory in short pieces, too.
+  const count =
+    spec.fills.length > 0
+      ? pieces(length, [parts], MIN_SUM_LENGTH)
+      : pieces(length, [ITERATIONS_PER_THREAD * parts, parts], MIN_LOOP_LENGTH);
+  const result = count === undefined ? undefined : cut(spec, longest, count);
+  return result && fillsDisjoint(result) ? result : undefined;
+}
+
+/** Whether sums are complete in one iteration of the outermost loop, and the iterations fill equal parts of memory. */
+function fillsDisjoint({ dims, stores, fills }: KernelSpec): boolean {
+  const isDisjoint = ({ access, combine }: KernelStore): boolean => {
+    const [step = 0, ...inner] = access.strides;
+    const reach = inner.reduce((sum, stride, d) => sum + (at(dims, d + 1) - 1) * stride, 0);
+    const fill = fills.find(({ arg }) => arg === access.arg);
+    if (combine === undefined || fill?.value !== 0) return false;
+    return fill.count === step * at(dims, 0) && reach < step && inner.every((stride) => stride >= 0);
+  };
+  const isSummed = ({ access, combine }: KernelStore) =>
+    combine !== undefined || fills.some(({ arg }) => arg === access.arg);
+  return stores.filter(isSummed).every(isDisjoint);
 }
 
 /** Whether every iteration of a loop writes different elements. */
@@ -43,14 +66,10 @@ function writesDisjoint(spec: KernelSpec, dim: number): boolean {
   return spec.stores.every(({ access }) => at(access.strides, dim) !== 0);
 }
 
-/** The number of equal pieces into which a loop of this length is divided. */
-function pieces(length: number, parts: number): number | undefined {
-  for (const least of [ITERATIONS_PER_THREAD * parts, parts]) {
-    for (
-      let count = least;
-      count <= ITERATIONS_PER_THREAD * least && count * MIN_LOOP_LENGTH <= length;
-      count++
-    ) {
+/** The number of equal pieces into which a loop of this length is divided: little more than one of the wanted. */
+function pieces(length: number, wanted: readonly number[], shortest: number): number | undefined {
+  for (const least of wanted) {
+    for (let count = least; count <= ITERATIONS_PER_THREAD * least && count * shortest <= length; count++) {
       if (length % count === 0) return count;
     }
   }

@@ -17,7 +17,10 @@ export interface KernelSpec {
   /** In an order in which operands come first. */
   readonly nodes: readonly KernelNode[];
   readonly stores: readonly KernelStore[];
-  /** Arguments that are filled before the loops: `count` elements of `value`. */
+  /**
+   * Arguments that are filled before the loops: `count` elements of `value`. Threads that share the outermost loop fill
+   * as many elements for each of its iterations, in their order.
+   */
   readonly fills: readonly { readonly arg: number; readonly count: number; readonly value: number }[];
 }
 

@@ -100,6 +100,15 @@ class WasmRenderer implements LoopRenderer<Local> {
     const dtype = at(this.plan.args, arg);
     const bytes = byteSize(dtype);
     const base = at(this.bases, arg);
+    const [divided] = this.plan.loops;
+    if (divided?.isDivided) {
+      // Only zeros are divided among threads.
+      const share = (count / divided.count) * bytes;
+      const [from, to] = [code.param(2), code.param(3)];
+      code.get(base).get(from).toAddress().address(share).op("address.mul").op("address.add").i32(0);
+      code.get(to).get(from).op("i32.sub").toAddress().address(share).op("address.mul").memoryFill();
+      return;
+    }
     if (value === 0) {
       const length = count * bytes;
       code.get(base).i32(0).address(length).memoryFill();

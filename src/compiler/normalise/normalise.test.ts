@@ -4,8 +4,8 @@ import { text } from "../../../test/support/compilerText.js";
 import { buildProgram } from "../../../test/support/interpreting.js";
 import { differenceBetween } from "../../../test/support/sameValues.js";
 import { printProgram } from "../../ir/print.js";
-import { type Eqn, innerPrograms, newLiteral, type Program } from "../../ir/program.js";
-import { at, formatType, range, tensorType } from "../../ir/shape.js";
+import { type Eqn, innerPrograms, newLiteral, type Program, type Var } from "../../ir/program.js";
+import { at, formatType, range, sizeOf, tensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { normalise } from "./normalise.js";
 
@@ -215,6 +215,9 @@ describe("products of one row", () => {
     ["a matrix and a column", [130, 128], [128, 1], [[1], [0], none, none], "float32"],
     ["a row and a transposed matrix", [128], [130, 128], [[0], [1], none, none], "bfloat16"],
     ["two contracted dims", [1, 16, 8], [8, 16, 130], [[1, 2], [1, 0], none, none], "float32"],
+    ["a row and a large matrix", [1, 256], [256, 10, 30], [[1], [0], none, none], "float32"],
+    ["a large matrix and two dims", [16, 16, 300], [16, 16], [[1, 0], [1, 0], none, none], "bfloat16"],
+    ["large matrices between their rows", [2, 256], [256, 2, 200], [[1], [0], first, second], "float32"],
     ["several rows and matrices", [3, 1, 64], [90, 3, 64], [[2], [2], first, second], "float32"],
     ["several matrices and columns", [90, 3, 64], [64, 3], [[2], [0], second, second], "float32"],
   ] as const)("of %s are sums, with the same values", (_name, left, right, dims, dtype) => {
@@ -227,5 +230,18 @@ describe("products of one row", () => {
     expect(lowered.eqns.map(({ op }) => op)).not.toContain("dotGeneral");
     const isNear = (x: number, y: number) => Math.abs(x - y) <= 1e-5 + 0.01 * Math.abs(y);
     expect(differenceBetween(program, lowered, { axes: [] }, 1, isNear)).toBeUndefined();
+  });
+
+  test.each(["float32", "bfloat16"] as const)("read a transposed %s matrix as it lies", (dtype) => {
+    const types = [tensorType(dtype, [12, 20]), tensorType(dtype, [20, 70, 12])];
+    const program = buildProgram(types, (emit, x, y) => {
+      const turned = emit("transpose", [y as Var], { permutation: [2, 1, 0] });
+      const contract = { lhsContract: [0, 1], rhsContract: [0, 2], lhsBatch: [], rhsBatch: [] };
+      return emit("dotGeneral", [x as Var, turned[0] as Var], { ...contract, dtype: "float32" });
+    });
+    const lowered = verify(normalise(program), "lowered");
+    const isLarge = ({ op, outs }: Eqn) => op === "transpose" && sizeOf(at(outs, 0).type.shape) > 1000;
+    expect(lowered.eqns.filter(isLarge)).toEqual([]);
+    expect(differenceBetween(program, lowered, { axes: [] }, 1)).toBeUndefined();
   });
 });

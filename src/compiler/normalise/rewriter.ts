@@ -31,6 +31,7 @@ export interface RewriteOptions {
 export class Rewriter {
   private readonly eqns: Eqn[] = [];
   private values = new Map<number, Atom>();
+  private readonly definitions = new Map<number, Eqn>();
   private source: SourceLocation | undefined;
 
   /** @param rule what becomes of an equation whose operands are rewritten already */
@@ -58,11 +59,17 @@ export class Rewriter {
   /** Keeps an equation as it is. */
   keep(eqn: Eqn): void {
     this.eqns.push(eqn);
+    for (const out of eqn.outs) this.definitions.set(out.id, eqn);
+  }
+
+  /** The equation of the rewritten program that computes a value; undefined for inputs and literals. */
+  definitionOf(atom: Atom): Eqn | undefined {
+    return atom.kind === "var" ? this.definitions.get(atom.id) : undefined;
   }
 
   /** Emits an equation with the given results. */
   emit<K extends OpName>(op: K, ins: readonly Atom[], outs: readonly Var[], params: OpParams[K]): void {
-    this.eqns.push(makeEqn<OpName>(op, ins, outs, params, this.source));
+    this.keep(makeEqn<OpName>(op, ins, outs, params, this.source));
   }
 
   /** Emits an op with one result of the given type and gives the result. */

@@ -54,8 +54,7 @@ export function drawToken(
   chance: number,
 ): number {
   const { temperature, topK, topP, minP, repetitionPenalty } = sampling;
-  const values = new Float64Array(Math.min(vocabSize, logits.length));
-  for (let i = 0; i < values.length; i++) values[i] = logits[i] ?? 0;
+  const values = new Float64Array(logits).subarray(0, vocabSize);
   if (repetitionPenalty !== 1) {
     for (const token of new Set(seen)) {
       const value = values[token];
@@ -88,10 +87,13 @@ export function drawToken(
 
 /** The first of the largest values, or the last NaN. */
 function likeliest(values: Float64Array): number {
-  let best = 0;
-  for (let i = 0; i < values.length; i++) {
+  let [best, largest] = [0, values[0] ?? 0];
+  for (let i = 1; i < values.length; i++) {
     const value = values[i] ?? 0;
-    if (value > (values[best] ?? 0) || Number.isNaN(value)) best = i;
+    if (value > largest || Number.isNaN(value)) {
+      best = i;
+      largest = value;
+    }
   }
   return best;
 }

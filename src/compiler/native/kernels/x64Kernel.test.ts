@@ -7,7 +7,7 @@ import type { CodeMemory } from "../../../engines/system/codeMemory.js";
 import { releaseNativeAddress } from "../../../engines/system/nativeAddress.js";
 import { enableRelaxedSimd } from "../../../engines/system/v8Flags.js";
 import { byteSize, type DType } from "../../../ir/dtype.js";
-import { at } from "../../../ir/shape.js";
+import { at, range } from "../../../ir/shape.js";
 import { KernelLibrary, kernelImports } from "../../kernel/kernelLibrary.js";
 import { kernelArgs } from "../../kernel/phases.js";
 import type { KernelNode } from "../../kernel/spec.js";
@@ -84,10 +84,20 @@ function writeAddresses(memory: WebAssembly.Memory, places: Places, addressType:
   });
 }
 
-/** Runs a kernel as WebAssembly and as machine code; says where memory differs, or that it stays WebAssembly. */
-function compare(code: CodeMemory, kernel: RandomKernel, bits: 256 | 512, random: () => number): string {
-  const library = new KernelLibrary(features);
-  const { plan, spillBytes } = library.add(kernel.spec);
+/**
+ * Runs a kernel as WebAssembly and as machine code; says where memory differs, or that it stays WebAssembly.
+ *
+ * @param parts how many threads could share the kernel; their parts run from the last to the first
+ */
+function compare(
+  code: CodeMemory,
+  kernel: RandomKernel,
+  bits: 256 | 512,
+  random: () => number,
+  parts = 1,
+): string {
+  const library = new KernelLibrary(features, parts);
+  const { plan, spillBytes, rows } = library.add(kernel.spec);
   const addressType = random() < 0.3 ? "i64" : "i32";
   const native = library.module("i32", (own, isDivided) =>
     writeKernelCode(own, isDivided, { bits, addressType }),
@@ -107,7 +117,14 @@ function compare(code: CodeMemory, kernel: RandomKernel, bits: 256 | 512, random
   const run = (bound: LoadedModule, addresses: AddressType): Buffer => {
     whole.set(before);
     writeAddresses(memory, places, addresses);
-    at(bindKernels(bound, kernelImports(memory), memory), 0)(places.table, places.list);
+    const kernel = at(bindKernels(bound, kernelImports(memory), memory), 0);
+    if (rows === undefined) kernel(places.table, places.list);
+    else {
+      const bound = (part: number) => Math.floor((part * rows) / parts);
+      for (const part of range(parts).reverse()) {
+        kernel(places.table, places.list, bound(part), bound(part + 1), part);
+      }
+    }
     return bitsOf(whole.slice(0, places.table), types, places, bytes);
   };
   const wasm = library.module("i32");
@@ -166,6 +183,27 @@ testWith(vectors[256], "kernels refuse arguments that leave the memory, and do n
 });
 
 describe.each([256, 512] as const)("kernels of %s bits", (bits) => {
+  testWith(vectors[bits], "add up over rows in parts as WebAssembly does", {}, (opened) => {
+    const load = (arg: number, ...strides: number[]): KernelNode => ({
+      kind: "load",
+      dtype: "float32",
+      access: { arg, strides },
+    });
+    const sums = (batch: number): RandomKernel => ({
+      spec: {
+        ...{ dims: [batch, 100, 210], numRows: 0, args: ["float32", "float32", "float32"] },
+        nodes: [load(0, 0, 1, 0), load(1, 21_000, 210, 1), addition],
+        stores: [{ node: 2, access: { arg: 2, strides: [210, 0, 1] }, combine: "sum" }],
+        fills: [{ arg: 2, count: batch * 210, value: 0 }],
+      },
+      bytes: [400, batch * 84_000, batch * 840],
+    });
+    for (const batch of [1, 3]) {
+      expect(new KernelLibrary(features, 3).add(sums(batch).spec).rows).toBe(3);
+      expect(compare(opened, sums(batch), bits, randomSource(1), 3)).toBe("");
+    }
+  });
+
   testWith(vectors[bits], "have the bits of WebAssembly and touch nothing else", {}, (opened) => {
     let numNative = 0;
     for (let i = 0; i < numKernels; i++) {

@@ -132,11 +132,19 @@ class KernelWriter {
   }
 
   private fill({ arg, count, value }: LoopPlan["fills"][number]): void {
-    const { x, bases } = this.renderer;
+    const { x, bases, part } = this.renderer;
     const dtype = at(this.plan.args, arg);
     const bits = 8 * byteSize(dtype);
     const word = dtype === "float32" && value !== 0 ? float32Bits(value) : value;
-    x.mov(rdi, at(bases, arg)).mov(low32(rcx), count);
+    const [divided] = this.plan.loops;
+    x.mov(rdi, at(bases, arg));
+    if (divided?.isDivided) {
+      const share = count / divided.count;
+      x.mov(rax, part.from)
+        .imul(rax, rax, (share * bits) / 8)
+        .add(rdi, rax);
+      x.mov(rcx, part.to).sub(rcx, part.from).imul(rcx, rcx, share);
+    } else x.mov(low32(rcx), count);
     x.mov(low32(rax), word);
     x[bits === 8 ? "repStosb" : bits === 16 ? "repStosw" : "repStosd"]();
   }
