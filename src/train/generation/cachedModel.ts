@@ -17,11 +17,13 @@ import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { isRecurrent, type ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
+import { LONGEST } from "../models/matrixMemory.js";
 import { batchAxes, inMeshContext, languageModelRules } from "../models/names.js";
-import { pageSize } from "../models/reading.js";
+import { pageSize, type Reading } from "../models/reading.js";
 
 /** Numbers of tokens that are read at once; programs are compiled for these alone. */
 const chunkSizes = [1, 16, 128, 512] as const;
+const recurrentSizes = chunkSizes.filter((size) => size <= LONGEST);
 
 /** How a model is used for generation. */
 export interface CachedModelOptions {
@@ -35,23 +37,16 @@ export interface CachedModelOptions {
 
 /** Reads tokens: the functions that are compiled. */
 interface Functions {
-  /** Logits [rows, vocabulary] after tokens [rows, length]. */
+  /** Logits [rows, vocabulary] after the `last` of tokens [rows, length]. */
   read(
     params: Variables,
     cache: Variables,
     tokens: Tensor,
-    positions: Tensor,
-    pages: Tensor,
+    reading: Reading,
     last: Tensor,
   ): [Tensor, Variables];
   /** Logits [rows, length, vocabulary] after each of the tokens. */
-  readAll(
-    params: Variables,
-    cache: Variables,
-    tokens: Tensor,
-    positions: Tensor,
-    pages: Tensor,
-  ): [Tensor, Variables];
+  readAll(params: Variables, cache: Variables, tokens: Tensor, reading: Reading): [Tensor, Variables];
   /** The same for one token of every row, by a recurrent model. */
   next(params: Variables, cache: Variables, tokens: Tensor): [Tensor, Variables];
   /** The same for some rows; the others keep their states. */
@@ -129,21 +124,21 @@ export class CachedModel {
   /** Reads more of a slot's text; returns the logits after its last token. */
   async read(slot: number, tokens: readonly number[]): Promise<ArrayLike<number>> {
     this.needSpace(slot, tokens.length);
-    if (this.isRecurrent) {
-      let logits: ArrayLike<number> = [];
-      for (const token of tokens) [logits = []] = (await this.next(new Map([[slot, token]]))).values();
-      return logits;
-    }
+    const sizes = this.isRecurrent ? recurrentSizes : chunkSizes;
     let logits: Tensor | undefined;
     for (let start = 0; start < tokens.length; ) {
-      const size = chunkSizes.find((n) => n >= tokens.length - start) ?? Math.max(...chunkSizes);
+      const size = sizes.find((n) => n >= tokens.length - start) ?? Math.max(...sizes);
       const chunk = tokens.slice(start, start + size);
       logits?.dispose();
-      logits = await this.readRows([{ slot, tokens: chunk }], this.rowsTogether, size);
+      logits = await (this.isRecurrent
+        ? this.readOfRecurrent(slot, chunk, size)
+        : this.readRows([{ slot, tokens: chunk }], this.rowsTogether, size));
       start += chunk.length;
     }
+    // States are rows of one tensor, so that a recurrent model reads all rows, the others of which are empty.
+    const [rows, row] = this.isRecurrent ? [this.slots, slot] : [this.rowsTogether, 0];
     const data = await dataOf(logits);
-    return data.subarray(0, data.length / this.rowsTogether);
+    return data.subarray((row * data.length) / rows, ((row + 1) * data.length) / rows);
   }
 
   /** Reads one more token of some slots; returns the logits after it, by slot. */
@@ -204,14 +199,11 @@ export class CachedModel {
     rows.forEach(({ slot }, row) => {
       pages.set(at(this.pages, slot), row * numPages);
     });
-    const int = (shape: readonly number[], data: Int32Array) =>
-      Tensor.fromHost({ dtype: "int32", shape }, data);
     const read = [
       await this.params,
       this.cache ?? this.functions.empty(),
       int([numRows, size], ids),
-      int([numRows, size], positions),
-      int([numRows, numPages], pages),
+      { positions: int([numRows, size], positions), pages: int([numRows, numPages], pages) },
     ] as const;
     const [logits, cache] =
       which === "all" ? this.functions.readAll(...read) : this.functions.read(...read, int([numRows], last));
@@ -219,19 +211,52 @@ export class CachedModel {
     return logits;
   }
 
+  /** Reads a chunk of a slot's text by a recurrent model; the other rows are padding, which keeps their states. */
+  private async readOfRecurrent(slot: number, tokens: readonly number[], size: number): Promise<Tensor> {
+    if (size === 1) return this.nextOfRecurrent(new Map(tokens.map((token) => [slot, token])));
+    const length = at(this.lengths, slot);
+    const ids = new Int32Array(this.slots * size);
+    const positions = new Int32Array(this.slots * size).fill(-1);
+    ids.set(tokens, slot * size);
+    positions.set(
+      tokens.map((_, i) => length + i),
+      slot * size,
+    );
+    const last = new Int32Array(this.slots).fill(tokens.length - 1);
+    const { empty, reset, read } = this.functions;
+    const before =
+      this.cache && length === 0
+        ? reset(
+            this.cache,
+            this.flags((other) => other === slot),
+          )
+        : this.cache;
+    const [logits, cache] = read(
+      await this.params,
+      before ?? empty(),
+      int([this.slots, size], ids),
+      { positions: int([this.slots, size], positions) },
+      int([this.slots], last),
+    );
+    this.lengths[slot] = length + tokens.length;
+    this.cache = cache;
+    return logits;
+  }
+
+  /** A flag for each slot. */
+  private flags(of: (slot: number) => boolean): Tensor {
+    const flags = Uint8Array.from(range(this.slots), (slot) => Number(of(slot)));
+    return Tensor.fromHost({ dtype: "bool", shape: [this.slots] }, flags);
+  }
+
   private async nextOfRecurrent(tokens: ReadonlyMap<number, number>): Promise<Tensor> {
     const slots = range(this.slots);
-    const flags = (of: (slot: number) => boolean) =>
-      Tensor.fromHost(
-        { dtype: "bool", shape: [this.slots] },
-        Uint8Array.from(slots, (slot) => Number(of(slot))),
-      );
     const isFresh = (slot: number) => tokens.has(slot) && this.lengths[slot] === 0;
     const ids = Int32Array.from(slots, (slot) => tokens.get(slot) ?? 0);
-    const read = Tensor.fromHost({ dtype: "int32", shape: [this.slots, 1] }, ids);
+    const read = int([this.slots, 1], ids);
     const { empty, reset, next, nextOfSome } = this.functions;
     const params = await this.params;
-    const before = this.cache && slots.some(isFresh) ? reset(this.cache, flags(isFresh)) : this.cache;
+    const before = this.cache && slots.some(isFresh) ? reset(this.cache, this.flags(isFresh)) : this.cache;
     // States of empty slots may change, so that states are rarely copied.
     const isAll = slots.every((slot) => tokens.has(slot) || this.lengths[slot] === 0);
     const [logits, cache] = isAll
@@ -240,13 +265,16 @@ export class CachedModel {
           params,
           before ?? empty(),
           read,
-          flags((slot) => tokens.has(slot)),
+          this.flags((slot) => tokens.has(slot)),
         );
     for (const slot of tokens.keys()) this.lengths[slot] = at(this.lengths, slot) + 1;
     this.cache = cache;
     return logits;
   }
 }
+
+const int = (shape: readonly number[], data: Int32Array): Tensor =>
+  Tensor.fromHost({ dtype: "int32", shape }, data);
 
 /** The elements of logits, which are float32. */
 async function dataOf(logits: Tensor | undefined): Promise<Float32Array> {
@@ -295,29 +323,15 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
   return {
     empty: jit(inContext(initial), { mesh, name: "emptyCache" }),
     read: jit(
-      inContext(
-        (
-          params: Variables,
-          cache: Variables,
-          tokens: Tensor,
-          positions: Tensor,
-          pages: Tensor,
-          last: Tensor,
-        ) => {
-          const [logits, changed] = changing.apply(
-            { ...params, ...cache },
-            tokens,
-            { positions, pages },
-            last,
-          );
-          return [rowsOf(logits), changed] as [Tensor, Variables];
-        },
-      ),
+      inContext((params: Variables, cache: Variables, tokens: Tensor, reading: Reading, last: Tensor) => {
+        const [logits, changed] = changing.apply({ ...params, ...cache }, tokens, reading, last);
+        return [rowsOf(logits), changed] as [Tensor, Variables];
+      }),
       { ...placed, donate: 1, name: "readTokens" },
     ),
     readAll: jit(
-      inContext((params: Variables, cache: Variables, tokens: Tensor, positions: Tensor, pages: Tensor) => {
-        const [logits, changed] = changing.apply({ ...params, ...cache }, tokens, { positions, pages });
+      inContext((params: Variables, cache: Variables, tokens: Tensor, reading: Reading) => {
+        const [logits, changed] = changing.apply({ ...params, ...cache }, tokens, reading);
         return [logits.astype("float32"), changed] as [Tensor, Variables];
       }),
       { ...placed, donate: 1, name: "readAllTokens" },

@@ -121,6 +121,7 @@ describe("a draft", () => {
 test.each([
   ["llama", { data: 2, model: 2 }],
   ["moe", { data: 2, expert: 2 }],
+  ["mlstm", { data: 2, model: 2 }],
 ] as const)("a mesh gives the texts of one device (%s)", async (kind, axes) => {
   const prompts = ["Call me", "whale"];
   const options = { maxTokens: 5, slots: 4, temperature: 0 };

@@ -39,23 +39,28 @@ export interface MemoryInputs {
   readonly startExponent?: number;
   /** Which positions begin a document, and with it an empty memory: bool [batch, heads, length]; none by default. */
   readonly isStart?: Tensor;
+  /** With a cache: which positions at the end of a row are padding, bool [batch, heads, length]; none by default. */
+  readonly isPadding?: Tensor;
 }
 
-/** Where documents begin if rows hold several, as an input of the memory of `numHeads` heads. */
-export function documentStarts(
+/** Where documents begin if rows hold several, and where rows are padded, for the memory of `numHeads` heads. */
+export function markedPositions(
   { segmentIds, positions }: Reading,
   numHeads: number,
-): Pick<MemoryInputs, "isStart"> {
-  if (!segmentIds) return {};
+): Pick<MemoryInputs, "isStart" | "isPadding"> {
+  if (positions.ndim < 2) return {};
   const [batch = 0, length = 0] = positions.shape;
-  return { isStart: np.broadcastTo(np.expandDims(np.equal(positions, 0), 1), [batch, numHeads, length]) };
+  const marks = (x: Tensor) => np.broadcastTo(np.expandDims(x, 1), [batch, numHeads, length]);
+  return segmentIds
+    ? { isStart: marks(np.equal(positions, 0)) }
+    : { isPadding: marks(np.less(positions, 0)) };
 }
 
 /** The exponent of an empty memory, which has no influence. */
 const NOTHING = -1e30;
 
 /** A chunk of a sequence, or all chunks along a dim before the length. */
-interface Chunk extends Omit<MemoryInputs, "forgetGate" | "isStart"> {
+interface Chunk extends Omit<MemoryInputs, "forgetGate" | "isStart" | "isPadding"> {
   /** The sum of the logarithms of the forget gates up to every position, from the start of its document or the chunk. */
   readonly decay: Tensor;
   /** The number of documents that have begun in the chunk up to every position, int32; undefined if none ever do. */
@@ -179,16 +184,16 @@ function chunkLength(length: number): number {
 }
 
 /** The longest chunk: the scores of its positions are a matrix. */
-const LONGEST = 256;
+export const LONGEST = 256;
 
 /** Sequences in chunks: [batch, heads, chunks, length of a chunk, …]. */
-function inChunks({ forgetGate, startExponent, isStart, ...inputs }: MemoryInputs): Chunk {
+function inChunks({ forgetGate, startExponent, isStart, isPadding: _, ...inputs }: MemoryInputs): Chunk {
   const split = (x: Tensor) => {
     const [batch = 0, heads = 0, length = 0, ...rest] = x.shape;
     const size = chunkLength(length);
     return ops.reshape(x, [batch, heads, length / Math.max(1, size), size, ...rest]);
   };
-  const logForget = split(np.negative(np.logaddexp(0, np.negative(forgetGate))));
+  const logForget = split(logSigmoid(forgetGate));
   const document = isStart && np.cumsum(split(isStart).astype("int32"), -1);
   return {
     ...tree.map(split, inputs),
@@ -196,6 +201,10 @@ function inChunks({ forgetGate, startExponent, isStart, ...inputs }: MemoryInput
     document,
     ...(startExponent !== undefined && { startExponent }),
   };
+}
+
+function logSigmoid(x: Tensor): Tensor {
+  return np.negative(np.logaddexp(0, np.negative(x)));
 }
 
 /** The sum of `logForget` from the first position of the document in the chunk on. */
@@ -287,28 +296,55 @@ export function memoryFor({ cacheLength, context }: ModelConfig): (inputs: Memor
 }
 
 /**
- * {@link matrixMemory} for one more position in its recurrent form: every position decays the matrix of each head and
- * adds the outer product of its key and value.
+ * {@link matrixMemory} for more positions of sequences whose memory is a state. One position decays the matrix of each
+ * head and adds the outer product of its key and value; several are a chunk.
  */
 function nextOfMatrixMemory(inputs: MemoryInputs): Tensor {
-  const { query, key, value, inputGate, forgetGate, startExponent = NOTHING } = inputs;
-  const [batch = 0, heads = 0, , size = 1] = query.shape;
+  const { query, value, startExponent = NOTHING } = inputs;
+  const [batch = 0, heads = 0, length = 1, size = 1] = query.shape;
   const zeros = (...shape: number[]) => ops.zeros({ dtype: "float32", shape: [batch, heads, ...shape] });
   const memory = variable("cache", "memory", () => zeros(size, value.shape.at(-1) ?? 1));
   const total = variable("cache", "total", () => zeros(1, size));
   const largest = variable("cache", "largest", () => zeros(1).add(startExponent));
-  const faded = largest.value.sub(np.logaddexp(0, np.negative(forgetGate)));
+  const state = { matrix: memory.value, total: total.value, exponent: largest.value };
+  const [output, after] = (length === 1 ? onePosition : oneChunk)(inputs, state);
+  if (!isInitializing()) {
+    memory.value = after.matrix;
+    total.value = after.total;
+    largest.value = after.exponent;
+  }
+  return output;
+}
+
+/** The memory of sequences: {@link Memory} with one position, so that total is [..., 1, key size]. */
+type State = Omit<Memory, "decay">;
+
+function onePosition(inputs: MemoryInputs, before: State): [Tensor, State] {
+  const { query, key, value, inputGate, forgetGate } = inputs;
+  const faded = before.exponent.sub(np.logaddexp(0, np.negative(forgetGate)));
   const exponent = np.maximum(faded, inputGate);
   const fade = np.expandDims(np.exp(faded.sub(exponent)), -1);
-  const scaled = key.mul(np.expandDims(np.exp(inputGate.sub(exponent)), -1)).mul(1 / Math.sqrt(size));
-  const matrix = memory.value.mul(fade).add(np.swapaxes(scaled, -1, -2).mul(value));
-  const sum = total.value.mul(fade).add(scaled);
-  if (!isInitializing()) {
-    memory.value = matrix;
-    total.value = sum;
-    largest.value = exponent;
-  }
-  const seen = np.abs(np.sum(query.mul(sum), -1, { keepdims: true }));
+  const scale = 1 / Math.sqrt(query.shape.at(-1) ?? 1);
+  const scaled = key.mul(np.expandDims(np.exp(inputGate.sub(exponent)), -1)).mul(scale);
+  const matrix = before.matrix.mul(fade).add(np.swapaxes(scaled, -1, -2).mul(value));
+  const total = before.total.mul(fade).add(scaled);
+  const seen = np.abs(np.sum(query.mul(total), -1, { keepdims: true }));
   const normalizer = np.maximum(seen, np.expandDims(np.exp(np.negative(exponent)), -1));
-  return np.matmul(query, matrix).div(normalizer.add(1e-6));
+  return [np.matmul(query, matrix).div(normalizer.add(1e-6)), { matrix, total, exponent }];
+}
+
+/** Padding neither decays the memory nor adds to it. */
+function oneChunk(inputs: MemoryInputs, state: State): [Tensor, State] {
+  const { forgetGate, isPadding, ...rest } = inputs;
+  const logForget = logSigmoid(forgetGate);
+  const chunk: Chunk = {
+    ...rest,
+    decay: np.cumsum(isPadding ? np.where(isPadding, 0, logForget) : logForget, -1),
+    inputGate: isPadding ? np.where(isPadding, NOTHING, rest.inputGate) : rest.inputGate,
+  };
+  const exponent = np.squeeze(state.exponent, -1);
+  const before = { ...state, total: np.squeeze(state.total, -2), exponent, decay: np.zerosLike(exponent) };
+  const after = afterBoth(before, remember(chunk));
+  const total = np.expandDims(after.total, -2);
+  return [read(chunk, before), { ...after, total, exponent: np.expandDims(after.exponent, -1) }];
 }

@@ -9,12 +9,12 @@ import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
-import { documentStarts, memoryFor } from "./matrixMemory.js";
+import { markedPositions, memoryFor } from "./matrixMemory.js";
 import { activation, weight, whole } from "./names.js";
 import type { Reading } from "./reading.js";
 
 /** The inputs of a convolution, preceded by those of the `taps - 1` positions before. */
-function withPast(x: Tensor, taps: number, isCached: boolean): Tensor {
+function withPast(x: Tensor, taps: number, isCached: boolean, { positions }: Reading): Tensor {
   if (!isCached) {
     return np.pad(x, [
       [0, 0],
@@ -22,12 +22,18 @@ function withPast(x: Tensor, taps: number, isCached: boolean): Tensor {
       [0, 0],
     ]);
   }
-  const [batch = 0, , width = 0] = x.shape;
+  const [batch = 0, length = 0, width = 0] = x.shape;
   const past = variable("cache", "past", () =>
     ops.zeros({ dtype: x.dtype, shape: [batch, taps - 1, width] }),
   );
   const all = np.concatenate([past.value, x], 1);
-  if (!isInitializing()) past.value = all.get("...", np.s(1, taps), np.s());
+  if (isInitializing()) return all;
+  if (positions.ndim < 2) past.value = all.get("...", np.s(length, length + taps - 1), np.s());
+  else {
+    // Padding at the end of rows is not kept.
+    const counts = np.sum(np.greaterEqual(positions, 0), 1, { keepdims: true }).astype("int32");
+    past.value = np.takeAlongAxis(all, np.expandDims(counts.add(np.arange(taps - 1)), -1), 1);
+  }
   return all;
 }
 
@@ -37,20 +43,21 @@ interface CausalConvConfig {
 }
 
 /**
- * Mixes every channel with its own past: a causal convolution of `taps` positions. With positions [batch, length], which
- * begin again with every document, it does not reach into the one before.
+ * Mixes every channel with its own past: a causal convolution of `taps` positions, which does not reach into the document
+ * before.
  */
 const CausalConv = module(
   "CausalConv",
   ({ taps, isCached }: CausalConvConfig) =>
-    (x: Tensor, positions?: Tensor): Tensor => {
+    (x: Tensor, reading: Reading): Tensor => {
+      const positions = reading.segmentIds && reading.positions;
       const [, length = 0, width = 0] = x.shape;
       const kernel = param("kernel", weight(["conv", "mlp"], initializers.normal(1 / Math.sqrt(taps))), [
         taps,
         width,
       ]);
       const bias = param("bias", weight(["mlp"], initializers.zeros), [width]);
-      const padded = withPast(x, taps, isCached);
+      const padded = withPast(x, taps, isCached, reading);
       const terms = Array.from({ length: taps }, (_, i) => {
         const tap = padded.get("...", np.s(i, i + length), np.s());
         const own = positions
@@ -112,12 +119,11 @@ export function normalizeHeads(memory: Tensor, { dtype, normEpsilon }: ModelConf
 export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, reading: Reading): Tensor => {
   const { mlpWidth, width, dtype, normEpsilon } = config;
   const isCached = config.cacheLength !== undefined;
-  const { segmentIds } = reading;
   const scaleInit = weight(["norm"], initializers.ones);
   const normed = whole(RMSNorm({ name: "norm", epsilon: normEpsilon, dtype, scaleInit })(x));
   const inner = upProjection("up", normed, config);
   const gate = upProjection("gate", normed, config);
-  const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner, segmentIds && reading.positions));
+  const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner, reading));
   const query = perHead("query", mixed, config);
   const key = perHead("key", mixed, config);
   const value = perHead("value", inner, config);
@@ -131,7 +137,7 @@ export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, r
     inputGate: gates("inputGate", all, initializers.constant(-10)),
     // Heads forget at different rates.
     forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
-    ...documentStarts(reading, config.numHeads),
+    ...markedPositions(reading, config.numHeads),
   });
   const heads = normalizeHeads(memory, config).reshape(inner.shape);
   const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);

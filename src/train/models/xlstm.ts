@@ -7,7 +7,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { decoderOf } from "./decoder.js";
 import { headSizeOf, Mlp } from "./llama.js";
-import { documentStarts, memoryFor } from "./matrixMemory.js";
+import { markedPositions, memoryFor } from "./matrixMemory.js";
 import { normalizeHeads } from "./mlstm.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
@@ -51,7 +51,7 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor, reading: Re
     inputGate: gate("inputGate", -10),
     forgetGate: gate("forgetGate", 3),
     startExponent: 0,
-    ...documentStarts(reading, numHeads),
+    ...markedPositions(reading, numHeads),
   });
   const heads = normalizeHeads(memory, config).mul(sigmoid(project("outputGate", size)));
   return DenseGeneral({
