@@ -7,14 +7,14 @@ import { DTypeError, ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDims, range, sameNumbers } from "../ir/shape.js";
 import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 /** An operand that must be a tensor or a number, which is float32. */
 export function operand(x: TensorLike, caller = "operand"): Tensor {
   if (x instanceof Tensor) return x;
   checkScalar(x, caller);
-  return Tensor.scalar(x, resultType(x));
+  return Tensor.scalar(x, operandType(x));
 }
 
 function checkScalar(x: unknown, caller: string): void {

@@ -5,7 +5,7 @@ import type { DType } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { needTensor, needTensors, resultType, type TensorLike } from "../trace/promote.js";
+import { needTensor, needTensors, operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { flatten, unflatten } from "../trace/tree.js";
 import { insertDims, operandsOf } from "./operands.js";
@@ -48,7 +48,7 @@ export function broadcastedIota(dtype: DType, shape: Shape, dim: number): Tensor
 export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
   need("integers", shape, "shape", "lax.full");
   if (!(value instanceof Tensor)) {
-    return ops.broadcastInDim(Tensor.scalar(value, dtype ?? resultType(value)), shape, []);
+    return ops.broadcastInDim(Tensor.scalar(value, dtype ?? operandType(value)), shape, []);
   }
   return ops.broadcastInDim(ops.convert(value, dtype ?? value.dtype), shape, []);
 }

@@ -10,7 +10,7 @@ import * as np from "../numpy/index.js";
 import { asFloat, asInexact, dimsKind, expandTo } from "../numpy/operands.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
+import { operandType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 export { tanh } from "../numpy/elementwise.js";
@@ -476,5 +476,5 @@ function scaled(
   const normal = np.multiply(centered, scale === undefined ? factor : np.multiply(factor, scale));
   const result = bias === undefined ? normal : np.add(normal, bias);
   const present = [x, scale, bias].filter((value) => value !== undefined);
-  return np.astype(result, resultType(...present));
+  return np.astype(result, operandType(...present));
 }

@@ -4,7 +4,7 @@ import { DTypeError } from "../ir/errors.js";
 import { integerPow } from "../lax/functions.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import {
@@ -395,7 +395,7 @@ export const heaviside = spelled(
  */
 export function clip(x: TensorLike, low?: TensorLike | null, high?: TensorLike | null): Tensor {
   const bounds = [low, high].filter((bound) => bound !== null && bound !== undefined);
-  const dtype = resultType(x, ...bounds);
+  const dtype = operandType(x, ...bounds);
   for (const operand of [x, ...bounds]) refuseComplex(operand, "clip");
   const bound = (limit: TensorLike | null | undefined, apply: typeof ops.max, value: Tensor) =>
     limit === null || limit === undefined

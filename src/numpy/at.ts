@@ -3,7 +3,7 @@ import { isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { at, formatType, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { add, divide, maximum, minimum, multiply, power } from "./arithmetic.js";
 import { type Index, index, type LookUp, planIndex } from "./indexing.js";
@@ -90,7 +90,7 @@ export class IndexUpdate {
 
   /** Ones with the values at the part, multiplied where indices repeat. */
   private factors(value: TensorLike): Tensor {
-    const ones = ops.full(this.x.shape, 1, resultType(this.x, value));
+    const ones = ops.full(this.x.shape, 1, operandType(this.x, value));
     return new IndexUpdate(ones, this.indices).multiply(value);
   }
 
@@ -139,7 +139,7 @@ function masked({ combine }: Update, x: Tensor, mask: Tensor, value: Tensor, cal
 
 /** Values as elements of a tensor; throws for numbers that do not fit instead of truncating them. */
 function toElements(value: TensorLike, x: Tensor, caller: string): Tensor {
-  const dtype = resultType(x, value);
+  const dtype = operandType(x, value);
   const isWider = isComplex(dtype) ? !isComplex(x.dtype) : isFloat(dtype) && !isFloat(x.dtype);
   if (!(value instanceof Tensor) && isWider) {
     throw new DTypeError(

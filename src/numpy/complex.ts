@@ -1,7 +1,7 @@
 /** Complex numbers and their parts. */
 import { isComplex } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { asTensor, partsOf } from "./operands.js";
 
@@ -91,7 +91,7 @@ export function isreal(x: TensorLike): Tensor {
  * ```
  */
 export function iscomplexobj(x: TensorLike): boolean {
-  return isComplex(resultType(x));
+  return isComplex(operandType(x));
 }
 
 /**

@@ -7,7 +7,7 @@ import type { Precision } from "../ir/ops.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
@@ -28,7 +28,7 @@ export interface ProductOptions extends OptionsOf<typeof productOptions> {}
 
 /** Operands of one data type. */
 function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor] {
-  const dtype = resultType(x, y);
+  const dtype = operandType(x, y);
   return [toType(x, dtype, caller), toType(y, dtype, caller)];
 }
 

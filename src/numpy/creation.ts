@@ -9,7 +9,7 @@ import { range, sizeOf } from "../ir/shape.js";
 import { Complex, partsOfNumber } from "../trace/complexNumber.js";
 import type { ElementValue } from "../trace/format.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { add, divide, multiply, power, subtract } from "./arithmetic.js";
 import { exp, log } from "./elementwise.js";
@@ -85,7 +85,11 @@ export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Ten
   }
   if (value instanceof Tensor) return dtype === undefined ? value : cast(value, dtype);
   if (typeof value === "number" || typeof value === "boolean") {
-    return Tensor.scalar(value, dtype ?? resultType(value), dtype === undefined && typeof value === "number");
+    return Tensor.scalar(
+      value,
+      dtype ?? operandType(value),
+      dtype === undefined && typeof value === "number",
+    );
   }
   const number = toComplex(value);
   if (number) return Tensor.scalar(number, dtype ?? "complex64");
@@ -337,7 +341,7 @@ export function linspace(start: TensorLike, stop: TensorLike, num = 50, options?
   needIfGiven("number", num, "num", "linspace");
   const { endpoint, dtype } = linspaceOptions.read(options, "linspace");
   const [n] = toShape([num], "linspace");
-  const compute = inexactType(dtype ?? resultType(start, stop));
+  const compute = inexactType(dtype ?? operandType(start, stop));
   const [a, b] = [toType(start, compute, "linspace"), toType(stop, compute, "linspace")];
   const bounds = broadcastShape([a.shape, b.shape], "linspace");
   const steps = endpoint ? num - 1 : num;

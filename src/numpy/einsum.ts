@@ -4,7 +4,7 @@ import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { promoteTypes, resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, promoteTypes, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { multiply } from "./arithmetic.js";
 import { type ProductOptions, product } from "./contraction.js";
@@ -49,7 +49,7 @@ export function einsum(subscripts: string, ...args: readonly (TensorLike | Produ
     tensors.map((x) => x.ndim),
   );
   const sizes = labelSizes(subscripts, inputs, tensors);
-  const dtype = resultType(...values);
+  const dtype = operandType(...values);
   const terms = values.map((value, i) =>
     prepare({ x: toType(value, dtype, "einsum"), labels: at(inputs, i) }, sizes),
   );

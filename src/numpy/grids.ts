@@ -6,7 +6,7 @@ import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { arange, array, zeros } from "./creation.js";
 import { Slice } from "./indexing.js";
@@ -182,7 +182,7 @@ function coordinates(slices: readonly Slice[], caller: string): Tensor[] {
       `[${caller}] argument ${d} must be a slice with an end, np.s(start, stop, step), got ${describe(slice)}`,
     );
   });
-  const dtype = resultType(...vectors);
+  const dtype = operandType(...vectors);
   return vectors.map((vector) => toType(vector, dtype, caller));
 }
 

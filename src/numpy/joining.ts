@@ -3,7 +3,7 @@ import { need, needIfGiven } from "../ir/arguments.js";
 import { DimError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { asTensor, atLeastRank, checkLevels, toType } from "./operands.js";
 import { atleast3d, expandDims, ravel, squeeze } from "./shaping.js";
@@ -12,7 +12,7 @@ import { atleast3d, expandDims, ravel, squeeze } from "./shaping.js";
 function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {
   need("list", xs, "the tensors", caller);
   if (xs.length === 0) throw new ValueError(`[${caller}] needs at least one tensor`);
-  const dtype = resultType(...xs);
+  const dtype = operandType(...xs);
   // Holes of a sparse array become undefined, which throws.
   return [...xs].map((x) => toType(x, dtype, caller));
 }

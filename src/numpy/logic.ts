@@ -8,7 +8,7 @@ import { type OptionsOf, schema } from "../ir/schema.js";
 import { range, sameNumbers } from "../ir/shape.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import type { BinaryFunction } from "./arithmetic.js";
 import {
@@ -204,7 +204,7 @@ export const rightShift = shift("rightShift", (x, y) =>
  */
 export function where(condition: TensorLike, onTrue: TensorLike, onFalse: TensorLike): Tensor {
   return tracedAsOneCall(() => {
-    const dtype = resultType(onTrue, onFalse);
+    const dtype = operandType(onTrue, onFalse);
     const [p, x, y] = align(
       [toBool(condition, "where"), toType(onTrue, dtype, "where"), toType(onFalse, dtype, "where")] as const,
       "where",
@@ -234,7 +234,7 @@ export function select(
       `[select] got ${conditions.length} conditions and ${choices.length} choices: pass one choice for each condition`,
     );
   }
-  const dtype = resultType(otherwise, ...choices);
+  const dtype = operandType(otherwise, ...choices);
   return range(conditions.length).reduceRight<Tensor>(
     (rest, i) => where(conditions[i] ?? false, toType(choices[i] ?? 0, dtype, "select"), rest),
     toType(otherwise, dtype, "select"),

@@ -4,35 +4,39 @@ import { isComplex, isFloat } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
+import { maximum, minimum } from "./arithmetic.js";
 import { sqrt } from "./elementwise.js";
 import { logicalAnd, where } from "./logic.js";
-import { asInexact, asTensor, type Dims } from "./operands.js";
+import { asInexact, asTensor, type Dims, toBool } from "./operands.js";
 import {
   all,
-  argmax,
-  argmin,
+  averaging,
   type ExtremeOptions,
+  extreme,
   extremeOptions,
+  indexOf,
   type KeepdimsOptions,
   type MeanOptions,
-  max,
-  mean,
   meanOptions,
-  min,
-  prod,
+  multiplying,
   type SumOptions,
-  sum,
+  spreading,
+  summing,
   type VarianceOptions,
-  variance,
   varianceOptions,
 } from "./reductions.js";
 import { isnan } from "./specialValues.js";
-import { cumprod, cumsum, type RunningOptions } from "./statistics.js";
 
 /** Where elements take part: those that are not NaN, and that a mask of the caller's chooses. */
-function present(x: Tensor, mask: TensorLike | undefined): Tensor {
+function present(x: Tensor, mask: TensorLike | undefined, caller: string): Tensor {
   const isNumber = ops.not(isnan(x));
-  return mask === undefined ? isNumber : logicalAnd(isNumber, mask);
+  return mask === undefined ? isNumber : logicalAnd(isNumber, toBool(mask, caller));
+}
+
+/** The elements, with another value in place of NaN. */
+function filled(value: TensorLike, filler: number, caller: string): Tensor {
+  const x = asTensor(value, caller);
+  return where(isnan(x), filler, x);
 }
 
 /**
@@ -44,7 +48,7 @@ function present(x: Tensor, mask: TensorLike | undefined): Tensor {
  * ```
  */
 export function nansum(x: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
-  return sum(where(isnan(x), 0, x), dim, options);
+  return summing("nansum")(filled(x, 0, "nansum"), dim, options);
 }
 
 /**
@@ -58,7 +62,7 @@ export function nansum(x: TensorLike, dim?: Dims, options: SumOptions = {}): Ten
 export function nanmean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tensor {
   const given = meanOptions.read(options, "nanmean");
   const x = asTensor(value, "nanmean");
-  return mean(x, dim, { ...given, where: present(x, given.where) });
+  return averaging("nanmean")(x, dim, { ...given, where: present(x, given.where, "nanmean") });
 }
 
 /**
@@ -70,7 +74,14 @@ export function nanmean(value: TensorLike, dim?: Dims, options?: MeanOptions): T
  * ```
  */
 export function nanmax(x: TensorLike, dim?: Dims, options: ExtremeOptions = {}): Tensor {
-  return withoutNan(x, dim, options, Number.NEGATIVE_INFINITY, max, "nanmax");
+  return withoutNan(
+    x,
+    dim,
+    options,
+    Number.NEGATIVE_INFINITY,
+    extreme("nanmax", ops.reduceMax, maximum),
+    "nanmax",
+  );
 }
 
 /**
@@ -82,7 +93,14 @@ export function nanmax(x: TensorLike, dim?: Dims, options: ExtremeOptions = {}):
  * ```
  */
 export function nanmin(x: TensorLike, dim?: Dims, options: ExtremeOptions = {}): Tensor {
-  return withoutNan(x, dim, options, Number.POSITIVE_INFINITY, min, "nanmin");
+  return withoutNan(
+    x,
+    dim,
+    options,
+    Number.POSITIVE_INFINITY,
+    extreme("nanmin", ops.reduceMin, minimum),
+    "nanmin",
+  );
 }
 
 function withoutNan(
@@ -90,7 +108,7 @@ function withoutNan(
   dim: Dims | undefined,
   options: ExtremeOptions,
   filler: number,
-  reduce: typeof max,
+  reduce: ReturnType<typeof extreme>,
   caller: string,
 ): Tensor {
   const given = extremeOptions.read(options, caller);
@@ -111,7 +129,7 @@ function withoutNan(
  * ```
  */
 export function nanprod(x: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
-  return prod(where(isnan(x), 1, x), dim, options);
+  return multiplying("nanprod")(filled(x, 1, "nanprod"), dim, options);
 }
 
 /** Options of {@link nanvar} and {@link nanstd}. */
@@ -126,9 +144,7 @@ export type NanVarianceOptions = VarianceOptions;
  * ```
  */
 export function nanvar(value: TensorLike, dim?: Dims, options?: NanVarianceOptions): Tensor {
-  const given = varianceOptions.read(options, "nanvar");
-  const x = asInexact(value, "nanvar");
-  return variance(x, dim, { ...given, where: present(x, given.where) });
+  return spreadingWithoutNan("nanvar", value, dim, options);
 }
 
 /**
@@ -140,7 +156,18 @@ export function nanvar(value: TensorLike, dim?: Dims, options?: NanVarianceOptio
  * ```
  */
 export function nanstd(x: TensorLike, dim?: Dims, options?: NanVarianceOptions): Tensor {
-  return sqrt(nanvar(x, dim, varianceOptions.read(options, "nanstd")));
+  return sqrt(spreadingWithoutNan("nanstd", x, dim, options));
+}
+
+function spreadingWithoutNan(
+  caller: string,
+  value: TensorLike,
+  dim: Dims | undefined,
+  options: NanVarianceOptions | undefined,
+): Tensor {
+  const given = varianceOptions.read(options, caller);
+  const x = asInexact(value, caller);
+  return spreading(caller)(x, dim, { ...given, where: present(x, given.where, caller) });
 }
 
 /**
@@ -152,7 +179,14 @@ export function nanstd(x: TensorLike, dim?: Dims, options?: NanVarianceOptions):
  * ```
  */
 export function nanargmax(x: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
-  return positionWithoutNan(x, dim, options, Number.NEGATIVE_INFINITY, argmax, "nanargmax");
+  return positionWithoutNan(
+    x,
+    dim,
+    options,
+    Number.NEGATIVE_INFINITY,
+    indexOf("nanargmax", ops.argmax),
+    "nanargmax",
+  );
 }
 
 /**
@@ -164,7 +198,14 @@ export function nanargmax(x: TensorLike, dim?: number | null, options: KeepdimsO
  * ```
  */
 export function nanargmin(x: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
-  return positionWithoutNan(x, dim, options, Number.POSITIVE_INFINITY, argmin, "nanargmin");
+  return positionWithoutNan(
+    x,
+    dim,
+    options,
+    Number.POSITIVE_INFINITY,
+    indexOf("nanargmin", ops.argmin),
+    "nanargmin",
+  );
 }
 
 function positionWithoutNan(
@@ -172,35 +213,12 @@ function positionWithoutNan(
   dim: number | null | undefined,
   options: KeepdimsOptions,
   filler: number,
-  find: typeof argmax,
+  find: ReturnType<typeof indexOf>,
   caller: string,
 ): Tensor {
   const x = asTensor(value, caller);
   if (!isFloat(x.dtype)) return find(x, dim, options);
   const isMissing = isnan(x);
-  return where(all(isMissing, dim, options), -1, find(where(isMissing, filler, x), dim, options));
-}
-
-/**
- * Running sums in which NaN counts as 0.
- *
- * @example
- * ```ts
- * np.nancumsum(np.array([1, NaN, 3])); // [1, 1, 4]
- * ```
- */
-export function nancumsum(x: TensorLike, dim?: number | null, options: RunningOptions = {}): Tensor {
-  return cumsum(where(isnan(x), 0, x), dim, options);
-}
-
-/**
- * Running products in which NaN counts as 1.
- *
- * @example
- * ```ts
- * np.nancumprod(np.array([2, NaN, 3])); // [2, 2, 6]
- * ```
- */
-export function nancumprod(x: TensorLike, dim?: number | null, options: RunningOptions = {}): Tensor {
-  return cumprod(where(isnan(x), 1, x), dim, options);
+  const found = find(where(isMissing, filler, x), dim, options);
+  return where(all(isMissing, dim, options), -1, found);
 }

@@ -7,7 +7,7 @@ import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
+import { operandType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, clip, divide, mod, multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
@@ -33,7 +33,7 @@ function requireVector(x: Tensor, caller: string): Tensor {
 
 /** Two vectors of one type, which as in JAX is float32 for integers. */
 function floatVectors(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor] {
-  const dtype = inexactType(resultType(x, y));
+  const dtype = inexactType(operandType(x, y));
   const vector = (value: TensorLike) => requireVector(toType(value, dtype, caller), caller);
   return [vector(x), vector(y)];
 }

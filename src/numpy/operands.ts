@@ -7,7 +7,7 @@ import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js
 import { type OptionsOf, optional, required, schema } from "../ir/schema.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike, tensorLikeKind, toTensor } from "../trace/promote.js";
+import { operandType, type TensorLike, tensorLikeKind, toTensor } from "../trace/promote.js";
 import { type Parts, Tensor } from "../trace/tensor.js";
 
 /** Which dims a function works on; `null` or undefined means all of them. Negative dims count from the end. */
@@ -133,7 +133,7 @@ export function toType(value: TensorLike, dtype: DType, caller: string): Tensor 
 
 /** An operand as a tensor of its own type. */
 export function asTensor(value: TensorLike, caller: string): Tensor {
-  return value instanceof Tensor ? value : scalarOf(value, resultType(value), caller);
+  return value instanceof Tensor ? value : scalarOf(value, operandType(value), caller);
 }
 
 /** An operand of its own type or one that it is lifted to: a number stays weakly typed. */
@@ -150,12 +150,12 @@ export function asFloat(value: TensorLike, caller: string): Tensor {
 
 /** An operand as a tensor of floats or complex numbers. */
 export function asInexact(value: TensorLike, caller: string): Tensor {
-  return scalarOf(value, inexactType(resultType(value)), caller);
+  return scalarOf(value, inexactType(operandType(value)), caller);
 }
 
 /** The data type of an operand, which may not be complex. */
 export function refuseComplex(value: TensorLike, caller: string): DType {
-  const dtype = resultType(value);
+  const dtype = operandType(value);
   if (!isComplex(dtype)) return dtype;
   throw new DTypeError(
     `[${caller}] computes with real numbers, got ${value}: use x.real, x.imag or np.abs(x)`,
@@ -164,7 +164,7 @@ export function refuseComplex(value: TensorLike, caller: string): DType {
 
 /** An operand as a tensor of numbers: bool becomes int32. */
 export function asNumber(value: TensorLike, caller: string): Tensor {
-  return scalarOf(value, numberType(resultType(value)), caller);
+  return scalarOf(value, numberType(operandType(value)), caller);
 }
 
 /** bool becomes int32, numbers stay. */
@@ -222,7 +222,7 @@ export function pair(
   caller: string,
   kind: (dtype: DType) => DType = (dtype) => dtype,
 ): readonly [Tensor, Tensor] {
-  const dtype = kind(resultType(x, y));
+  const dtype = kind(operandType(x, y));
   const operands = [operandOf(x, y, dtype, caller), operandOf(y, x, dtype, caller)] as const;
   return align(operands, caller);
 }

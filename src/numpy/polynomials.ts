@@ -7,7 +7,7 @@ import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { add, divide, multiply, subtract } from "./arithmetic.js";
 import { array } from "./creation.js";
@@ -37,7 +37,7 @@ export function polyval(coefficients: TensorLike, x: TensorLike): Tensor {
   const p = vector(coefficients, "polyval");
   const at = asTensor(x, "polyval");
   const each = range(p.size).map((i) => ops.reshape(ops.sliceDim(p, 0, i, i + 1), []));
-  const zeros = ops.full(at.shape, 0, resultType(p, at));
+  const zeros = ops.full(at.shape, 0, operandType(p, at));
   return each.reduce((sum, c) => add(multiply(sum, at), c), zeros);
 }
 
@@ -160,7 +160,7 @@ export function poly(value: TensorLike): Tensor {
  * ```
  */
 export function polydiv(x: TensorLike, y: TensorLike): [quotient: Tensor, rest: Tensor] {
-  const dtype = inexactType(resultType(x, y));
+  const dtype = inexactType(operandType(x, y));
   const [dividend, divisor] = [
     toType(vector(x, "polydiv"), dtype, "polydiv"),
     toType(vector(y, "polydiv"), dtype, "polydiv"),

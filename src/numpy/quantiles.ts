@@ -6,7 +6,7 @@ import { ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDims, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
+import { operandType, type TensorLike, tensorLikeKind } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, maximum, minimum, multiply, subtract } from "./arithmetic.js";
 import { ceil, floor } from "./elementwise.js";
@@ -27,7 +27,7 @@ function sortedAlong(
 ) {
   const given = asFloat(value, caller);
   const heavy = weights === undefined ? undefined : asFloat(weights, caller);
-  const x = heavy ? cast(given, resultType(given, heavy)) : given;
+  const x = heavy ? cast(given, operandType(given, heavy)) : given;
   const dims = normalizeDims(dim, x.ndim, caller);
   const kept = range(x.ndim).filter((d) => !dims.includes(d));
   const shape = kept.map((d) => at(x.shape, d));
@@ -193,7 +193,8 @@ function byWeight({ shape, n, sorted }: Sorted, weights: Tensor): (part: number)
  * ```
  */
 export function median(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
-  return quantile(x, 0.5, dim, keepdimsOptions.read(options, "median"));
+  const given = keepdimsOptions.read(options, "median");
+  return quantilesOf({ caller: "median", whole: 1, finder: inAll }, x, 0.5, dim, given);
 }
 
 /**
@@ -255,5 +256,6 @@ function inNumbers(along: Sorted, method: QuantileMethod): (part: number) => Ten
  * ```
  */
 export function nanmedian(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
-  return nanquantile(x, 0.5, dim, keepdimsOptions.read(options, "nanmedian"));
+  const given = keepdimsOptions.read(options, "nanmedian");
+  return quantilesOf({ caller: "nanmedian", whole: 1, finder: inNumbers }, x, 0.5, dim, given);
 }

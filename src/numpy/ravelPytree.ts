@@ -1,7 +1,7 @@
 import { TreeError } from "../ir/errors.js";
 import { sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { resultType } from "../trace/promote.js";
+import { operandType } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 
@@ -27,7 +27,7 @@ export function ravelPytree<T>(values: T): [flat: Tensor, unravel: (flat: Tensor
     if (leaf instanceof Tensor) return leaf;
     throw new TreeError(`[ravelPytree] the leaf at "${path}" is not a tensor but ${String(leaf)}`);
   });
-  const dtype = leaves.length > 0 ? resultType(...leaves) : "float32";
+  const dtype = leaves.length > 0 ? operandType(...leaves) : "float32";
   const total = leaves.reduce((n, { size }) => n + size, 0);
   const flat =
     leaves.length > 0

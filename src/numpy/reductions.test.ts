@@ -602,3 +602,27 @@ describe("statistics, sorting and norms", () => {
     await expectClose(slope(np.array([3, 1, 2])), [100, 1, 10]);
   });
 });
+
+test.each([
+  ["nansum", np.nansum],
+  ["nanprod", np.nanprod],
+  ["nanmean", np.nanmean],
+  ["nanvar", np.nanvar],
+  ["nanstd", np.nanstd],
+  ["nanmax", np.nanmax],
+  ["nanmin", np.nanmin],
+  ["nanmedian", np.nanmedian],
+  ["nanargmax", np.nanargmax],
+  ["nancumsum", np.nancumsum],
+  ["nancumprod", np.nancumprod],
+  ["median", np.median],
+  ["std", np.std],
+  ["ptp", np.ptp],
+  ["average", np.average],
+  ["countNonzero", np.countNonzero],
+] as const)("errors of %s name it", (name, reduce) => {
+  const fn = reduce as (x: unknown, dim?: number) => Tensor;
+  expect(() => fn(np.ones([2, 3]), 9)).toThrow(`[${name}]`);
+  // A string that is no operand is refused by the function, not by the choice of a type.
+  expect(() => fn("float32")).toThrow(`[${name}]`);
+});

@@ -110,6 +110,22 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
   return choose(condition, whole, like(x, filler));
 }
 
+/** A sum whose errors name a function. */
+export function summing(name: string): (value: TensorLike, dim?: Dims, options?: SumOptions) => Tensor {
+  return (value, dim, options) => {
+    const given = sumOptions.read(options, name);
+    const operand = asTensor(value, name);
+    const dtype = given.dtype ?? totalType(operand.dtype);
+    return tracedAsOneCall(() => {
+      const x = masked(cast(operand, wideType(dtype)), given.where, 0, name);
+      const dims = normalizeDims(dim, x.ndim, name);
+      const total = restoreDims(ops.reduceSum(x, dims), x, dims, given.keepdims);
+      const { initial } = given;
+      return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, name)), dtype);
+    });
+  };
+}
+
 /**
  * The sum; bool and narrow integers are counted in 32 bits, half-width floats are accumulated in float32.
  *
@@ -118,17 +134,20 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
  * np.sum(np.array([[1, 2], [3, 4]]), 1); // [3, 7]
  * ```
  */
-export function sum(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor {
-  const given = sumOptions.read(options, "sum");
-  const operand = asTensor(value, "sum");
-  const dtype = given.dtype ?? totalType(operand.dtype);
-  return tracedAsOneCall(() => {
-    const x = masked(cast(operand, wideType(dtype)), given.where, 0, "sum");
-    const dims = normalizeDims(dim, x.ndim, "sum");
-    const total = restoreDims(ops.reduceSum(x, dims), x, dims, given.keepdims);
+export const sum = summing("sum");
+
+/** A product whose errors name a function. */
+export function multiplying(name: string): (value: TensorLike, dim?: Dims, options?: SumOptions) => Tensor {
+  return (value, dim, options) => {
+    const given = sumOptions.read(options, name);
+    const operand = asTensor(value, name);
+    const dtype = given.dtype ?? totalType(operand.dtype);
+    const x = masked(cast(operand, wideType(dtype)), given.where, 1, name);
+    const dims = normalizeDims(dim, x.ndim, name);
+    const product = restoreDims(reduceProd(x, dims), x, dims, given.keepdims);
     const { initial } = given;
-    return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, "sum")), dtype);
-  });
+    return cast(initial === undefined ? product : ops.mul(product, toScalar(initial, product, name)), dtype);
+  };
 }
 
 /**
@@ -139,16 +158,7 @@ export function sum(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor
  * np.prod(np.array([2, 3, 4])); // 24
  * ```
  */
-export function prod(value: TensorLike, dim?: Dims, options?: SumOptions): Tensor {
-  const given = sumOptions.read(options, "prod");
-  const operand = asTensor(value, "prod");
-  const dtype = given.dtype ?? totalType(operand.dtype);
-  const x = masked(cast(operand, wideType(dtype)), given.where, 1, "prod");
-  const dims = normalizeDims(dim, x.ndim, "prod");
-  const product = restoreDims(reduceProd(x, dims), x, dims, given.keepdims);
-  const { initial } = given;
-  return cast(initial === undefined ? product : ops.mul(product, toScalar(initial, product, "prod")), dtype);
-}
+export const prod = multiplying("prod");
 
 /** A starting value, which must be a scalar. */
 function toScalar(initial: TensorLike, like: Tensor, caller: string): Tensor {
@@ -159,7 +169,8 @@ function toScalar(initial: TensorLike, like: Tensor, caller: string): Tensor {
   return scalar.node.kind === "literal" ? scalar : expandTo(scalar, like.shape);
 }
 
-function extreme(
+/** An extreme whose errors name a function. */
+export function extreme(
   name: string,
   reduce: (x: Tensor, dims: readonly number[]) => Tensor,
   combine: (x: TensorLike, y: TensorLike) => Tensor,
@@ -223,7 +234,7 @@ export function ptp(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tenso
   if (asTensor(x, "ptp").dtype === "bool") {
     throw new DTypeError(`[ptp] works on numbers, not on bool: convert with astype("int32")`);
   }
-  return ops.sub(max(x, dim, given), min(x, dim, given));
+  return ops.sub(extreme("ptp", ops.reduceMax, maximum)(x, dim, given), min(x, dim, given));
 }
 
 /**
@@ -265,7 +276,7 @@ export function any(value: TensorLike, dim?: Dims, options?: MaskedOptions): Ten
  * ```
  */
 export function countNonzero(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  return sum(toBool(x, "countNonzero"), dim, options);
+  return summing("countNonzero")(toBool(x, "countNonzero"), dim, options);
 }
 
 /** How many elements of x a mean over `dims` divides by. */
@@ -273,6 +284,22 @@ function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined,
   if (mask === undefined) return sizeOf(dims.map((d) => at(x.shape, d)));
   const chosen = expandTo(toBool(mask, caller), x.shape);
   return cast(ops.reduceSum(cast(chosen, "int32"), dims), wideType(x.dtype));
+}
+
+/** A mean whose errors name a function. */
+export function averaging(name: string): (value: TensorLike, dim?: Dims, options?: MeanOptions) => Tensor {
+  return (value, dim, options) => {
+    const given = meanOptions.read(options, name);
+    const operand = asTensor(value, name);
+    const dtype = given.dtype ?? inexactType(operand.dtype);
+    return tracedAsOneCall(() => {
+      const x = masked(cast(operand, wideType(dtype)), given.where, 0, name);
+      const dims = normalizeDims(dim, x.ndim, name);
+      const divisor = toType(count(x, dims, given.where, name), x.dtype, name);
+      const result = ops.div(ops.reduceSum(x, dims), divisor);
+      return cast(restoreDims(result, x, dims, given.keepdims), dtype);
+    });
+  };
 }
 
 /**
@@ -283,17 +310,30 @@ function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined,
  * np.mean(np.array([[1, 2], [3, 4]]), 0); // [2, 3]
  * ```
  */
-export function mean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tensor {
-  const given = meanOptions.read(options, "mean");
-  const operand = asTensor(value, "mean");
-  const dtype = given.dtype ?? inexactType(operand.dtype);
-  return tracedAsOneCall(() => {
-    const x = masked(cast(operand, wideType(dtype)), given.where, 0, "mean");
-    const dims = normalizeDims(dim, x.ndim, "mean");
-    const divisor = toType(count(x, dims, given.where, "mean"), x.dtype, "mean");
-    const result = ops.div(ops.reduceSum(x, dims), divisor);
-    return cast(restoreDims(result, x, dims, given.keepdims), dtype);
-  });
+export const mean = averaging("mean");
+
+/** A variance whose errors name a function. */
+export function spreading(
+  name: string,
+): (value: TensorLike, dim?: Dims, options?: VarianceOptions) => Tensor {
+  return (value, dim, options) => {
+    const operand = asTensor(value, name);
+    const { where: mask, ddof, keepdims, ...given } = varianceOptions.read(options, name);
+    const dtype = partType(given.dtype ?? inexactType(operand.dtype));
+    const x = cast(operand, wideType(operand.parts ? operand.dtype : floatType(dtype)));
+    const dims = normalizeDims(dim, x.ndim, name);
+    const center = mean(x, dims, { keepdims: true, where: mask });
+    const distance = ops.sub(x, expandTo(center, x.shape));
+    // Masked before it is squared: the slope of what is left out may be NaN.
+    const squares = squaredSize(masked(distance, mask, 0, name));
+    const total = ops.reduceSum(squares, dims);
+    const n = count(x, dims, mask, name);
+    const result =
+      typeof n === "number"
+        ? ops.div(total, n > ddof ? n - ddof : Number.NaN)
+        : divideOrNan(total, ops.sub(toType(n, total.dtype, name), ddof));
+    return cast(restoreDims(result, x, dims, keepdims), dtype);
+  };
 }
 
 /**
@@ -304,24 +344,7 @@ export function mean(value: TensorLike, dim?: Dims, options?: MeanOptions): Tens
  * np.var(np.array([1, 3])); // 1
  * ```
  */
-export function variance(value: TensorLike, dim?: Dims, options?: VarianceOptions): Tensor {
-  const operand = asTensor(value, "var");
-  const { where: mask, ddof, keepdims, ...given } = varianceOptions.read(options, "var");
-  const dtype = partType(given.dtype ?? inexactType(operand.dtype));
-  const x = cast(operand, wideType(operand.parts ? operand.dtype : floatType(dtype)));
-  const dims = normalizeDims(dim, x.ndim, "var");
-  const center = mean(x, dims, { keepdims: true, where: mask });
-  const distance = ops.sub(x, expandTo(center, x.shape));
-  // Masked before it is squared: the slope of what is left out may be NaN.
-  const squares = squaredSize(masked(distance, mask, 0, "var"));
-  const total = ops.reduceSum(squares, dims);
-  const n = count(x, dims, mask, "var");
-  const result =
-    typeof n === "number"
-      ? ops.div(total, n > ddof ? n - ddof : Number.NaN)
-      : divideOrNan(total, ops.sub(toType(n, total.dtype, "var"), ddof));
-  return cast(restoreDims(result, x, dims, keepdims), dtype);
-}
+export const variance = spreading("var");
 
 /** x / divisor where that is positive, else NaN. */
 function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
@@ -337,10 +360,11 @@ function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
  * ```
  */
 export function std(x: TensorLike, dim?: Dims, options?: VarianceOptions): Tensor {
-  return ops.sqrt(variance(x, dim, varianceOptions.read(options, "std")));
+  return ops.sqrt(spreading("std")(x, dim, options));
 }
 
-function indexOf(
+/** The place of an extreme, whose errors name a function. */
+export function indexOf(
   name: string,
   op: (x: Tensor, dim: number) => Tensor,
 ): (value: TensorLike, dim?: number | null, options?: KeepdimsOptions) => Tensor {

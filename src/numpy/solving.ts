@@ -15,7 +15,7 @@ import {
   transposed,
 } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { matmul } from "./contraction.js";
@@ -27,7 +27,7 @@ import { matrixTranspose } from "./shaping.js";
 
 /** Both operands as floats or complex numbers of one type. */
 function floats(a: TensorLike, b: TensorLike, caller: string): [Tensor, Tensor] {
-  const dtype = inexactType(resultType(a, b));
+  const dtype = inexactType(operandType(a, b));
   return [cast(asTensor(a, caller), dtype), cast(asTensor(b, caller), dtype)];
 }
 

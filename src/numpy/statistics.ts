@@ -14,7 +14,7 @@ import { conj, real } from "./complex.js";
 import { matmul } from "./contraction.js";
 import { diagonal } from "./diagonals.js";
 import { sqrt } from "./elementwise.js";
-import { notEqual } from "./logic.js";
+import { notEqual, where } from "./logic.js";
 import {
   asFloat,
   asInexact,
@@ -26,7 +26,8 @@ import {
   numberType,
   totalType,
 } from "./operands.js";
-import { keepdimsOptions, mean, sum } from "./reductions.js";
+import { averaging, keepdimsOptions, mean, sum } from "./reductions.js";
+import { isnan } from "./specialValues.js";
 
 const runningOptions = schema({
   /** The data type of the result; that of the tensor by default, int32 for bool. */
@@ -39,9 +40,11 @@ export interface RunningOptions extends OptionsOf<typeof runningOptions> {}
 function running(
   name: string,
   compute: (x: Tensor, dim: number) => Tensor,
+  inPlaceOfNan?: number,
 ): (value: TensorLike, dim?: number | null, options?: RunningOptions) => Tensor {
   return (value, dim, options) => {
-    const operand = asTensor(value, name);
+    const given = asTensor(value, name);
+    const operand = inPlaceOfNan === undefined ? given : where(isnan(given), inPlaceOfNan, given);
     const x = cast(operand, dtypeOf(options, name) ?? numberType(operand.dtype));
     if (dim === undefined || dim === null) return compute(ops.reshape(x, [x.size]), 0);
     return compute(x, normalizeDim(dim, x.ndim, name));
@@ -66,6 +69,26 @@ export const cumsum = running("cumsum", (x, dim) => ops.cumsum(x, dim));
  * ```
  */
 export const cumprod = running("cumprod", (x, dim) => runningReduce(x, dim, ops.mul, 1));
+
+/**
+ * Running sums in which NaN counts as 0.
+ *
+ * @example
+ * ```ts
+ * np.nancumsum(np.array([1, NaN, 3])); // [1, 1, 4]
+ * ```
+ */
+export const nancumsum = running("nancumsum", (x, dim) => ops.cumsum(x, dim), 0);
+
+/**
+ * Running products in which NaN counts as 1.
+ *
+ * @example
+ * ```ts
+ * np.nancumprod(np.array([2, NaN, 3])); // [2, 2, 6]
+ * ```
+ */
+export const nancumprod = running("nancumprod", (x, dim) => runningReduce(x, dim, ops.mul, 1), 1);
 
 const cumulativeOptions = schema({
   ...runningOptions.fields,
@@ -155,7 +178,7 @@ const averageOptions = schema({ ...keepdimsOptions.fields, weights: optional(ten
  */
 export function average(value: TensorLike, dim?: Dims, options?: OptionsOf<typeof averageOptions>): Tensor {
   const { weights, keepdims } = averageOptions.read(options, "average");
-  if (weights === undefined) return mean(value, dim, { keepdims });
+  if (weights === undefined) return averaging("average")(value, dim, { keepdims });
   const x = asFloat(value, "average");
   let w = asTensor(weights, "average");
   if (w.ndim === 1 && x.ndim > 1) {

@@ -12,7 +12,7 @@ import { adjoint, checkSquare, flatBatch, likeBatch } from "../lax/linalg/matric
 import * as np from "../numpy/index.js";
 import { asInexact, cast, inexactType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { jvp } from "../transforms/derivatives/jvp.js";
@@ -193,7 +193,7 @@ export function eighTridiagonal(
 ): Tensor | [values: Tensor, vectors: Tensor] {
   const caller = "scipy.linalg.eighTridiagonal";
   const { eigvalsOnly, ...given } = eighTridiagonalOptions.read(options, caller);
-  const dtype = inexactType(resultType(d, e));
+  const dtype = inexactType(operandType(d, e));
   const [diagonal, above] = [cast(np.asarray(d), dtype), cast(np.asarray(e), dtype)];
   const n = diagonal.ndim === 1 ? diagonal.size : 0;
   if (n === 0 || above.ndim !== 1 || above.size !== n - 1) {
@@ -291,7 +291,7 @@ function orderOf(pivots: Tensor): Tensor {
 
 /** Matrices and right sides of one type and one flat batch; and how a solution gets the form of the right side. */
 function system(a: Tensor, b: TensorLike, caller: string) {
-  const dtype = inexactType(resultType(a, b));
+  const dtype = inexactType(operandType(a, b));
   const right = cast(np.asarray(b), dtype);
   checkSquare(a, caller, "floats or complex numbers");
   const columns = right.ndim === 1 ? ops.reshape(right, [...right.shape, 1]) : right;
@@ -377,7 +377,7 @@ export function qrMultiply(
 ): [product: Tensor, r: Tensor] {
   const caller = "scipy.linalg.qrMultiply";
   const { mode, conjugate } = qrMultiplyOptions.read(options, caller);
-  const dtype = inexactType(resultType(a, c));
+  const dtype = inexactType(operandType(a, c));
   const [q, r] = np.linalg.qr(cast(np.asarray(a), dtype));
   const columns = conjugate ? np.conj(q) : q;
   const other = cast(np.asarray(c), dtype);

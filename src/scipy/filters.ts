@@ -9,7 +9,7 @@ import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { asInexact, asTensor, cast, inexactType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 const modeOptions = schema({
@@ -33,7 +33,7 @@ export interface ConvolveOptions extends OptionsOf<typeof methodOptions> {}
 
 /** Two tensors of floats or complex numbers of one type, with elements and as many dims. */
 function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor] {
-  const dtype = inexactType(resultType(x, y));
+  const dtype = inexactType(operandType(x, y));
   const [a, b] = [cast(asTensor(x, caller), dtype), cast(asTensor(y, caller), dtype)];
   if (a.ndim === b.ndim && a.size > 0 && b.size > 0) return [a, b];
   throw new ShapeError(

@@ -8,7 +8,7 @@ import { at, formatType, range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { asInexact, asTensor, cast } from "../numpy/operands.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /** A matrix of numbers that a formula gives for rows and columns. */
@@ -52,7 +52,7 @@ function vectors(value: TensorLike, caller: string): Tensor {
 
 /** Two vectors of one type and batch, and the second without its first element, which the first one has. */
 function column(c: TensorLike, r: TensorLike, caller: string): [column: Tensor, rest: Tensor] {
-  const dtype = resultType(c, r);
+  const dtype = operandType(c, r);
   const [x, y] = [cast(vectors(c, caller), dtype), cast(vectors(r, caller), dtype)];
   const batch = np.broadcastShapes(x.shape.slice(0, -1), y.shape.slice(0, -1));
   const spread = (z: Tensor) => np.broadcastTo(z, [...batch, lengthOf(z)]);
@@ -111,7 +111,7 @@ export function circulant(c: TensorLike): Tensor {
  * ```
  */
 export function blockDiag(...blocks: readonly TensorLike[]): Tensor {
-  const dtype = resultType(...blocks);
+  const dtype = operandType(...blocks);
   const matrices = (blocks.length === 0 ? [np.zeros([1, 0])] : blocks).map((block) => {
     const x = np.atleast2d(cast(asTensor(block, "scipy.linalg.blockDiag"), dtype));
     if (x.ndim === 2) return x;
@@ -156,7 +156,7 @@ export function companion(a: TensorLike): Tensor {
  * ```
  */
 export function leslie(f: TensorLike, s: TensorLike): Tensor {
-  const dtype = resultType(f, s);
+  const dtype = operandType(f, s);
   const [births, shares] = [cast(vectors(f, "leslie"), dtype), cast(vectors(s, "leslie"), dtype)];
   const n = lengthOf(births);
   if (lengthOf(shares) !== n - 1) {

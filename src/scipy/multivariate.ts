@@ -18,7 +18,7 @@ import {
 } from "../numpy/operands.js";
 import { all, sum } from "../numpy/reductions.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { like } from "./operands.js";
 import * as special from "./special.js";
@@ -26,7 +26,7 @@ import * as special from "./special.js";
 /** Floats of one type, each of its own shape. */
 function floatsOf<V extends readonly TensorLike[]>(values: V, caller: string): { [K in keyof V]: Tensor } {
   for (const value of values) refuseComplex(value, caller);
-  const dtype = floatType(resultType(...values));
+  const dtype = floatType(operandType(...values));
   return values.map((value) => toType(value, dtype, caller)) as readonly Tensor[] as {
     [K in keyof V]: Tensor;
   };

@@ -4,7 +4,7 @@ import { complexType, type DType, partType } from "../ir/dtype.js";
 import { at } from "../ir/shape.js";
 import { broadcastShape, expandTo, floatType, refuseComplex, toType, wideType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /** A tensor for each value. */
@@ -32,7 +32,7 @@ export function resultsOfFloats<V extends readonly TensorLike[]>(
   compute: (...tensors: Tensors<V>) => readonly Tensor[],
 ): Tensor[] {
   for (const value of values) refuseComplex(value, caller);
-  const dtype = floatType(resultType(...values));
+  const dtype = floatType(operandType(...values));
   const results = compute(...ofType(values, wideType(dtype), caller));
   return results.map((x) => ops.convert(x, dtype));
 }
@@ -43,7 +43,7 @@ export function withComplex<V extends readonly TensorLike[]>(
   caller: string,
   compute: (...tensors: Tensors<V>) => Tensor,
 ): Tensor {
-  return compute(...ofType(values, complexType(partType(resultType(...values))), caller));
+  return compute(...ofType(values, complexType(partType(operandType(...values))), caller));
 }
 
 function ofType<V extends readonly TensorLike[]>(values: V, dtype: DType, caller: string): Tensors<V> {

@@ -3,7 +3,7 @@
 import { isComplex } from "../ir/dtype.js";
 import type { Binary, Unary } from "../lax/elementwise.js";
 import * as ops from "../trace/ops.js";
-import { resultType } from "../trace/promote.js";
+import { operandType } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withComplex, withFloats } from "./operands.js";
@@ -14,7 +14,7 @@ export type { Binary, Unary };
 export const unary =
   (name: string, compute: (x: Tensor) => Tensor, ofComplex?: (x: Tensor) => Tensor): Unary =>
   (x) =>
-    ofComplex && isComplex(resultType(x))
+    ofComplex && isComplex(operandType(x))
       ? withComplex([x] as const, `scipy.special.${name}`, ofComplex)
       : withFloats([x] as const, `scipy.special.${name}`, compute);
 
@@ -26,7 +26,7 @@ export const binary =
     ofComplex?: (x: Tensor, y: Tensor) => Tensor,
   ): Binary =>
   (x, y) =>
-    ofComplex && isComplex(resultType(x, y))
+    ofComplex && isComplex(operandType(x, y))
       ? withComplex([x, y] as const, `scipy.special.${name}`, ofComplex)
       : withFloats([x, y] as const, `scipy.special.${name}`, compute);
 

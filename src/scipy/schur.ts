@@ -22,7 +22,7 @@ import { schur as complexSchur, hessenberg as hessenbergOf, type Schur } from ".
 import * as np from "../numpy/index.js";
 import { asInexact, cast, inexactType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
@@ -313,7 +313,7 @@ export function solveSylvester(
 ): Tensor {
   const caller = "scipy.linalg.solveSylvester";
   const { tol } = sylvesterOptions.read(options, caller);
-  const dtype = inexactType(resultType(a, b, c));
+  const dtype = inexactType(operandType(a, b, c));
   const [left, right, side] = [a, b, c].map((value) => cast(np.asarray(value), dtype)) as [
     Tensor,
     Tensor,

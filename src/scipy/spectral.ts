@@ -9,7 +9,7 @@ import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { asInexact, cast, inexactType } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { resultType, type TensorLike, tensorKind } from "../trace/promote.js";
+import { operandType, type TensorLike, tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { detrend as withoutTrend } from "./filters.js";
 
@@ -244,7 +244,7 @@ function crossed(
   caller: string,
 ): [freqs: Tensor, power: Tensor] {
   const { fs, dim, detrend, scaling, average, returnOnesided, ...rest } = csdOptions.read(options, caller);
-  const dtype = inexactType(y === undefined ? resultType(x) : resultType(x, y));
+  const dtype = inexactType(y === undefined ? operandType(x) : operandType(x, y));
   const signals = [x, y].flatMap((one) => (one === undefined ? [] : [cast(asInexact(one, caller), dtype)]));
   const d = normalizeDim(dim, at(signals, 0).ndim, caller);
   const most = Math.max(...signals.map((one) => at(one.shape, d)));

@@ -4,7 +4,7 @@ import { ShapeError } from "../ir/errors.js";
 import { formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { cast, inexactType } from "../numpy/operands.js";
-import { resultType, type TensorLike } from "../trace/promote.js";
+import { operandType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /**
@@ -20,7 +20,7 @@ import type { Tensor } from "../trace/tensor.js";
  */
 export function vq(obs: TensorLike, codeBook: TensorLike): [codes: Tensor, distances: Tensor] {
   const caller = "scipy.cluster.vq.vq";
-  const dtype = inexactType(resultType(obs, codeBook));
+  const dtype = inexactType(operandType(obs, codeBook));
   const [rows, codes] = [obs, codeBook].map((value) => {
     const x = cast(np.asarray(value), dtype);
     if (x.ndim !== 1 && x.ndim !== 2) {

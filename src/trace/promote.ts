@@ -5,6 +5,7 @@ import {
   complexType,
   type DType,
   isComplex,
+  isDType,
   isFloat,
   isInteger,
   isUnsigned,
@@ -66,10 +67,15 @@ const rank: { readonly [D in DType]: number } = {
  * ```
  */
 export function resultType(...operands: readonly (TensorLike | DType)[]): DType {
+  for (const operand of operands) if (typeof operand === "string") needDType(operand, "resultType");
+  return operandType(...operands);
+}
+
+/** {@link resultType} for operands that have yet to be checked: what is none of them is passed over. */
+export function operandType(...operands: readonly (TensorLike | DType)[]): DType {
   const tensors = operands.filter((operand) => operand instanceof Tensor);
   const numbers = operands.filter((operand) => typeof operand === "number");
-  const named = operands.filter((operand) => typeof operand === "string");
-  for (const dtype of named) needDType(dtype, "resultType");
+  const named = operands.filter(isDType);
   const typesOf = (some: readonly Tensor[]) => some.map(({ dtype }) => dtype);
   const strong = promoted([...typesOf(tensors.filter(({ type }) => !type.weak)), ...named]);
   const weak = promoted(typesOf(tensors.filter(({ type }) => type.weak)));

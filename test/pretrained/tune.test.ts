@@ -177,3 +177,17 @@ test("settings of adapters that do not fit are refused together", async () => {
   expect(written.join("")).toContain("tune.base");
   expect(await main(["export", join(root, "none"), "--to", "peft"])).toBe(2);
 });
+
+test("train --ignoreFields starts from a model with fields that are unknown here", async () => {
+  const folder = join(root, "newer");
+  await cp(start(), folder, { recursive: true });
+  const json = JSON.parse(await readFile(join(folder, "config.json"), "utf8"));
+  await writeFile(join(folder, "config.json"), JSON.stringify({ ...json, new_trick: 1, other_trick: 2 }));
+  const out = join(root, "ignored");
+  const args = ["train", "--init", folder, "--data.source", join(root, "text.txt"), "--out", out, ...alone];
+  const small = "--data.sequence 8 --data.batch 4 --sample 0 --steps 1".split(" ");
+  expect(await main([...args, ...small])).not.toBe(0);
+  expect(written.join("")).toContain("--ignoreFields new_trick,other_trick");
+  await run(...args, ...small, "--ignoreFields", "new_trick,other_trick");
+  await run("train", "--resume", "--out", out, "--steps", "2", ...alone);
+});

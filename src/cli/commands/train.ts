@@ -150,9 +150,11 @@ async function resolveConfig(args: ParsedArguments, resume: boolean): Promise<Ru
 
 /** The configuration with the settings of the pretrained model that it names, unless a resumed run has them already. */
 async function withInitialSettings(json: unknown, args: ParsedArguments): Promise<unknown> {
-  const named = args.settings.find(({ path }) => path === "init")?.value ?? Object(json).init;
+  const given = (field: "init" | "ignoreFields") =>
+    args.settings.find(({ path }) => path === field)?.value ?? Object(json)[field];
+  const named = given("init");
   if (typeof named !== "string" || named === "") return json;
-  return mergeConfigs(await initialSettings(named), json);
+  return mergeConfigs(await initialSettings(named, String(given("ignoreFields") ?? "").split(",")), json);
 }
 
 /** The first of `folder`, `folder-2`, `folder-3` … that holds no run. */

@@ -173,6 +173,10 @@ export const runSchema = {
     ["exact", "fast"],
   ),
   init: text("", "folder of a pretrained model to start from, with its config.json"),
+  ignoreFields: text(
+    "",
+    "unknown fields of that config.json that do not change what the model computes, separated by commas",
+  ),
   steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),

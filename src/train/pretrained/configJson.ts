@@ -96,7 +96,7 @@ export class ConfigJson {
       .filter((name) => !ignored.includes(name));
     if (unknown.length === 0) return;
     throw this.error(
-      `unknown fields, which may change what the model computes: ${unknown.join(", ")}; if they do not, list them in { ignoreFields: ${JSON.stringify(unknown)} }`,
+      `unknown fields, which may change what the model computes: ${unknown.join(", ")}; if they do not, list them in { ignoreFields: ${JSON.stringify(unknown)} } or with --ignoreFields ${unknown.join()}`,
     );
   }
 

@@ -17,8 +17,11 @@ export async function keepCompanions(folder: string, run: string): Promise<void>
 }
 
 /** The settings of a run that follow from a pretrained model: its sizes, its decoder and its tokeniser. */
-export async function initialSettings(folder: string): Promise<Readonly<Record<string, unknown>>> {
-  const { model } = await readPretrainedConfig(folder);
+export async function initialSettings(
+  folder: string,
+  ignored: readonly string[],
+): Promise<Readonly<Record<string, unknown>>> {
+  const { model } = await readPretrainedConfig(folder, ignored);
   const tokenizer = join(folder, "tokenizer.json");
   return { init: folder, model, ...(existsSync(tokenizer) ? { data: { tokenizer } } : {}) };
 }

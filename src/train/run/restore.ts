@@ -47,7 +47,7 @@ async function pretrainedState({
   training,
 }: BuiltRun): Promise<LanguageModelState> {
   const model = modelConfig(config, data.tokenizer.vocabSize);
-  const pretrained = await readPretrainedConfig(config.init);
+  const pretrained = await readPretrainedConfig(config.init, config.ignoreFields.split(","));
   // Parameters that are not trained never need more precision than their files have.
   const types = parameterTypes(model, config.tune.kind === "none" ? "float32" : pretrained.storedDtype);
   const shardings = logicalToMeshSharding(
