@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { createCollector } from "../engines/collector.js";
 import { HighWaterMark, provideCollector, reclaim, watch } from "./reclaim.js";
 
@@ -50,10 +50,39 @@ describe("reclaiming", () => {
     let released = 0;
     for (let round = 1; round <= 2; round++) {
       watchGarbage(() => released++);
-      collector.letGo();
-      collector.collect();
-      expect(released).toBe(round - 1);
-      await expect.poll(() => released, { timeout: 60_000 }).toBe(round);
+      const collect = () => {
+        collector.letGo();
+        collector.collect();
+        return released;
+      };
+      expect(collect()).toBe(round - 1);
+      // What was watched last is held until the collector has run once.
+      await expect.poll(collect, { timeout: 60_000 }).toBe(round);
+    }
+  });
+
+  test("makes no weak references to what is soon given back otherwise", () => {
+    let made = 0;
+    class CountedRef<T extends WeakKey> extends WeakRef<T> {
+      constructor(target: T) {
+        super(target);
+        made++;
+      }
+    }
+    vi.stubGlobal("WeakRef", CountedRef);
+    try {
+      const state = Array.from({ length: 200 }, () => ({}));
+      for (let i = 0; i < 10; i++) {
+        const watched = state.map((holder) => watch(holder, () => {}));
+        for (const one of watched) one.forget();
+      }
+      expect(made).toBe(0);
+      const watched = state.map((holder) => watch(holder, () => {}));
+      reclaim();
+      expect(made).toBe(200);
+      for (const one of watched) one.forget();
+    } finally {
+      vi.unstubAllGlobals();
     }
   });
 

@@ -14,21 +14,54 @@ export interface Watch {
 }
 
 class Entry implements Watch {
-  readonly holder: WeakRef<object>;
+  private weak: WeakRef<object> | undefined;
 
   constructor(
-    holder: object,
+    private strong: object | undefined,
     readonly release: () => void,
-  ) {
-    this.holder = new WeakRef(holder);
+  ) {}
+
+  /** Whether the holder was collected. */
+  get isGone(): boolean {
+    return this.weak !== undefined && this.weak.deref() === undefined;
+  }
+
+  /** Lets the holder be collected. */
+  weaken(): void {
+    if (this.strong) this.weak = new WeakRef(this.strong);
+    this.strong = undefined;
   }
 
   forget(): void {
+    this.strong = undefined;
     entries.delete(this);
   }
 }
 
 const entries = new Set<Entry>();
+
+/**
+ * The latest entries, which still hold their holders: the state of a loop is donated to the next call before it would
+ * pay to make weak references to it, each of which costs as much as a small op. They are made for older entries, when
+ * memory is short, and when the garbage collector has run.
+ */
+class Latest {
+  private readonly ring: (Entry | undefined)[] = new Array(512).fill(undefined);
+  private place = 0;
+
+  add(entry: Entry): void {
+    this.ring[this.place]?.weaken();
+    this.ring[this.place] = entry;
+    this.place = (this.place + 1) % this.ring.length;
+  }
+
+  weaken(): void {
+    for (const entry of this.ring) entry?.weaken();
+    this.ring.fill(undefined);
+  }
+}
+
+const latest = new Latest();
 
 /** Maximum number of watched holders, whatever their size, before the unreachable ones are looked for. */
 const leastHolders = 16_384;
@@ -39,6 +72,7 @@ const leastHolders = 16_384;
  */
 const collected = new FinalizationRegistry<undefined>(() => {
   sweep();
+  latest.weaken();
   collected.register({}, undefined);
 });
 collected.register({}, undefined);
@@ -48,6 +82,9 @@ export function watch(holder: object, release: () => void): Watch {
   holders.check(numEntries);
   const entry = new Entry(holder, release);
   entries.add(entry);
+  // Without a collector nothing could be done about them when memory is short.
+  if (provided.get() === undefined) entry.weaken();
+  else latest.add(entry);
   return entry;
 }
 
@@ -57,7 +94,7 @@ const numEntries = (): number => entries.size;
 function sweep(): number {
   let released = 0;
   for (const entry of entries) {
-    if (entry.holder.deref() !== undefined || !entries.delete(entry)) continue;
+    if (!entry.isGone || !entries.delete(entry)) continue;
     entry.release();
     released++;
   }
@@ -101,6 +138,7 @@ export function reclaim(): number {
   const collector = provided.get();
   if (collector === undefined || reclaiming.get()) return 0;
   return reclaiming.within(true, () => {
+    latest.weaken();
     collector.letGo();
     collector.collect();
     const released = sweep();
