@@ -1,6 +1,7 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf, range } from "../ir/shape.js";
+import type { AttentionKernel } from "./kernel/attentionKernel.js";
 import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
 import { LoweringFrame } from "./lower/frame.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
@@ -30,6 +31,8 @@ export interface CompileProgramOptions {
   readonly threads?: number | undefined;
   /** Address type of the memory in which the program runs; i32 by default. */
   readonly addressType?: AddressType | undefined;
+  /** Whether attention in float32 is one kernel; with vectors of 512 bits in any case. */
+  readonly attentionSteps?: boolean | undefined;
   /** Whether matrix products take bfloat16 operands; otherwise these are converted to float32. */
   readonly bfloat16Products?: boolean | undefined;
   /**
@@ -59,7 +62,7 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.vectorBits,
   );
   const { gpu } = compilation.features;
-  const attentionSteps = options.vectorBits === 512;
+  const attentionSteps = options.vectorBits === 512 || options.attentionSteps;
   const rewritten = normalise(program, { ...options, gpu, attentionSteps });
   const frame = new LoweringFrame(compilation, rewritten, 0);
   const inputs = program.inputs.map((input, index) => {
@@ -91,19 +94,22 @@ function finish(program: Program, lowered: LoweredProgram, options: CompileProgr
 /** A program for a GPU: the same steps as elsewhere, without modules, and the loops of every kernel. */
 export interface GpuProgram {
   readonly compiled: CompiledProgram;
-  /** By the numbers that kernel steps have. */
-  readonly kernels: readonly LoopPlan[];
+  /** By the numbers that kernel steps have: loops, or attention in one piece. */
+  readonly kernels: readonly (LoopPlan | AttentionKernel)[];
 }
 
 /** Compiles a per-device program into a step list for a GPU. */
 export function compileForGpu(
   program: Program,
-  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name">,
+  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps">,
 ): GpuProgram {
   const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
   const lowered = lowerProgram(program, all);
   const compiled = finish(program, lowered, all);
   const { library } = lowered.compilation;
-  const kernels = range(library.size).map((i) => planLoops(library.loops(i), false, gpuTarget));
+  const kernels = range(library.size).map((i) => {
+    const plan = library.plan(i);
+    return "kind" in plan ? plan : planLoops(plan, false, gpuTarget);
+  });
   return { compiled, kernels };
 }

@@ -1,4 +1,4 @@
-/** Attention as one kernel of machine code: what it is, and how it is divided. */
+/** Attention as one kernel of machine code or of a GPU: what it is, and how it is divided. */
 import { at } from "../../ir/shape.js";
 
 /** The distances in bytes between batch elements, positions and heads; features are adjacent. */
@@ -146,6 +146,11 @@ export function backwardScratch(kernel: AttentionKernel) {
 /** The bytes of scratch memory that a thread needs. */
 export function attentionScratchBytes(kernel: AttentionKernel): number {
   return (isBackward(kernel) ? backwardScratch(kernel) : forwardScratch(kernel)).bytes;
+}
+
+/** The bytes of scratch memory on a GPU: of the cotangents a value for every query of every head. */
+export function gpuScratchBytes(kernel: AttentionKernel): number {
+  return isBackward(kernel) ? 4 * kernel.batch * kernel.heads * kernel.length : 4;
 }
 
 /** The bytes of an argument that a kernel touches. */

@@ -8,7 +8,12 @@ import type { AddressType } from "../wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
 import { importHostFunctions } from "../wasm/emitInterleaved.js";
 import type { WasmFeatures } from "../wasm/features.js";
-import { type AttentionKernel, attentionScratchBytes, attentionUnits } from "./attentionKernel.js";
+import {
+  type AttentionKernel,
+  attentionScratchBytes,
+  attentionUnits,
+  gpuScratchBytes,
+} from "./attentionKernel.js";
 import { canonical } from "./canonical.js";
 import { divide } from "./divide.js";
 import { exactKey } from "./exactKey.js";
@@ -17,7 +22,7 @@ import { type KernelPlan, planKernel, spillBytes } from "./phases.js";
 import type { KernelSpec } from "./spec.js";
 import { emitKernel } from "./wasmRenderer.js";
 
-/** What a kernel computes: loops, or an attention, which is machine code in any case. */
+/** What a kernel computes: loops, or an attention, which is machine code or a shader in any case. */
 export type LibraryPlan = KernelPlan | AttentionKernel;
 
 /** A kernel of the library. */
@@ -69,7 +74,7 @@ export class KernelLibrary {
       const kernel = {
         index: this.kernels.length,
         plan: attentions.get(key, () => plan),
-        spillBytes: [attentionScratchBytes(plan) * this.parts],
+        spillBytes: [this.features.gpu ? gpuScratchBytes(plan) : attentionScratchBytes(plan) * this.parts],
         rows: attentionUnits(plan),
       };
       this.kernels.push(kernel);
@@ -87,9 +92,9 @@ export class KernelLibrary {
     return this.kernels.length;
   }
 
-  /** The loops of a kernel. */
-  loops(index: number): KernelPlan {
-    return loopsOf(at(this.kernels, index).plan);
+  /** What a kernel computes. */
+  plan(index: number): LibraryPlan {
+    return at(this.kernels, index).plan;
   }
 
   /**
@@ -117,7 +122,7 @@ export class KernelLibrary {
 }
 
 function loopsOf(plan: LibraryPlan): KernelPlan {
-  if ("kind" in plan) throw new InternalError("[KernelLibrary] attention in one piece is machine code only");
+  if ("kind" in plan) throw new InternalError("[KernelLibrary] attention in one piece is not WebAssembly");
   return plan;
 }
 

@@ -117,7 +117,7 @@ function keepOrInline(
   eqn: Eqn<"attention"> | Eqn<"attentionBackward">,
   programOf: (types: readonly TensorType[]) => Program,
 ): void {
-  if (r.options.attentionSteps && isOneKernel(eqn)) r.keep(eqn);
+  if (r.options.attentionSteps && isOneKernel(eqn, r.options.gpu)) r.keep(eqn);
   else r.inline(programOf(typesOf(eqn.ins)), eqn);
 }
 

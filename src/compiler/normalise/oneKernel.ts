@@ -4,18 +4,23 @@ import { at, bytesOf } from "../../ir/shape.js";
 /** Sizes below which a strip would be mostly empty. */
 const FEWEST = 16;
 const MOST_FEATURES = 256;
+/** On a GPU rows have to fit registers and shared memory. */
+const MOST_ON_GPU = 128;
 /** Distances between heads and batch elements fit the operands of instructions. */
 const MOST_BYTES = 2 ** 31;
 
 /** Whether a kernel computes an equation in one piece: attention in float32 whose scores depend on products and places only. */
-export function isOneKernel({ ins, params }: Eqn<"attention"> | Eqn<"attentionBackward">): boolean {
+export function isOneKernel(
+  { ins, params }: Eqn<"attention"> | Eqn<"attentionBackward">,
+  gpu = false,
+): boolean {
   const { softcap, dropoutRate, extras = [] } = params;
   const [, length = 0, , headSize = 0] = at(ins, 0).type.shape;
   const [, keyLength = 0] = at(ins, 1).type.shape;
   return (
     Math.min(length, keyLength) >= FEWEST &&
     headSize > 0 &&
-    headSize <= MOST_FEATURES &&
+    headSize <= (gpu ? MOST_ON_GPU : MOST_FEATURES) &&
     !softcap &&
     !dropoutRate &&
     extras.every((name) => name === "logSumsCotangent") &&

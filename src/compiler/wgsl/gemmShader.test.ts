@@ -37,10 +37,11 @@ test("the tile is chosen that is largest, keeps the GPU busy and fits into its s
 
 test("a large tile that was measured to be faster is chosen where it keeps the GPU busy", () => {
   const measured = { ...server, largeTile: LARGE_TILES[2] };
-  expect(sides(chooseTile(shape(4096, 4096, 64), measured))).toEqual([128, 256]);
-  expect(sides(chooseTile(shape(1920, 2048, 64), measured))).toEqual([128, 256]);
-  expect(sides(chooseTile(shape(2048, 1536, 64), measured))).toEqual([128, 64]);
-  expect(sides(chooseTile(shape(4096, 4096, 64), { ...measured, sharedBytes: 16_384 }))).toEqual([128, 64]);
+  expect(sides(chooseTile(shape(4096, 4096, 512), measured))).toEqual([128, 256]);
+  expect(sides(chooseTile(shape(1920, 2048, 512), measured))).toEqual([128, 256]);
+  expect(sides(chooseTile(shape(2048, 1536, 512), measured))).toEqual([128, 64]);
+  expect(sides(chooseTile(shape(4096, 4096, 64), measured))).toEqual([128, 128]);
+  expect(sides(chooseTile(shape(4096, 4096, 512), { ...measured, sharedBytes: 16_384 }))).toEqual([128, 64]);
 });
 
 test("vectors need every row of every matrix to begin at a multiple of four elements", () => {

@@ -76,6 +76,9 @@ function speedOf(shape: GemmShape, tile: ShaderTile): number {
 
 const SPEED_POWER = 0.35;
 
+/** Products that are added from which on a tile was measured; of few, loading and storing takes most of the time. */
+const LONG_SUM = 256;
+
 /** The tile that suits a product; none where each thread computes one element by itself. */
 export function chooseTile(
   shape: GemmShape,
@@ -85,7 +88,8 @@ export function chooseTile(
   if (isSoftware) return undefined;
   if (shape.m < 32 || shape.n < 32) return SMALL_TILE;
   // The measured one may be too large for this product, where the smaller one of the large tiles still serves.
-  const tiles = [...(largeTile ? [largeTile] : []), LARGE_TILES[0], ...TILES];
+  const measured = largeTile && shape.k >= LONG_SUM ? [largeTile] : [];
+  const tiles = [...measured, LARGE_TILES[0], ...TILES];
   const fitting = tiles.filter((tile) => fits(tile, sharedBytes));
   const speeds = fitting.map((tile) => speedOf(shape, tile));
   return fitting[speeds.indexOf(Math.max(...speeds))] ?? SMALL_TILE;

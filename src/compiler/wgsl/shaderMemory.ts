@@ -46,6 +46,9 @@ export function declarations(numParams: number, slabs: readonly SlabElement[], w
   return lines.join("\n");
 }
 
+/** The builtin values that are no vectors. */
+const SCALARS: ReadonlySet<string> = new Set(["local_invocation_index", "subgroup_invocation_id"]);
+
 /** The whole text of a shader: declarations, the library's functions, and the main function. */
 export function shaderCode(
   head: string,
@@ -54,7 +57,7 @@ export function shaderCode(
   builtins: readonly string[] = ["global_invocation_id", "num_workgroups"],
 ): string {
   const parameters = builtins.map(
-    (name) => `@builtin(${name}) ${name}: ${name === "local_invocation_index" ? "u32" : "vec3<u32>"}`,
+    (name) => `@builtin(${name}) ${name}: ${SCALARS.has(name) ? "u32" : "vec3<u32>"}`,
   );
   return [
     head,

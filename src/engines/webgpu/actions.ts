@@ -10,6 +10,7 @@ import type {
   SlotSet,
   Step,
 } from "../../compiler/steps.js";
+import { attentionShaders } from "../../compiler/wgsl/attentionShader.js";
 import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
 import {
   chooseTile,
@@ -155,6 +156,8 @@ export class ActionBuilder {
       case "kernel": {
         const places = this.kernelPlaces(step.args, step.numArgs);
         const plan = at(this.program.kernels, step.kernel);
+        if ("kind" in plan)
+          return attentionShaders(plan).map((shader) => this.dispatch(places, shader, step.info));
         return [this.dispatch(places, this.kernel(plan, places), step.info)];
       }
       case "gemm":

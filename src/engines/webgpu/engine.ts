@@ -160,7 +160,9 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   ): LoadedProgram<WebGpuBuffer> {
     checkSizes(program);
     checkTypes(program, options.name ?? "program");
-    const compiled = compileForGpu(program, options);
+    const { subgroupSize = 1, isSoftware = true } = this.machine?.gpu.facts ?? {};
+    // Four threads share a row; the compilers of software adapters take seconds for it.
+    const compiled = compileForGpu(program, { ...options, attentionSteps: subgroupSize >= 4 && !isSoftware });
     const loaded: { program: MachineProgram | undefined } = { program: undefined };
     return {
       start: (inputs) => this.startRun(compiled, devices, loaded, inputs),

@@ -25,7 +25,10 @@ export class Machine {
     this.shaders = new Shaders(gpu, watch);
     const { device } = gpu;
     device.addEventListener?.("uncapturederror", (event) => {
-      this.fail(`WebGPU: ${(event as GPUUncapturedErrorEvent).error.message}`);
+      const { message } = (event as GPUUncapturedErrorEvent).error;
+      // A shader that was refused is the reason for what follows from it, but is reported later.
+      const fail = () => this.fail(`WebGPU: ${message}`);
+      this.checks = this.checks.then(fail);
     });
     device.lost.then(({ reason, message }) => {
       if (!this.isDestroyed)

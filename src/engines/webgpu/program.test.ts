@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { buildProgram } from "../../../test/support/interpreting.js";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
 import { compileForGpu } from "../../compiler/compile.js";
 import { lax, np, type Tensor } from "../../index.js";
+import type { Attention } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf, range, type Shape, tensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
@@ -21,7 +23,7 @@ async function onGpu(
   inputs: readonly HostTensor[],
 ): Promise<number[][]> {
   const machine = new Machine({ device, facts: { ...facts, ...changes } }, Number.POSITIVE_INFINITY);
-  const compiled = compileForGpu(program, { mesh: { axes: [] } });
+  const compiled = compileForGpu(program, { mesh: { axes: [] }, attentionSteps: true });
   const place = ({ type }: HostTensor | { type: HostTensor["type"] }) =>
     machine.memory.allocate(bytesOf(type));
   const given = inputs.map((input) => {
@@ -73,6 +75,20 @@ const cases: readonly [string, (...xs: Tensor[]) => readonly Tensor[], readonly 
   ["rows that are no vectors", (x) => [softmax(x)], [[4, 63]]],
 ];
 
+const heads = (batch: number, length: number, number: number, size: number): Shape => [
+  batch,
+  length,
+  number,
+  size,
+];
+
+/** Attentions with the shapes of query and key: shared key heads, blocks that are not full, features that are not. */
+const attentions: readonly [string, Partial<Attention>, Shape, Shape][] = [
+  ["causal, with shared key heads", { causal: true }, heads(2, 40, 4, 16), heads(2, 40, 2, 16)],
+  ["of all keys", {}, heads(1, 33, 2, 16), heads(1, 50, 2, 16)],
+  ["in a window", { window: [9, 3] }, heads(1, 70, 1, 20), heads(1, 70, 1, 20)],
+];
+
 describeWith(webGpu, "kernels of a hardware GPU", () => {
   let gpu: Gpu;
   beforeAll(async () => {
@@ -101,6 +117,36 @@ describeWith(webGpu, "kernels of a hardware GPU", () => {
           const scale = Math.max(...values.map(Math.abs));
           expect(worst / scale).toBeLessThan(2e-6);
         }
+      }
+    });
+  }
+
+  for (const [name, params, query, key] of attentions) {
+    test(`attention ${name}, and its cotangents`, async ({ skip }) => {
+      if ((gpu.facts.subgroupSize ?? 1) < 4) skip();
+      const all = { scale: 0.3, causal: false, ...params };
+      const types = [query, key, key].map((shape) => tensorType("float32", shape));
+      const logSums = tensorType("float32", [query[0] ?? 0, query[2] ?? 0, query[1] ?? 0]);
+      const program = buildProgram([...types, at(types, 0), logSums], (emit, q, k, v, ct, sumsCt) => {
+        if (!q || !k || !v || !ct || !sumsCt) return [];
+        const [mixed, sums] = emit("attention", [q, k, v], all);
+        if (!mixed || !sums) return [];
+        const backward = { ...all, extras: ["logSumsCotangent"] as const };
+        return [mixed, sums, ...emit("attentionBackward", [q, k, v, sums, ct, mixed, sumsCt], backward)];
+      });
+      const inputs = program.inputs.map(({ type }, i) => {
+        const size = type.shape.reduce((product, dim) => product * dim, 1);
+        return hostTensor(
+          "float32",
+          type.shape,
+          range(size).map((j) => Math.sin(j * 7.31 + i)),
+        );
+      });
+      const expected = interpret(program, inputs).map(numbersOf);
+      const got = await onGpu(gpu, { isSoftware: false }, program, inputs);
+      for (const [o, values] of expected.entries()) {
+        const worst = Math.max(...values.map((value, j) => Math.abs(value - (got[o]?.[j] ?? Number.NaN))));
+        expect(worst, `result ${o}`).toBeLessThan(5e-6);
       }
     });
   }

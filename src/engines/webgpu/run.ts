@@ -30,7 +30,7 @@ export interface RunBlocks {
 }
 
 /** Dispatches after which commands are submitted, so that the GPU starts while the rest is being recorded. */
-const SUBMIT_AFTER = 512;
+const SUBMIT_AFTER = 32;
 
 /**
  * Records one run of a program: the devices take turns, each up to its next collective. The host waits only for values
