@@ -18,6 +18,7 @@ class Scene {
     this.watchdog = new Watchdog(this.control, deadlineMs, {
       fail: (_, reason) => this.failures.push(reason),
       warn: () => {},
+      numberOf: (device) => device + 2,
       flopsOf: () => this.flops,
     });
     this.watchdog.look([{ sent: 1 }]);
@@ -52,6 +53,15 @@ describe("the watchdog", () => {
     expect(scene.failures).toEqual([]);
     scene.pass(200);
     expect(scene.failures).toEqual(["it made no progress for 30000 ms"]);
+  });
+
+  test("names whom a device waits for by the number that all processes know", () => {
+    scene.set(WORD.state, STATE.waiting);
+    scene.set(WORD.waitsFor, 1);
+    scene.pass(1100);
+    expect(scene.failures).toEqual([
+      "it has waited 1000 ms for device 3, which waits too or has no such work",
+    ]);
   });
 
   test("gives a large step the time that it takes at 1 GFLOP/s besides", () => {

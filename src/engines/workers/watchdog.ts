@@ -13,6 +13,8 @@ export interface WatchdogListener {
   fail(device: number, reason: string): void;
   /** A device may be about to fail. */
   warn(device: number, text: string): void;
+  /** The engine's number of a device, which other processes know it by. */
+  numberOf(device: number): number;
   /** The arithmetic operations of the step that a device runs. */
   flopsOf(device: number): number;
 }
@@ -164,7 +166,8 @@ export class Watchdog {
   private whom(device: number): string {
     const peer = this.word(device, WORD.waitsFor);
     if (peer === THE_HOST) return "a host callback to be called, for which the main thread has";
-    return peer < 0 ? "its peers, which wait too or have" : `device ${peer}, which waits too or has`;
+    if (peer < 0) return "its peers, which wait too or have";
+    return `device ${this.listener.numberOf(peer)}, which waits too or has`;
   }
 
   /** Warns once about a device that has used up half of its deadline. */

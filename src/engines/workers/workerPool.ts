@@ -23,6 +23,8 @@ const LOOK_MS = 20;
 
 /** How a pool of workers is made. */
 export interface WorkerPoolOptions extends DeviceThreadsOptions {
+  /** The engine's number of the first device; other processes may have the ones before. */
+  readonly first: number;
   /** A device that makes no progress for this long while it has work counts as failed. */
   readonly deadlineMs: number;
   /** How long all devices may wait for each other, if not the watchdog's default. */
@@ -97,6 +99,7 @@ export class WorkerPool {
     const listener = {
       fail: (device: number, reason: string) => this.fail(device, reason),
       warn: (device: number, text: string) => this.warn(device, text),
+      numberOf: (device: number) => device + options.first,
       flopsOf: (device: number) => this.workOf(device, options.flopsOf) ?? 0,
     };
     this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
@@ -331,7 +334,7 @@ export class WorkerPool {
   }
 
   private placeOf(device: number): FailurePlace {
-    return this.workOf(device, this.options.describe) ?? { device };
+    return this.workOf(device, this.options.describe) ?? { device: device + this.options.first };
   }
 
   /** What is asked about the step that a device works on, if it runs a program. */

@@ -126,6 +126,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     );
     this.pool = new WorkerPool({
       numDevices: count,
+      first: local.first,
       code: local.code,
       extra: local.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,

@@ -59,7 +59,7 @@ export function planOf(seed: number, callsOf: (numProcesses: number, devicesEach
 }
 
 /** The errors that faults promise; whatever else a process says is a bug. */
-const waited = /^DeviceFailedError: .*it has waited \d+ ms for its peers/s;
+const waited = /^DeviceFailedError: .*it has waited \d+ ms for (its peers|device \d+, which waits too)/s;
 const leftRun = /^DesyncError: .*(was its last: it has left the run|has come to none yet)/s;
 const silent = /^DeviceFailedError: .*says nothing: it was stopped, killed or cut off/s;
 
