@@ -45,17 +45,20 @@ const alone = [
  * does not: it is for every change and takes five minutes on two cores.
  */
 const long = [
-  "src/cli/{data,reliability}.test.ts",
+  "src/cli/{data,main,reliability,serve}.test.ts",
   "src/engines/threads/{failure,stress}.test.ts",
   "src/parallel/overlap.test.ts",
+  "src/scipy/schur.test.ts",
   "src/spmd/partition/bytes.test.ts",
-  "src/train/models/sequence.test.ts",
-  "src/train/run/{anyMesh,mixedPrecision}.test.ts",
+  "src/train/generation/sampleText.test.ts",
+  "src/train/models/{preference,sequence}.test.ts",
+  "src/train/plan/plan.test.ts",
+  "src/train/run/{accumulate,anyMesh,mixedPrecision,resume,runData}.test.ts",
   "src/train/step/{everyMesh,experts,health,meshCurves}.test.ts",
-  "test/{addAnOp,examples,parallelExamples,publicTypes}.test.ts",
-  "test/docs/blocks.test.ts",
+  "test/{addAnOp,engineProcess,examples,parallelExamples,publicTypes}.test.ts",
+  "test/docs/{blocks,memory}.test.ts",
   "test/explore/**/*.test.ts",
-  "test/pretrained/tune.test.ts",
+  "test/pretrained/{export,tune}.test.ts",
 ];
 
 /** Short files that take long: they start processes, or go through tables that lie elsewhere. */

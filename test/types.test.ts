@@ -21,6 +21,7 @@ import {
   withShardingConstraint,
 } from "../src/index.js";
 import * as nn from "../src/nn/index.js";
+import * as optim from "../src/optim/index.js";
 import {
   adamw,
   chain,
@@ -250,6 +251,24 @@ describe("the state of an optimiser", () => {
     expectTypeOf(chain(own, optimizer).init(params)[0].kept).toBeUnknown();
     const untyped: GradientTransformation = optimizer;
     expectTypeOf(chain(untyped).init(params)[0]).toBeUnknown();
+  });
+
+  test("has that of the optimiser inside, where one wraps another", () => {
+    type Params = { readonly w: Tensor };
+    const params: Params = { w: np.ones([2]) };
+    const adam = optim.scaleByAdam();
+    const collected = optim.multiSteps(adam, 2).init(params);
+    expectTypeOf(collected.inner.mu).toEqualTypeOf<Params>();
+    expectTypeOf(collected.grads).toEqualTypeOf<Params>();
+    expectTypeOf(collected.skipState).toBeUnknown();
+    expectTypeOf(optim.masterWeights(adam).init(params).master).toEqualTypeOf<Params>();
+    expectTypeOf(optim.conditionallyMask(adam, (n) => n.ge(1)).init(params).inner.nu).toEqualTypeOf<Params>();
+    const injected = optim.injectHyperparams({ learningRate: 0.1 }, adamw).init(params);
+    expectTypeOf(injected.hyperparams.learningRate).toEqualTypeOf<Tensor>();
+    expectTypeOf(injected.inner[0].mu).toEqualTypeOf<Params>();
+    const outer = chain(clipByGlobalNorm(1), optim.multiSteps(optim.masterWeights(adam), 2));
+    expectTypeOf(outer.init(params)[1].inner.inner.mu.w).toEqualTypeOf<Tensor>();
+    expectTypeOf(outer).toExtend<GradientTransformation>();
   });
 });
 

@@ -20,7 +20,11 @@ import {
   type GradientTransformation,
   mapTensors,
   needTransformation,
-  transformation,
+  type Opaque,
+  type StateOf,
+  type StepState,
+  type TypedTransformation,
+  typedTransformation,
 } from "./transformation.js";
 
 /**
@@ -91,8 +95,10 @@ export interface MultiStepsState<S> {
   /** The mean of the collected gradients. */
   readonly grads: unknown;
   /** What `shouldSkipUpdateFn` said about the last gradients. */
-  readonly skipState: unknown;
+  readonly skipState: Opaque<unknown>;
 }
+
+type State = StateOf<MultiStepsState<unknown>, unknown>;
 
 /** Whether the gradients of a call are to be left out, and what is kept of the decision in the state. */
 export type ShouldSkipUpdate = (
@@ -120,16 +126,16 @@ export interface MultiStepsOptions extends OptionsOf<typeof multiStepsOptions> {
  * step.update(np.array([3, 4]), state)[0]; // [-2, -3]
  * ```
  */
-export function multiSteps<S>(
-  inner: GradientTransformation<S>,
+export function multiSteps<G extends GradientTransformation>(
+  inner: G,
   every: number,
   options?: MultiStepsOptions,
-): GradientTransformation<MultiStepsState<S>> {
+): TypedTransformation<MultiStepsState<StepState<G>>> {
   needTransformation(inner, "multiSteps");
   const { shouldSkipUpdateFn } = multiStepsOptions.read(options, "multiSteps");
   need("number", every, "every", "multiSteps");
   need(integerFrom(1), every, "the number of calls a step", "multiSteps");
-  return transformation<MultiStepsState<S>>(
+  return typedTransformation<State, MultiStepsState<StepState<G>>>(
     "multiSteps",
     { miniStep: "tensor", gradientStep: "tensor", inner: "tree", grads: "tree", skipState: "tree" },
     {
@@ -143,12 +149,7 @@ export function multiSteps<S>(
           skipState: shouldSkipUpdateFn?.(grads, zeroCount(), params)[1] ?? [],
         };
       },
-      update: <T>(
-        grads: T,
-        state: MultiStepsState<S>,
-        params?: T,
-        extra?: ExtraArgs<T>,
-      ): [T, MultiStepsState<S>] => {
+      update: <T>(grads: T, state: State, params?: T, extra?: ExtraArgs<T>): [T, State] => {
         const { miniStep } = state;
         const mean = mapTensors(
           (g, m) => add(m, divide(g.sub(m), astype(miniStep.add(1), m.dtype))),
@@ -159,7 +160,7 @@ export function multiSteps<S>(
         const last = equal(miniStep, every - 1);
         const stepped = mapTensors((u) => where(last, u, zerosLike(u)), updates);
         const { skipState, ...before } = state;
-        const after: Omit<MultiStepsState<S>, "skipState"> = {
+        const after: Omit<State, "skipState"> = {
           miniStep: where(last, zeroCount(), miniStep.add(1)),
           gradientStep: where(last, state.gradientStep.add(1), state.gradientStep),
           inner: select(last, next, state.inner),

@@ -14,8 +14,10 @@ import {
   type GradientTransformation,
   mapTensors,
   needTransformation,
+  type StepState,
   stateless,
-  transformation,
+  type TypedTransformation,
+  typedTransformation,
 } from "./transformation.js";
 
 /** The state of {@link conditionallyTransform} and {@link conditionallyMask}. */
@@ -26,25 +28,25 @@ export interface ConditionalState<S> {
 }
 
 /** Applies a transformation at the steps that a condition chooses; at others its state stays. */
-function conditionally<S>(
+function conditionally<G extends GradientTransformation>(
   caller: string,
-  inner: GradientTransformation<S>,
+  inner: G,
   condition: (step: Tensor) => Tensor,
   otherwise: (grad: Tensor) => Tensor,
-): GradientTransformation<ConditionalState<S>> {
+): TypedTransformation<ConditionalState<StepState<G>>> {
   needTransformation(inner, caller);
   need("function", condition, "the condition", caller);
-  return transformation<ConditionalState<S>>(
+  return typedTransformation<ConditionalState<unknown>, ConditionalState<StepState<G>>>(
     caller,
     { step: "tensor", inner: "tree" },
     {
       init: (params) => ({ step: zeroCount(), inner: inner.init(params) }),
       update: <T>(
         grads: T,
-        state: ConditionalState<S>,
+        state: ConditionalState<unknown>,
         params?: T,
         extra?: ExtraArgs<T>,
-      ): [T, ConditionalState<S>] => {
+      ): [T, ConditionalState<unknown>] => {
         const [updates, next] = inner.update(grads, state.inner, params, extra);
         const chosen = condition(state.step);
         return [
@@ -68,10 +70,10 @@ function conditionally<S>(
  * step.update(np.array([1, 2]), state)[0]; // [10, 20]
  * ```
  */
-export function conditionallyTransform<S>(
-  inner: GradientTransformation<S>,
+export function conditionallyTransform<G extends GradientTransformation>(
+  inner: G,
   condition: (step: Tensor) => Tensor,
-): GradientTransformation<ConditionalState<S>> {
+): TypedTransformation<ConditionalState<StepState<G>>> {
   return conditionally("conditionallyTransform", inner, condition, (grad) => grad);
 }
 
@@ -87,10 +89,10 @@ export function conditionallyTransform<S>(
  * step.update(np.array([1, 2]), state)[0]; // [10, 20]
  * ```
  */
-export function conditionallyMask<S>(
-  inner: GradientTransformation<S>,
+export function conditionallyMask<G extends GradientTransformation>(
+  inner: G,
   condition: (step: Tensor) => Tensor,
-): GradientTransformation<ConditionalState<S>> {
+): TypedTransformation<ConditionalState<StepState<G>>> {
   return conditionally("conditionallyMask", inner, condition, zerosLike);
 }
 

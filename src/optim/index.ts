@@ -54,6 +54,7 @@ export {
   identity,
   type Opaque,
   type StateOf,
+  type StepState,
   stateless,
   type TypedTransformation,
 } from "./transformation.js";

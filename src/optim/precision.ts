@@ -20,7 +20,9 @@ import {
   mapTensors,
   needTransformation,
   requireParams,
-  transformation,
+  type StepState,
+  type TypedTransformation,
+  typedTransformation,
 } from "./transformation.js";
 
 /**
@@ -72,9 +74,11 @@ export interface MasterState<S> {
  * state.master; // [0.999]
  * ```
  */
-export function masterWeights<S>(inner: GradientTransformation<S>): GradientTransformation<MasterState<S>> {
+export function masterWeights<G extends GradientTransformation>(
+  inner: G,
+): TypedTransformation<MasterState<StepState<G>>> {
   needTransformation(inner, "masterWeights");
-  return transformation<MasterState<S>>(
+  return typedTransformation<MasterState<unknown>, MasterState<StepState<G>>>(
     "masterWeights",
     { master: "tree", inner: "tree" },
     {
@@ -82,7 +86,12 @@ export function masterWeights<S>(inner: GradientTransformation<S>): GradientTran
         const master = castFloats(params, "float32");
         return { master, inner: inner.init(master) };
       },
-      update: <T>(grads: T, state: MasterState<S>, params?: T, extra?: ExtraArgs<T>): [T, MasterState<S>] => {
+      update: <T>(
+        grads: T,
+        state: MasterState<unknown>,
+        params?: T,
+        extra?: ExtraArgs<T>,
+      ): [T, MasterState<unknown>] => {
         const current = requireParams(params, "masterWeights");
         const wide = (tree: T) => castFloats(tree, "float32");
         const loss = extra?.grad === undefined ? extra : { ...extra, grad: wide(extra.grad) };

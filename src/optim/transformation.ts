@@ -77,9 +77,10 @@ export interface ExtraArgs<T = unknown> {
 export type EmptyState = readonly [];
 
 /** The states of several transformations, as {@link TypedTransformation} writes them. */
-export type ChainState<G extends readonly GradientTransformation[]> = { [K in keyof G]: StateOfStep<G[K]> };
+export type ChainState<G extends readonly GradientTransformation[]> = { [K in keyof G]: StepState<G[K]> };
 
-type StateOfStep<G> =
+/** The state of a transformation, as {@link TypedTransformation} writes it. */
+export type StepState<G> =
   G extends TypedTransformation<infer S> ? S : G extends GradientTransformation<infer S> ? Opaque<S> : never;
 
 /** Applies a function, which calls none of the user's, to the tensors of trees of the same structure. */
@@ -120,12 +121,12 @@ export function requireParams<T>(params: T | undefined, caller: string): T {
 /** What the parts of a transformation's state are: tensors, or trees of them. */
 type StateParts<S> = { readonly [K in keyof S]: "tensor" | "tree" };
 
-/** A {@link transformation} in whose state everything unknown is a tree like the parameters. */
-export const typedTransformation = <S extends object>(
+/** A {@link transformation} in whose state, written as `T`, everything unknown is a tree like the parameters. */
+export const typedTransformation = <S extends object, T = S>(
   caller: string,
   parts: StateParts<S>,
   step: GradientTransformation<S>,
-): TypedTransformation<S> => transformation(caller, parts, step) as unknown as TypedTransformation<S>;
+): TypedTransformation<T> => transformation(caller, parts, step) as unknown as TypedTransformation<T>;
 
 /** A transformation that throws for states which its `init` did not make. */
 export function transformation<S extends object>(

@@ -19,6 +19,7 @@ import {
   mapTensors,
   needTransformation,
   requireParams,
+  type StepState,
   type TypedTransformation,
   transformation,
   typedTransformation,
@@ -175,10 +176,10 @@ export interface InjectState<H extends string, S> extends CountState {
  * optimizer.update(np.array([2]), state, w)[0]; // [-1]
  * ```
  */
-export function injectHyperparams<H extends string, S>(
+export function injectHyperparams<H extends string, G extends GradientTransformation>(
   hyperparams: Readonly<Record<H, LearningRate>>,
-  make: (current: Readonly<Record<H, Schedule>>) => GradientTransformation<S>,
-): GradientTransformation<InjectState<H, S>> {
+  make: (current: Readonly<Record<H, Schedule>>) => G,
+): TypedTransformation<InjectState<H, StepState<G>>> {
   need("object", hyperparams, "hyperparams", "injectHyperparams");
   need("function", make, "make", "injectHyperparams");
   const each = <V>(fn: (name: H, value: LearningRate) => V) =>
@@ -193,7 +194,7 @@ export function injectHyperparams<H extends string, S>(
   for (const [name, value] of Object.entries(hyperparams)) need(rate, value, name, "injectHyperparams");
   const at = (value: LearningRate, count: Tensor) =>
     typeof value === "number" ? toTensor(value, "float32", "injectHyperparams") : value(count);
-  return transformation<InjectState<H, S>>(
+  return typedTransformation<InjectState<H, unknown>, InjectState<H, StepState<G>>>(
     "injectHyperparams",
     { hyperparams: "tree", inner: "tree", count: "tensor" },
     {
