@@ -46,7 +46,7 @@ const alone = [
  */
 const long = [
   "src/cli/{data,main,reliability,serve}.test.ts",
-  "src/engines/threads/{failure,stress}.test.ts",
+  "src/engines/{table,threads/failure,threads/stress}.test.ts",
   "src/parallel/overlap.test.ts",
   "src/scipy/schur.test.ts",
   "src/spmd/partition/bytes.test.ts",
@@ -55,9 +55,10 @@ const long = [
   "src/train/plan/plan.test.ts",
   "src/train/run/{accumulate,anyMesh,mixedPrecision,resume,runData}.test.ts",
   "src/train/step/{everyMesh,experts,health,meshCurves}.test.ts",
-  "test/{addAnOp,engineProcess,examples,parallelExamples,publicTypes}.test.ts",
+  "test/{addAnOp,engineProcess,examples,parallelExamples,publicTypes,runtimes,sources}.test.ts",
   "test/docs/{blocks,memory}.test.ts",
   "test/explore/**/*.test.ts",
+  "test/optional/optional.test.ts",
   "test/pretrained/{export,tune}.test.ts",
 ];
 
