@@ -156,8 +156,8 @@ export class DeviceMemory {
   /** Reserves a program's arena. */
   reserveArena(bytes: number, caller: string): void {
     const size = arenaSize(bytes);
-    const isThere = this.insist(size, () => size <= this.arenaBytes || this.makeArena(size) || undefined);
-    if (!isThere) throw this.outOfMemory(size, caller, "its intermediate values");
+    const isReserved = this.insist(size, () => size <= this.arenaBytes || this.makeArena(size) || undefined);
+    if (!isReserved) throw this.outOfMemory(size, caller, "its intermediate values");
     this.arenas.push(size);
   }
 
@@ -174,8 +174,8 @@ export class DeviceMemory {
     const { owner, heap } = this;
     owner.relieve();
     let result = attempt();
-    const isThere = () => bytes - heap.freeAtEnd <= owner.budget.left;
-    while (result === undefined && isThere() && owner.grow()) result = attempt();
+    const fits = () => bytes - heap.freeAtEnd <= owner.budget.left;
+    while (result === undefined && fits() && owner.grow()) result = attempt();
     return result;
   }
 
