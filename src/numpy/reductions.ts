@@ -110,21 +110,31 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
   return choose(condition, whole, like(x, filler));
 }
 
-/** A sum whose errors name a function. */
-export function summing(name: string): (value: TensorLike, dim?: Dims, options?: SumOptions) => Tensor {
+type TotalOf = (value: TensorLike, dim?: Dims, options?: SumOptions) => Tensor;
+
+/** Adds or multiplies along dims; errors name a function. @param neutral what masked elements count as */
+function totalling(
+  name: string,
+  reduce: (x: Tensor, dims: readonly number[]) => Tensor,
+  combine: (a: Tensor, b: Tensor) => Tensor,
+  neutral: number,
+): TotalOf {
   return (value, dim, options) => {
     const given = sumOptions.read(options, name);
     const operand = asTensor(value, name);
     const dtype = given.dtype ?? totalType(operand.dtype);
     return tracedAsOneCall(() => {
-      const x = masked(cast(operand, wideType(dtype)), given.where, 0, name);
+      const x = masked(cast(operand, wideType(dtype)), given.where, neutral, name);
       const dims = normalizeDims(dim, x.ndim, name);
-      const total = restoreDims(ops.reduceSum(x, dims), x, dims, given.keepdims);
+      const total = restoreDims(reduce(x, dims), x, dims, given.keepdims);
       const { initial } = given;
-      return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, name)), dtype);
+      return cast(initial === undefined ? total : combine(total, toScalar(initial, total, name)), dtype);
     });
   };
 }
+
+/** A sum whose errors name a function. */
+export const summing = (name: string): TotalOf => totalling(name, ops.reduceSum, ops.add, 0);
 
 /**
  * The sum; bool and narrow integers are counted in 32 bits, half-width floats are accumulated in float32.
@@ -137,18 +147,7 @@ export function summing(name: string): (value: TensorLike, dim?: Dims, options?:
 export const sum = summing("sum");
 
 /** A product whose errors name a function. */
-export function multiplying(name: string): (value: TensorLike, dim?: Dims, options?: SumOptions) => Tensor {
-  return (value, dim, options) => {
-    const given = sumOptions.read(options, name);
-    const operand = asTensor(value, name);
-    const dtype = given.dtype ?? totalType(operand.dtype);
-    const x = masked(cast(operand, wideType(dtype)), given.where, 1, name);
-    const dims = normalizeDims(dim, x.ndim, name);
-    const product = restoreDims(reduceProd(x, dims), x, dims, given.keepdims);
-    const { initial } = given;
-    return cast(initial === undefined ? product : ops.mul(product, toScalar(initial, product, name)), dtype);
-  };
-}
+export const multiplying = (name: string): TotalOf => totalling(name, reduceProd, ops.mul, 1);
 
 /**
  * The product; bool and narrow integers become 32 bits wide, half-width floats are accumulated in float32.

@@ -34,10 +34,10 @@ export function divide(spec: KernelSpec, parts: number): KernelSpec | undefined 
   const isDivisible = spec.numRows > 0 && outermost >= parts && writesDisjoint(spec, 0);
   if (isDivisible && fillsDisjoint(spec)) return spec;
   if (isReduced) return undefined;
-  const disjoint = spec.dims.filter((_, d) => writesDisjoint(spec, d));
-  const longest = spec.dims.findIndex((size, d) => size === Math.max(...disjoint) && writesDisjoint(spec, d));
-  if (longest < 0) return undefined;
-  const length = at(spec.dims, longest);
+  // The length of a loop whose iterations are not independent counts as 0.
+  const lengths = spec.dims.map((size, d) => (writesDisjoint(spec, d) ? size : 0));
+  const length = Math.max(0, ...lengths);
+  const longest = lengths.indexOf(length);
   // Short pieces of sums would read memory in short pieces, too.
   const count =
     spec.fills.length > 0

@@ -67,11 +67,11 @@ class AttentionWriter {
     w.used.add("zero");
     w.line("var sum = 0.0;");
     this.overTiles(["key", "value"], this.keysSeen(), () => {
-      const scores = range(TILE / 4).map((g) => {
-        const score = w.let(`${this.scattered(g, "q", "tile_a")} * ${float(kernel.scale)}`);
-        return w.let(`select(-3.4e38, ${score}, ${this.isSeen("row", `other + ${4 * g}u + part`)})`);
-      });
       const seen = range(TILE / 4).map((g) => w.let(this.isSeen("row", `other + ${4 * g}u + part`)));
+      const scores = seen.map((isSeen, g) => {
+        const score = w.let(`${this.scattered(g, "q", "tile_a")} * ${float(kernel.scale)}`);
+        return w.let(`select(-3.4e38, ${score}, ${isSeen})`);
+      });
       let own = scores.reduce((a, b) => w.let(`max(${a}, ${b})`));
       for (const mask of [1, 2]) own = w.let(`max(${own}, subgroupShuffleXor(${own}, ${mask}u))`);
       w.line(`let highest = max(peak, ${own});`);
@@ -200,14 +200,13 @@ class AttentionWriter {
   /** Four features of a row from one on; those that do not exist are 0. */
   private features(name: HeadsName, start: string, feature: string): string {
     const { headSize } = this.kernel;
-    const words = range(4).map((i) => `bitcast<f32>(${this.word(name, `${start} + ${feature} + ${i}u`)})`);
-    const whole = `vec4<f32>(${words.join(", ")})`;
-    if (headSize % (4 * PARTS) === 0) return whole;
-    const parts = range(4).map(
-      (i) =>
-        `select(0.0, bitcast<f32>(${this.word(name, `${start} + min(${feature} + ${i}u, ${headSize - 1}u)`)}), ${feature} + ${i}u < ${headSize}u)`,
-    );
-    return `vec4<f32>(${parts.join(", ")})`;
+    const load = (element: string) => `bitcast<f32>(${this.word(name, `${start} + ${element}`)})`;
+    const words = range(4).map((i) => {
+      const element = `${feature} + ${i}u`;
+      if (headSize % (4 * PARTS) === 0) return load(element);
+      return `select(0.0, ${load(`min(${element}, ${headSize - 1}u)`)}, ${element} < ${headSize}u)`;
+    });
+    return `vec4<f32>(${words.join(", ")})`;
   }
 
   private feature(j: number): string {

@@ -3,15 +3,8 @@ import { describeWith, webGpu } from "../../../test/support/optional.js";
 import { type Gpu, MAP_READ, openGpu, USAGE } from "../../engines/webgpu/gpu.js";
 import { PARAMS_BYTES, Shaders } from "../../engines/webgpu/shaders.js";
 import { range } from "../../ir/shape.js";
-import {
-  chooseTile,
-  type GemmShape,
-  gemmParams,
-  gemmShader,
-  isInVectors,
-  LARGE_TILES,
-  type ShaderTile,
-} from "./gemmShader.js";
+import { gemmParams, gemmShader, isInVectors } from "./gemmShader.js";
+import { chooseTile, type GemmShape, LARGE_TILES, type ShaderTile } from "./gemmTile.js";
 
 const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}): GemmShape => ({
   ...{ dtype: "float32", m, n, k, transposeA: false, transposeB: false, lda: k, ldb: n, ldc: n },

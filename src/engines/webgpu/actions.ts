@@ -12,13 +12,8 @@ import type {
 } from "../../compiler/steps.js";
 import { attentionShaders } from "../../compiler/wgsl/attentionShader.js";
 import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
-import {
-  chooseTile,
-  gemmParams,
-  gemmShader,
-  isInVectors,
-  type TileChoice,
-} from "../../compiler/wgsl/gemmShader.js";
+import { gemmParams, gemmShader, isInVectors } from "../../compiler/wgsl/gemmShader.js";
+import { chooseTile, type TileChoice } from "../../compiler/wgsl/gemmTile.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
 import type { KernelSetting } from "../../compiler/wgsl/kernelWriter.js";
 import { MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";

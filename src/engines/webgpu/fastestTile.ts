@@ -1,14 +1,8 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "#platform/fs";
 import { dirname, join } from "#platform/path";
 import { environment, userCache } from "#platform/system";
-import {
-  fits,
-  type GemmShape,
-  gemmParams,
-  gemmShader,
-  LARGE_TILES,
-  type ShaderTile,
-} from "../../compiler/wgsl/gemmShader.js";
+import { gemmParams, gemmShader } from "../../compiler/wgsl/gemmShader.js";
+import { fits, type GemmShape, LARGE_TILES, type ShaderTile } from "../../compiler/wgsl/gemmTile.js";
 import { type Gpu, USAGE } from "./gpu.js";
 import { PARAMS_BYTES, Shaders } from "./shaders.js";
 
