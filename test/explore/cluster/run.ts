@@ -3,6 +3,7 @@
  *
  *   npm run explore:cluster                      # 10,000 seeds
  *   npm run explore:cluster -- --seeds 200       # some; --from 201 begins with another one
+ *   npm run explore:cluster -- --jobs 16         # in 16 processes; --minutes 8 ends it early, --out FILE keeps what it prints
  *   npm run explore:cluster -- --seed 17         # one again; a failure is made short
  *   npm run explore:cluster -- --mutants         # plants every bug and looks for it; --update writes seeds.json
  *   npm run explore:cluster -- --mutant "synced" # how planted bugs whose names contain a text are found
@@ -13,6 +14,7 @@ import { mutants } from "./mutants.js";
 import { findBug } from "./plant.js";
 import { describePlan, Jobs, type Result } from "./search.js";
 import { loadJob } from "./setting.js";
+import { runSideBySide } from "./sideBySide.js";
 import { describeSummary, runSeeds } from "./summary.js";
 
 const { values: options } = parseArgs({
@@ -20,26 +22,34 @@ const { values: options } = parseArgs({
     seed: { type: "string" },
     from: { type: "string", default: "1" },
     seeds: { type: "string", default: "10000" },
+    jobs: { type: "string", default: "1" },
+    minutes: { type: "string" },
+    out: { type: "string" },
     mutants: { type: "boolean", default: false },
     mutant: { type: "string" },
     update: { type: "boolean", default: false },
   },
 });
 
-const code = await loadJob();
-const jobs = new Jobs(code);
+const begin = Date.now();
 
-function report(seed: number, result: Result, used = code): void {
+async function openJobs() {
+  const code = await loadJob();
+  return { code, jobs: new Jobs(code) };
+}
+
+function report(jobs: Jobs, seed: number, result: Result, code = jobs.sound): void {
   const { plan, failure, outcome } = result;
   console.log(`seed ${seed}: ${describePlan(plan)}`);
   for (const error of outcome?.errors ?? []) console.log(`  a process ended with ${error}`);
   if (outcome) console.log(`  the values of the undisturbed job after ${outcome.numStarts} starts`);
   if (failure === undefined) return;
   console.log(`${failure.kind}: ${failure.message}`);
-  console.log(`the shortest plan that fails so: ${describePlan(jobs.minimise(used, seed, result))}`);
+  console.log(`the shortest plan that fails so: ${describePlan(jobs.minimise(code, seed, result))}`);
 }
 
 async function exploreMutants(): Promise<void> {
+  const { jobs } = await openJobs();
   const seeds: Record<string, number> = {};
   let numLost = 0;
   for (const mutant of mutants) {
@@ -56,20 +66,39 @@ async function exploreMutants(): Promise<void> {
   if (numLost > 0) process.exitCode = 1;
 }
 
+/** To make a failure short takes a while, and the first ones show what is wrong. */
+const MAX_REPORTS = 5;
+
+async function exploreSeeds(from: number, count: number, numProcesses: number): Promise<void> {
+  const until = options.minutes === undefined ? Infinity : begin + 60_000 * Number(options.minutes);
+  const { summary, lost } = await (numProcesses > 1
+    ? runSideBySide(numProcesses, from, count, until)
+    : openJobs().then(({ jobs }) => ({ summary: runSeeds(jobs, from, count, until), lost: [] })));
+  const seconds = Math.round((Date.now() - begin) / 1000);
+  const lines = [
+    `${summary.numSeeds} of ${count} seeds from ${from}, in ${seconds} s and ${numProcesses} processes`,
+    ...describeSummary(summary),
+    ...lost.map((seeds) => `not finished: seeds ${seeds}`),
+  ];
+  for (const line of lines) console.log(line);
+  if (options.out !== undefined) writeFileSync(options.out, `${lines.join("\n")}\n`);
+  if (summary.failures.length === 0 && lost.length === 0) return;
+  process.exitCode = 1;
+  const { code, jobs } = await openJobs();
+  for (const { seed } of summary.failures.slice(0, MAX_REPORTS)) report(jobs, seed, jobs.run(code, seed));
+}
+
 if (options.seed !== undefined) {
+  const { code, jobs } = await openJobs();
   const result = jobs.run(code, Number(options.seed));
-  report(Number(options.seed), result);
+  report(jobs, Number(options.seed), result);
   if (result.failure) process.exitCode = 1;
 } else if (options.mutant !== undefined) {
+  const { jobs } = await openJobs();
   for (const mutant of mutants.filter(({ name }) => name.includes(options.mutant ?? ""))) {
     const found = await findBug(jobs, mutant, 150);
     console.log(`${mutant.file}: ${mutant.name}${found ? "" : ": NOT FOUND"}`);
-    if (found) report(found.seed, found.result, await loadJob([mutant]));
+    if (found) report(jobs, found.seed, found.result, await loadJob([mutant]));
   }
 } else if (options.mutants) await exploreMutants();
-else {
-  const summary = runSeeds(jobs, code, Number(options.from), Number(options.seeds));
-  for (const line of describeSummary(summary)) console.log(line);
-  for (const { seed, result } of summary.failures) report(seed, result);
-  if (summary.failures.length > 0) process.exitCode = 1;
-}
+else await exploreSeeds(Number(options.from), Number(options.seeds), Number(options.jobs));

@@ -27,7 +27,7 @@ export class Jobs {
   private readonly known = new Map<string, Undisturbed>();
 
   /** @param sound the code without planted bugs */
-  constructor(private readonly sound: Code) {}
+  constructor(readonly sound: Code) {}
 
   of(numProcesses: number, devicesEach: number): Undisturbed {
     const key = `${numProcesses} x ${devicesEach}`;

@@ -1,8 +1,11 @@
 /** What many seeds led to, counted. */
-import type { Code, Jobs, Result } from "./search.js";
+import type { Jobs } from "./search.js";
 
 export interface Summary {
   numSeeds: number;
+  /** How many jobs ended with the undisturbed values when first started, and how many after an error or a loss. */
+  numFirst: number;
+  numAgain: number;
   numStarts: number;
   numMessages: number;
   /** Simulated time in milliseconds. */
@@ -10,26 +13,31 @@ export interface Summary {
   /** How often each kind of fault happened, and how often each kind of error was seen. */
   readonly faults: Map<string, number>;
   readonly errors: Map<string, number>;
-  readonly failures: { readonly seed: number; readonly result: Result }[];
+  readonly failures: { readonly seed: number; readonly kind: string; readonly message: string }[];
 }
 
-/** Runs seeds from one on, until there are enough or the time is over. */
-export function runSeeds(jobs: Jobs, code: Code, first: number, count: number, until = Infinity): Summary {
-  const summary: Summary = {
-    numSeeds: 0,
-    numStarts: 0,
-    numMessages: 0,
-    time: 0,
-    faults: new Map(),
-    errors: new Map(),
-    failures: [],
-  };
-  for (let seed = first; seed < first + count && performance.now() < until; seed++) {
-    const result = jobs.run(code, seed);
+export const emptySummary = (): Summary => ({
+  numSeeds: 0,
+  numFirst: 0,
+  numAgain: 0,
+  numStarts: 0,
+  numMessages: 0,
+  time: 0,
+  faults: new Map(),
+  errors: new Map(),
+  failures: [],
+});
+
+/** Runs seeds from one on, until there are enough or the time (of `Date.now`) is over. */
+export function runSeeds(jobs: Jobs, first: number, count: number, until = Infinity): Summary {
+  const summary = emptySummary();
+  for (let seed = first; seed < first + count && Date.now() < until; seed++) {
+    const { outcome, failure } = jobs.run(jobs.sound, seed);
     summary.numSeeds++;
-    if (result.failure) summary.failures.push({ seed, result });
-    const { outcome } = result;
+    if (failure) summary.failures.push({ seed, kind: failure.kind, message: failure.message });
     if (outcome === undefined) continue;
+    if (outcome.numStarts === 1) summary.numFirst++;
+    else summary.numAgain++;
     summary.numStarts += outcome.numStarts;
     summary.numMessages += outcome.numMessages;
     summary.time += outcome.time;
@@ -39,6 +47,15 @@ export function runSeeds(jobs: Jobs, code: Code, first: number, count: number, u
   return summary;
 }
 
+/** Adds what other seeds led to. */
+export function addSummary(to: Summary, more: Summary): void {
+  for (const key of ["numSeeds", "numFirst", "numAgain", "numStarts", "numMessages", "time"] as const)
+    to[key] += more[key];
+  for (const key of ["faults", "errors"] as const)
+    for (const [kind, count] of more[key]) increment(to[key], kind, count);
+  to.failures.push(...more.failures);
+}
+
 /** An error without the numbers and places that differ from seed to seed. */
 function kindOf(text: string): string {
   const [name = ""] = text.split(":");
@@ -46,25 +63,22 @@ function kindOf(text: string): string {
   return `${name}: ${kinds.find((kind) => text.includes(kind)) ?? text.slice(name.length, 80)}`;
 }
 
-function increment(counts: Map<string, number>, key: string): void {
-  counts.set(key, (counts.get(key) ?? 0) + 1);
+function increment(counts: Map<string, number>, key: string, by = 1): void {
+  counts.set(key, (counts.get(key) ?? 0) + by);
 }
 
 /** A summary in lines. */
-export function describeSummary({
-  numSeeds,
-  numStarts,
-  numMessages,
-  time,
-  faults,
-  errors,
-}: Summary): string[] {
+export function describeSummary(summary: Summary): string[] {
+  const { numSeeds, numFirst, numAgain, numStarts, numMessages, time, faults, errors, failures } = summary;
   const number = new Intl.NumberFormat("en");
   const list = (counts: ReadonlyMap<string, number>) =>
     [...counts].map(([key, count]) => `${key} ${number.format(count)}`).join(", ") || "none";
   return [
     `${number.format(numSeeds)} schedules, ${number.format(numStarts)} starts of the job, ${number.format(numMessages)} messages, ${number.format(Math.round(time / 1000))} simulated seconds`,
+    `ended with the undisturbed bits: ${number.format(numFirst)} when first started, ${number.format(numAgain)} after starting again`,
     `faults: ${list(faults)}`,
     `errors, all of them promised: ${list(errors)}`,
+    `failures: ${failures.length}`,
+    ...failures.map(({ seed, kind, message }) => `  seed ${seed}: ${kind}: ${message.slice(0, 300)}`),
   ];
 }
