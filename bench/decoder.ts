@@ -13,8 +13,9 @@ export interface DecoderSize {
   readonly headSize: number;
 }
 
-/** The sizes that are compared with JAX. */
+/** The sizes that are compared with JAX; the smallest is for adapters in software. */
 export const sizes: readonly DecoderSize[] = [
+  { name: "d32", width: 32, layers: 2, sequence: 32, batch: 2, vocabulary: 64, headSize: 16 },
   { name: "d256", width: 256, layers: 4, sequence: 128, batch: 16, vocabulary: 512, headSize: 64 },
   { name: "d512", width: 512, layers: 4, sequence: 256, batch: 8, vocabulary: 512, headSize: 64 },
   { name: "d1024", width: 1024, layers: 8, sequence: 256, batch: 8, vocabulary: 512, headSize: 64 },

@@ -1,6 +1,8 @@
 // The same work in other libraries, given the library, in Node and in a page. Plain JavaScript, because their types are not
 // installed with this package.
 
+import { jaxJsDecoder, tensorflowDecoder } from "./otherDecoders.mjs";
+
 /** The shortest of several runs, in milliseconds. */
 export async function best(run, milliseconds = 1500) {
   await run();
@@ -80,6 +82,7 @@ export function tensorflowLibrary(tf, rows, columns, repeats = 0) {
   const works = worksOf(functions, [rows, columns]);
   return {
     name: `tfjs-${backend}`,
+    decoder: (size, weights, tokens) => tensorflowDecoder(tf, size, weights, tokens),
     async time(name, milliseconds) {
       const [shapes, run] = works[name] ?? [];
       if (!run) return null;
@@ -143,6 +146,7 @@ export function jaxJsLibrary(jax, rows, columns, repeats = 0) {
   const works = worksOf(functions, [rows, columns]);
   return {
     name: "jax-js",
+    decoder: (size, weights, tokens) => jaxJsDecoder(jax, size, weights, tokens),
     async time(name, milliseconds) {
       const [shapes, run] = works[name] ?? [];
       if (!run) return null;

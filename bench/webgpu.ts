@@ -4,11 +4,11 @@
  */
 import { devicePut, jit, lax, Mesh, NamedSharding, np, P, random, Tensor, tree } from "shardwise";
 import { type Engine, importEngine, openEngine } from "shardwise/engines";
+import { decodersBesideOthers, openOthers, worksBesideOthers } from "./besideOthers.js";
 import { type DecoderSize, sizes, stepFlops } from "./decoder.js";
 import { prepareData } from "./lm.js";
-import { best, type Report, type Row, settle } from "./measure.js";
+import { announce, best, type Report, type Row, settle } from "./measure.js";
 import { listOption } from "./options.js";
-import { otherLibrariesOnGpu } from "./others.mjs";
 
 async function open(): Promise<Engine> {
   await importEngine("webgpu");
@@ -58,19 +58,21 @@ async function products(mesh: Mesh): Promise<Row[]> {
     const multiply = jit((x: Tensor, y: Tensor) => np.matmul(x, y), { mesh, name: `matmul ${n}` });
     const error = await productError(a, b, multiply(a, b), n);
     const ms = await pipelined(() => multiply(a, b), n < 4096 ? 20 : 5);
-    rows.push({ n, ms, "TFLOP/s": (2 * n ** 3) / ms / 1e9, "relative error": error });
+    rows.push(announce({ n, ms, "TFLOP/s": (2 * n ** 3) / ms / 1e9, "relative error": error }));
   }
   return rows;
 }
 
 const [numRows, numColumns] = [16_384, 4096];
 
-const works: readonly {
+interface Work {
   readonly name: string;
   readonly inputs: number;
   readonly floats: number;
   readonly run: (...inputs: Tensor[]) => Tensor | readonly Tensor[];
-}[] = [
+}
+
+const works: readonly Work[] = [
   { name: "copy", inputs: 1, floats: 2, run: (x) => x.add(1) },
   {
     name: "tanh-gelu",
@@ -121,81 +123,45 @@ async function kernels(mesh: Mesh): Promise<Row[]> {
   for (const { name, inputs: count, floats, run } of works) {
     const kernel = jit((...xs: Tensor[]) => run(...xs), { mesh, name });
     const ms = await pipelined(() => kernel(...inputs.slice(0, count)), 10);
-    rows.push({ kernel: name, ms, "GB/s": (4 * floats * numRows * numColumns) / ms / 1e6 });
+    rows.push(announce({ kernel: name, ms, "GB/s": (4 * floats * numRows * numColumns) / ms / 1e6 }));
   }
   return rows;
 }
 
-/** Runs the benchmark of products and kernels. */
+const parts = ["products", "kernels", "decoder", "others", "otherDecoders"] as const;
+
+/** Runs the benchmark, or some parts of it; the last two compare with other libraries where they are installed. */
 export async function webgpu(): Promise<Report> {
+  const chosen = listOption("parts", parts, parts);
   const engine = await open();
   const mesh = Mesh.create({ x: 1 }, { engine });
-  const report = {
-    "Products through WebGPU (float32)": await products(mesh),
-    [`Kernels through WebGPU (${numRows} x ${numColumns} float32)`]: await kernels(mesh),
-    ...(await steps(engine)),
-    ...(await besideOthers(mesh)),
-  };
+  let report: Report = {};
+  if (chosen.includes("products"))
+    report = { ...report, "Products through WebGPU (float32)": await products(mesh) };
+  if (chosen.includes("kernels")) {
+    const title = `Kernels through WebGPU (${numRows} x ${numColumns} float32)`;
+    report = { ...report, [title]: await kernels(mesh) };
+  }
+  if (chosen.includes("decoder")) report = { ...report, ...(await steps(engine)) };
+  if (chosen.includes("others") || chosen.includes("otherDecoders")) {
+    const others = await openOthers(numRows, numColumns);
+    if (chosen.includes("others")) report = { ...report, ...(await worksBesideOthers(mesh, works, others)) };
+    if (chosen.includes("otherDecoders"))
+      report = { ...report, ...(await decodersBesideOthers(mesh, chosenSizes(), others)) };
+  }
   await engine.close();
   return report;
 }
 
-const REPEATS = 10;
-
-/** The same work in other libraries, each after the other, where they are installed (`npm install --prefix bench`). */
-async function besideOthers(mesh: Mesh): Promise<Report> {
-  const name = "webgpu";
-  const dawn: unknown = await import(name).catch(() => undefined);
-  if (!isDawn(dawn)) return {};
-  const gpu = dawn.create(["enable-dawn-features=disable_robustness"]);
-  const others = await otherLibrariesOnGpu(gpu, dawn.globals, numRows, numColumns, REPEATS);
-  if (others.length === 0) return {};
-  const there = new NamedSharding(mesh, P());
-  const matmuls = [512, 1024, 2048, 4096, 8192].map((n) => ({
-    name: `matmul ${n}`,
-    shapes: [0, 1].map(() => [n, n]),
-    run: (a: Tensor, b: Tensor) => np.matmul(a, b),
-  }));
-  const square = [numRows, numColumns];
-  const same = works
-    .filter(({ name }) => ["tanh-gelu", "softmax", "layer norm", "AdamW update"].includes(name))
-    .map(({ name, inputs, run }) => ({ name, shapes: Array.from({ length: inputs }, () => square), run }));
-  const rows: Row[] = [];
-  for (const { name, shapes, run } of [...matmuls, ...same]) {
-    const inputs = await Promise.all(
-      shapes.map((shape, i) => devicePut(random.uniform(random.key(i), shape), there)),
-    );
-    const compiled = jit((...xs: Tensor[]) => (run as (...xs: Tensor[]) => unknown)(...xs), { mesh, name });
-    const sum = jit((x: Tensor) => np.sum(x), { mesh, name: "read back" });
-    const once = () => tree.leaves(compiled(...inputs)).filter((leaf) => leaf instanceof Tensor);
-    const total = await best(async () => {
-      for (let i = 1; i < REPEATS; i++) for (const result of once()) result.dispose();
-      const results = once();
-      if (results[0]) await sum(results[0]).data();
-      for (const result of results) result.dispose();
-    });
-    const row: Record<string, string | number> = { work: name, "ours ms": total / REPEATS };
-    for (const other of others) row[`${other.name} ms`] = (await other.time(name, 500)) ?? "none";
-    for (const x of inputs) x.dispose();
-    rows.push(row);
-  }
-  return { "Beside other libraries on the same GPU, results read back": rows };
-}
-
-interface Dawn {
-  create(flags: readonly string[]): object;
-  readonly globals: object;
-}
-
-function isDawn(found: unknown): found is Dawn {
-  return typeof found === "object" && found !== null && "create" in found && "globals" in found;
+function chosenSizes(): DecoderSize[] {
+  const names = sizes.map(({ name }) => name);
+  const chosen = listOption("sizes", ["d256", "d512"], names);
+  return sizes.filter(({ name }) => chosen.includes(name));
 }
 
 async function steps(engine: Engine): Promise<Report> {
-  const names = sizes.map(({ name }) => name);
-  const chosen = listOption("sizes", ["d256", "d512"], names);
   const rows: Row[] = [];
-  for (const size of sizes.filter(({ name }) => chosen.includes(name))) rows.push(await step(size, engine));
+  for (const size of chosenSizes()) rows.push(announce(await step(size, engine)));
   return { "One AdamW step of a decoder through WebGPU (float32)": rows };
 }
 
