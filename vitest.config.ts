@@ -48,7 +48,7 @@ const long = [
   "src/cli/{data,main,reliability,serve}.test.ts",
   "src/engines/{table,threads/failure,threads/stress}.test.ts",
   "src/parallel/overlap.test.ts",
-  "src/scipy/schur.test.ts",
+  "src/scipy/linalg/schur.test.ts",
   "src/spmd/partition/bytes.test.ts",
   "src/train/config/memoryNeed.test.ts",
   "src/train/generation/sampleText.test.ts",

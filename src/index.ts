@@ -31,8 +31,8 @@ export type { OptionsOf } from "./ir/schema.js";
 export type { Shape, TensorType } from "./ir/shape.js";
 export { verify } from "./ir/verify.js";
 export * as lax from "./lax/index.js";
+export { ravelPytree } from "./numpy/arrays/ravelPytree.js";
 export * as np from "./numpy/index.js";
-export { ravelPytree } from "./numpy/ravelPytree.js";
 export * as random from "./random/index.js";
 export * as scipy from "./scipy/index.js";
 export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspect/cost.js";
@@ -67,7 +67,7 @@ export {
   type Synchronous,
 } from "./spmd/run/jit.js";
 export { effectsBarrier } from "./spmd/run/pendingCallbacks.js";
-export * from "./spmd/run/processes.js";
+export * from "./spmd/run/processInfo.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export { Complex, complex } from "./trace/complexNumber.js";
 export type { ElementValue } from "./trace/format.js";

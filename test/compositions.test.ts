@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { type HostTensor, hostTensor, numbersOf } from "../src/engines/reference/hostTensor.js";
 import { interpret } from "../src/engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../src/engines/reference/tensor.js";
 import { makeProgram, simplify, Tensor, verify } from "../src/index.js";
 import type { Program } from "../src/ir/program.js";
 import { at } from "../src/ir/shape.js";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import "../src/index.js";
 import { at } from "../src/ir/shape.js";
-import { openCheckpoint } from "../src/train/files/checkpoint.js";
+import { openCheckpoint } from "../src/train/files/checkpoints/checkpoint.js";
 import { readMetrics } from "../src/train/report/metrics.js";
 import type { TrainedOutcome, TrainedRun } from "./fixtures/mpiTraining.js";
 import { nodeProgram } from "./support/built.js";

@@ -30,12 +30,12 @@ const entries: Readonly<Record<string, { readonly loaded: object; readonly sourc
 const namespaces: typeof entries = {
   np: { loaded: shardwise.np, source: "src/numpy/index.ts" },
   lax: { loaded: shardwise.lax, source: "src/lax/index.ts" },
-  "scipy.integrate": { loaded: shardwise.scipy.integrate, source: "src/scipy/integrate.ts" },
-  "scipy.linalg": { loaded: shardwise.scipy.linalg, source: "src/scipy/linalg.ts" },
-  "scipy.ndimage": { loaded: shardwise.scipy.ndimage, source: "src/scipy/ndimage.ts" },
-  "scipy.signal": { loaded: shardwise.scipy.signal, source: "src/scipy/signal.ts" },
-  "scipy.special": { loaded: shardwise.scipy.special, source: "src/scipy/special.ts" },
-  "scipy.stats": { loaded: shardwise.scipy.stats, source: "src/scipy/stats.ts" },
+  "scipy.integrate": { loaded: shardwise.scipy.integrate, source: "src/scipy/solvers/integrate.ts" },
+  "scipy.linalg": { loaded: shardwise.scipy.linalg, source: "src/scipy/linalg/linalg.ts" },
+  "scipy.ndimage": { loaded: shardwise.scipy.ndimage, source: "src/scipy/signal/ndimage.ts" },
+  "scipy.signal": { loaded: shardwise.scipy.signal, source: "src/scipy/signal/signal.ts" },
+  "scipy.special": { loaded: shardwise.scipy.special, source: "src/scipy/special/special.ts" },
+  "scipy.stats": { loaded: shardwise.scipy.stats, source: "src/scipy/stats/stats.ts" },
 };
 const all = { ...entries, ...namespaces };
 

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 
@@ -104,5 +104,31 @@ describe("the names of exported types", () => {
       ["b.ts", "export type Place = number;"],
     ]);
     expect(typesOfOneName(sources)).toEqual(["Place: a.ts, b.ts"]);
+  });
+});
+
+/** Names that several files may have, because each folder has its own of the same kind. */
+const sharedFiles: Readonly<Record<string, readonly string[]>> = {
+  "one for each engine": ["buffers", "engine", "executable", "worker", "workerCode"],
+  "one for each instruction set": ["assembler", "instructions"],
+  "one for each package of functions or set of errors": ["errors", "methods", "operands"],
+  "the same family of functions in lax, np, scipy, random, an engine or the text of programs": [
+    ...["attention", "bits", "collectives", "continuous", "contraction", "controlFlow", "decompositions"],
+    ...["discrete", "elementwise", "fft", "gamma", "indexing", "linalg", "lineSearch", "movement", "ragged"],
+    ...["reductions", "schur", "shaping", "sort", "sorting", "special", "windows"],
+  ],
+  "a thing as data below, and the function or class of it that users call": [
+    ...["callback", "checkify", "mesh", "ops", "remat", "scan", "vmap"],
+  ],
+  "what a command is named after": ["generate", "plan", "trace"],
+};
+
+describe("the names of files", () => {
+  test("belong to one file each, or say why not", () => {
+    const names = filesOf("src", ".ts")
+      .filter((path) => !/(\.(test|browser)|\bindex)\.ts$/.test(path))
+      .map((path) => basename(path, ".ts"));
+    const shared = new Set(names.filter((name, i) => names.indexOf(name) !== i));
+    expect([...shared].sort()).toEqual(Object.values(sharedFiles).flat().sort());
   });
 });

@@ -1,9 +1,9 @@
 /** The baseline of the engine's collectives: MPI called directly through koffi by the main thread. */
 import type { CollectiveSpec } from "../../src/compiler/steps.js";
 import { detectLaunch } from "../../src/engines/launch.js";
-import { Mpi } from "../../src/engines/mpi/library.js";
-import { mpich, openMpi } from "../../src/engines/mpi/mpiFamilies.js";
-import { reductionOf } from "../../src/engines/mpi/mpiGroup.js";
+import { Mpi } from "../../src/engines/mpi/library/library.js";
+import { mpich, openMpi } from "../../src/engines/mpi/library/mpiFamilies.js";
+import { reductionOf } from "../../src/engines/mpi/library/mpiGroup.js";
 import { loadKoffi } from "../../src/engines/system/koffi.js";
 import { range } from "../../src/ir/shape.js";
 

@@ -15,7 +15,7 @@ const partitioner = "spmd/partition/partition.js";
 const gradients = "transforms/derivatives/vjpRules.js";
 
 /** What none of the programs below uses. */
-const unused = ["engines/mpi/", "engines/xla/", "parallel/", "scipy/", "train/run/", "numpy/fft.js"];
+const unused = ["engines/mpi/", "engines/xla/", "parallel/", "scipy/", "train/run/", "numpy/fft/fft.js"];
 
 /** Programs by what they import, the kilobytes that each may take, and what each uses and does not use. */
 const programs = [
@@ -23,7 +23,7 @@ const programs = [
     name: "np, grad and jit",
     limit: 148,
     code: 'import { grad, jit, np } from "shardwise"; globalThis.f = jit(grad((x) => np.sum(np.tanh(np.matmul(x, x)))));',
-    has: ["engines/inline/", gradients, "numpy/elementwise.js"],
+    has: ["engines/inline/", gradients, "numpy/elementwise/elementwise.js"],
     lacks: [workers, partitioner, "nn/", "optim/", "transforms/batching/vmap.js"],
   },
   {
@@ -38,7 +38,7 @@ const programs = [
     limit: 164,
     code: 'import { grad, jit, np } from "shardwise"; import * as nn from "shardwise/nn"; import { adamw } from "shardwise/optim"; globalThis.f = [jit, grad, np.mean, nn.Dense, nn.LayerNorm, adamw];',
     has: ["nn/", "optim/", gradients],
-    lacks: [workers, partitioner, "nn/conv.js", "transforms/batching/vmap.js"],
+    lacks: [workers, partitioner, "nn/layers/conv.js", "transforms/batching/vmap.js"],
   },
 ];
 

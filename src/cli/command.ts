@@ -1,4 +1,4 @@
-import type { Config, Field } from "../train/config/schema.js";
+import type { Config, Field } from "../train/config/configSchema.js";
 import type { ParsedArguments } from "./commandLine.js";
 
 /** Exit codes; their meaning is documented in `--help` and `docs/cli.md`. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { fieldsOf } from "../train/config/configSchema.js";
 import { readRunConfig, runSchema } from "../train/config/runConfig.js";
-import { fieldsOf } from "../train/config/schema.js";
 import { parseArguments } from "./commandLine.js";
 import { generate } from "./commands/generate.js";
 import { commandHelp } from "./help.js";

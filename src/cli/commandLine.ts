@@ -1,6 +1,6 @@
 import { errorClass } from "../ir/errors.js";
 import { nearest } from "../ir/nearest.js";
-import type { Setting } from "../train/config/schema.js";
+import type { Setting } from "../train/config/configSchema.js";
 
 /** Invalid use of the command line; the process exits with code 2. */
 export class UsageError extends errorClass("UsageError", "config") {}

@@ -6,7 +6,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { said } from "../../test/support/cliHere.js";
 import { ended, startShardwise } from "../../test/support/cliProcess.js";
 import { temporaryFolder } from "../../test/support/runs.js";
-import { signatureOf, similarity } from "../train/data/nearDuplicates.js";
+import { signatureOf, similarity } from "../train/data/tokens/nearDuplicates.js";
 import { dataStatistics } from "../train/index.js";
 
 const folder = temporaryFolder();

@@ -1,5 +1,5 @@
+import { type Field, fieldsOf } from "../train/config/configSchema.js";
 import { runSchema } from "../train/config/runConfig.js";
-import { type Field, fieldsOf } from "../train/config/schema.js";
 import type { Command } from "./command.js";
 
 const codes = [

@@ -1,7 +1,13 @@
 /** Options that describe a machine and its network, and the prices of steps that follow from them. */
 import { availableParallelism } from "node:os";
 import { Mesh } from "../spmd/mesh/mesh.js";
-import { type Config, decimal, measure, optionalInteger, optionalText } from "../train/config/schema.js";
+import {
+  type Config,
+  decimal,
+  measure,
+  optionalInteger,
+  optionalText,
+} from "../train/config/configSchema.js";
 import { calibrate } from "../train/plan/calibrate.js";
 import { type Calibration, calibratedPrices } from "../train/plan/calibration.js";
 import { type DeviceSpeed, usualAttention } from "../train/plan/deviceSpeed.js";

@@ -6,7 +6,7 @@ import { type Said, said, saidOnThreads } from "../../test/support/cliHere.js";
 import { ended, startShardwise } from "../../test/support/cliProcess.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { checkpointFolder } from "../train/config/setup.js";
-import { openCheckpoints } from "../train/files/checkpoint.js";
+import { openCheckpoints } from "../train/files/checkpoints/checkpoint.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = temporaryFolder();

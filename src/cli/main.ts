@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { ShardwiseError } from "../index.js";
 import { nearest } from "../ir/nearest.js";
 import { version } from "../ir/version.js";
-import { systemCode } from "../train/files/fileError.js";
+import { systemCode } from "../train/files/disk/fileError.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
 import { UsageError } from "./commandLine.js";
 import { blame } from "./commands/blame.js";

@@ -10,7 +10,7 @@ import { userEnvironment } from "../../test/support/environment.js";
 import { describeWith, extended, posix, testWith } from "../../test/support/optional.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { checkpointFolder } from "../train/config/setup.js";
-import { openCheckpoints } from "../train/files/checkpoint.js";
+import { openCheckpoints } from "../train/files/checkpoints/checkpoint.js";
 
 const folder = temporaryFolder();
 const text = writeText(folder.path);

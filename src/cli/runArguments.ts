@@ -3,13 +3,13 @@ import { basename, dirname, join } from "node:path";
 import { chooseEngine, givenDevices } from "../engines/default.js";
 import { engineNames } from "../engines/table.js";
 import { attempt } from "../ir/errors.js";
-import { parseJson } from "../ir/json.js";
+import { parseJson } from "../ir/jsonReaders.js";
+import { fieldsOf, optionalText, readConfig } from "../train/config/configSchema.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/config/runConfig.js";
-import { fieldsOf, optionalText, readConfig } from "../train/config/schema.js";
 import { checkpointFolder } from "../train/config/setup.js";
-import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
-import { isObject } from "../train/files/json.js";
-import { newestSound } from "../train/files/newestSound.js";
+import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoints/checkpoint.js";
+import { newestSound } from "../train/files/checkpoints/newestSound.js";
+import { isObject } from "../train/files/disk/json.js";
 import type { Command, CommandArguments, CommandOptions } from "./command.js";
 import { type ParsedArguments, parseArguments, UsageError } from "./commandLine.js";
 

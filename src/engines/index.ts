@@ -76,8 +76,8 @@ export {
   OutOfMemoryError,
   ProgramsDifferError,
 } from "./errors.js";
-export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
 export { type CollectiveIdentity, collectiveText, fingerprintOf } from "./flight/fingerprint.js";
+export { type Blame, findBlame, formatBlame } from "./flight/flightAnalysis.js";
 export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from "./flight/recorder.js";
 export { formatRecording, parseRecording } from "./flight/recordingText.js";
 export type { ThreadsBuffer } from "./memory/buffers.js";
@@ -85,8 +85,8 @@ export type { LayoutKind } from "./memory/memoryLayout.js";
 export type { MpiEngine, MpiEngineInfo, MpiEngineOptions } from "./mpi/engine.js";
 export type { GemmKind } from "./products/gemmChoice.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
+export { type HostTensor, hostTensor, numbersOf } from "./reference/hostTensor.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
-export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
 export type { EngineSettings } from "./settings.js";
 export {
   EngineBuffer,
@@ -112,6 +112,6 @@ export type { WorkersEngine } from "./workers/workersEngine.js";
 export type { WorkersInfo } from "./workers/workersOptions.js";
 export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";
-export type { XlaEngineOptions } from "./xla/open.js";
+export type { XlaEngineOptions } from "./xla/openXla.js";
 export type { XlaFlag } from "./xla/pjrt/compileOptions.js";
 export type { XlaProcesses } from "./xla/processes.js";

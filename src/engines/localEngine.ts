@@ -2,7 +2,7 @@ import { allocateHost, type HostData } from "../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer } from "../ir/engine.js";
 import type { Program } from "../ir/program.js";
 import { at, type TensorType } from "../ir/shape.js";
-import type { HostTensor } from "./reference/tensor.js";
+import type { HostTensor } from "./reference/hostTensor.js";
 import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "./shell.js";
 import { checkSizes } from "./sizeChecks.js";
 

@@ -9,7 +9,7 @@ import { around, bodyFunction, randomBody, randomLayers, shape } from "../../tes
 import { grad, makeProgram, np, ShardwiseError, simplify, type Tensor } from "../index.js";
 import { switchWithRole } from "../transforms/control/cond.js";
 import { scanWithRole } from "../transforms/control/scan.js";
-import { findDifference } from "./compare.js";
+import { findDifference } from "./comparePrograms.js";
 import { dtypes, type RealDType } from "./dtype.js";
 import { ParseError } from "./errors.js";
 import type { OpName, RematPolicy } from "./ops.js";

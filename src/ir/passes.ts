@@ -1,5 +1,5 @@
 import { environment } from "#platform/system";
-import { findDifference } from "./compare.js";
+import { findDifference } from "./comparePrograms.js";
 import { InternalError, reasonOf } from "./errors.js";
 import type { Stage } from "./opFacts.js";
 import { parseProgram } from "./parse.js";

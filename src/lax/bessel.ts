@@ -4,7 +4,7 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { withDerivative } from "./functions.js";
+import { withDerivative } from "./composed.js";
 import { withFloats } from "./operands.js";
 import { nested } from "./series.js";
 

@@ -5,7 +5,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { withDerivative } from "./functions.js";
+import { withDerivative } from "./composed.js";
 import { withFloats } from "./operands.js";
 import { counts, repeat } from "./series.js";
 import { digamma, lgamma } from "./special.js";

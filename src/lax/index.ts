@@ -47,11 +47,6 @@ export {
 export * from "../transforms/control/whileLoop.js";
 export * from "./bessel.js";
 export * from "./bits.js";
-export * from "./contraction.js";
-export * from "./convolution.js";
-export * from "./dimensionNumbers.js";
-export * from "./elementwise.js";
-export { finite as isFinite } from "./elementwise.js";
 export {
   acos,
   acosh,
@@ -67,7 +62,12 @@ export {
   sinh,
   square,
   tan,
-} from "./functions.js";
+} from "./composed.js";
+export * from "./contraction.js";
+export * from "./convolution.js";
+export * from "./dimensionNumbers.js";
+export * from "./elementwise.js";
+export { finite as isFinite } from "./elementwise.js";
 export * from "./implicit.js";
 export * from "./incomplete.js";
 export * as linalg from "./linalg/index.js";

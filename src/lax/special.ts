@@ -8,7 +8,7 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
-import { withDerivative } from "./functions.js";
+import { withDerivative } from "./composed.js";
 
 const constant = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 

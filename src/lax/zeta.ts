@@ -6,7 +6,7 @@ import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { jvp } from "../transforms/derivatives/jvp.js";
-import { withDerivative } from "./functions.js";
+import { withDerivative } from "./composed.js";
 import { withFloats } from "./operands.js";
 import { digamma, lgamma } from "./special.js";
 

@@ -23,22 +23,15 @@ export {
   type AttentionWindow,
   attention,
   type QueryKey,
-} from "./attention.js";
-export * from "./batchNorm.js";
-export * from "./contextAttention.js";
-export { Conv, type ConvConfig, type Padding } from "./conv.js";
-export * from "./convLayers.js";
-export * from "./dropout.js";
-export { ModuleError, type ModuleErrorReason } from "./errors.js";
-export { type CollectionFilter, DenyList } from "./filter.js";
-export { type FoldRngsOptions, foldRngs } from "./foldRngs.js";
-export * from "./functions.js";
-export { type InterceptedCall, type Interceptor, interceptMethods } from "./intercept.js";
-export type { MethodsOption, ModuleTransform, NoModuleClass } from "./lift.js";
-export type { AfterModules } from "./liftArguments.js";
-export * from "./liftControl.js";
-export { switchCase as switch } from "./liftControl.js";
-export * from "./liftDerivatives.js";
+} from "./functions/attention.js";
+export * from "./functions/contextAttention.js";
+export * from "./functions/functions.js";
+export * from "./functions/sparseActivations.js";
+export { unzigzag, zigzag } from "./functions/zigzag.js";
+export * from "./layers/batchNorm.js";
+export { Conv, type ConvConfig, type Padding } from "./layers/conv.js";
+export * from "./layers/convLayers.js";
+export * from "./layers/dropout.js";
 export {
   Dense,
   type DenseConfig,
@@ -49,11 +42,44 @@ export {
   Embed,
   type EmbedConfig,
   type LinearConfig,
-} from "./linear.js";
-export * from "./logicalPartitioning.js";
-export { type AdaptableModule, type LoraModule, type LoraOptions, lora } from "./lora.js";
-export * from "./mapVariables.js";
-export * from "./metadata.js";
+} from "./layers/linear.js";
+export { type AdaptableModule, type LoraModule, type LoraOptions, lora } from "./layers/lora.js";
+export { MoE, type MoEConfig, type MoEResult, type RouterStatistics } from "./layers/moe.js";
+export * from "./layers/multiHeadAttention.js";
+export {
+  type BiasConfig,
+  GroupNorm,
+  type GroupNormConfig,
+  LayerNorm,
+  type LayerNormConfig,
+  type NormalizationCallOptions,
+  type NormalizationConfig,
+  type NormalizedDims,
+  RMSNorm,
+  type RMSNormConfig,
+} from "./layers/normalization.js";
+export * from "./layers/pooling.js";
+export * from "./layers/prelu.js";
+export * from "./layers/recurrent.js";
+export * from "./layers/recurrentCells.js";
+export * from "./layers/sequential.js";
+export * from "./layers/weightNorm.js";
+export { type FoldRngsOptions, foldRngs } from "./lift/foldRngs.js";
+export type { MethodsOption, ModuleTransform, NoModuleClass } from "./lift/lift.js";
+export type { AfterModules } from "./lift/liftArguments.js";
+export * from "./lift/liftControl.js";
+export { switchCase as switch } from "./lift/liftControl.js";
+export * from "./lift/liftDerivatives.js";
+export * from "./lift/mapVariables.js";
+export { type ModuleRematOptions, remat } from "./lift/remat.js";
+export * from "./lift/rematScan.js";
+export { type ModuleScanOptions, scan } from "./lift/scan.js";
+export * from "./lift/vmap.js";
+export { ModuleError, type ModuleErrorReason } from "./modules/errors.js";
+export { type CollectionFilter, DenyList } from "./modules/filter.js";
+export { type InterceptedCall, type Interceptor, interceptMethods } from "./modules/intercept.js";
+export * from "./modules/logicalPartitioning.js";
+export * from "./modules/metadata.js";
 export {
   type AnyFunction,
   type ApplyResult,
@@ -67,22 +93,8 @@ export {
   module,
   modulePath,
   type ResultOf,
-} from "./module.js";
-export { MoE, type MoEConfig, type MoEResult, type RouterStatistics } from "./moe.js";
-export * from "./multiHeadAttention.js";
-export {
-  type BiasConfig,
-  GroupNorm,
-  type GroupNormConfig,
-  LayerNorm,
-  type LayerNormConfig,
-  type NormalizationCallOptions,
-  type NormalizationConfig,
-  type NormalizedDims,
-  RMSNorm,
-  type RMSNormConfig,
-} from "./normalization.js";
-export type { LayerTypes } from "./operands.js";
+} from "./modules/module.js";
+export type { LayerTypes } from "./modules/operands.js";
 export {
   type DimNames,
   getPartitionSpec,
@@ -91,27 +103,15 @@ export {
   Partitioned,
   type ShardingTree,
   withPartitioning,
-} from "./partitioned.js";
-export * from "./pooling.js";
-export * from "./prelu.js";
+} from "./modules/partitioned.js";
 export {
   dequantizeKernels,
   type QuantizableModule,
   type QuantizedKernel,
   type QuantizeOptions,
   quantizeKernels,
-} from "./quantize.js";
-export * from "./recurrent.js";
-export * from "./recurrentCells.js";
-export { type ModuleRematOptions, remat } from "./remat.js";
-export * from "./rematScan.js";
-export type { Rngs } from "./rngs.js";
-export { type ModuleScanOptions, scan } from "./scan.js";
-export type { CaptureFilter, Variables, VariableTree } from "./scope.js";
-export * from "./sequential.js";
-export * from "./sparse.js";
-export * from "./tabulate.js";
-export * from "./variables.js";
-export * from "./vmap.js";
-export * from "./weightNorm.js";
-export { unzigzag, zigzag } from "./zigzag.js";
+} from "./modules/quantize.js";
+export type { Rngs } from "./modules/rngs.js";
+export type { CaptureFilter, Variables, VariableTree } from "./modules/scope.js";
+export * from "./modules/tabulate.js";
+export * from "./modules/variables.js";

@@ -9,32 +9,34 @@ import "./methods.js";
 
 export type { TensorLike } from "../trace/promote.js";
 export { promoteTypes, resultType } from "../trace/promote.js";
-export * from "./arithmetic.js";
-export { atan2 as arctan2, divide as trueDivide, mod as remainder, power as pow } from "./arithmetic.js";
-export * from "./at.js";
-export * from "./bits.js";
-export * from "./complex.js";
-export { conj as conjugate } from "./complex.js";
-export * from "./constants.js";
+export * from "./arrays/constants.js";
+export * from "./arrays/creation.js";
+export { zeros as empty, zerosLike as emptyLike } from "./arrays/creation.js";
+export * from "./arrays/joining.js";
+export { concatenate as concat } from "./arrays/joining.js";
+export * from "./arrays/shaping.js";
+export { transpose as permuteDims } from "./arrays/shaping.js";
+export * from "./arrays/types.js";
+export * from "./composed/bits.js";
+export { deleteSlices as delete, insert } from "./composed/editing.js";
+export * from "./composed/grids.js";
+export * from "./composed/histograms.js";
+export * from "./composed/mapping.js";
+export * from "./composed/neighbours.js";
+export * from "./composed/pad.js";
+export * from "./composed/polynomials.js";
+export * from "./composed/selecting.js";
+export * from "./composed/windows.js";
+export * from "./elementwise/arithmetic.js";
 export {
-  type CrossOptions,
-  cross,
-  dot,
-  inner,
-  kron,
-  matmul,
-  outer,
-  type ProductOptions,
-  tensordot,
-  vdot,
-  vecdot,
-} from "./contraction.js";
-export * from "./creation.js";
-export { zeros as empty, zerosLike as emptyLike } from "./creation.js";
-export * from "./diagonals.js";
-export { deleteSlices as delete, insert } from "./editing.js";
-export { einsum } from "./einsum.js";
-export * from "./elementwise.js";
+  atan2 as arctan2,
+  divide as trueDivide,
+  mod as remainder,
+  power as pow,
+} from "./elementwise/arithmetic.js";
+export * from "./elementwise/complex.js";
+export { conj as conjugate } from "./elementwise/complex.js";
+export * from "./elementwise/elementwise.js";
 export {
   abs as absolute,
   acos as arccos,
@@ -50,23 +52,32 @@ export {
   rad2deg as degrees,
   round as around,
   trunc as fix,
-} from "./elementwise.js";
-export * as fft from "./fft.js";
-export * from "./grids.js";
-export * from "./histograms.js";
-export { type Index, index, Slice, s } from "./indexing.js";
-export * from "./joining.js";
-export { concatenate as concat } from "./joining.js";
-export * as linalg from "./linalg.js";
-export * from "./logic.js";
-export { leftShift as bitwiseLeftShift, rightShift as bitwiseRightShift } from "./logic.js";
-export * from "./mapping.js";
-export * from "./nanReductions.js";
-export * from "./neighbours.js";
+} from "./elementwise/elementwise.js";
+export * from "./elementwise/logic.js";
+export { leftShift as bitwiseLeftShift, rightShift as bitwiseRightShift } from "./elementwise/logic.js";
+export * from "./elementwise/specialValues.js";
+export * as fft from "./fft/fft.js";
+export * from "./indexing/at.js";
+export { type Index, index, Slice, s } from "./indexing/indexing.js";
+export * from "./indexing/take.js";
+export {
+  type CrossOptions,
+  cross,
+  dot,
+  inner,
+  kron,
+  matmul,
+  outer,
+  type ProductOptions,
+  tensordot,
+  vdot,
+  vecdot,
+} from "./linalg/contraction.js";
+export * from "./linalg/diagonals.js";
+export { einsum } from "./linalg/einsum.js";
+export * as linalg from "./linalg/linalg.js";
 export type { Dims, DTypeOption, ShapeLike, SizedOptions } from "./operands.js";
-export * from "./pad.js";
-export * from "./polynomials.js";
-export * from "./quantiles.js";
+export * from "./reductions/nanReductions.js";
 export {
   all,
   any,
@@ -91,14 +102,8 @@ export {
   sum,
   type VarianceOptions,
   variance as var,
-} from "./reductions.js";
-export * from "./selecting.js";
-export * from "./sets.js";
-export * from "./shaping.js";
-export { transpose as permuteDims } from "./shaping.js";
-export * from "./sorting.js";
-export * from "./specialValues.js";
-export * from "./statistics.js";
-export * from "./take.js";
-export * from "./types.js";
-export * from "./windows.js";
+} from "./reductions/reductions.js";
+export * from "./reductions/sorting.js";
+export * from "./statistics/quantiles.js";
+export * from "./statistics/sets.js";
+export * from "./statistics/statistics.js";

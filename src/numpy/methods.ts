@@ -4,19 +4,19 @@
  */
 import type { Shape } from "../ir/shape.js";
 import { Tensor } from "../trace/tensor.js";
-import * as arithmetic from "./arithmetic.js";
-import { IndexUpdate } from "./at.js";
-import * as complex from "./complex.js";
-import * as contraction from "./contraction.js";
-import * as diagonals from "./diagonals.js";
-import * as elementwise from "./elementwise.js";
-import { type Index, index, s } from "./indexing.js";
-import * as logic from "./logic.js";
-import * as reductions from "./reductions.js";
-import * as shaping from "./shaping.js";
-import * as sorting from "./sorting.js";
-import * as statistics from "./statistics.js";
-import { take } from "./take.js";
+import * as shaping from "./arrays/shaping.js";
+import * as arithmetic from "./elementwise/arithmetic.js";
+import * as complex from "./elementwise/complex.js";
+import * as elementwise from "./elementwise/elementwise.js";
+import * as logic from "./elementwise/logic.js";
+import { IndexUpdate } from "./indexing/at.js";
+import { type Index, index, s } from "./indexing/indexing.js";
+import { take } from "./indexing/take.js";
+import * as contraction from "./linalg/contraction.js";
+import * as diagonals from "./linalg/diagonals.js";
+import * as reductions from "./reductions/reductions.js";
+import * as sorting from "./reductions/sorting.js";
+import * as statistics from "./statistics/statistics.js";
 
 /** Sizes or dims, given as one list or as arguments. */
 type SizeList = number[] | [Shape];

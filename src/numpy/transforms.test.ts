@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../test/support/goldens.js";
 import { grad, jit, type Tensor, vmap } from "../index.js";
-import * as nn from "../nn/functions.js";
+import * as nn from "../nn/functions/functions.js";
 import * as np from "./index.js";
 
 const batch = np.array([

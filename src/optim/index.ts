@@ -1,27 +1,12 @@
 /** Optimisers as pure functions on trees, with optax's meaning. */
-export {
-  type MultiStepsOptions,
-  type MultiStepsState,
-  microbatch,
-  multiSteps,
-  type ShouldSkipUpdate,
-} from "./accumulate.js";
-export * from "./adaptive.js";
-export * from "./aliases.js";
-export { clipByGlobalNorm, globalNorm } from "./clipping.js";
-export * from "./conditions.js";
-export * from "./ctc.js";
-export * from "./distance.js";
-export * from "./embeddingLosses.js";
-export * from "./factored.js";
-export * from "./guards.js";
-export * from "./labels.js";
-export * from "./lbfgs.js";
-export * from "./lineSearch.js";
-export * from "./losses.js";
-export * from "./masks.js";
-export * from "./monitoring.js";
-export * from "./muon.js";
+
+export * from "./losses/ctc.js";
+export * from "./losses/embeddingLosses.js";
+export * from "./losses/losses.js";
+export * from "./optimizers/aliases.js";
+export * from "./optimizers/lbfgs.js";
+export * from "./optimizers/lineSearch.js";
+export * from "./optimizers/muon.js";
 export {
   type AdamOptimizerOptions,
   type AdamwOptions,
@@ -34,16 +19,17 @@ export {
   type SgdOptions,
   sgd,
   type WeightDecayOptions,
-} from "./optimizers.js";
-export * from "./perExample.js";
-export * from "./polyak.js";
-export * from "./precision.js";
-export * from "./scaling.js";
+} from "./optimizers/optimizers.js";
+export * from "./optimizers/polyak.js";
+export * from "./optimizers/sizedOptimizers.js";
 export * from "./schedules.js";
-export * from "./sizedOptimizers.js";
-export * from "./sizes.js";
-export * from "./skipping.js";
-export * from "./sm3.js";
+export * from "./transformations/adaptive.js";
+export { clipByGlobalNorm, globalNorm } from "./transformations/clipping.js";
+export * from "./transformations/distance.js";
+export * from "./transformations/factored.js";
+export * from "./transformations/scaling.js";
+export * from "./transformations/sizes.js";
+export * from "./transformations/sm3.js";
 export {
   applyUpdates,
   type ChainState,
@@ -57,5 +43,20 @@ export {
   type StepState,
   stateless,
   type TypedTransformation,
-} from "./transformation.js";
-export * from "./wrappers.js";
+} from "./transformations/transformation.js";
+export {
+  type MultiStepsOptions,
+  type MultiStepsState,
+  microbatch,
+  multiSteps,
+  type ShouldSkipUpdate,
+} from "./wrappers/accumulate.js";
+export * from "./wrappers/conditions.js";
+export * from "./wrappers/guards.js";
+export * from "./wrappers/labels.js";
+export * from "./wrappers/masks.js";
+export * from "./wrappers/monitoring.js";
+export * from "./wrappers/perExample.js";
+export * from "./wrappers/precision.js";
+export * from "./wrappers/skipping.js";
+export * from "./wrappers/wrappers.js";

@@ -4,9 +4,9 @@ import { integerFrom, need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { type OptionsOf, omit, optional, required, schema } from "../ir/schema.js";
-import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
-import { astype, cos, floor } from "../numpy/elementwise.js";
-import { greaterEqual, less, where } from "../numpy/logic.js";
+import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/elementwise/arithmetic.js";
+import { astype, cos, floor } from "../numpy/elementwise/elementwise.js";
+import { greaterEqual, less, where } from "../numpy/elementwise/logic.js";
 import { type TensorLike, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 

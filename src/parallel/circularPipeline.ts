@@ -1,7 +1,6 @@
 import type { RematPolicy } from "../ir/ops.js";
 import { schema } from "../ir/schema.js";
 import { at } from "../ir/shape.js";
-import { currentScope } from "../nn/context.js";
 import {
   getPartitionSpec,
   hasRng,
@@ -15,7 +14,8 @@ import {
   type Variables,
   vmap as vmapModule,
 } from "../nn/index.js";
-import { moduleOptions } from "../nn/module.js";
+import { currentScope } from "../nn/modules/context.js";
+import { moduleOptions } from "../nn/modules/module.js";
 import * as np from "../numpy/index.js";
 import * as random from "../random/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";

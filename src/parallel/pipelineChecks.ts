@@ -1,7 +1,7 @@
 import { axisSizeIn } from "../ir/mesh.js";
 import { formatType, isTyped, type TensorType } from "../ir/shape.js";
 import { getLogicalAxisRules, type ModuleInstance } from "../nn/index.js";
-import { nameOfModule } from "../nn/module.js";
+import { nameOfModule } from "../nn/modules/module.js";
 import { axesOf, isSpec, PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";

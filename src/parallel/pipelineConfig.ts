@@ -10,7 +10,7 @@ import {
   logicalToMeshAxes,
   type ModuleInstance,
 } from "../nn/index.js";
-import { definitionOf, isModule } from "../nn/module.js";
+import { definitionOf, isModule } from "../nn/modules/module.js";
 import { type Mesh, meshKind } from "../spmd/mesh/mesh.js";
 import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";

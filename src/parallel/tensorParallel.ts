@@ -16,7 +16,7 @@ import {
   module,
   type ParamInitializer,
 } from "../nn/index.js";
-import { mainMethod, moduleClass } from "../nn/module.js";
+import { mainMethod, moduleClass } from "../nn/modules/module.js";
 import * as np from "../numpy/index.js";
 import { lookUpAxes } from "../trace/axes.js";
 import type { Tensor } from "../trace/tensor.js";

@@ -6,7 +6,7 @@ import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
-import { matvec } from "../numpy/mapping.js";
+import { matvec } from "../numpy/composed/mapping.js";
 import { broadcastShape, type DTypeOption, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";

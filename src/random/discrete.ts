@@ -4,7 +4,7 @@ import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, formatType, normalizeDim, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import type { ShapeLike } from "../numpy/operands.js";
-import { searchsorted } from "../numpy/sorting.js";
+import { searchsorted } from "../numpy/reductions/sorting.js";
 import * as ops from "../trace/ops.js";
 import { needTensor, tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";

@@ -1,12 +1,13 @@
 /** JAX's `scipy`: special functions, distributions, linear algebra, signals, transforms and minima. */
-export * as cluster from "./cluster.js";
-export * as fft from "./fft.js";
-export * as integrate from "./integrate.js";
-export * as interpolate from "./interpolate.js";
-export * as linalg from "./linalg.js";
-export * as ndimage from "./ndimage.js";
-export * as optimize from "./optimize.js";
-export * as signal from "./signal.js";
-export * as sparse from "./sparse.js";
-export * as special from "./special.js";
-export * as stats from "./stats.js";
+
+export * as linalg from "./linalg/linalg.js";
+export * as sparse from "./linalg/sparse.js";
+export * as fft from "./signal/fft.js";
+export * as ndimage from "./signal/ndimage.js";
+export * as signal from "./signal/signal.js";
+export * as cluster from "./solvers/cluster.js";
+export * as integrate from "./solvers/integrate.js";
+export * as interpolate from "./solvers/interpolate.js";
+export * as optimize from "./solvers/optimize.js";
+export * as special from "./special/special.js";
+export * as stats from "./stats/stats.js";

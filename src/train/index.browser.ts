@@ -2,22 +2,12 @@
 import "./install.js";
 
 export type { AbortSignalLike, BlobLike, UrlLike } from "../platform/hostTypes.js";
+export type { Config, Field, ReadConfig, Schema, Setting } from "./config/configSchema.js";
 export { type RunConfig, readRunConfig, runSchema } from "./config/runConfig.js";
-export type { Config, Field, ReadConfig, Schema, Setting } from "./config/schema.js";
-export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
-export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
-export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
-export * from "./data/chatTemplate.js";
-export {
-  type DataStatistics,
-  type DataStatisticsOptions,
-  type DuplicatePair,
-  dataStatistics,
-  type Lengths,
-  type SampledExample,
-} from "./data/dataStatistics.js";
-export { JsonTokenizer } from "./data/jsonTokenizer.js";
-export { packDocuments, type Row, type RowDocuments, type RowSource } from "./data/rows.js";
+export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches/batches.js";
+export { packDocuments, type Row, type RowDocuments, type RowSource } from "./data/batches/rows.js";
+export { type BatchStream, type StreamOptions, streamBatches } from "./data/batches/stream.js";
+export * from "./data/chat/chatTemplate.js";
 export {
   type Example,
   type ExampleFields,
@@ -34,27 +24,37 @@ export {
   type RecordOptions,
   readRecords,
 } from "./data/sources/records.js";
-export { type BatchStream, type StreamOptions, streamBatches } from "./data/stream.js";
-export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
-export { formatTokenizer, parseTokenizer } from "./data/tokenizerJson.js";
-export { type TokenSource, tokenMarks, tokenRange, tokensInMemory } from "./data/tokens.js";
-export { FileError, type FileErrorOptions } from "./files/fileError.js";
-export * from "./files/pageCheckpoints.js";
-export * from "./files/pageFiles.js";
+export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/tokenizers/bpe.js";
+export { type TrainBpeOptions, trainBpe } from "./data/tokenizers/bpeTrainer.js";
+export { JsonTokenizer } from "./data/tokenizers/jsonTokenizer.js";
+export { byteTokenizer, type Tokenizer } from "./data/tokenizers/tokenizer.js";
+export { formatTokenizer, parseTokenizer } from "./data/tokenizers/tokenizerJson.js";
+export {
+  type DataStatistics,
+  type DataStatisticsOptions,
+  type DuplicatePair,
+  dataStatistics,
+  type Lengths,
+  type SampledExample,
+} from "./data/tokens/dataStatistics.js";
+export { type TokenSource, tokenMarks, tokenRange, tokensInMemory } from "./data/tokens/tokens.js";
+export * from "./files/checkpoints/pageCheckpoints.js";
+export { FileError, type FileErrorOptions } from "./files/disk/fileError.js";
+export * from "./files/disk/pageFiles.js";
 export {
   encodeSafetensors,
   parseSafetensors,
   type SafetensorsContents,
   type StoredArray,
   type StoredDType,
-} from "./files/safetensorsBytes.js";
+} from "./files/safetensors/safetensorsBytes.js";
 export {
   type ForeignType,
   SafetensorsError,
   type SafetensorsHeader,
   type StoredTensor,
   type StoredType,
-} from "./files/safetensorsHeader.js";
+} from "./files/safetensors/safetensorsHeader.js";
 export { type ContinueOptions, continueText, type NextLogits } from "./generation/continueText.js";
 export type { DraftModel } from "./generation/draft.js";
 export { type GeneratedToken, type GenerateOptions, generate } from "./generation/generate.js";

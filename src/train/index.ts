@@ -1,21 +1,27 @@
 /** Training runs: data, tokenisers, checkpoints, metrics and reports. */
 
-export { bundledText, type TextName } from "./data/corpus.js";
-export { readTokenizer } from "./data/tokenizerFile.js";
-export { openTokenShards, type TokenShards, writeTokenShard } from "./data/tokenShards.js";
-export * from "./files/checkpoint.js";
-export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./files/checkpointManifest.js";
-export type { CheckpointExtras } from "./files/checkpointSnapshot.js";
+export { bundledText, type TextName } from "./data/sources/corpus.js";
+export { readTokenizer } from "./data/tokenizers/tokenizerFile.js";
+export { openTokenShards, type TokenShards, writeTokenShard } from "./data/tokens/tokenShards.js";
+export * from "./files/checkpoints/checkpoint.js";
+export type {
+  Json,
+  Manifest,
+  ManifestFile,
+  ManifestLeaf,
+  StoredTree,
+} from "./files/checkpoints/checkpointManifest.js";
+export type { CheckpointExtras } from "./files/checkpoints/checkpointSnapshot.js";
+export type { ProcessGroup } from "./files/checkpoints/processGroup.js";
+export type { FileSystem, WritableFile } from "./files/disk/files.js";
 export {
   type ExchangeOptions,
   exportSafetensors,
   type ImportOptions,
   importSafetensors,
-} from "./files/exchange.js";
-export type { FileSystem, WritableFile } from "./files/files.js";
-export type { ProcessGroup } from "./files/processGroup.js";
-export { readSafetensors, readSafetensorsHeader, writeSafetensors } from "./files/safetensors.js";
-export type { RestoreOptions } from "./files/treeFiles.js";
+} from "./files/safetensors/exchange.js";
+export { readSafetensors, readSafetensorsHeader, writeSafetensors } from "./files/safetensors/safetensors.js";
+export type { RestoreOptions } from "./files/safetensors/treeFiles.js";
 export * from "./index.browser.js";
 export { type CalibrateOptions, calibrate } from "./plan/calibrate.js";
 export {

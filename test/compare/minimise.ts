@@ -1,5 +1,5 @@
+import { numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { numbersOf } from "../../src/engines/reference/tensor.js";
 import { parseProgram } from "../../src/ir/parse.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Atom, Eqn, Program, Var } from "../../src/ir/program.js";

@@ -1,6 +1,6 @@
 import { type CompileProgramOptions, compileProgram } from "../../src/compiler/compile.js";
 import type { CompiledProgram } from "../../src/compiler/steps.js";
-import { type HostTensor, hostTensor } from "../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor } from "../../src/engines/reference/hostTensor.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";

@@ -14,7 +14,7 @@ import { isView } from "../../src/compiler/lowering.js";
 import { normalise } from "../../src/compiler/normalise/normalise.js";
 import { planMemory } from "../../src/compiler/plan/memoryPlan.js";
 import type { UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
-import { scheduleCollectives } from "../../src/compiler/plan/schedule.js";
+import { scheduleCollectives } from "../../src/compiler/plan/scheduleCollectives.js";
 import { BASELINE_FEATURES } from "../../src/compiler/wasm/features.js";
 import { hostEngine } from "../../src/engines/host.js";
 import { printProgram } from "../../src/ir/print.js";

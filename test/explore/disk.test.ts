@@ -3,9 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { np, type Tensor } from "shardwise";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openCheckpoints } from "../../src/train/files/checkpoint.js";
-import type { FileSystem } from "../../src/train/files/files.js";
-import { newestSound } from "../../src/train/files/newestSound.js";
+import { openCheckpoints } from "../../src/train/files/checkpoints/checkpoint.js";
+import { newestSound } from "../../src/train/files/checkpoints/newestSound.js";
+import type { FileSystem } from "../../src/train/files/disk/files.js";
 import { SimulatedDisk } from "./disk.js";
 import { randomFrom } from "./search.js";
 

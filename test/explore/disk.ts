@@ -5,7 +5,7 @@
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { FileSystem } from "../../src/train/files/files.js";
+import type { FileSystem } from "../../src/train/files/disk/files.js";
 
 /** Thrown by every operation once the power is off. */
 export class PowerCut extends Error {

@@ -19,7 +19,7 @@ import "../../src/index.js";
 import { createThreadsEngine } from "../../src/engines/index.js";
 import { at, range } from "../../src/ir/shape.js";
 import { readRunConfig } from "../../src/train/config/runConfig.js";
-import { openCheckpoint, openCheckpoints } from "../../src/train/files/checkpoint.js";
+import { openCheckpoint, openCheckpoints } from "../../src/train/files/checkpoints/checkpoint.js";
 import { readMetrics } from "../../src/train/report/metrics.js";
 import { trainRun } from "../../src/train/run/trainRun.js";
 import { ended } from "../support/launchers.js";

@@ -1,7 +1,7 @@
 import { grad, type Tensor } from "shardwise";
 import { expect, test } from "vitest";
 import { encode } from "../../src/ir/dtype.js";
-import type { StoredArray } from "../../src/train/files/safetensorsBytes.js";
+import type { StoredArray } from "../../src/train/files/safetensors/safetensorsBytes.js";
 import { differenceFromJax } from "./compare.js";
 import { functionRecords } from "./functions.js";
 import { type JaxProgram, lossOf, toTensor, weightOf } from "./programs.js";

@@ -1,9 +1,9 @@
 import { grad, jvp, lax, np, type Tensor, vmap } from "shardwise";
-import { type HostTensor, hostTensor } from "../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor } from "../../src/engines/reference/hostTensor.js";
 import { decode, isFloat, limits, partType } from "../../src/ir/dtype.js";
 import { at, range, type Shape, sizeOf } from "../../src/ir/shape.js";
 import { traceFlat } from "../../src/trace/builder.js";
-import type { StoredArray } from "../../src/train/files/safetensorsBytes.js";
+import type { StoredArray } from "../../src/train/files/safetensors/safetensorsBytes.js";
 import { type Oracle, oracleFor } from "../support/agreement.js";
 import {
   evaluate,

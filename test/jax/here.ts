@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { grad, jit, jvp, np, type Synchronous, type Tensor, vmap } from "shardwise";
 import { encode, isFloat } from "../../src/ir/dtype.js";
 import { at } from "../../src/ir/shape.js";
-import { encodeSafetensors, type StoredArray } from "../../src/train/files/safetensorsBytes.js";
+import { encodeSafetensors, type StoredArray } from "../../src/train/files/safetensors/safetensorsBytes.js";
 import {
   evaluate,
   type JaxProgram,

@@ -1,7 +1,7 @@
 import { evalShape, np, Tensor } from "shardwise";
 import { encode, type HostData, isFloat, partType } from "../../src/ir/dtype.js";
 import { type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
-import { isStoredDType, type StoredArray } from "../../src/train/files/safetensorsBytes.js";
+import { isStoredDType, type StoredArray } from "../../src/train/files/safetensors/safetensorsBytes.js";
 import { type FunctionRecord, functionRecords, type OperandSpec, type Params } from "./functions.js";
 import { gridRecords } from "./grid.js";
 import { Draw } from "./random.js";

@@ -24,7 +24,7 @@ import {
   encodeSafetensors,
   parseSafetensors,
   type StoredArray,
-} from "../../src/train/files/safetensorsBytes.js";
+} from "../../src/train/files/safetensors/safetensorsBytes.js";
 import { differenceFromJax } from "./compare.js";
 import { knownDifference } from "./known.js";
 import {

@@ -307,13 +307,13 @@ export const exemptions: Readonly<Record<string, string>> = {
   "modules and transforms of modules, which the tests of src/nn compare with values recorded from Flax":
     "nn.BatchNorm nn.Bidirectional nn.Conv nn.ConvLSTMCell nn.ConvLocal nn.ConvTranspose nn.Dense nn.DenseGeneral nn.Dropout nn.Einsum nn.Embed nn.GRUCell nn.GroupNorm nn.InstanceNorm nn.LSTMCell nn.LayerNorm nn.MGUCell nn.MoE nn.MultiHeadAttention nn.MultiHeadDotProductAttention nn.OptimizedLSTMCell nn.PReLU nn.RMSNorm nn.RNN nn.SelfAttention nn.Sequential nn.SimpleCell nn.SpectralNorm nn.WeightNorm nn.attention nn.avgPool nn.maxPool nn.minPool nn.pool nn.makeAttentionMask nn.makeCausalMask nn.combineMasks nn.cond nn.customVjp nn.foldRngs nn.grad nn.interceptMethods nn.jit nn.jvp nn.mapVariables nn.mapRngs nn.perturb nn.remat nn.rematScan nn.scan nn.switch nn.switchCase nn.valueAndGrad nn.vjp nn.vmap nn.whileLoop nn.layerNorm nn.rmsNorm",
   "adapters of modules, which test/pretrained compares with values recorded from PEFT": "nn.lora",
-  "kernels in few bits, which src/nn/quantize.test.ts compares with the floats they stand for":
+  "kernels in few bits, which src/nn/modules/quantize.test.ts compares with the floats they stand for":
     "nn.quantizeKernels nn.dequantizeKernels",
   "builds or inspects modules, variables and their metadata; no numbers of its own":
     "nn.AxisMetadata nn.DenyList nn.LogicallyPartitioned nn.ModuleError nn.Partitioned nn.addAxis nn.getLogicalAxisRules nn.getPartitionSpec nn.getSharding nn.getVariable nn.hasRng nn.hasVariable nn.isBoxed nn.isInitializing nn.isModule nn.isMutableCollection nn.logicalAxisRules nn.logicalToMesh nn.logicalToMeshAxes nn.logicalToMeshSharding nn.makeRng nn.mapBoxes nn.module nn.modulePath nn.param nn.putVariable nn.removeAxis nn.replaceBoxed nn.rnnCell nn.sow nn.tabulate nn.unbox nn.variable nn.withLogicalConstraint nn.withLogicalPartitioning nn.withPartitioning nn.optional nn.required nn.schema",
   "needs a mesh; the tests of src/spmd compare them with values recorded from JAX":
     "lax.pbroadcast lax.pshuffle lax.pswapaxes lax.allGather lax.allToAll lax.axisIndex lax.axisSize lax.pcast lax.pmax lax.pmean lax.pmin lax.ppermute lax.pshift lax.psum lax.psumScatter lax.pvary lax.raggedAllToAll",
-  "ours alone; src/nn/contextAttention.test.ts compares it with nn.attention on one device":
+  "ours alone; src/nn/functions/contextAttention.test.ts compares it with nn.attention on one device":
     "nn.contextAttention nn.contextPositions nn.unzigzag nn.zigzag",
   "has another signature than in JAX, as docs/jax.md says": "lax.gather lax.scatter",
   "returns names, shapes or types, which unit tests check":

@@ -16,7 +16,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { np, random } from "../../src/index.js";
-import { byteTokenizer } from "../../src/train/data/tokenizer.js";
+import { byteTokenizer } from "../../src/train/data/tokenizers/tokenizer.js";
 import type { ModelConfig } from "../../src/train/models/config.js";
 import { LanguageModel } from "../../src/train/models/languageModel.js";
 import { openTextServer } from "../../src/train/serve/textServer.js";

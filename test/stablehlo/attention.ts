@@ -1,11 +1,11 @@
 /** Attention as a kernel of the device against products and a softmax, with the same in float32 as the measure. */
 
-import { createXlaEngine } from "../../src/engines/xla/open.js";
+import { createXlaEngine } from "../../src/engines/xla/openXla.js";
 import { devicePut, grad, jit, Mesh, NamedSharding, P, random, type Tensor } from "../../src/index.js";
 import type { DType } from "../../src/ir/dtype.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { at, range } from "../../src/ir/shape.js";
-import { dotProductAttention } from "../../src/nn/dotProductAttention.js";
+import { dotProductAttention } from "../../src/nn/functions/dotProductAttention.js";
 
 interface AttentionCase {
   readonly dtype: DType;

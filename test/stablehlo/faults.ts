@@ -1,7 +1,7 @@
 /** What goes wrong on a GPU, each with the error that a user sees, and how exactly it multiplies. */
 import { OutOfMemoryError } from "../../src/engines/errors.js";
 import { XlaError } from "../../src/engines/xla/errors.js";
-import { createXlaEngine, type XlaEngineOptions } from "../../src/engines/xla/open.js";
+import { createXlaEngine, type XlaEngineOptions } from "../../src/engines/xla/openXla.js";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "../../src/index.js";
 
 /** Runs a function of one tensor of ones on a new engine and gives its first element. */

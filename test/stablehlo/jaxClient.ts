@@ -1,8 +1,8 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
 import { fileURLToPath } from "node:url";
-import type { XlaClient, XlaPlatform, XlaProgram, XlaRun } from "../../src/engines/xla/client.js";
 import { XlaError } from "../../src/engines/xla/errors.js";
+import type { XlaClient, XlaPlatform, XlaProgram, XlaRun } from "../../src/engines/xla/xlaClient.js";
 import { byteSize, type HostData, viewHost } from "../../src/ir/dtype.js";
 import { range, type TensorType } from "../../src/ir/shape.js";
 

@@ -1,6 +1,7 @@
 /** The XLA engine on simulated devices of jaxlib, as a module that engines can be opened from. */
-import type { XlaLowering } from "../../src/engines/xla/builder.js";
+
 import { XlaEngine } from "../../src/engines/xla/engine.js";
+import type { XlaLowering } from "../../src/engines/xla/xlaLowering.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { JaxClient } from "./jaxClient.js";
 

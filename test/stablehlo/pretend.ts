@@ -1,5 +1,5 @@
 /** Compiles programs for many devices on one GPU, with collectives that only pretend, and runs this device's part. */
-import { createXlaEngine } from "../../src/engines/xla/open.js";
+import { createXlaEngine } from "../../src/engines/xla/openXla.js";
 import { devicePut, np } from "../../src/index.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { axesSize } from "../../src/ir/mesh.js";

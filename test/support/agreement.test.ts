@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpret } from "../../src/engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import type { DType } from "../../src/ir/dtype.js";
 import { newLiteral, type Program } from "../../src/ir/program.js";
 import { at, range, type Shape, tensorType } from "../../src/ir/shape.js";

@@ -1,5 +1,5 @@
+import { type HostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { type HostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { type DType, isFloat } from "../../src/ir/dtype.js";
 import type { MeshShape } from "../../src/ir/mesh.js";
 import type { Program } from "../../src/ir/program.js";

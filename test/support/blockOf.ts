@@ -1,4 +1,4 @@
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { blockShape, type MeshShape, type Spec } from "../../src/ir/mesh.js";
 import { at, range, sizeOf } from "../../src/ir/shape.js";
 import { blockOffsets } from "../../src/trace/storage.js";

@@ -8,7 +8,7 @@ import type { FusedProgram, Unit } from "../../src/compiler/fuse/fuse.js";
 import type { KernelPlan } from "../../src/compiler/kernel/phases.js";
 import type { Section } from "../../src/compiler/kernel/section.js";
 import type { Access, Indirection, KernelNode, KernelSpec } from "../../src/compiler/kernel/spec.js";
-import type { Buffer, Ref } from "../../src/compiler/plan/buffers.js";
+import type { Buffer, Ref } from "../../src/compiler/plan/planBuffers.js";
 import type { UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
 import type { StepInfo } from "../../src/compiler/steps.js";
 import { innerSteps } from "../../src/compiler/stepTree.js";

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { type DType, isFloat } from "../../src/ir/dtype.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
 import {

@@ -11,7 +11,7 @@ import type {
   KernelSpec,
   KernelStore,
 } from "../../src/compiler/kernel/spec.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { type DType, isFloat } from "../../src/ir/dtype.js";
 import type { OpName, OpParams } from "../../src/ir/ops.js";
 import { at, range, rowMajorStrides, sizeOf } from "../../src/ir/shape.js";

@@ -1,6 +1,6 @@
+import { type HostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { evaluate } from "../../src/engines/reference/interpret.js";
 import type { Context, Lanes } from "../../src/engines/reference/rule.js";
-import { type HostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { type DType, limits, roundTo, sumType } from "../../src/ir/dtype.js";
 import { rowsBy } from "../../src/ir/opFacts.js";
 import type { OpName, OpParams, OpTable } from "../../src/ir/ops.js";

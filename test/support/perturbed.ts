@@ -1,6 +1,6 @@
+import { encode, type HostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { evaluate } from "../../src/engines/reference/interpret.js";
 import type { Context, Lanes } from "../../src/engines/reference/rule.js";
-import { encode, type HostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { attentionBackwardProgram, attentionProgram } from "../../src/ir/attention.js";
 import { type DType, isFloat, roundTo } from "../../src/ir/dtype.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";

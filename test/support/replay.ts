@@ -1,4 +1,4 @@
-import type { Buffer } from "../../src/compiler/plan/buffers.js";
+import type { Buffer } from "../../src/compiler/plan/planBuffers.js";
 import { accesses, type UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
 import { range } from "../../src/ir/shape.js";
 

@@ -4,8 +4,8 @@
  */
 import fc from "fast-check";
 import { expect } from "vitest";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { isFloat } from "../../src/ir/dtype.js";
 import {
   axesSize,

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { isFloat } from "../../src/ir/dtype.js";
 import { axesCoordinates, axesSize, type MeshAxis } from "../../src/ir/mesh.js";
 import type { Program } from "../../src/ir/program.js";

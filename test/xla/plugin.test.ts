@@ -6,7 +6,7 @@ import { runInNewContext } from "node:vm";
 import { afterAll, describe, expect, test } from "vitest";
 import { OutOfMemoryError } from "../../src/engines/errors.js";
 import { XlaError, XlaPluginError } from "../../src/engines/xla/errors.js";
-import { createXlaEngine, flagsOf } from "../../src/engines/xla/open.js";
+import { createXlaEngine, flagsOf } from "../../src/engines/xla/openXla.js";
 import { cacheFolder, ExecutableCache } from "../../src/engines/xla/pjrt/cache.js";
 import { PjrtClient } from "../../src/engines/xla/pjrt/client.js";
 import { compileOptions } from "../../src/engines/xla/pjrt/compileOptions.js";

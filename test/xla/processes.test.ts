@@ -13,7 +13,7 @@ import {
   type StoreRequest,
   statuses,
 } from "../../src/engines/xla/store/messageFrames.js";
-import { ProcessStore } from "../../src/engines/xla/store/open.js";
+import { ProcessStore } from "../../src/engines/xla/store/openStore.js";
 import { proofOf } from "../../src/engines/xla/store/secret.js";
 import { StoreServer } from "../../src/engines/xla/store/server.js";
 import { range } from "../../src/ir/shape.js";

@@ -1,8 +1,8 @@
 /** The texts that a training run hands to XLA on a GPU: layers are functions that are written once. */
 import { describe, expect, test } from "vitest";
-import type { XlaClient } from "../../src/engines/xla/client.js";
 import { XlaEngine } from "../../src/engines/xla/engine.js";
 import { gpuUnrolling } from "../../src/engines/xla/stablehlo/unroll.js";
+import type { XlaClient } from "../../src/engines/xla/xlaClient.js";
 import { Mesh, np } from "../../src/index.js";
 import { range } from "../../src/ir/shape.js";
 import * as optim from "../../src/optim/index.js";

@@ -1,5 +1,5 @@
-import { formatBlame } from "../../engines/flight/blame.js";
 import { readRecordings } from "../../engines/flight/file.js";
+import { formatBlame } from "../../engines/flight/flightAnalysis.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";
 

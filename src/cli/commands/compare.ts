@@ -1,5 +1,5 @@
-import { optionalText } from "../../train/config/schema.js";
-import { replaceFile } from "../../train/files/files.js";
+import { optionalText } from "../../train/config/configSchema.js";
+import { replaceFile } from "../../train/files/disk/files.js";
 import { comparePage, compareText, readRuns } from "../../train/report/compareRuns.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";

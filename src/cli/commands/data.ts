@@ -1,11 +1,11 @@
 import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { flag, integer, optionalText } from "../../train/config/schema.js";
-import { dataStatistics } from "../../train/data/dataStatistics.js";
+import { flag, integer, optionalText } from "../../train/config/configSchema.js";
 import { parseFields } from "../../train/data/sources/examples.js";
-import { byteTokenizer } from "../../train/data/tokenizer.js";
-import { readTokenizer } from "../../train/data/tokenizerFile.js";
-import { replaceFile } from "../../train/files/files.js";
+import { byteTokenizer } from "../../train/data/tokenizers/tokenizer.js";
+import { readTokenizer } from "../../train/data/tokenizers/tokenizerFile.js";
+import { dataStatistics } from "../../train/data/tokens/dataStatistics.js";
+import { replaceFile } from "../../train/files/disk/files.js";
 import { dataPage, dataText } from "../../train/report/dataPage.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";

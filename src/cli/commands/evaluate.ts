@@ -1,5 +1,5 @@
 import { ShardwiseError } from "../../ir/errors.js";
-import { integer } from "../../train/config/schema.js";
+import { integer } from "../../train/config/configSchema.js";
 import { runMesh, runTrainingFunctions } from "../../train/config/setup.js";
 import { checkResumable, restoreRun, storedConfig } from "../../train/folder/savedRun.js";
 import { evaluateOn } from "../../train/run/evaluation.js";

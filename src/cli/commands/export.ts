@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { choice, optionalText } from "../../train/config/configSchema.js";
 import { modelConfig, tuneConfig } from "../../train/config/runConfig.js";
-import { choice, optionalText } from "../../train/config/schema.js";
 import { type StoredModel, storedConfig, storedParams } from "../../train/folder/savedRun.js";
 import { adapterOptions } from "../../train/models/tune.js";
 import { saveAdapters } from "../../train/pretrained/adapters.js";

@@ -1,15 +1,15 @@
 import { at } from "../../ir/shape.js";
-import { decimal, integer, optionalText, text } from "../../train/config/schema.js";
+import { decimal, integer, optionalText, text } from "../../train/config/configSchema.js";
 import type { ContinueOptions } from "../../train/generation/continueText.js";
 import { type GenerateOptions, generate as generateTexts } from "../../train/generation/generate.js";
 import { sampleText } from "../../train/generation/sampleText.js";
 import type { ServedModel } from "../../train/serve/textService.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";
-import { meshOf, modelOptions, openModel, usualLength } from "../models.js";
 import { phase } from "../phase.js";
 import { readPrompts } from "../prompts.js";
 import { engineOption, useEngine } from "../runArguments.js";
+import { meshOf, modelOptions, openModel, usualLength } from "../textModels.js";
 
 /** Samples text from a checkpoint. */
 export const generate = defineCommand({

@@ -8,9 +8,9 @@ import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { evenPlaces, linkNames, linkOver } from "../../spmd/mesh/topology.js";
+import { integer, optionalInteger } from "../../train/config/configSchema.js";
 import { batchType, memoryNeed, totalBytes } from "../../train/config/memoryNeed.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
-import { integer, optionalInteger } from "../../train/config/schema.js";
 import {
   expectedVocabulary,
   numParameters,
@@ -18,7 +18,7 @@ import {
   runTrainingFunctions,
   splittingAxes,
 } from "../../train/config/setup.js";
-import type { Checkpoint } from "../../train/files/checkpoint.js";
+import type { Checkpoint } from "../../train/files/checkpoints/checkpoint.js";
 import { calibrationFile, readCalibration } from "../../train/plan/calibration.js";
 import { hostPrices } from "../../train/plan/hosts.js";
 import { priceConfig } from "../../train/plan/plan.js";

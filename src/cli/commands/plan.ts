@@ -3,7 +3,6 @@ import { availableParallelism } from "node:os";
 import { bytesAccepted } from "../../engines/settings.js";
 import { availableMemory } from "../../engines/system/machineMemory.js";
 import { importEngine, openEngine } from "../../engines/table.js";
-import type { RunConfig } from "../../train/config/runConfig.js";
 import {
   decimal,
   flag,
@@ -12,7 +11,8 @@ import {
   optionalInteger,
   optionalText,
   valueAt,
-} from "../../train/config/schema.js";
+} from "../../train/config/configSchema.js";
+import type { RunConfig } from "../../train/config/runConfig.js";
 import { calibrate } from "../../train/plan/calibrate.js";
 import {
   type Calibration,

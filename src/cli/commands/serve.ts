@@ -1,10 +1,10 @@
-import { integer, maxPort, optionalInteger, optionalText, text } from "../../train/config/schema.js";
+import { integer, maxPort, optionalInteger, optionalText, text } from "../../train/config/configSchema.js";
 import { openTextServer, type TextServer } from "../../train/serve/textServer.js";
 import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";
-import { meshOf, modelOptions, openModel, usualLength } from "../models.js";
 import { phase } from "../phase.js";
 import { engineOption, useEngine } from "../runArguments.js";
+import { meshOf, modelOptions, openModel, usualLength } from "../textModels.js";
 
 const options = {
   host: text("127.0.0.1", "the address to listen on; one that other machines can reach needs a key"),

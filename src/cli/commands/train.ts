@@ -1,8 +1,8 @@
-import { processCount, processIndex } from "../../spmd/run/processes.js";
+import { processCount, processIndex } from "../../spmd/run/processInfo.js";
+import { flag, integer, maxPort, optionalInteger } from "../../train/config/configSchema.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
-import { flag, integer, maxPort, optionalInteger } from "../../train/config/schema.js";
 import { checkpointFolder } from "../../train/config/setup.js";
-import { openCheckpoints } from "../../train/files/checkpoint.js";
+import { openCheckpoints } from "../../train/files/checkpoints/checkpoint.js";
 import { runHolder } from "../../train/folder/lock.js";
 import { initialSettings } from "../../train/pretrained/initialize.js";
 import { openLivePage } from "../../train/report/livePage.js";

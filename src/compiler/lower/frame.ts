@@ -6,6 +6,7 @@ import { at, bytesOf, inversePermutation, sizeOf } from "../../ir/shape.js";
 import { type FusedProgram, fuse } from "../fuse/fuse.js";
 import type { KernelSpec } from "../kernel/spec.js";
 import { isView, type ViewOp } from "../lowering.js";
+import type { Compilation } from "../plan/compilation.js";
 import {
   applyView,
   type Buffer,
@@ -14,8 +15,7 @@ import {
   refOf,
   reshapeView,
   type View,
-} from "../plan/buffers.js";
-import type { Compilation } from "../plan/compilation.js";
+} from "../plan/planBuffers.js";
 import type { PlannedKernel, UnplacedStep } from "../plan/plannedSteps.js";
 import { beginUpdate, lowerEqn } from "./lowerEqn.js";
 import { lowerGroup } from "./lowerGroup.js";

@@ -7,7 +7,7 @@ import {
   type HeadStrides,
   isWithHeads,
 } from "../kernel/attentionKernel.js";
-import { type Buffer, refOf, type View } from "../plan/buffers.js";
+import { type Buffer, refOf, type View } from "../plan/planBuffers.js";
 import type { LoweringFrame } from "./frame.js";
 
 const forward: readonly AttentionArgument[] = ["query", "key", "value"];

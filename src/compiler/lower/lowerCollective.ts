@@ -4,7 +4,7 @@ import type { OpParams } from "../../ir/ops.js";
 import type { Eqn, EqnParts } from "../../ir/program.js";
 import { at, bytesOf, type Shape, sizeOf } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
-import { refOf } from "../plan/buffers.js";
+import { refOf } from "../plan/planBuffers.js";
 import type { PlannedCollective } from "../plan/plannedSteps.js";
 import type { LoweringFrame } from "./frame.js";
 

@@ -2,8 +2,8 @@ import { zip } from "../../ir/collections.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at, sizeOf, tensorType } from "../../ir/shape.js";
-import { type Buffer, denseView, isDense, refOf, type View } from "../plan/buffers.js";
 import { canUpdate, touches } from "../plan/inPlace.js";
+import { type Buffer, denseView, isDense, refOf, type View } from "../plan/planBuffers.js";
 import type { PlannedLoop, Slices, UnplacedStep } from "../plan/plannedSteps.js";
 import type { LoweringFrame } from "./frame.js";
 

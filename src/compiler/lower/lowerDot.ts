@@ -4,7 +4,7 @@ import { isCollective } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, bytesOf, range, rowMajorStrides } from "../../ir/shape.js";
 import { isView } from "../lowering.js";
-import { isDense, refOf, type View } from "../plan/buffers.js";
+import { isDense, refOf, type View } from "../plan/planBuffers.js";
 import type { GemmBatch, GemmStep } from "../steps.js";
 import type { LoweringFrame } from "./frame.js";
 

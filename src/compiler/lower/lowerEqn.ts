@@ -4,7 +4,7 @@ import type { Atom, Eqn } from "../../ir/program.js";
 import { at, bytesOf, range, sizeOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
 import type { StepOp } from "../lowering.js";
-import { blockView, joinedBlock, refOf, type View } from "../plan/buffers.js";
+import { blockView, joinedBlock, refOf, type View } from "../plan/planBuffers.js";
 import type { HostKernel } from "../steps.js";
 import type { DynamicUpdate, LoweringFrame } from "./frame.js";
 import { lowerAttention } from "./lowerAttention.js";

@@ -11,7 +11,7 @@ import { exactKey } from "../kernel/exactKey.js";
 import type { Access, KernelNode, KernelSpec, KernelStore } from "../kernel/spec.js";
 import type { KernelOp, VectorOpCall } from "../kernel/vectorOps.js";
 import { isFused, isView } from "../lowering.js";
-import { mayOverlap, type View } from "../plan/buffers.js";
+import { mayOverlap, type View } from "../plan/planBuffers.js";
 import type { LoweringFrame } from "./frame.js";
 
 /** Emits the kernel of a fusion group. */

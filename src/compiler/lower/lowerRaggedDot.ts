@@ -2,7 +2,7 @@ import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import type { Atom, Eqn } from "../../ir/program.js";
 import { at, bytesOf, entriesOf, range } from "../../ir/shape.js";
-import { refOf, type View } from "../plan/buffers.js";
+import { refOf, type View } from "../plan/planBuffers.js";
 import type { LoweringFrame } from "./frame.js";
 import { layout, type MatrixLayout, productType } from "./lowerDot.js";
 

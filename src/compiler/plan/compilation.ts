@@ -9,7 +9,7 @@ import type { KernelTarget } from "../native/kernels/x64Kernel.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
 import type { AddressType } from "../wasm/addresses.js";
 import type { WasmFeatures } from "../wasm/features.js";
-import { Buffer, type BufferKind, denseView, type View } from "./buffers.js";
+import { Buffer, type BufferKind, denseView, type View } from "./planBuffers.js";
 
 /** What all parts of one compilation share: buffers, slots, constants, kernels and notes about steps. */
 export class Compilation {

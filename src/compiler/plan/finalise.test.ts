@@ -12,7 +12,7 @@ import { innerSteps } from "../stepTree.js";
 import { finalise } from "./finalise.js";
 import { planMemory } from "./memoryPlan.js";
 import type { UnplacedStep } from "./plannedSteps.js";
-import { scheduleCollectives } from "./schedule.js";
+import { scheduleCollectives } from "./scheduleCollectives.js";
 
 const mesh = {
   axes: [

@@ -21,11 +21,11 @@ import type {
   Step,
 } from "../steps.js";
 import { ADDRESS_BYTES, newAddresses } from "../wasm/addresses.js";
-import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
-import { costOf } from "./cost.js";
 import type { MemoryPlan } from "./memoryPlan.js";
+import type { Buffer, Ref } from "./planBuffers.js";
 import type { PlannedCollective, PlannedLoop, PlannedWhile, UnplacedStep } from "./plannedSteps.js";
+import { costOf } from "./programCost.js";
 
 /** Turns planned steps into steps by giving every buffer its place. */
 export function finalise(

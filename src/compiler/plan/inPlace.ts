@@ -1,6 +1,6 @@
 /** Which steps can write a value to the memory of another that they read. */
 import { someStep } from "../stepTree.js";
-import type { Buffer, Ref } from "./buffers.js";
+import type { Buffer, Ref } from "./planBuffers.js";
 import { accesses, type PlannedLoop, type Slices, type UnplacedStep } from "./plannedSteps.js";
 
 /** Whether a buffer is `wanted` or points into its memory, other than through `except`. */

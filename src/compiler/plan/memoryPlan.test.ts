@@ -7,10 +7,10 @@ import type { Program } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { lowerProgram } from "../compile.js";
 import { ALIGNMENT } from "../steps.js";
-import type { Buffer } from "./buffers.js";
 import { type MemoryPlan, planMemory } from "./memoryPlan.js";
+import type { Buffer } from "./planBuffers.js";
 import type { UnplacedStep } from "./plannedSteps.js";
-import { scheduleCollectives } from "./schedule.js";
+import { scheduleCollectives } from "./scheduleCollectives.js";
 
 const mesh = {
   axes: [

@@ -9,8 +9,8 @@
 import { getOrInsert } from "../../ir/collections.js";
 import { ALIGNMENT } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
-import type { Buffer } from "./buffers.js";
 import { sharablePairs, slicePairs } from "./inPlace.js";
+import type { Buffer } from "./planBuffers.js";
 import { accesses, type PlannedCollective, type UnplacedStep } from "./plannedSteps.js";
 
 /** Where every buffer of the arena lies. */

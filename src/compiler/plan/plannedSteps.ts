@@ -1,5 +1,5 @@
 import type * as steps from "../steps.js";
-import type { Buffer, Ref } from "./buffers.js";
+import type { Buffer, Ref } from "./planBuffers.js";
 
 /** The names in steps before the memory plan: buffers instead of places. */
 interface Planned extends steps.Naming {

@@ -8,7 +8,7 @@ import {
   type VecInstruction,
   type VecProgram,
 } from "../wasm/vectorProgram.js";
-import type { WgslFunctionName } from "./functions.js";
+import type { WgslFunctionName } from "./wgslFunctions.js";
 
 /**
  * A value of a shader in the forms it has been needed in so far: its bits, a float, whether a mask is set, or two floats

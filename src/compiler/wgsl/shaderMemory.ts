@@ -1,7 +1,7 @@
 import { byteSize, type DType, isUnsigned } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import { functionsCode } from "./functions.js";
 import type { ShaderRegister, WgslWriter } from "./registers.js";
+import { functionsCode } from "./wgslFunctions.js";
 
 /**
  * How shaders reach memory. All tensors of a GPU lie in a few large buffers, the *slabs*, as 32-bit words. An argument

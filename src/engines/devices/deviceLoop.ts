@@ -16,9 +16,9 @@ import type { Crew } from "../protocol/crew.js";
 import { Aborted, Signals } from "../protocol/signals.js";
 import type { Forgotten } from "./forgotten.js";
 import { prepareCall } from "./hostCalls.js";
-import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { SCRATCH } from "./scratch.js";
 import { StepRunner } from "./stepRunner.js";
+import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./workerMessages.js";
 
 /** What the host of a worker (Node, a browser) provides to the device loop. */
 export interface LoopHost {

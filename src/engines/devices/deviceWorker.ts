@@ -12,8 +12,8 @@ import type { Fault } from "../protocol/faults.js";
 import { type LoopHost, runDevice } from "./deviceLoop.js";
 import { Forgotten } from "./forgotten.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
-import type { WorkerMessage, WorkerSetup } from "./messages.js";
 import { SCRATCH } from "./scratch.js";
+import type { WorkerMessage, WorkerSetup } from "./workerMessages.js";
 
 /** What a thread is started with; `extra` is for the entry point of its engine alone. */
 type Started =

@@ -3,7 +3,7 @@
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { FlightRecord, FlightRecording, FlightState } from "../../ir/flight.js";
-import * as json from "../../ir/json.js";
+import * as json from "../../ir/jsonReaders.js";
 
 /** @internal How the file of a recording begins. */
 export const format = "shardwise-flight";

@@ -13,7 +13,7 @@ import type { MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
 import { type Block, roundUp } from "../memory/heap.js";
 import type { PreparedGemm } from "../products/preparedGemm.js";
-import type { HostTensor } from "../reference/tensor.js";
+import type { HostTensor } from "../reference/hostTensor.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { byteLength, type InlineMemory } from "./inlineMemory.js";
 

@@ -16,11 +16,11 @@ import { limitLoops } from "../loopLimit.js";
 import { GemmPreparer } from "../products/gemm.js";
 import { chooseGemm, type GemmChoice, isInMachineCode, takesBfloat16 } from "../products/gemmChoice.js";
 import type { PreparedGemm } from "../products/preparedGemm.js";
+import type { HostTensor } from "../reference/hostTensor.js";
 import { runSpmd } from "../reference/interpret.js";
-import type { HostTensor } from "../reference/tensor.js";
+import { KernelFunctions } from "./chunkProgram.js";
 import { type InlineMachine, InlineProgram } from "./compiledProgram.js";
 import { InlineMemory } from "./inlineMemory.js";
-import { KernelFunctions } from "./kernelFunctions.js";
 import { addsFloats, compilingCost, interpretedElements } from "./work.js";
 
 /** Options of an inline engine. */

@@ -7,7 +7,7 @@ import { printProgram } from "../../ir/print.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { ProgramsDifferError } from "../errors.js";
 import { describeVersion } from "../flight/fingerprint.js";
-import { type Channel, type Channels, listenUntil } from "./calls.js";
+import { type Channel, type Channels, listenUntil } from "./library/calls.js";
 
 /** How long the text of another process's program is waited for, which only shows where programs differ. */
 const TEXT_MS = 2000;

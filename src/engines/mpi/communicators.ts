@@ -4,7 +4,7 @@ import { type DimAxes, deviceGroups } from "../../ir/mesh.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import type { DeviceLocations } from "../protocol/locations.js";
-import { MpiGroup, sharersName } from "./mpiGroup.js";
+import { MpiGroup, sharersName } from "./library/mpiGroup.js";
 import type { World } from "./world.js";
 
 /**

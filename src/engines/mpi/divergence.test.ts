@@ -6,8 +6,8 @@ import { at, range, tensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import { DesyncError, DeviceFailedError, ProgramsDifferError } from "../errors.js";
 import { Agreement } from "./agreement.js";
-import type { Channels, Listener } from "./calls.js";
 import { FailureReport } from "./failureReport.js";
+import type { Channels, Listener } from "./library/calls.js";
 
 /** Channels between processes of a test, which deliver at once; a process that is cut off neither hears nor speaks. */
 function connect(size: number, cutOff: readonly number[] = []): Channels[] {

@@ -20,11 +20,11 @@ import { workersOptions } from "../workers/workersOptions.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { shareCores } from "./cores.js";
+import type { LinksSetup } from "./exchange/links.js";
+import { planExchanges } from "./exchange/staging.js";
 import { FailureReport } from "./failureReport.js";
 import { FlightFiles } from "./flightFiles.js";
-import type { LinksSetup } from "./links.js";
-import { planExchanges } from "./staging.js";
-import { MAX_LOCAL_DEVICES } from "./tags.js";
+import { MAX_LOCAL_DEVICES } from "./library/tags.js";
 import { workerCode } from "./workerCode.js";
 import { ownSite, type Site, World } from "./world.js";
 

@@ -2,7 +2,7 @@ import type { FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError, PROCESS_RULE } from "../errors.js";
 import { lateDevice, positionsIn } from "../flight/positions.js";
-import { type Channel, type Channels, listenUntil } from "./calls.js";
+import { type Channel, type Channels, listenUntil } from "./library/calls.js";
 
 /** How long answers are waited for. */
 const ANSWER_MS = 2000;

@@ -7,12 +7,12 @@ import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
 import { detectLaunch } from "../launch.js";
 import { CodeMemory } from "../system/codeMemory.js";
-import { Calls, sharedBytes } from "./calls.js";
-import { Clocks } from "./clocks.js";
 import { parseCpuList } from "./cores.js";
-import { type CodePlaces, Mpi } from "./library.js";
-import type { LinksSetup } from "./links.js";
-import { MessageBatch, TransportError } from "./messages.js";
+import type { LinksSetup } from "./exchange/links.js";
+import { Calls, sharedBytes } from "./library/calls.js";
+import { Clocks } from "./library/clocks.js";
+import { type CodePlaces, Mpi } from "./library/library.js";
+import { MessageBatch, TransportError } from "./library/messages.js";
 
 /** How long processes wait for each other when an engine is opened. */
 const OPEN_MS = 120_000;

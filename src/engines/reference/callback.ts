@@ -1,8 +1,8 @@
 import { callHost } from "../../ir/callbacks.js";
 import { positionAlong } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
+import { zeros } from "./hostTensor.js";
 import { type EvalRule, takeLane } from "./rule.js";
-import { zeros } from "./tensor.js";
 
 /** Devices call one after the other; along the axes of `once`, only the first device calls. */
 const callback: EvalRule<"callback"> = (ins, { fn, once }, types, { mesh, devices }) => {

@@ -7,8 +7,8 @@ import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at, range, type Shape, sizeOf, tensorType } from "../../ir/shape.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 import { interpretSpmd } from "./interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
 
 const pair: MeshShape = { axes: [{ name: "x", size: 2 }] };
 const four: MeshShape = { axes: [{ name: "x", size: 4 }] };

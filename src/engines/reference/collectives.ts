@@ -6,10 +6,10 @@ import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { checkRows } from "../../ir/rowBlocks.js";
 import { at, entriesOf, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import { decode, encode, type HostTensor, hostTensor, unsetValues, zeros } from "./hostTensor.js";
 import { maxFold, minFold, sumFold } from "./reductions.js";
 import type { Context, EvalRule } from "./rule.js";
 import { concatenated, splitAlong } from "./strided.js";
-import { decode, encode, type HostTensor, hostTensor, unsetValues, zeros } from "./tensor.js";
 
 function axisNames(op: OpName, axes: readonly MeshAxis[], { mesh }: Context): string[] {
   return axes.map(({ name, size }) => {

@@ -5,9 +5,9 @@ import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, entriesOf, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { convert } from "./elementwise.js";
+import { decode, encode, type HostTensor } from "./hostTensor.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import { transposed } from "./strided.js";
-import { decode, encode, type HostTensor } from "./tensor.js";
 
 /** A stack of matrices: `batch` times `rows` rows of `length` elements. */
 interface Matrices {

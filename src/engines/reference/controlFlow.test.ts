@@ -3,8 +3,8 @@ import { applyOp, buildProgram } from "../../../test/support/interpreting.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import { newLiteral } from "../../ir/program.js";
 import { at, tensorType } from "../../ir/shape.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 import { interpret, interpretSpmd } from "./interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
 
 const scalar = tensorType("float32", []);
 const counter = tensorType("int32", []);

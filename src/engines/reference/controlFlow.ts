@@ -1,8 +1,8 @@
 import { allocateHost } from "../../ir/dtype.js";
 import type { OpParams } from "../../ir/ops.js";
 import { at, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
+import { type HostTensor, scalarOf } from "./hostTensor.js";
 import { type Context, type EvalRule, type Lanes, narrow, takeLanes } from "./rule.js";
-import { type HostTensor, scalarOf } from "./tensor.js";
 
 /** Slice `i` along dim 0, sharing the tensor's memory. */
 function sliceAt({ type, data }: HostTensor, i: number): HostTensor {

@@ -8,7 +8,7 @@ import { type BinaryOp, opFacts, opsOf, type UnaryOp } from "../../ir/opFacts.js
 import type { CompareDirection } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 

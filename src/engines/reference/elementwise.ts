@@ -22,9 +22,9 @@ import {
   shiftRightArithmetic,
   shiftRightLogical,
   threefry,
-} from "./functions.js";
+} from "./elementFunctions.js";
+import { decode, encode, type HostTensor } from "./hostTensor.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
-import { decode, encode, type HostTensor } from "./tensor.js";
 
 type Unary = (x: number) => number;
 type Binary = (x: number, y: number) => number;

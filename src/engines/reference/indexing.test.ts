@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { applyOp } from "../../../test/support/interpreting.js";
 import { at, type Shape } from "../../ir/shape.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 
 const table = hostTensor("float32", [3, 2], [0, 1, 10, 11, 20, 21]);
 const indices = (shape: Shape, values: readonly number[]): HostTensor => hostTensor("int32", shape, values);

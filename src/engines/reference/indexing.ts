@@ -1,7 +1,7 @@
 import type { OpParams } from "../../ir/ops.js";
 import { at, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
+import { decode, encode, type HostTensor, zeros } from "./hostTensor.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
-import { decode, encode, type HostTensor, zeros } from "./tensor.js";
 
 /** The sizes of x `[batch, pre, n, post]` and of the indices `[batch, rest]`, dims of one kind taken together. */
 interface Extent {

@@ -12,13 +12,13 @@ import { collectiveRules } from "./collectives.js";
 import { contractionRules } from "./contraction.js";
 import { controlFlowRules } from "./controlFlow.js";
 import { elementwiseRules } from "./elementwise.js";
+import { encode, type HostTensor } from "./hostTensor.js";
 import { indexingRules } from "./indexing.js";
 import { movementRules } from "./movement.js";
 import { reductionRules } from "./reductions.js";
 import type { Context, EvalRule, Lanes, Override } from "./rule.js";
 import { sortRules } from "./sort.js";
 import { spmdRules } from "./spmd.js";
-import { encode, type HostTensor } from "./tensor.js";
 
 /** The reference rules of all ops. */
 const evalRules: { readonly [K in OpName]: EvalRule<K> } = {

@@ -4,7 +4,7 @@ import type { DType } from "../../ir/dtype.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at, range, type Shape, sizeOf } from "../../ir/shape.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 

@@ -2,6 +2,7 @@ import { allocateHost, isFloat } from "../../ir/dtype.js";
 import type { MovementOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import { at, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
+import { encode, type HostTensor, scalarOf, unsetValues } from "./hostTensor.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import {
   concatenated,
@@ -12,7 +13,6 @@ import {
   windowAt,
   writeWindow,
 } from "./strided.js";
-import { encode, type HostTensor, scalarOf, unsetValues } from "./tensor.js";
 
 function iota({ shape, dim }: OpParams["iota"], type: TensorType): HostTensor {
   const stride = at(rowMajorStrides(shape), dim);

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { applyOp } from "../../../test/support/interpreting.js";
 import type { DType } from "../../ir/dtype.js";
 import { at, range, type Shape, sizeOf } from "../../ir/shape.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 

@@ -2,9 +2,9 @@ import { type DType, isFloat, isInteger, limits } from "../../ir/dtype.js";
 import type { ReduceOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import { at, inversePermutation, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
+import { decode, encode, type HostTensor } from "./hostTensor.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import { transposed } from "./strided.js";
-import { decode, encode, type HostTensor } from "./tensor.js";
 
 /** How the elements of a row are reduced to one: `combine` from left to right, beginning with `start`. */
 interface Fold {

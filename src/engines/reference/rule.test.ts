@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { at } from "../../ir/shape.js";
+import { hostTensor, numbersOf } from "./hostTensor.js";
 import { onEveryLane } from "./rule.js";
-import { hostTensor, numbersOf } from "./tensor.js";
 
 const [one, two] = [1, 2].map((value) => hostTensor("float32", [], [value]));
 

@@ -3,7 +3,7 @@ import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
 import type { LimitLoop } from "../loopLimit.js";
-import type { HostTensor } from "./tensor.js";
+import type { HostTensor } from "./hostTensor.js";
 
 /** One value of a program on all devices that run it in lock step: one block per device. */
 export type Lanes = readonly HostTensor[];

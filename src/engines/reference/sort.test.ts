@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { applyOp } from "../../../test/support/interpreting.js";
 import { at, range } from "../../ir/shape.js";
-import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "./hostTensor.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 const sort = (operands: readonly HostTensor[], dim: number, numKeys = 1): number[][] =>

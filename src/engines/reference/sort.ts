@@ -1,8 +1,8 @@
 import type { OpParams } from "../../ir/ops.js";
 import { at, inversePermutation, range, tensorType } from "../../ir/shape.js";
+import { decode, type HostTensor, zeros } from "./hostTensor.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import { transposed } from "./strided.js";
-import { decode, type HostTensor, zeros } from "./tensor.js";
 
 /** The order of two keys: NaN is larger than everything and equal to itself, −0 equals 0. */
 function compareKeys(x: number, y: number): number {

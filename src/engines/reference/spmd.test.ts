@@ -3,7 +3,7 @@ import { applyOp, buildProgram } from "../../../test/support/interpreting.js";
 import { AxisError } from "../../ir/errors.js";
 import type { MeshAxis, MeshShape } from "../../ir/mesh.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { hostTensor, numbersOf } from "./tensor.js";
+import { hostTensor, numbersOf } from "./hostTensor.js";
 
 const a: MeshAxis = { name: "a", size: 2 };
 const b: MeshAxis = { name: "b", size: 3 };

@@ -10,9 +10,9 @@ import {
 } from "../../ir/mesh.js";
 import type { OpParams } from "../../ir/ops.js";
 import { at, range, type Shape, type TensorType } from "../../ir/shape.js";
+import { type HostTensor, zeros } from "./hostTensor.js";
 import type { Context, EvalRule, Lanes } from "./rule.js";
 import { readBlock, windowAt, writeWindow } from "./strided.js";
-import { type HostTensor, zeros } from "./tensor.js";
 
 /** Where a device's block begins in the global tensor. */
 function blockStarts(block: Shape, spec: Spec, mesh: MeshShape, device: number): number[] {

@@ -1,6 +1,6 @@
 import { allocateHost, type HostData } from "../../ir/dtype.js";
 import { at, rowMajorStrides, type Shape, sameNumbers, sizeOf, tensorType } from "../../ir/shape.js";
-import { type HostTensor, zeros } from "./tensor.js";
+import { type HostTensor, zeros } from "./hostTensor.js";
 
 /** Which elements of a row-major array a loop over dims visits: where it starts and its step along each dim. */
 export interface Strided {

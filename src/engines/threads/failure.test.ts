@@ -3,7 +3,7 @@ import { collectiveSpec, handProgram, place } from "../../../test/support/thread
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError } from "../errors.js";
-import { findBlame } from "../flight/blame.js";
+import { findBlame } from "../flight/flightAnalysis.js";
 import type { TestOptions } from "../workers/workersOptions.js";
 import { ThreadsEngine } from "./engine.js";
 

@@ -14,12 +14,12 @@ import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import { WebGpuBuffer } from "./buffers.js";
 import { fastestTile } from "./fastestTile.js";
 import { type Gpu, openGpu } from "./gpu.js";
+import { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
-import { Machine } from "./machine.js";
-import { MachineProgram } from "./program.js";
+import { MachineProgram } from "./gpuProgram.js";
 import { WorkQueue } from "./queue.js";
 import { Run, type RunBlocks } from "./run.js";
-import { checkTypes } from "./types.js";
+import { checkTypes } from "./shaderTypes.js";
 
 const webGpuEngineOptions = schema({
   /** Number of devices that share the GPU; 1 by default. */

@@ -1,6 +1,6 @@
 import { findGpu } from "#engines/webgpu/findGpu";
-import { FUSES } from "../../compiler/wgsl/functions.js";
 import type { ShaderTile } from "../../compiler/wgsl/gemmTile.js";
+import { FUSES } from "../../compiler/wgsl/wgslFunctions.js";
 import { EngineLoadError } from "../errors.js";
 
 /** Bits of buffers and shaders; WebGPU's own constants are globals that not every host has. */

@@ -5,9 +5,9 @@ import { at } from "../../ir/shape.js";
 import { DesyncError } from "../errors.js";
 import type { LimitLoop } from "../loopLimit.js";
 import type { Action, Dispatch, Fetch } from "./actions.js";
+import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
-import type { Machine } from "./machine.js";
-import type { MachineProgram } from "./program.js";
+import type { MachineProgram } from "./gpuProgram.js";
 
 /** Why a device cannot go on yet: others have not reached a collective, or the host has to read something. */
 type Wait =

@@ -3,7 +3,7 @@ import { backgroundTimer, beforeExit, mayBlock } from "#platform/system";
 import { startThread, type Thread } from "#platform/threads";
 import { at, range } from "../../ir/shape.js";
 import type { HelperMessage, HelperSetup } from "../devices/helper.js";
-import type { WorkerMessage, WorkerSetup } from "../devices/messages.js";
+import type { WorkerMessage, WorkerSetup } from "../devices/workerMessages.js";
 import { newFlightRing } from "../flight/recorder.js";
 import { newCommandRing } from "../protocol/commands.js";
 import { abortAll, deviceBase, EVENTS, STATE, WORD } from "../protocol/control.js";

@@ -4,7 +4,7 @@ import type { FlightDevice, FlightState } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
 import { describeError } from "../../platform/failures.js";
 import type { HelperMessage } from "../devices/helper.js";
-import type { WorkerMessage } from "../devices/messages.js";
+import type { WorkerMessage } from "../devices/workerMessages.js";
 import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
 import { readFlightRing } from "../flight/recorder.js";
 import { COMMAND, CommandWriter } from "../protocol/commands.js";

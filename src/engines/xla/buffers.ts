@@ -1,7 +1,7 @@
 import type { HostData } from "../../ir/dtype.js";
 import type { TensorType } from "../../ir/shape.js";
 import { EngineBuffer } from "../shell.js";
-import type { XlaRun } from "./client.js";
+import type { XlaRun } from "./xlaClient.js";
 
 /** Maximum size of elements to cache on the host after reading them, so that reading them again needs no copy. */
 export const SMALL_BYTES = 1 << 16;

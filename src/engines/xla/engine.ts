@@ -9,9 +9,9 @@ import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../i
 import { OutOfMemoryError } from "../errors.js";
 import { EngineShell } from "../shell.js";
 import { type Keeper, SMALL_BYTES, XlaBuffer } from "./buffers.js";
-import { XlaBuilder, type XlaLowering } from "./builder.js";
-import type { XlaClient, XlaRun } from "./client.js";
 import { type Host, XlaExecutable } from "./executable.js";
+import type { XlaClient, XlaRun } from "./xlaClient.js";
+import { XlaBuilder, type XlaLowering } from "./xlaLowering.js";
 
 /** What an XLA engine runs on. */
 export interface XlaEngineInfo extends EngineInfo {

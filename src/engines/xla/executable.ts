@@ -3,7 +3,7 @@ import type { Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
 import type { LoadedProgram, Rows } from "../shell.js";
 import type { XlaBuffer } from "./buffers.js";
-import type { XlaProgram, XlaRun } from "./client.js";
+import type { XlaProgram, XlaRun } from "./xlaClient.js";
 
 /** What an executable needs from its engine. */
 export interface Host<A> {

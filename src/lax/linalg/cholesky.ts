@@ -23,7 +23,7 @@ import {
   realParts,
   times,
   transposed,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 import { solveTriangle } from "./triangular.js";
 
 /** The schema of {@link CholeskyOptions}. */

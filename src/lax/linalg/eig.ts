@@ -21,7 +21,7 @@ import {
   times,
   transposed,
   upper,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 import { type Schur, schur } from "./schur.js";
 
 /** Eigenvalues [batch, n], and eigenvectors as columns. */

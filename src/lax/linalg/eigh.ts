@@ -34,7 +34,7 @@ import {
   takeRows,
   times,
   transposed,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 
 const eighOptions = schema({
   /** Whether the lower triangle is read where the input is not made symmetric; true by default. */

@@ -5,7 +5,7 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";
 import { whileLoop } from "../../transforms/control/whileLoop.js";
-import { adjoint, scaleRows, times } from "./matrices.js";
+import { adjoint, scaleRows, times } from "./matrixOperands.js";
 
 /** The angles of turns [batch, pairs]. */
 export interface Turns {

@@ -17,7 +17,7 @@ import {
   times,
   transposed,
   upper,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 import { solveTriangle } from "./triangular.js";
 
 /** Both triangles in one matrix, the rows that were exchanged in turn, and the order they end up in. */

@@ -23,7 +23,7 @@ import {
   times,
   transposed,
   upper,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 import { solveTriangle } from "./triangular.js";
 
 const qrOptions = schema({

@@ -6,7 +6,7 @@ import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";
-import { diagonals, part, positionsIn, squaredLengths, times } from "./matrices.js";
+import { diagonals, part, positionsIn, squaredLengths, times } from "./matrixOperands.js";
 import {
   afterFirst,
   keptWhere,

@@ -15,7 +15,7 @@ import {
   squaredLengths,
   times,
   upper,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 
 /** The triangle and the unitary matrix. */
 export type Schur = readonly [triangle: Tensor, unitary: Tensor];

@@ -35,7 +35,7 @@ import {
   takeRows,
   times,
   transposed,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 import { qr, thinQr } from "./qr.js";
 
 const svdOptions = schema({

@@ -19,7 +19,7 @@ import {
   putRow,
   times,
   transposed,
-} from "./matrices.js";
+} from "./matrixOperands.js";
 
 const triangularSolveOptions = schema({
   /** Whether the triangle stands left of the unknowns; false by default. */

@@ -1,7 +1,7 @@
 /** Schedules as text: JSON, and the CSV that PyTorch's pipeline runtime reads and writes. */
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { ParseError, ValueError } from "../../ir/errors.js";
-import { parseJson } from "../../ir/json.js";
+import { parseJson } from "../../ir/jsonReaders.js";
 import { at, range } from "../../ir/shape.js";
 import { checkSchedule } from "./check.js";
 import {

@@ -1,5 +1,5 @@
 import { type DecoderConfig, llamaDecoder as llama } from "../models/decoder.js";
-import { choice, decimal, type Field, flag, integer, text } from "./schema.js";
+import { choice, decimal, type Field, flag, integer, text } from "./configSchema.js";
 
 /** The fields of a run that say how its decoder differs from Llama's; `--init` sets them from a `config.json`. */
 export const decoderSchema: { readonly [K in keyof DecoderConfig]: Field<DecoderConfig[K]> } = {

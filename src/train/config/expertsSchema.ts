@@ -1,5 +1,5 @@
 import { type ExpertsConfig, mixtralExperts as mixtral } from "../models/experts.js";
-import { choice, decimal, type Field, flag, integer } from "./schema.js";
+import { choice, decimal, type Field, flag, integer } from "./configSchema.js";
 
 /** The fields of a run with a mixture of experts; the defaults are those of Mixtral. */
 export const expertsSchema: { readonly [K in keyof ExpertsConfig]: Field<ExpertsConfig[K]> } = {

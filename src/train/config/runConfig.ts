@@ -2,14 +2,12 @@ import * as system from "#platform/system";
 import { bytesAccepted, type EngineSettings, parseBytes } from "../../engines/settings.js";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
-import { isObject } from "../files/json.js";
+import { isObject } from "../files/disk/json.js";
 import { isRecurrent, type ModelConfig, modelViolations, type Violation } from "../models/config.js";
 import { type DecoderConfig, isMixed } from "../models/decoder.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
 import { placementFor } from "../models/sequence.js";
 import { linearNames, type TuneConfig } from "../models/tune.js";
-import { decoderSchema } from "./decoderSchema.js";
-import { expertsSchema } from "./expertsSchema.js";
 import {
   automatic,
   type Config,
@@ -21,7 +19,9 @@ import {
   readConfig,
   type Setting,
   text,
-} from "./schema.js";
+} from "./configSchema.js";
+import { decoderSchema } from "./decoderSchema.js";
+import { expertsSchema } from "./expertsSchema.js";
 
 /**
  * The default batch size: about 16 examples, divisible by the number of devices along `data` and further into

@@ -2,12 +2,12 @@ import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/pro
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { crc32c, maskedCrc32c } from "../files/crc32c.js";
-import { openBatches } from "./batches.js";
-import { bundledText } from "./corpus.js";
-import { permute } from "./permute.js";
-import { openTokenShards, writeTokenShard } from "./tokenShards.js";
-import { tokenRange, tokensInMemory } from "./tokens.js";
+import { crc32c, maskedCrc32c } from "../files/disk/crc32c.js";
+import { openBatches } from "./batches/batches.js";
+import { bundledText } from "./sources/corpus.js";
+import { permute } from "./tokens/permute.js";
+import { openTokenShards, writeTokenShard } from "./tokens/tokenShards.js";
+import { tokenRange, tokensInMemory } from "./tokens/tokens.js";
 
 let folder: string;
 beforeAll(async () => {

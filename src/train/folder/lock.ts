@@ -13,8 +13,8 @@ import {
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { ConfigError, ShardwiseError } from "../../ir/errors.js";
-import { FileError, reasonOf, systemCode } from "../files/fileError.js";
-import { isObject } from "../files/json.js";
+import { FileError, reasonOf, systemCode } from "../files/disk/fileError.js";
+import { isObject } from "../files/disk/json.js";
 
 /** The process that trains into a folder. */
 export interface RunHolder {

@@ -1,14 +1,14 @@
 /** Converts between the state of a run on its mesh and checkpoints, which hold layers in canonical order. */
 import { ConfigError } from "../../ir/errors.js";
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { fieldsOf, valueAt } from "../config/configSchema.js";
 import { modelConfig, type RunConfig, readRunConfig, runSchema, tuneConfig } from "../config/runConfig.js";
-import { fieldsOf, valueAt } from "../config/schema.js";
-import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
-import type { Json } from "../files/checkpointManifest.js";
-import { wholeOf } from "../files/treeFiles.js";
+import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoints/checkpoint.js";
+import type { Json } from "../files/checkpoints/checkpointManifest.js";
+import { wholeOf } from "../files/safetensors/treeFiles.js";
 import { fromCanonical, toCanonical } from "../models/layerOrder.js";
 import { mergedParams } from "../models/tune.js";
 import type { LanguageModelState } from "../step/state.js";

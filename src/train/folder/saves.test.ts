@@ -6,8 +6,8 @@ import * as tree from "../../trace/tree.js";
 import "../../index.js";
 import { temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { runMesh, runTrainingFunctions } from "../config/setup.js";
-import { openCheckpoints } from "../files/checkpoint.js";
-import { type FileSystem, nodeFileSystem } from "../files/files.js";
+import { openCheckpoints } from "../files/checkpoints/checkpoint.js";
+import { type FileSystem, nodeFileSystem } from "../files/disk/files.js";
 import { restoreRun } from "./savedRun.js";
 import { RunSaves } from "./saves.js";
 

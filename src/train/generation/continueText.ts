@@ -1,7 +1,7 @@
 import { signalKind } from "../../engines/abortSignal.js";
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
-import type { Tokenizer } from "../data/tokenizer.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
 import { Chances, checkedSampling, drawToken, samplingOptions } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 

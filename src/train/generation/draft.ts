@@ -5,7 +5,7 @@
  */
 import { ValueError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import { isRecurrent, type ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
 

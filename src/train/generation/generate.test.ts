@@ -3,7 +3,7 @@ import { tinyModel } from "../../../test/support/runs.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { Mesh, np, random } from "../../index.js";
 import { getOrInsert } from "../../ir/collections.js";
-import { byteTokenizer } from "../data/tokenizer.js";
+import { byteTokenizer } from "../data/tokenizers/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
 import { type GenerateOptions, generate } from "./generate.js";

@@ -3,7 +3,7 @@
 import { nextTurn } from "#platform/system";
 import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { expectNear } from "../../../test/support/near.js";
 import { tinyModel } from "../../../test/support/runs.js";
 import { devicePut, Mesh, NamedSharding, np, P, random, type Tensor } from "../../index.js";
-import { byteTokenizer } from "../data/tokenizer.js";
+import { byteTokenizer } from "../data/tokenizers/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
 import { CachedModel } from "./cachedModel.js";

@@ -1,7 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
-import type { Tokenizer } from "../data/tokenizer.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel } from "./cachedModel.js";
 import { type ContinueOptions, continueText } from "./continueText.js";

@@ -1,4 +1,4 @@
-import type { Tokenizer } from "../data/tokenizer.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
 
 /** Decodes tokens one by one, and ends where a stop string begins. */
 export class TextStream {

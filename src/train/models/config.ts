@@ -1,5 +1,5 @@
 import type { DType } from "../../ir/dtype.js";
-import type { ContextParallelism, ContextPlacement } from "../../nn/contextAttention.js";
+import type { ContextParallelism, ContextPlacement } from "../../nn/functions/contextAttention.js";
 import { type DecoderConfig, decoderOf } from "./decoder.js";
 import { type ExpertsConfig, expertsOf, numStatistics } from "./experts.js";
 

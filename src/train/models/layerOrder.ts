@@ -12,8 +12,8 @@
  */
 import { TreeError } from "../../ir/errors.js";
 import { isTyped, type Shape } from "../../ir/shape.js";
-import { LogicallyPartitioned } from "../../nn/logicalPartitioning.js";
-import { type DimNames, Partitioned } from "../../nn/partitioned.js";
+import { LogicallyPartitioned } from "../../nn/modules/logicalPartitioning.js";
+import { type DimNames, Partitioned } from "../../nn/modules/partitioned.js";
 import * as np from "../../numpy/index.js";
 import type { PipelinePlacement } from "../../parallel/schedule/schedule.js";
 import { Tensor } from "../../trace/tensor.js";

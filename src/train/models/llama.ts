@@ -1,8 +1,8 @@
-import { type AttentionCallOptions, attention } from "../../nn/attention.js";
-import { contextAttention } from "../../nn/contextAttention.js";
-import { gelu, relu, silu } from "../../nn/functions.js";
-import { Dense, DenseGeneral } from "../../nn/linear.js";
-import { module } from "../../nn/module.js";
+import { type AttentionCallOptions, attention } from "../../nn/functions/attention.js";
+import { contextAttention } from "../../nn/functions/contextAttention.js";
+import { gelu, relu, silu } from "../../nn/functions/functions.js";
+import { Dense, DenseGeneral } from "../../nn/layers/linear.js";
+import { module } from "../../nn/modules/module.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import type { Tensor } from "../../trace/tensor.js";

@@ -9,9 +9,9 @@
 import { ShapeError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
-import { boundAxis, meshSplit } from "../../nn/contextMesh.js";
-import { deviceIndex } from "../../nn/ringAttention.js";
-import { isInitializing, variable } from "../../nn/variables.js";
+import { boundAxis, meshSplit } from "../../nn/functions/contextMesh.js";
+import { deviceIndex } from "../../nn/functions/ringAttention.js";
+import { isInitializing, variable } from "../../nn/modules/variables.js";
 import * as np from "../../numpy/index.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { currentMesh } from "../../spmd/run/constraint.js";

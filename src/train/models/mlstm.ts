@@ -1,9 +1,9 @@
-import { silu } from "../../nn/functions.js";
-import { Dense, DenseGeneral } from "../../nn/linear.js";
-import { module } from "../../nn/module.js";
-import { RMSNorm } from "../../nn/normalization.js";
-import type { ParamInitializer } from "../../nn/partitioned.js";
-import { isInitializing, param, variable } from "../../nn/variables.js";
+import { silu } from "../../nn/functions/functions.js";
+import { Dense, DenseGeneral } from "../../nn/layers/linear.js";
+import { RMSNorm } from "../../nn/layers/normalization.js";
+import { module } from "../../nn/modules/module.js";
+import type { ParamInitializer } from "../../nn/modules/partitioned.js";
+import { isInitializing, param, variable } from "../../nn/modules/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";

@@ -3,8 +3,8 @@ import {
   logicalAxisRules,
   withLogicalConstraint,
   withLogicalPartitioning,
-} from "../../nn/logicalPartitioning.js";
-import type { ParamInitializer } from "../../nn/partitioned.js";
+} from "../../nn/modules/logicalPartitioning.js";
+import type { ParamInitializer } from "../../nn/modules/partitioned.js";
 import { initializers } from "../../random/index.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { axesOf } from "../../spmd/mesh/partitionSpec.js";

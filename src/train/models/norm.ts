@@ -1,6 +1,6 @@
-import { module } from "../../nn/module.js";
-import { LayerNorm, RMSNorm } from "../../nn/normalization.js";
-import { param } from "../../nn/variables.js";
+import { LayerNorm, RMSNorm } from "../../nn/layers/normalization.js";
+import { module } from "../../nn/modules/module.js";
+import { param } from "../../nn/modules/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import type { Tensor } from "../../trace/tensor.js";

@@ -1,11 +1,11 @@
-import { module } from "../../nn/module.js";
+import { module } from "../../nn/modules/module.js";
 import * as np from "../../numpy/index.js";
 import { CircularPipeline } from "../../parallel/circularPipeline.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { layerLoop, type RunLayers, rematPolicies } from "./languageModel.js";
 import type { LayerLayout } from "./layerOrder.js";
-import { streamPositions } from "./moe.js";
+import { streamPositions } from "./moeDecoder.js";
 
 /** Runs the blocks as stages of a pipeline along mesh axis `pipe`; with one repeat that is GPipe. */
 export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: LayerLayout): RunLayers {

@@ -1,7 +1,7 @@
 /** Direct preference optimisation: a model learns which of two answers is better, without a model of rewards. */
 import { need, numberFrom } from "../../ir/arguments.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { logSigmoid } from "../../nn/functions.js";
+import { logSigmoid } from "../../nn/functions/functions.js";
 import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 

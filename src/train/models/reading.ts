@@ -1,5 +1,5 @@
 /** Which tokens a model reads, and where it keeps what it remembers of them. */
-import { isInitializing, variable } from "../../nn/variables.js";
+import { isInitializing, variable } from "../../nn/modules/variables.js";
 import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";

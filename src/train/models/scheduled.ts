@@ -1,9 +1,9 @@
 /** The gradients of a language model by a pipeline schedule: embedding, stages of blocks, and the loss as its functions. */
 import { ValueError } from "../../ir/errors.js";
-import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
-import { replaceBoxed, unbox } from "../../nn/metadata.js";
-import { module } from "../../nn/module.js";
-import type { Variables } from "../../nn/scope.js";
+import { type LogicalRules, logicalAxisRules } from "../../nn/modules/logicalPartitioning.js";
+import { replaceBoxed, unbox } from "../../nn/modules/metadata.js";
+import { module } from "../../nn/modules/module.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import * as np from "../../numpy/index.js";
 import { makeSchedule, type ScheduleName } from "../../parallel/schedule/makers.js";
 import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
@@ -17,7 +17,7 @@ import type { ModelConfig } from "./config.js";
 import { embeddingTable, embedTokens, layerLoop, outputLogits } from "./languageModel.js";
 import type { LayerLayout } from "./layerOrder.js";
 import { auxOf, crossEntropy, type StepAux, withRouters } from "./loss.js";
-import { routerLosses, streamPositions } from "./moe.js";
+import { routerLosses, streamPositions } from "./moeDecoder.js";
 import { placeTokens, sequencePositions } from "./sequence.js";
 
 /**

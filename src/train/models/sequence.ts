@@ -1,6 +1,6 @@
 /** Which tokens of a sequence the devices of mesh axis `context` hold, and in what order. */
-import { type ContextParallelism, contextPositions } from "../../nn/contextAttention.js";
-import { zigzag } from "../../nn/zigzag.js";
+import { type ContextParallelism, contextPositions } from "../../nn/functions/contextAttention.js";
+import { zigzag } from "../../nn/functions/zigzag.js";
 import { currentMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";

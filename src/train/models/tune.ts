@@ -1,7 +1,7 @@
 /** Fine-tuning: small adapters that are trained beside the frozen parameters of a model. */
-import { type LoraModule, lora } from "../../nn/lora.js";
-import { isQuantized, quantizeKernels } from "../../nn/quantize.js";
-import type { Variables } from "../../nn/scope.js";
+import { type LoraModule, lora } from "../../nn/layers/lora.js";
+import { isQuantized, quantizeKernels } from "../../nn/modules/quantize.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import { castFloats } from "../../optim/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";

@@ -1,6 +1,6 @@
-import { sigmoid } from "../../nn/functions.js";
-import { Dense, DenseGeneral } from "../../nn/linear.js";
-import { module } from "../../nn/module.js";
+import { sigmoid } from "../../nn/functions/functions.js";
+import { Dense, DenseGeneral } from "../../nn/layers/linear.js";
+import { module } from "../../nn/modules/module.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import type { Tensor } from "../../trace/tensor.js";

@@ -8,7 +8,7 @@ import { need, needIfGiven } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
 import { attempt, ConfigError, ValueError } from "../../ir/errors.js";
 import { opFacts } from "../../ir/opFacts.js";
-import { isObject } from "../files/json.js";
+import { isObject } from "../files/disk/json.js";
 import { fitTimes, type TimeModel } from "./fitTimes.js";
 import type { Prices } from "./prices.js";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import "../../index.js";
-import { attention } from "../../nn/attention.js";
+import { attention } from "../../nn/functions/attention.js";
 import * as np from "../../numpy/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";

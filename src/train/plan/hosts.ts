@@ -1,5 +1,5 @@
 /** The cost of collectives between hosts, from the messages between processes. */
-import { hostTraffic } from "../../engines/mpi/traffic.js";
+import { hostTraffic } from "../../engines/mpi/exchange/traffic.js";
 import type { DevicePlace } from "../../ir/engine.js";
 import type { LinkSpeed } from "./machine.js";
 import type { Prices } from "./prices.js";

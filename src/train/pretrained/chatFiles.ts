@@ -1,11 +1,11 @@
 /** What a folder of Hugging Face's says about texts: the template of chats, and the tokens that end a text. */
 import { existsSync, readFile, stat } from "#platform/fs";
 import { join } from "#platform/path";
-import { type ChatMessage, parseChatTemplate } from "../data/chatTemplate.js";
-import { JsonTokenizer } from "../data/jsonTokenizer.js";
-import type { Tokenizer } from "../data/tokenizer.js";
-import { onFile, systemCode } from "../files/fileError.js";
-import { isObject } from "../files/json.js";
+import { type ChatMessage, parseChatTemplate } from "../data/chat/chatTemplate.js";
+import { JsonTokenizer } from "../data/tokenizers/jsonTokenizer.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
+import { onFile, systemCode } from "../files/disk/fileError.js";
+import { isObject } from "../files/disk/json.js";
 import { readJson } from "./pretrainedFolder.js";
 
 /** How texts are made for a model, and how they end. */

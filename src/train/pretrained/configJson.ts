@@ -1,7 +1,7 @@
 /** Reading the `config.json` of a pretrained model: every field is either understood, known to be harmless, or an error. */
 import { describe } from "../../ir/describe.js";
 import { ConfigError, type ShardwiseError } from "../../ir/errors.js";
-import { isObject, type JsonObject } from "../files/json.js";
+import { isObject, type JsonObject } from "../files/disk/json.js";
 import type { DecoderConfig } from "../models/decoder.js";
 
 /** Fields that do not change what a model computes. */

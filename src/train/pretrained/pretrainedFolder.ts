@@ -3,12 +3,12 @@
 import { readFile, stat } from "#platform/fs";
 import { join } from "#platform/path";
 import { InternalError, ShardwiseError, TreeError } from "../../ir/errors.js";
-import { parseJson } from "../../ir/json.js";
+import { parseJson } from "../../ir/jsonReaders.js";
 import { formatType, range, sameNumbers } from "../../ir/shape.js";
-import type { ExchangedLeaf } from "../files/exchange.js";
-import { reasonOf, systemCode } from "../files/fileError.js";
-import { isObject, type JsonObject } from "../files/json.js";
-import { namedLeaves } from "../files/treeFiles.js";
+import { reasonOf, systemCode } from "../files/disk/fileError.js";
+import { isObject, type JsonObject } from "../files/disk/json.js";
+import type { ExchangedLeaf } from "../files/safetensors/exchange.js";
+import { namedLeaves } from "../files/safetensors/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
 import { expertsOf } from "../models/experts.js";
 import { ConfigJson } from "./configJson.js";

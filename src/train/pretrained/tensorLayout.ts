@@ -5,7 +5,7 @@
  */
 import { InternalError } from "../../ir/errors.js";
 import { at, rowMajorStrides, type Shape } from "../../ir/shape.js";
-import type { FileView } from "../files/fileViews.js";
+import type { FileView } from "../files/safetensors/fileViews.js";
 
 /** The size of each letter. */
 export type Sizes = Readonly<Record<string, number>>;

@@ -2,8 +2,8 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join, normalize } from "node:path";
 import { attempt, ConfigError } from "../../ir/errors.js";
+import { fieldsOf, valueAt } from "../config/configSchema.js";
 import { type RunConfig, readRunConfig, runSchema } from "../config/runConfig.js";
-import { fieldsOf, valueAt } from "../config/schema.js";
 import { lineChart, type Series, table } from "./charts.js";
 import { formatValue } from "./lossCurve.js";
 import { readMetrics } from "./metrics.js";

@@ -1,5 +1,5 @@
 /** A page about a source of data, and the same for a terminal. */
-import type { DataStatistics, Lengths } from "../data/dataStatistics.js";
+import type { DataStatistics, Lengths } from "../data/tokens/dataStatistics.js";
 import { escapeHtml, short, stackedBars, table } from "./charts.js";
 import { type PageSection, pageHtml, section } from "./reportPage.js";
 

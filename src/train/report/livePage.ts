@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { ConfigError } from "../../ir/errors.js";
 import { formatBytes } from "../../ir/shape.js";
-import { reasonOf, systemCode } from "../files/fileError.js";
+import { reasonOf, systemCode } from "../files/disk/fileError.js";
 import { escapeHtml } from "./charts.js";
 import { type PageSection, pageHtml } from "./reportPage.js";
 

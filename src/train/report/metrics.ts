@@ -4,8 +4,8 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { attempt, ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { onFile } from "../files/fileError.js";
-import { openRecordFile } from "../files/files.js";
+import { onFile } from "../files/disk/fileError.js";
+import { openRecordFile } from "../files/disk/files.js";
 
 /** The record of one step; numbers that JSON does not support are written as strings. */
 export type Metrics = Readonly<Record<string, number | string | boolean | null>>;

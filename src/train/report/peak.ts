@@ -7,7 +7,7 @@ import { devicePut, NamedSharding } from "../../spmd/mesh/sharding.js";
 import { jit } from "../../spmd/run/jit.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { RunConfig } from "../config/runConfig.js";
-import { namedLeaves } from "../files/treeFiles.js";
+import { namedLeaves } from "../files/safetensors/treeFiles.js";
 import type { Training } from "../step/training.js";
 import { recordWork } from "./stepTrace.js";
 

@@ -5,7 +5,7 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec, toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
 import * as tree from "../../trace/tree.js";
-import { namedLeaves } from "../files/treeFiles.js";
+import { namedLeaves } from "../files/safetensors/treeFiles.js";
 import type { Training } from "../step/training.js";
 
 /** How one tensor of a state is placed on a mesh. */

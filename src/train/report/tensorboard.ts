@@ -6,9 +6,9 @@ import { whoAmI } from "#platform/system";
 import { need } from "../../ir/arguments.js";
 import { bytes, double, float, integer, text } from "../../ir/protobuf.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { maskedCrc32c } from "../files/crc32c.js";
-import { onFile } from "../files/fileError.js";
-import { openRecordFile } from "../files/files.js";
+import { maskedCrc32c } from "../files/disk/crc32c.js";
+import { onFile } from "../files/disk/fileError.js";
+import { openRecordFile } from "../files/disk/files.js";
 import type { MetricsWriter } from "./metrics.js";
 
 const eventFileOptions = schema({

@@ -3,8 +3,8 @@
 import { closeSync, openSync, renameSync, rmSync, writeSync } from "#platform/fs";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { attempt, ValueError } from "../../ir/errors.js";
-import type { Json } from "../files/checkpointManifest.js";
-import { onFile } from "../files/fileError.js";
+import type { Json } from "../files/checkpoints/checkpointManifest.js";
+import { onFile } from "../files/disk/fileError.js";
 
 /** A track of the trace: devices are processes of the trace, and have threads. */
 export interface TraceTrack {

@@ -6,7 +6,7 @@ import { devicePut, np, tree } from "../../index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { checkpointFolder, runMesh, runTrainingFunctions } from "../config/setup.js";
-import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoints/checkpoint.js";
 import { onHost, restoreRun } from "../folder/savedRun.js";
 import { RunSaves } from "../folder/saves.js";
 import { toCanonical } from "../models/layerOrder.js";

@@ -4,7 +4,7 @@ import { describeProducts } from "../../ir/engineReports.js";
 import * as tree from "../../trace/tree.js";
 import { checkMemory } from "../config/memoryNeed.js";
 import { numParameters, runTrainingFunctions, splittingAxes } from "../config/setup.js";
-import { replaceFile } from "../files/files.js";
+import { replaceFile } from "../files/disk/files.js";
 import { RunJournal } from "../folder/journal.js";
 import { RunSaves } from "../folder/saves.js";
 import { measurePeak } from "../report/peak.js";

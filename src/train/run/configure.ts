@@ -3,7 +3,7 @@
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { runMesh } from "../config/setup.js";
-import { agreeOn, type ProcessGroup, processGroupOf } from "../files/processGroup.js";
+import { agreeOn, type ProcessGroup, processGroupOf } from "../files/checkpoints/processGroup.js";
 import { type RunOptions, runOptions } from "./runOptions.js";
 
 /** A run with its options, its mesh and its processes. */

@@ -1,8 +1,8 @@
 import { createHash } from "#platform/hashing";
 import { ShardwiseError } from "../../ir/errors.js";
 import * as tree from "../../trace/tree.js";
-import { bytesOf } from "../files/safetensorsBytes.js";
-import { download, namedLeaves } from "../files/treeFiles.js";
+import { bytesOf } from "../files/safetensors/safetensorsBytes.js";
+import { download, namedLeaves } from "../files/safetensors/treeFiles.js";
 import { onHost } from "../folder/savedRun.js";
 import type { TokenInput } from "../step/tokenBatch.js";
 import type { Training } from "../step/training.js";

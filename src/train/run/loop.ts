@@ -1,6 +1,6 @@
 /** The fifth stage of a run: steps, and between them evaluations and checkpoints. */
 import * as tree from "../../trace/tree.js";
-import type { Json } from "../files/checkpointManifest.js";
+import type { Json } from "../files/checkpoints/checkpointManifest.js";
 import { recordWorkOfAll } from "../report/stepTrace.js";
 import type { LanguageModelState, StepMetrics } from "../step/state.js";
 import type { TokenInput } from "../step/tokenBatch.js";

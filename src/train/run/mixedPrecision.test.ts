@@ -11,7 +11,7 @@ import {
 } from "../../optim/index.js";
 import { runSchedule } from "../config/optimizer.js";
 import { runMesh, runTrainingFunctions } from "../config/setup.js";
-import { openCheckpoint } from "../files/checkpoint.js";
+import { openCheckpoint } from "../files/checkpoints/checkpoint.js";
 import { onHost, restoreRun } from "../folder/savedRun.js";
 import { readMetrics } from "../report/metrics.js";
 import { DivergedError, problemOf } from "../step/health.js";

@@ -1,9 +1,9 @@
 /** The second stage of a run: the checkpoint to continue from, and the training text. */
 import { standardError } from "#platform/system";
 import { ConfigError, ShardwiseError } from "../../ir/errors.js";
-import type { Checkpoint } from "../files/checkpoint.js";
-import { newestSound } from "../files/newestSound.js";
-import { agreeOn } from "../files/processGroup.js";
+import type { Checkpoint } from "../files/checkpoints/checkpoint.js";
+import { newestSound } from "../files/checkpoints/newestSound.js";
+import { agreeOn } from "../files/checkpoints/processGroup.js";
 import { checkResumable } from "../folder/savedRun.js";
 import type { LiveRun } from "./life.js";
 import { openRunData, type RunData } from "./runData.js";

@@ -2,8 +2,8 @@
 import { existsSync } from "#platform/fs";
 import * as tree from "../../trace/tree.js";
 import { modelConfig } from "../config/runConfig.js";
-import type { Json } from "../files/checkpointManifest.js";
-import { routerMetrics } from "../models/moe.js";
+import type { Json } from "../files/checkpoints/checkpointManifest.js";
+import { routerMetrics } from "../models/moeDecoder.js";
 import {
   type DivergedError,
   diverged,

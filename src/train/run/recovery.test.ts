@@ -5,7 +5,7 @@ import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { checkpointFolder } from "../config/setup.js";
-import { openCheckpoint } from "../files/checkpoint.js";
+import { openCheckpoint } from "../files/checkpoints/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
 import type { RunOutcome } from "./runOptions.js";
 import { trainRun } from "./trainRun.js";

@@ -2,11 +2,11 @@
 import { existsSync } from "#platform/fs";
 import { join } from "#platform/path";
 import * as tree from "../../trace/tree.js";
-import { batchOf } from "../data/batches.js";
-import type { ReferencedRows } from "../data/rows.js";
-import { FileError } from "../files/fileError.js";
-import { readSafetensors, writeSafetensors } from "../files/safetensors.js";
-import { wholeOf } from "../files/treeFiles.js";
+import { batchOf } from "../data/batches/batches.js";
+import type { ReferencedRows } from "../data/batches/rows.js";
+import { FileError } from "../files/disk/fileError.js";
+import { readSafetensors, writeSafetensors } from "../files/safetensors/safetensors.js";
+import { wholeOf } from "../files/safetensors/treeFiles.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { BuiltRun } from "./build.js";
 import { batchPart, placeBatch } from "./runBatches.js";

@@ -1,9 +1,9 @@
 /** The fourth stage of a run: its state, from a checkpoint or from its seed. */
-import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
-import { getPartitionSpec } from "../../nn/partitioned.js";
+import { logicalToMeshSharding } from "../../nn/modules/logicalPartitioning.js";
+import { getPartitionSpec } from "../../nn/modules/partitioned.js";
 import * as tree from "../../trace/tree.js";
 import { modelConfig } from "../config/runConfig.js";
-import { FileError } from "../files/fileError.js";
+import { FileError } from "../files/disk/fileError.js";
 import { restoreRun } from "../folder/savedRun.js";
 import { languageModelRules } from "../models/names.js";
 import { keepCompanions } from "../pretrained/initialize.js";

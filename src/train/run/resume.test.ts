@@ -9,9 +9,9 @@ import { withoutChoices } from "../../../test/support/environment.js";
 import { silent, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { createReferenceEngine, createThreadsEngine } from "../../engines/index.js";
 import { adamw, applyUpdates, chain, clipByGlobalNorm, warmupCosine } from "../../optim/index.js";
-import { type Batch, openBatches } from "../data/batches.js";
-import { tokensInMemory } from "../data/tokens.js";
-import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { type Batch, openBatches } from "../data/batches/batches.js";
+import { tokensInMemory } from "../data/tokens/tokens.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoints/checkpoint.js";
 import { trainRun } from "./trainRun.js";
 
 let root: string;

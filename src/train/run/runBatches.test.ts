@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { openProcesses } from "../../../test/support/processes.js";
 import { tinyConfig } from "../../../test/support/runs.js";
 import { range } from "../../ir/shape.js";
-import { type TokenSource, tokensInMemory } from "../data/tokens.js";
+import { type TokenSource, tokensInMemory } from "../data/tokens/tokens.js";
 import { batchPart, openRunBatches, type RunBatch } from "./runBatches.js";
 
 function tensorOf({ tokens }: RunBatch): Tensor {

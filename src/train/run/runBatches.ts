@@ -1,12 +1,12 @@
 import { positionAlong, splitCount } from "../../ir/mesh.js";
 import { axesOf } from "../../spmd/mesh/partitionSpec.js";
 import { devicePut, type NamedSharding } from "../../spmd/mesh/sharding.js";
-import { makeArrayFromProcessLocalData } from "../../spmd/run/processes.js";
+import { makeArrayFromProcessLocalData } from "../../spmd/run/processInfo.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { RunConfig } from "../config/runConfig.js";
-import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches.js";
-import type { Json } from "../files/checkpointManifest.js";
+import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches/batches.js";
+import type { Json } from "../files/checkpoints/checkpointManifest.js";
 import type { TokenInput } from "../step/tokenBatch.js";
 import type { Training } from "../step/training.js";
 import type { RunRows } from "./runData.js";

@@ -2,9 +2,6 @@ import { existsSync, mkdir } from "#platform/fs";
 import { join } from "#platform/path";
 import { ConfigError } from "../../ir/errors.js";
 import type { RunConfig } from "../config/runConfig.js";
-import { BpeTokenizer } from "../data/bpe.js";
-import { trainBpe } from "../data/bpeTrainer.js";
-import { JsonTokenizer } from "../data/jsonTokenizer.js";
 import {
   cutRows,
   documentStarts,
@@ -12,13 +9,16 @@ import {
   pairRows,
   type RowSource,
   withReference,
-} from "../data/rows.js";
-import { byteTokenizer, type Tokenizer } from "../data/tokenizer.js";
-import { readTokenizer } from "../data/tokenizerFile.js";
-import { formatTokenizer } from "../data/tokenizerJson.js";
-import { type TokenSource, tokenRange } from "../data/tokens.js";
-import { replaceFile } from "../files/files.js";
-import { alone, type ProcessGroup } from "../files/processGroup.js";
+} from "../data/batches/rows.js";
+import { BpeTokenizer } from "../data/tokenizers/bpe.js";
+import { trainBpe } from "../data/tokenizers/bpeTrainer.js";
+import { JsonTokenizer } from "../data/tokenizers/jsonTokenizer.js";
+import { byteTokenizer, type Tokenizer } from "../data/tokenizers/tokenizer.js";
+import { readTokenizer } from "../data/tokenizers/tokenizerFile.js";
+import { formatTokenizer } from "../data/tokenizers/tokenizerJson.js";
+import { type TokenSource, tokenRange } from "../data/tokens/tokens.js";
+import { alone, type ProcessGroup } from "../files/checkpoints/processGroup.js";
+import { replaceFile } from "../files/disk/files.js";
 import { isTokens, type OpenedTokens, openTokens, sourceNames, textsToLearn } from "./runTokens.js";
 
 /** Rows of one or several sources, mixed by weights. */

@@ -1,7 +1,7 @@
 /** Explains the failure of a run: where to find what happened, and which checkpoint is left. */
 import { ShardwiseError } from "../../ir/errors.js";
-import type { Checkpoints } from "../files/checkpoint.js";
-import { FileError, reasonOf, systemCode } from "../files/fileError.js";
+import type { Checkpoints } from "../files/checkpoints/checkpoint.js";
+import { FileError, reasonOf, systemCode } from "../files/disk/fileError.js";
 
 /** Whether devices were lost, so that the run itself is not at fault and a restart may succeed. */
 export function isDeviceLoss(cause: unknown): cause is ShardwiseError {

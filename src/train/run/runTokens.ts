@@ -3,11 +3,8 @@ import { existsSync, stat } from "#platform/fs";
 import { join } from "#platform/path";
 import { numCores } from "#platform/system";
 import type { RunConfig } from "../config/runConfig.js";
-import { BpeTokenizer } from "../data/bpe.js";
-import { parseChatTemplate } from "../data/chatTemplate.js";
-import { bundledText } from "../data/corpus.js";
-import { encodeExample, joinDocuments, type MarkedTokens } from "../data/encodeExample.js";
-import { JsonTokenizer } from "../data/jsonTokenizer.js";
+import { parseChatTemplate } from "../data/chat/chatTemplate.js";
+import { bundledText } from "../data/sources/corpus.js";
 import {
   type Example,
   type ExampleKind,
@@ -17,18 +14,21 @@ import {
   textOf,
 } from "../data/sources/examples.js";
 import { formatNamed } from "../data/sources/formats.js";
+import { BpeTokenizer } from "../data/tokenizers/bpe.js";
+import { JsonTokenizer } from "../data/tokenizers/jsonTokenizer.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
+import { formatTokenizer } from "../data/tokenizers/tokenizerJson.js";
+import { encodeExample, joinDocuments, type MarkedTokens } from "../data/tokens/encodeExample.js";
 import {
   openTokenFolder,
   readIndex,
   type TokenFolderOptions,
   writeTokenFolder,
-} from "../data/tokenFolder.js";
-import type { Tokenizer } from "../data/tokenizer.js";
-import { formatTokenizer } from "../data/tokenizerJson.js";
-import { openTokenShards } from "../data/tokenShards.js";
-import { endedBy, type TokenSource, tokensInMemory } from "../data/tokens.js";
-import type { FileError } from "../files/fileError.js";
-import { type ProcessGroup, together } from "../files/processGroup.js";
+} from "../data/tokens/tokenFolder.js";
+import { openTokenShards } from "../data/tokens/tokenShards.js";
+import { endedBy, type TokenSource, tokensInMemory } from "../data/tokens/tokens.js";
+import { type ProcessGroup, together } from "../files/checkpoints/processGroup.js";
+import type { FileError } from "../files/disk/fileError.js";
 import { readChatTemplate } from "../pretrained/chatFiles.js";
 
 /** The tokens of a source. */

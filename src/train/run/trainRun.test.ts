@@ -5,7 +5,7 @@ import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { checkpointFolder } from "../config/setup.js";
-import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoints/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
 import { DivergedError } from "../step/health.js";
 import { trainRun } from "./trainRun.js";

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { attempt } from "../../ir/errors.js";
-import { parseJson } from "../../ir/json.js";
+import { parseJson } from "../../ir/jsonReaders.js";
 import { RequestError } from "./requestError.js";
 
 /** What is read of a body that is too large, as a multiple of the limit, so that its client sees the answer. */

@@ -1,6 +1,6 @@
 /** The bodies of requests in OpenAI's form; nothing in them is trusted. */
 import { describe } from "../../ir/describe.js";
-import { arrayOf, fields, type JsonReader, object, ofKind, string } from "../../ir/json.js";
+import { arrayOf, fields, type JsonReader, object, ofKind, string } from "../../ir/jsonReaders.js";
 import { nearest } from "../../ir/nearest.js";
 import { RequestError } from "./requestError.js";
 

@@ -2,7 +2,7 @@ import { connect } from "node:net";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { tinyModel } from "../../../test/support/runs.js";
 import { np, random } from "../../index.js";
-import { byteTokenizer } from "../data/tokenizer.js";
+import { byteTokenizer } from "../data/tokenizers/tokenizer.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
 import { openTextServer, type TextServer, type TextServerOptions } from "./textServer.js";

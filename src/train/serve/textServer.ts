@@ -3,7 +3,7 @@ import { once, setMaxListeners } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { ConfigError } from "../../ir/errors.js";
 import { isLocalHost } from "../../platform/localHost.js";
-import { reasonOf, systemCode } from "../files/fileError.js";
+import { reasonOf, systemCode } from "../files/disk/fileError.js";
 import { checkAccess } from "./access.js";
 import { AnswerForm } from "./answers.js";
 import { readJsonBody } from "./body.js";

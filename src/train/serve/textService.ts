@@ -2,9 +2,9 @@
 import { randomInt } from "node:crypto";
 import { ShardwiseError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
-import type { Tokenizer } from "../data/tokenizer.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
 import { encodePrompt, merged, withText } from "../generation/generate.js";
 import { type GeneratorOptions, TextGenerator } from "../generation/generator.js";
 import type { ModelConfig } from "../models/config.js";

@@ -6,7 +6,7 @@ import type { ScheduleName } from "../../parallel/schedule/makers.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "../models/config.js";
 import { toCanonical } from "../models/layerOrder.js";
-import { deviceLoads, routerMetrics } from "../models/moe.js";
+import { deviceLoads, routerMetrics } from "../models/moeDecoder.js";
 import { createTraining } from "./training.js";
 
 const all = process.env.SHARDWISE_ALL_MESHES === "1";

@@ -6,7 +6,7 @@ import { devicePut, Mesh, np, Tensor, tree } from "../../index.js";
 import { adamw } from "../../optim/index.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { checkpointFolder } from "../config/setup.js";
-import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoints/checkpoint.js";
 import type { RunOptions } from "../run/runOptions.js";
 import { trainRun } from "../run/trainRun.js";
 import { DivergedError, diverged } from "./health.js";

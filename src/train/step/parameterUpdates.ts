@@ -1,6 +1,6 @@
 import { type Kind, oneOf } from "../../ir/arguments.js";
 import { TreeError } from "../../ir/errors.js";
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import {
   applyUpdates,
   type GradientTransformation,

@@ -1,4 +1,4 @@
-import type { Variables } from "../../nn/scope.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import type { LossScaleState } from "../../optim/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 

@@ -1,9 +1,9 @@
 import { oneOf } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
-import type { ContextParallelism } from "../../nn/contextAttention.js";
-import type { LogicalRules } from "../../nn/logicalPartitioning.js";
-import type { Variables } from "../../nn/scope.js";
+import type { ContextParallelism } from "../../nn/functions/contextAttention.js";
+import type { LogicalRules } from "../../nn/modules/logicalPartitioning.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import * as np from "../../numpy/index.js";
 import {
   applyIfFinite,
@@ -34,7 +34,7 @@ import {
   type StepAux,
   withRouters,
 } from "../models/loss.js";
-import { type RouterLosses, routerLosses } from "../models/moe.js";
+import { type RouterLosses, routerLosses } from "../models/moeDecoder.js";
 import { inMeshContext, languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
 import { type DpoOptions, dpoLoss } from "../models/preference.js";

@@ -1,9 +1,9 @@
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { Program } from "../../ir/program.js";
 import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
-import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
-import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
-import type { Variables } from "../../nn/scope.js";
+import { logicalToMeshSharding } from "../../nn/modules/logicalPartitioning.js";
+import { getPartitionSpec, type ShardingTree } from "../../nn/modules/partitioned.js";
+import type { Variables } from "../../nn/modules/scope.js";
 import { allFinite } from "../../optim/index.js";
 import * as random from "../../random/index.js";
 import { CostReport } from "../../spmd/inspect/cost.js";

@@ -8,8 +8,8 @@ import {
   randomNumbers,
   randomTensor,
 } from "../../../test/support/vmapChecks.js";
+import { hostTensor, numbersOf } from "../../engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../engines/reference/interpret.js";
-import { hostTensor, numbersOf } from "../../engines/reference/tensor.js";
 import { Tensor } from "../../index.js";
 import { AxisError, ShardingError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";

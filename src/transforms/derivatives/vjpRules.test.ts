@@ -9,8 +9,8 @@ import {
   type TensorOperand,
 } from "../../../test/support/opCases.js";
 import { asTensor, expectLikeLoop, randomNumbers } from "../../../test/support/vmapChecks.js";
+import { hostTensor, numbersOf } from "../../engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../engines/reference/interpret.js";
-import { hostTensor, numbersOf } from "../../engines/reference/tensor.js";
 import { isFloat } from "../../ir/dtype.js";
 import type { OpName } from "../../ir/ops.js";
 import { at, range, tensorType } from "../../ir/shape.js";

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { hostTensor, numbersOf } from "../../engines/reference/hostTensor.js";
 import { interpret } from "../../engines/reference/interpret.js";
-import { hostTensor, numbersOf } from "../../engines/reference/tensor.js";
 import { type DType, isFloat } from "../../ir/dtype.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";

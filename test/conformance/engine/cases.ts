@@ -1,4 +1,4 @@
-import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor } from "../../../src/engines/reference/hostTensor.js";
 import { type DType, isFloat, isUnsigned } from "../../../src/ir/dtype.js";
 import { inferTypes } from "../../../src/ir/infer.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";

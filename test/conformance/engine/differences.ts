@@ -1,4 +1,4 @@
-import type { HostTensor } from "../../../src/engines/reference/tensor.js";
+import type { HostTensor } from "../../../src/engines/reference/hostTensor.js";
 import type { DeviceBuffer, Engine } from "../../../src/ir/engine.js";
 import { axesSize } from "../../../src/ir/mesh.js";
 import { at, range } from "../../../src/ir/shape.js";

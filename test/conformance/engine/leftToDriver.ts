@@ -1,4 +1,4 @@
-import { hostTensor, numbersOf } from "../../../src/engines/reference/tensor.js";
+import { hostTensor, numbersOf } from "../../../src/engines/reference/hostTensor.js";
 import type { Engine } from "../../../src/ir/engine.js";
 import { at, tensorType } from "../../../src/ir/shape.js";
 import { buildProgram } from "../../support/interpreting.js";

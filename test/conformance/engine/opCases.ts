@@ -1,4 +1,4 @@
-import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor } from "../../../src/engines/reference/hostTensor.js";
 import { type DType, isFloat, sumType } from "../../../src/ir/dtype.js";
 import { isInDomain } from "../../../src/ir/inferChecks.js";
 import type { MeshAxis, MeshShape } from "../../../src/ir/mesh.js";

@@ -2,7 +2,7 @@
  * XLA on the CPU and GPUs take float32 and bfloat16 numbers below 2⁻¹²⁶ for zero, wherever they come from. So no operand
  * is one, and where the interpreter gives one, zero is as good.
  */
-import { type HostTensor, hostTensor, numbersOf } from "../../../src/engines/reference/tensor.js";
+import { type HostTensor, hostTensor, numbersOf } from "../../../src/engines/reference/hostTensor.js";
 import type { EngineCase } from "./cases.js";
 
 const isTiny = (x: number) => x !== 0 && Math.abs(x) < 2 ** -126;

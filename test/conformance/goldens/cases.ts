@@ -6,8 +6,8 @@ import { type DType, decode, encode, type HostData, isDType } from "../../../src
 import { ValueError } from "../../../src/ir/errors.js";
 import { type Shape, sizeOf } from "../../../src/ir/shape.js";
 import { Tensor } from "../../../src/trace/tensor.js";
-import { isObject } from "../../../src/train/files/json.js";
-import { parseSafetensors, type StoredArray } from "../../../src/train/files/safetensorsBytes.js";
+import { isObject } from "../../../src/train/files/disk/json.js";
+import { parseSafetensors, type StoredArray } from "../../../src/train/files/safetensors/safetensorsBytes.js";
 
 /** An array on the host. It is a leaf of trees; bfloat16 and float16 are kept as their bits. */
 export class HostArray {

@@ -1,7 +1,7 @@
 import { type DType, isFloat } from "../../../src/ir/dtype.js";
 import { type Shape, sameNumbers } from "../../../src/ir/shape.js";
 import { shardingOf } from "../../../src/spmd/mesh/sharding.js";
-import { processAllGather } from "../../../src/spmd/run/processes.js";
+import { processAllGather } from "../../../src/spmd/run/processInfo.js";
 import { Tensor, type TensorData } from "../../../src/trace/tensor.js";
 import { flattenWithPath } from "../../../src/trace/tree.js";
 import { unitOfLastPlace } from "../../support/floatBits.js";

@@ -2,8 +2,8 @@ import { mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "no
 import { join } from "node:path";
 import { parseRecording, readRecordings } from "../../../src/engines/index.js";
 import { np } from "../../../src/index.js";
-import { parseManifest } from "../../../src/train/files/checkpointManifest.js";
-import { FileError } from "../../../src/train/files/fileError.js";
+import { parseManifest } from "../../../src/train/files/checkpoints/checkpointManifest.js";
+import { FileError } from "../../../src/train/files/disk/fileError.js";
 import { openCheckpoint, openCheckpoints, readSafetensors } from "../../../src/train/index.js";
 import { openRunData } from "../../../src/train/run/runData.js";
 import { tinyConfig } from "../../support/runs.js";

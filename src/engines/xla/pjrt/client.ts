@@ -1,17 +1,17 @@
 import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
-import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
 import { Pending } from "../pending.js";
 import { gpuUnrolling } from "../stablehlo/unroll.js";
 import type { FusedKernel } from "../stablehlo/writer.js";
-import type { StoreCallbacks } from "../store/open.js";
+import type { StoreCallbacks } from "../store/openStore.js";
+import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../xlaClient.js";
+import { elementTypes, namedValueTypes, otherStructs, semantics } from "./apiLayout.js";
 import { type ExecutableCache, WORTH_KEEPING_MS } from "./cache.js";
 import { compileOptions, type XlaFlag } from "./compileOptions.js";
 import { Events } from "./events.js";
 import { Handle } from "./handle.js";
-import { elementTypes, namedValueTypes, otherStructs, semantics } from "./layout.js";
+import { PjrtProgram } from "./pjrtProgram.js";
 import type { NativeMemory, Plugin } from "./plugin.js";
-import { PjrtProgram } from "./program.js";
 
 /** Options for creating a client, by the plug-in's names. */
 export type ClientOptions = Readonly<Record<string, OptionValue>>;

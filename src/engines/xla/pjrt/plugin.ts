@@ -2,7 +2,7 @@ import { getOrInsert } from "../../../ir/collections.js";
 import { reasonOf } from "../../../ir/errors.js";
 import type { Koffi } from "../../system/koffi.js";
 import { errorOf, XlaPluginError } from "../errors.js";
-import { type CalledFunction, FIRST_FUNCTION, functionNames, otherStructs, structs } from "./layout.js";
+import { type CalledFunction, FIRST_FUNCTION, functionNames, otherStructs, structs } from "./apiLayout.js";
 
 /** The field names of a struct. */
 type Field<L> = Exclude<keyof L & string, "bytes">;

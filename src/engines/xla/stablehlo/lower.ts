@@ -5,7 +5,7 @@ import type { Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { sameType } from "../../../ir/shape.js";
 import { collectiveRules } from "./collectives.js";
 import { contractionRules } from "./contraction.js";
-import { controlRules } from "./control.js";
+import { controlRules } from "./controlFlow.js";
 import { elementwiseRules } from "./elementwise.js";
 import { indexingRules } from "./indexing.js";
 import { movementRules } from "./movement.js";

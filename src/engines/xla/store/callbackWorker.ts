@@ -5,7 +5,7 @@
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type Koffi, loadKoffi } from "../../system/koffi.js";
-import { storeCallbacks } from "../pjrt/layout.js";
+import { storeCallbacks } from "../pjrt/apiLayout.js";
 import { type StoreRequest, statuses } from "./messageFrames.js";
 import { answer, type PortEnd, waitForMessage } from "./ports.js";
 import type { PortAnswer, PortRequest } from "./worker.js";

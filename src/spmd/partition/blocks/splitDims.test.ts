@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { expectSharded, randomInputs } from "../../../../test/support/shardedPrograms.js";
-import { hostTensor } from "../../../engines/reference/tensor.js";
+import { hostTensor } from "../../../engines/reference/hostTensor.js";
 import { lax, makeProgram, np, type Tensor } from "../../../index.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import { range } from "../../../ir/shape.js";

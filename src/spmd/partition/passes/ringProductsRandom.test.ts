@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, test } from "vitest";
 import { expectSharded, meshes, randomInputs, randomSpec } from "../../../../test/support/shardedPrograms.js";
 import { randomNumbers } from "../../../../test/support/vmapChecks.js";
-import { hostTensor } from "../../../engines/reference/tensor.js";
+import { hostTensor } from "../../../engines/reference/hostTensor.js";
 import { grad } from "../../../index.js";
 import type { DType } from "../../../ir/dtype.js";
 import type { MeshShape } from "../../../ir/mesh.js";

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import { blockOf } from "../../../../test/support/blockOf.js";
 import { text } from "../../../../test/support/compilerText.js";
 import { buildProgram, type Emit } from "../../../../test/support/interpreting.js";
+import { type HostTensor, hostTensor, numbersOf } from "../../../engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../../engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../../engines/reference/tensor.js";
 import {
   devicePut,
   jit,

@@ -1,5 +1,5 @@
 /** Compressed files, which are known by the bytes that they begin with. */
-import { reasonOf } from "../../files/fileError.js";
+import { reasonOf } from "../../files/disk/fileError.js";
 import { chunksOf, dataError, missingPackage } from "./sourceFile.js";
 
 /** The first bytes of a stream, and the whole stream. */

@@ -2,9 +2,9 @@
 import { ValueError } from "../../../ir/errors.js";
 import { nearest } from "../../../ir/nearest.js";
 import { type OptionsOf, optional, schema } from "../../../ir/schema.js";
-import { FileError } from "../../files/fileError.js";
-import { isObject } from "../../files/json.js";
-import type { ChatMessage } from "../chatTemplate.js";
+import { FileError } from "../../files/disk/fileError.js";
+import { isObject } from "../../files/disk/json.js";
+import type { ChatMessage } from "../chat/chatTemplate.js";
 import { type DataRecord, type DataSource, type OnDataError, recordBatches } from "./records.js";
 import { dataError } from "./sourceFile.js";
 

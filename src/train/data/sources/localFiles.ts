@@ -2,7 +2,7 @@
 import { createReadStream } from "node:fs";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import { join, sep } from "node:path";
-import { reasonOf } from "../../files/fileError.js";
+import { reasonOf } from "../../files/disk/fileError.js";
 import { hasKnownEnding, knownEndings } from "./formats.js";
 import { dataError, type SourceFile } from "./sourceFile.js";
 

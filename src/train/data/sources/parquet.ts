@@ -1,5 +1,5 @@
 /** Rows of Parquet files. */
-import { FileError, reasonOf } from "../../files/fileError.js";
+import { FileError, reasonOf } from "../../files/disk/fileError.js";
 import type { DataRecord } from "./records.js";
 import { dataError, missingPackage, type OpenFile } from "./sourceFile.js";
 

@@ -2,17 +2,17 @@
 import { findFiles } from "#train/data/sources/localFiles";
 import { describe } from "../../../ir/describe.js";
 import { reasonOf, ValueError } from "../../../ir/errors.js";
-import { parseJson } from "../../../ir/json.js";
+import { parseJson } from "../../../ir/jsonReaders.js";
 import { type OptionsOf, optional, schema } from "../../../ir/schema.js";
 import type { BlobLike, UrlLike } from "../../../platform/hostTypes.js";
-import { FileError } from "../../files/fileError.js";
-import { isObject } from "../../files/json.js";
-import { textProblem } from "../textFile.js";
+import { FileError } from "../../files/disk/fileError.js";
+import { isObject } from "../../files/disk/json.js";
 import { decompressed, peek } from "./decompress.js";
 import { endingOf, formatNamed } from "./formats.js";
 import { CsvRow, decodeUtf8, linesOf, maxLineBytes, type TextLine } from "./lines.js";
 import { parquetRows } from "./parquet.js";
 import { blobFile, dataError, gather, type SourceFile, urlFile } from "./sourceFile.js";
+import { textProblem } from "./textFile.js";
 
 /** The fields of a record. */
 export type Fields = Readonly<Record<string, unknown>>;

@@ -1,5 +1,5 @@
 /** Files of data, wherever they are: on the disk, behind a URL, or picked by the user of a page. */
-import { FileError, type FileErrorOptions, reasonOf } from "../../files/fileError.js";
+import { FileError, type FileErrorOptions, reasonOf } from "../../files/disk/fileError.js";
 
 /** A file that can be read from start to end, or in parts. */
 export interface SourceFile {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { parquetMetadata } from "hyparquet";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { encodeSafetensors } from "../../files/safetensorsBytes.js";
+import { encodeSafetensors } from "../../files/safetensors/safetensorsBytes.js";
 import { type DataSource, type FileError, readExamples, readRecords } from "../../index.js";
 import { parseFields } from "./examples.js";
 

@@ -3,17 +3,21 @@ import { createMpiEngine, type MpiEngine } from "../../../../src/engines/mpi/eng
 import type { DeviceBuffer } from "../../../../src/ir/engine.js";
 import { range } from "../../../../src/ir/shape.js";
 import { Tensor } from "../../../../src/trace/tensor.js";
-import { openCheckpoints } from "../../../../src/train/files/checkpoint.js";
+import { openCheckpoints } from "../../../../src/train/files/checkpoints/checkpoint.js";
 import {
   manifestFormat,
   manifestVersion,
   storeTree,
-} from "../../../../src/train/files/checkpointManifest.js";
-import type { Snapshot } from "../../../../src/train/files/checkpointSnapshot.js";
-import { removeOld, writeCheckpoint } from "../../../../src/train/files/checkpointWrite.js";
-import { nodeFileSystem } from "../../../../src/train/files/files.js";
-import { newestSound } from "../../../../src/train/files/newestSound.js";
-import { agreeOn, type ProcessGroup, processGroupOf } from "../../../../src/train/files/processGroup.js";
+} from "../../../../src/train/files/checkpoints/checkpointManifest.js";
+import type { Snapshot } from "../../../../src/train/files/checkpoints/checkpointSnapshot.js";
+import { removeOld, writeCheckpoint } from "../../../../src/train/files/checkpoints/checkpointWrite.js";
+import { newestSound } from "../../../../src/train/files/checkpoints/newestSound.js";
+import {
+  agreeOn,
+  type ProcessGroup,
+  processGroupOf,
+} from "../../../../src/train/files/checkpoints/processGroup.js";
+import { nodeFileSystem } from "../../../../src/train/files/disk/files.js";
 import { cluster } from "../host.js";
 import type { Job } from "../training.js";
 import "../../../../src/engines/mpi/worker.js";

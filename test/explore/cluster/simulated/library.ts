@@ -1,6 +1,6 @@
 /** Stands in for the MPI library of the system: the same calls, on the simulated network. */
-import type { BatchCode, CodePlaces, MpiChoice } from "../../../../src/engines/mpi/library.js";
-import { openMpi, type SummedType } from "../../../../src/engines/mpi/mpiFamilies.js";
+import type { BatchCode, CodePlaces, MpiChoice } from "../../../../src/engines/mpi/library/library.js";
+import { openMpi, type SummedType } from "../../../../src/engines/mpi/library/mpiFamilies.js";
 import { giveTurn, park } from "../../runtime.js";
 import { cluster, ownProcess } from "../host.js";
 

@@ -1,0 +1,169 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { buildProgram } from "../../../test/support/interpreting.js";
+import { describeWith, webGpu } from "../../../test/support/optional.js";
+import { compileForGpu } from "../../compiler/compile.js";
+import { lax, np, type Tensor } from "../../index.js";
+import type { Attention } from "../../ir/ops.js";
+import type { Program } from "../../ir/program.js";
+import { at, bytesOf, range, type Shape, tensorType } from "../../ir/shape.js";
+import { traceFlat } from "../../trace/builder.js";
+import { limitLoops } from "../loopLimit.js";
+import { type HostTensor, hostTensor, numbersOf } from "../reference/hostTensor.js";
+import { interpret } from "../reference/interpret.js";
+import { type Gpu, type GpuFacts, openGpu } from "./gpu.js";
+import { Machine } from "./gpuMachine.js";
+import { MachineProgram } from "./gpuProgram.js";
+import { Run } from "./run.js";
+
+/** What a program makes of float32 inputs on a GPU that says other things of itself. */
+async function onGpu(
+  { device, facts }: Gpu,
+  changes: Partial<GpuFacts>,
+  program: Program,
+  inputs: readonly HostTensor[],
+): Promise<number[][]> {
+  const machine = new Machine({ device, facts: { ...facts, ...changes } }, Number.POSITIVE_INFINITY);
+  const compiled = compileForGpu(program, { mesh: { axes: [] }, attentionSteps: true });
+  const place = ({ type }: HostTensor | { type: HostTensor["type"] }) =>
+    machine.memory.allocate(bytesOf(type));
+  const given = inputs.map((input) => {
+    const block = place(input);
+    const { buffer, byteOffset, byteLength } = input.data;
+    machine.upload(block, new Uint8Array(buffer, byteOffset, byteLength));
+    return block;
+  });
+  const outputs = program.outputs.map(place);
+  await new Run(
+    new MachineProgram(compiled, machine, [0]),
+    [{ inputs: given, outputs }],
+    limitLoops(),
+    0,
+  ).start();
+  const read = await machine.download(
+    outputs.map(({ slab, address }, i) => ({
+      ...{ buffer: machine.memory.buffer(slab), offset: address },
+      bytes: bytesOf(at(program.outputs, i).type),
+    })),
+  );
+  machine.memory.destroy();
+  return read.map(({ buffer }) => [...new Float32Array(buffer)]);
+}
+
+const softmax = (x: Tensor): Tensor => {
+  const weights = np.exp(x.sub(np.max(x, -1, { keepdims: true })));
+  return weights.div(np.sum(weights, -1, { keepdims: true }));
+};
+
+const norm = (x: Tensor, scale: Tensor): Tensor[] => {
+  const centred = x.sub(np.mean(x, -1, { keepdims: true }));
+  const inverse = lax.rsqrt(np.mean(centred.mul(centred), -1, { keepdims: true }).add(1e-6));
+  return [centred.mul(inverse).mul(scale), inverse];
+};
+
+/** Programs with the shapes of their inputs; what decides is how rows and points are divided between threads. */
+const cases: readonly [string, (...xs: Tensor[]) => readonly Tensor[], readonly Shape[]][] = [
+  ["points in vectors", (x) => [x.mul(x).add(1), x.div(x.add(7))], [[256, 256]]],
+  ["points of which the last vectors do not fill a workgroup", (x, y) => [x.sub(y)], [[129, 516], [516]]],
+  ["rows of one subgroup or less", (x) => [softmax(x)], [[6, 64]]],
+  ["rows of several subgroups, of which the last workgroup has few", (x) => [softmax(x)], [[3, 512]]],
+  ["rows with values of their own", norm, [[5, 128], [128]]],
+  [
+    "long rows in a loop of vectors",
+    (x) => [np.sum(x.mul(x), -1), np.max(x, -1), np.min(x, -1)],
+    [[2, 65_536]],
+  ],
+  ["rows that are no vectors", (x) => [softmax(x)], [[4, 63]]],
+];
+
+const heads = (batch: number, length: number, number: number, size: number): Shape => [
+  batch,
+  length,
+  number,
+  size,
+];
+
+/** Attentions with the shapes of query and key: shared key heads, blocks that are not full, features that are not. */
+const attentions: readonly [string, Partial<Attention>, Shape, Shape][] = [
+  ["causal, with shared key heads", { causal: true }, heads(2, 40, 4, 16), heads(2, 40, 2, 16)],
+  ["of all keys", {}, heads(1, 33, 2, 16), heads(1, 50, 2, 16)],
+  ["in a window", { window: [9, 3] }, heads(1, 70, 1, 20), heads(1, 70, 1, 20)],
+];
+
+describeWith(webGpu, "kernels of a hardware GPU", () => {
+  let gpu: Gpu;
+  beforeAll(async () => {
+    gpu = await openGpu();
+  });
+  afterAll(() => gpu.device.destroy());
+
+  for (const [name, fn, shapes] of cases) {
+    test(`${name}, with subgroups and without`, async () => {
+      const inputs = shapes.map((shape, i) => {
+        const size = shape.reduce((product, dim) => product * dim, 1);
+        return hostTensor(
+          "float32",
+          shape,
+          range(size).map((j) => Math.sin(j * 12.9898 + i) * 3),
+        );
+      });
+      const types = shapes.map((shape) => tensorType("float32", shape));
+      const { program } = traceFlat((args) => fn(...args), types);
+      const expected = interpret(program, inputs).map(numbersOf);
+      const { subgroupSize } = gpu.facts;
+      for (const size of new Set([subgroupSize, undefined])) {
+        const got = await onGpu(gpu, { isSoftware: false, subgroupSize: size }, program, inputs);
+        for (const [o, values] of expected.entries()) {
+          const worst = Math.max(...values.map((value, j) => Math.abs(value - (got[o]?.[j] ?? Number.NaN))));
+          const scale = Math.max(...values.map(Math.abs));
+          expect(worst / scale).toBeLessThan(2e-6);
+        }
+      }
+    });
+  }
+
+  for (const [name, params, query, key] of attentions) {
+    test(`attention ${name}, and its cotangents`, async ({ skip }) => {
+      if ((gpu.facts.subgroupSize ?? 1) < 4) skip();
+      const all = { scale: 0.3, causal: false, ...params };
+      const types = [query, key, key].map((shape) => tensorType("float32", shape));
+      const logSums = tensorType("float32", [query[0] ?? 0, query[2] ?? 0, query[1] ?? 0]);
+      const program = buildProgram([...types, at(types, 0), logSums], (emit, q, k, v, ct, sumsCt) => {
+        if (!q || !k || !v || !ct || !sumsCt) return [];
+        const [mixed, sums] = emit("attention", [q, k, v], all);
+        if (!mixed || !sums) return [];
+        const backward = { ...all, extras: ["logSumsCotangent"] as const };
+        return [mixed, sums, ...emit("attentionBackward", [q, k, v, sums, ct, mixed, sumsCt], backward)];
+      });
+      const inputs = program.inputs.map(({ type }, i) => {
+        const size = type.shape.reduce((product, dim) => product * dim, 1);
+        return hostTensor(
+          "float32",
+          type.shape,
+          range(size).map((j) => Math.sin(j * 7.31 + i)),
+        );
+      });
+      const expected = interpret(program, inputs).map(numbersOf);
+      const got = await onGpu(gpu, { isSoftware: false }, program, inputs);
+      for (const [o, values] of expected.entries()) {
+        const worst = Math.max(...values.map((value, j) => Math.abs(value - (got[o]?.[j] ?? Number.NaN))));
+        expect(worst, `result ${o}`).toBeLessThan(5e-6);
+      }
+    });
+  }
+
+  test("extremes of rows are NaN where one element is, and keep the sign of zeros", async () => {
+    const negative = new Float32Array(Uint32Array.of(0xffc00000).buffer)[0] ?? 0;
+    const rows = [
+      range(64).map((j) => (j === 37 ? negative : j)),
+      range(64).map((j) => (j === 5 ? 0 : -0)),
+      range(64).map(() => -Infinity),
+    ];
+    const x = hostTensor("float32", [3, 64], rows.flat());
+    const { program } = traceFlat(([a = np.zeros([])]) => [np.max(a, -1), np.min(a, -1)], [x.type]);
+    const got = await onGpu(gpu, { isSoftware: false }, program, [x]);
+    expect(got).toEqual([
+      [Number.NaN, 0, -Infinity],
+      [Number.NaN, -0, -Infinity],
+    ]);
+  });
+});

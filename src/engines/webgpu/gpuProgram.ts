@@ -1,0 +1,152 @@
+import type { GpuProgram } from "../../compiler/compile.js";
+import type { StepInfo } from "../../compiler/steps.js";
+import { getOrInsert } from "../../ir/collections.js";
+import { at } from "../../ir/shape.js";
+import {
+  type Action,
+  ActionBuilder,
+  collectiveDispatches,
+  type Dispatch,
+  Params,
+  type Prepared,
+} from "./actions.js";
+import { USAGE } from "./gpu.js";
+import type { Machine } from "./gpuMachine.js";
+import type { GpuBlock } from "./gpuMemory.js";
+
+/** A program on a GPU: its actions on every position of the mesh, their parameters, and the address table. */
+export class MachineProgram {
+  /** The actions of every position. */
+  readonly actions: readonly (readonly Action[])[];
+  /** For every collective and every group of positions, by the positions of the group: its dispatches. */
+  readonly collectives: readonly ReadonlyMap<number, readonly Dispatch[]>[];
+  readonly table: GPUBuffer;
+  /** Slots of a position, with one more for values that the host reads. */
+  readonly slotsPerPosition: number;
+  readonly params: GPUBuffer;
+  private readonly constants: GpuBlock;
+  private readonly bindGroups = new Map<string, GPUBindGroup>();
+
+  constructor(
+    readonly program: GpuProgram,
+    readonly machine: Machine,
+    readonly devices: readonly number[],
+  ) {
+    const { compiled } = program;
+    const { device, facts, largeTile } = machine.gpu;
+    this.slotsPerPosition = compiled.slots.length + 1;
+    const params = new Params(Math.max(256, facts.limits.minUniformBufferOffsetAlignment));
+    const setting = {
+      isSoftware: facts.isSoftware,
+      subgroupSize: facts.subgroupSize,
+      sharedBytes: facts.limits.maxComputeWorkgroupStorageSize,
+      largeTile,
+    };
+    this.actions = devices.map((_, position) => {
+      const first = this.firstSlot(position);
+      const fetched = first + compiled.slots.length;
+      return new ActionBuilder(program, params, position, first, fetched, setting).steps(compiled.steps);
+    });
+    this.collectives = compiled.collectives.map((spec) => {
+      const groups = spec.groups.map((group) => {
+        const first = (position: number) => this.firstSlot(position);
+        const dispatches = collectiveDispatches(spec, group, params, first, setting);
+        return group.map((position) => [position, dispatches] as const);
+      });
+      return new Map(groups.flat());
+    });
+    const words = params.toWords();
+    this.params = device.createBuffer({ size: words.byteLength, usage: USAGE.uniform | USAGE.copyTarget });
+    device.queue.writeBuffer(this.params, 0, words);
+    this.table = device.createBuffer({
+      size: 4 * Math.max(1, devices.length * this.slotsPerPosition),
+      usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget,
+    });
+    this.constants = machine.memory.allocate(compiled.constants.byteLength);
+    machine.upload(this.constants, compiled.constants);
+  }
+
+  /** Where the slots of a position begin in the table. */
+  firstSlot(position: number): number {
+    return position * this.slotsPerPosition;
+  }
+
+  /**
+   * Fills the slots of a position.
+   *
+   * @param words the addresses of all slots
+   * @param slabs the slabs of all slots
+   */
+  fillSlots(
+    position: number,
+    words: Uint32Array,
+    slabs: Uint8Array,
+    inputs: readonly GpuBlock[],
+    outputs: readonly (GpuBlock | undefined)[],
+  ): void {
+    const { compiled } = this.program;
+    const arena = this.machine.arena(at(this.devices, position), compiled.arenaBytes);
+    const first = this.firstSlot(position);
+    compiled.slots.forEach((base, slot) => {
+      const block =
+        base.kind === "arena"
+          ? arena
+          : base.kind === "constant"
+            ? this.constants
+            : base.kind === "input"
+              ? at(inputs, base.index)
+              : base.kind === "output"
+                ? outputs[base.index]
+                : undefined;
+      const offset = base.kind === "arena" || base.kind === "constant" ? base.offset : 0;
+      words[first + slot] = (block?.address ?? 0) + offset;
+      slabs[first + slot] = block?.slab ?? 0;
+    });
+  }
+
+  /** What recording a dispatch takes, given the slabs of all slots. */
+  prepare(dispatch: Dispatch, slabs: Uint8Array): Prepared {
+    let key = "";
+    for (const slot of dispatch.slots) key += String.fromCharCode(slabs[slot] ?? 0);
+    const prepared = getOrInsert(dispatch.prepared, key, () => {
+      const own = dispatch.slots.map((slot) => slabs[slot] ?? 0);
+      return this.make(dispatch, own);
+    });
+    return prepared;
+  }
+
+  private make(dispatch: Dispatch, slabs: readonly number[]): Prepared {
+    const { shaders, memory, gpu } = this.machine;
+    const bound = [...new Set(slabs)];
+    const { code, workgroups } = dispatch.shader(slabs.map((slab) => bound.indexOf(slab)));
+    const pipeline = shaders.pipeline(code, bound.length, dispatch.writesTable, this.describe(dispatch.info));
+    const key = `${bound.join()} ${dispatch.writesTable}`;
+    const bindGroup = getOrInsert(this.bindGroups, key, () => {
+      const buffers = bound.map((slab) => memory.buffer(slab));
+      return shaders.bindGroup(this, buffers, dispatch.writesTable);
+    });
+    const most = gpu.facts.limits.maxComputeWorkgroupsPerDimension;
+    const grid = typeof workgroups === "number" ? inGrid(workgroups, most) : workgroups;
+    return { pipeline, bindGroup, workgroups: grid };
+  }
+
+  /** The ops of a step and where the user wrote them. */
+  describe(info: number): string {
+    const { ops, source }: StepInfo = at(this.program.compiled.infos, info);
+    return `${ops.join(" ")}${source ? ` at ${source.text}` : ""} in program ${JSON.stringify(this.program.compiled.name)}`;
+  }
+
+  /** Releases its memory once everything that was submitted has run. */
+  release(): void {
+    this.machine.memory.release(this.constants);
+    this.params.destroy();
+    this.table.destroy();
+  }
+}
+
+/** Workgroups in two dims where there are too many for one. */
+function inGrid(count: number, most: number): readonly [number, number, number] {
+  if (count <= most) return [count, 1, 1];
+  const rows = Math.ceil(count / most);
+  return [Math.ceil(count / rows), rows, 1];
+}

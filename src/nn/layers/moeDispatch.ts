@@ -1,0 +1,139 @@
+/** Brings tokens to their experts and the results back, on one device or along a mesh axis. */
+import type { MeshAxis } from "../../ir/mesh.js";
+import { at } from "../../ir/shape.js";
+import * as np from "../../numpy/index.js";
+import { exchangeRows, type RowExchange } from "../../spmd/mesh/raggedAllToAll.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { customVjp } from "../../transforms/derivatives/customVjp.js";
+
+/** Computes consecutive groups of rows by one expert each: rows [rows, width], int32 sizes [experts of this device]. */
+export type RunExperts = (rows: Tensor, sizes: Tensor) => Tensor;
+
+/** The choices of tokens in the order of their experts. */
+interface Sorting {
+  /** For every choice, token by token, its place in the order; int32 [choices]. */
+  readonly places: Tensor;
+  /** For every place the choice; int32 [choices]. */
+  readonly order: Tensor;
+  /** How many choices each expert has; int32 [experts]. */
+  readonly counts: Tensor;
+}
+
+/** Sorts by counting: the place of a choice is where its expert begins plus the number of earlier choices of it. */
+function sortChoices(experts: Tensor, numExperts: number): Sorting {
+  const numChoices = at(experts.shape, 0);
+  // One class more than experts, for choices that were dropped.
+  const classes = np.arange(numExperts + 1).astype("int32");
+  const isOf = np.equal(np.expandDims(experts, -1), classes).astype("int32");
+  const running = np.cumsum(isOf, 0);
+  const sizes = np.sum(isOf, 0).astype("int32");
+  const starts = np.cumsum(sizes).sub(sizes);
+  const places = np.sum(isOf.mul(running.add(starts).sub(1)), -1).astype("int32");
+  const order = ops.scatter(ops.zeros(places.type), places, ops.iota("int32", [numChoices], 0), {
+    dim: 0,
+    batchDims: 0,
+    combine: "set",
+  });
+  return { places, order, counts: ops.sliceDim(sizes, 0, 0, numExperts) };
+}
+
+const take = (rows: Tensor, indices: Tensor) => ops.gather(rows, indices, { dim: 0, batchDims: 0 });
+
+/** Rows in another order; backward, cotangents are looked up at the places where rows went. */
+const reorder = customVjp((rows: Tensor, order: Tensor, _places: Tensor) => take(rows, order), {
+  forward: (rows, order, places) => [take(rows, order), places] as const,
+  backward: (places, ct: Tensor) => [take(ct, places), null, null],
+});
+
+/** The token of every choice, `count` for each token; backward, the cotangents of a token's choices are added. */
+const spread = (count: number) => {
+  const forward = (tokens: Tensor, order: Tensor) => take(tokens, ops.div(order, count));
+  return customVjp((tokens: Tensor, order: Tensor, _places: Tensor) => forward(tokens, order), {
+    forward: (tokens, order, places) => [forward(tokens, order), places] as const,
+    backward: (places, ct: Tensor) => {
+      const [numChoices = 0, ...row] = ct.shape;
+      const ofChoices = ops.reshape(take(ct, places), [numChoices / count, count, ...row]);
+      return [ops.reduceSum(ofChoices, [1]), null, null];
+    },
+  });
+};
+
+/** How rows travel to the devices of their experts. */
+interface Travel {
+  readonly exchange: RowExchange;
+  /** int32 [experts of this device] */
+  readonly sizes: Tensor;
+}
+
+/** Sums over what comes before, along a dim. */
+const before = (x: Tensor, dim: number) => np.cumsum(x, dim).sub(x);
+
+/** From how many choices all devices have for all experts, where every block of rows begins and ends. */
+function planTravel(counts: Tensor, axis: MeshAxis): Travel {
+  const [numExperts, { size }] = [at(counts.shape, 0), axis];
+  const perDevice = numExperts / size;
+  const me = ops.axisIndex([axis]);
+  const all = ops.allGather(ops.reshape(counts, [1, numExperts]), [axis], 0);
+  const totals = np.sum(all, 0).astype("int32");
+  const groupStarts = ops.reshape(before(ops.reshape(totals, [size, perDevice]), 1), [1, numExperts]);
+  // [devices, experts]: where the rows that a device sends for an expert begin, there and here.
+  const there = np.add(groupStarts, before(all, 0));
+  const here = before(all, 1);
+  const zero = ops.zeros({ dtype: "int32", shape: [] });
+  const mine = (table: Tensor) =>
+    ops.reshape(ops.dynamicSlice(table, [me, zero], [1, numExperts]), [numExperts, 1]);
+  const ofMine = (table: Tensor) =>
+    ops.reshape(ops.dynamicSlice(table, [zero, me.mul(perDevice)], [size, perDevice]), [numExperts, 1]);
+  return {
+    exchange: {
+      sends: ops.concatenate([mine(here), mine(all), mine(there)], 1),
+      receives: ops.concatenate([ofMine(there), ofMine(all), ofMine(here)], 1),
+    },
+    sizes: ops.dynamicSlice(totals, [me.mul(perDevice)], [perDevice]),
+  };
+}
+
+/** What dispatching needs to know besides tokens. */
+export interface DispatchOptions {
+  readonly numExperts: number;
+  /** The axis along which each device has some of the experts; undefined if this one has all. */
+  readonly axis: MeshAxis | undefined;
+  /** The largest number of rows that all tokens of this device together can have at one device's experts. */
+  readonly mostRows: number;
+}
+
+/**
+ * The results of every token's experts, weighted and added.
+ *
+ * @param tokens [tokens, width]
+ * @param experts int32 [tokens, experts per token]; the number of experts for dropped choices
+ * @param gates float32 [tokens, experts per token]
+ */
+export function dispatchTokens(
+  tokens: Tensor,
+  experts: Tensor,
+  gates: Tensor,
+  run: RunExperts,
+  { numExperts, axis, mostRows }: DispatchOptions,
+): Tensor {
+  const [numTokens = 0, count = 0] = experts.shape;
+  const numChoices = numTokens * count;
+  const { places, order, counts } = sortChoices(ops.reshape(experts, [numChoices]), numExperts);
+  const sorted = spread(count)(tokens, order, places);
+  const results = axis ? runAway(sorted, counts, run, axis, mostRows) : run(sorted, counts);
+  const returned = ops.reshape(reorder(results, places, order), [numTokens, count, at(results.shape, 1)]);
+  const weighted = returned.astype("float32").mul(np.expandDims(gates, -1));
+  return np.sum(weighted, 1).astype(tokens.dtype);
+}
+
+/** All-to-all to the devices of the experts and back, forward and backward. */
+function runAway(sorted: Tensor, counts: Tensor, run: RunExperts, axis: MeshAxis, mostRows: number): Tensor {
+  const { exchange, sizes } = planTravel(counts, axis);
+  const empty = (rows: number, like: Tensor) =>
+    ops.zeros({ dtype: like.dtype, shape: [rows, at(like.shape, 1)] });
+  const received = exchangeRows(sorted, empty(mostRows * axis.size, sorted), exchange, [axis]);
+  const results = run(received, sizes);
+  const back = { sends: exchange.receives, receives: exchange.sends };
+  return exchangeRows(results, empty(at(sorted.shape, 0), results), back, [axis]);
+}

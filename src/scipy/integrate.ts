@@ -1,2 +1,0 @@
-/** JAX's `scipy.integrate`. */
-export { type TrapezoidOptions, trapezoid } from "../numpy/neighbours.js";
