@@ -2,7 +2,7 @@
 
 Usage: python rematCounts.py
 
-Prints, for each function of src/transforms/remat.test.ts and each policy, the products of the whole gradient
+Prints, for each function of src/transforms/derivatives/remat.test.ts and each policy, the products of the whole gradient
 program (every body counted once), which the test holds as literals.
 """
 

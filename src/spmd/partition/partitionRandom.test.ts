@@ -18,7 +18,7 @@ import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 
-/** Another seed tries other programs: `SEED=7 RUNS=1000 npx vitest run src/spmd/partitionRandom.test.ts`. */
+/** Another seed tries other programs: `SEED=7 RUNS=1000 npx vitest run src/spmd/partition/partitionRandom.test.ts`. */
 const seed = Number(process.env.SEED ?? 1);
 const numRuns = Number(process.env.RUNS ?? 40);
 

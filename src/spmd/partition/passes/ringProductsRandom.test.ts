@@ -14,7 +14,7 @@ import { cond } from "../../../transforms/control/cond.js";
 import { scan } from "../../../transforms/control/scan.js";
 import { remat } from "../../../transforms/derivatives/remat.js";
 
-/** Another seed tries other products: `SEED=7 RUNS=1000 npx vitest run src/spmd/ringProductsRandom.test.ts`. */
+/** Another seed tries other products: `SEED=7 RUNS=1000 npx vitest run src/spmd/partition/passes/ringProductsRandom.test.ts`. */
 const seed = Number(process.env.SEED ?? 1);
 const numRuns = Number(process.env.RUNS ?? 20);
 
