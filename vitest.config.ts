@@ -62,6 +62,7 @@ const long = [
   "test/explore/**/*.test.ts",
   "test/optional/optional.test.ts",
   "test/pretrained/{export,tune}.test.ts",
+  "test/readers/readers.test.ts",
 ];
 
 /** Short files that take long: they start processes, or go through tables that lie elsewhere. */

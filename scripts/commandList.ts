@@ -60,6 +60,7 @@ export const purposes: readonly Purpose[] = [
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",
       "explore:cluster":
         "Train on simulated clusters whose processes, messages, clocks and disks fail: `-- --seed 7`",
+      litmus: "Run litmus tests of the memory order on threads, and count outcomes: `-- --seconds 10`",
       night: "Run all searches by seed for hours, and write a page: `-- --minutes 60`",
       faults: "Cause about 170 faults in real processes and write docs/faults.md",
       soak: "Train for ten thousand steps and check that memory stays flat",
@@ -74,6 +75,7 @@ export const purposes: readonly Purpose[] = [
       "fuzz:kernels": "Compare thousands of random kernels in WebAssembly and machine code, bit by bit",
       "fuzz:products": "Run random matrix products in machine code between guard pages",
       "fuzz:surface": "Call every exported function with about 200 malformed sets of arguments",
+      "fuzz:readers": "Read millions of changed files and messages, guided by coverage: `-- --minutes 5`",
     },
   },
   {

@@ -43,11 +43,18 @@ export function searches(turn: number, engines: readonly string[]): Search[] {
     ...compared,
     explorer("schedules of threads", "explore", 100, "--seconds", turn === 1 ? "60" : "0"),
     explorer("simulated clusters", "explore:cluster", 25),
+    { name: "memory order of threads", command: ["litmus", "--", "--seconds", "2"], env: {}, seeds: "none" },
     fuzzer("compiled programs", "fuzz", { FUZZ_PROGRAMS: "400" }, 400),
     fuzzer("kernels", "fuzz:kernels", { FUZZ_KERNELS: "1000" }, 1000),
     fuzzer("products", "fuzz:products", { FUZZ_PRODUCTS: "60" }),
     fuzzer("partitioned programs", "fuzz:partition", { RUNS: "100" }),
     fuzzer("every exported function, called with anything", "fuzz:surface", { SURFACE_CALLS: "20" }),
+    {
+      name: "changed files and messages",
+      command: ["fuzz:readers", "--", "--inputs", "300000", "--seed", String(turn)],
+      env: {},
+      seeds: String(turn),
+    },
   ];
 }
 
@@ -55,7 +62,7 @@ export function searches(turn: number, engines: readonly string[]): Search[] {
 export function countsIn(text: string): Readonly<Record<string, number>> {
   const counts: Record<string, number> = {};
   for (const [, number = "", what = ""] of text.matchAll(
-    /(?<![\d.])(\d[\d,]*) (programs|schedules|states|passed|failed)\b/g,
+    /(?<![\d.])(\d[\d,]*) (programs|schedules|states|inputs|iterations|passed|failed)\b/g,
   )) {
     counts[what] = (counts[what] ?? 0) + Number(number.replaceAll(",", ""));
   }

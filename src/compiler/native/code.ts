@@ -9,6 +9,21 @@ type Patch = (bytes: number[], at: number, distance: number) => void;
 /**
  * Machine code as it is written: bytes, labels, and on request a listing that GNU `as` turns into the same
  * bytes, which is how the tests check every encoding.
+ *
+ * Memory order: all code that is written here makes plain accesses, without fences, acquire, release or non-temporal
+ * stores. It never waits for another thread nor signals one; the JavaScript around its calls does, by `Atomics`, which
+ * orders all accesses of a thread, whichever code makes them:
+ *
+ * - x86 makes the stores of a processor visible in their order and performs its loads in theirs. A load may overtake
+ *   an earlier store to another word, but not `Atomics.store`, which V8 writes as `xchg`, a full fence.
+ * - AArch64 orders plain accesses to different words in no way. V8 writes `Atomics.store` as `stlr`: what the thread
+ *   has read and written before comes before it. It writes `Atomics.load` as `ldar`: what follows comes after it, and
+ *   it does not overtake an earlier `stlr`. Other operations of `Atomics` are both.
+ * - Both keep accesses to one word coherent: no thread sees it go back.
+ * - The C library's `memcpy` makes plain accesses; where it uses non-temporal stores, for large copies on x86, it ends
+ *   with the fence that they need.
+ *
+ * `test/litmus` tries this on threads.
  */
 export class CodeWriter {
   protected readonly bytes: number[] = [];

@@ -9,7 +9,8 @@ const { rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r12, r13, r14, r15 } = g
 /**
  * The code of `(count, requests, flag, statuses, look, times)`: calls `look(count, requests, flag, statuses)` up to
  * `times` times, until it returns a value other than 0 or the number at `flag` is not 0. The 32 bits after the flag are
- * 0, and the last result of `look` is stored in the 32 bits after those.
+ * 0, and the last result of `look` is stored in the 32 bits after those. The flag is read by plain loads, which order
+ * nothing: if another thread sets it, `Atomics.load` must follow before what it announces is read.
  *
  * @param arch the processor's architecture as Node names it
  * @returns undefined if there is no assembler for it

@@ -1,4 +1,5 @@
 import { ValueError } from "../../../ir/errors.js";
+import { parseJson } from "../../../ir/jsonReaders.js";
 
 /** A request from a process to the store. */
 export type StoreRequest =
@@ -94,7 +95,10 @@ export class FrameReader<H> {
       const end = 8 + head + value;
       this.needed = end;
       if (bytes.length < end) break;
-      const read: unknown = JSON.parse(bytes.toString("utf8", 8, 8 + head));
+      const read = parseJson(
+        bytes.toString("utf8", 8, 8 + head),
+        (reason) => new ValueError(`[xla] a message of the store is not JSON (${reason})`),
+      );
       if (typeof read !== "object" || read === null || !("id" in read) || !("head" in read)) {
         throw new ValueError("[xla] a message of the store has no number");
       }

@@ -1,0 +1,45 @@
+/** Ends a process in which one input takes too long or too much memory, and keeps that input. */
+import { Worker } from "node:worker_threads";
+
+/** Milliseconds that one input may take. */
+export const LONGEST_MS = 20_000;
+
+/** Bytes that the process may hold, with the engine, all samples and counters. */
+export const MOST_MEMORY = 2 ** 30;
+
+const HEAD = { count: 0, length: 1, size: 2 };
+
+/** Watches a process; the result is told about every input. @param file where the input is kept */
+export function watch(name: string, file: string, mostBytes: number): (bytes: Uint8Array) => void {
+  const words = new Int32Array(new SharedArrayBuffer(4 * HEAD.size + mostBytes));
+  const held = new Uint8Array(words.buffer, 4 * HEAD.size);
+  const worker = new Worker(code, {
+    eval: true,
+    workerData: { words, held, name, file, LONGEST_MS, MOST_MEMORY },
+  });
+  worker.unref();
+  return (bytes) => {
+    held.set(bytes);
+    Atomics.store(words, HEAD.length, bytes.length);
+    Atomics.add(words, HEAD.count, 1);
+  };
+}
+
+// The thread that watches must run whatever the other one does, and without TypeScript.
+const code = `
+const { workerData } = require("node:worker_threads");
+const { writeFileSync, writeSync } = require("node:fs");
+const { words, held, name, file, LONGEST_MS, MOST_MEMORY } = workerData;
+let [seen, since] = [-1, Date.now()];
+setInterval(() => {
+  const count = Atomics.load(words, 0);
+  if (count !== seen) [seen, since] = [count, Date.now()];
+  const memory = process.memoryUsage.rss();
+  const problem = Date.now() - since > LONGEST_MS ? "takes longer than " + LONGEST_MS + " ms"
+    : memory > MOST_MEMORY ? "takes " + memory + " bytes of memory" : undefined;
+  if (problem === undefined) return;
+  writeFileSync(file, held.slice(0, Atomics.load(words, 1)));
+  writeSync(2, name + ": an input " + problem + ": " + file + "\\n");
+  process.kill(process.pid, "SIGKILL");
+}, 100);
+`;
