@@ -5,7 +5,7 @@
  * Reading and decoding take turns, and medians are compared, because other programs may use the memory, too.
  *
  *     npm run bench -- generate --dtype float32,bfloat16 --sizes 130M
- *     npm run bench -- generate --engine xla --sizes 1B --dtype bfloat16
+ *     npm run bench -- generate --engine xla --sizes 1B,8B --dtype bfloat16
  */
 import { availableParallelism } from "node:os";
 import { performance } from "node:perf_hooks";
@@ -27,6 +27,7 @@ const sizes = {
   "25M": { width: 512, numLayers: 6, mlpWidth: 1408 },
   "130M": { width: 1024, numLayers: 8, mlpWidth: 2816 },
   "1B": { width: 2048, numLayers: 16, mlpWidth: 8192 },
+  "8B": { width: 4096, numLayers: 32, mlpWidth: 14_336 },
 } as const;
 
 const dtypes = ["float32", "bfloat16"] as const;
