@@ -54,21 +54,16 @@ export function drawToken(
   chance: number,
 ): number {
   const { temperature, topK, topP, minP, repetitionPenalty } = sampling;
-  const values = new Float64Array(logits).subarray(0, vocabSize);
-  if (repetitionPenalty !== 1) {
-    for (const token of new Set(seen)) {
-      const value = values[token];
-      if (value !== undefined)
-        values[token] = value > 0 ? value / repetitionPenalty : value * repetitionPenalty;
-    }
-  }
-  const best = likeliest(values);
+  const values = repetitionPenalty === 1 ? logits : penalised(logits, seen, repetitionPenalty);
+  const best = likeliest(values, vocabSize);
   const largest = values[best] ?? Number.NaN;
   if (!(largest > Number.NEGATIVE_INFINITY && largest < Number.POSITIVE_INFINITY)) {
     throw new ValueError("[generate] the model's logits are not finite: its parameters are damaged");
   }
   if (temperature === 0) return best;
-  const weights = values.map((value) => Math.exp((value - largest) / temperature));
+  const weights = new Float64Array(vocabSize);
+  for (let token = 0; token < vocabSize; token++)
+    weights[token] = Math.exp(((values[token] ?? 0) - largest) / temperature);
   if (topK > 0 && topK < weights.length) keepLikeliest(weights, topK);
   if (topP < 1) keepShare(weights, topP);
   let total = 0;
@@ -85,15 +80,26 @@ export function drawToken(
   return best;
 }
 
-/** The first of the largest values, or the last NaN. */
-function likeliest(values: Float64Array): number {
-  let [best, largest] = [0, values[0] ?? 0];
-  for (let i = 1; i < values.length; i++) {
-    const value = values[i] ?? 0;
-    if (value > largest || Number.isNaN(value)) {
+/** Logits where the tokens that a text has are less likely. */
+function penalised(logits: ArrayLike<number>, seen: Iterable<number>, penalty: number): Float64Array {
+  const values = new Float64Array(logits);
+  for (const token of new Set(seen)) {
+    const value = values[token];
+    if (value !== undefined) values[token] = value > 0 ? value / penalty : value * penalty;
+  }
+  return values;
+}
+
+/** The first of the largest of so many values, or the first NaN. */
+function likeliest(values: ArrayLike<number>, count: number): number {
+  let best = 0;
+  let largest = Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < count; i++) {
+    const value = values[i] ?? Number.NaN;
+    if (value > largest) {
       best = i;
       largest = value;
-    }
+    } else if (Number.isNaN(value)) return i;
   }
   return best;
 }

@@ -23,18 +23,20 @@ export const gpuUnrolling: Unrolling = { minBytes: 1 << 23, maxEqns: 20_000 };
 /**
  * XLA settings for GPUs. Triton products, and alternatives to XLA's own emitters for fusions, are found by autotuning one
  * by one, which takes most of the compile time (seven seconds for a single product) and gains at most one per cent. The
- * debugging information that XLA keeps is as large as the program, and nothing reads it.
+ * debugging information that XLA keeps is as large as the program, and nothing reads it. Merging products that share an
+ * operand concatenates the other operands in every run, which costs more than a launch if they are larger than this: a
+ * model that writes one token at a time would copy most of its weights for each.
  */
 export const gpuFlags = {
   xla_gpu_enable_triton_gemm: false,
   xla_gpu_experimental_enable_fusion_autotuner: false,
   xla_gpu_executable_embed_debug_info: false,
+  xla_gpu_dot_merger_threshold_mb: 8,
 } as const;
 
 /**
  * XLA settings for programs with unrolled loops, besides those for all. CUDA graphs would contain all their kernels, and
- * updating one takes longer than launching the kernels. Merging products that share an operand concatenates the other
- * operands first, in every step.
+ * updating one takes longer than launching the kernels. No products are merged.
  */
 export const unrolledFlags = {
   xla_gpu_graph_min_graph_size: 1_000_000,
