@@ -138,7 +138,7 @@ async function onGpu({ device, facts }: Gpu, product: GemmShape, tile: ShaderTil
   const errors: Promise<GPUError | null>[] = [];
   const shaders = new Shaders({ device, facts }, (error) => errors.push(error));
   const { code, workgroups } = gemmShader(product, [0, 0, 0], tile, isInVectors(product));
-  const pipeline = shaders.pipeline(code, 1, false, "product");
+  const pipeline = shaders.pipeline({ code, numSlabs: 1, writesTable: false, what: "product" });
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass();
   pass.setPipeline(pipeline);

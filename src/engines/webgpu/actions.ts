@@ -30,6 +30,7 @@ import { byteSize } from "../../ir/dtype.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { alignmentOf, slotAlignments } from "./alignment.js";
+import type { Shader } from "./shaders.js";
 
 /** A call of a shader. */
 export interface Dispatch {
@@ -52,7 +53,9 @@ export interface Dispatch {
 
 /** A dispatch with everything that recording it takes. */
 export interface Prepared {
-  readonly pipeline: GPUComputePipeline;
+  readonly shader: Shader;
+  /** Its compiled form, from its first use on. */
+  pipeline: GPUComputePipeline | undefined;
   readonly bindGroup: GPUBindGroup;
   readonly workgroups: readonly [number, number, number];
 }

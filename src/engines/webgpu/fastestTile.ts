@@ -3,6 +3,7 @@ import { dirname, join } from "#platform/path";
 import { environment, userCache } from "#platform/system";
 import { gemmParams, gemmShader } from "../../compiler/wgsl/gemmShader.js";
 import { fits, type GemmShape, LARGE_TILES, type ShaderTile } from "../../compiler/wgsl/gemmTile.js";
+import { at } from "../../ir/shape.js";
 import { type Gpu, USAGE } from "./gpu.js";
 import { PARAMS_BYTES, Shaders } from "./shaders.js";
 
@@ -50,10 +51,13 @@ async function measure(
   device.queue.writeBuffer(table, 0, Uint32Array.of(0, 4 * SIDE * DEPTH, 8 * SIDE * DEPTH));
   const shaders = new Shaders({ device, facts }, () => {});
   const bindGroup = shaders.bindGroup({ params, table }, [slab], false);
+  const products = tiles.map((tile) => gemmShader(shape, [0, 0, 0], tile, true));
+  const what = "a product that is measured";
+  const written = products.map(({ code }) => ({ code, numSlabs: 1, writesTable: false, what }));
+  await Promise.all(written.map((shader) => shaders.compile(shader)));
   const times: number[] = [];
-  for (const tile of tiles) {
-    const { code, workgroups } = gemmShader(shape, [0, 0, 0], tile, true);
-    const pipeline = shaders.pipeline(code, 1, false, "a product that is measured");
+  for (const [i, { workgroups }] of products.entries()) {
+    const pipeline = shaders.pipeline(at(written, i));
     const run = async (repeats: number): Promise<number> => {
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
@@ -68,7 +72,7 @@ async function measure(
     };
     await run(1);
     let best = Number.POSITIVE_INFINITY;
-    for (let i = 0; i < RUNS; i++) best = Math.min(best, await run(REPEATS));
+    for (let turn = 0; turn < RUNS; turn++) best = Math.min(best, await run(REPEATS));
     times.push(best);
   }
   for (const buffer of [slab, params, table]) buffer.destroy();

@@ -10,6 +10,7 @@ import {
   Params,
   type Prepared,
 } from "./actions.js";
+import { expectedDispatches } from "./expectedDispatches.js";
 import { USAGE } from "./gpu.js";
 import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
@@ -26,6 +27,8 @@ export class MachineProgram {
   readonly params: GPUBuffer;
   private readonly constants: GpuBlock;
   private readonly bindGroups = new Map<string, GPUBindGroup>();
+  /** The slabs of the slots in the last run. */
+  private compiledFor: Uint8Array | undefined;
 
   constructor(
     readonly program: GpuProgram,
@@ -104,6 +107,30 @@ export class MachineProgram {
     });
   }
 
+  /**
+   * Compiles what a run will need, all shaders at once, so that the driver's threads share them. The slabs of the slots
+   * decide which shaders these are; nothing is left to do where the last run had the same.
+   *
+   * @returns a promise if the run has to wait
+   */
+  compile(slabs: Uint8Array): Promise<unknown> | undefined {
+    const { compiledFor } = this;
+    if (slabs.every((slab, slot) => slab === compiledFor?.[slot])) return undefined;
+    this.compiledFor = slabs.slice();
+    const { shaders } = this.machine;
+    const waits = new Set<Promise<void>>();
+    for (const [position, actions] of this.actions.entries()) {
+      const moved = slabs.slice();
+      const collectives = this.collectives.map((all) => all.get(position) ?? []);
+      for (const dispatch of expectedDispatches(actions, collectives, moved)) {
+        const { pipeline, shader } = this.prepare(dispatch, moved);
+        const wait = pipeline ? undefined : shaders.compile(shader);
+        if (wait) waits.add(wait);
+      }
+    }
+    return waits.size === 0 ? undefined : Promise.all(waits);
+  }
+
   /** What recording a dispatch takes, given the slabs of all slots. */
   prepare(dispatch: Dispatch, slabs: Uint8Array): Prepared {
     let key = "";
@@ -115,19 +142,18 @@ export class MachineProgram {
     return prepared;
   }
 
-  private make(dispatch: Dispatch, slabs: readonly number[]): Prepared {
+  private make({ shader: write, writesTable, info }: Dispatch, slabs: readonly number[]): Prepared {
     const { shaders, memory, gpu } = this.machine;
     const bound = [...new Set(slabs)];
-    const { code, workgroups } = dispatch.shader(slabs.map((slab) => bound.indexOf(slab)));
-    const pipeline = shaders.pipeline(code, bound.length, dispatch.writesTable, this.describe(dispatch.info));
-    const key = `${bound.join()} ${dispatch.writesTable}`;
-    const bindGroup = getOrInsert(this.bindGroups, key, () => {
+    const { code, workgroups } = write(slabs.map((slab) => bound.indexOf(slab)));
+    const shader = { code, numSlabs: bound.length, writesTable, what: this.describe(info) };
+    const bindGroup = getOrInsert(this.bindGroups, `${bound.join()} ${writesTable}`, () => {
       const buffers = bound.map((slab) => memory.buffer(slab));
-      return shaders.bindGroup(this, buffers, dispatch.writesTable);
+      return shaders.bindGroup(this, buffers, writesTable);
     });
     const most = gpu.facts.limits.maxComputeWorkgroupsPerDimension;
     const grid = typeof workgroups === "number" ? inGrid(workgroups, most) : workgroups;
-    return { pipeline, bindGroup, workgroups: grid };
+    return { shader, pipeline: undefined, bindGroup, workgroups: grid };
   }
 
   /** The ops of a step and where the user wrote them. */

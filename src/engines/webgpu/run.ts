@@ -5,6 +5,7 @@ import { at } from "../../ir/shape.js";
 import { DesyncError } from "../errors.js";
 import type { LimitLoop } from "../loopLimit.js";
 import type { Action, Dispatch, Fetch } from "./actions.js";
+import { moveSlabs } from "./expectedDispatches.js";
 import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import type { MachineProgram } from "./gpuProgram.js";
@@ -65,6 +66,17 @@ export class Run {
 
   /** Records and submits everything; a promise only where the host has to wait in between. */
   start(): Promise<void> | undefined {
+    const compiling = this.program.compile(this.slabs);
+    return compiling === undefined ? this.begin() : compiling.then(() => this.afterCompiling());
+  }
+
+  private async afterCompiling(): Promise<void> {
+    await this.machine.settled();
+    if (this.machine.failure) throw this.machine.failure;
+    await this.begin();
+  }
+
+  private begin(): Promise<void> | undefined {
     const { machine, program, words } = this;
     machine.gpu.device.queue.writeBuffer(program.table, 0, words);
     for (const device of this.devices) this.advance(device, 0);
@@ -144,9 +156,11 @@ export class Run {
   }
 
   private record(dispatch: Dispatch): void {
-    const { pipeline, bindGroup, workgroups } = this.program.prepare(dispatch, this.slabs);
+    const prepared = this.program.prepare(dispatch, this.slabs);
+    const { bindGroup, workgroups } = prepared;
+    prepared.pipeline ??= this.machine.shaders.pipeline(prepared.shader);
     const pass = this.machine.compute();
-    pass.setPipeline(pipeline);
+    pass.setPipeline(prepared.pipeline);
     pass.setBindGroup(0, bindGroup, [dispatch.params]);
     pass.dispatchWorkgroups(workgroups[0], workgroups[1], workgroups[2]);
     if (++this.recorded % SUBMIT_AFTER === 0) this.machine.submit();
@@ -159,7 +173,7 @@ export class Run {
           this.record(action);
           break;
         case "moves":
-          this.move(action.moves);
+          moveSlabs(this.slabs, action.moves);
           break;
         case "loop":
           yield* this.steps(action.before, position);
@@ -195,18 +209,6 @@ export class Run {
   private fetch({ dispatch, slot }: Fetch): Wait {
     this.record(dispatch);
     return { kind: "value", slot };
-  }
-
-  private move(moves: Extract<Action, { kind: "moves" }>["moves"]): void {
-    const { slabs } = this;
-    for (const move of moves) {
-      if ("swap" in move) {
-        const [a, b] = move.swap;
-        const kept = slabs[a] ?? 0;
-        slabs[a] = slabs[b] ?? 0;
-        slabs[b] = kept;
-      } else slabs[move.slot] = slabs[move.from] ?? 0;
-    }
   }
 
   /** Calls a host callback with what lies on the GPU, and writes its results there. */

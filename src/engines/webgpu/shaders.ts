@@ -12,9 +12,19 @@ export interface ProgramBuffers {
 /** Bytes of the parameters that a shader can see. */
 export const PARAMS_BYTES = 4 * MAX_PARAMS;
 
+/** A shader: its text, and what decides its layout. */
+export interface Shader {
+  readonly code: string;
+  readonly numSlabs: number;
+  readonly writesTable: boolean;
+  /** What it computes, for messages. */
+  readonly what: string;
+}
+
 /** Compiles shaders, each text once. */
 export class Shaders {
   private readonly pipelines = new Map<string, GPUComputePipeline>();
+  private readonly compiling = new Map<string, Promise<void>>();
   private readonly layouts = new Map<string, GPUBindGroupLayout>();
 
   /** @param watch tells the engine what a shader's compiler says, which arrives later */
@@ -23,20 +33,51 @@ export class Shaders {
     private readonly watch: (errors: Promise<GPUError | null>, what: string) => void,
   ) {}
 
-  /** The compiled form of a shader. @param what it computes, for messages */
-  pipeline(code: string, numSlabs: number, writesTable: boolean, what: string): GPUComputePipeline {
-    return getOrInsert(this.pipelines, code, () => {
+  /** The compiled form of a shader; one that was not compiled before is compiled now, which takes the caller's time. */
+  pipeline(shader: Shader): GPUComputePipeline {
+    return getOrInsert(this.pipelines, shader.code, () => {
       const { device } = this.gpu;
       device.pushErrorScope("validation");
-      const module = device.createShaderModule({ code, label: what });
-      const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numSlabs, writesTable)] });
-      // A shader may only be given the constants that it has.
-      const constants = constantsOf(code, this.gpu.facts);
-      const compute = { module, entryPoint: "main", constants };
-      const pipeline = device.createComputePipeline({ layout, compute, label: what });
-      this.watch(device.popErrorScope(), what);
+      const pipeline = device.createComputePipeline(this.describe(shader));
+      this.watch(device.popErrorScope(), shader.what);
       return pipeline;
     });
+  }
+
+  /** Compiles a shader beside others, on the threads of the driver; nothing where that has been done. */
+  compile(shader: Shader): Promise<void> | undefined {
+    const { code, what } = shader;
+    if (this.pipelines.has(code)) return undefined;
+    return getOrInsert(this.compiling, code, () => {
+      const { device } = this.gpu;
+      device.pushErrorScope("validation");
+      const made = device.createComputePipelineAsync(this.describe(shader));
+      const errors = device.popErrorScope();
+      const refused = made.then(
+        (pipeline) => {
+          this.pipelines.set(code, pipeline);
+          return null;
+        },
+        (error: GPUError) => error,
+      );
+      // The scope has what is wrong with the text, the pipeline only that something is.
+      this.watch(
+        Promise.all([errors, refused]).then(([first, second]) => first ?? second),
+        what,
+      );
+      return refused.then(() => {
+        this.compiling.delete(code);
+      });
+    });
+  }
+
+  private describe({ code, numSlabs, writesTable, what }: Shader): GPUComputePipelineDescriptor {
+    const { device, facts } = this.gpu;
+    const module = device.createShaderModule({ code, label: what });
+    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numSlabs, writesTable)] });
+    // A shader may only be given the constants that it has.
+    const compute = { module, entryPoint: "main", constants: constantsOf(code, facts) };
+    return { layout, compute, label: what };
   }
 
   /** The buffers of a shader. */
