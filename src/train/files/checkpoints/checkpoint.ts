@@ -11,11 +11,12 @@
 import { readFile } from "#platform/fs";
 import { join } from "#platform/path";
 import { integerFrom, type Kind, need, needIfGiven, numberFrom } from "../../../ir/arguments.js";
+import { getOrInsert } from "../../../ir/collections.js";
 import { type OptionsOf, optional, schema, type Values } from "../../../ir/schema.js";
 import { range, type TensorType } from "../../../ir/shape.js";
 import type { HostPart } from "../../../trace/storage.js";
 import { Tensor } from "../../../trace/tensor.js";
-import type * as tree from "../../../trace/tree.js";
+import * as tree from "../../../trace/tree.js";
 import { FileError, reasonOf } from "../disk/fileError.js";
 import { type FileSystem, inParallel, nodeFileSystem } from "../disk/files.js";
 import { permutedView, readView } from "../safetensors/fileViews.js";
@@ -47,6 +48,8 @@ export interface CheckpointRestoreOptions<T = unknown> extends RestoreOptions<T>
 export class Checkpoint {
   readonly folder: string;
   readonly manifest: Manifest;
+  /** The files that were compared with their checksums, or are; reading does not compare them again. */
+  private readonly verified = new Map<number, Promise<void>>();
 
   /** @internal */
   constructor(folder: string, manifest: Manifest) {
@@ -61,6 +64,7 @@ export class Checkpoint {
 
   /** Compares every file with its checksum; throws a {@link FileError} that names the first damaged one. */
   async verify(): Promise<void> {
+    this.verified.clear();
     await this.verifyFiles(range(this.manifest.files.length));
   }
 
@@ -109,19 +113,28 @@ export class Checkpoint {
     const files = partial
       ? new Set([...held.values()].map(({ file }) => file))
       : range(this.manifest.files.length);
-    await this.verifyFiles([...files]);
-    const tensors = new Map<string, { readonly file: string; readonly tensor: StoredTensor }>();
-    for (const file of files) {
-      for (const [path, tensor] of await this.checkHeader(file))
-        tensors.set(path, { file: this.fileName(file), tensor });
-    }
-    const parts = ({ path, type }: NamedLeaf) => {
-      const leaf = held.get(path);
-      if (!leaf) return undefined;
-      const { names, ...rest } = permutedView([path], leaf.shape, range(leaf.shape.length));
-      return (part?: HostPart) => readView({ names, numStacked: 0, ...rest }, { tensors }, type, part);
+    const read = async () => {
+      const tensors = new Map<string, { readonly file: string; readonly tensor: StoredTensor }>();
+      for (const file of files) {
+        for (const [path, tensor] of await this.checkHeader(file))
+          tensors.set(path, { file: this.fileName(file), tensor });
+      }
+      const parts = ({ path, type }: NamedLeaf) => {
+        const leaf = held.get(path);
+        if (!leaf) return undefined;
+        const { names, ...rest } = permutedView([path], leaf.shape, range(leaf.shape.length));
+        return (part?: HostPart) => readView({ names, numStacked: 0, ...rest }, { tensors }, type, part);
+      };
+      return rebuild(target, wanted, { parts }, options, "restore");
     };
-    return rebuild(target, wanted, { parts }, options, "restore");
+    // Both at once, so that bytes come from the disk once. What is wrong with a file explains any other failure.
+    const [verified, restored] = await Promise.allSettled([this.verifyFiles([...files]), read()]);
+    if (verified.status === "rejected") {
+      if (restored.status === "fulfilled") tree.dispose(restored.value, target);
+      throw verified.reason;
+    }
+    if (restored.status === "rejected") throw restored.reason;
+    return restored.value;
   }
 
   /** The saved state in the structure in which it was saved, on the host. */
@@ -140,7 +153,10 @@ export class Checkpoint {
     const { folder, manifest } = this;
     await inParallel(files, MAX_FILES, async (file) => {
       const listed = manifest.files[file];
-      if (listed) await checkHash(join(folder, listed.name), listed, manifest.version);
+      if (!listed) return;
+      await getOrInsert(this.verified, file, () =>
+        checkHash(join(folder, listed.name), listed, manifest.version),
+      );
     });
   }
 
