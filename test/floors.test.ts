@@ -297,6 +297,8 @@ const ownVariables: Readonly<Record<string, string>> = {
   "src/ir/ambient.ts: joined": "the registry of ambient state itself",
   "src/trace/source.ts: usual":
     "how far the last search for the user's line went: only its speed depends on it",
+  "src/trace/source.ts: misses":
+    "whether a search for the user's line can succeed: in a bundle, where nobody is told anything else",
 };
 
 /** Every variable of a module, and every field of a class itself, that can be given another value. */

@@ -19,6 +19,7 @@ import { grad, makeProgram, np, type Program, random, type Tensor } from "shardw
 import * as nn from "shardwise/nn";
 import { adamw, chain, clipByGlobalNorm } from "shardwise/optim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { bundleForBrowser } from "../scripts/package/browserBundle.mjs";
 import { foldersOf, foldStack, pathInLibrary } from "../src/ir/frames.js";
 import { forEachEqn } from "../src/ir/program.js";
 import { workerPlugin } from "./support/workerPlugin.js";
@@ -130,6 +131,26 @@ describe("a package that is installed", () => {
       expect(line).not.toContain("node_modules");
     }
   });
+});
+
+test("a bundle with the library and a program names no line of its own, and one with the library alone the program's", async () => {
+  const code = `
+    import { makeProgram, np } from "shardwise";
+    const sources = () => makeProgram((x) => np.sin(x))(np.zeros([2])).eqns[0].source.text;
+    for (let i = 0; i < 20; i++) if (sources() !== "unknown source") console.log(sources());
+    console.log("end");
+  `;
+  const bundle = (contents: string) =>
+    bundleForBrowser({ stdin: { contents, resolveDir: repository }, external: [] });
+  const [both, library] = await Promise.all([bundle(code), bundle('export * from "shardwise";')]);
+  const write = (name: string, text: string | Uint8Array) => writeFileSync(join(folder, name), text);
+  write("both.js", both.outputFiles[0]?.contents ?? "");
+  write("library.js", library.outputFiles[0]?.contents ?? "");
+  write("own.js", code.replace('"shardwise"', '"./library.js"'));
+  expect(await linesOf([join(folder, "both.js")])).toEqual(["end"]);
+  const found = await linesOf([join(folder, "own.js")]);
+  expect(found).toHaveLength(21);
+  for (const line of found.slice(0, -1)) expect(line).toContain("own.js:3:");
 });
 
 test("vitest", () => {

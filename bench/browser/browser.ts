@@ -1,5 +1,6 @@
 /**
- * Our engines in a page of Chromium beside jax-js and TensorFlow.js, both WebAssembly, in the same page. Those two are
+ * Our engines in pages of Chromium beside jax-js and TensorFlow.js, both WebAssembly, in the same page: one that is
+ * cross-origin isolated, where those two start threads of their own, too, and one where nobody has threads. Those two are
  * installed into a folder for temporary files.
  */
 import { spawnSync } from "node:child_process";
@@ -13,6 +14,7 @@ import { launchBrowser, openPage, pageWith, serve } from "../../test/support/bro
 import { findChromium } from "../../test/support/programs.js";
 import type { Report, Row } from "../measure.js";
 import { timeOurs } from "./ourPage.js";
+import { pauses } from "./pauses.js";
 
 const folder = join(tmpdir(), "shardwise-bench-browser");
 const [rows, columns] = [2048, 1024];
@@ -44,21 +46,33 @@ const inNode =
   (_, work) =>
     timeOurs(engine, work, rows, columns, patienceMs, availableParallelism());
 
-/** How a time is measured, by column. */
-const columnsOfTable: Readonly<Record<string, Ask>> = {
-  "threads ms": inPage('timeOurs("threads", WORK)'),
-  "one thread ms": inPage('timeOurs("one thread", WORK)'),
-  "tfjs-wasm ms": inPage("timeOther(0, WORK)"),
-  "jax-js ms": inPage("timeOther(1, WORK)"),
-  "Node threads ms": inNode("threads"),
-  "Node one thread ms": inNode("one thread"),
+/** How times are measured, by kind of page and column. */
+const tables: Readonly<Record<string, Readonly<Record<string, Ask>>>> = {
+  isolated: {
+    "threads ms": inPage('timeOurs("threads", WORK)'),
+    "one thread ms": inPage('timeOurs("one thread", WORK)'),
+    "tfjs-wasm, threads ms": inPage("timeOther(0, WORK)"),
+    "jax-js, threads ms": inPage("timeOther(1, WORK)"),
+    "Node threads ms": inNode("threads"),
+  },
+  plain: {
+    "one thread ms": inPage('timeOurs("one thread", WORK)'),
+    "tfjs-wasm ms": inPage("timeOther(0, WORK)"),
+    "jax-js ms": inPage("timeOther(1, WORK)"),
+    "Node one thread ms": inNode("one thread"),
+  },
 };
 
 /** The shortest time of each column: rivals take turns, so that what else the machine does reaches all of them. */
-async function timeWork(page: Page, work: string, lines: readonly string[]): Promise<Row> {
+async function timeWork(
+  page: Page,
+  work: string,
+  asks: Readonly<Record<string, Ask>>,
+  lines: readonly string[],
+): Promise<Row> {
   const row: Record<string, string | number | null> = { work };
   for (let round = 0; round < numRounds; round++) {
-    for (const [column, ask] of Object.entries(columnsOfTable)) {
+    for (const [column, ask] of Object.entries(asks)) {
       const time = await ask(page, work).catch((error: unknown) => {
         console.error(`${work}, ${column}: ${String(error).split("\n")[0]}; ${lines.at(-1) ?? ""}`);
         return null;
@@ -100,6 +114,8 @@ async function servedFiles(): Promise<Map<string, string | Uint8Array>> {
     ["/index.html", `${pageWith("ours.js")}<script type="module" src="others.js"></script>`],
     ["/ours.js", await codeOf("./ourPage.ts")],
     ["/others.js", await codeOf("./otherPage.mjs")],
+    ["/pauses.html", pageWith("pauses.js")],
+    ["/pauses.js", await codeOf("./pausePage.ts")],
     ...modules.map((name) => [`/${name}`, readFileSync(join(wasm, name))] as const),
   ]);
 }
@@ -115,11 +131,22 @@ export async function browser(): Promise<Report> {
   const { url, server } = await serve(await servedFiles());
   const chromium = await launchBrowser(executable);
   try {
-    const { page, lines } = await openPage(chromium, `${url}/isolated/index.html`);
-    const table: Row[] = [];
     Object.assign(process.env, { SHARDWISE_GEMM: "wasm", SHARDWISE_KERNELS: "wasm" });
-    for (const work of works) table.push(await timeWork(page, work, lines));
-    return { [`In a page of Chromium ${chromium.version()}`]: table };
+    const report: Record<string, Row[]> = {};
+    for (const [kind, asks] of Object.entries(tables)) {
+      const { page, lines } = await openPage(chromium, `${url}/${kind}/index.html`);
+      const table: Row[] = [];
+      for (const work of works) table.push(await timeWork(page, work, asks, lines));
+      const which =
+        kind === "isolated" ? "an isolated page, where all have threads" : "a page without threads";
+      report[`Chromium ${chromium.version()}, ${which}`] = table;
+      await page.close();
+    }
+    report["Time of the page's thread until a first call has returned"] = await pauses(
+      chromium,
+      `${url}/isolated/pauses.html`,
+    );
+    return report;
   } finally {
     await chromium.close();
     server.close();

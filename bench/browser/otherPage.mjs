@@ -7,7 +7,7 @@ import "@tensorflow/tfjs-core/dist/register_all_gradients.js";
 import { jaxJsLibrary, tensorflowLibrary } from "../otherWorks.mjs";
 
 async function openOthers(rows, columns) {
-  setWasmPaths("/isolated/");
+  setWasmPaths(new URL(".", location.href).href);
   await tf.setBackend("wasm");
   await tf.ready();
   await jax.init("wasm");

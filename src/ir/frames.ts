@@ -15,6 +15,10 @@ export function foldersOf(module: string): readonly string[] {
 /** Source maps of bundles lead to the installed package; the module's own place is then that of the bundle, if any. */
 const bundled = ["/node_modules/shardwise/dist/", "/node_modules/shardwise/src/"];
 const isBundled = !/\/ir\/frames\.[jt]s$/.test(import.meta.url);
+
+/** The file of the bundle that the library is in, where nothing tells its frames from those of other code; or undefined. */
+export const bundleFile: string | undefined = (isBundled && import.meta.url) || undefined;
+
 const libraryFolders = isBundled ? bundled : [...foldersOf(import.meta.url), ...bundled];
 
 /** The path of a file below the library's folder, or `undefined` for other code; tests do not belong to the library. */

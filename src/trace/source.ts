@@ -1,7 +1,7 @@
 import { mapsStacks } from "#platform/system";
 import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
-import { pathInLibrary } from "../ir/frames.js";
+import { bundleFile, pathInLibrary } from "../ir/frames.js";
 import type { SourceLocation } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 
@@ -74,7 +74,7 @@ export function captureSource(): SourceLocation {
   return { text: userFrame(), module: currentPath() };
 }
 
-/** Whose code a frame is; `nobody` stands for the runtime and for code outside of files. */
+/** Whose code a frame is; `nobody` stands for the runtime, for code outside of files and for bundles with the library. */
 type Owner = "user" | "model" | "plumbing" | "nobody";
 
 /** The chosen frame. */
@@ -104,6 +104,7 @@ function chooseCaller<T>(
 
 const ownerOf = remembered((file: string): Owner => {
   if (file === "" || file.startsWith("node:")) return "nobody";
+  if (bundleFile !== undefined && file.includes(bundleFile)) return "nobody";
   const path = pathInLibrary(file);
   if (path === undefined) return "user";
   return plumbing.test(path) ? "plumbing" : "model";
@@ -125,11 +126,17 @@ function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...re
   };
 }
 
+/** How many stacks in a row had no frame outside of the bundle; after so many its user's code is in it, too. */
+let misses = 0;
+const mostMisses = 16;
+
 function userFrame(): string {
+  if (misses === mostMisses) return "unknown source";
   const limit = Error.stackTraceLimit;
   try {
     // Only the runtime itself maps all frames back to their sources.
     const line = mapsStacks() ? frameOfText() : frameOfCallSites();
+    misses = bundleFile !== undefined && line === undefined ? misses + 1 : 0;
     return (
       line
         ?.trim()

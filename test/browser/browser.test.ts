@@ -172,7 +172,11 @@ describeWith(installedBrowser, "a page", (executablePath) => {
 
   test("trains a run into the files of its origin, and continues it", { timeout: 240_000 }, async () => {
     const { page, lines } = await openPage(browser, `${served.url}/isolated/index.html`);
+    let numWorkers = 0;
+    page.on("worker", () => numWorkers++);
     const first = await call<Record<string, unknown>>(page, "trainInFolder", false);
+    // Besides the devices, those that compiled the step, the initial state, the check and the evaluation.
+    expect(numWorkers).toBe(2 + 4);
     expect(first).toMatchObject({
       violations: [],
       status: "finished",

@@ -19,7 +19,12 @@ export async function compileElsewhere(
         code: compileWorkerCode(),
         name: "shardwise compiler",
         data,
-        told: (message) => resolve(message as CompiledElsewhere),
+        told: (message) => {
+          const compiled = message as CompiledElsewhere;
+          // Passes over its program must not number new values as it numbers its own.
+          nextValueId.skipTo(compiled.nextId);
+          resolve(compiled);
+        },
         failed: () => resolve(undefined),
       });
       thread.keepAlive(true);

@@ -23,4 +23,6 @@ export interface CompiledElsewhere {
   readonly parts: RunnableProgram;
   /** For the engine; see `CompileOptions.prepared`. */
   readonly prepared: unknown;
+  /** The number of the first value that `parts` does not have. */
+  readonly nextId: number;
 }

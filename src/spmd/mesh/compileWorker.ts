@@ -13,5 +13,5 @@ void runThread(({ data, tell }) => {
   verify(parts.program, "partitioned");
   const options = { mesh, ...(donated && { donated }), ...(name !== undefined && { name }) };
   const prepared = compileWith(settings as CompileSettings, parts.program, options);
-  tell({ parts, prepared } satisfies CompiledElsewhere);
+  tell({ parts, prepared, nextId: nextValueId() } satisfies CompiledElsewhere);
 });

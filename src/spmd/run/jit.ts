@@ -25,21 +25,20 @@ import {
   jitOptions,
   meshOfOptions,
   nameOf,
-  partitionTraced,
   placeCall,
   resolveAll,
   type TracedCall,
   traceCall,
   withDynamic,
 } from "./call.js";
-import { type CompiledCall, checkInputs, compile, run } from "./execute.js";
+import { type CompiledCall, checkInputs, compile, partitionFor, run } from "./execute.js";
 import { KnownCalls } from "./knownCalls.js";
 
 export type { JitOptions } from "./call.js";
 
 interface Entry extends TracedCall {
   readonly compiled: Map<string, CompiledCall>;
-  /** What was split over devices to be looked at; whoever runs it next takes it. */
+  /** What was split over devices by another thread, or to be looked at; whoever compiles it takes the latter. */
   readonly lowered: Map<string, RunnableProgram>;
 }
 
@@ -160,11 +159,7 @@ export function jit<
   const lower = (...args: A): Lowered => {
     const flat = callArgs(args, options, name);
     const entry = traced(args, flat);
-    const { inputs, placement, where } = placed(entry, flat, options, name);
-    const { mesh, donated, ...parts } = partitionTraced(entry, flat, inputs, placement);
-    const { program, inSpecs, outSpecs, gathers, held } = parts;
-    if (!entry.compiled.has(where)) entry.lowered.set(where, { program, inSpecs, outSpecs, gathers, held });
-    return { program, mesh, donated, toString: () => printProgram(program) };
+    return lowerEntry(entry, flat, placed(entry, flat, options, name));
   };
   const compileLater = async (...args: A): Promise<void> => {
     const flat = callArgs(args, options, name);
@@ -188,10 +183,26 @@ function typeKey(type: TensorType): string {
   return `${formatType(type)}${type.weak ? "?" : ""}${varyingAxes(type).map((axis) => `~${axis.name}`)}`;
 }
 
+/** For every input of a traced program whether its memory becomes that of results; captured tensors are kept. */
+const donatedInputs = ({ captures }: Entry, { donated }: CallArgs): boolean[] => [
+  ...captures.map(() => false),
+  ...donated,
+];
+
+/** Splits a traced function over the devices of a call, unless that has been done. */
+function lowerEntry(entry: Entry, flat: CallArgs, { placement, where }: ReturnType<typeof placed>): Lowered {
+  const { target } = placement;
+  const parts = entry.lowered.get(where) ?? partitionFor(entry.program, target, placement);
+  if (!entry.compiled.has(where)) entry.lowered.set(where, parts);
+  const { program } = parts;
+  const donated = donatedInputs(entry, flat);
+  return { program, mesh: meshAt(target), donated, toString: () => printProgram(program) };
+}
+
 /** Compiles a traced function for the target of a call, and keeps it for others there. */
 function compileEntry(
   entry: Entry,
-  { structure, dynamic, donated }: CallArgs,
+  flat: CallArgs,
   placement: CallPlacement,
   where: string,
   name: string,
@@ -200,9 +211,10 @@ function compileEntry(
   const { program, captures, lowered } = entry;
   refuseChecks(program, name);
   const numCaptures = captures.length;
+  const { structure, dynamic } = flat;
   const compiled = compile(program, {
     ...placement,
-    donated: [...captures.map(() => false), ...donated],
+    donated: donatedInputs(entry, flat),
     // Of the call only what it is like is kept, not its tensors.
     nameOfInput: (i) => at(inputPaths(numCaptures, structure, dynamic), i),
     name,
@@ -223,10 +235,12 @@ async function compileAside(
 ): Promise<void> {
   if (entry.compiled.has(where)) return;
   const { target, ...request } = placement;
-  const donated = [...entry.captures.map(() => false), ...flat.donated];
+  const donated = donatedInputs(entry, flat);
   const ready = await meshAt(target)?.compileElsewhere(entry.program, { request, donated, name });
   // A call may have been faster.
   if (!entry.compiled.has(where)) compileEntry(entry, flat, placement, where, name, ready);
+  // Whoever wants to look at it finds it split.
+  if (ready) entry.lowered.set(where, ready.parts);
 }
 
 /** Where a call runs, and a string that distinguishes such targets. */

@@ -1,13 +1,15 @@
 /** The third stage of a run: its step functions, its batches, its journal and its checkpoints. */
 import { join } from "#platform/path";
+import { mayBlock, nextTurn } from "#platform/system";
 import { describeProducts } from "../../ir/engineReports.js";
 import * as tree from "../../trace/tree.js";
-import { checkMemory } from "../config/memoryNeed.js";
+import { batchType, checkMemory } from "../config/memoryNeed.js";
 import { numParameters, runTrainingFunctions, splittingAxes } from "../config/setup.js";
 import { replaceFile } from "../files/disk/files.js";
 import { RunJournal } from "../folder/journal.js";
 import { RunSaves } from "../folder/saves.js";
 import { measurePeak } from "../report/peak.js";
+import { abstractTree } from "../step/abstractTensor.js";
 import type { Training } from "../step/training.js";
 import { verifyDeterminism } from "./determinism.js";
 import type { OpenRun } from "./open.js";
@@ -41,6 +43,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   if (isFirst) await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
   journal.note(summaryLine(run, training));
   for (const note of data.notes) journal.note(note);
+  if (!mayBlock()) await compileAside(run, training);
   checkMemory(config, vocabSize, training, mesh);
   life.begin();
   await life.phase("measuring the peak of the devices");
@@ -52,6 +55,27 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
     tree.dispose(tokens);
   }
   return { ...run, training, batches, journal, saves };
+}
+
+/**
+ * Lets other threads compile what the start of a run calls, for threads that must stay responsive: only tracing is left
+ * to this one, which has turns in between. Failures are left to the calls themselves, where they are explained.
+ */
+async function compileAside({ config, data, life }: OpenRun, training: Training): Promise<void> {
+  await life.phase("compiling the training step");
+  const [state, tokens] = [abstractTree(training.types), batchType(config)];
+  const calls = [
+    () => training.step.compile(state, tokens),
+    () => training.init.compile(config.seed),
+    () => training.isFinite.compile(state),
+    ...(data.validation ? [() => training.evaluate.compile(state, tokens)] : []),
+  ];
+  const pending: Promise<void>[] = [];
+  for (const call of calls) {
+    await nextTurn();
+    pending.push(call());
+  }
+  await Promise.allSettled(pending);
 }
 
 /** One line about the model, the devices and the data. */

@@ -11,7 +11,7 @@ import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
-import { jit, type Lowered } from "../../spmd/run/jit.js";
+import { type Jitted, jit, type Lowered } from "../../spmd/run/jit.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
@@ -47,10 +47,10 @@ function stepMemory({ outputs, arenaBytes }: CompiledProgram, perDevice: Program
   return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
 }
 
-/** The compiled functions of a training run. */
+/** The compiled functions of a training run; `compile` of some of them, called before, lets a page answer meanwhile. */
 export interface Training {
   /** The state before the first step, made on the devices. */
-  init(seed: number): LanguageModelState;
+  readonly init: Jitted<[seed: number], LanguageModelState>;
   /**
    * The state before the first step of a model with given parameters, with layers in canonical order.
    *
@@ -65,19 +65,18 @@ export interface Training {
    * @param before the metrics of the step before, if they have not been read: if that step was not finite, this one
    * leaves the state unchanged, too
    */
-  step(
-    state: LanguageModelState,
-    tokens: TokenInput,
-    before?: StepMetrics,
-  ): [LanguageModelState, StepMetrics];
+  readonly step: Jitted<
+    [state: LanguageModelState, tokens: TokenInput, before?: StepMetrics],
+    [LanguageModelState, StepMetrics]
+  >;
   /** The first tensor of a step's forward and backward pass that is not finite; slow, for debugging. */
   findNonFinite(state: LanguageModelState, tokens: TokenInput): Promise<NonFinite | undefined>;
   /** Whether all elements of a state are finite, a bool scalar. */
-  isFinite(state: LanguageModelState): Tensor;
+  readonly isFinite: Jitted<[state: LanguageModelState], Tensor>;
   /** A copy of a state in memory of its own, on the same devices. */
   copy(state: LanguageModelState): LanguageModelState;
   /** The mean cross-entropy of tokens under the state's parameters. */
-  evaluate(state: LanguageModelState, tokens: TokenInput): Tensor;
+  readonly evaluate: Jitted<[state: LanguageModelState, tokens: TokenInput], Tensor>;
   /**
    * The sum of the log-probabilities of the tokens that count, of every row; [pairs, 2] for pairs of answers. These are
    * the reference of `dpo` if the state is that before training.
@@ -109,6 +108,17 @@ export interface Training {
   readonly shardings: ShardingTree<LanguageModelState, NamedSharding>;
   /** How batches of tokens are split. */
   readonly batchSharding: NamedSharding;
+}
+
+/** A compiled function that is called with other arguments. */
+function withArguments<A extends readonly unknown[], B extends readonly unknown[] | [], R>(
+  compiled: Jitted<B, R>,
+  given: (...args: A) => B,
+): Jitted<A, R> {
+  return Object.assign((...args: A) => compiled(...given(...args)), {
+    lower: (...args: A) => compiled.lower(...given(...args)),
+    compile: (...args: A) => compiled.compile(...given(...args)),
+  });
 }
 
 /** The types of a batch, as a text. */
@@ -158,6 +168,7 @@ export function createTraining(options: TrainingOptions): Training {
   const batchSharding = new NamedSharding(mesh, new PartitionSpec([batchAxes(mesh.axisNames)]));
   const everywhere = new NamedSharding(mesh, new PartitionSpec([]));
   const onMesh = { mesh, overlap: tensor === "async" ? ["model"] : [] };
+  const ofState = { mesh, inShardings: [shardings] } as const;
   const ofBatch = { ...onMesh, inShardings: [shardings, batchSharding] } as const;
   const ofStep = {
     ...onMesh,
@@ -173,26 +184,24 @@ export function createTraining(options: TrainingOptions): Training {
   const lower = (state: LanguageModelState, tokens: TokenInput) => step.lower(state, tokens, afterGoodStep);
   const { cost, compile } = analyse(lower, mesh, ofStep.name);
   return {
-    init: (seed) => init(random.key(seed)),
+    init: withArguments(init, (seed: number) => [random.key(seed)]),
     initFrom: (params, seed = 0) => initFrom(params, random.key(seed)),
-    step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
+    step: withArguments(step, (state: LanguageModelState, tokens: TokenInput, before?: StepMetrics) => [
+      state,
+      tokens,
+      before?.isGood ?? afterGoodStep,
+    ]),
     cost,
     compile,
     lower,
     memory: (state, tokens) => compile(state, tokens).memory,
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
     isFinite: jit((state: LanguageModelState) => allFinite(state), {
-      mesh,
-      inShardings: [shardings],
+      ...ofState,
       outShardings: everywhere,
       name: "isFinite",
     }),
-    copy: jit((state: LanguageModelState) => state, {
-      mesh,
-      inShardings: [shardings],
-      outShardings: shardings,
-      name: "copy",
-    }),
+    copy: jit((state: LanguageModelState) => state, { ...ofState, outShardings: shardings, name: "copy" }),
     evaluate: jit(functions.evaluate, { ...ofBatch, name: "evaluate" }),
     logProbabilities: jit(functions.logProbabilities, { ...ofBatch, outShardings: everywhere }),
     logits: jit(functions.logits, {
