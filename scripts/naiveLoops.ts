@@ -36,10 +36,10 @@ for (const [name, loop] of Object.entries(naiveLoops)) {
   if (words.length > 0 && !words.some((word) => name.includes(word))) continue;
   const inScript: Sample[] = [];
   const inProcess: Sample[] = [];
-  let mostOnDevice = 0;
+  let maxOnDevice = 0;
   const begin = performance.now();
   const turn = (i: number): void => {
-    mostOnDevice = Math.max(mostOnDevice, engine.memoryUsage(0).used);
+    maxOnDevice = Math.max(maxOnDevice, engine.memoryUsage(0).used);
     if (leak > 0) kept.push(Buffer.alloc(leak, 1));
     if ((i + 1) % Math.ceil(numTurns / 200) !== 0) return;
     reclaim();
@@ -61,7 +61,7 @@ for (const [name, loop] of Object.entries(naiveLoops)) {
   process.stdout.write(
     `${name}: ${numTurns} turns of ${perTurn.toFixed(2)} ms, in the second half ${growth.script.toFixed(0)} B of JavaScript's memory ` +
       `and ${growth.process.toFixed(0)} B outside of its heap a turn (${Math.min(...half).toFixed(0)} to ${Math.max(...half).toFixed(0)} MiB), ` +
-      `device at most ${(mostOnDevice / MiB).toFixed(0)} of ${memoryBytes / MiB} MiB${grows ? ": memory grows" : ""}\n`,
+      `device at most ${(maxOnDevice / MiB).toFixed(0)} of ${memoryBytes / MiB} MiB${grows ? ": memory grows" : ""}\n`,
   );
 }
 await engine.close();

@@ -268,7 +268,7 @@ function importsOf(path: string, text: string): Import[] {
 }
 
 /** What a function may have at most, from its first line to its last. */
-const mostLines = 60;
+const maxLines = 60;
 
 /** One sentence for each function that is too long. */
 function findLongFunctions(sources: Sources): string[] {
@@ -280,8 +280,8 @@ function findLongFunctions(sources: Sources): string[] {
       if (ts.isFunctionLike(node) && "body" in node && node.body) {
         const lines = lineAt(node.end) - lineAt(node.getStart(source)) + 1;
         const name = (ts.isVariableDeclaration(owner) ? owner : node).name?.getText(source) ?? "a function";
-        if (lines > mostLines)
-          found.push(`${path}: ${name} has ${lines} lines: find the seam, ${mostLines} are the most`);
+        if (lines > maxLines)
+          found.push(`${path}: ${name} has ${lines} lines: find the seam, the maximum is ${maxLines}`);
       }
       ts.forEachChild(node, (child) => visit(child, node));
     };
@@ -460,7 +460,7 @@ describe("the check of lengths", () => {
     const body = (lines: number) => "  work();\n".repeat(lines);
     const of = (text: string) => findLongFunctions(new Map([["src/ir/a.ts", text]]));
     expect(of(`const f = () => {\n${body(59)}};`)).toEqual([
-      "src/ir/a.ts: f has 61 lines: find the seam, 60 are the most",
+      "src/ir/a.ts: f has 61 lines: find the seam, the maximum is 60",
     ]);
     expect(of(`/** Says why. */\nfunction f() {\n${body(58)}}`)).toEqual([]);
   });

@@ -16,7 +16,7 @@ import type { ServedModel } from "../train/serve/textService.js";
 import { parseAxes, UsageError } from "./commandLine.js";
 import { findCheckpoint, isRunFolder } from "./runArguments.js";
 
-/** The length of texts of pretrained models that do not say it. */
+/** The length of texts of pretrained models that do not give one. */
 export const usualLength = 4096;
 
 /** The options of commands that write texts. */

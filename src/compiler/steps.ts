@@ -367,7 +367,7 @@ export interface DoneStep<N extends Naming = Compiled> {
  * * `allGather`: source is `[outer, inner]`, target `[outer, size, inner]`.
  * * `reduceScatter`: source is `[outer, size, inner]`, target `[outer, inner]`: the own block, combined.
  * * `permute`: source and target are `elements` elements; `permutation` pairs positions inside a group
- *   (source, target); a device that is no target gets zero bytes, or nothing where the rest is `unset`.
+ *   (source, target); a device that is not a target gets zero bytes, or nothing where the rest is `unset`.
  * * `allToAll`: source and target are `[size, inner]`: block j of the source goes to member j, block i of the
  *   target comes from member i. Unless it is `ragged`: then tables say which rows go where.
  *

@@ -220,7 +220,7 @@ export function attentionProgram(
   });
 }
 
-/** The first and last queries of blocks of so many. */
+/** The first and last queries of blocks of `rows`. */
 const rowBlocks = (length: number, rows: number): [first: number, end: number][] =>
   range(Math.ceil(length / rows)).map((i) => [i * rows, Math.min(length, (i + 1) * rows)]);
 

@@ -16,7 +16,7 @@ export interface AttentionBlocks {
 /** The largest number of scores of a head that exist at a time, unless a single query has more. */
 const BLOCK = 512 * 512;
 
-/** The blocks of an attention of so many queries and keys. */
+/** The blocks of an attention by its numbers of queries and keys. */
 export function attentionBlocks(length: number, keyLength: number): AttentionBlocks {
   if (length * keyLength <= BLOCK) return { rows: Math.max(1, length), columns: keyLength };
   const rows = Math.min(length, 512);

@@ -159,7 +159,7 @@ interface Range {
   readonly greatest: readonly [Atom, offset: number];
 }
 
-/** The indices of a block of so many, from the first on. */
+/** The indices of a block of `length`, from the first on. */
 const fromStart = (start: Atom, length: number): Range => ({ least: start, greatest: [start, length - 1] });
 
 /** The positions or segments of a block. */

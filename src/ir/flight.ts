@@ -1,5 +1,3 @@
-import type { Engine } from "./engine.js";
-
 /** One event of a device in its flight recorder; times are milliseconds since 1970. */
 export interface FlightRecord {
   /** A whole run of a program, or one collective of it. */
@@ -68,7 +66,9 @@ export interface FlightRecording {
   readonly engine: string;
   /** How many devices all processes have together. */
   readonly numDevices: number;
-  readonly process: Engine["process"] & {
+  readonly process: {
+    readonly index: number;
+    readonly count: number;
     readonly pid: number;
     readonly host: string;
     /** Where several processes run together: an identifier of their job. */

@@ -16,6 +16,7 @@ import {
   RuleBroken,
   require,
   sameAsOperand,
+  type TypeRule,
   typeOf,
 } from "./inferChecks.js";
 import { collectiveTypes } from "./inferCollectives.js";
@@ -24,13 +25,6 @@ import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamil
 import { type OpName, type OpParams, type Precision, precisions } from "./ops.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "./shape.js";
 import { keepsEqual, nothingVaries, resultVarying, varyingAlong } from "./varying.js";
-
-/** Gives the result types of one op, or throws with the rule that its operands break. */
-export type TypeRule<K extends OpName> = (
-  ins: readonly Operand[],
-  params: OpParams[K],
-  op: K,
-) => TensorType[];
 
 /** The result types of an op applied to operands; errors name the op, the operand types and the rule broken. */
 export function inferTypes<K extends OpName>(

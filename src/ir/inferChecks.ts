@@ -3,7 +3,7 @@ import { describe } from "./describe.js";
 import { type DType, isFloat, isInteger } from "./dtype.js";
 import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
 import type { Domain } from "./opFacts.js";
-import type { OpName } from "./ops.js";
+import type { OpName, OpParams } from "./ops.js";
 import { at, formatType, type Shape, sameNumbers, type TensorType } from "./shape.js";
 
 /** What type inference needs to know about an operand; every `Atom` has it. */
@@ -11,6 +11,13 @@ export interface Operand {
   readonly kind: "var" | "literal";
   readonly type: TensorType;
 }
+
+/** Gives the result types of one op, or throws with the rule that its operands break. */
+export type TypeRule<K extends OpName> = (
+  ins: readonly Operand[],
+  params: OpParams[K],
+  op: K,
+) => TensorType[];
 
 /** A broken rule before the op and its operands are known. */
 export class RuleBroken extends Error {

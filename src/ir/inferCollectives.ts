@@ -1,7 +1,15 @@
 /** The type rules of collectives. */
 import { describe } from "./describe.js";
-import type { TypeRule } from "./infer.js";
-import { broken, checkDim, count, type Operand, require, sameAsOperand, typeOf } from "./inferChecks.js";
+import {
+  broken,
+  checkDim,
+  count,
+  type Operand,
+  require,
+  sameAsOperand,
+  type TypeRule,
+  typeOf,
+} from "./inferChecks.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
 import type { Domain } from "./opFacts.js";
 import type { AxisOp } from "./ops.js";

@@ -16,10 +16,10 @@ export function parseJson(text: string, problem: (reason: string, cause: unknown
 }
 
 /** Makes the error about a value that breaks a rule, at a place such as `files[3].name`. */
-export type Wrong = (where: string, rule: string, got: unknown) => Error;
+export type MakeJsonError = (where: string, rule: string, got: unknown) => Error;
 
 /** Returns a checked value, or throws. */
-export type JsonReader<T> = (value: unknown, where: string, wrong: Wrong) => T;
+export type JsonReader<T> = (value: unknown, where: string, wrong: MakeJsonError) => T;
 
 type Read<R> = R extends JsonReader<infer T> ? T : never;
 

@@ -81,7 +81,7 @@ interface UniformFacts<K extends OpName> extends ElementwiseFacts<K> {
 
 /** Further facts of an op that communicates with other devices. */
 interface CollectiveFacts<K extends OpName> extends OpFacts<K> {
-  /** The bytes that each of n devices sends in the usual ring algorithm when each contributes so many bytes. */
+  /** The bytes that each of n devices sends in the usual ring algorithm when each contributes `bytes` bytes. */
   readonly sends: (bytes: number, n: number) => number;
 }
 

@@ -193,7 +193,7 @@ describe("a stage", () => {
       try {
         return verify(program, stage) === program;
       } catch (error) {
-        expect(String(error)).toContain("must be gone from a ");
+        expect(String(error)).toContain("must not occur in a ");
         return false;
       }
     });
@@ -203,7 +203,7 @@ describe("a stage", () => {
   test("is named by the check of a pass", () => {
     const [, program] = at(accepted, 3);
     expect(() => checkPass("partition", program, "partitioned")).toThrow(
-      'the pass "partition" made an invalid program: [verify] remat must be gone from a partitioned program',
+      'the pass "partition" made an invalid program: [verify] remat must not occur in a partitioned program',
     );
   });
 });

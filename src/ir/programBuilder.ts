@@ -14,7 +14,7 @@ import {
   type Var,
 } from "./program.js";
 import { at, type Shape, type TensorType } from "./shape.js";
-import { agreeAnyway, joinAxes, missingAxes, operandVarying, varyingAlong, varyingAxes } from "./varying.js";
+import { joinAxes, missingAxes, needNoMarks, operandVarying, varyingAlong, varyingAxes } from "./varying.js";
 
 /** Collects the equations of a program. */
 export class ProgramBuilder {
@@ -100,7 +100,7 @@ export class ProgramBuilder {
   }
 
   private agree<K extends OpName>(op: K, ins: readonly Atom[], params: OpParams[K]): readonly Atom[] {
-    if (agreeAnyway(op, ins)) return ins;
+    if (needNoMarks(op, ins)) return ins;
     const wanted = operandVarying(op, ins, params);
     return ins.map((atom, i) => (atom.kind === "var" ? this.marked(atom, at(wanted, i)) : atom));
   }

@@ -143,7 +143,7 @@ const maxLength = 2 ** 27;
 /** The integers 0 … n − 1. */
 export function range(n: number): number[] {
   if (!(n <= maxLength))
-    throw new ShapeError(`a list of ${describe(n)} entries is too long: ${maxLength} are the most`);
+    throw new ShapeError(`a list of ${describe(n)} entries is too long: the maximum is ${maxLength}`);
   return Array.from({ length: n }, (_, i) => i);
 }
 

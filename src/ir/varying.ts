@@ -151,7 +151,7 @@ function sharedInputs(branches: readonly Program[]): readonly Operand[] {
 const inputsOf: { readonly [K in OpName]?: Inputs<K> } = bodyInputs;
 
 /** Whether no operand needs a mark, because nothing they are combined with may differ. */
-export function agreeAnyway(op: OpName, ins: readonly Operand[]): boolean {
+export function needNoMarks(op: OpName, ins: readonly Operand[]): boolean {
   return inputsOf[op] === undefined && nothingVaries(ins);
 }
 

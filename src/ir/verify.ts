@@ -9,7 +9,7 @@ import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, hasPrograms, innerPrograms, type Program } from "./program.js";
 import { isWellTyped, noteWellTyped } from "./repeated.js";
 import { at, formatType, sameType } from "./shape.js";
-import { agreeAnyway, missingAxes, operandVarying, varyingAxes } from "./varying.js";
+import { missingAxes, needNoMarks, operandVarying, varyingAxes } from "./varying.js";
 
 /** The stages in order. */
 const order: { readonly [S in Stage]: number } = { traced: 0, partitioned: 1, lowered: 2 };
@@ -71,7 +71,7 @@ function check(program: Program, stage: Stage, whole: Program): void {
 }
 
 function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): void {
-  if (order[stage] > order[factsOf(eqn.op).until]) fail(`${eqn.op} must be gone from a ${stage} program`);
+  if (order[stage] > order[factsOf(eqn.op).until]) fail(`${eqn.op} must not occur in a ${stage} program`);
   if (stage !== "lowered") return;
   switch (eqn.op) {
     case "dotGeneral":
@@ -85,7 +85,7 @@ function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): v
       const isExactProduct = product !== undefined && !isFloat(dtype);
       const isWideProduct = dtype === "bfloat16" && product?.dtype === "float32";
       if ((sumType(dtype) !== dtype && !isWideProduct) || isExactProduct) {
-        fail(`${eqn.op} of ${dtype} must be gone from a lowered program`);
+        fail(`${eqn.op} of ${dtype} must not occur in a lowered program`);
       }
       return;
     }
@@ -112,7 +112,7 @@ function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
     const hidden = type ? missingAxes(varyingAxes(out.type), varyingAxes(type)) : [];
     if (hidden.length > 0) fail(`${printEqn(eqn)}: result ${i} may differ along "${hidden[0]?.name}"`);
   });
-  if (!agreeAnyway(eqn.op, eqn.ins)) checkVarying(eqn, fail);
+  if (!needNoMarks(eqn.op, eqn.ins)) checkVarying(eqn, fail);
   noteWellTyped(eqn);
 }
 

@@ -380,7 +380,7 @@ describe("lax", () => {
     expect(() => lax.add(f, i)).toThrow(DTypeError);
     expect(() => lax.add(f, v)).toThrow(ShapeError);
     expect(() => lax.add(i, 0.5)).toThrow(
-      "[lax.add] 0.5 is no int32: convert the tensor with convertElementType",
+      "[lax.add] 0.5 is not a valid int32: convert the tensor with convertElementType",
     );
   });
 

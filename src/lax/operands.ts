@@ -36,7 +36,7 @@ export function operandsOf<T extends readonly TensorLike[]>(
     const isExact = isFloat(tensor.dtype) || isComplex(tensor.dtype) || Number.isInteger(value);
     if (typeof value === "number" && !isExact) {
       throw new DTypeError(
-        `[lax.${caller}] ${value} is no ${tensor.dtype}: convert the tensor with convertElementType`,
+        `[lax.${caller}] ${value} is not a valid ${tensor.dtype}: convert the tensor with convertElementType`,
       );
     }
     return Tensor.scalar(value, tensor.dtype);

@@ -7,7 +7,7 @@ import { Tensor } from "../trace/tensor.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
 
 /** Maximum number of terms of a series or fraction; for reasonable arguments they end long before. */
-const mostTerms = 2000;
+const maxTerms = 2000;
 
 /**
  * Repeats a step until all elements have converged. Elements that have converged keep their values.
@@ -22,7 +22,7 @@ export function repeat(
   const [, , last] = whileLoop<[Tensor, Tensor, Tensor[]]>(
     ([n, going]) =>
       ops.and(
-        ops.compare("le", n, mostTerms),
+        ops.compare("le", n, maxTerms),
         ops.reduceMax(
           going,
           going.shape.map((_, d) => d),

@@ -76,7 +76,7 @@ export function checkWeights({ numRepeats, numStages }: PipelineSettings, weight
   );
 }
 
-/** Rejects a tree of specs with another structure than the weights. */
+/** Rejects a tree of specs whose structure differs from the weights'. */
 export function checkSpecs(weights: unknown, specs: SpecTree): void {
   if (specs === null || specs === undefined) return;
   const given = tree.flattenWithPath(specs, isSpec);

@@ -180,7 +180,7 @@ describe("a pipeline", () => {
           numMicrobatches: 2,
           modelAxisName: "pipe",
         }),
-      "[executePipelineStep] the stage makes f32[2,4] of f32[2,2]: every stage must keep shape and type",
+      "[executePipelineStep] the stage turns f32[2,2] into f32[2,4]: every stage must keep shape and type",
     ],
     [
       "a missing axis",

@@ -173,7 +173,7 @@ function checkStage(input: unknown, result: unknown): void {
     const [before, after] = [leaf, results[i]].map((value) => leafTensor(value, "executePipelineStep", path));
     if (!before || !after || sameType(before.type, after.type)) return;
     throw new ShapeError(
-      `[executePipelineStep] the stage makes ${formatType(after.type)} of ${formatType(before.type)}${path && ` at "${path}"`}: every stage must keep shape and type, because its result is the input of the next one`,
+      `[executePipelineStep] the stage turns ${formatType(before.type)} into ${formatType(after.type)}${path && ` at "${path}"`}: every stage must keep shape and type, because its result is the input of the next one`,
     );
   });
 }

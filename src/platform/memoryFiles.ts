@@ -12,7 +12,7 @@ export interface FileStore {
   read(path: string, start: number, end: number): Promise<Uint8Array>;
   /** Writes a file as a whole or not at all, with the folders that it is in. */
   write(path: string, bytes: Uint8Array): Promise<void>;
-  /** Removes a file, or a folder with everything in it, if it is there. */
+  /** Removes a file, or a folder with everything in it, if it exists. */
   remove(path: string): Promise<void>;
 }
 

@@ -42,7 +42,7 @@ export function packagesFrom(name: string): string | undefined {
       const from = place();
       if (from !== undefined && createRequire(from).resolve(name)) return from;
     } catch {
-      // Nothing is there, or Deno does not permit looking.
+      // Nothing exists there, or Deno does not permit looking.
     }
   }
   return undefined;

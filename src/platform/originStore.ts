@@ -52,7 +52,7 @@ export async function writeIn(
   await writable.close();
 }
 
-/** Removes a file of a folder, or a folder with everything in it where that is wanted, if it is there. */
+/** Removes a file of a folder, or a folder with everything in it where that is wanted, if it exists. */
 export const removeIn = (
   folder: FileSystemDirectoryHandle,
   name: string,

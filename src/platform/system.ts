@@ -95,7 +95,7 @@ export function backgroundTimer(action: () => void, ms: number): () => void {
   return () => clearTimeout(timer);
 }
 
-/** Calls a function every so many milliseconds, as long as the program runs; returns what stops it. */
+/** Calls a function every `ms` milliseconds, as long as the program runs; returns what stops it. */
 export function backgroundInterval(action: () => void, ms: number): () => void {
   const timer = setInterval(action, ms).unref();
   return () => clearInterval(timer);

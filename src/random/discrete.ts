@@ -34,7 +34,7 @@ export function randint(
   const caller = "random.randint";
   checkKey(key, caller);
   const sizes = drawnShape(shape, caller);
-  if (!isInteger(dtype)) throw new DTypeError(`[${caller}] draws no ${dtype}`);
+  if (!isInteger(dtype)) throw new DTypeError(`[${caller}] cannot draw ${dtype}`);
   if (!isNarrowInteger(dtype)) {
     return draw(key, sizes, minval, maxval, isUnsigned(dtype) ? "uint32" : "int32");
   }

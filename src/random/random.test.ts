@@ -548,7 +548,11 @@ describe("wrong arguments", () => {
       () => random.normal(key(), [1], "int32"),
       "[random.normal] draws floats, not int32",
     ],
-    ["floats as integers", () => random.randint(key(), [1], 0, 1, { dtype: "float32" }), "draws no float32"],
+    [
+      "floats as integers",
+      () => random.randint(key(), [1], 0, 1, { dtype: "float32" }),
+      "cannot draw float32",
+    ],
     ["a bound that is NaN", () => random.randint(key(), [1], Number.NaN, 1), "a bound of the range is NaN"],
     [
       "bounds that do not broadcast",

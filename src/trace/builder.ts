@@ -17,7 +17,7 @@ import {
 } from "../ir/program.js";
 import { isLike, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/repeated.js";
 import { at, type TensorType } from "../ir/shape.js";
-import { agreeAnyway, missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
+import { missingAxes, needNoMarks, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { commonTarget, type ExecutionTarget } from "./executionTarget.js";
 import { opKey } from "./opKey.js";
 import { currentOrder } from "./order.js";
@@ -119,7 +119,7 @@ export class Builder {
 
   /** The operands; those that are equal along an axis are marked where they are combined with others that are not. */
   private agree<K extends OpName>(op: K, atoms: readonly Atom[], params: OpParams[K]): readonly Atom[] {
-    if (agreeAnyway(op, atoms)) return atoms;
+    if (needNoMarks(op, atoms)) return atoms;
     const wanted = operandVarying(op, atoms, params);
     return atoms.map((atom, i) => {
       const over = missingAxes(varyingAxes(atom.type), at(wanted, i));

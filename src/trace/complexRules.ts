@@ -98,7 +98,7 @@ const unsupported =
       `[${op}] ${why}${given ? `, got ${formatType(given.type)}` : ""}: use x.real, x.imag or np.abs(x)`,
     );
   };
-const ofReals = unsupported("is no function of complex numbers");
+const ofReals = unsupported("is not defined for complex numbers");
 const ofBits = unsupported("works on bits, not on complex numbers");
 const takenApart = unsupported("is given complex numbers as their parts");
 

@@ -3,7 +3,7 @@ import { range, type Shape, sizeOf } from "../ir/shape.js";
 import { Complex, formatComplex } from "./complexNumber.js";
 
 /** Tensors with more elements are abbreviated: only the first and the last few along every dim are shown. */
-export const mostElements = 1000;
+export const maxElements = 1000;
 
 /** Number of elements shown at each end of a dim then. */
 const edge = 3;
@@ -35,7 +35,7 @@ export function formatElements(
   element: (index: number) => ElementValue,
   written: (value: ElementValue) => string = formatElement,
 ): string {
-  const short = sizeOf(shape) > mostElements;
+  const short = sizeOf(shape) > maxElements;
   const shown = (n: number): (number | undefined)[] =>
     short && n > 2 * edge ? [...range(edge), undefined, ...range(edge).map((i) => n - edge + i)] : range(n);
   const texts: string[] = [];

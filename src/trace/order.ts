@@ -21,7 +21,7 @@ export function currentOrder(): number {
   return order.get();
 }
 
-/** Runs `fn`, whose trace will be differentiated so many times. */
+/** Runs `fn`, whose trace will be differentiated `wanted` times. */
 export function atOrder<T>(wanted: number, fn: () => T): T {
   return order.within(wanted, fn);
 }

@@ -8,7 +8,7 @@ type Piece =
   | { readonly kind: "text"; readonly text: string }
   | { readonly kind: "value"; readonly key: number | string; readonly spec: Spec };
 
-/** How elements are formatted: with at least `width` characters and so many digits. */
+/** How elements are formatted: with at least `width` characters and this many digits. */
 interface Spec {
   readonly width: number;
   readonly digits: number | undefined;

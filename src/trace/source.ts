@@ -111,7 +111,7 @@ const ownerOf = remembered((file: string): Owner => {
 });
 
 /** Maximum number of files and lines to cache; programs have fewer, unless they generate code. */
-const mostRemembered = 8192;
+const maxRemembered = 8192;
 
 /** Memoises a function of strings: every equation asks for the same few again. */
 function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...rest: Rest) => T) {
@@ -119,7 +119,7 @@ function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...re
   return (text: string, ...rest: Rest): T => {
     const before = known.get(text);
     if (before !== undefined) return before;
-    if (known.size === mostRemembered) known.clear();
+    if (known.size === maxRemembered) known.clear();
     const value = fn(text, ...rest);
     known.set(text, value);
     return value;
@@ -128,10 +128,10 @@ function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...re
 
 /** How many stacks in a row had no frame outside of the bundle; after so many its user's code is in it, too. */
 let misses = 0;
-const mostMisses = 16;
+const maxMisses = 16;
 
 function userFrame(): string {
-  if (misses === mostMisses) return "unknown source";
+  if (misses === maxMisses) return "unknown source";
   const limit = Error.stackTraceLimit;
   try {
     // Only the runtime itself maps all frames back to their sources.

@@ -17,7 +17,7 @@ import { missingAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import type { Builder } from "./builder.js";
 import { Complex, partsOfNumber } from "./complexNumber.js";
 import { digestOf } from "./digest.js";
-import { type ElementValue, formatElements, mostElements, type Nested, nestElements } from "./format.js";
+import { type ElementValue, formatElements, maxElements, type Nested, nestElements } from "./format.js";
 import { currentRuntime } from "./runtime.js";
 import { onDevice, place, type Storage } from "./storage.js";
 
@@ -156,7 +156,7 @@ export class Tensor {
     if (node.kind === "array") return node.storage;
     if (node.kind === "literal") return materialize(node.literal);
     if (node.kind === "complex") {
-      throw new DTypeError(`[${caller}] takes no complex numbers, got ${this}: pass x.real and x.imag`);
+      throw new DTypeError(`[${caller}] does not take complex numbers, got ${this}: pass x.real and x.imag`);
     }
     throw new TracerError(
       "traced-value",
@@ -297,7 +297,7 @@ const ownValues: PropertyDescriptor & ThisType<Tensor> = {
     const { node } = this;
     if (node.kind === "array" && !node.storage.hasValues) return null;
     const data = this.dataNow("Tensor");
-    return this.size > mostElements ? tokenOf(this.shape, this.dtype, data) : data;
+    return this.size > maxElements ? tokenOf(this.shape, this.dtype, data) : data;
   },
 };
 

@@ -11,7 +11,7 @@ import {
   type Counted,
   LINE,
   type LitmusThreadData,
-  MOST_THREADS,
+  MAX_THREADS,
   REGISTERS,
   type Task,
   WORDS,
@@ -34,10 +34,10 @@ export class LitmusThreads {
     const data: Omit<LitmusThreadData, "index"> = {
       memory: new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }),
       control: new Int32Array(new SharedArrayBuffer(4 * CONTROL.size)),
-      results: new Int32Array(new SharedArrayBuffer(4 * MOST_THREADS * COPIES * REGISTERS)),
+      results: new Int32Array(new SharedArrayBuffer(4 * MAX_THREADS * COPIES * REGISTERS)),
     };
     const code = bundleWorker(new URL("thread.ts", import.meta.url));
-    const workers = Array.from({ length: MOST_THREADS }, (_, index) =>
+    const workers = Array.from({ length: MAX_THREADS }, (_, index) =>
       startWorker(code, { workerData: { ...data, index } satisfies LitmusThreadData }),
     );
     await Promise.all(workers.map((worker) => once(worker, "message")));
@@ -48,7 +48,7 @@ export class LitmusThreads {
   async run(test: Litmus, ms: number): Promise<Seen> {
     const answers = test.threads.map((_, thread) => {
       const worker = this.workers[thread];
-      if (worker === undefined) throw new Error(`a litmus test of more than ${MOST_THREADS} threads`);
+      if (worker === undefined) throw new Error(`a litmus test of more than ${MAX_THREADS} threads`);
       worker.postMessage({ test: allTests.indexOf(test), thread, ms } satisfies Task);
       return once(worker, "message") as Promise<[Counted]>;
     });

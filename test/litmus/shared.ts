@@ -11,7 +11,7 @@ export const COPIES = 256;
 
 /** Registers that a thread may have, and threads that a test may have. */
 export const REGISTERS = 4;
-export const MOST_THREADS = 4;
+export const MAX_THREADS = 4;
 
 /** The bits that stand for 0, 1 and 2: those of float32, so that products can compute with them. */
 export const VALUES = [0, 0x3f800000, 0x40000000] as const;

@@ -170,7 +170,7 @@ class Contender {
 }
 
 /** Rounds that are run at most, for each that is wanted. */
-const mostTries = 2;
+const maxTries = 2;
 
 /** The milliseconds since this process began after which no round begins. */
 const latest = 60_000 * Number(given("minutes") ?? 30);
@@ -183,7 +183,7 @@ async function takeTurns(
 ): Promise<Calibration> {
   const file = given("calibration");
   const known = file !== undefined && existsSync(file) ? readCalibration(file) : undefined;
-  for (let round = 1; round <= mostTries * rounds; round++) {
+  for (let round = 1; round <= maxTries * rounds; round++) {
     const late = contenders.filter(({ numUndisturbed }) => numUndisturbed < rounds);
     const rough = known ? [] : calibrators.filter((one) => one.needs(rounds));
     if (late.length + rough.length === 0 || performance.now() > latest) break;

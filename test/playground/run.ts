@@ -401,7 +401,7 @@ async function gpu(): Promise<void> {
 }
 
 /** Layout shift that counts as none: https://web.dev/articles/cls calls pages below 0.1 good. */
-const mostShift = 0.02;
+const maxShift = 0.02;
 
 /** Adds up how far contents of the page move without the user having done something; runs inside of the page. */
 function observeShifts(): void {
@@ -434,7 +434,7 @@ async function access(): Promise<void> {
             const shift = await page.evaluate(
               () => (globalThis as { layoutShift?: number }).layoutShift ?? 0,
             );
-            if (shift > mostShift)
+            if (shift > maxShift)
               problems.push(`its contents moved while it was loaded: ${shift.toFixed(3)}`);
             if (problems.length > 0) throw new Error(problems.join("; "));
           }),

@@ -2,7 +2,7 @@
 import { ShardwiseError } from "../../src/ir/errors.js";
 import { Random } from "../compiler/randomProgram.js";
 import { Coverage } from "./coverage.js";
-import { type Envelope, MOST_BYTES, mutate } from "./mutate.js";
+import { type Envelope, MAX_BYTES, mutate } from "./mutate.js";
 
 /** A reader of files or messages that others may have written. */
 export interface Reader {
@@ -46,7 +46,7 @@ const BATCH = 2000;
 export function fuzzReader(reader: Reader, options: FuzzOptions): Fuzzed {
   const { seed, until = Infinity, usesCoverage = true, notice = () => {} } = options;
   const random = new Random(seed);
-  const corpus = reader.samples().map((sample) => sample.subarray(0, MOST_BYTES));
+  const corpus = reader.samples().map((sample) => sample.subarray(0, MAX_BYTES));
   const numSamples = corpus.length;
   const coverage = usesCoverage ? new Coverage((url) => /\/src\/|\/readers\//.test(url)) : undefined;
   let [numInputs, numAccepted] = [0, 0];
@@ -80,7 +80,7 @@ export function fuzzReader(reader: Reader, options: FuzzOptions): Fuzzed {
       // The newest ones are nearest to what was never reached.
       const recent = random.chance(0.3) ? Math.max(0, corpus.length - 20) : 0;
       const base = corpus[recent + random.below(corpus.length - recent)] ?? new Uint8Array();
-      return mutate(random, reader.envelope, base, random.pick(corpus)).subarray(0, MOST_BYTES);
+      return mutate(random, reader.envelope, base, random.pick(corpus)).subarray(0, MAX_BYTES);
     });
     keepNew(inputs);
   }

@@ -213,11 +213,11 @@ function changeWords(random: Random, text: string, other: string): string {
         own.splice(place, length, ...own.slice(place, place + length).reverse());
     }
   }
-  return own.join("").slice(0, MOST_BYTES);
+  return own.join("").slice(0, MAX_BYTES);
 }
 
 /** Inputs stay below this, so that none is slow for its size alone. */
-export const MOST_BYTES = 2 ** 16;
+export const MAX_BYTES = 2 ** 16;
 
 function changeBytes(random: Random, base: Uint8Array, other: Uint8Array): Uint8Array {
   let bytes = Array.from(base);
@@ -244,5 +244,5 @@ function changeBytes(random: Random, base: Uint8Array, other: Uint8Array): Uint8
         bytes.splice(place, 1, random.below(256));
     }
   }
-  return Uint8Array.from(bytes.slice(0, MOST_BYTES));
+  return Uint8Array.from(bytes.slice(0, MAX_BYTES));
 }

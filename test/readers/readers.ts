@@ -7,7 +7,7 @@ import { formatRecording, parseRecording } from "../../src/engines/flight/record
 import {
   encodeFrame,
   FrameReader,
-  MOST_STRANGER_BYTES,
+  MAX_UNAUTHENTICATED_BYTES,
   readAnswer,
   readRequest,
 } from "../../src/engines/xla/store/messageFrames.js";
@@ -182,7 +182,7 @@ const frameOf = (head: unknown, id: number) =>
 /** Two frames after each other, as a connection may deliver them: in pieces. */
 function readFrames(bytes: Uint8Array, check: (head: unknown) => unknown): void {
   const reader = new FrameReader(check);
-  reader.mostBytes = MOST_STRANGER_BYTES;
+  reader.maxBytes = MAX_UNAUTHENTICATED_BYTES;
   const half = bytes.length >> 1;
   for (const chunk of [bytes.subarray(0, half), bytes.subarray(half), bytes]) reader.read(chunk);
 }

@@ -11,7 +11,7 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { fuzzReader } from "./fuzz.js";
-import { MOST_BYTES } from "./mutate.js";
+import { MAX_BYTES } from "./mutate.js";
 import { readers } from "./readers.js";
 import { watch } from "./watchdog.js";
 
@@ -48,7 +48,7 @@ function fuzzAll(): void {
       seed: Number(options.seed),
       numInputs: Math.ceil(Number(options.inputs) / chosen.length),
       until: since + (end - since) / share,
-      notice: watch(reader.name, file, MOST_BYTES),
+      notice: watch(reader.name, file, MAX_BYTES),
     });
     total += result.numInputs;
     const seconds = (performance.now() - since) / 1000;

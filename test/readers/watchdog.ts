@@ -5,17 +5,17 @@ import { Worker } from "node:worker_threads";
 export const LONGEST_MS = 20_000;
 
 /** Bytes that the process may hold, with the engine, all samples and counters. */
-export const MOST_MEMORY = 2 ** 30;
+export const MAX_MEMORY = 2 ** 30;
 
 const HEAD = { count: 0, length: 1, size: 2 };
 
 /** Watches a process; the result is told about every input. @param file where the input is kept */
-export function watch(name: string, file: string, mostBytes: number): (bytes: Uint8Array) => void {
-  const words = new Int32Array(new SharedArrayBuffer(4 * HEAD.size + mostBytes));
+export function watch(name: string, file: string, maxBytes: number): (bytes: Uint8Array) => void {
+  const words = new Int32Array(new SharedArrayBuffer(4 * HEAD.size + maxBytes));
   const held = new Uint8Array(words.buffer, 4 * HEAD.size);
   const worker = new Worker(code, {
     eval: true,
-    workerData: { words, held, name, file, LONGEST_MS, MOST_MEMORY },
+    workerData: { words, held, name, file, LONGEST_MS, MAX_MEMORY },
   });
   worker.unref();
   return (bytes) => {
@@ -29,14 +29,14 @@ export function watch(name: string, file: string, mostBytes: number): (bytes: Ui
 const code = `
 const { workerData } = require("node:worker_threads");
 const { writeFileSync, writeSync } = require("node:fs");
-const { words, held, name, file, LONGEST_MS, MOST_MEMORY } = workerData;
+const { words, held, name, file, LONGEST_MS, MAX_MEMORY } = workerData;
 let [seen, since] = [-1, Date.now()];
 setInterval(() => {
   const count = Atomics.load(words, 0);
   if (count !== seen) [seen, since] = [count, Date.now()];
   const memory = process.memoryUsage.rss();
   const problem = Date.now() - since > LONGEST_MS ? "takes longer than " + LONGEST_MS + " ms"
-    : memory > MOST_MEMORY ? "takes " + memory + " bytes of memory" : undefined;
+    : memory > MAX_MEMORY ? "takes " + memory + " bytes of memory" : undefined;
   if (problem === undefined) return;
   writeFileSync(file, held.slice(0, Atomics.load(words, 1)));
   writeSync(2, name + ": an input " + problem + ": " + file + "\\n");

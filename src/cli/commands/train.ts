@@ -194,6 +194,6 @@ function closingText(outcome: RunOutcome, config: RunConfig, seconds: number): s
   const hint =
     outcome.status === "finished"
       ? `continue a text: npx shardwise generate ${folder} --prompt "Call me"`
-      : `go on: npx shardwise train --resume --out ${folder}`;
+      : `continue: npx shardwise train --resume --out ${folder}`;
   return `${[`${what}${losses}${validation}`, ...curve, ...sample, ...files, hint].join("\n")}\n`;
 }

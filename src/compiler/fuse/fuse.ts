@@ -179,7 +179,7 @@ class Fuser {
   }
 
   private single(eqn: Eqn<Exclude<OpName, FusedOp | ViewOp>>): void {
-    if (isGone(eqn)) throw new InternalError(`[compile] ${eqn.op} must be gone from a per-device program`);
+    if (isGone(eqn)) throw new InternalError(`[compile] ${eqn.op} must not occur in a per-device program`);
     for (const atom of eqn.ins) this.demand(atom);
     const unit = this.add({ kind: "eqn", eqn });
     for (const out of eqn.outs) this.unitOf.set(out.id, unit);

@@ -20,7 +20,7 @@ const MAX_MEMBERS = 512;
 /** A value that a group computes but cannot read: the sums of all rows are complete only at its end. */
 export const AFTER_GROUP = Symbol("after the group");
 
-/** What a group knows of a value: its loops, that it comes from outside, or that it is not ready in the group. */
+/** What a group knows about a value: its loops, that it comes from outside, or that it is not ready in the group. */
 export type Knowledge = IndexMap | undefined | typeof AFTER_GROUP;
 
 /** Equations that run as one kernel over common loops. */
@@ -45,7 +45,7 @@ export class FusionGroup {
 
   constructor(public dims: DimList) {}
 
-  /** What the group knows of a value, looking through views of its own values. */
+  /** What the group knows about a value, looking through views of its own values. */
   knows(atom: Atom, definitions: ReadonlyMap<number, Eqn>): Knowledge {
     if (atom.kind === "literal") return undefined;
     const known = this.maps.get(atom.id);

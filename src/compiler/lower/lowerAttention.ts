@@ -17,12 +17,12 @@ const backward: readonly AttentionArgument[] = [
 ];
 
 /** Largest distance, in elements, that a kernel can step over. */
-const MOST_DISTANCE = 2 ** 29;
+const MAX_DISTANCE = 2 ** 29;
 
 /** Where heads lie: as they are if features are adjacent, otherwise copied. */
 function headsOf(frame: LoweringFrame, atom: Atom): View {
   const view = frame.view(atom);
-  const isNear = view.strides.every((stride) => stride >= 0 && stride < MOST_DISTANCE);
+  const isNear = view.strides.every((stride) => stride >= 0 && stride < MAX_DISTANCE);
   return isNear && at(view.strides, 3) === 1 ? view : frame.dense(atom);
 }
 

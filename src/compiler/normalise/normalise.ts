@@ -108,7 +108,7 @@ const unlessSameShape: Rewrite<"reshape" | "broadcastInDim"> = (r, eqn) => {
 
 /** The partitioner leaves none of these in the program of a device. */
 const unknown: Rewrite<OpName> = (_, { op }) => {
-  throw new InternalError(`[compile] ${op} must be gone from a per-device program`);
+  throw new InternalError(`[compile] ${op} must not occur in a per-device program`);
 };
 
 /** Attention is a step where one kernel computes it, and otherwise a program. */

@@ -3,11 +3,11 @@ import { at, bytesOf } from "../../ir/shape.js";
 
 /** Sizes below which a strip would be mostly empty. */
 const FEWEST = 16;
-const MOST_FEATURES = 256;
+const MAX_FEATURES = 256;
 /** On a GPU rows have to fit registers and shared memory. */
-const MOST_ON_GPU = 128;
+const MAX_ON_GPU = 128;
 /** Distances between heads and batch elements fit the operands of instructions. */
-const MOST_BYTES = 2 ** 31;
+const MAX_BYTES = 2 ** 31;
 
 /** Whether a kernel computes an equation in one piece: attention in float32 whose scores depend on products and places only. */
 export function isOneKernel(
@@ -20,10 +20,10 @@ export function isOneKernel(
   return (
     Math.min(length, keyLength) >= FEWEST &&
     headSize > 0 &&
-    headSize <= (gpu ? MOST_ON_GPU : MOST_FEATURES) &&
+    headSize <= (gpu ? MAX_ON_GPU : MAX_FEATURES) &&
     !softcap &&
     !dropoutRate &&
     extras.every((name) => name === "logSumsCotangent") &&
-    ins.every(({ type }) => type.dtype === "float32" && bytesOf(type) < MOST_BYTES)
+    ins.every(({ type }) => type.dtype === "float32" && bytesOf(type) < MAX_BYTES)
   );
 }

@@ -41,7 +41,7 @@ const LEAST_PART = 2 ** 12;
 export function rowProduct(r: Rewriter, x: Atom, y: Atom, p: OpParams["dotGeneral"], out: Var): void {
   const isLeft = rowOf(x, y, p) === 0;
   const [row, turned] = isLeft ? [x, y] : [y, x];
-  const { matrix, permutation } = asItLies(r, turned);
+  const { matrix, permutation } = inMemoryOrder(r, turned);
   const dimsOf = (dims: readonly number[]) => dims.map((d) => at(permutation, d));
   const [rowDims, matrixDims] = [
     [p.lhsBatch, p.lhsContract],
@@ -76,17 +76,17 @@ export function rowProduct(r: Rewriter, x: Atom, y: Atom, p: OpParams["dotGenera
 }
 
 /** A matrix as it lies in memory, and the dim of it that each dim of a value, perhaps a transpose of it, is. */
-function asItLies(
+function inMemoryOrder(
   r: Rewriter,
   value: Atom,
 ): { readonly matrix: Atom; readonly permutation: readonly number[] } {
   const eqn = r.definitionOf(value);
   if (eqn?.op === "transpose") {
-    const inner = asItLies(r, at(eqn.ins, 0));
+    const inner = inMemoryOrder(r, at(eqn.ins, 0));
     return { ...inner, permutation: eqn.params.permutation.map((d) => at(inner.permutation, d)) };
   }
   if (eqn?.op === "convert") {
-    const inner = asItLies(r, at(eqn.ins, 0));
+    const inner = inMemoryOrder(r, at(eqn.ins, 0));
     const isTurned = inner.matrix !== at(eqn.ins, 0);
     return isTurned
       ? { ...inner, matrix: r.convert(inner.matrix, eqn.params.dtype) }

@@ -10,10 +10,10 @@ import type { Program, Var } from "../../ir/program.js";
 import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/programBuilder.js";
 import { at, type TensorType, typesOf } from "../../ir/shape.js";
 
-/** Below so many scores of a head, all heads are computed together. */
+/** Below this many scores of a head, all heads are computed together. */
 const FEWEST = 96 * 96;
 
-/** Up to so many queries, tiles are written one after the other instead of as a loop. */
+/** Up to this many queries, tiles are written one after the other instead of as a loop. */
 const UNROLLED = 1024;
 
 /** The tiles of one head. */

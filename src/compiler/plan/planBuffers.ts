@@ -79,7 +79,7 @@ export function isDense(view: View): boolean {
   return true;
 }
 
-/** The view that an op makes of another; undefined when the elements do not lie at regular distances. */
+/** The view that an op turns another into; undefined when the elements do not lie at regular distances. */
 type ViewRule<K extends ViewOp> = (params: OpParams[K], source: View, shape: Shape) => View | undefined;
 
 const viewRules: { readonly [K in ViewOp]: ViewRule<K> } = {
@@ -109,7 +109,7 @@ const viewRules: { readonly [K in ViewOp]: ViewRule<K> } = {
   reshape: (_, source, shape) => reshapeView(source, shape),
 };
 
-/** The view that an equation makes of another; undefined when the elements do not lie at regular distances. */
+/** The view that an equation turns another into; undefined when the elements do not lie at regular distances. */
 export function applyView<K extends ViewOp>(eqn: Eqn<K>, source: View): View | undefined {
   const { op, params, outs }: EqnParts<K> = eqn;
   const rule: ViewRule<K> = viewRules[op];

@@ -10,7 +10,7 @@ export interface ShaderTile {
   /** Rows and columns of a thread; multiples of 4, or 1. */
   readonly threadM: number;
   readonly threadN: number;
-  /** Groups of threads that compute the same results, each from every so many products; 1 by default. */
+  /** Groups of threads that compute the same results, each from every n-th product, for n groups; 1 by default. */
   readonly slices?: number;
   /** Strips of each operand in shared memory; with 2, the next is written while threads still read the last. */
   readonly strips?: 1 | 2;

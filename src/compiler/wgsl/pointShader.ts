@@ -12,8 +12,8 @@ interface PointDivision {
 /** Instructions of a program that is written once for each point of a thread, so that their loads overlap. */
 const SHORT_PROGRAM = 48;
 /** The same for the points of a vector, and of two, all together. */
-const MOST_INSTRUCTIONS = 512;
-const MOST_OF_TWO = 768;
+const MAX_INSTRUCTIONS = 512;
+const MAX_OF_TWO = 768;
 /** Points below which vectors would leave threads idle. */
 const FEWEST_POINTS = 2 ** 16;
 
@@ -30,7 +30,7 @@ function dividePoints(total: number, isSoftware: boolean): PointDivision {
 export class PointShader extends KernelWriter {
   constructor(plan: LoopPlan, slabs: readonly number[], setting: KernelSetting) {
     const isLarge = sizeOf(plan.dims) >= FEWEST_POINTS;
-    super(plan, slabs, setting, isLarge && WIDTH * programLength(plan) <= MOST_INSTRUCTIONS);
+    super(plan, slabs, setting, isLarge && WIDTH * programLength(plan) <= MAX_INSTRUCTIONS);
   }
 
   write(): WgslShader {
@@ -80,7 +80,7 @@ export class PointShader extends KernelWriter {
   private vectors(parallel: readonly number[], total: number): WgslShader {
     const { w, plan } = this;
     const threads = 256;
-    const parts = total % (2 * threads) === 0 && 2 * WIDTH * programLength(plan) <= MOST_OF_TWO ? 2 : 1;
+    const parts = total % (2 * threads) === 0 && 2 * WIDTH * programLength(plan) <= MAX_OF_TWO ? 2 : 1;
     const first = w.let(`(workgroup_id.x + workgroup_id.y * num_workgroups.x) * ${threads * parts}u`);
     w.line(`if (${first} + local_invocation_index >= ${total}u) { return; }`);
     const stores: (() => void)[] = [];

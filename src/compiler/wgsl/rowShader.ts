@@ -17,13 +17,13 @@ interface Division {
 }
 
 /** Maximum number of threads of a row, and how many vectors each of them had better have. */
-const MOST_LANES = 256;
+const MAX_LANES = 256;
 const VECTORS = 4;
 /** Vectors of a thread that fit its registers. */
-const MOST_VECTORS = 8;
+const MAX_VECTORS = 8;
 
 /** Instructions of all vectors of a thread up to which they are written one after the other, else as a loop. */
-const MOST_INSTRUCTIONS = 2048;
+const MAX_INSTRUCTIONS = 2048;
 
 /** A kernel that reduces over the inner dims of each row. */
 export class RowShader extends KernelWriter {
@@ -80,8 +80,8 @@ export class RowShader extends KernelWriter {
     const { vectors } = this.division;
     return (
       vectors !== undefined &&
-      vectors <= MOST_VECTORS &&
-      vectors * WIDTH * programLength(this.plan) <= MOST_INSTRUCTIONS
+      vectors <= MAX_VECTORS &&
+      vectors * WIDTH * programLength(this.plan) <= MAX_INSTRUCTIONS
     );
   }
 
@@ -205,7 +205,7 @@ export class RowShader extends KernelWriter {
     const store = `shared_words[${byRows ? "local_invocation_index" : `local_invocation_index / ${subgroup}u`}] = ${own};`;
     w.line(subgroup === 1 ? store : `if (y % ${subgroup}u == 0u) { ${store} }`);
     w.line("workgroupBarrier();");
-    if (subgroup > 1 && left <= MOST_GROUPS) {
+    if (subgroup > 1 && left <= MAX_GROUPS) {
       own = this.join(
         op,
         range(left).map((i) => `shared_words[${place(`${i}u`)}]`),
@@ -242,7 +242,7 @@ export class RowShader extends KernelWriter {
 }
 
 /** Subgroups of a row up to which every thread combines the results of all. */
-const MOST_GROUPS = 16;
+const MAX_GROUPS = 16;
 
 /** Of ops that are combined as integers, what NaN counts as. */
 const nanRanks: { readonly [K in VectorOp]?: string } = {
@@ -277,14 +277,14 @@ function divideThreads(plan: LoopPlan, inVectors = true): Division {
   const rowsOf = (lanes: number) => Math.min(Math.max(1, 64 / lanes), powerOfTwo(numRowsTotal));
   if (inVectors) {
     let lanes = 1;
-    while (lanes < MOST_LANES && count % (2 * lanes * WIDTH) === 0 && count / (lanes * WIDTH) > VECTORS)
+    while (lanes < MAX_LANES && count % (2 * lanes * WIDTH) === 0 && count / (lanes * WIDTH) > VECTORS)
       lanes *= 2;
     const vectors = count / (lanes * WIDTH);
     // A row of few lanes and many vectors would leave most of the GPU idle.
-    if (Number.isInteger(vectors) && (vectors <= MOST_VECTORS || lanes === MOST_LANES))
+    if (Number.isInteger(vectors) && (vectors <= MAX_VECTORS || lanes === MAX_LANES))
       return { rows: rowsOf(lanes), lanes, byRows: false, vectors };
   }
-  const lanes = Math.min(MOST_LANES, powerOfTwo(Math.ceil(count / 4)));
+  const lanes = Math.min(MAX_LANES, powerOfTwo(Math.ceil(count / 4)));
   return { rows: rowsOf(lanes), lanes, byRows: false };
 }
 

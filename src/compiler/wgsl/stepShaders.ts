@@ -81,7 +81,7 @@ function sortShader(kernel: HostKernel & { readonly kind: "sort" }, slabs: reado
 
 type Along = HostKernel & { readonly kind: "argmax" | "argmin" | "cumsum" | "cumsumReverse" };
 
-/** The threads of a workgroup find the first extreme of every so many elements, then that of all. */
+/** Each thread of a workgroup finds the first extreme of its share of the elements, then the workgroup that of all. */
 function extremeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly number[]): WgslShader {
   const w = new WgslWriter();
   const args = new ShaderArguments([dtype, "int32"], slabs, [1]);
@@ -159,7 +159,7 @@ function cumulativeShader({ kind, dtype, outer, n, inner }: Along, slabs: readon
 /** Words that a thread copies. */
 const WORDS_PER_THREAD = 4;
 
-/** A copy of so many bytes: of whole words where both places are known to begin at one, else byte by byte. */
+/** A copy of `bytes` bytes: of whole words where both places are known to begin at one, else byte by byte. */
 export function copyShader(bytes: number, isAligned: boolean, slabs: readonly number[]): WgslShader {
   const w = new WgslWriter();
   const dtype = isAligned ? "uint32" : "uint8";

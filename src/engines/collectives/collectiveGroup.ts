@@ -4,7 +4,7 @@ import type { DeviceLocations } from "../protocol/locations.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
 import { blockOf, WORDS } from "./collectiveWords.js";
 
-/** What a device's side of a group needs to know of the device. */
+/** What a device's side of a group needs to know about the device. */
 export interface LinkHost {
   readonly signals: Signals;
   /** The words of the program's collectives; see `collectiveWords.ts`. */

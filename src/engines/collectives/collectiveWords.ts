@@ -17,7 +17,7 @@ export const WORDS = layout({
   stamps: 4,
   /** The progress of a member that receives messages for others of its process. */
   arrived: 1,
-  // The counters, which all members write, are on another cache line than the words that only their owner writes.
+  // The counters, which all members write, are on a different cache line from the words that only their owner writes.
   readyCount: onNewLine(),
   /** Where a member that receives messages for others has put them. */
   received: aligned(4, 2),

@@ -12,7 +12,7 @@ const TILE = 16 * 1024;
 /** Scratch memory of a device for collectives: two borrowed tiles, and two more for sums in float32. */
 export const COLLECTIVE_SCRATCH_BYTES = 4 * TILE;
 
-/** What the work of a collective needs to know of the device it runs on. */
+/** What the work of a collective needs to know about the device it runs on. */
 export interface WorkHost extends LinkHost {
   readonly kernels: MoveKernels;
   readonly memory: WebAssembly.Memory;

@@ -94,7 +94,7 @@ export interface ExchangeTables {
   readonly receives: number;
 }
 
-/** What a collective needs to know of the device it runs on. */
+/** What a collective needs to know about the device it runs on. */
 export interface CollectiveHost extends WorkHost {
   readonly desyncDetector: DesyncDetector;
 }

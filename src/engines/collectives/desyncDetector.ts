@@ -39,7 +39,7 @@ export function communicatorsOf(collectives: readonly CollectiveSpec[]): {
   return { count: numbers.size, of };
 }
 
-/** What the detector needs to know of a loaded program on one device. */
+/** What the detector needs to know about a loaded program on one device. */
 export interface DesyncDetectorHost {
   /** The program's number, for the flight recorder. */
   readonly program: number;

@@ -14,8 +14,8 @@ import { ADDRESS_UNIT, COMMAND, CommandReader, PROGRAM_WORD, readPull } from "..
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "../protocol/control.js";
 import type { Crew } from "../protocol/crew.js";
 import { Aborted, Signals } from "../protocol/signals.js";
-import type { Forgotten } from "./forgotten.js";
 import { prepareCall } from "./hostCalls.js";
+import type { ReleasedObjects } from "./releasedObjects.js";
 import { SCRATCH } from "./scratch.js";
 import { StepRunner } from "./stepRunner.js";
 import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./workerMessages.js";
@@ -34,7 +34,7 @@ export interface LoopHost {
   /** Makes a matrix product ready to be called with addresses. */
   prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
   /** Counts what the thread releases, and collects it. */
-  readonly forgotten: Forgotten;
+  readonly released: ReleasedObjects;
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
@@ -134,7 +134,7 @@ class Device {
       }
       case COMMAND.unload:
         this.programs.delete(command[PROGRAM_WORD.program] ?? 0);
-        this.host.forgotten.program();
+        this.host.released.program();
         return undefined;
       case COMMAND.run:
         this.execute(command[PROGRAM_WORD.program] ?? 0, length);
@@ -163,7 +163,7 @@ class Device {
         return;
       case "upload":
         new Uint8Array(this.memory.buffer).set(message.bytes, message.address);
-        this.host.forgotten.message(message.bytes.byteLength);
+        this.host.released.message(message.bytes.byteLength);
         return;
       case "move":
         this.move(message);

@@ -10,8 +10,8 @@ import { deviceBase, reportEvent, STATE, WORD } from "../protocol/control.js";
 import { Crew } from "../protocol/crew.js";
 import type { Fault } from "../protocol/faults.js";
 import { type LoopHost, runDevice } from "./deviceLoop.js";
-import { Forgotten } from "./forgotten.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
+import { ReleasedObjects } from "./releasedObjects.js";
 import { SCRATCH } from "./scratch.js";
 import type { WorkerMessage, WorkerSetup } from "./workerMessages.js";
 
@@ -41,7 +41,7 @@ export function runDeviceWorker(connector: (extra: unknown) => LoopHost["connect
 function helperHost(own: OwnThread): HelperHost {
   return {
     receive: () => own.take() as HelperMessage | undefined,
-    forgotten: new Forgotten(),
+    released: new ReleasedObjects(),
     kernelImports,
   };
 }
@@ -67,7 +67,7 @@ async function runWorker(setup: WorkerSetup, own: OwnThread, connect: LoopHost["
       gemms.release();
       gemms = gemmsOn(memory, scratch);
     },
-    forgotten: new Forgotten(),
+    released: new ReleasedObjects(),
     kernelImports,
     prepareGemm: (step, module) => gemms.prepare(step, module),
     crew,

@@ -15,7 +15,7 @@ import {
   runCalls,
 } from "../protocol/crew.js";
 import type { NativeFunction } from "../system/codeMemory.js";
-import type { Forgotten } from "./forgotten.js";
+import type { ReleasedObjects } from "./releasedObjects.js";
 
 /** What a helper is started with. */
 export interface HelperSetup {
@@ -49,7 +49,7 @@ export interface HelperHost {
   /** Takes the next message, if there is one. */
   receive(): HelperMessage | undefined;
   /** Counts what the thread releases, and collects it. */
-  readonly forgotten: Forgotten;
+  readonly released: ReleasedObjects;
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }
 
@@ -93,7 +93,7 @@ class ProgramKernels {
       const { id } = message;
       for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
       if (message.kind === "forget") {
-        this.host.forgotten.program();
+        this.host.released.program();
         continue;
       }
       const imports = this.host.kernelImports(message.memory);
@@ -124,6 +124,6 @@ class Runners {
 function open(): CodeMemory {
   const memory = CodeMemory.open();
   if (typeof memory === "string")
-    throw new InternalError(`[threads] a helper runs no machine code: ${memory}`);
+    throw new InternalError(`[threads] a helper cannot run machine code: ${memory}`);
   return memory;
 }

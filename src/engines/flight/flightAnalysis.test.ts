@@ -167,7 +167,9 @@ describe("blame", () => {
     } as const;
     const { devices, findings } = findBlame([recording([waiting, waiting, left])]);
     expect(devices).toEqual([2]);
-    expect(findings[0]).toMatch(/^device 2 went on without collective 2 of run 1 .*devices 0 and 1 came$/);
+    expect(findings[0]).toMatch(
+      /^device 2 continued without collective 2 of run 1 .*devices 0 and 1 reached$/,
+    );
   });
 
   test("names the process that left no file, and the device that has ended", () => {

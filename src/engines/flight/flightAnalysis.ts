@@ -265,7 +265,7 @@ function skippedBy(
   const others = list(arrivals.map(({ device }) => device));
   return {
     devices: skippers,
-    findings: [`${list(skippers)} went on without ${describeArrival(arrivals)}, to which ${others} came`],
+    findings: [`${list(skippers)} continued without ${describeArrival(arrivals)}, which ${others} reached`],
   };
 }
 

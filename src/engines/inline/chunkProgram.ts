@@ -16,7 +16,7 @@ export interface ChunkProgram {
   release(): void;
 }
 
-/** What kernels compute with other last bits than the interpreter: they invert a root that is rounded already. */
+/** Ops whose last bits differ between kernels and the interpreter: they invert a root that is rounded already. */
 type KernelFunction = ScalarFunction | "rsqrt";
 
 const isFunction = (op: OpName): op is KernelFunction => op === "rsqrt" || Object.hasOwn(scalarFunctions, op);

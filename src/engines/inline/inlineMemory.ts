@@ -45,8 +45,8 @@ export class InlineMemory {
   }
 
   /** Reserves address space, 4 GiB or what the system grants; undefined if that is too little. */
-  static reserve(mostBytes = MAX_PAGES * PAGE): InlineMemory | undefined {
-    for (let pages = Math.floor(mostBytes / PAGE); pages >= MIN_PAGES; pages = Math.floor(pages / 2)) {
+  static reserve(maxBytes = MAX_PAGES * PAGE): InlineMemory | undefined {
+    for (let pages = Math.floor(maxBytes / PAGE); pages >= MIN_PAGES; pages = Math.floor(pages / 2)) {
       try {
         return new InlineMemory(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }));
       } catch {

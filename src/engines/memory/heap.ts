@@ -39,7 +39,7 @@ export class Heap {
   private readonly free: Node[] = [];
   private last: Node;
   private usedBytes = 0;
-  private mostBytes = 0;
+  private maxBytes = 0;
 
   constructor(
     readonly start: number,
@@ -76,7 +76,7 @@ export class Heap {
 
   /** The most bytes that were in use at any time. */
   get peak(): number {
-    return this.mostBytes;
+    return this.maxBytes;
   }
 
   /** The size of the largest free block. */
@@ -99,7 +99,7 @@ export class Heap {
       node.free = false;
       this.nodes.set(node.address, node);
       this.usedBytes += size;
-      this.mostBytes = Math.max(this.mostBytes, this.usedBytes);
+      this.maxBytes = Math.max(this.maxBytes, this.usedBytes);
       return { address: node.address, bytes: size };
     }
     return undefined;

@@ -43,16 +43,16 @@ const LEAST_BYTES = 16 * 1024 * 1024;
 /** The layouts that this many devices can have here: the fastest first, then those with more memory. */
 export function layoutChoices(numDevices: number): LayoutChoice[] {
   const choices: LayoutChoice[] = [
-    { kind: "shared", addressType: "i32", reach: align(mostBytes("i32") / numDevices) },
-    { kind: "separate", addressType: "i32", reach: align(mostBytes("i32")) },
+    { kind: "shared", addressType: "i32", reach: align(maxBytes("i32") / numDevices) },
+    { kind: "separate", addressType: "i32", reach: align(maxBytes("i32")) },
   ];
   if (hasWideMemories()) {
-    choices.push({ kind: "separate", addressType: "i64", reach: align(mostBytes("i64")) });
+    choices.push({ kind: "separate", addressType: "i64", reach: align(maxBytes("i64")) });
   }
   return choices.filter(({ reach }, i) => i === 0 || reach > (choices[i - 1]?.reach ?? 0));
 }
 
-function mostBytes(addressType: AddressType): number {
+function maxBytes(addressType: AddressType): number {
   return MAX_PAGES[addressType] * PAGE - TAIL;
 }
 

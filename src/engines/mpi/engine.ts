@@ -84,7 +84,7 @@ export function createMpiEngine(options?: MpiEngineOptions): MpiEngine {
   return new MpiEngine(wanted, joinJob(wanted));
 }
 
-/** What this process knows of the job that it is part of. */
+/** What this process knows about the job that it is part of. */
 interface Job {
   readonly world: World;
   readonly greetings: readonly Greeting[];

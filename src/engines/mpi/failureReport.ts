@@ -15,7 +15,7 @@ const NUM_RECORDS = 20;
 
 const ADVICE = `all processes must run the same programs in the same order: ${PROCESS_RULE}`;
 
-/** What a report needs to know of its process. */
+/** What a report needs to know about its process. */
 export interface ReportingProcess {
   readonly rank: number;
   readonly size: number;
@@ -57,7 +57,7 @@ export class FailureReport {
     this.channel.close();
   }
 
-  /** The error that tells what all processes know of a failure. */
+  /** The error that tells what all processes know about a failure. */
   explain(error: unknown): Promise<unknown> {
     if (!(error instanceof DeviceFailedError)) return Promise.resolve(error);
     this.explained ??= this.ask(error);

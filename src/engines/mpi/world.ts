@@ -33,7 +33,7 @@ const codeHere = lazily((): CodePlaces | undefined => {
     const places = memory.load(pieces);
     return { look: at(places, 0), callAll: at(places, 1) };
   } catch {
-    // The system allows no code of one's own: each message and each look is a call.
+    // The system does not allow generated code: each message and each look is a call.
     return undefined;
   }
 });

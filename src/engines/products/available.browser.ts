@@ -1,5 +1,5 @@
 import type * as node from "./available.js";
 
 export const nativeGemmHere: typeof node.nativeGemmHere = () => ({
-  unavailable: "browsers run no machine code of programs",
+  unavailable: "browsers cannot run machine code",
 });

@@ -6,11 +6,11 @@ export class NativeProducts
   implements Pick<node.NativeProducts, "prepare" | "prepareGroups" | "blas" | "release">
 {
   prepare(): never {
-    throw new InternalError("[threads] browsers run no machine code of programs");
+    throw new InternalError("[threads] browsers cannot run machine code");
   }
 
   prepareGroups(): never {
-    throw new InternalError("[threads] browsers run no machine code of programs");
+    throw new InternalError("[threads] browsers cannot run machine code");
   }
 
   blas(): never {

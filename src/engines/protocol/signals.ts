@@ -15,7 +15,7 @@ export const THE_HOST = -2;
 
 /** Something that a device must poll for, because no thread rings when it arrives. */
 export interface Awaited {
-  /** Whether it is there; checks at most so many times. */
+  /** Whether it has arrived; checks at most `looks` times. */
   isDoneWithin(looks: number): boolean;
 }
 
@@ -131,7 +131,7 @@ export class Signals {
    */
   poll(awaited: Awaited, peer: number, yieldCore: () => void): void {
     const { listener } = this;
-    // If it is there already, no wait is recorded.
+    // If it has arrived already, no wait is recorded.
     if (listener !== undefined && awaited.isDoneWithin(1)) return;
     const begin = listener?.now() ?? 0;
     if (awaited.isDoneWithin(this.spins / LOOK_COST)) {

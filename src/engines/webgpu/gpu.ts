@@ -16,7 +16,7 @@ export interface Gpu {
   readonly largeTile?: ShaderTile | undefined;
 }
 
-/** What a GPU says of itself. */
+/** What a GPU reports about itself. */
 export interface GpuFacts {
   /** Its name, such as `NVIDIA H200`. */
   readonly name: string;
@@ -94,7 +94,7 @@ async function hasExactFma(device: GPUDevice): Promise<boolean> {
   return lost === third * third - Math.fround(third * third);
 }
 
-/** What a shader makes of the values in its only buffer. */
+/** What a shader turns the values of its only buffer into. */
 export async function runShader(
   device: GPUDevice,
   { code, groups, constants = {} }: { code: string; groups: number; constants?: Record<string, number> },

@@ -10,7 +10,7 @@ import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import type { MachineProgram } from "./gpuProgram.js";
 
-/** Why a device cannot go on yet: others have not reached a collective, or the host has to read something. */
+/** Why a device cannot continue yet: others have not reached a collective, or the host has to read something. */
 type Wait =
   | { readonly kind: "collective"; readonly collective: number }
   | { readonly kind: "value"; readonly slot: number }
@@ -138,7 +138,7 @@ export class Run {
     return new DesyncError(this.program.program.compiled.name, positions);
   }
 
-  /** Reads the values that devices wait for and lets the host do its part, then goes on. */
+  /** Reads the values that devices wait for and lets the host do its part, then continues. */
   private async read(waiting: readonly Progress[]): Promise<void> {
     const { machine } = this;
     const values = waiting.flatMap((device) =>

@@ -194,7 +194,7 @@ export class WorkerPool {
     this.collect();
   }
 
-  /** Waits, unless this is the thread of a page, which goes on without. */
+  /** Waits, unless this is the thread of a page, which must not wait. */
   private block(isDone: () => boolean): void {
     while (!this.ended) {
       const seen = Atomics.load(this.control, EVENTS);

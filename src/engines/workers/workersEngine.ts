@@ -267,7 +267,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     await this.reading(source, () => target.set(this.bytesIn(source, start, target.length)));
   }
 
-  /** Reads elements once they are there, even if the buffer is released meanwhile. */
+  /** Reads elements once they are computed, even if the buffer is released meanwhile. */
   private async reading<T>(source: ThreadsBuffer, read: () => T): Promise<T> {
     source.allocation.readers++;
     try {
@@ -291,7 +291,7 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     return completed >= source.readyAt ? this.copyOut(source) : undefined;
   }
 
-  /** Blocks this thread until the elements are there. */
+  /** Blocks this thread until the elements are computed. */
   protected waitAndView(source: ThreadsBuffer): HostData {
     this.pool.waitFor(this.workerOf(source.device), source.readyAt);
     return this.copyOut(source);

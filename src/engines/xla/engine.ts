@@ -26,7 +26,7 @@ export interface XlaEngineInfo extends EngineInfo {
 }
 
 /** The other processes that hold devices of the same engine. */
-export interface Companions {
+export interface PeerProcesses {
   /** The host name of every process. */
   readonly hosts: readonly string[];
   /** Gathers one string of every process, in process order. */
@@ -79,7 +79,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   constructor(
     private readonly client: XlaClient<A>,
     options: XlaLowering = {},
-    companions?: Companions,
+    companions?: PeerProcesses,
   ) {
     super();
     if (companions) {

@@ -14,9 +14,9 @@ import {
   goRound,
   madeEven,
   orthonormalized,
+  rotateRows,
+  rotationsFor,
   sweepUntilDone,
-  turnRows,
-  turnsFor,
 } from "./jacobi.js";
 import {
   adjoint,
@@ -109,7 +109,7 @@ const decompose = libraryVjp(rotate, {
   },
 });
 
-/** Turns rows and columns of [batch, n, n] until only the diagonal is left. */
+/** Rotates rows and columns of [batch, n, n] until only the diagonal is left. */
 function rotate(a: Tensor): Eigenpairs {
   const n = at(a.shape, 1);
   if (n < 2) return [identities(a, n, n), realParts(diagonals(a))];
@@ -124,15 +124,15 @@ function rotate(a: Tensor): Eigenpairs {
     const diagonal = realParts(diagonals(matrix));
     const between = diagonals(ops.sliceDim(ops.sliceDim(matrix, 1, 0, half), 2, half, size));
     const sizes = ops.abs(between);
-    const turns = turnsFor(
+    const rotations = rotationsFor(
       ops.sliceDim(diagonal, 1, 0, half),
       ops.sliceDim(diagonal, 1, half, size),
       between.parts ? sizes : between,
     );
     const along = directions(between);
-    const turn = (rows: Tensor) => turnRows(alignRows(rows, along), turns);
-    const turned = adjoint(turn(adjoint(turn(matrix))));
-    const next = [goRound(goRound(turned, 1), 2), goRound(turn(vectors), 1)] as const;
+    const rotateAll = (rows: Tensor) => rotateRows(alignRows(rows, along), rotations);
+    const rotated = adjoint(rotateAll(adjoint(rotateAll(matrix))));
+    const next = [goRound(goRound(rotated, 1), 2), goRound(rotateAll(vectors), 1)] as const;
     return [next, ops.div(ops.reduceMax(sizes, [1]), nothing)];
   };
   const [, turned] = sweepUntilDone<State>(size, [even, identities(even, size, size)], round);

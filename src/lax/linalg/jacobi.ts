@@ -7,23 +7,23 @@ import { scan } from "../../transforms/control/scan.js";
 import { whileLoop } from "../../transforms/control/whileLoop.js";
 import { adjoint, scaleRows, times } from "./matrixOperands.js";
 
-/** The angles of turns [batch, pairs]. */
-export interface Turns {
+/** The angles of rotations [batch, pairs]. */
+export interface Rotations {
   readonly sine: Tensor;
-  /** The tangent of half the angle, with which small turns keep lengths to the last digit. */
+  /** The tangent of half the angle, with which small rotations keep lengths to the last digit. */
   readonly halfTangent: Tensor;
 }
 
 /** Maximum number of sweeps; about ten are needed for a thousand rows. */
-const mostSweeps = 30;
+const maxSweeps = 30;
 
 /**
- * The turns that make two rows independent.
+ * The rotations that make two rows independent.
  *
  * @param first the squares (or diagonal elements) of the first rows of the pairs [batch, pairs]
  * @param between what is between the two, which is to vanish
  */
-export function turnsFor(first: Tensor, second: Tensor, between: Tensor): Turns {
+export function rotationsFor(first: Tensor, second: Tensor, between: Tensor): Rotations {
   const { epsilon } = limits(first.dtype);
   const scale = ops.sqrt(ops.mul(ops.abs(first), ops.abs(second)));
   const isSmall = ops.compare("le", ops.abs(between), ops.mul(scale, epsilon / 8));
@@ -48,7 +48,7 @@ export function directions(x: Tensor): Tensor | undefined {
   return ops.select(isZero, ops.ones(x.type), ops.div(x, safe));
 }
 
-/** Multiplies the second row of each pair of [batch, n, k] by a number, after which real turns do for complex rows. */
+/** Multiplies the second row of each pair of [batch, n, k] by a number, after which real rotations do for complex rows. */
 export function alignRows(x: Tensor, factors: Tensor | undefined): Tensor {
   if (!factors) return x;
   const half = at(x.shape, 1) / 2;
@@ -56,8 +56,8 @@ export function alignRows(x: Tensor, factors: Tensor | undefined): Tensor {
   return ops.concatenate([ops.sliceDim(x, 1, 0, half), second], 1);
 }
 
-/** Turns the rows of [batch, n, k] in pairs: row i with row n / 2 + i. */
-export function turnRows(x: Tensor, { sine, halfTangent }: Turns): Tensor {
+/** Rotates the rows of [batch, n, k] in pairs: row i with row n / 2 + i. */
+export function rotateRows(x: Tensor, { sine, halfTangent }: Rotations): Tensor {
   const half = at(x.shape, 1) / 2;
   const [p, q] = [ops.sliceDim(x, 1, 0, half), ops.sliceDim(x, 1, half, 2 * half)];
   const spread = (t: Tensor) => ops.broadcastInDim(ops.convert(t, x.dtype), p.shape, [0, 1]);
@@ -95,7 +95,7 @@ export function sweepUntilDone<S extends readonly Tensor[]>(
   round: (state: S) => readonly [S, found: Tensor],
 ): S {
   const [, , last] = whileLoop<readonly [Tensor, Tensor, S]>(
-    ([sweep, isOpen]) => ops.and(isOpen, ops.compare("lt", sweep, mostSweeps)),
+    ([sweep, isOpen]) => ops.and(isOpen, ops.compare("lt", sweep, maxSweeps)),
     ([sweep, , current]) => {
       const [next, found] = scan<S, null, Tensor>(round, current, null, { length: n - 1 });
       const isOpen = ops.reduceMax(ops.compare("gt", found, 1), [0, 1]);

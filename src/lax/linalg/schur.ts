@@ -21,7 +21,7 @@ import {
 export type Schur = readonly [triangle: Tensor, unitary: Tensor];
 
 /** Maximum number of sweeps per row; two or three are needed. */
-const mostSweeps = 40;
+const maxSweeps = 40;
 
 const complexOf = (x: Tensor, like: Tensor) => ops.convert(x, like.dtype);
 /** Values of the first dims, the same along the others of another tensor. */
@@ -61,7 +61,7 @@ export function sweeps(a: Tensor, windowOf: (h: Tensor) => SchurWindow, step: Sw
   type State = readonly [h: Tensor, z: Tensor, low: Tensor, high: Tensor, quiet: Tensor, sweep: Tensor];
   const [h, z] = whileLoop<State>(
     ([, , , high, , sweep]) =>
-      ops.and(ops.compare("gt", ops.reduceMax(high, [0]), 0), ops.compare("lt", sweep, mostSweeps * n)),
+      ops.and(ops.compare("gt", ops.reduceMax(high, [0]), 0), ops.compare("lt", sweep, maxSweeps * n)),
     ([matrix, unitary, low, high, quiet, sweep]) => {
       const [turned, nextZ] = step([matrix, unitary], low, high, quiet);
       const next = windowOf(upper(turned, -1));

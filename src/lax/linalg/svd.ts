@@ -14,9 +14,9 @@ import {
   goRound,
   madeEven,
   orthonormalized,
+  rotateRows,
+  rotationsFor,
   sweepUntilDone,
-  turnRows,
-  turnsFor,
 } from "./jacobi.js";
 import {
   adjoint,
@@ -177,7 +177,7 @@ function rotate(a: Tensor): Factors {
   return [q ? times(q, u) : u, s, v];
 }
 
-/** Turns the columns of [batch, n, n] until they are orthogonal; they are kept as rows. */
+/** Rotates the columns of [batch, n, n] until they are orthogonal; they are kept as rows. */
 function rotateSquare(a: Tensor): Factors {
   const n = at(a.shape, 1);
   const even = madeEven(transposed(a), [1]);
@@ -195,14 +195,14 @@ function rotateSquare(a: Tensor): Factors {
     const [first, second] = [square(p), square(q)];
     const between = ops.reduceSum(ops.mul(p, conjugates(q)), [2]);
     const sizes = ops.abs(between);
-    const turns = turnsFor(first, second, between.parts ? sizes : between);
+    const rotations = rotationsFor(first, second, between.parts ? sizes : between);
     const along = directions(between);
-    const turn = (rows: Tensor) => turnRows(alignRows(rows, along), turns);
+    const rotateAll = (rows: Tensor) => rotateRows(alignRows(rows, along), rotations);
     const product = ops.sqrt(ops.mul(first, second));
     const counts = ops.compare("gt", product, smallest);
     const share = ops.div(sizes, ops.select(counts, product, ops.ones(product.type)));
     const found = ops.reduceMax(ops.select(counts, share, ops.zeros(share.type)), [1]);
-    const next = [goRound(turn(columns), 1), goRound(turn(vectors), 1)] as const;
+    const next = [goRound(rotateAll(columns), 1), goRound(rotateAll(vectors), 1)] as const;
     return [next, ops.mul(found, 1 / nothing)];
   };
   const [, turned] = sweepUntilDone<State>(size, [even, identities(even, size, size)], round);

@@ -260,7 +260,7 @@ function onMesh(operands: Operands, given: Given): AttentionResult {
   })(operands);
 }
 
-/** Specs of what queries know of all tokens; sizes of 1 are not split. */
+/** Specs of what queries know about all tokens; sizes of 1 are not split. */
 function pairSpecs(pairs: PairFacts, entries: readonly (readonly string[] | string | null)[]) {
   const spec = ({ shape }: Tensor) =>
     new PartitionSpec(shape.map((n, d) => (n === 1 ? null : (entries[d] ?? null))));

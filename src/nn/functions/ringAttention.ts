@@ -181,7 +181,7 @@ function together<T>(values: T): T {
 /** Results over different keys as one, weighted by the sums of their exponentials. */
 function merge(a: Attended, b: Attended): Attended {
   const peak = np.maximum(a.logSums, b.logSums);
-  // A query without keys has −∞ on both sides, whose difference is no number.
+  // A query without keys has −∞ on both sides, whose difference is not a number.
   const base = np.where(np.isneginf(peak), 0, peak);
   const [forA, forB] = [np.exp(a.logSums.sub(base)), np.exp(b.logSums.sub(base))];
   const sum = forA.add(forB);

@@ -294,7 +294,7 @@ function blockFunction(config: Config, rowLength?: number): Block {
     const output = dispatchTokens(flat(x), flat(experts), flat(gates), run, {
       numExperts,
       axis: axis && axis.size > 1 ? axis : undefined,
-      mostRows: capacity === undefined ? all : Math.min(all, capacity * batch * perDevice),
+      maxRows: capacity === undefined ? all : Math.min(all, capacity * batch * perDevice),
     });
     return ops.reshape(output, [batch, length, width]);
   };

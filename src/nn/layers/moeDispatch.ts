@@ -100,7 +100,7 @@ export interface DispatchOptions {
   /** The axis along which each device has some of the experts; undefined if this one has all. */
   readonly axis: MeshAxis | undefined;
   /** The largest number of rows that all tokens of this device together can have at one device's experts. */
-  readonly mostRows: number;
+  readonly maxRows: number;
 }
 
 /**
@@ -115,24 +115,24 @@ export function dispatchTokens(
   experts: Tensor,
   gates: Tensor,
   run: RunExperts,
-  { numExperts, axis, mostRows }: DispatchOptions,
+  { numExperts, axis, maxRows }: DispatchOptions,
 ): Tensor {
   const [numTokens = 0, count = 0] = experts.shape;
   const numChoices = numTokens * count;
   const { places, order, counts } = sortChoices(ops.reshape(experts, [numChoices]), numExperts);
   const sorted = spread(count)(tokens, order, places);
-  const results = axis ? runAway(sorted, counts, run, axis, mostRows) : run(sorted, counts);
+  const results = axis ? runAway(sorted, counts, run, axis, maxRows) : run(sorted, counts);
   const returned = ops.reshape(reorder(results, places, order), [numTokens, count, at(results.shape, 1)]);
   const weighted = returned.astype("float32").mul(np.expandDims(gates, -1));
   return np.sum(weighted, 1).astype(tokens.dtype);
 }
 
 /** All-to-all to the devices of the experts and back, forward and backward. */
-function runAway(sorted: Tensor, counts: Tensor, run: RunExperts, axis: MeshAxis, mostRows: number): Tensor {
+function runAway(sorted: Tensor, counts: Tensor, run: RunExperts, axis: MeshAxis, maxRows: number): Tensor {
   const { exchange, sizes } = planTravel(counts, axis);
   const empty = (rows: number, like: Tensor) =>
     ops.zeros({ dtype: like.dtype, shape: [rows, at(like.shape, 1)] });
-  const received = exchangeRows(sorted, empty(mostRows * axis.size, sorted), exchange, [axis]);
+  const received = exchangeRows(sorted, empty(maxRows * axis.size, sorted), exchange, [axis]);
   const results = run(received, sizes);
   const back = { sends: exchange.receives, receives: exchange.sends };
   return exchangeRows(results, empty(at(sorted.shape, 0), results), back, [axis]);

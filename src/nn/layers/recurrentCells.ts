@@ -51,7 +51,7 @@ export type RNNCell<C> = ModuleInstance<CellFunction<C>, CellMembers<C>>;
 /** The class of a cell. */
 export type RNNCellClass<Config extends object, C> = ModuleClass<Config, CellFunction<C>, CellMembers<C>>;
 
-/** What {@link rnnCell} needs to know of a cell besides its step. */
+/** What {@link rnnCell} needs to know about a cell besides its step. */
 export interface CellDefinition<Config extends object, C> {
   readonly initializeCarry: (config: Config) => (key: Tensor, inputShape: Shape) => C;
   readonly numFeatureAxes?: (config: Config) => number;

@@ -215,7 +215,7 @@ export interface ModuleJitOptions extends OptionsOf<typeof moduleJitOptions> {}
 /**
  * A module that is compiled separately when it runs outside of `jit`; inside, its equations become part of the
  * surrounding program. It is traced again at every call: wrap the whole `apply` in `jit` if that matters. As in Flax,
- * every call draws new keys, so the same seed gives other parameters than the module without `jit`.
+ * every call draws new keys, so the same seed gives different parameters than without `jit`.
  *
  * @param target a module class, which gives a class named `JitBlock`, or a function: it may use the modules
  * among its arguments, or else whatever belongs to the running module

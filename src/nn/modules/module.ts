@@ -323,7 +323,7 @@ const observed = new Ambient<ModuleCall[] | undefined>({
   name: "list of module calls",
   initial: undefined,
   setBy: "nn.tabulate",
-  dependence: { unkeyed: "who looks on changes nothing" },
+  dependence: { unkeyed: "observing calls does not change what is traced" },
 });
 
 /** Runs `fn` and lists the calls of modules in the order in which they begin. */

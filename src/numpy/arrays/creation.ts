@@ -171,7 +171,8 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
   const type = { dtype: dtype ?? own, shape };
   if (isComplex(type.dtype)) return Tensor.fromHost(type, encode(type.dtype, leaves.flatMap(partsOfNumber)));
   const number = leaves.find((leaf) => leaf instanceof Complex);
-  if (number) throw new DTypeError(`[array] the element ${number} is no ${type.dtype}: use "complex64"`);
+  if (number)
+    throw new DTypeError(`[array] the element ${number} is not a valid ${type.dtype}: use "complex64"`);
   return Tensor.fromHost(type, encode(type.dtype, leaves.map(Number)));
 }
 

@@ -254,7 +254,7 @@ function between(x: Tensor, dim: number, before: Tensor, after: Tensor): Tensor 
   );
 }
 
-/** Repeats at each end what a reduction makes of the elements there. */
+/** Fills each end with a reduction of the elements there. */
 function withStatistic(
   { x, dim, low, high, settings: { lengths } }: Extension,
   reduce: (x: TensorLike, dim: number, options: { readonly keepdims: boolean }) => Tensor,

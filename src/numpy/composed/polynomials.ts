@@ -121,11 +121,11 @@ export function polyint(coefficients: TensorLike, m = 1): Tensor {
 }
 
 /** Maximum number of repetitions of a step: each records an equation. */
-const MOST_TIMES = 1_000;
+const MAX_TIMES = 1_000;
 
 function checkTimes(m: number, caller: string): number {
-  if (Number.isInteger(m) && m >= 0 && m <= MOST_TIMES) return m;
-  throw new ValueError(`[${caller}] m must be an integer from 0 to ${MOST_TIMES}, got ${describe(m)}`);
+  if (Number.isInteger(m) && m >= 0 && m <= MAX_TIMES) return m;
+  throw new ValueError(`[${caller}] m must be an integer from 0 to ${MAX_TIMES}, got ${describe(m)}`);
 }
 
 /**

@@ -131,7 +131,7 @@ export const floorDivide = binary(
 );
 
 /**
- * Whether a remainder is not zero and has another sign than the divisor, which is not −0 or NaN. A remainder by the
+ * Whether a remainder is not zero and differs in sign from the divisor, which is not −0 or NaN. A remainder by the
  * integer 0 counts as such, as in JAX.
  */
 function isOneBelow(rest: Tensor, divisor: Tensor): Tensor {

@@ -143,7 +143,7 @@ function toElements(value: TensorLike, x: Tensor, caller: string): Tensor {
   const isWider = isComplex(dtype) ? !isComplex(x.dtype) : isFloat(dtype) && !isFloat(x.dtype);
   if (!(value instanceof Tensor) && isWider) {
     throw new DTypeError(
-      `[${caller}] ${value} is no ${x.dtype}: convert the tensor with astype("${dtype}"), or the number`,
+      `[${caller}] ${value} is not a valid ${x.dtype}: convert the tensor with astype("${dtype}"), or the number`,
     );
   }
   return value instanceof Tensor ? cast(value, x.dtype) : toType(value, x.dtype, caller);

@@ -826,7 +826,7 @@ describe("functional updates", () => {
   test("refuse values of another shape or kind", () => {
     expect(() => t.at(0).set(np.ones([5]))).toThrow(ShapeError);
     expect(() => i.at(0).set(0.5)).toThrow(
-      '[at.set] 0.5 is no int32: convert the tensor with astype("float32")',
+      '[at.set] 0.5 is not a valid int32: convert the tensor with astype("float32")',
     );
   });
 

@@ -59,7 +59,7 @@ type Entry =
 function toEntries(shape: Shape, indices: readonly Index[], caller: string): Entry[] {
   const named = indices.filter((index) => index !== null && index !== "...").length;
   if (indices.filter((index) => index === "...").length > 1) {
-    throw new DimError(`[${caller}] "..." may stand only once in an index`);
+    throw new DimError(`[${caller}] "..." may appear only once in an index`);
   }
   if (named > shape.length) {
     throw new DimError(

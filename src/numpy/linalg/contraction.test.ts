@@ -405,7 +405,7 @@ describe("einsum", () => {
     ["ij,jk->ik", [f], "it names 2 operands, but 1 were given"],
     ["ij->ik", [f], 'the result has "k", which no operand has'],
     ["ijk->i", [f], '"ijk" names 3 dims, but operand 0 has 2'],
-    ["i->i->i", [v], '"->" may stand only once'],
+    ["i->i->i", [v], '"->" may appear only once'],
     ["i1->i", [f], '"1" is not a letter'],
     ["ij->ii", [f], "the result names a letter twice"],
     ["...i...", [f], 'has more than one "..."'],

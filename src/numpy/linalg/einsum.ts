@@ -75,7 +75,7 @@ export function parseSubscripts(subscripts: string, ranks: readonly number[]): S
   };
   const text = subscripts.replaceAll(/\s/g, "");
   const [left = "", right, ...more] = text.split("->");
-  if (more.length > 0) refuse('"->" may stand only once');
+  if (more.length > 0) refuse('"->" may appear only once');
   const parts = left.split(",");
   if (parts.length !== ranks.length) {
     refuse(`it names ${parts.length} operands, but ${ranks.length} were given`);

@@ -89,7 +89,7 @@ function bestProduct(xs: readonly Tensor[], sizes: readonly number[]): Tensor {
 }
 
 /** The most squarings of {@link expm}, enough for matrices of norm 2¹⁶. */
-const mostSquarings = 16;
+const maxSquarings = 16;
 
 /** Numerators of the rational approximation of exp, of the orders that fit the precision of each type. */
 const approximations = {
@@ -131,9 +131,9 @@ export function expm(value: TensorLike): Tensor {
       return [ops.select(spread(isOpen), matmul(power, power), power), null];
     },
     start,
-    ops.iota(part, [mostSquarings], 0),
+    ops.iota(part, [maxSquarings], 0),
   );
-  const isBeyond = spread(ops.compare("gt", squarings, mostSquarings));
+  const isBeyond = spread(ops.compare("gt", squarings, maxSquarings));
   return ops.convert(ops.select(isBeyond, ops.full(x.shape, Number.NaN, dtype), whole), given.dtype);
 }
 

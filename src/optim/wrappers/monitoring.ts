@@ -82,7 +82,7 @@ export interface MonitorState {
 /**
  * Keeps several measurements of the updates that pass.
  *
- * @param measures functions of updates, or what {@link measureWithEma} makes of them
+ * @param measures functions of updates, or what {@link measureWithEma} returns
  *
  * @example
  * ```ts

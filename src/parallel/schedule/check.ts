@@ -56,14 +56,14 @@ export function checkSchedule(schedule: PipelineSchedule, costs: ActionCosts = u
     bubble: bubbleOf(times),
     idle: times.stages.map(idleOf),
     activations: activationsOf(schedule),
-    postponed: schedule.stages.map((actions) => mostAlive(actions, ["I"], ["W"])),
+    postponed: schedule.stages.map((actions) => maxAlive(actions, ["I"], ["W"])),
     timeline: times,
   };
 }
 
 /** By stage, the maximum number of pairs of a chunk and a microbatch whose activations are alive at one time. */
 export function activationsOf({ stages }: PipelineSchedule): number[] {
-  return stages.map((actions) => mostAlive(actions, ["F"], ["B", "W"]));
+  return stages.map((actions) => maxAlive(actions, ["F"], ["B", "W"]));
 }
 
 /** Throws if the actions of a schedule are invalid regardless of their times. */
@@ -86,7 +86,7 @@ function idleOf(actions: readonly TimedAction[]): number {
 }
 
 /** The maximum number of values alive at one time, given the actions that start and end their lifetimes. */
-function mostAlive(
+function maxAlive(
   actions: readonly PipelineAction[],
   begins: readonly ActionKind[],
   ends: readonly ActionKind[],
@@ -156,7 +156,7 @@ function stageViolations(schedule: PipelineSchedule, stage: number): ScheduleVio
         `${called(I === undefined ? "W" : "I")} is a half of ${called("B")}, which is in slot ${B}: do one or the other`,
       );
     } else if (B === undefined && I === undefined) {
-      say(-1, `${called("B")} is missing, and ${called("I")} with ${called("W")} is not there either`);
+      say(-1, `${called("B")} is missing, and ${called("I")} with ${called("W")} is missing, too`);
     } else if (B === undefined && W === undefined)
       say(-1, `${called("W")} is missing, the other half of ${called("I")}`);
     const back = B ?? I;

@@ -419,7 +419,7 @@ function checkStream(before: readonly TensorType[], after: readonly TensorType[]
   if (wrong < 0 && before.length === after.length) return;
   const [want, got] = [before, after].map((types) => types.map(formatType).join(", "));
   throw new ShapeError(
-    `[pipelineTrainStep] stage makes ${got} of ${want}: every stage must keep shape and type, so that the next one can go on`,
+    `[pipelineTrainStep] the stage turns ${want} into ${got}: every stage must keep shape and type, because the next one takes its result`,
   );
 }
 

@@ -250,7 +250,7 @@ describe("the check", () => {
     expect(error).toBeInstanceOf(ScheduleError);
     expect(error instanceof ScheduleError && error.violations).toEqual([
       { stage: 0, slot: 3, reason: "0B0 is already in slot 2" },
-      { stage: 0, slot: -1, reason: "0B1 is missing, and 0I1 with 0W1 is not there either" },
+      { stage: 0, slot: -1, reason: "0B1 is missing, and 0I1 with 0W1 is missing, too" },
       { stage: 1, slot: 0, reason: "1B0 comes before 1F0, which is in slot 1" },
       { stage: 1, slot: -1, reason: "1W1 is missing, the other half of 1I1" },
     ]);

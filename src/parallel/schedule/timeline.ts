@@ -92,7 +92,7 @@ export interface RunSettings {
   readonly costOf: CostOf;
   /** When a message arrives of which a stage has the content at `ready`; called in the order in which it sends. */
   readonly arrival: (from: number, to: number, ready: number) => number;
-  /** Whether a stage can go on only after its messages have arrived. */
+  /** Whether a stage can continue only after its messages have arrived. */
   readonly isBlocking?: boolean;
   /** How long a forward action and the whole backward pass right behind it take at the same time, if they can. */
   readonly pairCost?: PairCostOf;
@@ -179,7 +179,7 @@ export function timeline(
   return runActions(schedule, { costOf, arrival: (_from, _to, ready) => ready + costs.send });
 }
 
-/** The stages that cannot go on, and what each of them waits for. */
+/** The stages that cannot continue, and what each of them waits for. */
 function waiting(
   schedule: PipelineSchedule,
   layout: PipelineLayout,

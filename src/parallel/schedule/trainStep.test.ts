@@ -357,7 +357,7 @@ describe("what does not fit is refused", () => {
   test("stages that change the stream, and losses that are not numbers", () => {
     const narrow = { ...model, stage: (_: unknown, h: Tensor) => lax.sliceInDim(h, 0, 2, 1, 1) };
     expect(() => pipelineTrainStep(schedule, narrow, { mesh })(weights, x, y)).toThrow(
-      "[pipelineTrainStep] stage makes f32[2,2] of f32[2,4]",
+      "[pipelineTrainStep] the stage turns f32[2,4] into f32[2,2]",
     );
     const vector = { ...model, last: (w: { head: Tensor }, h: Tensor) => np.matmul(h, w.head) };
     expect(() => pipelineTrainStep(schedule, vector, { mesh })(weights, x, y)).toThrow(

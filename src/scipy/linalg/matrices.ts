@@ -319,7 +319,7 @@ export function hadamard(n: number, dtype: DType = "int32"): Tensor {
 }
 
 const helmertOptions = schema({
-  /** Whether the first row, of equal elements, is there too. */
+  /** Whether the first row, of equal elements, is included. */
   full: false,
 });
 

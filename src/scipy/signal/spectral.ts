@@ -136,7 +136,7 @@ const stftOptions = schema({
   ...analysisOptions,
   /** What is taken out of each segment: its mean (`"constant"`), a line (`"linear"`), or nothing, the default. */
   detrend: optional(detrendKind, false),
-  /** How the signal goes on beyond its ends by half a segment: with zeros by default, or not at all (`null`). */
+  /** How the signal is extended by half a segment at its ends: with zeros by default, or not at all (`null`). */
   boundary: optional(either(keyOf(boundaries), "null"), "zeros"),
   /** Whether zeros fill the last segment. */
   padded: true,

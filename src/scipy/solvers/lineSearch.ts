@@ -14,7 +14,7 @@ import { valueAndGrad } from "../../transforms/derivatives/grad.js";
 const [lower, flatter] = [1e-4, 0.9];
 
 /** Maximum number of lengths that are tried between two others. */
-const mostInside = 30;
+const maxInside = 30;
 
 /** A point of the line: its distance in steps, the value and the slope there, and the gradient. */
 interface Point {
@@ -128,7 +128,7 @@ function zoom({ pointAt, isHigh, isFlat }: Conditions, low: Point, high: Point, 
     const step = np.add(bracket.step, 1);
     return {
       done: either(bracket.done, isFound),
-      failed: either(either(bracket.failed, width.le(narrowest)), step.ge(mostInside)),
+      failed: either(either(bracket.failed, width.le(narrowest)), step.ge(maxInside)),
       step,
       low: pick(isLow, point, bracket.low),
       high: pick(isNewHigh, point, pick(turns, bracket.low, bracket.high)),

@@ -21,7 +21,7 @@ const harmonicOptions = schema({
 export interface SphHarmOptions extends OptionsOf<typeof harmonicOptions> {}
 
 /** Degrees or orders: an integer, several, or a tensor of them. */
-export type WholeNumbers = number | readonly number[] | Tensor;
+export type Integers = number | readonly number[] | Tensor;
 
 /**
  * The associated Legendre function of cos θ with the factor of spherical harmonics, for elements of different degree n
@@ -50,7 +50,7 @@ function legendre(n: Tensor, m: Tensor, theta: Tensor, nMax: number): Tensor {
   return value;
 }
 
-function wholeTensor(value: WholeNumbers, name: string): Tensor {
+function wholeTensor(value: Integers, name: string): Tensor {
   const x = value instanceof Tensor ? value : array(value, "int32");
   if (!isFloat(x.dtype)) return x;
   throw new DTypeError(
@@ -67,8 +67,8 @@ function wholeTensor(value: WholeNumbers, name: string): Tensor {
  * ```
  */
 export function sphHarmY(
-  n: WholeNumbers,
-  m: WholeNumbers,
+  n: Integers,
+  m: Integers,
   theta: TensorLike,
   phi: TensorLike,
   options?: SphHarmOptions,

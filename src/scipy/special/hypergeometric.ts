@@ -158,7 +158,7 @@ type Gauss = readonly [a: Tensor, b: Tensor, c: Tensor, x: Tensor];
 /** Where the series in 1 − x converges more quickly than that in x. */
 const nearOne = 0.9;
 
-/** ₂F₁ near 1 for c − a − b that is no integer: two series in 1 − x. */
+/** ₂F₁ near 1 for c − a − b that is not an integer: two series in 1 − x. */
 function aroundOne([a, b, c, x]: Gauss, active: Tensor): Tensor {
   const d = ops.sub(ops.sub(c, a), b);
   const [s, ca, cb] = [ops.sub(like(x, 1), x), ops.sub(c, a), ops.sub(c, b)];

@@ -40,7 +40,7 @@ export {
   polygamma,
   zeta,
 } from "./gamma.js";
-export { type SphHarmOptions, sphHarmY, type WholeNumbers } from "./harmonics.js";
+export { type Integers, type SphHarmOptions, sphHarmY } from "./harmonics.js";
 export { hyp1f1, hyp2f1 } from "./hypergeometric.js";
 export { bernoulli, exp1, expi, expn, fresnel, owensT, sici, spence } from "./integrals.js";
 

@@ -39,7 +39,7 @@ import { Tensor } from "../../trace/tensor.js";
 import { vmap } from "../../transforms/batching/vmap.js";
 import * as special from "../special/special.js";
 
-/** The most frequent element, and how often it is there. */
+/** The most frequent element, and how often it occurs. */
 export interface ModeResult {
   readonly mode: Tensor;
   readonly count: Tensor;
@@ -159,7 +159,7 @@ export function sem(value: TensorLike, dim: number | null = 0, options?: SemOpti
   return divide(std(x, dim, { ddof, keepdims }), Math.sqrt(n));
 }
 
-/** How wide the bells of {@link gaussianKde} are: by a rule, or a factor of the deviation of the samples. */
+/** How wide the normalDensities of {@link gaussianKde} are: by a rule, or a factor of the deviation of the samples. */
 export type Bandwidth = "scott" | "silverman" | number | Tensor;
 
 const bandwidth: Kind<Bandwidth> = {
@@ -169,7 +169,7 @@ const bandwidth: Kind<Bandwidth> = {
 };
 
 const kdeOptions = schema({
-  /** How wide the bells are; by Scott's rule by default. */
+  /** How wide the normalDensities are; by Scott's rule by default. */
   bwMethod: optional(bandwidth, "scott"),
   /** How much each sample counts; all the same by default. */
   weights: optional(tensorLikeKind),
@@ -270,7 +270,10 @@ function methodsOf(data: KdeData, d: number, n: number): GaussianKde {
     integrateGaussian: (mean, cov) => {
       const wide = covariance.add(atleast2d(cov));
       return sum(
-        multiply(bells(dataset, reshape(asTensor(mean, "scipy.stats.gaussianKde"), [d, 1]), wide), weights),
+        multiply(
+          normalDensities(dataset, reshape(asTensor(mean, "scipy.stats.gaussianKde"), [d, 1]), wide),
+          weights,
+        ),
       );
     },
     integrateBox1d: (low, high) => {
@@ -282,7 +285,7 @@ function methodsOf(data: KdeData, d: number, n: number): GaussianKde {
     },
     integrateKde: (other) => {
       const wide = covariance.add(other.covariance);
-      const pairs = vmap((column: Tensor) => bells(dataset, column.expandDims(1), wide))(
+      const pairs = vmap((column: Tensor) => normalDensities(dataset, column.expandDims(1), wide))(
         matrixTranspose(other.dataset),
       );
       return sum(multiply(multiply(pairs, weights), other.weights.expandDims(1)));
@@ -298,7 +301,7 @@ function methodsOf(data: KdeData, d: number, n: number): GaussianKde {
 }
 
 /** Normal densities with one covariance around points in columns, at another point. */
-function bells(points: Tensor, center: Tensor, covariance: Tensor): Tensor {
+function normalDensities(points: Tensor, center: Tensor, covariance: Tensor): Tensor {
   const root = lax.linalg.cholesky(covariance);
   const away = lax.linalg.triangularSolve(root, subtract(points, center), { leftSide: true, lower: true });
   const constant = sum(ops.log(diagonal(root))).add((at(points.shape, 0) / 2) * Math.log(2 * Math.PI));

@@ -347,7 +347,7 @@ export function pbroadcast<T>(values: T, axes: AxisNames, source: number): T {
   const size = axesSize(found);
   if (!(Number.isInteger(source) && source >= 0 && source < size)) {
     throw new ValueError(
-      `[pbroadcast] source ${describe(source)} is no position among ${size}: use 0 … ${size - 1}`,
+      `[pbroadcast] source ${describe(source)} is not one of ${size} positions: use 0 … ${size - 1}`,
     );
   }
   return onLeaves(values, found, "pbroadcast", (x) => {

@@ -1,7 +1,7 @@
 import { startThread } from "#platform/threads";
 import { compileWorkerCode } from "#spmd/mesh/compileWorkerCode";
 import { nextValueId, type Program } from "../../ir/program.js";
-import type { CompiledElsewhere, CompileMessage } from "./compileJob.js";
+import type { CompileResult, CompileMessage } from "./compileJob.js";
 
 /**
  * Partitions and compiles a program in a thread of its own, so that this one stays responsive. Undefined where that is
@@ -11,7 +11,7 @@ import type { CompiledElsewhere, CompileMessage } from "./compileJob.js";
 export async function compileElsewhere(
   program: Program,
   job: Omit<CompileMessage, "program" | "firstId">,
-): Promise<CompiledElsewhere | undefined> {
+): Promise<CompileResult | undefined> {
   return new Promise((resolve) => {
     const data: CompileMessage = { ...job, program, firstId: nextValueId() };
     try {
@@ -20,7 +20,7 @@ export async function compileElsewhere(
         name: "shardwise compiler",
         data,
         told: (message) => {
-          const compiled = message as CompiledElsewhere;
+          const compiled = message as CompileResult;
           // Passes over its program must not number new values as it numbers its own.
           nextValueId.skipTo(compiled.nextId);
           resolve(compiled);

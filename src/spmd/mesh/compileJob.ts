@@ -19,7 +19,7 @@ export interface CompileMessage extends CompileJob {
 }
 
 /** What it returns. */
-export interface CompiledElsewhere {
+export interface CompileResult {
   readonly parts: RunnableProgram;
   /** For the engine; see `CompileOptions.prepared`. */
   readonly prepared: unknown;

@@ -4,7 +4,7 @@ import { type CompileSettings, compileWith } from "../../engines/workers/compile
 import { nextValueId } from "../../ir/program.js";
 import { verify } from "../../ir/verify.js";
 import { partitionToRun } from "../partition/partitionToRun.js";
-import type { CompiledElsewhere, CompileMessage } from "./compileJob.js";
+import type { CompileResult, CompileMessage } from "./compileJob.js";
 
 void runThread(({ data, tell }) => {
   const { program, mesh, request, settings, firstId, donated, name } = data as CompileMessage;
@@ -13,5 +13,5 @@ void runThread(({ data, tell }) => {
   verify(parts.program, "partitioned");
   const options = { mesh, ...(donated && { donated }), ...(name !== undefined && { name }) };
   const prepared = compileWith(settings as CompileSettings, parts.program, options);
-  tell({ parts, prepared, nextId: nextValueId() } satisfies CompiledElsewhere);
+  tell({ parts, prepared, nextId: nextValueId() } satisfies CompileResult);
 });

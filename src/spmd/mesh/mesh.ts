@@ -20,7 +20,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { PartitionRequest, RunnableProgram } from "../partition/partition.js";
 import { partitionToRun } from "../partition/partitionToRun.js";
 import { reshard } from "../partition/placement/reshard.js";
-import type { CompiledElsewhere, CompileJob } from "./compileJob.js";
+import type { CompileJob, CompileResult } from "./compileJob.js";
 import { arrange, type Link, linkOver, nearbyDevices, placesOfDevices } from "./topology.js";
 
 /** One device of a mesh: its number in the engine and its index along every axis. */
@@ -156,7 +156,7 @@ export class Mesh<Axes extends string = any> implements MeshShape {
   }
 
   /** @internal Partitions and compiles a program in a thread of its own; undefined where only this one can. */
-  async compileElsewhere(program: Program, job: CompileJob): Promise<CompiledElsewhere | undefined> {
+  async compileElsewhere(program: Program, job: CompileJob): Promise<CompileResult | undefined> {
     const settings = this.engine.compileSettings?.();
     if (settings === undefined) return undefined;
     const { compileElsewhere } = await import("./compileElsewhere.js");

@@ -73,7 +73,7 @@ export type ShardingLike<Axes extends string = any> =
   | null
   | undefined;
 
-/** The arguments at other positions than `S`; `unknown` where the positions are not known to the compiler. */
+/** The arguments at positions not in `S`; `unknown` where the positions are not known to the compiler. */
 export type TensorArgs<A, S extends number> = [S] extends [never]
   ? A
   : number extends S

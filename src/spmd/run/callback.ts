@@ -27,14 +27,14 @@ interface Called {
 }
 
 /** Maximum number of argument structures to cache for a function. */
-const mostStructures = 64;
+const maxStructures = 64;
 
 /** A function with arguments of one structure is one host callback, so that programs that call it are alike. */
 const known = new WeakMap<AnyFunction, Recent<HostFunction>>();
 
 function hostFunction(called: Called, args: tree.Structure, results: tree.Structure): HostFunction {
   const { fn, kind } = called;
-  const own = getOrInsert(known, fn, () => new Recent<HostFunction>(mostStructures));
+  const own = getOrInsert(known, fn, () => new Recent<HostFunction>(maxStructures));
   const key = [kind, ...[args, results].map(tree.formatStructure)].join(" ");
   return own.get(key, () => newHostFunction(called, args, results));
 }
@@ -101,7 +101,9 @@ export function callFromProgram<R>(called: Called, results: R, args: readonly un
   const types = leaves.map((leaf) => {
     if (isTyped(leaf) && !isComplex(leaf.dtype)) return { dtype: leaf.dtype, shape: leaf.shape };
     if (isTyped(leaf)) {
-      throw new DTypeError(`[${caller}] a host callback returns no ${leaf.dtype}: announce its two parts`);
+      throw new DTypeError(
+        `[${caller}] a host callback cannot return ${leaf.dtype}: declare its real and imaginary parts`,
+      );
     }
     throw new TreeError(
       `[${caller}] results are announced as a tree of tensors or ShapeDtypeStruct(shape, dtype), got ${String(leaf)}`,

@@ -26,9 +26,9 @@ export type { ErrorCategory } from "../../transforms/checks/checks.js";
 export { ErrorValue } from "../../transforms/checks/errorValue.js";
 
 /** Maximum number of messages to cache, so that a loop with the same check calls the same function. */
-const mostTexts = 256;
+const maxTexts = 256;
 
-const known = new Recent<ReturnType<typeof newCheck>>(mostTexts, () => {});
+const known = new Recent<ReturnType<typeof newCheck>>(maxTexts, () => {});
 
 /**
  * Checks that something holds when the program gets there. In a function that {@link checkify} was given, what does not

@@ -29,9 +29,9 @@ export function callback<const A extends readonly unknown[]>(
 }
 
 /** Maximum number of format strings to cache, so that a loop with the same one calls the same function. */
-const mostTexts = 256;
+const maxTexts = 256;
 
-const printers = new Recent<ReturnType<typeof newPrinter>>(mostTexts, () => {});
+const printers = new Recent<ReturnType<typeof newPrinter>>(maxTexts, () => {});
 
 function newPrinter(format: string) {
   const template = parseTemplate(format, "debug.print");

@@ -163,7 +163,7 @@ function runOn(compiled: CompiledCall, storages: readonly Storage[]): Tensor[] {
   }
 }
 
-/** From so many elements on, devices cut and join their own blocks sooner than the calling thread copies them. */
+/** From this many elements on, devices cut and join their own blocks sooner than the calling thread copies them. */
 const worthAProgram = 2 ** 17;
 
 /** The same values in another placement; the same storage when it has that already. */
@@ -254,7 +254,7 @@ export function targetOf(inputs: readonly Tensor[]): ExecutionTarget | undefined
 }
 
 /**
- * Throws when an input lies on other devices than the program runs on. What is on the calling thread or on one device
+ * Throws when an input is not on the devices that the program runs on. What is on the calling thread or on one device
  * of the same engine goes where it is needed, and the same devices may be named by other axes.
  */
 export function checkInputs(target: ExecutionTarget, inputs: readonly Tensor[], name: string): void {
@@ -281,7 +281,7 @@ export function specsOn(target: ExecutionTarget, inputs: readonly Tensor[]): (Sp
 }
 
 /** Maximum number of small programs to cache for each engine: those of eager ops, and those that move tensors. */
-const mostKept = 1024;
+const maxKept = 1024;
 
 interface Kept {
   readonly ops: Recent<CompiledCall>;
@@ -292,8 +292,8 @@ const keptPrograms = new WeakMap<Engine, Kept>();
 
 function keptBy(engine: Engine): Kept {
   return getOrInsert(keptPrograms, engine, () => ({
-    ops: new Recent<CompiledCall>(mostKept, ({ executable }) => executable.release()),
-    moves: new Recent<Executable>(mostKept, (executable) => executable.release()),
+    ops: new Recent<CompiledCall>(maxKept, ({ executable }) => executable.release()),
+    moves: new Recent<Executable>(maxKept, (executable) => executable.release()),
   }));
 }
 

@@ -12,7 +12,7 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { refuseChecks } from "../../transforms/checks/checks.js";
-import type { CompiledElsewhere } from "../mesh/compileJob.js";
+import type { CompileResult } from "../mesh/compileJob.js";
 import { type Mesh, meshAt } from "../mesh/mesh.js";
 import type { RunnableProgram } from "../partition/partition.js";
 import {
@@ -206,7 +206,7 @@ function compileEntry(
   placement: CallPlacement,
   where: string,
   name: string,
-  ready?: CompiledElsewhere,
+  ready?: CompileResult,
 ): CompiledCall {
   const { program, captures, lowered } = entry;
   refuseChecks(program, name);

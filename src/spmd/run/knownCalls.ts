@@ -32,7 +32,7 @@ interface KnownLeaf {
 }
 
 /** Maximum number of calls to cache for one function: loops usually alternate between one or two. */
-const MOST_CALLS = 4;
+const MAX_CALLS = 4;
 
 /**
  * Calls that were made before, recognised by looking at the arguments. The keys by which all calls are kept are texts,
@@ -74,7 +74,7 @@ export class KnownCalls {
       ownEngine: isAnywhere ? target.engine : undefined,
     };
     this.calls.unshift(known);
-    if (this.calls.length > MOST_CALLS) this.calls.pop();
+    if (this.calls.length > MAX_CALLS) this.calls.pop();
   }
 }
 

@@ -35,7 +35,7 @@ export async function effectsBarrier(): Promise<void> {
   await Promise.all(waiting);
 }
 
-/** Devices do things in order: when a copy is there, so is everything that was asked for before. */
+/** Devices do things in order: when a copy has arrived, so has everything that was requested before. */
 async function afterEverything(engine: Engine, device: number): Promise<void> {
   const type = tensorType("float32", []);
   const source = engine.upload(type, allocateHost(type.dtype, 1), device);

@@ -163,7 +163,7 @@ export async function makeArrayFromProcessLocalData(
 
 /**
  * Gives every process the whole of tensors that are spread over all of them; all processes call it together.
- * A tensor that each process has for itself gets a new first dim, along which those of all processes lie.
+ * A tensor that differs between processes gets a new first dim, along which those of all processes lie.
  *
  * @example
  * ```ts

@@ -2,7 +2,7 @@ import { signalKind } from "../../engines/abortSignal.js";
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
-import { Chances, checkedSampling, drawToken, samplingOptions } from "./sampling.js";
+import { checkedSampling, drawToken, SeededUniforms, samplingOptions } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 
 const continueOptions = schema({
@@ -66,7 +66,7 @@ export async function continueText(
   const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
   const numPrompt = tokens.length;
   const stream = new TextStream(tokenizer, stop);
-  const chances = new Chances(seed);
+  const chances = new SeededUniforms(seed);
   const added: string[] = [];
   const tell = (piece: string) => {
     added.push(piece);

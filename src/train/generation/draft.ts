@@ -51,7 +51,7 @@ export class Draft {
     this.model = new CachedModel(model, params, options);
   }
 
-  /** Reads a prompt, after which a text goes on with a token. */
+  /** Reads a prompt, which a text continues with a token. */
   async begin(slot: number, prompt: readonly number[], next: number): Promise<void> {
     await this.model.read(slot, prompt);
     this.unread.set(slot, [next]);
@@ -72,7 +72,7 @@ export class Draft {
     return proposed;
   }
 
-  /** Keeps the first of a slot's proposals, after which the text goes on with a token. */
+  /** Keeps the first of a slot's proposals, which the text continues with a token. */
   keep(slot: number, proposed: readonly number[], numKept: number, next: number): void {
     const last = proposed.slice(this.count - 1, numKept);
     // The last proposal was drawn, but not read.

@@ -8,7 +8,7 @@ import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import type { ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
 import { checkDraft, Draft, type DraftModel } from "./draft.js";
-import { Chances, drawToken, type Sampling } from "./sampling.js";
+import { drawToken, type Sampling, SeededUniforms } from "./sampling.js";
 
 /** A text to be continued. */
 export interface TokenRequest {
@@ -34,7 +34,7 @@ export interface DrawnToken {
 /** A text that is being continued. */
 class Continuation {
   readonly drawn: DrawnToken[] = [];
-  readonly chances: Chances;
+  readonly chances: SeededUniforms;
   readonly seen: number[];
   numDrawn = 0;
   isOver = false;
@@ -42,7 +42,7 @@ class Continuation {
   private wake = () => {};
 
   constructor(readonly request: TokenRequest) {
-    this.chances = new Chances(request.seed);
+    this.chances = new SeededUniforms(request.seed);
     this.seen = [...request.tokens];
   }
 

@@ -145,7 +145,7 @@ const drawBlock = jit(
 );
 
 /** Numbers from 0 to 1, the i-th of which depends on the seed and on i alone. */
-export class Chances {
+export class SeededUniforms {
   private known: ArrayLike<number | boolean> = [];
   private start = 0;
 

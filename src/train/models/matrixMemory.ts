@@ -213,7 +213,7 @@ function decayOfDocuments(logForget: Tensor, document: Tensor): Tensor {
   return np.sum(np.where(isSeen(length, document), np.expandDims(logForget, -2), 0), -1);
 }
 
-/** What is there before every chunk, and after the last one. */
+/** The memory before every chunk, and after the last one. */
 function overChunks(chunks: Memory): readonly [before: Memory, after: Memory] {
   const first = tree.map((x: Tensor) => ops.moveDim(x, 2, 0), chunks);
   const start = emptyMemory(tree.map((x: Tensor) => np.squeeze(ops.sliceDim(x, 0, 0, 1), 0), first));

@@ -136,7 +136,7 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
   ): [value: readonly [Tensor, StepAux], grads: Variables] => {
     if (segmentIds) {
       throw new ValueError(
-        `[train] the pipeline schedule ${schedule.name} does not keep the documents of a row apart: use pipeline.schedule circular, another axis than pipe, or data.packing joined`,
+        `[train] the pipeline schedule ${schedule.name} does not keep the documents of a row apart: use pipeline.schedule circular, an axis other than pipe, or data.packing joined`,
       );
     }
     const step = pipelineTrainStep(

@@ -39,7 +39,7 @@ type Mesh = RunConfig["mesh"];
  * @param numExperts the number of experts of the model, if it has any
  * @param context the number of devices along `context`
  */
-export function meshesOf(total: number, mostPipe = maxStages, numExperts = 1, context = 1): Mesh[] {
+export function meshesOf(total: number, maxPipe = maxStages, numExperts = 1, context = 1): Mesh[] {
   const numDevices = total / context;
   if (!Number.isInteger(numDevices)) return [];
   const divisors = (n: number) => range(n).flatMap((i) => (n % (i + 1) === 0 ? [i + 1] : []));
@@ -47,7 +47,7 @@ export function meshesOf(total: number, mostPipe = maxStages, numExperts = 1, co
     .filter((model) => model <= maxModel)
     .flatMap((model) =>
       divisors(numDevices / model)
-        .filter((pipe) => pipe <= mostPipe)
+        .filter((pipe) => pipe <= maxPipe)
         .flatMap((pipe) =>
           divisors(numDevices / model / pipe)
             .filter((expert) => numExperts % expert === 0)

@@ -70,7 +70,7 @@ export function attentionSeconds(device: DeviceSpeed, flops: number, bytes: numb
   return launch + Math.max(flops / (device.flops * attention), bytes / memoryBandwidth);
 }
 
-/** The seconds of a kernel that reads and writes so many bytes. */
+/** The seconds of a kernel that reads and writes `bytes` bytes. */
 export function kernelSeconds({ memoryBandwidth, launch }: DeviceSpeed, bytes: number): number {
   return launch + bytes / memoryBandwidth;
 }

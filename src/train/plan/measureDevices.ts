@@ -35,7 +35,7 @@ export interface MeasuredDevices {
 
 /** Options of {@link measureDevices}. */
 export interface MeasureOptions {
-  /** Sizes are doubled until a program takes so many seconds, so that starting it does not count; 0.02 by default. */
+  /** Sizes are doubled until a program takes this many seconds, so that starting it does not count; 0.02 by default. */
   readonly leastSeconds?: number;
   /** Called with what is being measured. */
   readonly onProgress?: (what: string) => void;

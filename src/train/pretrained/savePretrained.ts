@@ -18,7 +18,7 @@ import { decoderOf, llamaDecoder } from "../models/decoder.js";
 import { type ParamDtype, paramDtypeKind } from "../step/parameterUpdates.js";
 import { type PretrainedConfig, parsePretrainedConfig, pretrainedLeaves } from "./pretrainedFolder.js";
 
-/** A model to save: what {@link loadPretrained} returns, or a model of one's own. */
+/** A model to save: what {@link loadPretrained} returns, or your own model. */
 export interface SavedModel {
   /** The parameters, as {@link loadPretrained} or a model's `init` returns them. */
   readonly params: Variables;

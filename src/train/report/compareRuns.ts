@@ -29,7 +29,7 @@ export interface ComparedRun {
   readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
 }
 
-/** Reads the runs of some folders; throws if one of them is no run, has no steps, or is given twice. */
+/** Reads the runs of some folders; throws if one of them is not a run, has no steps, or is given twice. */
 export function readRuns(folders: readonly string[]): ComparedRun[] {
   const seen = new Set<string>();
   return folders.map((given) => {

@@ -50,7 +50,7 @@ export async function storedTokenizer(config: RunConfig, folder: string): Promis
 }
 
 /** Whether a run is resumed, so that it uses its stored tokeniser and tokens; or the tokeniser to use. */
-export type OpenHow = {
+export type OpenMode = {
   readonly group?: ProcessGroup;
   readonly progress?: (text: string) => void;
 } & ({ readonly begun: boolean } | { readonly tokenizer: Tokenizer });
@@ -61,7 +61,7 @@ export type OpenHow = {
  *
  * @param folder the run's folder, where a tokeniser other than that of bytes is stored, and tokens that are made once
  */
-export async function openRunData(config: RunConfig, folder: string, how: OpenHow): Promise<RunData> {
+export async function openRunData(config: RunConfig, folder: string, how: OpenMode): Promise<RunData> {
   const isRead = "tokenizer" in how;
   const begun = !isRead && how.begun;
   const tokenizer = isRead ? how.tokenizer : await openTokenizer(config, folder, begun);

@@ -47,7 +47,7 @@ const nothing = async () => {};
 export interface TokensOptions {
   /** The run's folder. */
   readonly folder: string;
-  /** Whether the run has begun, so that its tokens are there. */
+  /** Whether the run has begun, so that its tokens exist. */
   readonly begun: boolean;
   /** Whether the folder is left as it is. */
   readonly readOnly: boolean;

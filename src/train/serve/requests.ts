@@ -26,7 +26,7 @@ export interface TextRequest {
   readonly stop: readonly string[];
   /** Seed of the draws; any one if it is not given. */
   readonly seed: number | undefined;
-  /** How many texts to make of each prompt. */
+  /** How many texts to write for each prompt. */
   readonly count: number;
   readonly isStream: boolean;
   /** Whether a stream ends with the numbers of tokens. */

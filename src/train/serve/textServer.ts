@@ -214,7 +214,7 @@ export class TextServer {
       this.metrics.requestSeconds.add((performance.now() - start) / 1000);
     } finally {
       clearTimeout(timer);
-      // Whatever failed, no text goes on without a reader.
+      // Whatever failed, no text is continued without a reader.
       ended.abort();
       this.running.delete(ended);
       if (this.running.size === 0) this.onIdle();

@@ -148,7 +148,7 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const { tune } = options;
   if (layout && tune) {
     throw new ValueError(
-      "[createTraining] adapters (tune) are not trained in stages: use another axis than pipe",
+      "[createTraining] adapters (tune) are not trained in stages: use an axis other than pipe",
     );
   }
   const { biasRate } = expertsOf(model);
@@ -246,7 +246,7 @@ function lossFunctions(
   if (!layout || isSwept) return { layout, losses, rowScores, differentiate: sweptGradients(losses) };
   if (dpo) {
     throw new ValueError(
-      `[train] the pipeline schedule ${name} does not train on pairs of answers: use pipeline.schedule circular, or another axis than pipe`,
+      `[train] the pipeline schedule ${name} does not train on pairs of answers: use pipeline.schedule circular, or an axis other than pipe`,
     );
   }
   const schedule = scheduleFor(name, layout, microbatches);

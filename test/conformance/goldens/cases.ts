@@ -105,7 +105,7 @@ export class GoldenCase {
 
   boolean(...keys: readonly string[]): boolean {
     const value = this.value(...keys);
-    if (typeof value !== "boolean") throw this.error(keys, "is no boolean");
+    if (typeof value !== "boolean") throw this.error(keys, "is not a boolean");
     return value;
   }
 

@@ -101,7 +101,7 @@ function tileOf(target: GemmTarget, { transposeA, lda, m, n }: Product, isNearA:
   const { flat, columns, factorBytes } = target;
   if (flat === undefined || lda * factorBytes > MAX_ROW_DISTANCE) return target;
   if (m <= flat.rows) return flat;
-  const isFlat = isNearA ? n > columns && n <= flat.columns : !transposeA && n <= flat.mostColumns;
+  const isFlat = isNearA ? n > columns && n <= flat.columns : !transposeA && n <= flat.maxColumns;
   return isFlat ? flat : target;
 }
 

@@ -95,7 +95,7 @@ export interface GemmTarget {
    * columns of C at which such tiles take less time than packing A; undefined if they never pay.
    */
   readonly flat?:
-    | { readonly rows: number; readonly columns: number; readonly mostColumns: number }
+    | { readonly rows: number; readonly columns: number; readonly maxColumns: number }
     | undefined;
   /** Whether all strips but the last have all rows; otherwise their heights differ by at most one. */
   readonly fullStrips: boolean;

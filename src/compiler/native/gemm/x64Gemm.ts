@@ -16,7 +16,7 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
   const v = new Vectors(bits, type);
   const isWide = bits === 512;
   const isPaired = v.perLane === 2;
-  if (isPaired && !isWide) throw new InternalError("[x64Gemm] AVX2 multiplies no bfloat16");
+  if (isPaired && !isWide) throw new InternalError("[x64Gemm] AVX2 cannot multiply bfloat16");
   return {
     name: isPaired ? "AVX-512-BF16" : isWide ? "AVX-512" : "AVX2",
     ...elementsOf(type),
@@ -27,7 +27,7 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     rows: isWide ? 14 : 6,
     columns: 2 * v.lanes,
     // A set of the L1 cache has at least eight lines, of which six rows of A leave some to B.
-    flat: isPaired ? undefined : { rows: 6, columns: (isWide ? 4 : 2) * v.lanes, mostColumns: 16 * v.lanes },
+    flat: isPaired ? undefined : { rows: 6, columns: (isWide ? 4 : 2) * v.lanes, maxColumns: 16 * v.lanes },
     fullStrips: false,
     // Blocks of A are whole strips of slightly more than 2048 rows, so that B is packed once for all of them.
     block: isWide

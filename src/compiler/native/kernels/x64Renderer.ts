@@ -34,7 +34,7 @@ const POINTERS = [rbx, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
 const INDEX = rcx;
 
 /** The partial results of a reduction are at most eight vectors of 128 bits. */
-const MOST_PARTIALS = (8 * 16) / SLOT_BYTES;
+const MAX_PARTIALS = (8 * 16) / SLOT_BYTES;
 
 /** Registers that constants and intermediate results should have besides the values that are alive. */
 const SPARE_REGISTERS = 6;
@@ -111,7 +111,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     }
     for (const output of outputs) {
       if (output.kind === "store") this.starts.set(output.stream, free.shift() ?? frame.word());
-      if (output.kind === "reduce") this.partials.set(output, frame.vectors(MOST_PARTIALS));
+      if (output.kind === "reduce") this.partials.set(output, frame.vectors(MAX_PARTIALS));
     }
     for (const reduction of this.partials.keys()) {
       x.vmovups(SUM, this.pool.place(repeatWords(reduction.identity, 16)));

@@ -231,7 +231,7 @@ export interface Form {
   /** What precedes the opcode of vector instructions. */
   readonly vex: Vex | undefined;
   readonly opcode: readonly number[];
-  /** The value of ModRM.reg if no operand is there. */
+  /** The value of ModRM.reg if there is no operand. */
   readonly digit: number;
   /** Whether the operands have 64 bits without a prefix that says so. */
   readonly isAlways64: boolean;

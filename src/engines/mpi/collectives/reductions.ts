@@ -4,7 +4,7 @@ import { at, range } from "../../../ir/shape.js";
 import type { PreparedCollective } from "../../collectives/collectives.js";
 import { type CombineSources, prepareCombine } from "../../collectives/collectiveWork.js";
 import { roundUp } from "../../memory/heap.js";
-import type { Underway } from "../exchange/links.js";
+import type { PendingCollective } from "../exchange/links.js";
 import type { Exchange } from "../exchange/messageExchange.js";
 import { type MessageBatch, PHASE } from "../library/messages.js";
 import { blockBytes, partBounds } from "../library/mpiGroup.js";
@@ -25,7 +25,7 @@ function canReceiveIn({ group, neighbours }: Exchange, target: Range, source: Ra
 }
 
 /** Every member combines one part from all sources and sends it to all processes. */
-export class PartsReduction implements PreparedCollective, Underway {
+export class PartsReduction implements PreparedCollective, PendingCollective {
   private readonly bounds: readonly number[];
   /** Where the others' contributions to the own part arrive, unless it is where the result goes. */
   private readonly slots: readonly (readonly [member: number, address: number])[];

@@ -20,7 +20,7 @@ export interface LinksSetup {
 }
 
 /** A collective that is under way and can be moved on between steps. */
-export interface Underway {
+export interface PendingCollective {
   advance(): void;
 }
 
@@ -43,7 +43,7 @@ export class ProcessLinks {
   /** How messages of collectives are named. */
   readonly tags: Tags;
   private readonly pairs = new Map<number, DevicePair>();
-  private readonly underway: Underway[] = [];
+  private readonly underway: PendingCollective[] = [];
 
   constructor(
     { mpi, comm, largestTag, code }: LinksSetup,
@@ -97,11 +97,11 @@ export class ProcessLinks {
     };
   }
 
-  begin(underway: Underway): void {
+  begin(underway: PendingCollective): void {
     this.underway.push(underway);
   }
 
-  end(underway: Underway): void {
+  end(underway: PendingCollective): void {
     // Mostly it is the last one, and nothing has to move up.
     if (this.underway.at(-1) === underway) this.underway.pop();
     else this.underway.splice(this.underway.indexOf(underway), 1);

@@ -132,7 +132,7 @@ export class Exchange {
     this.look();
   }
 
-  /** Tells the neighbours that what was received for them is there, and waits for theirs. */
+  /** Tells the neighbours that what was received for them has arrived, and waits for theirs. */
   awaitArrivals(): void {
     if (this.neighbours.length > 0) {
       this.link.tell(WORDS.arrived, this.sequence, this.neighbourDevices);

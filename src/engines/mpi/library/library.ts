@@ -17,7 +17,7 @@ import {
 /** A native function; addresses, handles and results are numbers. */
 type Native = (...args: number[]) => number;
 
-/** Where code is that a process has written for itself. */
+/** Where machine code is that a process has generated. */
 export interface CodePlaces {
   /** See {@link writeLookLoop}. */
   readonly look: number;
@@ -165,7 +165,7 @@ export class Mpi {
     return this.number("MPI_Comm_size", comm);
   }
 
-  /** What the library says it is, on one line. */
+  /** Name and version of the library, on one line. */
   get version(): string {
     const length = this.results.subarray(0, 1);
     const text = new Uint8Array(this.results.buffer, 64);
@@ -273,7 +273,7 @@ export class Mpi {
     return this.testallNative(count, requests, flag, statuses);
   }
 
-  /** Binds code that this process has written for itself. */
+  /** Binds machine code that this process has generated. */
   batchCode(places: CodePlaces): BatchCode {
     const address = (name: string) => Number(this.koffi.address(this.library.symbol(name)));
     const testall = address("MPI_Testall");

@@ -16,16 +16,16 @@ const CALL = { function: 0, address: 2, bytes: 4, type: 6, rank: 8, tag: 10, com
 /** Messages of a collective: first sources, then parts of results. */
 export const PHASE = { sources: 0, results: 1 } as const;
 
-/** A message between processes was lost, cut short or of another length than the receiver's. */
+/** A message between processes was lost, cut short, or its length differs from the receiver's. */
 export class TransportError extends errorClass("TransportError", "desync") {}
 
-/** How many requests a message of so many bytes takes. */
+/** How many requests a message of `bytes` bytes takes. */
 export function numPieces(bytes: number): number {
   return Math.max(1, Math.ceil(bytes / PIECE_BYTES));
 }
 
 /**
- * Messages that are on their way together and looked after all at once. Where there is code of one's own, they are
+ * Messages that are on their way together and looked after all at once. Where code can be generated, they are
  * begun by {@link begin} in one call of it; elsewhere each is begun when it is added.
  */
 export class MessageBatch {
@@ -75,7 +75,7 @@ export class MessageBatch {
     }
   }
 
-  /** Begins to receive exactly so many bytes. */
+  /** Begins to receive exactly `bytes` bytes. */
   receive(address: number, bytes: number, rank: number, tag: number): void {
     for (let at = 0; at < bytes || at === 0; at += PIECE_BYTES) {
       const piece = Math.min(PIECE_BYTES, bytes - at);
@@ -93,7 +93,7 @@ export class MessageBatch {
     this.mpi.check(this.words[2] ?? 0, "beginning a message");
   }
 
-  /** Begins to add up so many elements of all processes of the communicator; the source may be the target. */
+  /** Begins to add up `count` elements of all processes of the communicator; the source may be the target. */
   sum(source: number, target: number, count: number, dtype: SummedType): void {
     const bytes = byteSize(dtype);
     const piece = PIECE_BYTES / bytes;
@@ -116,7 +116,7 @@ export class MessageBatch {
     return this.accept(this.mpi.testall(this.count, this.requests, this.flag, this.statuses));
   }
 
-  /** Like {@link isDone}, but looks so many times. */
+  /** Like {@link isDone}, but looks `looks` times. */
   isDoneWithin(looks: number): boolean {
     if (this.count === 0) return true;
     if (this.code !== undefined) {

@@ -105,7 +105,7 @@ export type ReductionMethod = "whole" | "parts";
 /** Up to this size one exchange is quicker than two of parts. */
 const WHOLE_BYTES = 16 * 1024;
 
-/** How a reduction of so many bytes is done. */
+/** How a reduction of `bytes` bytes is done. */
 export function reductionOf(bytes: number): ReductionMethod {
   return bytes <= WHOLE_BYTES ? "whole" : "parts";
 }

@@ -4,8 +4,8 @@ import { EngineLoadError } from "../../errors.js";
 const DEVICE_BITS = 6;
 const PHASE_BITS = 1;
 const LEAST_SEQUENCE_BITS = 4;
-const MOST_SEQUENCE_BITS = 8;
-const MOST_FINGERPRINT_BITS = 8;
+const MAX_SEQUENCE_BITS = 8;
+const MAX_FINGERPRINT_BITS = 8;
 
 /** The most devices that a process can have: their numbers are part of every message's tag. */
 export const MAX_LOCAL_DEVICES = 2 ** DEVICE_BITS;
@@ -46,8 +46,8 @@ export class Tags {
     if (spare < LEAST_SEQUENCE_BITS) {
       throw new EngineLoadError(`[mpi] ${library} allows tags up to ${largest}, which are too few`);
     }
-    this.sequenceBits = Math.min(MOST_SEQUENCE_BITS, spare);
-    this.fingerprintBits = Math.min(MOST_FINGERPRINT_BITS, spare - this.sequenceBits);
+    this.sequenceBits = Math.min(MAX_SEQUENCE_BITS, spare);
+    this.fingerprintBits = Math.min(MAX_FINGERPRINT_BITS, spare - this.sequenceBits);
   }
 
   /** What two devices count together. */

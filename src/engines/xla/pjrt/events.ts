@@ -60,7 +60,7 @@ const LOOK_MS = 0.05;
  * maximum.
  */
 const FEWEST_BLIND = 4;
-const MOST_BLIND = 256;
+const MAX_BLIND = 256;
 
 /**
  * Waits that end by polling never leave the current task, so after this many milliseconds one yields to other tasks.
@@ -153,7 +153,7 @@ export class Events {
       return true;
     } while (performance.now() - begin < LOOK_MS);
     this.numBlind = this.blindness;
-    this.blindness = Math.min(2 * this.blindness, MOST_BLIND);
+    this.blindness = Math.min(2 * this.blindness, MAX_BLIND);
     return false;
   }
 

@@ -11,7 +11,7 @@ import { type HloValue, names, type Rule, signature, type Writer } from "./write
 
 /**
  * The types in which to multiply and accumulate. 16-bit floats are multiplied as they are and accumulated in float32;
- * if an operand is of another kind than the result, float64 represents both.
+ * if an operand and the result are of different kinds, float64 represents both.
  */
 function productTypes(from: DType, to: DType): { readonly factor: DType; readonly sum: DType } {
   if (from === to) return { factor: from, sum: to };

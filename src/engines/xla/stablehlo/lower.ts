@@ -27,7 +27,7 @@ import {
 const gone =
   (op: OpName): Rule<OpName> =>
   () => {
-    throw new InternalError(`[stablehlo] ${op} must be gone from a per-device program`);
+    throw new InternalError(`[stablehlo] ${op} must not occur in a per-device program`);
   };
 
 /** The lowering rules of all ops. */

@@ -51,10 +51,10 @@ export interface MessageFrame<H> {
 }
 
 /** Maximum length of a key or value in bytes; a declared length is untrusted input. */
-export const MOST_BYTES = 1 << 28;
+export const MAX_BYTES = 1 << 28;
 
 /** Its maximum from a peer that has not proved that it belongs here. */
-export const MOST_STRANGER_BYTES = 4096;
+export const MAX_UNAUTHENTICATED_BYTES = 4096;
 
 /** Encodes a message: both lengths, the head, the value. */
 export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
@@ -68,7 +68,7 @@ export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
 /** Extracts messages from the bytes of a connection as they arrive. */
 export class FrameReader<H> {
   /** Maximum length of a head or value in bytes. */
-  mostBytes = MOST_BYTES;
+  maxBytes = MAX_BYTES;
   /** What has arrived of the next message, and how many bytes must arrive before it can be looked at again. */
   private chunks: Uint8Array[] = [];
   private numBytes = 0;
@@ -89,7 +89,7 @@ export class FrameReader<H> {
       this.needed = 8;
       if (bytes.length < this.needed) break;
       const [head, value] = [bytes.readUInt32LE(0), bytes.readUInt32LE(4)];
-      if (head > this.mostBytes || value > this.mostBytes) {
+      if (head > this.maxBytes || value > this.maxBytes) {
         throw new ValueError(`[xla] ${head} and ${value} bytes are not a message of the store`);
       }
       const end = 8 + head + value;

@@ -39,7 +39,7 @@ export class ProcessStore {
     const { coordinator, index, count, secret, timeoutMs } = processes;
     const { host, port } = addressOf(coordinator);
     // Two threads for every client of a process, which rarely has more than one.
-    const pairs = range(threads.length * MOST_CLIENTS).map(() => newPorts());
+    const pairs = range(threads.length * MAX_CLIENTS).map(() => newPorts());
     const leaving = newPorts();
     const { port1, port2 } = new MessageChannel();
     const data: StoreWorkerData = {
@@ -126,7 +126,7 @@ export class ProcessStore {
     const store = this.ends.shift();
     if (store === undefined) {
       throw new XlaPluginError(
-        `a process can create at most ${MOST_CLIENTS} plug-in clients that run with other processes`,
+        `a process can create at most ${MAX_CLIENTS} plug-in clients that run with other processes`,
       );
     }
     const { waiting, answering } = newPorts();
@@ -147,7 +147,7 @@ function leave(end: PortEnd, timeoutMs: number): void {
 }
 
 /** Maximum number of multi-process plug-in clients in one process. */
-const MOST_CLIENTS = 4;
+const MAX_CLIENTS = 4;
 
 function start(code: string, data: unknown, transferList: MessagePort[]): void {
   const worker = startWorker(code, { workerData: data, transferList });

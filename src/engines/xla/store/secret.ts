@@ -11,7 +11,7 @@ export function proofOf(secret: string, challenge: Uint8Array, process: number):
 }
 
 /** Whether a proof is the expected one; the time it takes does not tell how much of it is right. */
-export function isProof(given: string, expected: string): boolean {
+export function isExpectedProof(given: string, expected: string): boolean {
   const [a, b] = [Buffer.from(given), Buffer.from(expected)];
   return a.length === b.length && timingSafeEqual(a, b);
 }

@@ -4,14 +4,14 @@ import { range } from "../../../ir/shape.js";
 import {
   encodeFrame,
   FrameReader,
-  MOST_BYTES,
-  MOST_STRANGER_BYTES,
+  MAX_BYTES,
+  MAX_UNAUTHENTICATED_BYTES,
   readRequest,
   type StoreAnswer,
   type StoreRequest,
   statuses,
 } from "./messageFrames.js";
-import { isProof, newChallenge, proofOf } from "./secret.js";
+import { isExpectedProof, newChallenge, proofOf } from "./secret.js";
 
 /** A process that has joined. */
 interface JoinedProcess {
@@ -35,7 +35,7 @@ type Answer = (head: StoreAnswer, value?: Uint8Array) => void;
 const JOIN_MS = 60_000;
 
 /** Maximum number of connections beyond one for each process that have not joined; the oldest is closed for another. */
-const MOST_STRANGERS = 16;
+const MAX_UNAUTHENTICATED = 16;
 
 /**
  * A key-value store for the processes of one run, in process 0. A value is written once; a request for a missing one
@@ -51,7 +51,7 @@ export class StoreServer {
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
   /** Those that have not joined, the oldest first. */
-  private readonly strangers = new Set<Socket>();
+  private readonly unauthenticated = new Set<Socket>();
 
   /** @param count the number of processes @param secret what all of them were told and nobody else */
   constructor(
@@ -91,7 +91,7 @@ export class StoreServer {
 
   private serve(socket: Socket): void {
     const reader = new FrameReader(readRequest);
-    reader.mostBytes = MOST_STRANGER_BYTES;
+    reader.maxBytes = MAX_UNAUTHENTICATED_BYTES;
     const challenge = newChallenge();
     let member: JoinedProcess | undefined;
     this.admit(socket);
@@ -103,7 +103,7 @@ export class StoreServer {
           };
           if (head.kind === "hello") answer({ ok: true }, challenge);
           else if (head.kind === "join") {
-            if (!isProof(head.proof, proofOf(this.secret, challenge, head.process))) {
+            if (!isExpectedProof(head.proof, proofOf(this.secret, challenge, head.process))) {
               answer(
                 failure("permissionDenied", `process ${head.process} does not know the secret of process 0`),
               );
@@ -112,8 +112,8 @@ export class StoreServer {
             }
             member = this.join(head, answer) ?? member;
             if (member === undefined) continue;
-            reader.mostBytes = MOST_BYTES;
-            this.strangers.delete(socket);
+            reader.maxBytes = MAX_BYTES;
+            this.unauthenticated.delete(socket);
           } else if (member === undefined) answer(failure("invalidArgument", "join first"));
           else if (head.kind === "leave") this.leave(member, head.timeoutMs, answer);
           else this.handle(head, value, answer);
@@ -126,19 +126,19 @@ export class StoreServer {
     socket.on("error", () => socket.destroy());
     socket.on("close", () => {
       this.sockets.delete(socket);
-      this.strangers.delete(socket);
+      this.unauthenticated.delete(socket);
       if (member?.state === "here") this.end(member, "lost");
     });
   }
 
-  /** Takes a connection in, as a stranger's until it has joined. */
+  /** Accepts a connection, which is unauthenticated until it has joined. */
   private admit(socket: Socket): void {
     this.sockets.add(socket);
-    this.strangers.add(socket);
-    const [oldest] = this.strangers;
-    if (this.strangers.size > this.count + MOST_STRANGERS) oldest?.destroy();
+    this.unauthenticated.add(socket);
+    const [oldest] = this.unauthenticated;
+    if (this.unauthenticated.size > this.count + MAX_UNAUTHENTICATED) oldest?.destroy();
     const timer = setTimeout(() => {
-      if (this.strangers.has(socket)) socket.destroy();
+      if (this.unauthenticated.has(socket)) socket.destroy();
     }, JOIN_MS);
     socket.once("close", () => clearTimeout(timer));
   }

@@ -47,7 +47,7 @@ export class DeviceSums {
     const splitsSum = (spec: Spec) => spec.flat().some((axis) => sum?.axes.includes(axis));
     // A shard map may lay copies of a sum side by side along its axes.
     if (!sum || !splitsSum(to) || splitsSum(value.spec)) return value;
-    // Its results have another spec outside than in its body.
+    // Its results have different specs outside and inside its body.
     const key = `${formatSpec(value.spec)} ${formatSpec(to)}`;
     return getOrInsert(sum.shares, key, () => {
       const share = this.sum(sum.partial, value.spec, sum.axes, to);

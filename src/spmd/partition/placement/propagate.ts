@@ -285,7 +285,7 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): Read
 }
 
 /** The axes that one dim of one tensor requests for a factor. */
-export interface Wish {
+export interface AxisRequest {
   readonly factor: number;
   readonly axes: DimAxes;
   /** The bytes that would have to move if the request is not met. */
@@ -301,8 +301,8 @@ export function wishesOf(
   mesh: MeshShape,
   weight: number,
   fixed: boolean,
-): Wish[] {
-  const wishes: Wish[] = [];
+): AxisRequest[] {
+  const wishes: AxisRequest[] = [];
   let place = 0;
   let split = 1;
   let own: string[] = [];
@@ -328,8 +328,8 @@ export function wishesOf(
 }
 
 /** Gives every axis to at most one factor: fixed requests first, then those that would move most bytes. */
-export function assignAxes(wishes: readonly Wish[], factors: readonly Factor[]): DimAxes[] {
-  const totals = new Map<string, Wish>();
+export function assignAxes(wishes: readonly AxisRequest[], factors: readonly Factor[]): DimAxes[] {
+  const totals = new Map<string, AxisRequest>();
   for (const wish of wishes) {
     if (at(factors, wish.factor).kind === "whole") continue;
     const key = `${wish.factor}:${wish.axes.join()}`;

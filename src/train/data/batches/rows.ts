@@ -3,7 +3,7 @@ import { need } from "../../../ir/arguments.js";
 import { ValueError } from "../../../ir/errors.js";
 import { type TokenSource, tokenMarks } from "../tokens/tokens.js";
 
-/** A row of tokens; what belongs to documents is there only if they are kept apart. */
+/** A row of tokens; fields of documents are present only if they are kept apart. */
 export interface Row {
   /** One more than the row is long: the last one is only predicted. */
   readonly tokens: Int32Array;

@@ -14,7 +14,7 @@ const maxVocabSize = 2 ** 22;
 const maxSteps = 64;
 
 /**
- * Reads a tokeniser from the text of a `tokenizer.json`. Settings that would give other tokens than the reference does are errors.
+ * Reads a tokeniser from the text of a `tokenizer.json`. Settings under which tokens would differ from the reference's are errors.
  * Settings for whole examples are ignored: `encode` gives the tokens of the text alone, without `truncation` and
  * `padding`, and without the special tokens of `post_processor` unless `addSpecialTokens` is set.
  *

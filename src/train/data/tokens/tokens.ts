@@ -22,7 +22,7 @@ export const tokenMarks = {
   unscored: 2,
 } as const;
 
-/** @internal Throws for a range that a source of so many tokens does not have. */
+/** @internal Throws for a range that a source of `numTokens` tokens does not have. */
 export function checkRange(start: number, length: number, numTokens: number): void {
   need("integer", start, "start", "read");
   need("integer", length, "length", "read");

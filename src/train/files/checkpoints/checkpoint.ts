@@ -285,8 +285,8 @@ export class Checkpoints {
     const { root } = this;
     const { fileSystem: files, keep, processGroup: group, maxHeldBytes, maxFileBytes } = this.options;
     // Processes copy tensors that are spread over them together, in the same order.
-    const mostAtOnce = group.count > 1 ? Number.POSITIVE_INFINITY : maxHeldBytes;
-    const { snapshot, isCopied, bytes } = await takeSnapshot(step, state, extras, mostAtOnce);
+    const maxAtOnce = group.count > 1 ? Number.POSITIVE_INFINITY : maxHeldBytes;
+    const { snapshot, isCopied, bytes } = await takeSnapshot(step, state, extras, maxAtOnce);
     const committed = this.writing.then(async () => {
       // Divides the bytes about evenly among processes.
       const share = Math.ceil(bytes / group.count);

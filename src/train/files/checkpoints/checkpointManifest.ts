@@ -124,7 +124,7 @@ export function parseManifest(bytes: Uint8Array, file: string): Manifest {
 }
 
 /** Turns parsed JSON into a manifest, or names the field that is wrong. */
-function readManifest(value: unknown, isSealed: boolean, wrong: json.Wrong): Manifest {
+function readManifest(value: unknown, isSealed: boolean, wrong: json.MakeJsonError): Manifest {
   const given = fields(value, "the manifest", wrong);
   if (given.format !== manifestFormat) throw wrong("format", `must be "${manifestFormat}"`, given.format);
   const version = count(given.version, "version", wrong);
@@ -245,7 +245,7 @@ const readTree =
     return { partitioned, value: read(given.value, where) };
   };
 
-function checkUnique(names: readonly string[], where: string, wrong: json.Wrong): void {
+function checkUnique(names: readonly string[], where: string, wrong: json.MakeJsonError): void {
   const seen = new Set<string>();
   for (const name of names) {
     if (seen.has(name)) throw wrong(where, "must not name anything twice", name);

@@ -63,12 +63,12 @@ interface TakenSnapshot {
   isCopied(): Promise<unknown>;
 }
 
-/** Takes a state to be saved. @param mostAtOnce the size up to which a state is copied at once */
+/** Takes a state to be saved. @param maxAtOnce the size up to which a state is copied at once */
 export async function takeSnapshot(
   step: number,
   state: unknown,
   extras: CheckpointExtras,
-  mostAtOnce: number,
+  maxAtOnce: number,
 ): Promise<TakenSnapshot> {
   const named = namedLeaves(state, "save");
   const bytes = named.reduce((sum, { type }) => sum + leafBytes(type), 0);
@@ -80,7 +80,7 @@ export async function takeSnapshot(
       mesh ??= placement.mesh.axes.map(({ name, size }) => ({ name, size }));
     return placement.spec;
   });
-  const { chunks, isCopied } = bytes <= mostAtOnce ? await copiesOf(named) : laterCopiesOf(named, mostAtOnce);
+  const { chunks, isCopied } = bytes <= maxAtOnce ? await copiesOf(named) : laterCopiesOf(named, maxAtOnce);
   const leaves = named.map(({ path, type }, i) => ({
     path,
     ...type,

@@ -136,7 +136,7 @@ export async function openOriginFiles(folder: string): Promise<OriginFiles> {
   return onPages("openOriginFiles", () => openOriginFolder(path));
 }
 
-/** Runs what only pages can; elsewhere the error says so. */
+/** Runs what only pages can; throws elsewhere. */
 function onPages<T>(caller: string, action: () => T): T {
   const explain = (cause: unknown): never => {
     throw new FileError(caller, "the browser's storage", 0, reasonOf(cause), { cause });

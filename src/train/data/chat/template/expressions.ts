@@ -189,7 +189,7 @@ export class ExpressionParser {
         value = (context) => {
           context.tick();
           const callee = own(context);
-          if (typeof callee !== "function") throw templateError("a value that is no function is called");
+          if (typeof callee !== "function") throw templateError("a value that is not a function is called");
           return callee(
             positional.map((arg) => arg(context)),
             new Map(named.map(([name, arg]) => [name, arg(context)])),

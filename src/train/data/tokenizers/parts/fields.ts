@@ -80,7 +80,7 @@ export class TokenizerFields {
     );
   }
 
-  /** What the maker of this part's type makes of it. */
+  /** The part that the maker of its type returns. */
   make<T>(makers: Makers<T>, type = this.type): T {
     const make = Object.hasOwn(makers, type) ? makers[type] : undefined;
     if (make) return make(this);

@@ -7,7 +7,7 @@ import { precompiled } from "./precompiled.js";
 /** Changes a text before it is cut into pieces. */
 export type Normalizer = (text: string) => string;
 
-/** Lower case by character: the reference knows no final sigma. */
+/** Lower case by character: the reference ignores the final sigma. */
 const lowercase: Normalizer = (text) => Array.from(text, (c) => c.toLowerCase()).join("");
 
 const isChinese =

@@ -1,9 +1,8 @@
 /** The normalizer of SentencePiece: a table of replacements, stored as a double-array trie over UTF-8. */
 import type { TokenizerFields } from "./fields.js";
-import type { Normalizer } from "./normalizers.js";
 
 /** Reads the table `precompiled_charsmap`, which is base64. */
-export function precompiled(fields: TokenizerFields): Normalizer {
+export function precompiled(fields: TokenizerFields): (text: string) => string {
   const encoded = fields.json.precompiled_charsmap;
   if (encoded === null || encoded === undefined || encoded === "") return (text) => text;
   const bytes = Uint8Array.from(atob(fields.text("precompiled_charsmap")), (c) => c.charCodeAt(0));

@@ -2,18 +2,18 @@ import { expect, test } from "vitest";
 import { startWorker } from "../../platform/startWorker.js";
 import type { CollectionExtent } from "../collector.js";
 import { bundleWorker } from "../system/bundleWorker.js";
-import { Forgotten, RECLAIM_THRESHOLD } from "./forgotten.js";
+import { RECLAIM_THRESHOLD, ReleasedObjects } from "./releasedObjects.js";
 
 test("a thread looks for what it let go of when that was much", () => {
   const looks: (CollectionExtent | undefined)[] = [];
-  const forgotten = new Forgotten((extent) => looks.push(extent));
-  for (let i = 1; i < RECLAIM_THRESHOLD.programs; i++) forgotten.program();
-  forgotten.message(RECLAIM_THRESHOLD.bytes - 1);
+  const released = new ReleasedObjects((extent) => looks.push(extent));
+  for (let i = 1; i < RECLAIM_THRESHOLD.programs; i++) released.program();
+  released.message(RECLAIM_THRESHOLD.bytes - 1);
   expect(looks).toEqual([]);
-  forgotten.message(1);
-  forgotten.program();
+  released.message(1);
+  released.program();
   expect(looks).toEqual(["young", "all"]);
-  for (let i = 0; i < 2 * RECLAIM_THRESHOLD.programs; i++) forgotten.program();
+  for (let i = 0; i < 2 * RECLAIM_THRESHOLD.programs; i++) released.program();
   expect(looks).toEqual(["young", "all", "all", "all"]);
 });
 

@@ -10,7 +10,7 @@ export const RECLAIM_THRESHOLD = { programs: 128, bytes: 8 * 1024 * 1024 } as co
  * JavaScript's heap: compiled modules, tens of kilobytes each, and the elements of uploads. Collecting on demand frees
  * all of it at once.
  */
-export class Forgotten {
+export class ReleasedObjects {
   private programs = 0;
   private bytes = 0;
 
