@@ -62,7 +62,7 @@ describe("a prefix of a tree", () => {
     expectTypeOf<null>().toExtend<Prefix<Params, PartitionSpec | null>>();
   });
 
-  test("is anything where nothing is known of the tree", () => {
+  test("is anything where nothing is known about the tree", () => {
     expectTypeOf<Prefix<unknown, number>>().toBeUnknown();
     expectTypeOf<{ state: string }>().toExtend<Prefix<{ state: unknown }, number>>();
     expectTypeOf<{ params: { Dense_0: PartitionSpec } }>().toExtend<Prefix<nn.Variables, PartitionSpec>>();

@@ -28,6 +28,13 @@ const givenUp: readonly (readonly [word: RegExp, instead: string])[] = [
     /\b(Parley|Attendance|Weather|Company|Seats)\b/i,
     "FailureReport, DesyncDetector, MachineLoad, ProcessGroup, DeviceLocations",
   ],
+  [/\b(MOST_\w+|most[A-Z]\w+)/, "MAX_…, max…"],
+  [/\b(a|of|exactly|every|below|up to) so many\b/i, "`count`, or this many"],
+  [/\bis no (u?int|float|bool|complex)\d*\b/, "is not a valid …"],
+  [/\bmust be gone\b/, "must not occur"],
+  [/\bmay stand only\b/, "may appear only"],
+  [/\bcode of one's own\b/, "generated code"],
+  [/\b(another|other) \w+ than\b/, "a different … from, … other than"],
   [/\b(Parted|describeParting|findParting)\b/, "Diverged, describeDivergence, findDivergence"],
 ];
 

@@ -28,7 +28,7 @@ export interface PassReport {
   readonly text: string;
 }
 
-/** What is known of a compiled call. */
+/** What is known about a compiled call. */
 export interface CallReport {
   readonly name: string;
   readonly devices: number;

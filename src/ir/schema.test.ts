@@ -55,7 +55,11 @@ describe("reading options", () => {
     ["a missing option", { name: "Ada" }, "[ride] age must be an integer of at least 1, got undefined"],
     ["a number below the least", { ...given, age: 0 }, "[ride] age must be an integer of at least 1, got 0"],
     ["a fraction", { ...given, age: 1.5 }, "[ride] age must be an integer of at least 1, got 1.5"],
-    ["another kind than the default", { ...given, helmet: 1 }, "[ride] helmet must be true or false, got 1"],
+    [
+      "a different kind from the default",
+      { ...given, helmet: 1 },
+      "[ride] helmet must be true or false, got 1",
+    ],
     ["not a number", { ...given, speed: Number.NaN }, "[ride] speed must be a number, got NaN"],
     ["an unknown word", { ...given, gear: "top" }, '[ride] gear must be "low" or "high", got "top"'],
     ["null", null, /the options must be an object of name, age, .*, got null/],

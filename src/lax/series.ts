@@ -12,7 +12,7 @@ const maxTerms = 2000;
 /**
  * Repeats a step until all elements have converged. Elements that have converged keep their values.
  *
- * @param step from the number of the term, counted from 1, and the values to the next ones, and which elements go on
+ * @param step from the number of the term, counted from 1, and the values to the next ones, and which elements need another term
  */
 export function repeat(
   active: Tensor,

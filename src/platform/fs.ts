@@ -2,7 +2,7 @@
 import * as fs from "node:fs";
 import * as promises from "node:fs/promises";
 
-/** What is known of a file or folder. */
+/** What is known about a file or folder. */
 export interface FileStatus {
   readonly size: number;
   isFile(): boolean;

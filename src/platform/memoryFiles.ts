@@ -16,7 +16,7 @@ export interface FileStore {
   remove(path: string): Promise<void>;
 }
 
-/** What is known of a file or folder. */
+/** What is known about a file or folder. */
 interface Status {
   readonly size: number;
   isFile(): boolean;

@@ -32,7 +32,7 @@ test("a program that is recorded again has other values", () => {
   expect(opsOf(whole)).toEqual([...opsOf(program), ...opsOf(program)]);
 });
 
-test("operands of other types than the inputs are inferred anew", () => {
+test("operands of types other than the inputs are inferred anew", () => {
   const scalar = tensorType("float32", []);
   const { program: scalars } = traceFlat((args) => args.map(ops.exp), [scalar]);
   const literal = traceFlat(() => inlineOnce(scalars, [Tensor.scalar(2, "float32")]), []).program;

@@ -87,7 +87,7 @@ export function elementsOf(value: unknown, type: TensorType, caller: string, wha
   const fits = shape ? sameNumbers(shape, type.shape) : values.length === sizeOf(type.shape);
   if (fits) return encode(type.dtype, values);
   const given = shape ? `shape [${shape}]` : `${values.length} elements`;
-  throw new ShapeError(`[${caller}] ${what} has ${given}, but ${formatType(type)} was announced`);
+  throw new ShapeError(`[${caller}] ${what} has ${given}, but ${formatType(type)} was declared`);
 }
 
 function readHost(

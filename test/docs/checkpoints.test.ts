@@ -39,7 +39,7 @@ test("a run is saved", async () => {
   await batches.next();
   const checkpoints = openCheckpoints(folder, { keep: 3 });
 
-  // Returns when the elements are copied; the files are written while training goes on.
+  // Returns when the elements are copied; the files are written while training continues.
   await checkpoints.save(step, state, { data: batches.position(), config });
 
   // Before the process ends: waits for the disk, throws if a save failed.

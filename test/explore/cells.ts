@@ -18,7 +18,7 @@ export interface Written {
   readonly time: number;
 }
 
-/** What is known of a word: who accessed it last, and what its atomic value orders. */
+/** What is known about a word: who accessed it last, and what its atomic value orders. */
 export interface Cell {
   writer: number;
   writeTime: number;

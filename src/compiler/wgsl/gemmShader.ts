@@ -317,7 +317,7 @@ class GemmWriter {
     return place + (this.slices === 1 ? "" : `slice * ${this.stripLength(size)}u + `);
   }
 
-  /** Adds the sums of the other slices to those of the first, by way of the memory of the strips. */
+  /** Adds the sums of the other slices to those of the first, through the memory of the strips. */
   private addSlices(): void {
     const { w, tile } = this;
     const own = (tile.threadM * tile.threadN) / this.width;

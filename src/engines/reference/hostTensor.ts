@@ -92,7 +92,7 @@ export function decode({ type, data }: HostTensor): Float64Array {
 
 /**
  * The tensor whose elements are the values rounded to its data type: floats to the nearest, ties to even
- * (bfloat16 and float16 by way of float32), integers modulo 2 to the number of their bits, bools to `x ≠ 0`. Takes the array over.
+ * (bfloat16 and float16 through float32), integers modulo 2 to the number of their bits, bools to `x ≠ 0`. Takes the array over.
  */
 export function encode(type: TensorType, values: Float64Array): HostTensor {
   need("object", type, "type", "encode");

@@ -133,7 +133,7 @@ export function underDiagonal(h: Tensor): [size: Tensor, least: Tensor] {
   return [ops.abs(diagonals(part(h, 1, n, 0, n - 1))), ops.mul(scale, limits(h.dtype).epsilon)];
 }
 
-/** What is known of all rows but the first, which has none before it. */
+/** What is known about all rows but the first, which has none before it. */
 export function afterFirst(known: Tensor): Tensor {
   return ops.concatenate([ops.full([at(known.shape, 0), 1], false, "bool"), known], 1);
 }

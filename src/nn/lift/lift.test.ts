@@ -254,7 +254,7 @@ describe("nn.mapVariables", () => {
   const scaled = (factor: number) => (v: nn.Variables) =>
     tree.map((leaf: Tensor) => np.multiply(leaf, factor), v);
 
-  test("shows the module other variables than those that are stored", async () => {
+  test("shows the module different variables than those that are stored", async () => {
     const dense = nn.Dense({ features: 3 });
     const variables = dense.init(key, x);
     const Double = nn.mapVariables(nn.Dense, "params", { transInFn: scaled(2) });

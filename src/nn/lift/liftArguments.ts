@@ -8,14 +8,14 @@ import type { CollectionFilter } from "../modules/filter.js";
 import { isModule } from "../modules/module.js";
 import { type KeyGroup, type LiftedCall, liftScopes, type VariableGroup } from "./lift.js";
 
-/** The modules in front of the arguments, which are no part of what a transform maps, and the others. */
+/** The modules in front of the arguments, which are not part of what a transform maps, and the others. */
 export function leadingModules(args: readonly unknown[]): [modules: unknown[], rest: unknown[]] {
   const first = args.findIndex((arg) => !isModule(arg));
   const count = first < 0 ? args.length : first;
   return [args.slice(0, count), args.slice(count)];
 }
 
-/** The arguments after the modules in front, which are no part of what a transform maps. */
+/** The arguments after the modules in front, which are not part of what a transform maps. */
 export type AfterModules<A> = A extends readonly [
   Readonly<Record<"init" | "apply" | "with", unknown>>,
   ...infer Rest,

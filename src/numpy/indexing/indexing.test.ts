@@ -785,7 +785,7 @@ describe("indexing", () => {
     expect(() => t.get(0, 0, 0, 0)).toThrow(
       "[index] 4 indices for a tensor of 3 dims [2,3,4]: pass at most 3",
     );
-    expect(() => t.get("...", 0, "...")).toThrow('[index] "..." may stand only once');
+    expect(() => t.get("...", 0, "...")).toThrow('[index] "..." may appear only once');
     expect(() => t.get(np.s(0, 2, 0))).toThrow("[index] slice 0:2:0 needs integers and a step that is not 0");
     expect(() => t.at(5).set(1)).toThrow("[at.set] index 5 is out of range");
   });

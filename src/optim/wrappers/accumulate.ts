@@ -134,7 +134,7 @@ export function multiSteps<G extends GradientTransformation>(
   needTransformation(inner, "multiSteps");
   const { shouldSkipUpdateFn } = multiStepsOptions.read(options, "multiSteps");
   need("number", every, "every", "multiSteps");
-  need(integerFrom(1), every, "the number of calls a step", "multiSteps");
+  need(integerFrom(1), every, "the number of calls per step", "multiSteps");
   return typedTransformation<State, MultiStepsState<StepState<G>>>(
     "multiSteps",
     { miniStep: "tensor", gradientStep: "tensor", inner: "tree", grads: "tree", skipState: "tree" },

@@ -130,11 +130,11 @@ export function simulateSchedule(schedule: PipelineSchedule, options: Simulation
   });
   const seconds = times.length + optimizer;
   const longest = most(times.stages.map(span));
-  const mostBusy = Math.max(0, ...stages.map(({ busy }) => busy));
+  const busiest = Math.max(0, ...stages.map(({ busy }) => busy));
   return {
     seconds,
     bubble: seconds === 0 ? 0 : (bubbleOf(times) * times.length) / seconds,
-    longestStageBubble: longest === 0 ? 0 : (longest - mostBusy) / longest,
+    longestStageBubble: longest === 0 ? 0 : (longest - busiest) / longest,
     stages,
     timeline: times,
   };

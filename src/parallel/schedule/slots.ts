@@ -181,7 +181,7 @@ const key = ({ stage, chunk, microbatch }: Pick<Act, "stage" | "chunk" | "microb
 /** What a map must hold. */
 function lookUp<K, V>(map: ReadonlyMap<K, V>, entry: K): V {
   const value = map.get(entry);
-  if (value === undefined) throw new InternalError(`[slotTable] nothing is known of ${describe(entry)}`);
+  if (value === undefined) throw new InternalError(`[slotTable] nothing is known about ${describe(entry)}`);
   return value;
 }
 

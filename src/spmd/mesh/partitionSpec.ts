@@ -29,7 +29,7 @@ export function axesOf(entry: SpecEntry | undefined): readonly string[] {
  *
  * @typeParam Axes the names that it uses, to be compared with those of a mesh; without it any mesh takes it
  */
-// biome-ignore lint/suspicious/noExplicitAny: a spec of which nothing is known goes with every mesh, and every spec where nothing is known of the mesh
+// biome-ignore lint/suspicious/noExplicitAny: a spec of which nothing is known goes with every mesh, and every spec where nothing is known about the mesh
 export class PartitionSpec<Axes extends string = any> {
   readonly entries: readonly SpecEntry<Axes>[];
 

@@ -639,7 +639,7 @@ describe("annotations", () => {
     expect(collectives(program)).toEqual(["allGather data [2,6]"]);
   });
 
-  test("an output may be split in another way than the constraint on it", () => {
+  test("an output may be split in a different way than the constraint on it", () => {
     const f = (a: Tensor) => withShardingConstraint(a, on(mesh, null, "data"));
     const { program } = sharded(f, [np.zeros([4, 6])], mesh, { outSpecs: [[["data"], []]] });
     expect(collectives(program)).toEqual(["allToAll data [4,3]"]);

@@ -210,7 +210,7 @@ describe("pureCallback", () => {
   const f = (x: Tensor) => pureCallback(squares, type, [x]);
   const x = np.array([1, 2, 3]);
 
-  test("gives what the function returns, as a tree of the types that were announced", async () => {
+  test("gives what the function returns, as a tree of the types that were declared", async () => {
     expect(await f(x).js()).toEqual([1, 4, 9]);
     const both = jit((v: Tensor) =>
       pureCallback(
@@ -273,9 +273,9 @@ describe("pureCallback", () => {
     expect(() => grad((v: Tensor) => np.sum(counted(v)))(x)).toThrow(/\[grad\] callback: .*customJvp/);
   });
 
-  test("refuses results that are not what was announced", () => {
+  test("refuses results that are not what was declared", () => {
     const give = (value: unknown) => () => pureCallback(() => value as number[], type, []);
-    expect(give([1, 2])).toThrow(/result 0 has 2 elements, but f32\[3\] was announced/);
+    expect(give([1, 2])).toThrow(/result 0 has 2 elements, but f32\[3\] was declared/);
     expect(give("text")).toThrow(/result 0 is string/);
     expect(give(Promise.resolve(1))).toThrow(/is async/);
     expect(() => pureCallback(() => [1], [type, type], [])).toThrow(/must return \[\*, \*\]/);

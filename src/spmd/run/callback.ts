@@ -65,7 +65,7 @@ function newHostFunction(
 function partsAt(structure: tree.Structure, value: unknown, caller: string): unknown[] {
   const unlike = () =>
     new TreeError(
-      `[${caller}] the function must return ${tree.formatStructure(structure)}, as it was announced`,
+      `[${caller}] the function must return ${tree.formatStructure(structure)}, as it was declared`,
     );
   switch (structure.kind) {
     case "leaf":
@@ -106,7 +106,7 @@ export function callFromProgram<R>(called: Called, results: R, args: readonly un
       );
     }
     throw new TreeError(
-      `[${caller}] results are announced as a tree of tensors or ShapeDtypeStruct(shape, dtype), got ${String(leaf)}`,
+      `[${caller}] results are declared as a tree of tensors or ShapeDtypeStruct(shape, dtype), got ${String(leaf)}`,
     );
   });
   const fn = hostFunction(called, flat.structure, structure);

@@ -387,7 +387,7 @@ describe("misuse of shardMap is caught while tracing", () => {
       /\[psumScatter\] dim 1 of size 6 does not split over axis i \(6 \/ 4 = 1\.5\)/,
     ],
     [
-      "a stacked scatter whose dim has another size than the axis",
+      "a stacked scatter whose dim has a different size from the axis",
       call({}, (v) => lax.psumScatter(v, "i")),
       ShapeError,
       /without tiled, dim 0 of \[2,6\] must have the size 4 of axis "i", it has 2: pass \{ tiled: true \}/,

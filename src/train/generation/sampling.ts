@@ -90,7 +90,7 @@ function penalised(logits: ArrayLike<number>, seen: Iterable<number>, penalty: n
   return values;
 }
 
-/** The first of the largest of so many values, or the first NaN. */
+/** The first of the largest of `count` values, or the first NaN. */
 function likeliest(values: ArrayLike<number>, count: number): number {
   let best = 0;
   let largest = Number.NEGATIVE_INFINITY;

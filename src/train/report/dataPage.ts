@@ -6,7 +6,7 @@ import { type PageSection, pageHtml, section } from "./reportPage.js";
 const count = (n: number) => n.toLocaleString("en-US", { maximumFractionDigits: 1 });
 const percentOf = (n: number, all: number) => `${all === 0 ? 0 : Number(((100 * n) / all).toPrecision(2))} %`;
 
-/** What is known of lengths, in one line. */
+/** What is known about lengths, in one line. */
 function describeLengths({ total, mean, min, median, p95, max }: Lengths): string {
   return `${count(total)} in all, ${count(mean)} on average, from ${count(min)} to ${count(max)}; half have at most ${count(median)}, 95 % at most ${count(p95)}`;
 }

@@ -60,8 +60,8 @@ function findPlace(span: Span, bytes: number, placed: readonly Piece[], base: nu
 }
 
 /**
- * When each collective is under way. One that ends before it begins, in the order of the list, goes on from one
- * iteration of a loop to the next, and one that begins or ends twice is in several branches: both count as under
+ * When each collective is under way. One that ends before it begins, in the order of the list, continues from
+ * one iteration of a loop to the next, and one that begins or ends twice is in several branches: both count as under
  * way all the time.
  */
 function spansOf({ steps, collectives }: CompiledProgram): Span[] {

@@ -65,7 +65,7 @@ const select: Rule<"select"> = (eqn, write) => {
   return predicate && onTrue && onFalse ? [write.select(predicate, onTrue, onFalse)] : [];
 };
 
-/** Rounding twice differs from rounding once: the reference rounds to 16-bit floats by way of float32. */
+/** Rounding twice differs from rounding once: the reference rounds to 16-bit floats through float32. */
 function convert(x: HloValue, dtype: DType, write: Writer): HloValue {
   const isNarrow = dtype === "bfloat16" || dtype === "float16";
   const isWide = x.type.dtype === "float64" || isInteger(x.type.dtype);

@@ -42,11 +42,11 @@ export function zeroRows(type: TensorType): Moves {
 export function isChain(value: PartitionedValue, dim: number): boolean {
   if (value.kind === "blocks" || value.terms.length === 0) return true;
   const isPlain = ({ rows, after }: Term) => !after && rows.size === 1 && rows.has(dim);
-  return !value.base && value.terms.every(isPlain) && at(mostAndLeast(value), 0) <= 1;
+  return !value.base && value.terms.every(isPlain) && at(maxAndMin(value), 0) <= 1;
 }
 
 /** The largest and the smallest number of terms that bring the same row of moves along one dim. */
-export function mostAndLeast({ terms }: Moves): readonly [most: number, least: number] {
+export function maxAndMin({ terms }: Moves): readonly [most: number, least: number] {
   const lists = terms.flatMap(({ rows }) => [...rows.values()]);
   const counts = at(lists, 0).map((_, row) => lists.filter((index) => at(index, row) >= 0).length);
   return [Math.max(0, ...counts), Math.min(...counts)];
@@ -173,7 +173,7 @@ export function isSparse(value: PartitionedValue): value is Moves {
   if (value.kind === "blocks") return false;
   const dims = new Set(value.terms.flatMap(({ rows }) => [...rows.keys()]));
   if (value.terms.length > 1 && dims.size === 1) {
-    const [most, least] = mostAndLeast(value);
+    const [most, least] = maxAndMin(value);
     return most > 1 || least === 0;
   }
   return value.terms.some(({ rows }) => [...rows.values()].some((index) => index.includes(-1)));

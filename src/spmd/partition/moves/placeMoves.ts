@@ -5,7 +5,7 @@ import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import { namedAxes } from "../placement/reshard.js";
 import type { DeviceBlocks, Moves, RowIndex, Term } from "../placement/rowValues.js";
-import { mostAndLeast, specOfMoves } from "./moves.js";
+import { maxAndMin, specOfMoves } from "./moves.js";
 import type { Origin } from "./origins.js";
 import {
   type Box,
@@ -62,9 +62,7 @@ export function placeMoves(moves: Moves, context: PlaceContext): DeviceBlocks | 
 function isDisjoint(moves: Moves, dims: readonly number[]): boolean {
   const [first, ...others] = moves.terms;
   if (!first || others.length === 0) return first !== undefined;
-  return (
-    dims.length === 1 && others.every(({ after }) => after === first.after) && mostAndLeast(moves)[0] <= 1
-  );
+  return dims.length === 1 && others.every(({ after }) => after === first.after) && maxAndMin(moves)[0] <= 1;
 }
 
 /** What each device does to put the rows of values in their place. */

@@ -14,7 +14,7 @@ export interface TokenSource {
   readMarks?(start: number, length: number): Promise<Uint8Array>;
 }
 
-/** What is known of a token besides its number. */
+/** What is known about a token besides its number. */
 export const tokenMarks = {
   /** It is the first of a document. */
   start: 1,

@@ -145,7 +145,7 @@ const malformed: readonly Malformed[] = [
   { why: "has half a surrogate pair", file: fileWith(`{"\\ud800":${f32}}`, 4), says: "valid string" },
   { why: "names a tensor twice", file: fileWith(`{"x":${f32},"x":${f32}}`, 4), says: '"x" comes twice' },
   {
-    why: "names a tensor twice by way of an escape",
+    why: "names a tensor twice through an escape",
     file: fileWith(`{"x":${f32},"\\u0078":${f32}}`, 4),
     says: '"x" comes twice',
   },
