@@ -1,7 +1,7 @@
 import { startThread } from "#platform/threads";
 import { compileWorkerCode } from "#spmd/mesh/compileWorkerCode";
 import { nextValueId, type Program } from "../../ir/program.js";
-import type { CompileResult, CompileMessage } from "./compileJob.js";
+import type { CompileMessage, CompileResult } from "./compileJob.js";
 
 /**
  * Partitions and compiles a program in a thread of its own, so that this one stays responsive. Undefined where that is

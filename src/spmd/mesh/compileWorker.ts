@@ -4,7 +4,7 @@ import { type CompileSettings, compileWith } from "../../engines/workers/compile
 import { nextValueId } from "../../ir/program.js";
 import { verify } from "../../ir/verify.js";
 import { partitionToRun } from "../partition/partitionToRun.js";
-import type { CompileResult, CompileMessage } from "./compileJob.js";
+import type { CompileMessage, CompileResult } from "./compileJob.js";
 
 void runThread(({ data, tell }) => {
   const { program, mesh, request, settings, firstId, donated, name } = data as CompileMessage;
