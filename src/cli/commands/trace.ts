@@ -64,7 +64,10 @@ export const trace = defineCommand({
     });
     const { work } = recorded;
     if (work.length === 0) {
-      throw new ConfigError(`[trace] the engine "${mesh.engine.name}" records nothing: use --engine threads`);
+      const why = mesh.engine.name === "webgpu" ? ": the adapter of this GPU has no timestamp-query" : "";
+      throw new ConfigError(
+        `[trace] the engine "${mesh.engine.name}" records nothing${why}: use --engine threads`,
+      );
     }
     const router = await metrics.router?.data();
     writeStepTrace(output, recorded, "one training step", { training, config, mesh }, router);

@@ -45,7 +45,9 @@ export interface Dispatch {
   /** Where its parameters begin, in bytes. */
   readonly params: number;
   readonly writesTable: boolean;
-  /** What it computes, for messages. */
+  /** The kind of its step, for traces. */
+  readonly step: Step["op"];
+  /** What it computes, for messages and traces. */
   readonly info: number;
   /** What has been prepared for the slabs of an earlier run. */
   readonly prepared: Map<string, Prepared>;
@@ -155,25 +157,25 @@ export class ActionBuilder {
         const places = this.kernelPlaces(step.args, step.numArgs);
         const plan = at(this.program.kernels, step.kernel);
         if ("kind" in plan)
-          return attentionShaders(plan).map((shader) => this.dispatch(places, shader, step.info));
-        return [this.dispatch(places, this.kernel(plan, places), step.info)];
+          return attentionShaders(plan).map((shader) => this.dispatch(places, shader, step));
+        return [this.dispatch(places, this.kernel(plan, places), step)];
       }
       case "gemm":
         return [this.gemm(step)];
       case "copy": {
-        const { source, target, bytes, info } = step;
+        const { source, target, bytes } = step;
         const isAligned = bytes % 4 === 0 && this.areAligned([source, target], 4);
-        return [this.dispatch([source, target], (slabs) => copyShader(bytes, isAligned, slabs), info)];
+        return [this.dispatch([source, target], (slabs) => copyShader(bytes, isAligned, slabs), step)];
       }
       case "host":
-        return [this.dispatch(step.places, (slabs) => hostShader(step.kernel, slabs), step.info)];
+        return [this.dispatch(step.places, (slabs) => hostShader(step.kernel, slabs), step)];
       case "callback":
         return [{ kind: "callback", step, firstSlot: this.firstSlot }];
       case "address":
         return this.address(step);
       case "axisIndex": {
         const plan = gpuPlan(valueSpec("int32", 1, at(step.positions, this.position)));
-        return [this.dispatch([step.target], this.kernel(plan, [step.target]), step.info)];
+        return [this.dispatch([step.target], this.kernel(plan, [step.target]), step)];
       }
       case "loop":
         return [this.loop(step)];
@@ -218,13 +220,13 @@ export class ActionBuilder {
   }
 
   private gemm(step: GemmStep): Dispatch {
-    const { a, b, c, info, op: _, ...shape } = step;
+    const { a, b, c, info: _, op: __, ...shape } = step;
     const tile = chooseTile(shape, this.setting);
     const inVectors = isInVectors(shape) && this.areAligned([a, b, c], 16);
     return this.dispatch(
       [a, b, c],
       (slabs) => gemmShader(shape, slabs, tile, inVectors),
-      info,
+      step,
       gemmParams(shape),
     );
   }
@@ -232,12 +234,12 @@ export class ActionBuilder {
   private dispatch(
     places: readonly SlotAddress[],
     shader: Dispatch["shader"],
-    info: number,
+    step: StepName,
     extra: readonly number[] = [],
   ): Dispatch {
     const words = places.flatMap(({ slot, offset }) => [this.firstSlot + slot, offset]);
     const slots = places.map(({ slot }) => this.firstSlot + slot);
-    return newDispatch(shader, slots, this.params.add([...words, ...extra]), false, info);
+    return newDispatch(shader, slots, this.params.add([...words, ...extra]), false, step);
   }
 
   private address({ slot, from, terms, info }: AddressStep): Action[] {
@@ -246,7 +248,7 @@ export class ActionBuilder {
       ...terms.flatMap(({ index, max, stride }) => [this.firstSlot + index.slot, index.offset, max, stride]),
     ];
     const slots = terms.map(({ index }) => this.firstSlot + index.slot);
-    const dispatch = newDispatch(addressShader, slots, this.params.add(words), true, info);
+    const dispatch = newDispatch(addressShader, slots, this.params.add(words), true, { op: "address", info });
     return [
       dispatch,
       { kind: "moves", moves: [{ slot: this.firstSlot + slot, from: this.firstSlot + from.slot }] },
@@ -291,25 +293,34 @@ export class ActionBuilder {
       changes.slice(i * most, (i + 1) * most),
     );
     return parts.map((part) =>
-      newDispatch(() => tableShader(part.length), [], this.params.add(part.flat()), true, info),
+      newDispatch(() => tableShader(part.length), [], this.params.add(part.flat()), true, {
+        op: "address",
+        info,
+      }),
     );
   }
 
   private fetch({ slot, offset }: SlotAddress, isByte: boolean, info: number): Fetch {
     const params = this.params.add([this.firstSlot + slot, offset, this.fetchSlot]);
-    const dispatch = newDispatch(() => fetchShader(isByte), [this.firstSlot + slot], params, true, info);
+    const dispatch = newDispatch(() => fetchShader(isByte), [this.firstSlot + slot], params, true, {
+      op: "address",
+      info,
+    });
     return { dispatch, slot: this.fetchSlot };
   }
 }
+
+/** What kind of step it is, and which one. */
+type StepName = Pick<GemmStep, "info"> & { readonly op: Step["op"] };
 
 function newDispatch(
   shader: Dispatch["shader"],
   slots: readonly number[],
   params: number,
   writesTable: boolean,
-  info: number,
+  { op, info }: StepName,
 ): Dispatch {
-  return { kind: "dispatch", shader, slots, params, writesTable, info, prepared: new Map() };
+  return { kind: "dispatch", shader, slots, params, writesTable, step: op, info, prepared: new Map() };
 }
 
 /** The dispatches of a collective for one group of positions. @param firstSlot the first slot of a position */
@@ -331,12 +342,9 @@ export function collectiveDispatches(
     const words = params.add(places.flatMap(({ slot, offset }) => [slot, offset]));
     const slots = places.map(({ slot }) => slot);
     const aligned = places.map(() => false);
-    return newDispatch(
-      (slabs) => kernelShader(plan, slabs, { ...setting, aligned }),
-      slots,
-      words,
-      false,
-      spec.info,
-    );
+    return newDispatch((slabs) => kernelShader(plan, slabs, { ...setting, aligned }), slots, words, false, {
+      op: "done",
+      info: spec.info,
+    });
   });
 }

@@ -17,6 +17,7 @@ import { type Gpu, openGpu } from "./gpu.js";
 import { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import { MachineProgram } from "./gpuProgram.js";
+import { GpuTracer } from "./gpuTrace.js";
 import { WorkQueue } from "./queue.js";
 import { Run, type RunBlocks } from "./run.js";
 import { checkTypes } from "./shaderTypes.js";
@@ -89,6 +90,8 @@ export interface WebGpuEngine extends Engine {
 class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   readonly name = "webgpu";
   readonly opened: Promise<void>;
+  /** Where the adapter has `timestamp-query`. */
+  tracer?: GpuTracer;
   private readonly queue = new WorkQueue();
   private machine: Machine | undefined;
   private openingFailure: Error | undefined;
@@ -105,14 +108,12 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     this.taken = range(numDevices).map(() => 0);
     const capacity = memoryBytes === undefined ? Number.POSITIVE_INFINITY : memoryBytes * numDevices;
     if (!(gpu instanceof Promise)) {
-      this.machine = new Machine(gpu, capacity);
+      this.use(gpu, capacity);
       this.opened = Promise.resolve();
       return;
     }
     this.opened = gpu.then(
-      (found) => {
-        this.machine = new Machine(found, capacity);
-      },
+      (found) => this.use(found, capacity),
       (error: unknown) => {
         this.openingFailure = error instanceof Error ? error : new Error(String(error));
         throw error;
@@ -121,6 +122,13 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     // Whoever uses the engine is told; nobody has to wait for this.
     this.opened.catch(() => {});
     this.queue.add(() => this.opened.catch(() => {}));
+  }
+
+  private use(gpu: Gpu, capacity: number): void {
+    const { queue, numDevices } = this;
+    this.machine = new Machine(gpu, capacity);
+    if (gpu.facts.features.includes("timestamp-query"))
+      this.tracer = new GpuTracer(this.machine, queue, numDevices);
   }
 
   protected override get failure(): Error | undefined {
@@ -193,7 +201,8 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
         const machine = this.open();
         loaded.program ??= new MachineProgram(compiled, machine, devices);
         const blocks = this.places(machine, compiled, devices, inputs, outputs);
-        const run = new Run(loaded.program, blocks, limitLoops(this.deadlineMs), this.numRuns++);
+        const limit = limitLoops(this.deadlineMs);
+        const run = new Run(loaded.program, blocks, limit, this.numRuns++, this.tracer?.current);
         return run.start()?.catch(fail);
       } catch (error) {
         if (isNow) refused = error;

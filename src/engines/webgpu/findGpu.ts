@@ -28,12 +28,14 @@ async function load(): Promise<unknown> {
   );
 }
 
+const DEFAULT_FLAGS = "enable-dawn-features=disable_robustness disable-dawn-features=timestamp_quantization";
+
 /**
  * Settings of Dawn, one after the other with spaces. By default it does not check indices: pages must not trust shaders,
- * but these are written here, and clamp or drop indices that a program computes themselves.
+ * but these are written here, and clamp or drop indices that a program computes themselves. Nor does it round times.
  */
 function flags(): string[] {
-  const named = environment.SHARDWISE_DAWN ?? "enable-dawn-features=disable_robustness";
+  const named = environment.SHARDWISE_DAWN ?? DEFAULT_FLAGS;
   return named.split(/\s+/).filter((flag) => flag !== "");
 }
 

@@ -4,7 +4,14 @@ import { FUSES } from "../../compiler/wgsl/wgslFunctions.js";
 import { EngineLoadError } from "../errors.js";
 
 /** Bits of buffers and shaders; WebGPU's own constants are globals that not every host has. */
-export const USAGE = { mapRead: 1, copySource: 4, copyTarget: 8, uniform: 0x40, storage: 0x80 } as const;
+export const USAGE = {
+  mapRead: 1,
+  copySource: 4,
+  copyTarget: 8,
+  uniform: 0x40,
+  storage: 0x80,
+  queryResolve: 0x200,
+} as const;
 export const COMPUTE_STAGE = 4;
 export const MAP_READ = 1;
 

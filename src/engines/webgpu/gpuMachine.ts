@@ -41,8 +41,9 @@ export class Machine {
     this.failure ??= new DeviceFailedError({ device: 0 }, reason);
   }
 
-  /** The pass that is being recorded. */
-  compute(): GPUComputePassEncoder {
+  /** The pass that is being recorded, or a new one that is timed. */
+  compute(timestampWrites?: GPUComputePassTimestampWrites): GPUComputePassEncoder {
+    if (timestampWrites) this.pass = this.commands().beginComputePass({ timestampWrites });
     this.encoder ??= this.gpu.device.createCommandEncoder();
     this.pass ??= this.encoder.beginComputePass();
     return this.pass;

@@ -9,6 +9,7 @@ import { moveSlabs } from "./expectedDispatches.js";
 import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import type { MachineProgram } from "./gpuProgram.js";
+import type { GpuTrace } from "./gpuTrace.js";
 
 /** Why a device cannot continue yet: others have not reached a collective, or the host has to read something. */
 type Wait =
@@ -49,6 +50,7 @@ export class Run {
     blocks: readonly RunBlocks[],
     private readonly limitLoop: LimitLoop,
     private readonly runNumber: number,
+    private readonly trace?: GpuTrace | undefined,
   ) {
     this.machine = program.machine;
     const size = blocks.length * program.slotsPerPosition;
@@ -116,7 +118,7 @@ export class Run {
       if (!isMet) return;
       met = true;
       const dispatches = at(this.program.collectives, wait.collective).get(position) ?? [];
-      for (const dispatch of dispatches) this.record(dispatch);
+      for (const dispatch of dispatches) this.record(dispatch, group);
       for (const member of all) {
         member.sequence++;
         this.advance(member, 0);
@@ -155,14 +157,17 @@ export class Run {
     await this.go();
   }
 
-  private record(dispatch: Dispatch): void {
+  private record(dispatch: Dispatch, positions: readonly number[]): void {
     const prepared = this.program.prepare(dispatch, this.slabs);
     const { bindGroup, workgroups } = prepared;
     prepared.pipeline ??= this.machine.shaders.pipeline(prepared.shader);
-    const pass = this.machine.compute();
+    const { trace } = this;
+    const pass = this.machine.compute(trace?.next({ program: this.program, dispatch, positions }));
     pass.setPipeline(prepared.pipeline);
     pass.setBindGroup(0, bindGroup, [dispatch.params]);
     pass.dispatchWorkgroups(workgroups[0], workgroups[1], workgroups[2]);
+    // A pass that is timed has one dispatch.
+    if (trace) this.machine.commands();
     if (++this.recorded % SUBMIT_AFTER === 0) this.machine.submit();
   }
 
@@ -170,7 +175,7 @@ export class Run {
     for (const action of actions) {
       switch (action.kind) {
         case "dispatch":
-          this.record(action);
+          this.record(action, [position]);
           break;
         case "moves":
           moveSlabs(this.slabs, action.moves);
@@ -185,13 +190,13 @@ export class Run {
           for (;;) {
             look();
             yield* this.steps(action.condition, position);
-            if ((yield this.fetch(action.predicate)) === 0) break;
+            if ((yield this.fetch(action.predicate, position)) === 0) break;
             yield* this.steps(action.body, position);
           }
           break;
         }
         case "cond": {
-          const index = yield this.fetch(action.index);
+          const index = yield this.fetch(action.index, position);
           const chosen = Math.min(Math.max(index, 0), action.branches.length - 1);
           yield* this.steps(at(action.branches, chosen), position);
           break;
@@ -206,8 +211,8 @@ export class Run {
     }
   }
 
-  private fetch({ dispatch, slot }: Fetch): Wait {
-    this.record(dispatch);
+  private fetch({ dispatch, slot }: Fetch, position: number): Wait {
+    this.record(dispatch, [position]);
     return { kind: "value", slot };
   }
 
