@@ -60,6 +60,8 @@ export const purposes: readonly Purpose[] = [
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",
       "explore:cluster":
         "Train on simulated clusters whose processes, messages, clocks and disks fail: `-- --seed 7`",
+      "explore:store":
+        "Let processes of simulated clusters find each other while connections fail: `-- --seed 7`",
       litmus: "Run litmus tests of the memory order on threads, and count outcomes: `-- --seconds 10`",
       night: "Run all searches by seed for hours, and write a page: `-- --minutes 60`",
       faults: "Cause about 170 faults in real processes and write docs/faults.md",

@@ -10,6 +10,10 @@ import {
   PriorityScheduler,
   RandomScheduler,
 } from "./search.js";
+import { Transitions } from "./transitions.js";
+
+/** What all runs have seen. */
+export const transitions = new Transitions();
 
 /** How a run ended. */
 export interface Outcome {
@@ -25,7 +29,8 @@ export function runOnce(
   scheduler: Scheduler,
   keepsSteps = false,
 ): Outcome {
-  const machine = new Machine({ sites, keepsSteps });
+  transitions.begin();
+  const machine = new Machine({ sites, keepsSteps, transitions });
   current.machine = machine;
   try {
     const { threads, daemons = [], timeoutsAreExpected = false, check } = scenario.setUp();

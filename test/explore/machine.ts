@@ -23,6 +23,7 @@ import {
   type Written,
 } from "./cells.js";
 import type { Site } from "./transform.js";
+import type { Transitions } from "./transitions.js";
 
 export type View = Int32Array | Uint32Array | Float64Array | Uint8Array | Float32Array;
 
@@ -125,6 +126,8 @@ export interface MachineOptions {
   readonly keepsSteps?: boolean;
   /** The most steps of a run. */
   readonly maxSteps?: number;
+  /** Is told of all accesses. */
+  readonly transitions?: Transitions | undefined;
 }
 
 export class Machine {
@@ -302,6 +305,7 @@ export class Machine {
     const { kind, array, index, value, other } = operation;
     if (kind === "park") return undefined;
     const location = locationOf(array, index);
+    this.options.transitions?.add(thread.id, operation.site, location);
     if (kind === "read") return this.readPlain(thread, operation, location);
     if (kind === "write") return this.writePlain(thread, operation, location);
     if (kind === "notify") return this.notify(thread, location, other);

@@ -10,7 +10,15 @@
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { findMutant, scenarioFiles, scenariosOf } from "./catalogue.js";
-import { type Explored, exploreAll, exploreSeed, type Found, minimise, printSchedule } from "./explore.js";
+import {
+  type Explored,
+  exploreAll,
+  exploreSeed,
+  type Found,
+  minimise,
+  printSchedule,
+  transitions,
+} from "./explore.js";
 import { loadSimulated, type SimulatedCode } from "./load.js";
 import { mutants } from "./mutants.js";
 import type { Scenario } from "./scenario.js";
@@ -68,8 +76,10 @@ function exploreSeeds(
 }
 
 async function exploreScenarios(): Promise<void> {
+  let sites: SimulatedCode["sites"] = [];
   for (const file of scenarioFiles) {
     const code = await loadSimulated(file, []);
+    sites = code.sites;
     for (const scenario of scenariosOf(code)) {
       if (!scenario.name.includes(options.scenario)) continue;
       if (options.seed !== undefined) {
@@ -92,6 +102,7 @@ async function exploreScenarios(): Promise<void> {
       }
     }
   }
+  console.log(transitions.describe(sites));
 }
 
 /** Plants every bug and looks for the first seed that finds it. */

@@ -319,10 +319,12 @@ export function globalsFor(eventLoop: () => Readonly<Record<string, unknown>>): 
 
 /** Makes the twins of a class's methods those of the methods. */
 function attach(type: { readonly prototype: object }): void {
-  const methods = type.prototype as Record<string, Callable | undefined>;
-  for (const name of Object.getOwnPropertyNames(methods)) {
-    if (!name.endsWith("$twin")) continue;
-    const method = methods[name.slice(0, -"$twin".length)];
-    if (method) Object.assign(method, { $twin: methods[name] });
+  for (const owner of [type.prototype, type]) {
+    const methods = owner as Record<string, Callable | undefined>;
+    for (const name of Object.getOwnPropertyNames(methods)) {
+      if (!name.endsWith("$twin")) continue;
+      const method = methods[name.slice(0, -"$twin".length)];
+      if (method) Object.assign(method, { $twin: methods[name] });
+    }
   }
 }

@@ -249,8 +249,9 @@ class Twins {
           f.createVariableDeclarationList([declared], ts.NodeFlags.Const),
         );
       });
+      const isStatic = member.modifiers?.some(({ kind }) => kind === ts.SyntaxKind.StaticKeyword);
       const twin = f.createMethodDeclaration(
-        undefined,
+        isStatic ? [f.createToken(ts.SyntaxKind.StaticKeyword)] : undefined,
         isGenerator(member) ? undefined : f.createToken(ts.SyntaxKind.AsteriskToken),
         `${member.name.text}$twin`,
         undefined,

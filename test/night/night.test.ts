@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { range } from "../../src/ir/shape.js";
 import { type Attempt, nightPage } from "./page.js";
-import { commandLine, countsIn, type Search, searches } from "./searches.js";
+import { commandLine, countsIn, coverageIn, type Search, searches } from "./searches.js";
 
 const engines = ["threads", "inline", "mpi", "xla"];
 const { scripts }: { scripts: Readonly<Record<string, string>> } = JSON.parse(
@@ -33,10 +33,15 @@ test("what was tried is added up from what searches print", () => {
   expect(countsIn("threads: 400 programs from seed 1, 0 differ")).toEqual({ programs: 400 });
 });
 
+test("a search says what it has reached", () => {
+  expect(coverageIn("a\ncoverage: 9 of 10 accesses\nb")).toBe("9 of 10 accesses");
+  expect(coverageIn("no word of it")).toBe("");
+});
+
 test("the page has a row for each search, and failures with the commands that show them again", () => {
   const [first, second] = searches(3, engines);
   if (!first || !second) throw new Error("there are two searches");
-  const attempt = { turn: 3, seconds: 60, counts: { programs: 400 }, text: "a < b" };
+  const attempt = { turn: 3, seconds: 60, counts: { programs: 400 }, coverage: "9 of 10", text: "a < b" };
   const attempts: Attempt[] = [
     { ...first, ...attempt, state: "passed" },
     { ...first, ...attempt, turn: 4, state: "failed" },
@@ -44,7 +49,7 @@ test("the page has a row for each search, and failures with the commands that sh
   ];
   const page = nightPage(attempts, { begin: 0, now: 3_600_000 });
   expect(page).toContain("<title>1 failure in 1.0 hours</title>");
-  expect(page).toContain("<td>800 programs</td><td>120</td><td>1</td>");
+  expect(page).toContain("<td>800 programs</td><td>9 of 10</td><td>120</td><td>1</td>");
   expect(page).toContain("npm run compare -- --engine threads --seed 801 --programs 400");
   expect(page).toContain("a &#60; b");
   expect(nightPage(attempts.slice(0, 1), { begin: 0, now: 0 })).not.toContain("<h2>Failures</h2>");

@@ -7,6 +7,8 @@ export interface Attempt extends Search {
   readonly state: "passed" | "failed" | "interrupted";
   readonly seconds: number;
   readonly counts: Readonly<Record<string, number>>;
+  /** What has been reached, in words. */
+  readonly coverage: string;
   readonly text: string;
 }
 
@@ -30,6 +32,8 @@ export function nightPage(
       name,
       own.map(({ seeds }) => seeds).join("; "),
       tried.join(", "),
+      // Every turn reaches about the same; the last one that was complete says what.
+      own.findLast(({ coverage }) => coverage !== "")?.coverage ?? "",
       number.format(Math.round(own.reduce((sum, { seconds }) => sum + seconds, 0))),
       String(own.filter(({ state }) => state === "failed").length),
     ];
@@ -58,7 +62,7 @@ export function nightPage(
 <h1>${outcome}</h1>
 <p>${hours(now - begin)} from ${new Date(begin).toISOString()}, ${attempts.length} searches.</p>
 <table>
-<tr><th>search</th><th>seeds</th><th>tried</th><th>seconds</th><th>failures</th></tr>
+<tr><th>search</th><th>seeds</th><th>tried</th><th>coverage of the last turn</th><th>seconds</th><th>failures</th></tr>
 ${rows.join("\n")}
 </table>
 ${length === 0 ? "" : `<h2>Failures</h2>\n${details.join("\n")}`}

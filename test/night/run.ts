@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { findLaunchers } from "../support/launchers.js";
 import { type Attempt, nightPage } from "./page.js";
-import { countsIn, searches } from "./searches.js";
+import { countsIn, coverageIn, searches } from "./searches.js";
 
 const { values: options } = parseArgs({
   options: {
@@ -72,7 +72,7 @@ for (let turn = from; Date.now() < end; turn++) {
     // What the end of the night interrupts has neither passed nor failed.
     const state = code === 0 ? "passed" : code === null && Date.now() >= end ? "interrupted" : "failed";
     const counts = countsIn(text);
-    attempts.push({ ...search, turn, state, seconds, counts, text });
+    attempts.push({ ...search, turn, state, seconds, counts, coverage: coverageIn(text), text });
     const tried = Object.entries(counts).map(([what, count]) => `${count} ${what}`);
     console.log(`turn ${turn}, ${search.name}: ${state} in ${Math.round(seconds)} s; ${tried.join(", ")}`);
     if (state === "failed") console.log(text.slice(-4000));

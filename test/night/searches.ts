@@ -43,6 +43,7 @@ export function searches(turn: number, engines: readonly string[]): Search[] {
     ...compared,
     explorer("schedules of threads", "explore", 100, "--seconds", turn === 1 ? "60" : "0"),
     explorer("simulated clusters", "explore:cluster", 25),
+    explorer("simulated key-value stores", "explore:store", 500),
     { name: "memory order of threads", command: ["litmus", "--", "--seconds", "2"], env: {}, seeds: "none" },
     fuzzer("compiled programs", "fuzz", { FUZZ_PROGRAMS: "400" }, 400),
     fuzzer("kernels", "fuzz:kernels", { FUZZ_KERNELS: "1000" }, 1000),
@@ -67,6 +68,11 @@ export function countsIn(text: string): Readonly<Record<string, number>> {
     counts[what] = (counts[what] ?? 0) + Number(number.replaceAll(",", ""));
   }
   return counts;
+}
+
+/** What a search says of its coverage. */
+export function coverageIn(text: string): string {
+  return /^coverage: (.*)$/m.exec(text)?.[1] ?? "";
 }
 
 /** The command line that repeats a search. */

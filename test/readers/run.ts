@@ -38,7 +38,7 @@ function fuzzAll(): void {
   const number = new Intl.NumberFormat("en");
   mkdirSync(options.out, { recursive: true });
   const end = performance.now() + 60_000 * Number(options.minutes ?? Infinity);
-  let [total, numBad] = [0, 0];
+  let [total, numBad, numCovered] = [0, 0, 0];
   const begin = performance.now();
   for (const [i, reader] of chosen.entries()) {
     const file = join(options.out, `${reader.name.replace(/\W+/g, "-")}-${options.seed}.bin`);
@@ -51,6 +51,7 @@ function fuzzAll(): void {
       notice: watch(reader.name, file, MAX_BYTES),
     });
     total += result.numInputs;
+    numCovered += result.numCovered;
     const seconds = (performance.now() - since) / 1000;
     console.log(
       `${reader.name}: ${number.format(result.numInputs)} tried at ${number.format(Math.round(result.numInputs / seconds))} a second, ${number.format(result.numAccepted)} accepted, ${result.numKept} kept, ${number.format(result.numCovered)} characters of the sources reached`,
@@ -62,6 +63,7 @@ function fuzzAll(): void {
     console.log(result.bad.error);
   }
   const seconds = Math.round((performance.now() - begin) / 1000);
+  console.log(`coverage: ${number.format(numCovered)} characters of the sources of ${chosen.length} readers`);
   console.log(`${number.format(total)} inputs in ${seconds} s, ${numBad} readers failed`);
   process.exit(numBad > 0 ? 1 : 0);
 }

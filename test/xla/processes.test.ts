@@ -319,13 +319,13 @@ describe("the store", () => {
   test("is opened only when all processes are there", async () => {
     const coordinator = `127.0.0.1:${await freePort()}`;
     const open = (index: number) => () =>
-      new ProcessStore({ coordinator, index, count: 3, secret, timeoutMs: 400 });
+      ProcessStore.open({ coordinator, index, count: 3, secret, timeoutMs: 400 });
     expect(open(1)).toThrow(
       /process 1 of 3 did not find the others .* process 0 did not answer at 127\.0\.0\.1/,
     );
     expect(open(0)).toThrow(/within 0\.4 s: processes 1, 2 of 3 never joined/);
-    expect(
-      () => new ProcessStore({ coordinator: "nowhere", index: 0, count: 2, secret, timeoutMs: 1 }),
+    expect(() =>
+      ProcessStore.open({ coordinator: "nowhere", index: 0, count: 2, secret, timeoutMs: 1 }),
     ).toThrow(/host:port/);
   });
 });

@@ -100,7 +100,7 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
 
 /** The store shared with these processes; one for each group of processes. */
 function storeOf(processes: XlaProcesses): ProcessStore {
-  return getOrInsert(stores, processes.coordinator, () => new ProcessStore(processes));
+  return getOrInsert(stores, processes.coordinator, () => ProcessStore.open(processes));
 }
 
 /** How a client is opened. */

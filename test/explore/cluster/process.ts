@@ -71,6 +71,7 @@ export class SimulatedProcess {
     stderr: { write: () => true },
     versions: { node: "24.0.0" },
     on: (event: string, listener: Callable) => void this.listenersOf(event).push(listener),
+    once: (event: string, listener: Callable) => void this.listenersOf(event).push(listener),
     prependListener: (event: string, listener: Callable) => void this.listenersOf(event).unshift(listener),
     off: (event: string, listener: Callable) => {
       const list = this.listenersOf(event);

@@ -52,6 +52,26 @@ let numIds = 0;
 /** What code sees as `process`: that of the process which runs. */
 const processGlobal = new Proxy({}, { get: (_, name) => Reflect.get(machine().process.global, name) });
 
+/** What code of a simulated process sees as globals. */
+export function clusterGlobals(): Exports {
+  const { $, ...globals } = globalsFor(() => ({ SimulatedPromise: ClusterPromise }));
+  return {
+    ...globals,
+    $: { ...($ as Exports), settled, async: startAsync },
+    Promise: ClusterPromise,
+    performance: { now: () => machine().process.now(), timeOrigin: 0 },
+    setTimeout: (action: Callable, ms = 0, ...args: unknown[]) =>
+      machine().loop.setTimer(action, ms, args, false),
+    setInterval: (action: Callable, ms = 0, ...args: unknown[]) =>
+      machine().loop.setTimer(action, ms, args, true),
+    clearTimeout: (timer: never) => machine().loop.clearTimer(timer),
+    clearInterval: (timer: never) => machine().loop.clearTimer(timer),
+    queueMicrotask: (task: Callable) => machine().loop.queue(() => invoke(task, undefined, [])),
+    crypto: { randomUUID: () => `id-${numIds++}` },
+    process: processGlobal,
+  };
+}
+
 const setting: Setting = {
   simulated: [
     "src/compiler/kernel/callbackStep.ts",
@@ -87,26 +107,7 @@ const setting: Setting = {
     "test/explore/simulated/eventLoop.ts": `${here}/simulated/eventLoop.ts`,
   },
   constants: ownConstants,
-  globals: () => {
-    const { $, ...globals } = globalsFor(() => ({ SimulatedPromise: ClusterPromise }));
-    return {
-      ...globals,
-      $: { ...($ as Exports), settled, async: startAsync },
-      Promise: ClusterPromise,
-      performance: { now: () => machine().process.now(), timeOrigin: 0 },
-      setTimeout: (action: Callable, ms = 0, ...args: unknown[]) =>
-        machine().loop.setTimer(action, ms, args, false),
-      setInterval: (action: Callable, ms = 0, ...args: unknown[]) =>
-        machine().loop.setTimer(action, ms, args, true),
-      clearTimeout: (timer: never) => machine().loop.clearTimer(timer),
-      clearInterval: (timer: never) => machine().loop.clearTimer(timer),
-      queueMicrotask: (task: Callable) => machine().loop.queue(() => invoke(task, undefined, [])),
-      crypto: { randomUUID: () => `id-${numIds++}` },
-      process: processGlobal,
-      takeMemory,
-      checksumMemories,
-    };
-  },
+  globals: () => ({ ...clusterGlobals(), takeMemory, checksumMemories }),
 };
 
 /** Prepares the code of the job; each call of the result gives the modules of a new process. */

@@ -27,6 +27,11 @@ export interface StoreMember {
 /** Milliseconds between two attempts to reach the store. */
 const RETRY_MS = 100;
 
+/** How many milliseconds an answer may come after the time that the store has for it. */
+const GRACE_MS = 10_000;
+
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 /** A connection to the store in process 0. */
 export class StoreConnection {
   private readonly waiting = new Map<number, (answer: Answered) => void>();
@@ -36,6 +41,7 @@ export class StoreConnection {
   private constructor(
     private readonly socket: Socket,
     private readonly at: string,
+    private readonly timeoutMs: number,
   ) {
     const reader = new FrameReader(readAnswer);
     socket.setNoDelay(true);
@@ -55,7 +61,7 @@ export class StoreConnection {
     const end = performance.now() + timeoutMs;
     for (;;) {
       try {
-        return new StoreConnection(await connected(host, port), `${host}:${port}`);
+        return new StoreConnection(await connected(host, port), `${host}:${port}`, timeoutMs);
       } catch (error) {
         if (performance.now() + RETRY_MS > end) {
           throw new Error(
@@ -74,11 +80,20 @@ export class StoreConnection {
     return this.ask({ kind: "join", ...member, proof: proofOf(secret, hello.value, member.process) });
   }
 
-  /** Sends a request and waits for the answer; losing the connection yields a failure too. */
+  /**
+   * Sends a request and waits for the answer; losing the connection yields a failure too, and so does a store that is
+   * silent, because its machine has lost its power or its network and no connection says so.
+   */
   ask(head: StoreRequest, value: Uint8Array = new Uint8Array()): Promise<Answered> {
     const id = this.next++;
+    const allowed = ("timeoutMs" in head ? head.timeoutMs : this.timeoutMs) + GRACE_MS;
     return new Promise((resolve) => {
-      this.waiting.set(id, resolve);
+      const silent = () => this.settle(id, this.lost(`it has not answered within ${allowed / 1000} s`));
+      const timer = setTimeout(silent, Math.min(allowed, LONGEST_TIMER_MS));
+      this.waiting.set(id, (answer) => {
+        clearTimeout(timer);
+        resolve(answer);
+      });
       if (this.end === undefined) this.socket.write(encodeFrame({ id, head, value }));
       else this.settle(id, this.lost(this.end));
     });

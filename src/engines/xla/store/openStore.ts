@@ -28,14 +28,30 @@ export type StoreCallbacks = Readonly<Record<CallbackName, bigint>>;
 export class ProcessStore {
   /** The host name of every process. */
   readonly hosts: readonly string[];
-  private readonly free: MessagePort;
   private readonly ends: PortEnd[];
   private readonly waiting = new Map<number, (answer: Answered) => void>();
   private nextId = 0;
   private numClients = 0;
   private numShared = 0;
 
-  constructor(private readonly processes: XlaProcesses) {
+  private constructor(
+    private readonly processes: XlaProcesses,
+    { hosts }: StoreOpened,
+    ends: readonly PortEnd[],
+    private readonly free: MessagePort,
+  ) {
+    this.hosts = hosts;
+    this.ends = [...ends];
+    this.free.on("message", ({ id, ...answered }: PortAnswer) => {
+      this.waiting.get(id)?.(answered);
+      this.waiting.delete(id);
+      if (this.waiting.size === 0) this.free.unref();
+    });
+    this.free.unref();
+  }
+
+  /** Opens the store, which blocks until all processes have joined. */
+  static open(processes: XlaProcesses): ProcessStore {
     const { coordinator, index, count, secret, timeoutMs } = processes;
     const { host, port } = addressOf(coordinator);
     // Two threads for every client of a process, which rarely has more than one.
@@ -54,27 +70,21 @@ export class ProcessStore {
       free: port2,
     };
     start(workerCode(), data, [...data.ends.map((end) => end.port), port2]);
-    this.ends = pairs.map(({ waiting }) => waiting);
-    const opened = waitForMessage(at(this.ends, 0), 2 * timeoutMs + START_MS) as StoreOpened | undefined;
+    const ends = pairs.map(({ waiting }) => waiting);
+    // It connects, asks three times and then answers, each within its timeout.
+    const opened = waitForMessage(at(ends, 0), 4 * timeoutMs + START_MS) as StoreOpened | undefined;
     if (opened === undefined || opened.reason !== undefined) {
       const reason = opened?.reason ?? "its thread does not start";
       throw new XlaPluginError(
         `process ${index} of ${count} did not find the others at ${coordinator}: ${reason}; SHARDWISE_COORDINATOR must be an address of process 0 that all can reach, and every process needs its own number`,
       );
     }
-    this.hosts = opened.hosts;
     leaving.waiting.port.unref();
     process.once("exit", (code) => {
       // The others see a process that failed as lost; they need not wait to learn it.
       if (code === 0) leave(leaving.waiting, timeoutMs);
     });
-    this.free = port1;
-    this.free.on("message", ({ id, ...answered }: PortAnswer) => {
-      this.waiting.get(id)?.(answered);
-      this.waiting.delete(id);
-      if (this.waiting.size === 0) this.free.unref();
-    });
-    this.free.unref();
+    return new ProcessStore(processes, opened, ends, port1);
   }
 
   /** The callbacks for one more client; all processes create the same clients in the same order. */
