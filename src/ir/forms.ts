@@ -8,7 +8,7 @@ import {
   type MeshShape,
   type Spec,
 } from "./mesh.js";
-import type { ControlRole, RematPolicy } from "./ops.js";
+import { type ControlRole, type RematPolicy, rematPolicyKinds } from "./ops.js";
 import type { Scanner } from "./scanner.js";
 import { formatType, type TensorType } from "./shape.js";
 
@@ -182,15 +182,7 @@ export const policy: ParamForm<RematPolicy> = {
   parse: (scanner) => parsePolicy(scanner, 0),
 };
 
-const policyKind = oneOf<RematPolicy["kind"]>({
-  nothing: true,
-  everything: true,
-  dots: true,
-  dotsWithNoBatchDims: true,
-  names: true,
-  exceptNames: true,
-  either: true,
-});
+const policyKind = oneOf<RematPolicy["kind"]>(rematPolicyKinds);
 
 function parsePolicy(scanner: Scanner, depth: number): RematPolicy {
   if (depth > MAX_POLICIES) scanner.fail(`at most ${MAX_POLICIES} policies in each other`);

@@ -1,12 +1,8 @@
 import { need } from "./arguments.js";
 import { getOrInsert } from "./collections.js";
-import { at, type Shape } from "./shape.js";
+import { at, type MeshAxis, type Shape } from "./shape.js";
 
-/** One named axis of a device mesh, or of a mapped (`vmap`) dimension. */
-export interface MeshAxis {
-  readonly name: string;
-  readonly size: number;
-}
+export type { MeshAxis } from "./shape.js";
 
 /** The axes of a device mesh, outermost first; devices are numbered row-major over them. */
 export interface MeshShape {

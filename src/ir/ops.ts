@@ -32,6 +32,17 @@ export type RematPolicy =
   | { readonly kind: "exceptNames"; readonly names: readonly string[] }
   | { readonly kind: "either"; readonly policies: readonly RematPolicy[] };
 
+/** The kinds of policies, which texts and callers name. */
+export const rematPolicyKinds: { readonly [K in RematPolicy["kind"]]: true } = {
+  nothing: true,
+  everything: true,
+  dots: true,
+  dotsWithNoBatchDims: true,
+  names: true,
+  exceptNames: true,
+  either: true,
+};
+
 /** A reduction over whole dimensions, which disappear from the result. */
 export interface Reduction {
   readonly dims: readonly number[];

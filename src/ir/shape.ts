@@ -1,10 +1,15 @@
 import { describe } from "./describe.js";
 import { byteSize, type DType, shortName } from "./dtype.js";
 import { DimError, ShapeError } from "./errors.js";
-import type { MeshAxis } from "./mesh.js";
 
 /** The sizes of a tensor's dimensions, outermost first. */
 export type Shape = readonly number[];
+
+/** One named axis of a device mesh, or of a mapped (`vmap`) dimension. */
+export interface MeshAxis {
+  readonly name: string;
+  readonly size: number;
+}
 
 /** What is known about a tensor without its values. */
 export interface TensorType {

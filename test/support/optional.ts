@@ -139,7 +139,7 @@ const x64Vectors = (feature: "avx2" | "avx512") =>
     return memory !== undefined && detectX64Features(memory)[feature] ? memory : undefined;
   });
 
-/** Memory for code on vectors of so many bits. */
+/** Memory for code on vectors of 256 or 512 bits. */
 export const vectors = { 256: x64Vectors("avx2"), 512: x64Vectors("avx512") } as const;
 
 export const nativeProducts = optional("machine code for products", () => {

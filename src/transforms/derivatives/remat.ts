@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
-import type { RematPolicy } from "../../ir/ops.js";
+import { type RematPolicy, rematPolicyKinds } from "../../ir/ops.js";
 import { type Eqn, makeEqn, mapInnerPrograms, newVar, type Program } from "../../ir/program.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, type TensorType, typesOf } from "../../ir/shape.js";
@@ -47,20 +47,10 @@ const rematOptions = schema({
 /** Options of {@link remat}. */
 export interface RematOptions extends OptionsOf<typeof rematOptions> {}
 
-const policyKinds: { readonly [K in RematPolicy["kind"]]: true } = {
-  nothing: true,
-  everything: true,
-  dots: true,
-  dotsWithNoBatchDims: true,
-  names: true,
-  exceptNames: true,
-  either: true,
-};
-
 /** Throws unless a value is a policy, and so are those it consists of. */
 function checkPolicy(policy: RematPolicy, level = 0): void {
   need("object", policy, "policy", "remat");
-  if (typeof policy.kind !== "string" || !Object.hasOwn(policyKinds, policy.kind) || level > 100) {
+  if (typeof policy.kind !== "string" || !Object.hasOwn(rematPolicyKinds, policy.kind) || level > 100) {
     throw new ValueError(`[remat] ${describe(policy)} is not a policy: use one of checkpointPolicies`);
   }
   if (policy.kind === "names" || policy.kind === "exceptNames")

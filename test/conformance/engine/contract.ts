@@ -175,7 +175,7 @@ export function describeContract(open: (numDevices: number) => Engine): void {
 
       test("holds although the run fails, and the other inputs stay", async ({ skip }) => {
         const engine = newEngine();
-        skip(engine.name === "xla", "its programs call no functions of the host");
+        skip(engine.name === "xla", "its programs cannot call host callbacks");
         const fail = new HostFunction("fail", () => {
           throw new Error("on purpose");
         });

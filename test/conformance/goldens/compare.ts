@@ -48,7 +48,7 @@ export type Comparable = Tensor | HostArray | number | readonly number[];
  * Plain numbers are compared by their values only.
  *
  * @param tolerance integers and booleans agree exactly, bfloat16 and float16 within a unit of the last place,
- * other floats like {@link agreement}.value, unless it says otherwise
+ * other floats like {@link agreement}.value, by default
  */
 export async function expectClose(
   actual: Comparable,

@@ -50,7 +50,7 @@ export class Jobs {
     try {
       const outcome = runJob({ code, job, seed, ...plan });
       if (outcome.values !== undisturbed.values)
-        throw new Failure("wrong result", "the job ends with other values than the undisturbed one");
+        throw new Failure("wrong result", "the values at the end differ from those of the undisturbed job");
       return { plan, outcome, failure: undefined };
     } catch (error) {
       const failure = error instanceof Failure ? error : new Failure("exception", String(error));

@@ -65,7 +65,7 @@ const checkpoints = (folder: string) => {
   return existsSync(path) ? readdirSync(path) : [];
 };
 
-/** A text of so many megabytes whose words are all different, which takes a tokeniser long. */
+/** A text of `megabytes` MB whose words are all different, which takes a tokeniser long. */
 function writeLongText(folder: string, megabytes: number): void {
   let state = 1;
   const word = () => {

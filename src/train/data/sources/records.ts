@@ -11,19 +11,18 @@ import { decompressed, peek } from "./decompress.js";
 import { endingOf, formatNamed } from "./formats.js";
 import { CsvRow, decodeUtf8, linesOf, maxLineBytes, type TextLine } from "./lines.js";
 import { parquetRows } from "./parquet.js";
-import { blobFile, dataError, gather, type SourceFile, urlFile } from "./sourceFile.js";
+import {
+  blobFile,
+  type DataRecord,
+  dataError,
+  type Fields,
+  gather,
+  type SourceFile,
+  urlFile,
+} from "./sourceFile.js";
 import { textProblem } from "./textFile.js";
 
-/** The fields of a record. */
-export type Fields = Readonly<Record<string, unknown>>;
-
-/** A record, and where it was read. */
-export interface DataRecord {
-  readonly file: string;
-  /** The line that it begins with, the row of a Parquet file, or the ordinal in an iterable; from 1 on. */
-  readonly line: number;
-  readonly fields: Fields;
-}
+export type { DataRecord, Fields } from "./sourceFile.js";
 
 /**
  * Where records come from: a file, a folder or a pattern such as `data/*.jsonl.gz`; a URL; a file that a user picked;

@@ -1,6 +1,17 @@
 /** Files of data, wherever they are: on the disk, behind a URL, or picked by the user of a page. */
 import { FileError, type FileErrorOptions, reasonOf } from "../../files/disk/fileError.js";
 
+/** The fields of a record. */
+export type Fields = Readonly<Record<string, unknown>>;
+
+/** A record, and where it was read. */
+export interface DataRecord {
+  readonly file: string;
+  /** The line that it begins with, the row of a Parquet file, or the ordinal in an iterable; from 1 on. */
+  readonly line: number;
+  readonly fields: Fields;
+}
+
 /** A file that can be read from start to end, or in parts. */
 export interface SourceFile {
   readonly name: string;

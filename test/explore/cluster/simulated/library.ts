@@ -126,7 +126,7 @@ export class Mpi {
   }
 
   batchCode(_places: CodePlaces): BatchCode {
-    throw new Error("code of one's own is not simulated");
+    throw new Error("generated code is not simulated");
   }
 
   statusError(words: Int32Array, base: number): number {
