@@ -34,7 +34,7 @@ export const purposes: readonly Purpose[] = [
       "test:transformers":
         "Compare models, exports, adapters and tokenisers with Hugging Face's libraries (Python)",
       "test:serve": "Use `shardwise serve` with OpenAI's own client, fetched from npm: 200 clients at once",
-      "test:browsers": "Run the engine suite and all reference values in pages of Chromium",
+      "test:browsers": "Run the engine suite, reference values, training and random programs in browsers",
       "test:browser": "Open a training report in Chromium and save screenshots",
       "test:playground": "Open the playground in Chromium: every example, mistakes, all pages, access",
       "test:nodes": "Run the suite on Node 20 to 26 and a program on Bun and Deno, fetched from npm",

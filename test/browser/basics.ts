@@ -15,11 +15,8 @@ import {
 } from "shardwise";
 import { createThreadsEngine, createWebGpuEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
-import { adamw } from "shardwise/optim";
 import {
-  byteTokenizer,
   checkpointsIn,
-  createTraining,
   encodeSafetensors,
   formatTokenizer,
   openOriginFiles,
@@ -28,10 +25,10 @@ import {
   readBytes,
   readExamples,
   readRunConfig,
-  tokensInMemory,
   trainBpe,
   trainRun,
 } from "shardwise/train";
+import { lossesOn } from "./training.js";
 
 const loss = (w: Tensor) => np.sum(np.tanh(np.matmul(w, w)));
 
@@ -62,27 +59,8 @@ export async function values(): Promise<Record<string, unknown>> {
 }
 
 /** The losses of a few steps of a small language model over a mesh. */
-export async function train(axes: Readonly<Record<string, number>>): Promise<number[]> {
-  const { model } = readRunConfig({
-    model: { width: 32, numLayers: 2, numHeads: 2, numKvHeads: 2, mlpWidth: 64 },
-  }).config;
-  const { vocabSize, encode } = byteTokenizer();
-  const training = createTraining({
-    model: { ...model, vocabSize },
-    optimizer: adamw({ learningRate: 1e-2 }),
-    mesh: Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes }),
-  });
-  const text = encode("the same program trains on a mesh of workers in a tab. ".repeat(8));
-  const source = tokensInMemory(text, vocabSize);
-  let state = training.init(0);
-  const losses: number[] = [];
-  for (let i = 0; i < 4; i++) {
-    const tokens = np.reshape(np.array(await source.read(33 * i, 4 * 33), "int32"), [4, 33]);
-    const [next, metrics] = training.step(state, await devicePut(tokens, training.batchSharding));
-    state = next;
-    losses.push(await metrics.loss.item());
-  }
-  return losses;
+export function train(axes: Readonly<Record<string, number>>): Promise<number[]> {
+  return lossesOn(Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes }));
 }
 
 /** Values that the GPU computes, on two devices that share it, and what threads compute. */

@@ -1,7 +1,7 @@
 /**
- * Runs the suite of engines and all reference values in the browsers of this machine:
+ * Runs the suite of engines, all reference values, training and random programs in the browsers of this machine:
  *
- *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--area conformance|AREA]
+ *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--area conformance|training|programs|AREA]
  *
  * Worker threads run in a page that is cross-origin isolated, the others in one that is not.
  */
@@ -117,6 +117,9 @@ const areas = readdirSync(goldens)
   .filter((name) => name.endsWith(".json"))
   .map((name) => name.replace(".json", ""));
 
+/** What is compared besides reference values. */
+const suites = ["conformance", "training", "programs"];
+
 /** Everything that one browser computes, as pages and calls. */
 function* calls(
   browser: string,
@@ -128,8 +131,8 @@ function* calls(
     if (engine === "webgpu" && browser !== "chromium") continue;
     const page = `${kind}/index.html`;
     const name = (what: string) => `${engine}, ${kind} page, ${what}`;
-    if ((only.area ?? "conformance") === "conformance")
-      yield { name: name("conformance"), page, call: `conformance("${engine}")` };
+    for (const suite of suites.filter((suite) => (only.area ?? suite) === suite))
+      yield { name: name(suite), page, call: `${suite}("${engine}")` };
     for (const area of areas.filter((area) => (only.area ?? area) === area))
       yield { name: name(area), page, call: `goldens("${engine}", "${area}")` };
   }

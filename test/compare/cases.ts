@@ -1,5 +1,5 @@
 import { HostFunction } from "../../src/ir/callbacks.js";
-import { decode, encode } from "../../src/ir/dtype.js";
+import { type DType, decode, encode } from "../../src/ir/dtype.js";
 import { ValueError } from "../../src/ir/errors.js";
 import type { MeshShape } from "../../src/ir/mesh.js";
 import { at } from "../../src/ir/shape.js";
@@ -44,8 +44,15 @@ const picky = new HostFunction("picky", ([x]) => {
   return [x.data];
 });
 
-/** What a seed stands for: a program of any types, with control flow, on one to four devices. */
-export function caseOf(seed: number, { hasCallbacks }: { readonly hasCallbacks: boolean }): ComparedCase {
+/** What programs may have. */
+export interface CaseOptions {
+  readonly hasCallbacks: boolean;
+  /** The types of their tensors; all by default. */
+  readonly types?: readonly DType[];
+}
+
+/** What a seed stands for: a program with control flow, on one to four devices. */
+export function caseOf(seed: number, { hasCallbacks, types }: CaseOptions): ComparedCase {
   const random = new Random(seed);
   const mesh = at(meshes, random.below(meshes.length));
   const program = verify(
@@ -53,6 +60,7 @@ export function caseOf(seed: number, { hasCallbacks }: { readonly hasCallbacks: 
       seed,
       numEqns: 4 + random.below(24),
       axes: mesh.axes,
+      ...(types && { types }),
       // Callbacks that throw end a program, so few have them.
       ...(hasCallbacks && { callbacks: { pure: [twice], io: random.chance(0.3) ? [picky] : [] } }),
     }),

@@ -59,7 +59,7 @@ async function bitsOf(engine: Engine, rows: Rows): Promise<string> {
   const found: string[] = [];
   for (const block of rows.flat()) {
     const { buffer, byteOffset, byteLength } = await engine.download(block);
-    found.push(Buffer.from(buffer, byteOffset, byteLength).toString("hex"));
+    found.push(new Uint8Array(buffer, byteOffset, byteLength).join(" "));
   }
   return found.join();
 }

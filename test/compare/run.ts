@@ -4,6 +4,7 @@
  *
  *   npm run compare                                     # threads, 1000 programs
  *   npm run compare -- --engine inline,threads,mpi,xla  # several engines; xla needs a Python with jax (SHARDWISE_PYTHON)
+ *   npm run compare -- --engine webgpu --programs 100   # on the GPU that Node finds
  *   npm run compare -- --seed 17 --programs 1           # one program again
  */
 import { fileURLToPath } from "node:url";
@@ -11,12 +12,15 @@ import { parseArgs } from "node:util";
 import { createInlineEngine } from "../../src/engines/inline/engine.js";
 import { detectLaunch } from "../../src/engines/launch.js";
 import { createThreadsEngine } from "../../src/engines/threads/engine.js";
+import { createWebGpuEngine } from "../../src/engines/webgpu/engine.js";
+import { dtypes } from "../../src/ir/dtype.js";
 import type { Engine } from "../../src/ir/engine.js";
 import type { Allowances } from "../conformance/engine/differences.js";
+import { leftToDriver } from "../conformance/engine/leftToDriver.js";
 import { createEngine as createMpi } from "../mpi/wholeEngine.js";
 import { createEngine as createXla } from "../stablehlo/jaxEngine.js";
 import { ended, findLaunchers, launch, noLauncher } from "../support/launchers.js";
-import { caseOf } from "./cases.js";
+import { type CaseOptions, caseOf } from "./cases.js";
 import { differenceOn } from "./compare.js";
 import { minimise, printCase } from "./minimise.js";
 
@@ -28,10 +32,10 @@ const { values: options } = parseArgs({
   },
 });
 
-interface Compared {
+interface Compared extends CaseOptions {
   readonly open: () => Engine;
-  readonly hasCallbacks: boolean;
-  readonly allowances?: Allowances;
+  /** In what it may differ, or how to find that out. */
+  readonly allowances?: Allowances | ((engine: Engine) => Promise<Allowances>);
 }
 
 const numDevices = 4;
@@ -42,20 +46,30 @@ const engines: Readonly<Record<string, Compared>> = {
   mpi: { open: () => createMpi({ numDevices }), hasCallbacks: false },
   // Simulated devices of jaxlib call no functions of Node.
   xla: { open: () => createXla(), hasCallbacks: false, allowances: { flushesTiny: true, joinsOps: true } },
+  webgpu: {
+    open: () => createWebGpuEngine({ numDevices }),
+    hasCallbacks: true,
+    types: dtypes.filter((dtype) => dtype !== "float64"),
+    allowances: leftToDriver,
+  },
 };
 
 /** Compares programs on an engine. @returns how many differ */
-async function compareAll(name: string, { open, hasCallbacks, allowances }: Compared): Promise<number> {
+async function compareAll(
+  name: string,
+  { open, allowances: allowed = {}, ...having }: Compared,
+): Promise<number> {
   const first = Number(options.seed);
   const isFirst = (detectLaunch()?.rank ?? 0) === 0;
   let engine = open();
+  const allowances = typeof allowed === "function" ? await allowed(engine) : allowed;
   let numDiffering = 0;
   const differs = async (one: Parameters<typeof differenceOn>[1]): Promise<string | undefined> => {
     if (engine.isOpen === false) engine = open();
     return differenceOn(engine, one, allowances);
   };
   for (let seed = first; seed < first + Number(options.programs); seed++) {
-    const one = caseOf(seed, { hasCallbacks });
+    const one = caseOf(seed, having);
     const difference = await differs(one);
     if (difference === undefined) continue;
     numDiffering++;
