@@ -1,7 +1,7 @@
 import { type BodyOp, bodiesOf, type Flow, flow, groupsOf, inGroups } from "../../ir/bodies.js";
 import type { ProgramOp } from "../../ir/ops.js";
 import type { Eqn, Program } from "../../ir/program.js";
-import type { LinearizeTools } from "./linearize.js";
+import type { LinearizeTools } from "./vjpTypes.js";
 
 /** A program inside an equation whose values the backward pass may need. */
 export interface ActiveProgram {

@@ -23,7 +23,8 @@ import { removeDeadCode } from "../rewrite/deadCode.js";
 import { simplify } from "../rewrite/simplify.js";
 import { type Split, split } from "../rewrite/split.js";
 import { conjugated } from "./conjugate.js";
-import { type Linearized, linearize, type TensorCotangent } from "./linearize.js";
+import { linearize } from "./linearize.js";
+import type { Linearized, TensorCotangent } from "./vjpTypes.js";
 
 const gradOptions = schema({
   argnums: optional("integerOrIntegers", 0),

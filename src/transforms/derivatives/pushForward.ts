@@ -24,8 +24,9 @@ import { Tensor } from "../../trace/tensor.js";
 import { cut, pick, spread } from "../rewrite/split.js";
 import { Threading } from "../rewrite/threadBodies.js";
 import { activityOf } from "./activeBodies.js";
-import { linearize, linearizeEqn, outputActivity, type VjpRule } from "./linearize.js";
+import { linearize, linearizeEqn, outputActivity } from "./linearize.js";
 import { vjpRules } from "./vjpRules.js";
+import type { VjpRule } from "./vjpTypes.js";
 
 /** The tangent of a value; `null` stands for zeros, which are not computed. */
 export type Tangent = Tensor | null;

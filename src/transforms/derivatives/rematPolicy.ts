@@ -12,7 +12,7 @@ import {
 import { at } from "../../ir/shape.js";
 import { activePrograms } from "./activeBodies.js";
 import type { Keep } from "./keep.js";
-import type { LinearizeTools } from "./linearize.js";
+import type { LinearizeTools } from "./vjpTypes.js";
 
 /** Whether the results of an equation are kept whatever the policy says: host callbacks are not run again. */
 function runsOnce(eqn: Eqn): boolean {

@@ -15,7 +15,6 @@ import type { Threading } from "../rewrite/threadBodies.js";
 import { activityOf } from "./activeBodies.js";
 import { hoist } from "./hoist.js";
 import { keepNothing, savedOfBody } from "./keep.js";
-import type { LinearizeRule, LinearizeTools, TensorCotangent } from "./linearize.js";
 import {
   deviceSpec,
   differingAxes,
@@ -26,6 +25,7 @@ import {
   withKnownInScan,
   withKnownOnDevices,
 } from "./replay.js";
+import type { LinearizeRule, LinearizeTools, TensorCotangent } from "./vjpTypes.js";
 
 const orZeros = (cotangent: TensorCotangent, type: TensorType): Tensor =>
   cotangent ? likeItsValue(cotangent, type) : ops.zeros(type);

@@ -1,9 +1,9 @@
 import * as ops from "../../trace/ops.js";
 import { cut } from "../rewrite/split.js";
 import { type Kept, type Saved, savedOfBody } from "./keep.js";
-import type { LinearizeRule, TensorCotangent } from "./linearize.js";
 import { keepingEverything, keepOf, keepsEverything } from "./rematPolicy.js";
 import { replay } from "./replay.js";
+import type { LinearizeRule, TensorCotangent } from "./vjpTypes.js";
 
 /**
  * The forward pass keeps what the policy names, including inside loops and branches. The backward pass recomputes the

@@ -14,9 +14,9 @@ import { missingAxes, varies, varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import type { Pull, PullContext, VjpRule } from "./linearize.js";
 import { condRule, customVjpRule, scanRule, shardMapRule } from "./vjpControl.js";
 import { rematRule } from "./vjpRemat.js";
+import type { Pull, PullContext, VjpRule } from "./vjpTypes.js";
 
 const { add, mul, div, neg, sub } = ops;
 

@@ -111,7 +111,7 @@ const phases: readonly FaultRow[] = [
     when: (folder) => checkpoints(folder).some((name) => name.startsWith(".partial-")),
   }),
   answered({
-    fault: "SIGINT while the last checkpoint is there and the rest is made",
+    fault: "SIGINT after the last checkpoint, while the report is made",
     signal: "SIGINT",
     args: () => ["--steps", "2", "--sample", "100000"],
     when: (folder) => checkpoints(folder).includes("step-00000002"),
@@ -234,7 +234,7 @@ await import(${JSON.stringify(main)});
           return "it was ended by the signal";
         }
         await end;
-        return after > before + 20 ? "went on" : "it was ended by the signal";
+        return after > before + 20 ? "continued" : "it was ended by the signal";
       },
     }),
   ),

@@ -130,9 +130,9 @@ export const operands: FaultArea = {
   ],
 };
 
-/** Options that nobody knows. */
+/** Unknown options. */
 export const options: FaultArea = {
-  title: "Options that nobody knows",
+  title: "Unknown options",
   rows: (
     [
       ["sgd", () => optim.sgd(wrong({ learningRate: 1, Momentum: 1 }))],
