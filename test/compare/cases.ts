@@ -7,6 +7,7 @@ import { verify } from "../../src/ir/verify.js";
 import { randomInputs } from "../compiler/differential.js";
 import { Random, randomProgram } from "../compiler/randomProgram.js";
 import type { EngineCase } from "../conformance/engine/cases.js";
+import { complexProgram } from "./complexPrograms.js";
 
 /** A program with inputs, and which of them are donated. */
 export interface ComparedCase extends EngineCase {
@@ -51,21 +52,25 @@ export interface CaseOptions {
   readonly types?: readonly DType[];
 }
 
-/** What a seed stands for: a program with control flow, on one to four devices. */
-export function caseOf(seed: number, { hasCallbacks, types }: CaseOptions): ComparedCase {
-  const random = new Random(seed);
+function realProgram(seed: number, random: Random, { hasCallbacks, types }: CaseOptions) {
   const mesh = at(meshes, random.below(meshes.length));
-  const program = verify(
-    randomProgram({
-      seed,
-      numEqns: 4 + random.below(24),
-      axes: mesh.axes,
-      ...(types && { types }),
-      // Callbacks that throw end a program, so few have them.
-      ...(hasCallbacks && { callbacks: { pure: [twice], io: random.chance(0.3) ? [picky] : [] } }),
-    }),
-    "partitioned",
-  );
+  const program = randomProgram({
+    seed,
+    numEqns: 4 + random.below(24),
+    axes: mesh.axes,
+    ...(types && { types }),
+    // Callbacks that throw end a program, so few have them.
+    ...(hasCallbacks && { callbacks: { pure: [twice], io: random.chance(0.3) ? [picky] : [] } }),
+  });
+  return { program: verify(program, "partitioned"), mesh };
+}
+
+/** What a seed stands for: a program with control flow, on one to four devices; one of ten has complex numbers. */
+export function caseOf(seed: number, options: CaseOptions): ComparedCase {
+  const random = new Random(seed);
+  const { program, mesh } = random.chance(0.1)
+    ? complexProgram(random, options.types)
+    : realProgram(seed, random, options);
   return {
     name: `seed ${seed}`,
     program,
