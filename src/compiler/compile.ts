@@ -40,6 +40,8 @@ export interface CompileProgramOptions {
    * WebAssembly.
    */
   readonly vectorBits?: KernelTarget["bits"] | undefined;
+  /** Largest size of a page of the arena, where that is limited: a multiple of the alignment. */
+  readonly arenaPage?: number | undefined;
 }
 
 /** A program as steps over buffers, in program order, before scheduling and memory planning. */
@@ -87,7 +89,7 @@ export function compileProgram(program: Program, options: CompileProgramOptions)
 function finish(program: Program, lowered: LoweredProgram, options: CompileProgramOptions): CompiledProgram {
   const { compilation, steps, inputs, outputs } = lowered;
   const scheduled = scheduleCollectives(steps, compilation.infos);
-  const plan = planMemory(scheduled, inputs, outputs, options.donated ?? []);
+  const plan = planMemory(scheduled, inputs, outputs, options.donated ?? [], options.arenaPage);
   return finalise(options.name ?? "program", program, compilation, scheduled, plan);
 }
 
@@ -101,7 +103,7 @@ export interface GpuProgram {
 /** Compiles a per-device program into a step list for a GPU. */
 export function compileForGpu(
   program: Program,
-  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps">,
+  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage">,
 ): GpuProgram {
   const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
   const lowered = lowerProgram(program, all);

@@ -38,6 +38,8 @@ export interface CompiledProgram {
   readonly slots: readonly SlotBase[];
   /** Scratch memory one device needs while it runs. */
   readonly arenaBytes: number;
+  /** The same page by page, if it was planned in pages, each of which has a slot. */
+  readonly arenaPages?: readonly number[];
   /** Read-only bytes, copied into the memory once when the program is loaded; devices that share a memory share them. */
   readonly constants: Uint8Array;
   readonly inputs: readonly ProgramInput[];
@@ -67,7 +69,11 @@ export interface KernelModule {
 
 /** Where the address in one slot of the address table comes from. */
 export type SlotBase =
-  | { readonly kind: "arena"; readonly offset: number }
+  | {
+      readonly kind: "arena";
+      readonly offset: number /** Which one, if not the first. */;
+      readonly page?: number;
+    }
   | { readonly kind: "constant"; readonly offset: number }
   | { readonly kind: "input"; readonly index: number }
   | { readonly kind: "output"; readonly index: number }

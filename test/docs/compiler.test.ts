@@ -231,7 +231,7 @@ const passes = [
   "kernel/markBelowZero",
   "kernel/phases",
   "kernel/loopPlan",
-  "plan/schedule",
+  "plan/scheduleCollectives",
   "plan/memoryPlan",
   "plan/finalise",
 ];

@@ -55,6 +55,7 @@ export function finalise(
     steps,
     slots: finaliser.slots(),
     arenaBytes: plan.arenaBytes,
+    arenaPages: plan.pages,
     constants: compilation.constants(),
     inputs,
     outputs,
@@ -110,18 +111,28 @@ class Finaliser {
 
   private boundarySlot(base: SlotBase & { readonly index: number }): number {
     const key = `${base.kind}:${base.index}`;
-    return getOrInsert(
-      this.bufferSlots,
-      key,
-      () => this.compilation.numSlots + this.extraSlots.push(base) - 1,
-    );
+    return getOrInsert(this.bufferSlots, key, () => this.extraSlot(base));
+  }
+
+  private extraSlot(base: SlotBase): number {
+    return this.compilation.numSlots + this.extraSlots.push(base) - 1;
+  }
+
+  /** A place in the arena; every page has a slot. */
+  private inArena(start: number, offset: number): SlotAddress {
+    const { pageBytes } = this.plan;
+    const page = Math.floor(start / pageBytes);
+    if (page === 0) return { slot: ARENA_SLOT, offset: start + offset };
+    const base: SlotBase = { kind: "arena", offset: page * pageBytes, page };
+    const slot = getOrInsert(this.bufferSlots, `arena:${page}`, () => this.extraSlot(base));
+    return { slot, offset: start - page * pageBytes + offset };
   }
 
   private place({ buffer, offset }: Ref): SlotAddress {
     const root = buffer.root();
     switch (root.kind.kind) {
       case "temporary":
-        return { slot: ARENA_SLOT, offset: (this.plan.offsets.get(root) ?? 0) + offset };
+        return this.inArena(this.plan.offsets.get(root) ?? 0, offset);
       case "constant":
         return { slot: CONSTANT_SLOT, offset: root.kind.offset + offset };
       case "input":

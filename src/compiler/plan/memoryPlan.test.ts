@@ -30,12 +30,12 @@ interface Planned {
   readonly offsets: string;
 }
 
-function planned(program: Program, donated: readonly boolean[] = []): Planned {
+function planned(program: Program, donated: readonly boolean[] = [], pageBytes?: number): Planned {
   const { steps, compilation, inputs, outputs } = lowerProgram(program, { mesh });
   const scheduled = scheduleCollectives(steps, compilation.infos);
   const names = new BufferNames();
   const before = printPlanned(scheduled, compilation.infos, names);
-  const plan = planMemory(scheduled, inputs, outputs, donated);
+  const plan = planMemory(scheduled, inputs, outputs, donated, pageBytes);
   const after = printPlanned(scheduled, compilation.infos, names);
   const rows = [...plan.offsets].map(([buffer, offset]) => [names.of(buffer), offset, offset + buffer.bytes]);
   const offsets = rows
@@ -186,7 +186,8 @@ describe("random programs, planned", () => {
     const axes = seed % 2 === 0 ? mesh.axes : [];
     const program = randomProgram({ seed: 11_000 + seed, numEqns: 6 + (seed % 40), axes });
     const donated = program.inputs.map((_, i) => (seed + i) % 2 === 0);
-    return { name: `seed ${seed}`, donated, ...planned(program, donated) };
+    // Some arenas consist of pages.
+    return { name: `seed ${seed}`, donated, ...planned(program, donated, seed % 3 === 0 ? 256 : undefined) };
   });
   const isStraight = ({ steps }: Planned) =>
     steps.every((step) => step.op !== "loop" && step.op !== "while" && step.op !== "cond");
@@ -224,6 +225,21 @@ describe("random programs, planned", () => {
         expect(offset + buffer.bytes, name).toBeLessThanOrEqual(plan.arenaBytes);
       }
     }
+  });
+
+  test("have no buffer in two pages of the arena unless it is larger than one", () => {
+    let numPages = 0;
+    for (const { name, plan } of cases) {
+      const { pageBytes, pages } = plan;
+      numPages = Math.max(numPages, pages.length);
+      for (const [buffer, offset] of plan.offsets) {
+        const inPage = offset % pageBytes;
+        if (buffer.bytes <= pageBytes) expect(inPage + buffer.bytes, name).toBeLessThanOrEqual(pageBytes);
+        else expect(inPage, name).toBe(0);
+        expect(inPage + buffer.bytes, name).toBeLessThanOrEqual(pages[Math.floor(offset / pageBytes)] ?? 0);
+      }
+    }
+    expect(numPages).toBeGreaterThan(2);
   });
 
   test("take less memory together than their buffers do", () => {

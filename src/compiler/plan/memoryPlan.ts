@@ -16,6 +16,10 @@ import { accesses, type PlannedCollective, type UnplacedStep } from "./plannedSt
 /** Where every buffer of the arena lies. */
 export interface MemoryPlan {
   readonly arenaBytes: number;
+  /** Largest size of a page of the arena; no buffer lies in two, unless it is larger. */
+  readonly pageBytes: number;
+  /** Bytes that are used of each page. */
+  readonly pages: readonly number[];
   /** Offsets of temporary buffers in the arena. */
   readonly offsets: ReadonlyMap<Buffer, number>;
   /** For every output the donated input whose memory it takes over. */
@@ -32,12 +36,15 @@ interface Interval {
  * Finds a place in the arena for every temporary buffer, such that buffers that are alive at the same time do not
  * overlap. Results reuse the memory of operands that die with the step that computes them, and outputs that of donated
  * inputs.
+ *
+ * @param pageBytes the size of the pages that the arena consists of, a multiple of the alignment; by default it is one
  */
 export function planMemory(
   steps: readonly UnplacedStep[],
   inputs: readonly Buffer[],
   outputs: readonly Buffer[],
   donated: readonly boolean[],
+  pageBytes = Number.MAX_SAFE_INTEGER,
 ): MemoryPlan {
   const timeline = new Timeline(steps);
   const donatedTo = new Map<number, number>();
@@ -64,7 +71,7 @@ export function planMemory(
     });
     if (free && output.bytes > 0 && !donatedTo.has(outputs.indexOf(output))) takeOver(output, free);
   }
-  return { ...assignOffsets(timeline), donatedTo };
+  return { ...assignOffsets(timeline, pageBytes), donatedTo };
 }
 
 /** When steps run and which buffers they touch; steps inside loops have times of their own. */
@@ -192,10 +199,10 @@ function shareCollective(timeline: Timeline, collective: PlannedCollective, star
 }
 
 /** Largest first, each in the smallest gap that fits between the buffers alive at the same time. */
-function assignOffsets(timeline: Timeline): {
-  readonly arenaBytes: number;
-  readonly offsets: ReadonlyMap<Buffer, number>;
-} {
+function assignOffsets(
+  timeline: Timeline,
+  pageBytes: number,
+): Pick<MemoryPlan, "arenaBytes" | "offsets" | "pageBytes" | "pages"> {
   const offsets = new Map<Buffer, number>();
   const placed: {
     readonly first: number;
@@ -204,23 +211,34 @@ function assignOffsets(timeline: Timeline): {
     readonly end: number;
   }[] = [];
   let arenaBytes = 0;
+  const pages: number[] = [];
+  const pageOf = (offset: number) => Math.floor(offset / pageBytes);
   const buffers = timeline
     .temporaries()
     .sort(([a, x], [b, y]) => b.bytes - a.bytes || x.first - y.first || a.id - b.id);
   for (const [buffer, { first, last }] of buffers) {
     const size = Math.ceil(buffer.bytes / ALIGNMENT) * ALIGNMENT;
+    /** The first place from an offset on that is not in two pages. */
+    const within = (offset: number) =>
+      pageOf(offset) === pageOf(offset + size - 1) || offset % pageBytes === 0
+        ? offset
+        : (pageOf(offset) + 1) * pageBytes;
     const around = placed.filter((p) => p.first <= last && first <= p.last).sort((p, q) => p.start - q.start);
     let best: { start: number; gap: number } | undefined;
     let end = 0;
     for (const p of around) {
-      const gap = p.start - end;
-      if (gap >= size && (!best || gap < best.gap)) best = { start: end, gap };
+      const start = within(end);
+      const gap = p.start - start;
+      if (gap >= size && (!best || gap < best.gap)) best = { start, gap };
       end = Math.max(end, p.end);
     }
-    const start = best?.start ?? end;
+    const start = best?.start ?? within(end);
     placed.push({ first, last, start, end: start + size });
     offsets.set(buffer, start);
     arenaBytes = Math.max(arenaBytes, start + size);
+    const page = pageOf(start);
+    while (pages.length <= page) pages.push(0);
+    pages[page] = Math.max(pages[page] ?? 0, start + size - page * pageBytes);
   }
-  return { arenaBytes, offsets };
+  return { arenaBytes, offsets, pageBytes, pages };
 }

@@ -170,7 +170,9 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     checkTypes(program, options.name ?? "program");
     const { subgroupSize = 1, isSoftware = true } = this.machine?.gpu.facts ?? {};
     // Four threads share a row; the compilers of software adapters take seconds for it.
-    const compiled = compileForGpu(program, { ...options, attentionSteps: subgroupSize >= 4 && !isSoftware });
+    const attentionSteps = subgroupSize >= 4 && !isSoftware;
+    const arenaPage = this.machine?.memory.largest;
+    const compiled = compileForGpu(program, { ...options, attentionSteps, arenaPage });
     const loaded: { program: MachineProgram | undefined } = { program: undefined };
     return {
       start: (inputs) => this.startRun(compiled, devices, loaded, inputs),

@@ -1,3 +1,4 @@
+import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import { DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { type Gpu, MAP_READ, USAGE } from "./gpu.js";
@@ -12,7 +13,7 @@ export class Machine {
   failure: Error | undefined;
   private encoder: GPUCommandEncoder | undefined;
   private pass: GPUComputePassEncoder | undefined;
-  private readonly arenas = new Map<number, GpuBlock>();
+  private readonly arenas = new Map<number, GpuBlock[]>();
   private checks = Promise.resolve();
   private isDestroyed = false;
 
@@ -109,20 +110,22 @@ export class Machine {
     return copies;
   }
 
-  /** Memory for the intermediate values of a device's programs; nothing in it survives a run. */
-  arena(device: number, bytes: number): GpuBlock {
-    const known = this.arenas.get(device);
-    if (known && known.bytes >= bytes) return known;
-    if (known) this.memory.release(known);
-    this.arenas.delete(device);
-    const block = this.memory.allocate(bytes);
-    this.arenas.set(device, block);
-    return block;
+  /** Memory for the intermediate values of a device's programs, page by page; nothing in it survives a run. */
+  arena(device: number, pages: readonly number[]): readonly GpuBlock[] {
+    const known = getOrInsert(this.arenas, device, () => []);
+    pages.forEach((bytes, page) => {
+      const block = known[page];
+      if (block && block.bytes >= bytes) return;
+      if (block) this.memory.release(block);
+      delete known[page];
+      known[page] = this.memory.allocate(bytes, "intermediate values");
+    });
+    return known;
   }
 
   /** Bytes of a device's arena. */
   arenaBytes(device: number): number {
-    return this.arenas.get(device)?.bytes ?? 0;
+    return (this.arenas.get(device) ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
   /** Waits until WebGPU has said whether what was made so far is in order. */

@@ -18,7 +18,8 @@ const FIRST_SLAB = 2 ** 26;
 export class GpuMemory {
   readonly buffers: GPUBuffer[] = [];
   private readonly heaps: Heap[] = [];
-  private readonly largest: number;
+  /** The largest block, a multiple of 256 bytes. */
+  readonly largest: number;
 
   /**
    * @param capacity how many bytes it may take
@@ -34,13 +35,13 @@ export class GpuMemory {
       Math.floor(Math.min(maxBufferSize, maxStorageBufferBindingSize, 2 ** 32 - 256) / 256) * 256;
   }
 
-  /** Allocates a block; throws if the GPU cannot have one of this size. */
-  allocate(bytes: number): GpuBlock {
+  /** Allocates a block; throws if the GPU cannot have one of this size. @param what it is for, for messages */
+  allocate(bytes: number, what = "a tensor"): GpuBlock {
     for (const [slab, heap] of this.heaps.entries()) {
       const block = heap.allocate(bytes);
       if (block) return { ...block, slab };
     }
-    const slab = this.add(bytes);
+    const slab = this.add(bytes, what);
     const block = at(this.heaps, slab).allocate(bytes);
     if (block === undefined) throw new OutOfMemoryError(`[webgpu] no block of ${bytes} bytes`);
     return { ...block, slab };
@@ -55,12 +56,12 @@ export class GpuMemory {
     return at(this.buffers, slab);
   }
 
-  private add(bytes: number): number {
+  private add(bytes: number, what: string): number {
     const { largest } = this;
     const least = Math.ceil(bytes / 256) * 256;
     if (least > largest) {
       throw new OutOfMemoryError(
-        `[webgpu] a tensor of ${bytes} bytes is too large: buffers of ${this.gpu.facts.name} have at most ${largest}: split it over devices or into parts`,
+        `[webgpu] ${what} of ${bytes} bytes is too large: buffers of ${this.gpu.facts.name} have at most ${largest}: split it over devices or into parts`,
       );
     }
     const taken = this.heaps.reduce((sum, heap) => sum + heap.capacity, 0);

@@ -23,7 +23,11 @@ async function onGpu(
   inputs: readonly HostTensor[],
 ): Promise<number[][]> {
   const machine = new Machine({ device, facts: { ...facts, ...changes } }, Number.POSITIVE_INFINITY);
-  const compiled = compileForGpu(program, { mesh: { axes: [] }, attentionSteps: true });
+  const compiled = compileForGpu(program, {
+    mesh: { axes: [] },
+    attentionSteps: true,
+    arenaPage: machine.memory.largest,
+  });
   const place = ({ type }: HostTensor | { type: HostTensor["type"] }) =>
     machine.memory.allocate(bytesOf(type));
   const given = inputs.map((input) => {
@@ -150,6 +154,34 @@ describeWith(webGpu, "kernels of a hardware GPU", () => {
       }
     });
   }
+
+  test("intermediate values that no buffer of the GPU could hold together lie in several", async () => {
+    const x = hostTensor(
+      "float32",
+      [64, 64],
+      range(64 * 64).map((j) => Math.sin(j)),
+    );
+    // Products are steps of their own, and their operands stay alive until the end.
+    const { program } = traceFlat(
+      ([a = np.zeros([])]) => {
+        const powers = [a];
+        for (let i = 0; i < 6; i++) powers.push(np.matmul(powers.at(-1) ?? a, a).mul(0.1));
+        return [powers.reduceRight((sum, power) => np.matmul(sum, power).mul(0.1))];
+      },
+      [x.type],
+    );
+    const limits = { ...gpu.facts.limits, maxStorageBufferBindingSize: 40_960 };
+    const { compiled } = compileForGpu(program, { mesh: { axes: [] }, arenaPage: 40_960 });
+    expect(compiled.arenaPages?.length).toBeGreaterThan(2);
+    expect(Math.max(...(compiled.arenaPages ?? []))).toBeLessThanOrEqual(40_960);
+    const [expected = []] = interpret(program, [x]).map(numbersOf);
+    const [got = []] = await onGpu(gpu, { limits }, program, [x]);
+    const worst = Math.max(...expected.map((value, j) => Math.abs(value - (got[j] ?? Number.NaN))));
+    expect(worst / Math.max(...expected.map(Math.abs))).toBeLessThan(1e-5);
+    await expect(
+      onGpu(gpu, { limits: { ...limits, maxStorageBufferBindingSize: 4096 } }, program, [x]),
+    ).rejects.toThrow(/of 16384 bytes is too large: buffers of .* have at most 4096/);
+  });
 
   test("extremes of rows are NaN where one element is, and keep the sign of zeros", async () => {
     const negative = new Float32Array(Uint32Array.of(0xffc00000).buffer)[0] ?? 0;

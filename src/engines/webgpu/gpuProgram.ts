@@ -88,12 +88,15 @@ export class MachineProgram {
     outputs: readonly (GpuBlock | undefined)[],
   ): void {
     const { compiled } = this.program;
-    const arena = this.machine.arena(at(this.devices, position), compiled.arenaBytes);
+    const arena = this.machine.arena(
+      at(this.devices, position),
+      compiled.arenaPages ?? [compiled.arenaBytes],
+    );
     const first = this.firstSlot(position);
     compiled.slots.forEach((base, slot) => {
       const block =
         base.kind === "arena"
-          ? arena
+          ? arena[base.page ?? 0]
           : base.kind === "constant"
             ? this.constants
             : base.kind === "input"
@@ -101,7 +104,8 @@ export class MachineProgram {
               : base.kind === "output"
                 ? outputs[base.index]
                 : undefined;
-      const offset = base.kind === "arena" || base.kind === "constant" ? base.offset : 0;
+      // The offset of a page is that in the whole arena, but pages are blocks of their own.
+      const offset = base.kind === "constant" ? base.offset : 0;
       words[first + slot] = (block?.address ?? 0) + offset;
       slabs[first + slot] = block?.slab ?? 0;
     });
