@@ -248,14 +248,17 @@ test("asinh keeps the sign of 0, and its slope there is 1", async () => {
   expect([...(await grad((x: Tensor) => np.asinh(x).sum())(zeros).data())]).toEqual([1, 1]);
 });
 
-test("a quantile that falls on an element is that element, whatever its neighbours", async () => {
+test("a quantile that falls on an infinite element is NaN as in JAX, a median is that element", async () => {
   const x = np.array([-infinity, 0, 1, infinity]);
   const holes = np.array([-infinity, nan, 0, 1, infinity, nan]);
-  for (const q of [0, 1 / 3, 2 / 3, 1]) {
-    const want = await np.quantile(x, q).item();
-    expect(want).toBe([-infinity, 0, 1, infinity][Math.round(3 * q)]);
-    expect(await np.nanquantile(holes, q).item()).toBe(want);
+  for (const [i, want] of [nan, 0, 1, nan].entries()) {
+    expect(await np.quantile(x, i / 3).item()).toBe(want);
+    expect(await np.nanquantile(holes, i / 3).item()).toBe(want);
   }
+  for (const method of ["lower", "higher", "nearest", "midpoint"] as const)
+    expect(await np.quantile(x, 1, undefined, { method }).item()).toBe(infinity);
+  for (const median of [np.median, np.nanmedian])
+    expect(await median(np.array([1, infinity, infinity])).item()).toBe(infinity);
 });
 
 test("what a mask leaves out of a variance may be NaN", async () => {

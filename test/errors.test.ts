@@ -53,6 +53,52 @@ function check(cases: readonly Case[]): void {
 const x = np.ones([2, 3]);
 const y = np.ones([4, 5]);
 
+describe("a function that calls others is named before them", () => {
+  const mask = np.array([true, false]);
+  check([
+    [
+      "a mask",
+      () => np.nanvar(x, 0, { where: mask }),
+      ShapeError,
+      "shape",
+      /^ShapeError: \[nanvar: logicalAnd\] shapes \[2,3\] and \[2\]/,
+    ],
+    [
+      "a loss",
+      () => optim.softmaxCrossEntropy(x, y),
+      ShapeError,
+      "shape",
+      /\[softmaxCrossEntropy: \w+\] shapes/,
+    ],
+    [
+      "in a traced function",
+      () => jit((v: Tensor) => nn.logSoftmax(v, -1, { where: mask }))(x),
+      ShapeError,
+      "shape",
+      /\[logSoftmax: where\] shapes/,
+    ],
+    [
+      "unless it is its own name",
+      () => np.std(x, 0, { where: mask }),
+      ShapeError,
+      "shape",
+      /^ShapeError: \[std\] shapes/,
+    ],
+    ["or the exported one", () => np.delete(x, wrong("q")), ValueError, "value", /^ValueError: \[delete\] /],
+    ["an operand", () => lax.exp(wrong("1")), DTypeError, "dtype", /^DTypeError: \[lax\.exp\] an operand/],
+  ]);
+
+  test("in the message and in the stack", () => {
+    const error = new Map<string, unknown>();
+    try {
+      np.nanvar(x, 0, { where: mask });
+    } catch (thrown) {
+      if (thrown instanceof Error) error.set("first line", thrown.stack?.split("\n")[0]);
+    }
+    expect(error.get("first line")).toContain("[nanvar: logicalAnd] shapes");
+  });
+});
+
 describe("shapes that do not fit", () => {
   check([
     ["a sum of two shapes", () => x.add(y), ShapeError, "shape", /add.*\[2,\s?3\].*\[4,\s?5\]/],

@@ -185,6 +185,10 @@ describe("trees keep their form", () => {
     expectTypeOf(jacrev((x: Tensor) => x)).returns.toEqualTypeOf<Tensor>();
     expectTypeOf(jacfwd(both)).returns.toEqualTypeOf<{ y: Tensor; loss: Tensor }>();
     expectTypeOf(jacrev(both, { argnums: -1 })).returns.toEqualTypeOf<{ y: Params; loss: Params }>();
+    expectTypeOf(jacfwd(both, { argnums: [1, 0] })).returns.toEqualTypeOf<{
+      y: readonly [Params, Tensor];
+      loss: readonly [Params, Tensor];
+    }>();
     expectTypeOf(hessian((x: Tensor) => x)).returns.toEqualTypeOf<Tensor>();
     const second = hessian((params: Params) => params.w);
     expectTypeOf<ReturnType<typeof second>["w"]>().toEqualTypeOf<Params>();
@@ -266,6 +270,15 @@ describe("the state of an optimiser", () => {
     const injected = optim.injectHyperparams({ learningRate: 0.1 }, adamw).init(params);
     expectTypeOf(injected.hyperparams.learningRate).toEqualTypeOf<Tensor>();
     expectTypeOf(injected.inner[0].mu).toEqualTypeOf<Params>();
+    const some = optim.masked(adam, true).init(params);
+    expectTypeOf(some.count).toEqualTypeOf<Tensor>();
+    expectTypeOf(some.mu).toEqualTypeOf<{ readonly w: Tensor | null }>();
+    const pair = optim.lookaheadParams(params);
+    const ahead = optim.lookahead(adam, { syncPeriod: 2, slowStepSize: 0.5 }).init(pair);
+    expectTypeOf(ahead.fast.mu).toEqualTypeOf<Params>();
+    expectTypeOf(
+      chain(optim.masked(chain(adam), true)).init(params)[0][0].nu.w,
+    ).toEqualTypeOf<Tensor | null>();
     const outer = chain(clipByGlobalNorm(1), optim.multiSteps(optim.masterWeights(adam), 2));
     expectTypeOf(outer.init(params)[1].inner.inner.mu.w).toEqualTypeOf<Tensor>();
     expectTypeOf(outer).toExtend<GradientTransformation>();

@@ -4,7 +4,7 @@ import { basename, join, resolve } from "node:path";
 import type { Variables } from "../nn/modules/scope.js";
 import { castFloats } from "../optim/index.js";
 import { Mesh } from "../spmd/mesh/mesh.js";
-import { optionalChoice, optionalText } from "../train/config/configSchema.js";
+import { optionalChoice, optionalText, text } from "../train/config/configSchema.js";
 import { modelConfig } from "../train/config/runConfig.js";
 import { storedConfig, storedParams } from "../train/folder/savedRun.js";
 import type { ModelConfig } from "../train/models/config.js";
@@ -27,16 +27,32 @@ export const modelOptions = {
     "bfloat16",
     "float16",
   ]),
+  ignoreFields: text(
+    "",
+    "unknown fields of a folder's config.json that do not change what the model computes, separated by commas",
+  ),
 };
 
 /** Where and how a model computes. */
 export interface ModelPlacement {
   readonly mesh?: Mesh | undefined;
   readonly dtype?: "float32" | "bfloat16" | "float16" | undefined;
+  /** Fields of a `config.json` that may be unknown. */
+  readonly ignoreFields?: readonly string[];
+}
+
+/** What the options of a command say about where and how a model computes. */
+export function placementOf(values: {
+  readonly mesh: string | undefined;
+  readonly dtype: ModelPlacement["dtype"];
+  readonly ignoreFields: string;
+}): ModelPlacement {
+  const { mesh, dtype, ignoreFields } = values;
+  return { mesh: meshOf(mesh), dtype, ignoreFields: ignoreFields.split(",") };
 }
 
 /** The mesh that `--mesh` describes. */
-export function meshOf(text: string | undefined): Mesh | undefined {
+function meshOf(text: string | undefined): Mesh | undefined {
   if (text === undefined) return undefined;
   const problems: string[] = [];
   const axes = parseAxes(text, ["data", "fsdp", "expert", "model"], problems);

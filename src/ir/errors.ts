@@ -1,5 +1,5 @@
 import { environment } from "#platform/system";
-import { deepestFrame, foldStack } from "./frames.js";
+import { deepestFrame, foldStack, nameCalled } from "./frames.js";
 
 /** The stable codes of errors a user can cause; each names the kind of rule that was broken. */
 export type ErrorCode =
@@ -45,9 +45,11 @@ export class ShardwiseError extends Error {
     Error.stackTraceLimit = limit;
     this.code = code;
     this.name = name ?? new.target.name;
-    // Internal errors are reported with all of their frames.
-    if (code === "internal" || showsAllFrames || this.stack === undefined) return;
-    this.stack = foldStack(this.stack).replace(/^Error\b/, this.name);
+    // Internal errors are reported as they are, with all of their frames.
+    if (code === "internal" || this.stack === undefined) return;
+    this.message = nameCalled(message, this.stack);
+    const stack = this.stack.replace(message, () => this.message);
+    this.stack = showsAllFrames ? stack : foldStack(stack).replace(/^Error\b/, this.name);
   }
 }
 

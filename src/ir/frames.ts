@@ -53,4 +53,34 @@ export function foldStack(stack: string, folders: readonly string[] = libraryFol
   return [...lines.slice(0, first), ...users, ...note].join("\n");
 }
 
+/** Parts of the library whose functions call one another, and which users call. */
+const functions = /^(numpy|lax|nn|random|optim|scipy)\//;
+
+/** Exports that no function can be called like, so that no frame shows them. */
+const reserved = /^(delete|switch|var)$/;
+
+/** A method of an object, such as `update` of an optimiser, whose name says less than the message. */
+const isObject = /^ +at Object\./;
+
+/**
+ * A message of the library that begins with the name of the function it is about, as in `[mean] …`, with the name of the
+ * function that the user called before it, as in `[std: mean] …`, where the stack shows that it is another one.
+ */
+export function nameCalled(
+  message: string,
+  stack: string,
+  folders: readonly string[] = libraryFolders,
+): string {
+  const inner = /^\[(?:\w+\.)*(\w+)\] /.exec(message)?.[1];
+  if (inner === undefined || reserved.test(inner)) return message;
+  const frames = stack.split("\n").filter(isFrame);
+  const user = frames.findIndex((line) => pathInLibrary(line, folders) === undefined);
+  const frame = frames[user - 1] ?? "";
+  const path = pathInLibrary(frame, folders) ?? "";
+  if (!functions.test(path) || (isObject.test(frame) && !path.startsWith("scipy/"))) return message;
+  // Functions of namespaces and distributions, and methods of tensors.
+  const called = /^ +at (?:(?:Module|Object|Tensor)\.)?([a-z]\w*)(?: \[as \w+\])? \(/.exec(frame)?.[1];
+  return called === undefined || called === inner ? message : message.replace("[", `[${called}: `);
+}
+
 const isFrame = (line: string) => /:\d+:\d+\)?$/.test(line.trim()) && !line.includes("node:");

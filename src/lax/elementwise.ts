@@ -16,9 +16,9 @@ export type Unary = (x: TensorLike) => Tensor;
 export type Binary = (x: TensorLike, y: TensorLike) => Tensor;
 
 const unary =
-  (op: (x: Tensor) => Tensor): Unary =>
+  (name: string, op: (x: Tensor) => Tensor): Unary =>
   (x) =>
-    op(operand(x));
+    op(operand(x, name));
 
 const binary =
   (name: string, op: (x: Tensor, y: Tensor) => Tensor): Binary =>
@@ -41,7 +41,7 @@ const comparison = (name: string, direction: CompareDirection) =>
  * lax.neg(np.array([1, -2])); // [-1, 2]
  * ```
  */
-export const neg = unary(ops.neg);
+export const neg = unary("neg", ops.neg);
 /**
  * e to the power of x.
  *
@@ -50,7 +50,7 @@ export const neg = unary(ops.neg);
  * lax.exp(np.array([0, 1])); // [1, 2.718]
  * ```
  */
-export const exp = unary(ops.exp);
+export const exp = unary("exp", ops.exp);
 /**
  * exp(x) − 1, precise near 0.
  *
@@ -59,7 +59,7 @@ export const exp = unary(ops.exp);
  * lax.expm1(np.array([0, 1])); // [0, 1.718]
  * ```
  */
-export const expm1 = unary(ops.expm1);
+export const expm1 = unary("expm1", ops.expm1);
 /**
  * The natural logarithm.
  *
@@ -68,7 +68,7 @@ export const expm1 = unary(ops.expm1);
  * lax.log(np.array([1, Math.E])); // [0, 1]
  * ```
  */
-export const log = unary(ops.log);
+export const log = unary("log", ops.log);
 /**
  * log(1 + x), precise near 0.
  *
@@ -77,7 +77,7 @@ export const log = unary(ops.log);
  * lax.log1p(np.array([0, 1])); // [0, 0.6931]
  * ```
  */
-export const log1p = unary(ops.log1p);
+export const log1p = unary("log1p", ops.log1p);
 /**
  * The hyperbolic tangent.
  *
@@ -86,7 +86,7 @@ export const log1p = unary(ops.log1p);
  * lax.tanh(np.array([0, 1])); // [0, 0.7616]
  * ```
  */
-export const tanh = unary(ops.tanh);
+export const tanh = unary("tanh", ops.tanh);
 /**
  * The sine of an angle in radians.
  *
@@ -95,7 +95,7 @@ export const tanh = unary(ops.tanh);
  * lax.sin(np.array([0, 1])); // [0, 0.8415]
  * ```
  */
-export const sin = unary(ops.sin);
+export const sin = unary("sin", ops.sin);
 /**
  * The cosine of an angle in radians.
  *
@@ -104,7 +104,7 @@ export const sin = unary(ops.sin);
  * lax.cos(np.array([0, 1])); // [1, 0.5403]
  * ```
  */
-export const cos = unary(ops.cos);
+export const cos = unary("cos", ops.cos);
 /**
  * The square root.
  *
@@ -113,7 +113,7 @@ export const cos = unary(ops.cos);
  * lax.sqrt(np.array([4, 9])); // [2, 3]
  * ```
  */
-export const sqrt = unary(ops.sqrt);
+export const sqrt = unary("sqrt", ops.sqrt);
 /**
  * 1 / √x.
  *
@@ -122,7 +122,7 @@ export const sqrt = unary(ops.sqrt);
  * lax.rsqrt(np.array([4, 16])); // [0.5, 0.25]
  * ```
  */
-export const rsqrt = unary(ops.rsqrt);
+export const rsqrt = unary("rsqrt", ops.rsqrt);
 /**
  * The cube root.
  *
@@ -131,7 +131,7 @@ export const rsqrt = unary(ops.rsqrt);
  * lax.cbrt(np.array([8, 27])); // [2, 3]
  * ```
  */
-export const cbrt = unary(ops.cbrt);
+export const cbrt = unary("cbrt", ops.cbrt);
 /**
  * The absolute value.
  *
@@ -140,7 +140,7 @@ export const cbrt = unary(ops.cbrt);
  * lax.abs(np.array([-1, 2])); // [1, 2]
  * ```
  */
-export const abs = unary(ops.abs);
+export const abs = unary("abs", ops.abs);
 /**
  * −1, 0 or 1, as the sign of x.
  *
@@ -149,7 +149,7 @@ export const abs = unary(ops.abs);
  * lax.sign(np.array([-3, 0, 2])); // [-1, 0, 1]
  * ```
  */
-export const sign = unary(ops.sign);
+export const sign = unary("sign", ops.sign);
 /**
  * The next integer below.
  *
@@ -158,7 +158,7 @@ export const sign = unary(ops.sign);
  * lax.floor(np.array([1.7, -1.2])); // [1, -2]
  * ```
  */
-export const floor = unary(ops.floor);
+export const floor = unary("floor", ops.floor);
 /**
  * The next integer above.
  *
@@ -167,7 +167,7 @@ export const floor = unary(ops.floor);
  * lax.ceil(np.array([1.2, -1.2])); // [2, -1]
  * ```
  */
-export const ceil = unary(ops.ceil);
+export const ceil = unary("ceil", ops.ceil);
 
 /** How halves are rounded. */
 export type RoundingMethod = "awayFromZero" | "toNearestEven";
@@ -201,7 +201,7 @@ export function round(x: TensorLike, method: RoundingMethod = "awayFromZero"): T
  * lax.erf(np.array([0, 1])); // [0, 0.8427]
  * ```
  */
-export const erf = unary(ops.erf);
+export const erf = unary("erf", ops.erf);
 /**
  * The inverse of the error function.
  *
@@ -210,7 +210,7 @@ export const erf = unary(ops.erf);
  * lax.erfInv(np.array([0, 0.5])); // [0, 0.4769]
  * ```
  */
-export const erfInv = unary(ops.erfInv);
+export const erfInv = unary("erfInv", ops.erfInv);
 /**
  * 1 / (1 + exp(−x)).
  *
@@ -219,7 +219,7 @@ export const erfInv = unary(ops.erfInv);
  * lax.logistic(np.array([0, 2])); // [0.5, 0.8808]
  * ```
  */
-export const logistic = unary(ops.logistic);
+export const logistic = unary("logistic", ops.logistic);
 /**
  * All bits inverted; of booleans, the negation.
  *
@@ -228,7 +228,7 @@ export const logistic = unary(ops.logistic);
  * lax.bitwiseNot(np.array([0, 5], "int32")); // [-1, -6]
  * ```
  */
-export const bitwiseNot = unary(ops.not);
+export const bitwiseNot = unary("bitwiseNot", ops.not);
 /**
  * Whether each element is neither infinite nor NaN.
  *
@@ -237,7 +237,7 @@ export const bitwiseNot = unary(ops.not);
  * lax.isFinite(np.array([1, Infinity])); // [true, false]
  * ```
  */
-export const finite = unary(ops.finite);
+export const finite = unary("isFinite", ops.finite);
 
 /**
  * x + y.
@@ -455,7 +455,7 @@ export function complex(real: TensorLike, imag: TensorLike): Tensor {
  * lax.real(lax.complex(np.array([1]), np.array([2]))); // [1]
  * ```
  */
-export const real = unary((x) => partsOf(x, "real")[0]);
+export const real = unary("real", (x) => partsOf(x, "real")[0]);
 /**
  * The imaginary part of complex numbers.
  *
@@ -464,7 +464,7 @@ export const real = unary((x) => partsOf(x, "real")[0]);
  * lax.imag(lax.complex(np.array([1]), np.array([2]))); // [2]
  * ```
  */
-export const imag = unary((x) => partsOf(x, "imag")[1]);
+export const imag = unary("imag", (x) => partsOf(x, "imag")[1]);
 /**
  * The same numbers with the other sign of their imaginary part; real ones become complex.
  *
@@ -473,7 +473,7 @@ export const imag = unary((x) => partsOf(x, "imag")[1]);
  * lax.imag(lax.conj(lax.complex(np.array([1]), np.array([2])))); // [-2]
  * ```
  */
-export const conj = unary((x) => {
+export const conj = unary("conj", (x) => {
   const [re, im] = ops.convert(x, complexType(x.dtype)).parts ?? [x, x];
   return Tensor.complex(re, ops.neg(im));
 });

@@ -307,13 +307,16 @@ const recentTokens = new Map<string, symbol>();
 /** More than a comparison needs at a time. */
 const numRecentTokens = 64;
 
+/** Loops over elements look these up once: under Jest each use of a global takes a microsecond. */
+const { isNaN: isNan, NaN: nan } = Number;
+
 /**
  * Stands for many elements in a comparison, where each would take microseconds and a line of the diff: a symbol that is
  * the same for the same elements. Symbols cannot be cloned, so no clone can lack the elements.
  */
 function tokenOf(shape: Shape, dtype: DType, data: TensorData): symbol {
   // NaN has many bit patterns, which comparisons treat as one.
-  for (let i = 0; i < data.length; i++) if (Number.isNaN(data[i])) data[i] = Number.NaN;
+  for (let i = 0; i < data.length; i++) if (isNan(data[i])) data[i] = nan;
   const shown = formatElements(shape, elementIn(dtype, data)).replace(/\s+/g, " ");
   const text = `${data.length} elements, digest ${digestOf(data)}, read by \`await x.data()\`: ${shown}`;
   const token = recentTokens.get(text) ?? Symbol(text);
@@ -326,7 +329,7 @@ function tokenOf(shape: Shape, dtype: DType, data: TensorData): symbol {
   return token;
 }
 
-/** Every second element, from the first/** Every second element, from the first or the second on. */
+/** Every second element, from the first or the second on. */
 function everySecond(data: HostData, dtype: DType, first: number): HostData {
   const part = allocateHost(dtype, data.length / 2);
   for (let i = 0; i < part.length; i++) part[i] = data[2 * i + first] ?? 0;

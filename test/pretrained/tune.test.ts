@@ -190,4 +190,6 @@ test("train --ignoreFields starts from a model with fields that are unknown here
   expect(written.join("")).toContain("--ignoreFields new_trick,other_trick");
   await run(...args, ...small, "--ignoreFields", "new_trick,other_trick");
   await run("train", "--resume", "--out", out, "--steps", "2", ...alone);
+  expect(await main(["generate", folder, "--length", "1"])).not.toBe(0);
+  await run("generate", folder, "--length", "1", "--prompt", "a", "--ignoreFields", "new_trick,other_trick");
 });

@@ -9,7 +9,7 @@ import { UsageError } from "../commandLine.js";
 import { phase } from "../phase.js";
 import { readPrompts } from "../prompts.js";
 import { engineOption, useEngine } from "../runArguments.js";
-import { meshOf, modelOptions, openModel, usualLength } from "../textModels.js";
+import { modelOptions, openModel, placementOf, usualLength } from "../textModels.js";
 
 /** Samples text from a checkpoint. */
 export const generate = defineCommand({
@@ -46,8 +46,7 @@ export const generate = defineCommand({
     }
     const prompts = source === undefined ? undefined : await readPrompts(source);
     phase("loading the model");
-    const placement = { mesh: meshOf(rest.mesh), dtype: rest.dtype };
-    const model = await openModel(parsed.positional[0], "generate", placement);
+    const model = await openModel(parsed.positional[0], "generate", placementOf(rest));
     const closed = new AbortController();
     process.stdout.on("error", () => closed.abort());
     phase("");

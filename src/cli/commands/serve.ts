@@ -4,7 +4,7 @@ import { defineCommand, exitCodes } from "../command.js";
 import { UsageError } from "../commandLine.js";
 import { phase } from "../phase.js";
 import { engineOption, useEngine } from "../runArguments.js";
-import { meshOf, modelOptions, openModel, usualLength } from "../textModels.js";
+import { modelOptions, openModel, placementOf, usualLength } from "../textModels.js";
 
 const options = {
   host: text("127.0.0.1", "the address to listen on; one that other machines can reach needs a key"),
@@ -46,8 +46,7 @@ export const serve = defineCommand({
     const key = values.key ?? (process.env.SHARDWISE_KEY || undefined);
     await useEngine(parsed);
     phase("loading the model");
-    const mesh = meshOf(values.mesh);
-    const placement = { mesh, dtype: values.dtype };
+    const placement = placementOf(values);
     const model = await openModel(parsed.positional[0], "serve", placement);
     const draft = values.draft === undefined ? undefined : await openModel(values.draft, "serve", placement);
     // Caches for all that a model could read may not fit into memory.

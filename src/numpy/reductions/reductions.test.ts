@@ -603,6 +603,21 @@ describe("statistics, sorting and norms", () => {
   });
 });
 
+test("variances take a known mean, as in JAX", async () => {
+  const x = np.array([
+    [1, Number.NaN, 4],
+    [2, 6, 8],
+  ]);
+  const mean = np.array([[1], [2]]);
+  await expectClose(np.nanvar(x, 1, { mean }), [4.5, 17.333334]);
+  await expectClose(np.nanstd(x, 1, { mean, ddof: 1 }), [3, 5.0990195]);
+  const row = np.array([1, 3, 8]);
+  await expectClose(np.var(row, 0, { mean: 1 }), 17.666666);
+  await expectClose(np.std(row, 0, { mean: 2, ddof: 1 }), 4.358899);
+  expect(np.var(row.astype("float16"), 0, { mean: np.array(1.5) }).dtype).toBe("float16");
+  expect(() => np.var(row, 0, { mean: np.ones([2]) })).toThrow("[var] shapes [3] and [2] do not broadcast");
+});
+
 test.each([
   ["nansum", np.nansum],
   ["nanprod", np.nanprod],

@@ -84,6 +84,8 @@ export const varianceOptions = schema({
   ...meanOptions.fields,
   /** What is subtracted from the count in the divisor: 1 gives the unbiased estimate. */
   ddof: 0,
+  /** The mean, if it is known, as `np.mean` gives it with `keepdims`; it broadcasts against the operand. */
+  mean: optional(tensorLikeKind),
 });
 
 /** Options of `var` and `std`. */
@@ -321,7 +323,11 @@ export function spreading(
     const dtype = partType(given.dtype ?? inexactType(operand.dtype));
     const x = cast(operand, wideType(operand.parts ? operand.dtype : floatType(dtype)));
     const dims = normalizeDims(dim, x.ndim, name);
-    const center = mean(x, dims, { keepdims: true, where: mask });
+    const center =
+      given.mean === undefined
+        ? averaging(name)(x, dims, { keepdims: true, where: mask })
+        : cast(asTensor(given.mean, name), x.dtype);
+    broadcastShape([x.shape, center.shape], name);
     const distance = ops.sub(x, expandTo(center, x.shape));
     // Masked before it is squared: the slope of what is left out may be NaN.
     const squares = squaredSize(masked(distance, mask, 0, name));

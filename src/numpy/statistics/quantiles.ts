@@ -11,7 +11,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import { stack } from "../arrays/joining.js";
 import { add, maximum, minimum, multiply, subtract } from "../elementwise/arithmetic.js";
 import { ceil, floor } from "../elementwise/elementwise.js";
-import { equal, greaterEqual, less, lessEqual, logicalAnd, where } from "../elementwise/logic.js";
+import { greaterEqual, less, lessEqual, logicalAnd, where } from "../elementwise/logic.js";
 import { isnan } from "../elementwise/specialValues.js";
 import { takeAlongAxis } from "../indexing/take.js";
 import { asFloat, cast, type Dims } from "../operands.js";
@@ -57,11 +57,8 @@ export type Quantiles = number | readonly number[];
 /** What stands for a part that lies between two elements, by its share of the way from the lower to the upper one. */
 const methods = {
   /** Both, each by its share. */
-  linear: (below: Tensor, above: Tensor, share: TensorLike) => {
-    const between = add(multiply(below, subtract(1, share)), multiply(above, share));
-    // An infinite neighbour that has no share would make NaN of the element itself.
-    return where(equal(share, 0), below, between);
-  },
+  linear: (below: Tensor, above: Tensor, share: TensorLike) =>
+    add(multiply(below, subtract(1, share)), multiply(above, share)),
   lower: (below: Tensor) => below,
   higher: (_: Tensor, above: Tensor) => above,
   midpoint: (below: Tensor, above: Tensor) => ops.mul(ops.add(below, above), 0.5),
@@ -164,9 +161,7 @@ function inAll(along: Sorted, method: QuantileMethod): (part: number) => Tensor 
     const isCounted = method === "inverted_cdf";
     const position = isCounted ? Math.max(Math.ceil(part * n) - 1, 0) : part * (n - 1);
     const [low, high] = [Math.floor(position), Math.ceil(position)];
-    const below = element(low);
-    const result = low === high ? below : methods[method](below, element(high), position - low);
-    return where(hasNan, Number.NaN, result);
+    return where(hasNan, Number.NaN, methods[method](element(low), element(high), position - low));
   };
 }
 
@@ -193,7 +188,7 @@ function byWeight({ shape, n, sorted }: Sorted, weights: Tensor): (part: number)
  * ```
  */
 export function median(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
-  const given = keepdimsOptions.read(options, "median");
+  const given = { ...keepdimsOptions.read(options, "median"), method: "midpoint" } as const;
   return quantilesOf({ caller: "median", whole: 1, finder: inAll }, x, 0.5, dim, given);
 }
 
@@ -256,6 +251,6 @@ function inNumbers(along: Sorted, method: QuantileMethod): (part: number) => Ten
  * ```
  */
 export function nanmedian(x: TensorLike, dim?: Dims, options?: KeepdimsOptions): Tensor {
-  const given = keepdimsOptions.read(options, "nanmedian");
+  const given = { ...keepdimsOptions.read(options, "nanmedian"), method: "midpoint" } as const;
   return quantilesOf({ caller: "nanmedian", whole: 1, finder: inNumbers }, x, 0.5, dim, given);
 }

@@ -56,7 +56,32 @@ export type StateOf<S, P> =
     ? O
     : S extends Tensor
       ? S
-      : { readonly [K in keyof S]: unknown extends S[K] ? P : StateOf<S[K], P> };
+      : S extends PartOfParams<infer W>
+        ? PartOf<P, W>
+        : { readonly [K in keyof S]: unknown extends S[K] ? P : StateOf<S[K], P> };
+
+/** In the state of a {@link TypedTransformation}: a tree like the part of the parameters that a wrapper passes on. */
+export interface PartOfParams<W extends "some" | "fast"> {
+  readonly [partType]: W;
+}
+
+declare const partType: unique symbol;
+
+type PartOf<P, W> = unknown extends P
+  ? unknown
+  : W extends "some"
+    ? tree.MapTree<P, Tensor, Tensor | null>
+    : P extends { readonly fast: infer F }
+      ? F
+      : unknown;
+
+/** The state S of a transformation that gets only a part of the parameters. */
+export type StateOfPart<S, W extends "some" | "fast"> = S extends
+  | Opaque<unknown>
+  | Tensor
+  | PartOfParams<"some" | "fast">
+  ? S
+  : { readonly [K in keyof S]: unknown extends S[K] ? PartOfParams<W> : StateOfPart<S[K], W> };
 
 /** A state that has the same type for all parameters. */
 export interface Opaque<S> {

@@ -6,6 +6,9 @@ import {
   type ExtraArgs,
   type GradientTransformation,
   needTransformation,
+  type StateOfPart,
+  type StepState,
+  type TypedTransformation,
 } from "../transformations/transformation.js";
 
 /** Which parameters a transformation applies to: a tree of booleans (or a prefix of one), or a function to one. */
@@ -53,7 +56,10 @@ export function decayMask(params: unknown): unknown {
  * step.update(params, step.init(params), params)[0]; // { "kernel": [[1.1]], "bias": [1] }
  * ```
  */
-export function masked<S>(inner: GradientTransformation<S>, mask: Mask): GradientTransformation<S> {
+export function masked<G extends GradientTransformation>(
+  inner: G,
+  mask: Mask,
+): TypedTransformation<StateOfPart<StepState<G>, "some">> {
   needTransformation(inner, "masked");
   const chosen = (params: unknown): boolean[] => {
     const made: unknown = typeof mask === "function" ? mask(params) : mask;
@@ -71,9 +77,9 @@ export function masked<S>(inner: GradientTransformation<S>, mask: Mask): Gradien
       leaves.map((leaf, i) => (flags[i] ? leaf : null)),
     );
   };
-  return {
+  const step: GradientTransformation = {
     init: (params) => inner.init(keep(params, chosen(params))),
-    update: <T>(grads: T, state: S, params?: T, extra?: ExtraArgs<T>): [T, S] => {
+    update: <T>(grads: T, state: unknown, params?: T, extra?: ExtraArgs<T>): [T, unknown] => {
       const flags = chosen(params ?? grads);
       const part = (values: T | undefined) => (values === undefined ? undefined : keep(values, flags));
       const loss = extra && partOf(extra, params, flags, part);
@@ -81,6 +87,7 @@ export function masked<S>(inner: GradientTransformation<S>, mask: Mask): Gradien
       return [merged(grads, changed, flags), next];
     },
   };
+  return step as TypedTransformation<StateOfPart<StepState<G>, "some">>;
 }
 
 /** The leaves of one tree, and in the place of the chosen ones those of another that has no others. */

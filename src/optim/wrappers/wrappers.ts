@@ -18,6 +18,7 @@ import {
   mapTensors,
   needTransformation,
   requireParams,
+  type StateOfPart,
   type StepState,
   type TypedTransformation,
   transformation,
@@ -104,6 +105,8 @@ export interface LookaheadState<S> {
   readonly stepsSinceSync: Tensor;
 }
 
+type State = LookaheadState<unknown>;
+
 /**
  * A fast optimiser whose parameters are pulled back every few steps towards slow ones that follow it. Its
  * parameters and updates are pairs (see {@link lookaheadParams}); gradients are those at the fast parameters.
@@ -116,13 +119,13 @@ export interface LookaheadState<S> {
  * optim.applyUpdates(params, updates); // { "fast": [0.5], "slow": [0.5] }
  * ```
  */
-export function lookahead<S>(
-  inner: GradientTransformation<S>,
+export function lookahead<G extends GradientTransformation>(
+  inner: G,
   options: LookaheadOptions,
-): GradientTransformation<LookaheadState<S>> {
+): TypedTransformation<LookaheadState<StateOfPart<StepState<G>, "fast">>> {
   needTransformation(inner, "lookahead");
   const { syncPeriod, slowStepSize, resetState } = lookaheadOptions.read(options, "lookahead");
-  return transformation<LookaheadState<S>>(
+  return typedTransformation<State, LookaheadState<StateOfPart<StepState<G>, "fast">>>(
     "lookahead",
     { fast: "tree", stepsSinceSync: "tensor" },
     {
@@ -130,7 +133,7 @@ export function lookahead<S>(
         fast: inner.init(needPair(params).fast),
         stepsSinceSync: zeroCount(),
       }),
-      update: <T>(grads: T, state: LookaheadState<S>, params?: T): [T, LookaheadState<S>] => {
+      update: <T>(grads: T, state: State, params?: T): [T, State] => {
         const { fast, slow } = needPair(requireParams<unknown>(params, "lookahead"));
         const given = isPair(grads) ? grads.fast : grads;
         const [steps, next] = inner.update<unknown>(given, state.fast, fast);

@@ -35,6 +35,28 @@ describe.each([
     close(await numbers(result.z.b), [1, 1, 1, 1]);
     close(await numbers(result.z.a), [0, 0, 0]);
   });
+
+  test("gives a list for a list of arguments, in its order", async () => {
+    const fn = (a: Tensor, _: Tensor, b: { readonly w: Tensor }) => ({ y: np.outer(a, b.w) });
+    const { y } = jacobian(fn, { argnums: [-1, 0] })(np.array([2, 3]), x, { w: np.array([5]) });
+    close(await numbers(y[0].w), [2, 3]);
+    expect(y[0].w.shape).toEqual([2, 1, 1]);
+    close(await numbers(y[1]), [5, 0, 0, 5]);
+    expect(y[1].shape).toEqual([2, 1, 2]);
+    expect(() => jacobian(fn, { argnums: [0, 3] })(x, x, { w: x })).toThrow(/argnums 3 names no argument/);
+  });
+});
+
+test("a hessian by several arguments is a list of lists", async () => {
+  const loss = (a: Tensor, b: Tensor) => np.sum(a.mul(a).mul(b));
+  const [[aa, ab], [ba, bb]] = hessian(loss, { argnums: [0, 1] })(np.array([2]), np.array([3]));
+  for (const [got, want] of [
+    [aa, 6],
+    [ab, 4],
+    [ba, 4],
+    [bb, 0],
+  ] as const)
+    close(await numbers(got), [want]);
 });
 
 test("a hessian holds second derivatives", async () => {

@@ -6,26 +6,29 @@ import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { formatType, range, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { argumentPositions } from "../../trace/trace.js";
+import { type Argnums, argumentPositions } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { vmap } from "../batching/vmap.js";
 import { type GradsOf, vjpHere } from "./grad.js";
 import { jvp } from "./jvp.js";
 
 const jacobianOptions = schema({
-  argnums: optional("integer"),
-  /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
+  argnums: optional("integerOrIntegers", 0),
+  /** Whether the function is holomorphic: arguments and results are complex, and so are the derivatives. */
   holomorphic: false,
 });
 
 /** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
-export interface JacobianOptions<N extends number = number> extends OptionsOf<typeof jacobianOptions> {
-  /** The argument to differentiate by; the first by default. Negative numbers count from the end. */
+export interface JacobianOptions<N extends Argnums = Argnums> extends OptionsOf<typeof jacobianOptions> {
+  /** The argument, or arguments, to differentiate by; the first by default. Negative numbers count from the end. */
   readonly argnums?: N;
 }
 
-/** The derivatives of results `R` by one argument: every tensor is replaced by a tree like the argument. */
-export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = tree.MapTree<
+/**
+ * The derivatives of results `R`: every tensor is replaced by a tree like the argument, or by a list of such trees for
+ * several arguments.
+ */
+export type JacobianOf<R, A extends readonly unknown[], N extends Argnums = 0> = tree.MapTree<
   R,
   Tensor,
   GradsOf<A, N>
@@ -35,7 +38,7 @@ export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = 
 function checkHolomorphic(
   tensors: readonly Tensor[],
   { holomorphic = false }: JacobianOptions,
-  what: "argument" | "results",
+  what: "arguments" | "results",
   caller: string,
 ): void {
   const wrong = tensors.find(({ dtype }) => isComplex(dtype) !== holomorphic);
@@ -70,29 +73,37 @@ function onlyLeaf(values: unknown, tensors: readonly Tensor[], place: number, le
   );
 }
 
-/** The function of one argument alone, and that argument. */
+/** The function of the chosen arguments alone, and these: one argument, or a list of several. */
 function alone<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   args: A,
   { argnums = 0 }: JacobianOptions,
   caller: string,
 ): [fn: (x: unknown) => unknown, x: unknown] {
-  const [place = 0] = argumentPositions(argnums, args.length, caller, "argnums");
-  const without = (x: unknown) =>
-    fn(...(args.map((arg, i) => (i === place ? x : arg)) as readonly unknown[] as A));
-  return [without, args[place]];
+  const places = argumentPositions(argnums, args.length, caller, "argnums");
+  const chosen = places.map((place) => args[place]);
+  const withThese = (given: readonly unknown[]) => {
+    const all: unknown[] = [...args];
+    places.forEach((place, i) => {
+      all[place] = given[i];
+    });
+    return fn(...(all as readonly unknown[] as A));
+  };
+  if (typeof argnums !== "number") return [(list) => withThese(list as readonly unknown[]), chosen];
+  return [(x) => withThese([x]), chosen[0]];
 }
 
 /**
  * The derivatives of every result by every element of an argument, a row of them for each result: for functions
- * with few results. In a tree of results every leaf is a tree like the argument, of shape `[...result, ...argument]`.
+ * with few results. In a tree of results every leaf is a tree like the argument, of shape `[...result, ...argument]`, or
+ * a list of such trees for a list of `argnums`.
  *
  * @example
  * ```ts
  * jacrev((x: Tensor) => np.square(x))(np.array([1, 2])); // [[2, 0], [0, 4]]
  * ```
  */
-export function jacrev<A extends readonly unknown[], R, const N extends number = 0>(
+export function jacrev<A extends readonly unknown[], R, const N extends Argnums = 0>(
   fn: (...args: A) => R,
   options: JacobianOptions<N> = {},
 ): (...args: A) => JacobianOf<R, A, N> {
@@ -104,7 +115,7 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
     const outs = tensorsOf(value, "jacrev");
     const ins = tensorsOf(x, "jacrev");
     checkHolomorphic(outs, options, "results", "jacrev");
-    if (options.holomorphic) checkHolomorphic(ins, options, "argument", "jacrev");
+    if (options.holomorphic) checkHolomorphic(ins, options, "arguments", "jacrev");
     const rows = outs.map((out, place) => {
       const pull = (ct: Tensor) => vjpHere(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
       const stacked: unknown = vmap(pull)(unitVectors(out.type));
@@ -122,7 +133,7 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
  * jacfwd((x: Tensor) => np.square(x))(np.array([1, 2])); // [[2, 0], [0, 4]]
  * ```
  */
-export function jacfwd<A extends readonly unknown[], R, const N extends number = 0>(
+export function jacfwd<A extends readonly unknown[], R, const N extends Argnums = 0>(
   fn: (...args: A) => R,
   options: JacobianOptions<N> = {},
 ): (...args: A) => JacobianOf<R, A, N> {
@@ -131,7 +142,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacfwd");
     const ins = tensorsOf(x, "jacfwd");
-    checkHolomorphic(ins, options, "argument", "jacfwd");
+    checkHolomorphic(ins, options, "arguments", "jacfwd");
     const pushed = ins.map((input, place) => {
       const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)]);
       // The value is the same for all directions and is computed along with them.
@@ -165,7 +176,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
  * hessian((x: Tensor) => np.sum(x.mul(x)))(np.array([1, 2])); // [[2, 0], [0, 2]]
  * ```
  */
-export function hessian<A extends readonly unknown[], R, const N extends number = 0>(
+export function hessian<A extends readonly unknown[], R, const N extends Argnums = 0>(
   fn: (...args: A) => R,
   options: JacobianOptions<N> = {},
 ): (...args: A) => JacobianOf<JacobianOf<R, A, N>, A, N> {

@@ -232,7 +232,7 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _
   const closedOver = ins.find((_, i) => i < numCaptures && active[i]);
   if (closedOver) {
     throw new GradientError(
-      `[customVjp] the function closes over a ${formatType(closedOver.type)} that is being differentiated, but its rule gives cotangents to arguments only: pass the value as an argument, or stop its gradient with lax.stopGradient`,
+      `[grad] a function with a rule of its own (customVjp, customJvp, customGradient) closes over a ${formatType(closedOver.type)} that is being differentiated, but the rule is about its arguments only: pass the value as an argument, or stop its gradient with lax.stopGradient`,
     );
   }
   const results = replay(forward, ins, keepNothing, savedOfBody(known, 0)).outs;
