@@ -27,6 +27,10 @@ export class MachineProgram {
   readonly params: GPUBuffer;
   private readonly constants: GpuBlock;
   private readonly bindGroups = new Map<string, GPUBindGroup>();
+  /** What the address table holds, where that is known. */
+  private tableWords: Uint32Array | undefined;
+  /** Whether shaders change the address table. */
+  private readonly changesTable: boolean;
   /** The slabs of the slots in the last run. */
   private compiledFor: Uint8Array | undefined;
 
@@ -65,8 +69,25 @@ export class MachineProgram {
       size: 4 * Math.max(1, devices.length * this.slotsPerPosition),
       usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget,
     });
+    this.changesTable = this.actions.some((own, position) => {
+      const slabs = new Uint8Array(devices.length * this.slotsPerPosition);
+      const all = [...expectedDispatches(own, this.collectivesOf(position), slabs)];
+      return all.some(({ writesTable }) => writesTable);
+    });
     this.constants = machine.memory.allocate(compiled.constants.byteLength);
     machine.upload(this.constants, compiled.constants);
+  }
+
+  private collectivesOf(position: number): readonly (readonly Dispatch[])[] {
+    return this.collectives.map((all) => all.get(position) ?? []);
+  }
+
+  /** Writes the address table, unless it holds these words since the last run. */
+  writeTable(words: Uint32Array<ArrayBuffer>): void {
+    const { tableWords } = this;
+    if (tableWords && words.every((word, slot) => word === tableWords[slot])) return;
+    this.machine.gpu.device.queue.writeBuffer(this.table, 0, words);
+    this.tableWords = this.changesTable ? undefined : words;
   }
 
   /** Where the slots of a position begin in the table. */
@@ -125,8 +146,7 @@ export class MachineProgram {
     const waits = new Set<Promise<void>>();
     for (const [position, actions] of this.actions.entries()) {
       const moved = slabs.slice();
-      const collectives = this.collectives.map((all) => all.get(position) ?? []);
-      for (const dispatch of expectedDispatches(actions, collectives, moved)) {
+      for (const dispatch of expectedDispatches(actions, this.collectivesOf(position), moved)) {
         const { pipeline, shader } = this.prepare(dispatch, moved);
         const wait = pipeline ? undefined : shaders.compile(shader);
         if (wait) waits.add(wait);

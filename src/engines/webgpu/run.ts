@@ -79,8 +79,7 @@ export class Run {
   }
 
   private begin(): Promise<void> | undefined {
-    const { machine, program, words } = this;
-    machine.gpu.device.queue.writeBuffer(program.table, 0, words);
+    this.program.writeTable(this.words);
     for (const device of this.devices) this.advance(device, 0);
     return this.go();
   }
