@@ -97,6 +97,9 @@ export class ClusterPromise {
   }
 
   static resolve(value?: unknown): ClusterPromise {
+    // Nobody would wait for it.
+    if (value instanceof Promise)
+      throw new Failure("exception", "a promise of code that is not simulated is awaited");
     return value instanceof ClusterPromise ? value : new ClusterPromise((resolve) => resolve(value));
   }
 

@@ -11,7 +11,6 @@
 import { readFile } from "#platform/fs";
 import { join } from "#platform/path";
 import { integerFrom, type Kind, need, needIfGiven, numberFrom } from "../../../ir/arguments.js";
-import { getOrInsert } from "../../../ir/collections.js";
 import { type OptionsOf, optional, schema, type Values } from "../../../ir/schema.js";
 import { range, type TensorType } from "../../../ir/shape.js";
 import type { HostPart } from "../../../trace/storage.js";
@@ -154,9 +153,9 @@ export class Checkpoint {
     await inParallel(files, MAX_FILES, async (file) => {
       const listed = manifest.files[file];
       if (!listed) return;
-      await getOrInsert(this.verified, file, () =>
-        checkHash(join(folder, listed.name), listed, manifest.version),
-      );
+      const known = this.verified.get(file) ?? checkHash(join(folder, listed.name), listed, manifest.version);
+      this.verified.set(file, known);
+      await known;
     });
   }
 
