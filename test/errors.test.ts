@@ -84,6 +84,17 @@ describe("a function that calls others is named before them", () => {
       "shape",
       /^ShapeError: \[std\] shapes/,
     ],
+    [
+      "where no name was given",
+      () =>
+        lax.full(
+          [2],
+          wrong(() => 1),
+        ),
+      DTypeError,
+      "dtype",
+      /^DTypeError: \[full\] a scalar must be/,
+    ],
     ["or the exported one", () => np.delete(x, wrong("q")), ValueError, "value", /^ValueError: \[delete\] /],
     ["an operand", () => lax.exp(wrong("1")), DTypeError, "dtype", /^DTypeError: \[lax\.exp\] an operand/],
   ]);

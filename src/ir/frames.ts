@@ -64,7 +64,8 @@ const isObject = /^ +at Object\./;
 
 /**
  * A message of the library that begins with the name of the function it is about, as in `[mean] …`, with the name of the
- * function that the user called before it, as in `[std: mean] …`, where the stack shows that it is another one.
+ * function that the user called before it, as in `[std: mean] …`, where the stack shows that it is another one. A
+ * message without a name gets that of the called function.
  */
 export function nameCalled(
   message: string,
@@ -72,7 +73,7 @@ export function nameCalled(
   folders: readonly string[] = libraryFolders,
 ): string {
   const inner = /^\[(?:\w+\.)*(\w+)\] /.exec(message)?.[1];
-  if (inner === undefined || reserved.test(inner)) return message;
+  if (inner !== undefined && reserved.test(inner)) return message;
   const frames = stack.split("\n").filter(isFrame);
   const user = frames.findIndex((line) => pathInLibrary(line, folders) === undefined);
   const frame = frames[user - 1] ?? "";
@@ -80,7 +81,8 @@ export function nameCalled(
   if (!functions.test(path) || (isObject.test(frame) && !path.startsWith("scipy/"))) return message;
   // Functions of namespaces and distributions, and methods of tensors.
   const called = /^ +at (?:(?:Module|Object|Tensor)\.)?([a-z]\w*)(?: \[as \w+\])? \(/.exec(frame)?.[1];
-  return called === undefined || called === inner ? message : message.replace("[", `[${called}: `);
+  if (called === undefined || called === inner) return message;
+  return inner === undefined ? `[${called}] ${message}` : message.replace("[", `[${called}: `);
 }
 
 const isFrame = (line: string) => /:\d+:\d+\)?$/.test(line.trim()) && !line.includes("node:");
