@@ -118,6 +118,11 @@ export const page: Page = (root, query) => {
       case "placement":
         results.placements.push(placementPicture(message.placement));
         break;
+      case "looping":
+        say(
+          `Running … The loop in line ${message.line} has not paused for ${message.seconds} s: Stop ends it.`,
+        );
+        return;
       case "ended":
         say(`Finished in ${formatMs(message.ms)}.`);
         stop();

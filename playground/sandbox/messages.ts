@@ -47,8 +47,15 @@ export type FromProgram =
   | { readonly kind: "compiled"; readonly id: number; readonly ms: number }
   | { readonly kind: "ran"; readonly id: number; readonly ms: number }
   | { readonly kind: "placement"; readonly placement: PlacementReport }
+  | { readonly kind: "looping"; readonly line: number; readonly seconds: number }
   | { readonly kind: "ended"; readonly ms: number }
   | { readonly kind: "failed"; readonly message: string; readonly line?: number; readonly column?: number };
 
 /** The file name of the user's program in stack traces. */
 export const PROGRAM_FILE = "program.ts";
+
+/** What a compiled program calls at the start of every round of the loop in a line. */
+export const roundCall = (line: number): string => `roundOf(${line});`;
+
+/** All such calls in a text. */
+export const roundCalls = /\{?roundOf\(\d+\);/g;

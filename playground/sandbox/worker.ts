@@ -10,7 +10,7 @@ import * as parallel from "shardwise/parallel";
 import * as random from "shardwise/random";
 import * as train from "shardwise/train";
 import type { CallReport, FromProgram, PassReport, PlacementReport } from "./messages.js";
-import { PROGRAM_FILE } from "./messages.js";
+import { PROGRAM_FILE, roundCalls } from "./messages.js";
 
 type AnyFunction = (...args: unknown[]) => unknown;
 type MeshOf = main.NamedSharding["mesh"];
@@ -262,10 +262,31 @@ for (const [name, level] of [
   console[name] = (...values: unknown[]) => log(level, values);
 }
 
+/** Since when a program has not let its event loop go round, and until when nothing more is told about that. */
+let [pausedAt, silentUntil] = [performance.now(), 0];
+const silence = 3000;
+setInterval(() => {
+  pausedAt = performance.now();
+}, 200);
+
+/** Tells the page about a loop that has not paused for some time: nobody else can say where an endless program is. */
+function roundOf(line: number): void {
+  const now = performance.now();
+  if (now < pausedAt + silence || now < silentUntil) return;
+  silentUntil = now + silence;
+  tell({ kind: "looping", line, seconds: Math.round((now - pausedAt) / 1000) });
+}
+Object.assign(globalThis, { roundOf });
+
+let lines: readonly string[] = [];
+
 /** The first place in the program on the stack of an error. */
 function placeOf({ stack = "" }: Error): { readonly line: number; readonly column: number } | undefined {
   const [, line, column] = new RegExp(`${PROGRAM_FILE}:(\\d+):(\\d+)`).exec(stack) ?? [];
-  return line && column ? { line: Number(line), column: Number(column) } : undefined;
+  if (!line || !column) return undefined;
+  const before = lines[Number(line) - 1]?.slice(0, Number(column)) ?? "";
+  const added = before.match(roundCalls)?.join("").length ?? 0;
+  return { line: Number(line), column: Math.max(1, Number(column) - added) };
 }
 
 function fail(error: unknown): void {
@@ -280,6 +301,7 @@ addEventListener("unhandledrejection", (event) => {
 });
 
 addEventListener("message", async ({ data }: MessageEvent<{ readonly code: string }>) => {
+  lines = data.code.split("\n");
   const code = `${data.code}\n//# sourceURL=${PROGRAM_FILE}\n`;
   const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
   const begin = performance.now();

@@ -2,6 +2,7 @@
 
 import blankSpace from "ts-blank-space";
 import ts from "typescript";
+import { roundCall } from "../sandbox/messages.js";
 
 /** A message of the page; each is answered under its number. */
 export type ToLanguage =
@@ -90,8 +91,8 @@ function check(text: string): Mistake[] {
 }
 
 /**
- * The program without its types and with imports as calls, every character of the rest in its place, so that lines and
- * columns of errors are those of the source.
+ * The program without its types, with imports as calls and loops that report where they are; every other character is
+ * in its line, and but for those calls in its column, so that places of errors are those of the source.
  */
 function compile(text: string): { readonly code: string } | { readonly mistake: Mistake } {
   const mistake = syntaxOf(text);
@@ -101,8 +102,8 @@ function compile(text: string): { readonly code: string } | { readonly mistake: 
       `this page cannot run TypeScript's ${ts.SyntaxKind[node.kind]}: write plain JavaScript with types`,
     );
   });
-  const source = ts.createSourceFile("program.js", plain, ts.ScriptTarget.ES2023, true);
-  let result = plain;
+  let result = withRounds(plain);
+  const source = ts.createSourceFile("program.js", result, ts.ScriptTarget.ES2023, true);
   for (const statement of [...source.statements].reverse()) {
     const [begin, end] = [statement.getStart(source), statement.getEnd()];
     const put = (replacement: string) => {
@@ -113,6 +114,30 @@ function compile(text: string): { readonly code: string } | { readonly mistake: 
     else if (ts.isExportDeclaration(statement)) put("");
   }
   return { code: result.replace(/^export (default )?(?=\w)/gm, "") };
+}
+
+/** The program with a call at the start of every round of a loop. */
+function withRounds(text: string): string {
+  const source = ts.createSourceFile("program.js", text, ts.ScriptTarget.ES2023, true);
+  const added: { readonly at: number; readonly text: string }[] = [];
+  const visit = (node: ts.Node): void => {
+    if (ts.isIterationStatement(node, false)) {
+      const { statement } = node;
+      const round = roundCall(source.getLineAndCharacterOfPosition(node.getStart(source)).line + 1);
+      if (ts.isBlock(statement)) added.push({ at: statement.getStart(source) + 1, text: round });
+      else
+        added.push(
+          { at: statement.getStart(source), text: `{${round}` },
+          { at: statement.getEnd(), text: "}" },
+        );
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(source);
+  let result = text;
+  for (const { at, text } of added.sort((a, b) => b.at - a.at))
+    result = result.slice(0, at) + text + result.slice(at);
+  return result;
 }
 
 function syntaxOf(text: string): Mistake | undefined {

@@ -170,6 +170,11 @@ async function mistakes(): Promise<void> {
       /^Line 3: Error: no 1/,
     ],
     [
+      "an error in a loop",
+      'for (const i of [1, 2]) { if (i === 2)\n  throw new Error("at " + i); }\n',
+      /^Line 2: Error: at 2/,
+    ],
+    [
       "a rejected promise",
       'void Promise.reject(new Error("late"));\nawait new Promise((done) => setTimeout(done, 50));\n',
       /Error: late/,
@@ -205,9 +210,9 @@ async function mistakes(): Promise<void> {
   await check("mistake: a program that never ends", () =>
     withPage({}, async (page) => {
       await openEditor(page);
-      await write(page, "for (;;) {}\n");
+      await write(page, "let n = 0;\nwhile (n < 10) n--;\n");
       await page.getByRole("button", { name: "Run" }).click();
-      await page.waitForFunction(() => document.querySelector(".status")?.textContent?.startsWith("Running"));
+      await page.getByText("The loop in line 2 has not paused for").waitFor({ timeout: 60_000 });
       await page.getByRole("button", { name: "Stop" }).click();
       same(await page.textContent(".status"), "Stopped.", "status");
       await write(page, 'console.log("well");\n');
