@@ -40,8 +40,8 @@ export interface FuzzOptions {
   readonly notice?: Notice;
 }
 
-/** To ask V8 what has run takes longer than many inputs. */
-const BATCH = 2000;
+/** Inputs whose coverage is asked for together: few at first, when many reach something new, because asking takes long. */
+const BATCH = { first: 100, most: 2000 };
 
 export function fuzzReader(reader: Reader, options: FuzzOptions): Fuzzed {
   const { seed, until = Infinity, usesCoverage = true, notice = () => {} } = options;
@@ -75,14 +75,17 @@ export function fuzzReader(reader: Reader, options: FuzzOptions): Fuzzed {
   };
   for (const sample of reader.samples()) read(sample);
   coverage?.newPlaces(true);
+  let size = BATCH.first;
   while (numInputs < options.numInputs && performance.now() < until && bad === undefined) {
-    const inputs = Array.from({ length: Math.min(BATCH, options.numInputs - numInputs) }, () => {
+    const inputs = Array.from({ length: Math.min(size, options.numInputs - numInputs) }, () => {
       // The newest ones are nearest to what was never reached.
       const recent = random.chance(0.3) ? Math.max(0, corpus.length - 20) : 0;
       const base = corpus[recent + random.below(corpus.length - recent)] ?? new Uint8Array();
       return mutate(random, reader.envelope, base, random.pick(corpus)).subarray(0, MAX_BYTES);
     });
+    const numKnown = corpus.length;
     keepNew(inputs);
+    if (corpus.length === numKnown) size = Math.min(2 * size, BATCH.most);
   }
   coverage?.close();
   return {

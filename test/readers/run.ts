@@ -44,12 +44,14 @@ function fuzzAll(): void {
     const file = join(options.out, `${reader.name.replace(/\W+/g, "-")}-${options.seed}.bin`);
     const since = performance.now();
     const share = chosen.length - i;
+    const watching = watch(reader.name, file, MAX_BYTES);
     const result = fuzzReader(reader, {
       seed: Number(options.seed),
       numInputs: Math.ceil(Number(options.inputs) / chosen.length),
       until: since + (end - since) / share,
-      notice: watch(reader.name, file, MAX_BYTES),
+      notice: watching.notice,
     });
+    watching.stop();
     total += result.numInputs;
     numCovered += result.numCovered;
     const seconds = (performance.now() - since) / 1000;

@@ -9,8 +9,15 @@ export const MAX_MEMORY = 2 ** 30;
 
 const HEAD = { count: 0, length: 1, size: 2 };
 
-/** Watches a process; the result is told about every input. @param file where the input is kept */
-export function watch(name: string, file: string, maxBytes: number): (bytes: Uint8Array) => void {
+/** Watches while inputs are read. */
+export interface Watch {
+  /** To be called with every input before it is read. */
+  notice(bytes: Uint8Array): void;
+  stop(): void;
+}
+
+/** Watches a process. @param file where the input is kept */
+export function watch(name: string, file: string, maxBytes: number): Watch {
   const words = new Int32Array(new SharedArrayBuffer(4 * HEAD.size + maxBytes));
   const held = new Uint8Array(words.buffer, 4 * HEAD.size);
   const worker = new Worker(code, {
@@ -18,10 +25,13 @@ export function watch(name: string, file: string, maxBytes: number): (bytes: Uin
     workerData: { words, held, name, file, LONGEST_MS, MAX_MEMORY },
   });
   worker.unref();
-  return (bytes) => {
-    held.set(bytes);
-    Atomics.store(words, HEAD.length, bytes.length);
-    Atomics.add(words, HEAD.count, 1);
+  return {
+    notice: (bytes) => {
+      held.set(bytes);
+      Atomics.store(words, HEAD.length, bytes.length);
+      Atomics.add(words, HEAD.count, 1);
+    },
+    stop: () => void Atomics.store(words, HEAD.length, -1),
   };
 }
 
@@ -31,7 +41,8 @@ const { workerData } = require("node:worker_threads");
 const { writeFileSync, writeSync } = require("node:fs");
 const { words, held, name, file, LONGEST_MS, MAX_MEMORY } = workerData;
 let [seen, since] = [-1, Date.now()];
-setInterval(() => {
+const timer = setInterval(() => {
+  if (Atomics.load(words, 1) < 0) return clearInterval(timer);
   const count = Atomics.load(words, 0);
   if (count !== seen) [seen, since] = [count, Date.now()];
   const memory = process.memoryUsage.rss();
