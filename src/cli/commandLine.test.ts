@@ -144,6 +144,7 @@ describe("the options of a command", () => {
       seed: 0,
       mesh: undefined,
       dtype: undefined,
+      ignoreFields: "",
       engine: undefined,
     });
     expect(commandHelp(generate)).toMatch(/--length +number of tokens to add; 200 by default\n/);

@@ -59,6 +59,9 @@ const functions = /^(numpy|lax|nn|random|optim|scipy)\//;
 /** Exports that no function can be called like, so that no frame shows them. */
 const reserved = /^(delete|switch|var)$/;
 
+/** Members of transformations and modules, which say less than the message; they may have been taken out of these. */
+const members = /^(apply|init|update)$/;
+
 /** A method of an object, such as `update` of an optimiser, whose name says less than the message. */
 const isObject = /^ +at Object\./;
 
@@ -81,7 +84,7 @@ export function nameCalled(
   if (!functions.test(path) || (isObject.test(frame) && !path.startsWith("scipy/"))) return message;
   // Functions of namespaces and distributions, and methods of tensors.
   const called = /^ +at (?:(?:Module|Object|Tensor)\.)?([a-z]\w*)(?: \[as \w+\])? \(/.exec(frame)?.[1];
-  if (called === undefined || called === inner) return message;
+  if (called === undefined || called === inner || members.test(called)) return message;
   return inner === undefined ? `[${called}] ${message}` : message.replace("[", `[${called}: `);
 }
 
