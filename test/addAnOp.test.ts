@@ -91,7 +91,9 @@ const tangent = new Map<string, (text: string) => string>([
   ["src/engines/xla/stablehlo/elementwise.ts", withRows('  cbrt: wide("cbrt"),', ['tangent: wide("tan"),'])],
   [
     "src/lax/elementwise.ts",
-    withRows("export const neg = unary(ops.neg);", ["export const tangent = unary(ops.tangent);"]),
+    withRows('export const neg = unary("neg", ops.neg);', [
+      'export const tangent = unary("tangent", ops.tangent);',
+    ]),
   ],
   ["test/publicApi.json", withName],
   [

@@ -59,8 +59,8 @@ const functions = /^(numpy|lax|nn|random|optim|scipy)\//;
 /** Exports that no function can be called like, so that no frame shows them. */
 const reserved = /^(delete|switch|var)$/;
 
-/** Members of transformations and modules, which say less than the message; they may have been taken out of these. */
-const members = /^(apply|init|update)$/;
+/** Members of transformations and modules, and what makes modules: they say less than the message, which names these. */
+const members = /^(apply|create|init|update)$/;
 
 /** A method of an object, such as `update` of an optimiser, whose name says less than the message. */
 const isObject = /^ +at Object\./;
