@@ -7,7 +7,7 @@ export interface Mutant extends Change {
 }
 
 function inFile(file: string, bugs: readonly (readonly [string, string, string])[]): Mutant[] {
-  return bugs.map(([name, from, to]) => ({ name, file: `src/engines/mpi/${file}`, from, to }));
+  return bugs.map(([name, from, to]) => ({ name, file: `src/engines/mpi/collectives/${file}`, from, to }));
 }
 
 export const mutants: readonly Mutant[] = [

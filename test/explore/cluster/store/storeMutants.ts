@@ -34,7 +34,7 @@ export const storeMutants: readonly Mutant[] = [
     ],
     [
       "a proof is not looked at",
-      "if (!isProof(head.proof, proofOf(this.secret, challenge, head.process))) {",
+      "if (!isExpectedProof(head.proof, proofOf(this.secret, challenge, head.process))) {",
       "if (Date.now() < 0) {",
     ],
     [
