@@ -102,9 +102,11 @@ export default defineConfig({
       SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
       // Whoever looks at a failed test of the library wants its frames.
       SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
-      // A pass that makes a wrong program is caught where it does so. `.ci/run` also prints programs and reads them back.
+      // A pass that makes a wrong program is caught where it does so.
       SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "passes",
     },
+    // `.ci/run` also prints programs and reads them back.
+    setupFiles: /texts$/.test(process.env.SHARDWISE_VERIFY ?? "") ? ["test/support/readBackSetup.ts"] : [],
     projects: [
       {
         extends: true,

@@ -1,13 +1,14 @@
 import { describe, expect, test } from "vitest";
 import { buildProgram } from "../../test/support/interpreting.js";
+import { checkText } from "../../test/support/readBack.js";
+import { atomKind, textKind } from "../../test/support/textKind.js";
 import { InternalError } from "./errors.js";
 import type { Stage } from "./opFacts.js";
 import type { OpName, OpParams } from "./ops.js";
-import { afterPass, checkPass } from "./passes.js";
+import { afterPass } from "./passes.js";
 import { printProgram } from "./print.js";
 import { makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { at } from "./shape.js";
-import { atomKind, textKind } from "./textKind.js";
 import { verify } from "./verify.js";
 
 const type = { dtype: "float32", shape: [2] } as const;
@@ -60,7 +61,7 @@ const broken: readonly (readonly [name: string, pass: (program: Program) => Prog
 describe("with passes checked, as under the tests", () => {
   test.each(broken)("a pass that %s is named where it broke the program", (name, pass, message) => {
     // Texts are read back in the second run of `.ci/run`.
-    const check = name === "smuggles" ? checkPass : afterPass;
+    const check = name === "smuggles" ? checkText : afterPass;
     const run = () => check(name, pass(right), "traced");
     expect(run).toThrow(InternalError);
     expect(run).toThrow(`the pass "${name}" made an invalid program: `);
@@ -75,16 +76,16 @@ describe("with passes checked, as under the tests", () => {
       emit("neg", emit("neg", [x], {}), {}),
     );
     const known = { inputs, eqns, outputs };
-    checkPass("known", known, "traced");
+    checkText("known", known);
     const added = smuggling(at(at(eqns, 0).outs, 0));
     const more = { inputs, eqns: [...eqns, added], outputs: added.outs };
     const loop = (body: Program) =>
       buildProgram([varied], (emit, x) =>
         emit("scan", [x], { body, length: 2, reverse: false, numConsts: 0, numCarry: 1 }),
       );
-    checkPass("loop", loop(known), "traced");
+    checkText("loop", loop(known));
     for (const program of [more, loop(more)]) {
-      expect(() => checkPass("more", program, "traced")).toThrow("it is read back differently");
+      expect(() => checkText("more", program)).toThrow("it is read back differently");
     }
   });
 
@@ -92,11 +93,11 @@ describe("with passes checked, as under the tests", () => {
     const honest = buildProgram([type], (emit, x) =>
       emit("shardingConstraint", [x], { mesh: { axes: [] }, spec: [[]] }),
     );
-    checkPass("honest", honest, "traced");
+    checkText("honest", honest);
     const eqn = smuggling(at(honest.inputs, 0));
     const program = { inputs: honest.inputs, eqns: [eqn], outputs: eqn.outs };
     expect(printProgram(program)).toBe(printProgram(honest));
-    expect(() => checkPass("smuggles", program, "traced")).toThrow("it is read back differently");
+    expect(() => checkText("smuggles", program)).toThrow("it is read back differently");
   });
 
   test("what differs in more than sizes is read back however often its like was", () => {
@@ -202,7 +203,7 @@ describe("a stage", () => {
 
   test("is named by the check of a pass", () => {
     const [, program] = at(accepted, 3);
-    expect(() => checkPass("partition", program, "partitioned")).toThrow(
+    expect(() => afterPass("partition", program, "partitioned")).toThrow(
       'the pass "partition" made an invalid program: [verify] remat must not occur in a partitioned program',
     );
   });

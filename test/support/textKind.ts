@@ -3,8 +3,8 @@
  * dims beyond 0 and 1 are numbers like any other to them, while an empty list, a constant −0 or another axis name may
  * be written differently.
  */
-import type { Atom, Eqn } from "./program.js";
-import type { TensorType } from "./shape.js";
+import type { Atom, Eqn } from "../../src/ir/program.js";
+import type { TensorType } from "../../src/ir/shape.js";
 
 /** The kind of an equation's text, without the programs inside; undefined if a parameter is not plain data. */
 export function textKind({ op, ins, outs, params }: Eqn): string | undefined {
