@@ -1,6 +1,7 @@
 /** Rows of Parquet files. */
 import { FileError, reasonOf } from "../../files/disk/fileError.js";
-import { type DataRecord, dataError, missingPackage, type OpenFile } from "./sourceFile.js";
+import type { DataRecord } from "./dataRecord.js";
+import { dataError, missingPackage, type OpenFile } from "./sourceFile.js";
 
 /** Rows that are read at once where row groups are large. */
 const rowsAtOnce = 4096;

@@ -7,22 +7,15 @@ import { type OptionsOf, optional, schema } from "../../../ir/schema.js";
 import type { BlobLike, UrlLike } from "../../../platform/hostTypes.js";
 import { FileError } from "../../files/disk/fileError.js";
 import { isObject } from "../../files/disk/json.js";
+import type { DataRecord, Fields } from "./dataRecord.js";
 import { decompressed, peek } from "./decompress.js";
 import { endingOf, formatNamed } from "./formats.js";
 import { CsvRow, decodeUtf8, linesOf, maxLineBytes, type TextLine } from "./lines.js";
 import { parquetRows } from "./parquet.js";
-import {
-  blobFile,
-  type DataRecord,
-  dataError,
-  type Fields,
-  gather,
-  type SourceFile,
-  urlFile,
-} from "./sourceFile.js";
+import { blobFile, dataError, gather, type SourceFile, urlFile } from "./sourceFile.js";
 import { textProblem } from "./textFile.js";
 
-export type { DataRecord, Fields } from "./sourceFile.js";
+export type { DataRecord, Fields } from "./dataRecord.js";
 
 /**
  * Where records come from: a file, a folder or a pattern such as `data/*.jsonl.gz`; a URL; a file that a user picked;

@@ -1,17 +1,6 @@
 /** Files of data, wherever they are: on the disk, behind a URL, or picked by the user of a page. */
 import { FileError, type FileErrorOptions, reasonOf } from "../../files/disk/fileError.js";
 
-/** The fields of a record. */
-export type Fields = Readonly<Record<string, unknown>>;
-
-/** A record, and where it was read. */
-export interface DataRecord {
-  readonly file: string;
-  /** The line that it begins with, the row of a Parquet file, or the ordinal in an iterable; from 1 on. */
-  readonly line: number;
-  readonly fields: Fields;
-}
-
 /** A file that can be read from start to end, or in parts. */
 export interface SourceFile {
   readonly name: string;
@@ -59,7 +48,7 @@ export async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenera
 }
 
 /** All bytes of a file. */
-export async function gather(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array<ArrayBuffer>> {
+export async function gather(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   const parts: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of chunks) {
@@ -76,11 +65,10 @@ export async function gather(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Ar
 }
 
 /** A file in memory. */
-export function openBytes(bytes: Uint8Array<ArrayBuffer>): OpenFile {
-  const { buffer, byteOffset, byteLength } = bytes;
+function openBytes(bytes: ArrayBuffer): OpenFile {
   return {
-    byteLength,
-    slice: async (start, end = byteLength) => buffer.slice(byteOffset + start, byteOffset + end),
+    byteLength: bytes.byteLength,
+    slice: async (start, end) => bytes.slice(start, end),
     close: async () => {},
   };
 }
@@ -139,7 +127,7 @@ export function urlFile(url: string): SourceFile {
       // A server without ranges sends the whole file; one of another origin may not tell pages its length.
       if (first.status !== 206 || total === undefined) {
         const whole = first.status === 206 ? await request() : first;
-        return openBytes(new Uint8Array(await whole.arrayBuffer().catch(fail)));
+        return openBytes(await whole.arrayBuffer().catch(fail));
       }
       await first.arrayBuffer();
       const byteLength = Number(total);
