@@ -79,12 +79,12 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   constructor(
     private readonly client: XlaClient<A>,
     options: XlaLowering = {},
-    companions?: PeerProcesses,
+    peers?: PeerProcesses,
   ) {
     super();
-    if (companions) {
-      const { hosts } = companions;
-      this.share = (text) => companions.share(text);
+    if (peers) {
+      const { hosts } = peers;
+      this.share = (text) => peers.share(text);
       this.placeOf = (device) => {
         const process = client.processOfDevice?.[device] ?? 0;
         return { process, host: hosts[process] ?? "" };
