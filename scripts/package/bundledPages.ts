@@ -18,6 +18,8 @@ export interface PageCase {
   readonly name: string;
   /** Builds a project, and returns the folder to serve. */
   build(): string;
+  /** Whether the tool puts everything into one file, also what a page may never use. */
+  readonly isOneFile?: boolean;
   /** The page to open, given the address of another server of the same folder. */
   readonly html?: (elsewhere: string) => string;
 }
@@ -79,6 +81,7 @@ export const pageCases: readonly PageCase[] = [
     tool: "esbuild",
     name: "a page",
     build: () => built("esbuild", "page-esbuild", {}),
+    isOneFile: true,
     html: () => pageWith("page.js"),
   },
   {
@@ -91,12 +94,14 @@ export const pageCases: readonly PageCase[] = [
     tool: "no bundler",
     name: "a page",
     build: prebuilt,
+    isOneFile: true,
     html: () => inlineProgram("./shardwise.browser.js"),
   },
   {
     tool: "no bundler",
     name: "the library from another origin",
     build: prebuilt,
+    isOneFile: true,
     html: (elsewhere) => inlineProgram(`${elsewhere}/shardwise.browser.js`),
   },
 ];
@@ -107,8 +112,13 @@ const types: Readonly<Record<string, string>> = {
   ".css": "text/css",
 };
 
-/** Serves a folder on this machine, for pages of any origin. */
-async function serveFolder(root: string, headers: object, index?: () => string): Promise<Server> {
+/** Serves a folder on this machine, for pages of any origin. @param sent gets the files that were asked for */
+async function serveFolder(
+  root: string,
+  headers: object,
+  index?: () => string,
+  sent: string[] = [],
+): Promise<Server> {
   const server = createServer(({ url = "/" }, response) => {
     const path = new URL(url, "http://localhost").pathname;
     const file = join(root, path === "/" ? "index.html" : path);
@@ -123,7 +133,9 @@ async function serveFolder(root: string, headers: object, index?: () => string):
       "Cross-Origin-Resource-Policy": "cross-origin",
       ...headers,
     });
-    response.end(isOwn ? index() : readFileSync(file));
+    const content = isOwn ? index() : readFileSync(file);
+    sent.push(content.toString());
+    response.end(content);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return server;
@@ -143,10 +155,16 @@ async function resultsOf(page: Page): Promise<Found> {
 }
 
 /** Opens a built page, isolated or not, and checks what it computes and what it says. */
-async function open(browser: Browser, { html }: PageCase, root: string, isIsolated: boolean): Promise<void> {
+async function open(
+  browser: Browser,
+  { html, isOneFile }: PageCase,
+  root: string,
+  isIsolated: boolean,
+): Promise<void> {
   const elsewhere = await serveFolder(root, {});
   const index = html && (() => html(addressOf(elsewhere)));
-  const server = await serveFolder(root, isIsolated ? isolatingHeaders : {}, index);
+  const sent: string[] = [];
+  const server = await serveFolder(root, isIsolated ? isolatingHeaders : {}, index, sent);
   const { page, lines } = await openPage(browser, addressOf(server));
   try {
     const { gradient, engine } = await resultsOf(page);
@@ -156,6 +174,8 @@ async function open(browser: Browser, { html }: PageCase, root: string, isIsolat
     // Without isolation, one line says why all devices are on one thread.
     const unexpected = lines.filter((line) => isIsolated || !line.includes("not cross-origin isolated"));
     if (unexpected.length > 0) throw new Error("the page wrote to the console");
+    if (!isOneFile && sent.some((text) => text.includes("@workgroup_size")))
+      throw new Error("the page loaded shaders although it uses no GPU");
   } catch (cause) {
     const where = isIsolated ? "isolated" : "not isolated";
     throw new Error(`${where}: ${cause instanceof Error ? cause.message : cause}; ${lines.join(" | ")}`);

@@ -28,10 +28,11 @@ const programs = [
   },
   {
     name: "a mesh and a shard map",
-    limit: 228,
+    limit: 196,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
     has: [workers, partitioner, "spmd/run/shardMap.js"],
-    lacks: [gradients, "nn/", "optim/"],
+    // A GPU's compiler comes with the GPU, and the worker that compiles when it is needed.
+    lacks: [gradients, "nn/", "optim/", "compiler/wgsl/", "engines/webgpu/gpu", "spmd/mesh/compileWorker"],
   },
   {
     name: "modules and an optimiser",

@@ -1,8 +1,6 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
-import { at, bytesOf, range } from "../ir/shape.js";
-import type { AttentionKernel } from "./kernel/attentionKernel.js";
-import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
+import { at, bytesOf } from "../ir/shape.js";
 import { LoweringFrame } from "./lower/frame.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
@@ -15,7 +13,6 @@ import { scheduleCollectives } from "./plan/scheduleCollectives.js";
 import type { CompiledProgram } from "./steps.js";
 import type { AddressType } from "./wasm/addresses.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
-import { gpuTarget } from "./wgsl/kernelShader.js";
 
 /** What a program is compiled for. */
 export interface CompileProgramOptions {
@@ -83,35 +80,17 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
 
 /** Compiles a per-device program into a step list with a static memory plan. */
 export function compileProgram(program: Program, options: CompileProgramOptions): CompiledProgram {
-  return finish(program, lowerProgram(program, options), options);
+  return finishProgram(program, lowerProgram(program, options), options);
 }
 
-function finish(program: Program, lowered: LoweredProgram, options: CompileProgramOptions): CompiledProgram {
+/** Orders the collectives of a lowered program and plans its memory: the second half of the compiler. */
+export function finishProgram(
+  program: Program,
+  lowered: LoweredProgram,
+  options: CompileProgramOptions,
+): CompiledProgram {
   const { compilation, steps, inputs, outputs } = lowered;
   const scheduled = scheduleCollectives(steps, compilation.infos);
   const plan = planMemory(scheduled, inputs, outputs, options.donated ?? [], options.arenaPage);
   return finalise(options.name ?? "program", program, compilation, scheduled, plan);
-}
-
-/** A program for a GPU: the same steps as elsewhere, without modules, and the loops of every kernel. */
-export interface GpuProgram {
-  readonly compiled: CompiledProgram;
-  /** By the numbers that kernel steps have: loops, or attention in one piece. */
-  readonly kernels: readonly (LoopPlan | AttentionKernel)[];
-}
-
-/** Compiles a per-device program into a step list for a GPU. */
-export function compileForGpu(
-  program: Program,
-  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage">,
-): GpuProgram {
-  const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
-  const lowered = lowerProgram(program, all);
-  const compiled = finish(program, lowered, all);
-  const { library } = lowered.compilation;
-  const kernels = range(library.size).map((i) => {
-    const plan = library.plan(i);
-    return "kind" in plan ? plan : planLoops(plan, false, gpuTarget);
-  });
-  return { compiled, kernels };
 }

@@ -1,4 +1,4 @@
-import type { GpuProgram } from "../../compiler/compile.js";
+import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import type { LoopPlan } from "../../compiler/kernel/loopPlan.js";
 import type {
   AddressStep,

@@ -1,4 +1,4 @@
-import { compileForGpu, type GpuProgram } from "../../compiler/compile.js";
+import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import { Ambient } from "../../ir/ambient.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
@@ -12,14 +12,13 @@ import { limitLoops } from "../loopLimit.js";
 import { EngineShell, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import { WebGpuBuffer } from "./buffers.js";
-import { fastestTile } from "./fastestTile.js";
-import { type Gpu, openGpu } from "./gpu.js";
-import { Machine } from "./gpuMachine.js";
+import type { Gpu } from "./gpu.js";
+import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
-import { MachineProgram } from "./gpuProgram.js";
-import { GpuTracer } from "./gpuTrace.js";
+import type { MachineProgram } from "./gpuProgram.js";
+import type { GpuTracer } from "./gpuTrace.js";
 import { WorkQueue } from "./queue.js";
-import { Run, type RunBlocks } from "./run.js";
+import type { RunBlocks } from "./run.js";
 import { checkTypes } from "./shaderTypes.js";
 
 const webGpuEngineOptions = schema({
@@ -60,7 +59,13 @@ export function createWebGpuEngine(options?: WebGpuEngineOptions): WebGpuEngine 
   return new GpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
 }
 
-const opened = new Ambient<Gpu | undefined>({
+/** A GPU and the code that runs programs on it. */
+interface OpenGpu {
+  readonly gpu: Gpu;
+  readonly code: typeof import("./gpuCode.js");
+}
+
+const opened = new Ambient<OpenGpu | undefined>({
   name: "GPU of the next WebGPU engine",
   initial: undefined,
   setBy: "importEngine",
@@ -72,9 +77,10 @@ export async function openWebGpu(): Promise<void> {
   if (opened.get() === undefined) opened.set(await open());
 }
 
-async function open(): Promise<Gpu> {
-  const gpu = await openGpu();
-  return { ...gpu, largeTile: await fastestTile(gpu) };
+async function open(): Promise<OpenGpu> {
+  const code = await import("./gpuCode.js");
+  const gpu = await code.openGpu();
+  return { gpu: { ...gpu, largeTile: await code.fastestTile(gpu) }, code };
 }
 
 /** Maximum size of elements that are kept on the host after reading them. */
@@ -94,6 +100,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   tracer?: GpuTracer;
   private readonly queue = new WorkQueue();
   private machine: Machine | undefined;
+  private code: OpenGpu["code"] | undefined;
   private openingFailure: Error | undefined;
   private readonly taken: number[];
   private numRuns = 0;
@@ -102,7 +109,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     readonly numDevices: number,
     private readonly memoryBytes: number | undefined,
     private readonly deadlineMs: number | undefined,
-    gpu: Gpu | Promise<Gpu>,
+    gpu: OpenGpu | Promise<OpenGpu>,
   ) {
     super();
     this.taken = range(numDevices).map(() => 0);
@@ -124,11 +131,12 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     this.queue.add(() => this.opened.catch(() => {}));
   }
 
-  private use(gpu: Gpu, capacity: number): void {
+  private use({ gpu, code }: OpenGpu, capacity: number): void {
     const { queue, numDevices } = this;
-    this.machine = new Machine(gpu, capacity);
+    this.machine = new code.Machine(gpu, capacity);
+    this.code = code;
     if (gpu.facts.features.includes("timestamp-query"))
-      this.tracer = new GpuTracer(this.machine, queue, numDevices);
+      this.tracer = new code.GpuTracer(this.machine, queue, numDevices);
   }
 
   protected override get failure(): Error | undefined {
@@ -168,31 +176,22 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   ): LoadedProgram<WebGpuBuffer> {
     checkSizes(program);
     checkTypes(program, options.name ?? "program");
-    const { subgroupSize = 1, isSoftware = true } = this.machine?.gpu.facts ?? {};
-    // Four threads share a row; the compilers of software adapters take seconds for it.
-    const attentionSteps = subgroupSize >= 4 && !isSoftware;
-    const arenaPage = this.machine?.memory.largest;
-    const compiled = compileForGpu(program, { ...options, attentionSteps, arenaPage });
-    const loaded: { program: MachineProgram | undefined } = { program: undefined };
+    const loaded = new LazyProgram(program, options, devices);
+    // What is wrong with it is said at once, unless the GPU is still being opened.
+    if (this.machine && this.code) loaded.compiled(this.machine, this.code);
     return {
-      start: (inputs) => this.startRun(compiled, devices, loaded, inputs),
+      start: (inputs) => this.startRun(loaded, inputs),
       release: () =>
         this.queue.add(() => {
-          if (this.machine) loaded.program?.release();
+          if (this.machine) loaded.release();
           return undefined;
         }),
     };
   }
 
-  private startRun(
-    compiled: GpuProgram,
-    devices: readonly number[],
-    loaded: { program: MachineProgram | undefined },
-    inputs: Rows<WebGpuBuffer>,
-  ): WebGpuBuffer[][] {
-    const outputs = compiled.compiled.outputs.map(({ type }) =>
-      devices.map((device) => this.newBuffer(type, device)),
-    );
+  private startRun(loaded: LazyProgram, inputs: Rows<WebGpuBuffer>): WebGpuBuffer[][] {
+    const { devices, program } = loaded;
+    const outputs = program.outputs.map(({ type }) => devices.map((device) => this.newBuffer(type, device)));
     let refused: unknown;
     let isNow = true;
     this.queue.add(() => {
@@ -200,11 +199,11 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
         for (const buffer of outputs.flat()) buffer.failure ??= this.failure ?? error;
       };
       try {
-        const machine = this.open();
-        loaded.program ??= new MachineProgram(compiled, machine, devices);
-        const blocks = this.places(machine, compiled, devices, inputs, outputs);
+        const { machine, code } = this.open();
+        const own = loaded.loaded(machine, code);
+        const blocks = this.places(machine, own.program, devices, inputs, outputs);
         const limit = limitLoops(this.deadlineMs);
-        const run = new Run(loaded.program, blocks, limit, this.numRuns++, this.tracer?.current);
+        const run = new code.Run(own, blocks, limit, this.numRuns++, this.tracer?.current);
         return run.start()?.catch(fail);
       } catch (error) {
         if (isNow) refused = error;
@@ -258,7 +257,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     const kept = this.queue.isIdle ? bytes : bytes.slice();
     this.queue.add(() => {
       try {
-        const machine = this.open();
+        const { machine } = this.open();
         buffer.block = this.allocate(machine, buffer.bytes);
         machine.upload(buffer.block, kept);
       } catch (error) {
@@ -283,7 +282,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     await new Promise<void>((resolve, reject) => {
       this.queue.add(() => {
         try {
-          const machine = this.open();
+          const { machine } = this.open();
           const { slab, address } = this.blockOf(buffer);
           result = machine.download([{ buffer: machine.memory.buffer(slab), offset: address, bytes }]);
           result.catch(() => {});
@@ -316,7 +315,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     const target = this.newBuffer(buffer.type, device);
     this.queue.add(() => {
       try {
-        const machine = this.open();
+        const { machine } = this.open();
         const source = this.blockOf(buffer);
         target.block = this.allocate(machine, buffer.bytes);
         copyBlock(machine, source, target.block, buffer.bytes);
@@ -334,10 +333,11 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   }
 
   /** The open GPU; throws why there is none, or why it failed. */
-  private open(): Machine {
+  private open(): { readonly machine: Machine; readonly code: OpenGpu["code"] } {
+    const { machine, code } = this;
     if (this.failure) throw this.failure;
-    if (this.machine === undefined) throw new Error("[webgpu] the GPU is not open");
-    return this.machine;
+    if (machine === undefined || code === undefined) throw new Error("[webgpu] the GPU is not open");
+    return { machine, code };
   }
 
   private allocate(machine: Machine, bytes: number): GpuBlock {
@@ -362,6 +362,36 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     });
     this.taken[device] = at(this.taken, device) + buffer.bytes;
     return buffer;
+  }
+}
+
+/** A program that is compiled once there is a GPU, and loaded there by its first run. */
+class LazyProgram {
+  private gpuProgram: GpuProgram | undefined;
+  private machineProgram: MachineProgram | undefined;
+
+  constructor(
+    readonly program: Program,
+    private readonly options: CompileOptions,
+    readonly devices: readonly number[],
+  ) {}
+
+  compiled({ gpu, memory }: Machine, { compileForGpu }: OpenGpu["code"]): GpuProgram {
+    const { subgroupSize = 1, isSoftware } = gpu.facts;
+    // Four threads share a row; the compilers of software adapters take seconds for it.
+    const attentionSteps = subgroupSize >= 4 && !isSoftware;
+    const options = { ...this.options, attentionSteps, arenaPage: memory.largest };
+    this.gpuProgram ??= compileForGpu(this.program, options);
+    return this.gpuProgram;
+  }
+
+  loaded(machine: Machine, code: OpenGpu["code"]): MachineProgram {
+    this.machineProgram ??= new code.MachineProgram(this.compiled(machine, code), machine, this.devices);
+    return this.machineProgram;
+  }
+
+  release(): void {
+    this.machineProgram?.release();
   }
 }
 

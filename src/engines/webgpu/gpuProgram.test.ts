@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { buildProgram } from "../../../test/support/interpreting.js";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
-import { compileForGpu } from "../../compiler/compile.js";
+import { compileForGpu } from "../../compiler/compileForGpu.js";
 import { lax, np, type Tensor } from "../../index.js";
 import type { Attention } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";

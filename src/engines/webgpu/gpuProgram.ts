@@ -1,4 +1,4 @@
-import type { GpuProgram } from "../../compiler/compile.js";
+import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import type { StepInfo } from "../../compiler/steps.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";

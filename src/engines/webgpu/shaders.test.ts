@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
-import { compileForGpu } from "../../compiler/compile.js";
+import { compileForGpu } from "../../compiler/compileForGpu.js";
 import { lax, np, type Tensor } from "../../index.js";
 import { bytesOf, tensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";

@@ -1,0 +1,30 @@
+import type { Program } from "../ir/program.js";
+import { range } from "../ir/shape.js";
+import { type CompileProgramOptions, finishProgram, lowerProgram } from "./compile.js";
+import type { AttentionKernel } from "./kernel/attentionKernel.js";
+import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
+import type { CompiledProgram } from "./steps.js";
+import { gpuTarget } from "./wgsl/kernelShader.js";
+
+/** A program for a GPU: the same steps as elsewhere, without modules, and the loops of every kernel. */
+export interface GpuProgram {
+  readonly compiled: CompiledProgram;
+  /** By the numbers that kernel steps have: loops, or attention in one piece. */
+  readonly kernels: readonly (LoopPlan | AttentionKernel)[];
+}
+
+/** Compiles a per-device program into a step list for a GPU. */
+export function compileForGpu(
+  program: Program,
+  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage">,
+): GpuProgram {
+  const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
+  const lowered = lowerProgram(program, all);
+  const compiled = finishProgram(program, lowered, all);
+  const { library } = lowered.compilation;
+  const kernels = range(library.size).map((i) => {
+    const plan = library.plan(i);
+    return "kind" in plan ? plan : planLoops(plan, false, gpuTarget);
+  });
+  return { compiled, kernels };
+}
