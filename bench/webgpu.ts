@@ -122,7 +122,7 @@ async function kernels(mesh: Mesh): Promise<Row[]> {
     inputs.push(await devicePut(random.uniform(random.key(i), [numRows, numColumns]), there));
   for (const { name, inputs: count, floats, run } of works) {
     const kernel = jit((...xs: Tensor[]) => run(...xs), { mesh, name });
-    const ms = await pipelined(() => kernel(...inputs.slice(0, count)), 10);
+    const ms = await pipelined(() => kernel(...inputs.slice(0, count)), 50);
     rows.push(announce({ kernel: name, ms, "GB/s": (4 * floats * numRows * numColumns) / ms / 1e6 }));
   }
   return rows;

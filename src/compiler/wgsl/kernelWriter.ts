@@ -109,7 +109,7 @@ export abstract class KernelWriter {
     const results = writeProgram(this.w, section.program, {
       input: (slot) => this.input(at(section.inputs, slot), section.isRow),
       // A copy: other forms of the value that are made here cannot be seen elsewhere.
-      uniform: (slot) => ({ ...this.uniform(at(section.uniforms, slot)) }),
+      uniform: (slot) => ({ ...this.uniform(at(section.uniforms, slot)), isUniform: true }),
     });
     section.outputs.forEach((plan, i) => {
       output(plan, at(results, i));

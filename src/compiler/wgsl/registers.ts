@@ -21,6 +21,8 @@ export interface ShaderRegister {
   pair?: string | undefined;
   /** Whether it is NaN, where that has been asked. */
   nan?: string | undefined;
+  /** Whether it is the same for all elements that are computed together. */
+  readonly isUniform?: boolean;
   /** The bits, where they are known, and those above them if it is a float64. */
   readonly constant?: number | undefined;
   readonly high?: number | undefined;
@@ -32,6 +34,8 @@ export class WgslWriter {
   readonly used = new Set<WgslFunctionName>();
   /** Whether equal expressions get one name; only for those of names that never change. */
   reuses = false;
+  /** A variable to be set where a quotient by a value of the row needs more than its quick form, if that is wanted. */
+  longQuotient: string | undefined;
   private depth = 1;
   private numNames = 0;
   /** The names of expressions, block by block. */
@@ -221,7 +225,15 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
   "f32x4.add": float((a, b) => `${a} + ${b}`),
   "f32x4.sub": float((a, b) => `${a} - ${b}`),
   "f32x4.mul": float((a, b) => `${a} * ${b}`),
-  "f32x4.div": called("f_div"),
+  "f32x4.div": (w, a, b) => {
+    if (w.longQuotient === undefined || !b.isUniform) return called("f_div")(w, a, b, b);
+    const [x, divisor] = [w.float(a), w.float(b)];
+    const inverse = w.let(`quick_div_inverse(${divisor})`);
+    const isLong = w.let(`quick_div_is_long(${divisor})`);
+    // Not `||`, which branches.
+    w.line(`${w.longQuotient} = ${w.longQuotient} | ${isLong} | (quick_div_is_long(${x}) & (${x} != 0.0));`);
+    return { float: w.let(w.call("quick_div", x, divisor, inverse)) };
+  },
   "f32x4.neg": (w, a) => ({ bits: w.let(`${w.bits(a)} ^ 0x80000000u`) }),
   "f32x4.abs": (w, a) => ({ bits: w.let(`${w.bits(a)} & 0x7fffffffu`) }),
   "f32x4.min": called("f_min"),

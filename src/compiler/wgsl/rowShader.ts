@@ -1,6 +1,7 @@
 import { at, range, sizeOf } from "../../ir/shape.js";
 import type { LoopPlan, Reduce, SectionPlan } from "../kernel/loopPlan.js";
 import type { VectorOp } from "../wasm/opcodes.js";
+import { argsOf } from "../wasm/vectorProgram.js";
 import { GROUP_BUILTINS, type KernelSetting, KernelWriter, programLength, WIDTH } from "./kernelWriter.js";
 import { combine, constant, type ShaderRegister } from "./registers.js";
 import { shaderCode, type WgslShader } from "./shaderMemory.js";
@@ -33,6 +34,8 @@ export class RowShader extends KernelWriter {
   private readonly numRows: number;
   /** Elements of a row. */
   private readonly count: number;
+  /** Reductions that shared memory has served so far. */
+  private numShared = 0;
 
   constructor(plan: LoopPlan, slabs: readonly number[], setting: KernelSetting) {
     const division = divideThreads(plan);
@@ -61,13 +64,14 @@ export class RowShader extends KernelWriter {
     w.line(`let number = select(0u, row, isRow);`);
     this.args.open(w);
     this.counters(this.rowDims, "number");
-    if (this.isUnrolled) for (const part of range(vectors ?? 0)) this.place(part, `${part}u`);
+    if (this.isUnrolled) for (const part of range(vectors ?? 0)) this.place(`${part}`, `${part}u`);
     for (const section of plan.sections) {
       if (section.isRow) this.row(section);
       else if (vectors !== undefined) this.vectors(section);
       else this.elements(section);
     }
-    const shared = lanes > 1 ? `\nvar<workgroup> shared_words: array<u32, ${size}>;` : "";
+    const words = Math.min(2, this.numShared) * this.sharedWords;
+    const shared = words > 0 ? `\nvar<workgroup> shared_words: array<u32, ${words}>;` : "";
     const head = this.subgroup > 1 ? "enable subgroups;\n" : "";
     return {
       code: head + shaderCode(this.args.declarations() + shared, w, size, GROUP_BUILTINS),
@@ -86,7 +90,7 @@ export class RowShader extends KernelWriter {
   }
 
   /** The counters of a thread's vector. */
-  private place(part: number, number: string): void {
+  private place(part: string, number: string): void {
     this.suffix = `_${part}`;
     const first = this.w.fresh(`(y + ${number} * ${this.division.lanes}u) * ${WIDTH}u`);
     const names = this.rowDims.map((d) => `i${d}`);
@@ -111,45 +115,73 @@ export class RowShader extends KernelWriter {
     const { vectors = 0 } = this.division;
     const reductions = section.outputs.filter((output): output is Reduce => output.kind === "reduce");
     // Each element of a vector has its own partial result, so that they do not wait for each other.
-    const partials = new Map(reductions.map((output) => [output, range(WIDTH).map(() => w.name())]));
-    for (const [output, names] of partials)
-      for (const name of names)
-        w.line(`var ${name} = ${this.ranked(output, constant(output.identity[0]).bits ?? "")};`);
-    const isWhole = this.numRows % this.division.rows === 0;
-    const vector = (part: number) => {
+    const partials = new Map(reductions.map((output) => [output, this.partial(output, WIDTH)]));
+    const vector = (part: string) => {
       this.suffix = `_${part}`;
       const values: [Reduce, number, string][] = [];
       const stores = this.computeVector(section, (output, value, lane) => {
-        if (output.kind === "reduce") values.push([output, lane, this.ranked(output, w.bits(value))]);
+        if (output.kind === "reduce") values.push([output, lane, w.bits(value)]);
       });
-      for (const [output, lane, bits] of values) {
-        const name = at(partials.get(output) ?? [], lane);
-        w.line(`${name} = ${w.bits(combine(w, combinedBy(output), { bits: w.fresh(name) }, { bits }))};`);
-      }
-      const write = () => {
-        for (const store of stores) store();
-      };
-      if (stores.length > 0 && !isWhole) w.block("if (isRow)", write);
-      else write();
+      for (const [output, lane, bits] of values) this.add(output, partials.get(output), lane, bits);
       this.suffix = "";
+      return stores;
     };
-    if (this.isUnrolled) for (const part of range(vectors)) vector(part);
-    else {
+    const inLoop = (part: string) =>
       w.block(`for (var step = 0u; step < ${vectors}u; step++)`, () => {
-        this.place(0, "step");
-        vector(0);
+        this.place(part, "step");
+        this.storeAll(vector(part));
       });
-    }
-    for (const [output, names] of partials)
-      this.kept.set(output.node, this.together(output, this.join(combinedBy(output), names)));
+    if (!this.isUnrolled) inLoop("0");
+    else if (reductions.length === 0 && dividesByRow(section)) {
+      // Quotients that take long are rare: where there is one, all of the thread's are computed again.
+      w.longQuotient = w.name();
+      w.line(`var ${w.longQuotient} = false;`);
+      const stores = range(vectors).flatMap((part) => vector(`${part}`));
+      const isLong = w.longQuotient;
+      w.longQuotient = undefined;
+      w.block(`if (${isLong})`, () => inLoop("again"));
+      w.block("else", () => this.storeAll(stores));
+    } else for (const part of range(vectors)) this.storeAll(vector(`${part}`));
+    for (const [output, partial] of partials) this.kept.set(output.node, this.together(output, partial));
+  }
+
+  /** Writes results, unless there are fewer rows than a workgroup has. */
+  private storeAll(stores: readonly (() => void)[]): void {
+    const write = () => {
+      for (const store of stores) store();
+    };
+    if (stores.length > 0 && this.numRows % this.division.rows !== 0) this.w.block("if (isRow)", write);
+    else write();
+    this.suffix = "";
+  }
+
+  /** Declares the partial results of a reduction. */
+  private partial(output: Reduce, count: number): Partial {
+    const { w } = this;
+    const identity = constant(output.identity[0]).bits ?? "";
+    const names = range(count).map(() => w.name());
+    const nan = output.combine in nanRanks ? w.name() : undefined;
+    const first = nan === undefined ? identity : this.ranked(identity);
+    for (const name of names) w.line(`var ${name} = ${first};`);
+    if (nan !== undefined) w.line(`var ${nan} = 0u;`);
+    return { names, nan };
+  }
+
+  /** Adds a value to one of the partial results. */
+  private add(output: Reduce, { names, nan }: Partial = { names: [] }, index: number, bits: string): void {
+    const { w } = this;
+    const name = at(names, index);
+    const value = { bits: nan === undefined ? bits : this.ranked(bits) };
+    w.line(`${name} = ${w.bits(combine(w, combinedBy(output), { bits: w.fresh(name) }, value))};`);
+    const largest = nanRanks[output.combine]?.largest;
+    if (nan !== undefined && largest !== undefined)
+      w.line(`${nan} = ${w.bits(combine(w, largest, { bits: w.fresh(nan) }, { bits }))};`);
   }
 
   private elements(section: SectionPlan): void {
     const { w, count } = this;
     const reductions = section.outputs.filter((output): output is Reduce => output.kind === "reduce");
-    const sums = new Map(reductions.map((output) => [output, w.name()]));
-    for (const [output, name] of sums)
-      w.line(`var ${name} = ${this.ranked(output, constant(output.identity[0]).bits ?? "")};`);
+    const partials = new Map(reductions.map((output) => [output, this.partial(output, 1)]));
     const index = w.name();
     const { lanes, rows } = this.division;
     // A loop whose length is known is unrolled by drivers, so that several elements are on their way at once.
@@ -162,14 +194,10 @@ export class RowShader extends KernelWriter {
       this.counters(this.inner, index);
       this.compute(section, (output, value) => {
         if (output.kind === "store") this.store(output.stream, output.combine, value, false);
-        else if (output.kind === "reduce") {
-          const name = sums.get(output) ?? "";
-          const bits = this.ranked(output, w.bits(value));
-          w.line(`${name} = ${w.bits(combine(w, combinedBy(output), { bits: w.fresh(name) }, { bits }))};`);
-        }
+        else if (output.kind === "reduce") this.add(output, partials.get(output), 0, w.bits(value));
       });
     });
-    for (const [output, name] of sums) this.kept.set(output.node, this.together(output, name));
+    for (const [output, partial] of partials) this.kept.set(output.node, this.together(output, partial));
   }
 
   /** Combines variables two by two. */
@@ -188,12 +216,20 @@ export class RowShader extends KernelWriter {
     return byRows ? 1 : Math.min(lanes, this.setting.subgroupSize ?? 1);
   }
 
+  /** Words of shared memory that a reduction takes. Two take turns: with one barrier each, none waits for readers. */
+  private get sharedWords(): number {
+    return (this.division.rows * this.division.lanes) / this.subgroup;
+  }
+
   /** Combines the results of a row's threads. */
-  private together(output: Reduce, name: string): ShaderRegister {
+  private together(output: Reduce, { names, nan }: Partial): ShaderRegister {
     const { w, subgroup } = this;
     const { rows, lanes, byRows } = this.division;
     const op = combinedBy(output);
-    let own = w.fresh(name);
+    const rank = nanRanks[output.combine];
+    let own = this.join(op, names);
+    if (nan !== undefined && rank !== undefined)
+      own = w.fresh(`select(${own}, ${rank.rank}, ${rank.isNan(nan)})`);
     for (let mask = subgroup / 2; mask >= 1; mask /= 2) {
       const other = w.fresh(`subgroupShuffleXor(${own}, ${mask}u)`);
       own = w.bits(combine(w, op, { bits: own }, { bits: other }));
@@ -201,8 +237,10 @@ export class RowShader extends KernelWriter {
     if (lanes === subgroup) return this.unranked(output, own);
     // Of each group of neighbours, the first has a place in shared memory.
     const left = lanes / subgroup;
-    const place = (lane: string) => (byRows ? `(${lane}) * ${rows}u + x` : `x * ${left}u + ${lane}`);
-    const store = `shared_words[${byRows ? "local_invocation_index" : `local_invocation_index / ${subgroup}u`}] = ${own};`;
+    const first = (this.numShared++ % 2) * this.sharedWords;
+    const place = (lane: string) =>
+      `${first}u + ${byRows ? `(${lane}) * ${rows}u + x` : `x * ${left}u + ${lane}`}`;
+    const store = `shared_words[${first}u + local_invocation_index${subgroup === 1 ? "" : ` / ${subgroup}u`}] = ${own};`;
     w.line(subgroup === 1 ? store : `if (y % ${subgroup}u == 0u) { ${store} }`);
     w.line("workgroupBarrier();");
     if (subgroup > 1 && left <= MAX_GROUPS) {
@@ -210,7 +248,6 @@ export class RowShader extends KernelWriter {
         op,
         range(left).map((i) => `shared_words[${place(`${i}u`)}]`),
       );
-      w.line("workgroupBarrier();");
       return this.unranked(output, own);
     }
     w.block(`for (var half = ${left / 2}u; half > 0u; half >>= 1u)`, () => {
@@ -221,34 +258,57 @@ export class RowShader extends KernelWriter {
       w.line("workgroupBarrier();");
     });
     own = w.fresh(`shared_words[${place("0u")}]`);
-    w.line("workgroupBarrier();");
     return this.unranked(output, own);
   }
 
-  /** The bits of a value as they are combined. */
-  private ranked({ combine: op }: Reduce, bits: string): string {
-    const nan = nanRanks[op];
-    return nan === undefined ? bits : this.w.let(this.called(`ranked(${bits}, ${nan})`));
+  /** Integers in the order of floats, and back. */
+  private ranked(bits: string): string {
+    this.w.used.add("ranked");
+    return `ranked(${bits})`;
   }
 
   private unranked({ combine: op }: Reduce, bits: string): ShaderRegister {
-    return { bits: nanRanks[op] === undefined ? bits : this.w.fresh(this.called(`unranked(${bits})`)) };
-  }
-
-  private called(expression: string): string {
-    this.w.used.add("ranks");
-    return expression;
+    return { bits: op in nanRanks ? this.w.fresh(this.ranked(bits)) : bits };
   }
 }
 
 /** Subgroups of a row up to which every thread combines the results of all. */
 const MAX_GROUPS = 16;
 
-/** Of ops that are combined as integers, what NaN counts as. */
-const nanRanks: { readonly [K in VectorOp]?: string } = {
-  "f32x4.max": "0x7fffffffu",
-  "f32x4.min": "0x80000000u",
+/**
+ * Of ops that are combined as integers, how NaN gets its way: of the two signs that it can have, one is beyond all numbers
+ * by itself, and the other is the largest pattern of bits.
+ */
+const nanRanks: {
+  readonly [K in VectorOp]?: {
+    readonly largest: VectorOp;
+    readonly isNan: (largest: string) => string;
+    readonly rank: string;
+  };
+} = {
+  "f32x4.max": { largest: "i32x4.max_u", isNan: (u) => `${u} > 0xff800000u`, rank: "0x7fffffffu" },
+  "f32x4.min": {
+    ...{ largest: "i32x4.max_s", rank: "0x80000000u" },
+    isNan: (u) => `bitcast<i32>(${u}) > 0x7f800000`,
+  },
 };
+
+/** Variables that hold what a thread has reduced so far, and the largest bits where these tell of NaN. */
+interface Partial {
+  readonly names: readonly string[];
+  readonly nan?: string | undefined;
+}
+
+/** Whether a section divides by a value of its row. */
+function dividesByRow({ program }: SectionPlan): boolean {
+  const { instructions } = program;
+  return instructions.some(
+    (instruction) =>
+      instruction.kind === "vector" &&
+      instruction.op === "f32x4.div" &&
+      at(instructions, at(argsOf(instruction), 1)).kind === "uniform",
+  );
+}
 
 /** The instruction that combines the results of a reduction, as integers where these are faster. */
 function combinedBy({ combine: op }: Reduce): VectorOp {

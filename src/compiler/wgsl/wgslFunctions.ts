@@ -29,10 +29,9 @@ const functions = {
   return select(select(smaller, b, is_nan(b)), a, is_nan(a));
 }`,
   },
-  // Integers in the order of floats, NaN beyond all others: extremes of many are found faster among these.
-  ranks: {
-    code: `fn unranked(u: u32) -> u32 { return u ^ (bitcast<u32>(bitcast<i32>(u) >> 31u) & 0x7fffffffu); }
-fn ranked(u: u32, nan: u32) -> u32 { return select(unranked(u), nan, (u & 0x7fffffffu) > 0x7f800000u); }`,
+  // Integers in the order of floats, and back: extremes of many are found faster among these.
+  ranked: {
+    code: "fn ranked(u: u32) -> u32 { return u ^ (bitcast<u32>(bitcast<i32>(u) >> 31u) & 0x7fffffffu); }",
   },
   // A float that is a fraction of 1 or more and below 2, times 2^exponent, also where it is subnormal.
   parts: {
@@ -273,6 +272,21 @@ fn wide_div(ua: u32, ub: u32) -> f32 {
   let half = 1u << (shift - 1u);
   let isUp = lost > half || (lost == half && (rest > 0 || (kept & 1u) == 1u));
   return bitcast<f32>((sign | (u32(max(biased - 1, 0)) << 23u)) + kept + select(0u, 1u, isUp));
+}`,
+  },
+  quick_div: {
+    uses: ["f_div"],
+    // The quotients of many numbers by one, of which neither is so large or small that more than this is needed.
+    code: `fn quick_div_is_long(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) - 0x21800000u > 0x3c000000u; }
+fn quick_div_inverse(b: f32) -> f32 {
+  let inverse = 1.0 / b;
+  return fma(fma(-b, inverse, 1.0), inverse, inverse);
+}
+fn quick_div(a: f32, b: f32, inverse: f32) -> f32 {
+  if (!${FUSES}) { return f_div(a, b); }
+  let first = a * inverse;
+  let second = fma(fma(-b, first, a), inverse, first);
+  return select(fma(fma(-b, second, a), inverse, second), first, a == 0.0);
 }`,
   },
   f_pow: {

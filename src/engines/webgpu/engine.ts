@@ -302,6 +302,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   protected async written(buffer: WebGpuBuffer): Promise<void> {
     await this.queue.idle();
     this.blockOf(buffer);
+    this.machine?.submit();
     await this.machine?.gpu.device.queue.onSubmittedWorkDone();
     await this.machine?.settled();
     if (this.failure) throw this.failure;

@@ -5,6 +5,9 @@ import { type Gpu, MAP_READ, USAGE } from "./gpu.js";
 import { type GpuBlock, GpuMemory } from "./gpuMemory.js";
 import { Shaders } from "./shaders.js";
 
+/** Milliseconds between two submissions of short programs. */
+const SUBMIT_EVERY = 0.2;
+
 /** An open GPU with its memory and shaders, and the commands that have been recorded but not submitted. */
 export class Machine {
   readonly memory: GpuMemory;
@@ -14,6 +17,8 @@ export class Machine {
   private encoder: GPUCommandEncoder | undefined;
   private pass: GPUComputePassEncoder | undefined;
   private readonly arenas = new Map<number, GpuBlock[]>();
+  private submitted = 0;
+  private isFlushing = false;
   private checks = Promise.resolve();
   private isDestroyed = false;
 
@@ -64,6 +69,27 @@ export class Machine {
     const commands = this.commands().finish();
     this.encoder = undefined;
     this.gpu.device.queue.submit([commands]);
+    this.submitted = performance.now();
+  }
+
+  /**
+   * Submits what has been recorded, at once if the last time was a while ago, else together with what follows: a
+   * submission costs as much as recording a short program. It is over when the caller first waits for something.
+   */
+  submitSoon(): void {
+    if (performance.now() - this.submitted >= SUBMIT_EVERY) this.submit();
+    if (this.encoder === undefined || this.isFlushing) return;
+    this.isFlushing = true;
+    queueMicrotask(() => {
+      this.isFlushing = false;
+      this.submit();
+    });
+  }
+
+  /** Copies words to a buffer after everything that has been recorded. */
+  write(buffer: GPUBuffer, offset: number, words: Uint8Array<ArrayBuffer> | Uint32Array<ArrayBuffer>): void {
+    this.submit();
+    this.gpu.device.queue.writeBuffer(buffer, offset, words);
   }
 
   /** Copies bytes to a block; padding at their end may be written, too. */
@@ -76,7 +102,7 @@ export class Machine {
     }
     if (size > 0) {
       const target = this.memory.buffer(block.slab);
-      this.gpu.device.queue.writeBuffer(target, block.address + offset, padded as Uint8Array<ArrayBuffer>);
+      this.write(target, block.address + offset, padded as Uint8Array<ArrayBuffer>);
     }
   }
 
@@ -134,6 +160,7 @@ export class Machine {
   }
 
   destroy(): void {
+    this.submit();
     this.isDestroyed = true;
     this.memory.destroy();
     this.gpu.device.destroy();

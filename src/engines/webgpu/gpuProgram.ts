@@ -86,7 +86,7 @@ export class MachineProgram {
   writeTable(words: Uint32Array<ArrayBuffer>): void {
     const { tableWords } = this;
     if (tableWords && words.every((word, slot) => word === tableWords[slot])) return;
-    this.machine.gpu.device.queue.writeBuffer(this.table, 0, words);
+    this.machine.write(this.table, 0, words);
     this.tableWords = this.changesTable ? undefined : words;
   }
 
@@ -188,6 +188,7 @@ export class MachineProgram {
 
   /** Releases its memory once everything that was submitted has run. */
   release(): void {
+    this.machine.submit();
     this.machine.memory.release(this.constants);
     this.params.destroy();
     this.table.destroy();

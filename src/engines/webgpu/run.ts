@@ -89,7 +89,7 @@ export class Run {
       if (this.meet()) continue;
       const waiting = this.devices.filter(({ wait }) => wait !== undefined);
       if (waiting.length === 0) {
-        this.machine.submit();
+        this.machine.submitSoon();
         return undefined;
       }
       const read = waiting.filter(({ wait }) => wait?.kind !== "collective");
