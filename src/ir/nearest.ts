@@ -28,9 +28,12 @@ function inGroup(path: string): [group: string, name: string] {
 function nameDistance(given: string, name: string): number {
   const word = given.toLowerCase();
   if (word.length > 1 && word === initialsOf(name)) return 1;
-  const distance = editDistance(word, name.toLowerCase());
-  if (distance > 1 && word.length > 2 && name.toLowerCase().includes(word)) return 1;
+  const option = name.toLowerCase();
   const most = Math.min(Math.max(2, Math.floor(word.length / 3)), word.length - 1);
+  // Names whose lengths differ by more than that are further apart, whatever their letters.
+  const isFar = Math.abs(word.length - option.length) > most;
+  const distance = isFar ? Number.POSITIVE_INFINITY : editDistance(word, option);
+  if (distance > 1 && word.length > 2 && option.includes(word)) return 1;
   return distance <= most ? distance : Number.POSITIVE_INFINITY;
 }
 

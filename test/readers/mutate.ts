@@ -1,11 +1,11 @@
 /** Changes inputs of readers: as trees of JSON, as words of a text, and as bytes. */
 import type { Random } from "../compiler/randomProgram.js";
 
-/** Where the JSON of a format is, and how a file is made of it again. */
+/** Where the text of a format is, mostly JSON, and how a file is made of it again. */
 export interface Envelope {
-  /** The JSON in a file; undefined if there is none. */
+  /** The text in a file; undefined if there is none. */
   open(bytes: Uint8Array): string | undefined;
-  /** The file with another JSON, whose lengths and checksums are right. */
+  /** The file with another text, whose lengths and checksums are right. */
   close(text: string, bytes: Uint8Array): Uint8Array;
 }
 
@@ -54,16 +54,22 @@ export function mutate(random: Random, envelope: Envelope, base: Uint8Array, oth
       return envelope.close(jsonOf(tree), base);
     }
   }
-  if (kind < 0.85) {
-    const text = envelope.open(base) ?? new TextDecoder().decode(base);
-    return envelope.close(changeWords(random, text, new TextDecoder().decode(other)), base);
-  }
-  return changeBytes(random, base, other);
+  const text = kind < 0.85 ? envelope.open(base) : undefined;
+  if (text === undefined) return changeBytes(random, base, other);
+  return envelope.close(changeWords(random, text, envelope.open(other) ?? ""), base);
 }
 
+/** The trees of inputs, which are changed again and again. */
+const trees = new WeakMap<Uint8Array, { readonly tree: Tree } | undefined>();
+
 function treeIn(envelope: Envelope, bytes: Uint8Array): { readonly tree: Tree } | undefined {
+  if (!trees.has(bytes)) trees.set(bytes, parsed(envelope.open(bytes)));
+  return trees.get(bytes);
+}
+
+function parsed(text: string | undefined): { readonly tree: Tree } | undefined {
   try {
-    return { tree: JSON.parse(envelope.open(bytes) ?? "x") };
+    return text === undefined ? undefined : { tree: JSON.parse(text) };
   } catch {
     return undefined;
   }

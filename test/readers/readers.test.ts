@@ -3,18 +3,18 @@ import { ValueError } from "../../src/ir/errors.js";
 import { fuzzReader, type Reader } from "./fuzz.js";
 import { readers } from "./readers.js";
 
-test("every reader reads its samples", () => {
+test("every reader reads its samples", async () => {
   for (const { name, samples, read } of readers) {
     expect(samples().length, name).toBeGreaterThan(0);
-    for (const sample of samples()) read(sample);
+    for (const sample of samples()) await read(sample);
   }
 });
 
 test.each(readers)(
   "$name: changed inputs are read, or refused with an error of the library's own",
-  (reader) => {
+  async (reader) => {
     const day = Math.floor(Date.now() / 86_400_000);
-    const { bad, numInputs } = fuzzReader(reader, { seed: day, numInputs: 100, usesCoverage: false });
+    const { bad, numInputs } = await fuzzReader(reader, { seed: day, numInputs: 100, usesCoverage: false });
     expect(bad, `npm run fuzz:readers -- --reader "${reader.name}" --seed ${day}`).toBeUndefined();
     expect(numInputs).toBeGreaterThanOrEqual(100);
   },
@@ -47,8 +47,8 @@ const planted: Reader = {
   },
 };
 
-test("a bug behind several decisions is found, because inputs that come nearer are kept", () => {
-  const { bad, numKept } = fuzzReader(planted, { seed: 1, numInputs: 200_000 });
+test("a bug behind several decisions is found, because inputs that come nearer are kept", async () => {
+  const { bad, numKept } = await fuzzReader(planted, { seed: 1, numInputs: 200_000 });
   expect(String(bad?.error)).toBe("TypeError: the planted bug");
   expect(numKept).toBeGreaterThan(1);
 });

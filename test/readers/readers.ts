@@ -1,6 +1,5 @@
 /** Every reader of what others may have written, with inputs to begin with. */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { formatRecording, parseRecording } from "../../src/engines/flight/recordingText.js";
@@ -34,58 +33,14 @@ import { readCalibration } from "../../src/train/plan/calibration.js";
 import { readMeasuredDevices } from "../../src/train/plan/measureDevices.js";
 import { parsePretrainedConfig } from "../../src/train/pretrained/pretrainedFolder.js";
 import { readMetrics } from "../../src/train/report/metrics.js";
+import { RequestError } from "../../src/train/serve/requestError.js";
+import { readChatRequest, readTextRequest } from "../../src/train/serve/requests.js";
 import { caseOf } from "../compare/cases.js";
+import { folderReaders } from "./folderReaders.js";
 import type { Reader } from "./fuzz.js";
-import type { Envelope } from "./mutate.js";
+import { asFile, counted, decode, encode, jsonBytes, plain, sealed } from "./inputs.js";
 
 const fixtures = fileURLToPath(new URL("../pretrained/fixtures/", import.meta.url));
-const encode = (text: string) => new TextEncoder().encode(text);
-const decode = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
-const jsonBytes = (value: unknown) => encode(JSON.stringify(value));
-
-/** A file that is nothing but text. */
-const plain: Envelope = { open: decode, close: encode };
-
-/** A text that begins with its length. @param read the length at the beginning of a file, whose `size` it has */
-function counted(size: number, write: (head: DataView, length: number, rest: number) => void): Envelope {
-  const lengthOf = (bytes: Uint8Array) =>
-    bytes.length < size ? -1 : new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-  return {
-    open: (bytes) => {
-      const length = lengthOf(bytes);
-      return length < 0 || size + length > bytes.length
-        ? undefined
-        : decode(bytes.subarray(size, size + length));
-    },
-    close: (text, bytes) => {
-      const rest = bytes.subarray(Math.min(bytes.length, size + Math.max(0, lengthOf(bytes))));
-      const body = encode(text);
-      const result = new Uint8Array(size + body.length + rest.length);
-      write(new DataView(result.buffer), body.length, rest.length);
-      result.set(body, size);
-      result.set(rest, size + body.length);
-      return result;
-    },
-  };
-}
-
-const sealed: Envelope = {
-  open: (bytes) => decode(bytes).replace(/,\s*"seal":\s*"[0-9a-f]*"\s*\}\s*$/, "}"),
-  // Half of the manifests are of the version without a seal.
-  close: (text) => (text.length % 2 === 0 ? encode(text) : seal(text)),
-};
-
-// A folder in memory where the system has one.
-const folder = mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "shardwise-readers-"));
-process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
-
-/** Reads a file with these bytes. */
-function asFile(bytes: Uint8Array, read: (path: string) => unknown): void {
-  const path = join(folder, "input");
-  writeFileSync(path, bytes);
-  read(path);
-}
-
 function jsonOf(bytes: Uint8Array): unknown {
   return parseJson(decode(bytes), (reason) => new ValueError(`not JSON (${reason})`));
 }
@@ -192,6 +147,13 @@ const frames = counted(8, (head, length, rest) => {
   head.setUint32(4, rest, true);
 });
 
+const textRequests = [
+  { prompt: "a", max_tokens: 3, temperature: 0.5, stop: ["\n"], seed: 1 },
+  { model: "m", prompt: [[1, 2], [3]], n: 2, stream: true, stream_options: { include_usage: true } },
+  { messages: [{ role: "user", content: "a" }], top_p: 0.5, top_k: 3, min_p: 0.1, repetition_penalty: 1.1 },
+  { messages: [{ role: "system", content: [{ type: "text", text: "b" }] }], max_completion_tokens: 2 },
+];
+
 const array = { dtype: "float32", shape: [2], data: Float32Array.of(1, 2) } as const;
 const scalar = { dtype: "bool", shape: [], data: Uint8Array.of(1) } as const;
 
@@ -294,20 +256,20 @@ export const readers: readonly Reader[] = [
     name: "calibrations of the planner",
     envelope: plain,
     samples: () => [jsonBytes(calibration)],
-    read: (bytes) => asFile(bytes, readCalibration),
+    read: (bytes) => void asFile(bytes, readCalibration),
   },
   {
     name: "measured devices of the planner",
     envelope: plain,
     samples: () => [jsonBytes(devices)],
-    read: (bytes) => asFile(bytes, readMeasuredDevices),
+    read: (bytes) => void asFile(bytes, readMeasuredDevices),
   },
   {
     name: "records of a run",
     envelope: plain,
     samples: () =>
       ['{"step":1,"loss":4.5}\n{"step":2,"loss":"NaN"}\n', '{"step":3,"evaluationLoss":2}'].map(encode),
-    read: (bytes) => asFile(bytes, readMetrics),
+    read: (bytes) => void asFile(bytes, readMetrics),
   },
   {
     name: "chat templates",
@@ -330,6 +292,21 @@ export const readers: readonly Reader[] = [
       parseChatTemplate(decode(bytes))(messages, { addGenerationPrompt: true });
     },
   },
+  {
+    name: "requests for texts",
+    envelope: plain,
+    samples: () => textRequests.map(jsonBytes),
+    read: (bytes) => {
+      const json = jsonOf(bytes);
+      const isChat = isObject(json) && "messages" in json;
+      try {
+        (isChat ? readChatRequest : readTextRequest)(json);
+      } catch (error) {
+        throw error instanceof RequestError ? new ValueError(error.message) : error;
+      }
+    },
+  },
+  ...folderReaders,
 ];
 
 function schedules() {

@@ -31,10 +31,10 @@ if (chosen.length === 0) {
   console.error(`no reader ${options.reader}: choose from ${readers.map(({ name }) => name).join(", ")}`);
   process.exit(2);
 }
-if (options.file !== undefined) for (const reader of chosen) reader.read(readFileSync(options.file));
-else fuzzAll();
+if (options.file !== undefined) for (const reader of chosen) await reader.read(readFileSync(options.file));
+else await fuzzAll();
 
-function fuzzAll(): void {
+async function fuzzAll(): Promise<void> {
   const number = new Intl.NumberFormat("en");
   mkdirSync(options.out, { recursive: true });
   const end = performance.now() + 60_000 * Number(options.minutes ?? Infinity);
@@ -45,7 +45,7 @@ function fuzzAll(): void {
     const since = performance.now();
     const share = chosen.length - i;
     const watching = watch(reader.name, file, MAX_BYTES);
-    const result = fuzzReader(reader, {
+    const result = await fuzzReader(reader, {
       seed: Number(options.seed),
       numInputs: Math.ceil(Number(options.inputs) / chosen.length),
       until: since + (end - since) / share,

@@ -122,6 +122,9 @@ function placementViolations({ placement, numChunks }: PipelineSchedule): Schedu
   return [{ stage: 0, slot: -1, reason }];
 }
 
+/** Maximum number of violations that a stage is examined for: a table can name more microbatches than it has actions. */
+const MAX_VIOLATIONS = 100;
+
 function stageViolations(schedule: PipelineSchedule, stage: number): ScheduleViolation[] {
   const { numMicrobatches, numChunks } = schedule;
   const layout = layoutOf(schedule);
@@ -146,6 +149,7 @@ function stageViolations(schedule: PipelineSchedule, stage: number): ScheduleVio
     else slots.set(actionKey(action), slot);
   });
   for (const task of eachTask(schedule)) {
+    if (violations.length >= MAX_VIOLATIONS) break;
     const slotOf = (kind: ActionKind) => slots.get(actionKey({ kind, ...task }));
     const [F, B, I, W] = [slotOf("F"), slotOf("B"), slotOf("I"), slotOf("W")];
     const called = (kind: ActionKind) => name({ kind, ...task });

@@ -286,6 +286,8 @@ describe("the check", () => {
     ).toThrow("parts lie in one of the two ways");
     expect(() => scheduleFromCsv("0F0,0X0\n")).toThrow('line 1, column 5: "0X0" is not an action');
     expect(() => scheduleFromJson("[]")).toThrow('no "stages"');
+    // A few letters name a hundred million pairs of a part and a microbatch.
+    expect(() => scheduleFromCsv("9999F9999,0B1")).toThrow("0F0 is missing");
     expect(() => scheduleFromJson('{"numChunks": 2, "stages": [["0F0", "0B0"]]}')).toThrow(
       "the JSON says numChunks 2, its actions say 1",
     );

@@ -7,7 +7,6 @@
  */
 import { need } from "../../ir/arguments.js";
 import { ShardwiseError, ValueError } from "../../ir/errors.js";
-import { range } from "../../ir/shape.js";
 
 /**
  * What a stage does with one microbatch and one chunk. `F`: forward. `B`: the whole backward pass. `I` and `W`: its two
@@ -133,11 +132,13 @@ export function actionKey({ kind, chunk, microbatch }: PipelineAction): string {
 }
 
 /** All pairs of a chunk and a microbatch. */
-export function eachTask({
+export function* eachTask({
   numChunks,
   numMicrobatches,
-}: Pick<PipelineSchedule, "numChunks" | "numMicrobatches">): { chunk: number; microbatch: number }[] {
-  return range(numChunks).flatMap((chunk) =>
-    range(numMicrobatches).map((microbatch) => ({ chunk, microbatch })),
-  );
+}: Pick<PipelineSchedule, "numChunks" | "numMicrobatches">): Generator<{
+  chunk: number;
+  microbatch: number;
+}> {
+  for (let chunk = 0; chunk < numChunks; chunk++)
+    for (let microbatch = 0; microbatch < numMicrobatches; microbatch++) yield { chunk, microbatch };
 }

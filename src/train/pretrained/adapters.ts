@@ -115,10 +115,7 @@ export async function loadAdapters(
 ): Promise<PretrainedAdapters> {
   need("path", folder, "folder", "loadAdapters");
   need("object", pretrained, "the model", "loadAdapters");
-  const file = join(folder, "adapter_config.json");
-  const json = await readJson(file, "loadAdapters");
-  if (!json) throw new ShardwiseError("file", `[loadAdapters] ${folder} has no adapter_config.json`);
-  const options = readOptions(new ConfigJson(json, file), [...linearLayers(pretrained)]);
+  const options = await readAdapterOptions(folder, pretrained);
   const model = lora(pretrained.model, options);
   const example = ops.zeros({ dtype: "int32", shape: [1, 2] });
   const types = evalShape((params: Variables) => model.init(random.key(0), params, example))(
@@ -133,6 +130,17 @@ export async function loadAdapters(
     converts: true,
   });
   return { model, adapters: adapters as Variables, options };
+}
+
+/** How the adapters of a folder were made. */
+export async function readAdapterOptions(
+  folder: string,
+  pretrained: Pick<Pretrained, "json" | "config">,
+): Promise<LoraOptions> {
+  const file = join(folder, "adapter_config.json");
+  const json = await readJson(file, "loadAdapters");
+  if (!json) throw new ShardwiseError("file", `[loadAdapters] ${folder} has no adapter_config.json`);
+  return readOptions(new ConfigJson(json, file), [...linearLayers(pretrained)]);
 }
 
 function readOptions(config: ConfigJson, layers: readonly (readonly [string, TensorEntry])[]): LoraOptions {

@@ -36,6 +36,9 @@ const kinds: readonly (readonly Part[])[] = [
 /** What examples are: texts, chats, prompts with completions, or pairs of a better and a worse answer. */
 export type ExampleKind = "text" | "chat" | "completion" | "preference";
 
+/** @internal */
+export const exampleKinds: readonly ExampleKind[] = ["text", "chat", "completion", "preference"];
+
 /** The kind of an example. */
 export function kindOfExample(example: Example): ExampleKind {
   if ("text" in example) return "text";

@@ -3,11 +3,12 @@ import { existsSync, mkdir, readFile, rm } from "#platform/fs";
 import { sha256 } from "#platform/hashing";
 import { join } from "#platform/path";
 import { tokenizeExamples } from "#train/data/tokens/tokenize";
+import { arrayOf, count, matching, object, ofKind, string } from "../../../ir/jsonReaders.js";
 import { FileError } from "../../files/disk/fileError.js";
 import { replaceFile } from "../../files/disk/files.js";
-import { isObject, parseJsonFile } from "../../files/disk/json.js";
+import { parseJsonFile } from "../../files/disk/json.js";
 import type { ExampleFields } from "../sources/examples.js";
-import { type ExampleKind, exampleBatches, kindOfExample } from "../sources/examples.js";
+import { type ExampleKind, exampleBatches, exampleKinds, kindOfExample } from "../sources/examples.js";
 import { type DataSource, filesOf } from "../sources/records.js";
 import { joinDocuments, type MarkedTokens } from "./encodeExample.js";
 import type { TokenizeSettings } from "./tokenizeSettings.js";
@@ -32,6 +33,13 @@ export interface TokenIndex {
   readonly numSkipped: number;
 }
 
+const tokenIndex = object({
+  key: string,
+  kind: ofKind((value): value is ExampleKind => exampleKinds.some((kind) => kind === value), "is unknown"),
+  files: arrayOf(matching(/^\w+\.tokens$/, "must be the name of a file of tokens in the folder")),
+  ...{ numExamples: count, numDocuments: count, numTokens: count, numSkipped: count },
+});
+
 /** How the examples of a source become files of tokens. */
 export interface TokenFolderOptions extends TokenizeSettings {
   readonly vocabSize: number;
@@ -55,11 +63,12 @@ export async function openTokenFolder(folder: string): Promise<{ index: TokenInd
 export async function readIndex(folder: string): Promise<TokenIndex | undefined> {
   const path = join(folder, indexFile);
   if (!existsSync(path)) return undefined;
-  const value = parseJsonFile(await readFile(path, "utf8"), "tokens", path);
-  if (isObject(value) && typeof value.key === "string" && Array.isArray(value.files)) {
-    return value as unknown as TokenIndex;
-  }
-  throw new FileError("tokens", path, 0, "the index is damaged");
+  const json = parseJsonFile(await readFile(path, "utf8"), "tokens", path);
+  return tokenIndex(
+    json,
+    "",
+    (where, rule) => new FileError("tokens", path, 0, `the index is damaged: ${where} ${rule}`),
+  );
 }
 
 /** Turns the examples of a source into files of tokens, unless the folder has those already. */
