@@ -12,7 +12,7 @@ import {
   tree,
   valueAndGrad,
 } from "shardwise";
-import { dotProductAttention, silu } from "shardwise/nn";
+import { dotProductAttention, float8DotGeneral, silu } from "shardwise/nn";
 import { adamw, type TrainState } from "./decoder.js";
 
 /** The sizes and choices of a decoder. */
@@ -36,6 +36,18 @@ export const rematChoices = ["full", "named", "dots", "none"] as const;
 /** One of {@link rematChoices}. */
 export type RematChoice = (typeof rematChoices)[number];
 
+/** The types that factors of products with weights can have, besides those of attention and of the output layer. */
+export const gpuPrecisions = ["bfloat16", "float8"] as const;
+
+/** One of {@link gpuPrecisions}. */
+export type GpuPrecision = (typeof gpuPrecisions)[number];
+
+/** How a step is computed. */
+export interface GpuChoice {
+  readonly remat: RematChoice;
+  readonly precision: GpuPrecision;
+}
+
 /** The decoders that are compared with JAX on a GPU. */
 export const gpuSizes: readonly GpuDecoderSize[] = [
   {
@@ -57,6 +69,16 @@ export const gpuSizes: readonly GpuDecoderSize[] = [
     vocabulary: 32_000,
     mlpWidth: 2816,
     headSize: 64,
+  },
+  {
+    name: "1.3B",
+    width: 2048,
+    layers: 24,
+    sequence: 2048,
+    batch: 8,
+    vocabulary: 32_000,
+    mlpWidth: 5632,
+    headSize: 128,
   },
 ];
 
@@ -135,7 +157,16 @@ function rotary(x: Tensor, cos: Tensor, sin: Tensor): Tensor {
   return narrow(np.concatenate([a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))], -1));
 }
 
-function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer: Layers) => [Tensor, null] {
+/** A product of rows with a weight. */
+const products: { readonly [P in GpuPrecision]: (x: Tensor, w: Tensor) => Tensor } = {
+  bfloat16: (x, w) => np.matmul(x, narrow(w)),
+  float8: (x, w) => float8DotGeneral(x, narrow(w), { lhsContract: [x.ndim - 1], rhsContract: [0] }),
+};
+
+function makeBlock(
+  size: GpuDecoderSize,
+  { remat: kind, precision }: GpuChoice,
+): (x: Tensor, layer: Layers) => [Tensor, null] {
   const { batch, sequence, width, headSize } = size;
   const positions = np.expandDims(np.arange(sequence).astype("float32"), 1);
   const frequencies = np.power(
@@ -147,22 +178,21 @@ function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer
   );
   const angles = np.expandDims(positions.mul(frequencies), 1);
   const [cos, sin] = [np.cos(angles), np.sin(angles)];
+  const multiply = products[precision];
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
     const normed = rmsNorm(x, layer.norm1);
-    const project = (w: Tensor) => np.matmul(normed, narrow(w));
+    const project = (w: Tensor) => multiply(normed, w);
     const heads = (x: Tensor) => x.reshape([batch, sequence, width / headSize, headSize]);
     const query = rotary(heads(kept(project(layer.query))), cos, sin);
     const key = rotary(heads(kept(project(layer.key))), cos, sin);
     const value = heads(project(layer.value));
     const mixed = kept(dotProductAttention(query, key, value, { isCausal: true }));
-    const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), narrow(layer.out)));
+    const attended = x.add(multiply(mixed.reshape([batch, sequence, width]), layer.out));
     const inner = rmsNorm(attended, layer.norm2);
-    const gated = silu(kept(np.matmul(inner, narrow(layer.gate)))).mul(
-      kept(np.matmul(inner, narrow(layer.up))),
-    );
-    return [attended.add(np.matmul(gated, narrow(layer.down))), null];
+    const gated = silu(kept(multiply(inner, layer.gate))).mul(kept(multiply(inner, layer.up)));
+    return [attended.add(multiply(gated, layer.down)), null];
   };
-  return choice === "none" ? block : remat(block, { policy: policies[choice] });
+  return kind === "none" ? block : remat(block, { policy: policies[kind] });
 }
 
 /** The mean cross-entropy; the logits are kept in bfloat16 and widened again in the backward pass. */
@@ -175,7 +205,7 @@ const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
   return np.mean(np.log(np.sum(np.exp(shifted), -1)).sub(picked));
 });
 
-function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: RematChoice): Tensor {
+function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: GpuChoice): Tensor {
   const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);
   const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
   const table = narrow(params.embed);
@@ -188,7 +218,7 @@ function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: 
 /** One training step, which gives its loss too; the state is overwritten. */
 export function makeGpuStep(
   size: GpuDecoderSize,
-  choice: RematChoice,
+  choice: GpuChoice,
   mesh: Mesh,
 ): (state: GpuState, tokens: Tensor) => [GpuState, Tensor] {
   const step = (state: GpuState, tokens: Tensor): [GpuState, Tensor] => {

@@ -1,17 +1,21 @@
-/** One AdamW step of two decoders on the XLA engine, compared with JAX in the same run. */
+/**
+ * One AdamW step of decoders on the XLA engine, compared with JAX in the same run. With `--precision bfloat16,float8`,
+ * products with float8 factors beside those of bfloat16.
+ */
 import { spawnSync } from "node:child_process";
 import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
 import { createXlaEngine, type Engine } from "shardwise/engines";
 import {
+  type GpuChoice,
   type GpuDecoderSize,
+  gpuPrecisions,
   gpuSizes,
   gpuStepFlops,
   gpuTokens,
   makeGpuStep,
   makeState,
-  type RematChoice,
   rematChoices,
 } from "./gpuDecoder.js";
 import { median, type Report, type Row } from "./measure.js";
@@ -34,7 +38,7 @@ interface Result {
  * The share of the device's memory that is reserved at once: memory that grows is rounded up by as much as a tenth, and
  * peaks would measure that instead of programs. JAX reserves most of it by default.
  */
-const memoryFraction = 0.25;
+const memoryFraction = ({ width }: GpuDecoderSize) => (width > 1024 ? 0.5 : 0.25);
 
 /** How many steps are timed. */
 const rounds = 15;
@@ -43,7 +47,7 @@ const rounds = 15;
 const peaks: Readonly<Record<string, number>> = { "NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989 };
 
 /** The same step in JAX with cuDNN's attention, or `null` if it does not run. */
-function runJax(size: GpuDecoderSize, remat: RematChoice): Result | null {
+function runJax(size: GpuDecoderSize, { remat }: GpuChoice): Result | null {
   const python = process.env.JAX_PYTHON ?? process.env.SHARDWISE_PYTHON ?? "python3";
   const script = fileURLToPath(new URL("./jax/gpuDecoder.py", import.meta.url));
   const args = [script, JSON.stringify({ ...size, remat }), String(rounds), "cudnn"];
@@ -77,7 +81,7 @@ async function measureTiny(mesh: Mesh): Promise<[awaited: number, chained: numbe
 }
 
 /** The first step in a process that has not run the program, whether it was compiled before or not. */
-async function firstStep(size: GpuDecoderSize, choice: RematChoice, engine: Engine) {
+async function firstStep(size: GpuDecoderSize, choice: GpuChoice, engine: Engine) {
   const mesh = Mesh.create({ data: 1 }, { engine });
   const state = makeState(size, mesh);
   const tokens = await devicePut(gpuTokens(size), new NamedSharding(mesh, P()));
@@ -89,7 +93,7 @@ async function firstStep(size: GpuDecoderSize, choice: RematChoice, engine: Engi
   return { first: performance.now() - begin, state: next, loss, step, tokens, mesh };
 }
 
-async function measure(size: GpuDecoderSize, choice: RematChoice, engine: Engine): Promise<Result> {
+async function measure(size: GpuDecoderSize, choice: GpuChoice, engine: Engine): Promise<Result> {
   const begun = await firstStep(size, choice, engine);
   const { step, tokens, first } = begun;
   let { state } = begun;
@@ -117,8 +121,8 @@ async function measure(size: GpuDecoderSize, choice: RematChoice, engine: Engine
   };
 }
 
-async function measureAgain(size: GpuDecoderSize, choice: RematChoice): Promise<number> {
-  const engine = createXlaEngine({ memoryFraction });
+async function measureAgain(size: GpuDecoderSize, choice: GpuChoice): Promise<number> {
+  const engine = createXlaEngine({ memoryFraction: memoryFraction(size) });
   const { first } = await firstStep(size, choice, engine);
   await engine.close();
   return first;
@@ -127,20 +131,25 @@ async function measureAgain(size: GpuDecoderSize, choice: RematChoice): Promise<
 /** Runs the benchmark, what needs less memory first, so that peaks are those of one model. */
 export async function lmOnGpu(): Promise<Report> {
   const names = gpuSizes.map((size) => size.name);
-  const chosen = listOption("sizes", names, names);
-  const choices = listOption("remat", ["full", "named", "dots"], rematChoices);
+  const chosen = listOption("sizes", ["103M", "350M"], names);
+  const remats = listOption("remat", ["full", "named", "dots"], rematChoices);
+  const precisions = listOption("precision", ["bfloat16"], gpuPrecisions);
+  const choices = rematChoices
+    .filter((remat) => remats.includes(remat))
+    .flatMap((remat) => precisions.map((precision): GpuChoice => ({ remat, precision })));
   const rows: Row[] = [];
   let kind = "xla";
   for (const size of gpuSizes.filter((one) => chosen.includes(one.name))) {
-    for (const choice of rematChoices.filter((one) => choices.includes(one))) {
-      const engine = createXlaEngine({ memoryFraction });
+    for (const choice of choices) {
+      const engine = createXlaEngine({ memoryFraction: memoryFraction(size) });
       kind = engine.info?.().deviceKind ?? kind;
       const measured = await measure(size, choice, engine);
       await engine.close();
       const own = { ...measured, again_ms: await measureAgain(size, choice) };
-      console.error(`${size.name}, remat ${choice}: ${own.median_ms.toFixed(2)} ms`);
+      const { remat, precision } = choice;
+      console.error(`${size.name}, remat ${remat}, ${precision}: ${own.median_ms.toFixed(2)} ms`);
       rows.push(rowOf("shardwise", size, choice, own, own, kind));
-      const jax = runJax(size, choice);
+      const jax = precision === "float8" ? null : runJax(size, choice);
       if (jax) rows.push(rowOf("JAX", size, choice, jax, own, kind));
     }
   }
@@ -150,7 +159,7 @@ export async function lmOnGpu(): Promise<Report> {
 function rowOf(
   by: string,
   size: GpuDecoderSize,
-  choice: RematChoice,
+  choice: GpuChoice,
   result: Result,
   own: Result,
   kind: string,
@@ -159,7 +168,8 @@ function rowOf(
   const peak = peaks[kind];
   return {
     model: size.name,
-    remat: choice,
+    remat: choice.remat,
+    precision: choice.precision,
     by,
     "step ms": result.median_ms,
     "best ms": result.best_ms,

@@ -351,7 +351,7 @@ export const libraries: readonly Library[] = [
     },
     leftOut: {
       ...becauseOf(
-        noSmallFloats,
+        "scales are those of earlier calls, kept in variables; `nn.float8DotGeneral` takes that of the tensor at hand",
         "Fp8DirectDotGeneralOp Fp8DotGeneral Fp8DotGeneralOp Fp8Einsum NANOOFp8DotGeneralOp",
       ),
       ...becauseOf("variables are plain objects, read-only by their types", "FrozenDict"),

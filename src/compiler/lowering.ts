@@ -20,6 +20,7 @@ export const lowerings = {
   threefry2x32: "fused",
   clamp: "gone",
   xlaFunction: "gone",
+  roundFloat8: "gone",
   name: "gone",
   stopGradient: "gone",
   pvary: "gone",

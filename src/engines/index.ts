@@ -44,6 +44,7 @@ export type {
   Collective,
   CompareDirection,
   ControlRole,
+  Float8,
   None,
   OpName,
   OpParams,

@@ -22,7 +22,7 @@ import {
 import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
 import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
-import { type OpName, type OpParams, type Precision, precisions } from "./ops.js";
+import { float8Types, type OpName, type OpParams, type Precision, precisions } from "./ops.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "./shape.js";
 import { keepsEqual, nothingVaries, resultVarying, varyingAlong } from "./varying.js";
 
@@ -159,6 +159,15 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     count(ins, 1);
     require(typeOf(ins, 0).dtype, "float");
     return [tensorType(typeOf(ins, 0).dtype, typeOf(ins, 0).shape)];
+  },
+  roundFloat8: (ins, { format }) => {
+    count(ins, 1);
+    const { dtype, shape } = typeOf(ins, 0);
+    require(dtype, "float");
+    if (!float8Types.includes(format)) {
+      throw broken.value(`${describe(format)} is not one of ${float8Types.join(", ")}`);
+    }
+    return [tensorType(dtype, shape)];
   },
   compare: (ins) => {
     count(ins, 2);

@@ -42,7 +42,7 @@ export type Price = "trivial" | "short" | "long" | "heavy";
  * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
  *   calls, which only transforms need, are inlined: no `shardMap`, `shardingConstraint`, `remat`, `customVjp`, `pvary`.
  * - `lowered`: the small language of the compiler's later passes. In addition, no identities (`name`, `stopGradient`,
- *   `optimizationBarrier`), no `clamp` or `xlaFunction`, and `attention` only where one kernel computes it; 16-bit floats are summed and multiplied in a
+ *   `optimizationBarrier`), no `clamp`, `xlaFunction` or `roundFloat8`, and `attention` only where one kernel computes it; 16-bit floats are summed and multiplied in a
  *   wider type, or give float32 as products of bfloat16, integers are not multiplied as matrices, and `allToAll` works
  *   along dim 0.
  */
@@ -204,6 +204,7 @@ export const opFacts = {
   convert: { ...elementwise, price: "trivial", linear: whereWider },
   bitcast: { ...elementwise, price: "short", exact: true, flops: none },
   xlaFunction: { ...elementwise, price: "heavy", until: "partitioned" },
+  roundFloat8: { ...elementwise, price: "long", until: "partitioned" },
   compare: { ...elementwise, price: "trivial" },
   select: { ...elementwise, price: "trivial", exact: true },
   clamp: { ...elementwise, price: "short", until: "partitioned" },

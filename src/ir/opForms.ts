@@ -31,6 +31,7 @@ import {
   type CallbackBatching,
   type CallbackKind,
   type CompareDirection,
+  type Float8,
   type OpName,
   type OpParams,
   type Precision,
@@ -144,6 +145,7 @@ const shardMap: OpForm<"shardMap"> = {
 
 const comparison = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
 const xlaFunction = oneOf<XlaFunction>({ erf: true, erfInv: true, exponentialQuantile: true });
+const float8 = oneOf<Float8>({ e4m3fn: true, e5m2: true });
 const combine = oneOf<OpParams["scatter"]["combine"]>({ add: true, set: true });
 
 const callbackKind = oneOf<CallbackKind>({ pure: true, debug: true, io: true, check: true });
@@ -184,6 +186,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   convert: fields({ dtype }, {}),
   bitcast: fields({ dtype }, {}),
   xlaFunction: fields({ fn: xlaFunction }, {}),
+  roundFloat8: fields({ format: float8 }, {}),
   compare: fields({ direction: comparison }, {}),
   select: none,
   clamp: none,

@@ -13,6 +13,12 @@ export type CompareDirection = "eq" | "ne" | "lt" | "le" | "gt" | "ge";
 /** The error function, its inverse, and −ln(1 − u), which draws from the exponential distribution. */
 export type XlaFunction = "erf" | "erfInv" | "exponentialQuantile";
 
+/** A float8 type: its bits of exponent and mantissa, and whether it is without infinities (`fn`). */
+export type Float8 = "e4m3fn" | "e5m2";
+
+/** The float8 types. */
+export const float8Types: readonly Float8[] = ["e4m3fn", "e5m2"];
+
 /**
  * The minimum precision of float32 products, by JAX's names: `highest` keeps all 24 bits of the factors, `high` and
  * `default` allow devices to use fewer, such as the 11 of TF32.
@@ -151,6 +157,11 @@ export interface OpParams {
   bitcast: { readonly dtype: DType };
   /** A function with the bits that XLA computes on CPUs; see `xlaFunctions.ts`. */
   xlaFunction: { readonly fn: XlaFunction };
+  /**
+   * The nearest value of a float8 type, ties to even, in the operand's type; float64 is rounded to float32 first.
+   * Overflow gives NaN or, where the type has it, an infinity. Its derivative is 1.
+   */
+  roundFloat8: { readonly format: Float8 };
 
   // elementwise, two operands
   add: None;

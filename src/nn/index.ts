@@ -25,6 +25,7 @@ export {
   type QueryKey,
 } from "./functions/attention.js";
 export * from "./functions/contextAttention.js";
+export * from "./functions/float8DotGeneral.js";
 export * from "./functions/functions.js";
 export * from "./functions/sparseActivations.js";
 export { unzigzag, zigzag } from "./functions/zigzag.js";
@@ -37,6 +38,7 @@ export {
   type DenseConfig,
   DenseGeneral,
   type DenseGeneralConfig,
+  type DotGeneral,
   Einsum,
   type EinsumConfig,
   Embed,

@@ -205,6 +205,7 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   convert,
   bitcast: ofBits,
   xlaFunction: ofReals,
+  roundFloat8: ofReals,
 
   add: binary(math.add),
   sub: binary(math.sub),

@@ -8,7 +8,15 @@ import { type DType, isComplex, isFloat, isInteger, limits, needDType } from "..
 import { DTypeError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
-import type { CompareDirection, OpName, OpParams, Precision, RaggedDim, XlaFunction } from "../ir/ops.js";
+import type {
+  CompareDirection,
+  Float8,
+  OpName,
+  OpParams,
+  Precision,
+  RaggedDim,
+  XlaFunction,
+} from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bindParts as bind } from "./complexRules.js";
@@ -103,6 +111,11 @@ export function bitcast(x: Tensor, dtype: DType): Tensor {
 /** A function with the bits that XLA computes on CPUs. */
 export function xlaFunction(fn: XlaFunction, x: Tensor): Tensor {
   return bind1("xlaFunction", [x], { fn });
+}
+
+/** The nearest value of a float8 type. */
+export function roundFloat8(x: Tensor, format: Float8): Tensor {
+  return bind1("roundFloat8", [x], { format });
 }
 
 /** Compares elements. */

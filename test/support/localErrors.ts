@@ -46,6 +46,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   shrArithmetic: exact,
   atan2: ulps(4),
   xlaFunction: exact,
+  roundFloat8: exact,
   compare: exact,
   select: exact,
   clamp: exact,

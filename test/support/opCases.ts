@@ -177,6 +177,10 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
     { ins: [f32([3, 4], -0.99, 0.99)], params: { fn: "erfInv" } },
     { ins: [f32([5], 0, 0.99)], params: { fn: "exponentialQuantile" } },
   ],
+  roundFloat8: [
+    { ins: [f32([3, 4], -500, 500)], params: { format: "e4m3fn" } },
+    { ins: [f32([5], -1, 1)], params: { format: "e5m2" } },
+  ],
   compare: [
     { ins: [i32([5]), i32([5])], params: { direction: "le" } },
     { ins: [literal(0.5), f32([5])], params: { direction: "gt" } },

@@ -103,7 +103,7 @@ class PerturbedRun {
       const given = isGiven ? program.inputs.map(({ id }) => id) : [];
       return this.program(program, ins, context, given);
     }
-    if (op === "bitcast" || op === "xlaFunction") {
+    if (op === "bitcast" || op === "xlaFunction" || op === "roundFloat8") {
       const own = ins.map((lanes, i) => lanes.map((x) => narrowed(x, at(atoms, i).type.dtype)));
       return evaluate(op, own, params, types, context).map((lanes) => lanes.map(widened));
     }

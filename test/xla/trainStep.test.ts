@@ -6,6 +6,7 @@ import type { XlaClient } from "../../src/engines/xla/xlaClient.js";
 import { Mesh, np } from "../../src/index.js";
 import { range } from "../../src/ir/shape.js";
 import * as optim from "../../src/optim/index.js";
+import type { ModelConfig } from "../../src/train/models/config.js";
 import { createTraining } from "../../src/train/step/training.js";
 
 /** A GPU that computes nothing but remembers what it was to compile. */
@@ -36,7 +37,10 @@ function recordingClient(texts: string[]): XlaClient<number> {
 }
 
 /** The texts of `init` and `trainStep` for a Llama whose layers keep enough for the backward pass to be unrolled. */
-async function textsOf(numLayers: number): Promise<{ readonly init: string; readonly trainStep: string }> {
+async function textsOf(
+  numLayers: number,
+  choices: Pick<ModelConfig, "products"> = {},
+): Promise<{ readonly init: string; readonly trainStep: string }> {
   const texts: string[] = [];
   const engine = new XlaEngine(recordingClient(texts), { kernels: ["attention"], unrolling: gpuUnrolling });
   const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1 }, { engine });
@@ -54,6 +58,7 @@ async function textsOf(numLayers: number): Promise<{ readonly init: string; read
       normEpsilon: 1e-6,
       tieEmbeddings: true,
       remat: "dots",
+      ...choices,
     },
     optimizer: optim.adamw({ learningRate: 1e-3 }),
     mesh,
@@ -65,6 +70,30 @@ async function textsOf(numLayers: number): Promise<{ readonly init: string; read
 }
 
 const count = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].length;
+
+/**
+ * The float8 types of both factors of every product, or nothing: those that are converted back from it and multiplied by
+ * a scalar, both in the type of the product.
+ */
+function float8Products(text: string): (readonly [string, string])[] {
+  const lines = new Map(
+    [...text.matchAll(/^ +(%\d+) = (.*)$/gm)].map(([, name = "", line = ""]) => [name, line]),
+  );
+  const lineOf = (name: string | undefined) => lines.get(name ?? "") ?? "";
+  const typeOf = (factor: string): string => {
+    const [, rounded, scale] = /^stablehlo\.multiply (%\d+), (%\d+) : \S+xbf16>$/.exec(lineOf(factor)) ?? [];
+    const isScalar = /^stablehlo\.broadcast_in_dim %\d+, dims = \[\] : \(tensor<bf16>\)/.test(lineOf(scale));
+    const [, narrow] =
+      /^stablehlo\.convert (%\d+) : \(tensor<\S+xf8\w+>\) -> \S+xbf16>$/.exec(lineOf(rounded)) ?? [];
+    const [, type = ""] =
+      /^stablehlo\.convert %\d+ : \(\S+xbf16>\) -> \S+xf8(\w+)>$/.exec(lineOf(narrow)) ?? [];
+    return isScalar ? type : "";
+  };
+  return [...text.matchAll(/stablehlo\.dot_general (%[\d#]+), (%[\d#]+),/g)].map(([, x = "", y = ""]) => [
+    typeOf(x),
+    typeOf(y),
+  ]);
+}
 
 describe("the texts of a training run", () => {
   test("have each layer as two calls, whatever the number of layers, and initialise in a loop", async () => {
@@ -82,5 +111,19 @@ describe("the texts of a training run", () => {
     expect((lines(many) - lines(few)) / 20).toBeLessThanOrEqual(2 + 2 + 18);
     expect(count(few.init, /stablehlo\.while/g)).toBe(1);
     expect(many.init.split("\n")).toHaveLength(few.init.split("\n").length);
+  });
+
+  test("multiply float8 factors in the form that XLA has float8 products for", async () => {
+    const { trainStep } = await textsOf(2, { products: "float8" });
+    const products = float8Products(trainStep);
+    const numberOf = (x: string, y: string) =>
+      products.filter((types) => types[0] === x && types[1] === y).length;
+    // A layer has seven weights; the embedding table is multiplied as it is.
+    expect(numberOf("E4M3FN", "E4M3FN")).toBe(7);
+    expect(numberOf("E5M2", "E4M3FN")).toBe(7);
+    expect(numberOf("E4M3FN", "E5M2")).toBe(7);
+    expect(numberOf("", "")).toBe(3);
+    expect(products).toHaveLength(24);
+    expect(float8Products((await textsOf(2)).trainStep)).toEqual(products.map(() => ["", ""]));
   });
 });

@@ -1,6 +1,6 @@
 /**
  * Afterwards the program uses a smaller set of ops: no `name`, `stopGradient`, `optimizationBarrier` or `clamp`, no
- * `attention` but what one kernel computes, no `xlaFunction`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
+ * `attention` but what one kernel computes, no `xlaFunction` or `roundFloat8`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats or
  * narrow integers, no sum of more than 2^22 float32 values, no matrix product of integers or of one row and a large matrix, no `allToAll` except
  * along dim 0, and nothing that has no effect on an output, another device or a host callback.
  *
@@ -13,6 +13,7 @@ import { zip } from "../../ir/collections.js";
 import { type DType, isFloat, isNarrowInteger, sumType } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
+import { float8Program } from "../../ir/float8.js";
 import { liveEqns } from "../../ir/liveness.js";
 import { axesSize } from "../../ir/mesh.js";
 import { isCollective, type ReduceOp, rowsOf, uniformFamilies } from "../../ir/opFacts.js";
@@ -128,6 +129,7 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   convert: unlessSameType,
   bitcast: unlessSameType,
   xlaFunction: (r, eqn) => r.inline(xlaProgram(eqn.params, typesOf(eqn.ins)), eqn),
+  roundFloat8: (r, eqn) => r.inline(float8Program(eqn.params, typesOf(eqn.ins)), eqn),
   compare: keep,
   select: keep,
   clamp: (r, { ins, outs }) => {

@@ -9,6 +9,7 @@ import {
   unsignedOf,
   viewHost,
 } from "../../ir/dtype.js";
+import { roundToFloat8 } from "../../ir/float8.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../ir/ops.js";
 import { binaryFunctions, unaryFunctions } from "../../ir/scalarFunctions.js";
@@ -157,6 +158,9 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
     const [x, type] = [at(ins, 0), at(types, 0)];
     return [encode(type, xlaValues(fn, type.dtype, decode(x)))];
   }),
+  roundFloat8: onEveryLane((ins, { format }, types) => [
+    mapOne(ins, at(types, 0), (x) => roundToFloat8(x, format)),
+  ]),
 
   add: binary((x, y) => x + y),
   sub: binary((x, y) => x - y),

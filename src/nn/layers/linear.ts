@@ -31,8 +31,17 @@ export const linearConfig = schema({
 /** What linear layers have in common. */
 export interface LinearConfig extends OptionsOf<typeof linearConfig> {}
 
-const denseConfig = schema({
+/** Multiplies inputs by a kernel over paired dims. */
+export type DotGeneral = (x: Tensor, kernel: Tensor, dims: ops.DotDims) => Tensor;
+
+const productConfig = schema({
   ...linearConfig.fields,
+  /** Multiplies the input by the kernel, such as {@link float8DotGeneral}; the plain product by default. */
+  dotGeneral: optional<DotGeneral>("function", ops.dotGeneral),
+});
+
+const denseConfig = schema({
+  ...productConfig.fields,
   /** The number of output features. */
   features: required("number"),
 });
@@ -51,7 +60,7 @@ export interface DenseConfig extends OptionsOf<typeof denseConfig> {}
  * ```
  */
 export const Dense = module({ name: "Dense", options: denseConfig }, (config) => {
-  const { features, useBias, dtype, paramDtype, kernelInit, biasInit } = config;
+  const { features, useBias, dtype, paramDtype, kernelInit, biasInit, dotGeneral } = config;
   return (inputs: Tensor): Tensor => {
     const [numInputs] = inputs.shape.slice(-1);
     if (numInputs === undefined) {
@@ -61,14 +70,14 @@ export const Dense = module({ name: "Dense", options: denseConfig }, (config) =>
     const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
     return tracedAsOneCall(() => {
       const [x, w, b] = promote([inputs, kernel, bias], dtype, "Dense");
-      const y = ops.dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
+      const y = dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
       return b ? np.add(y, b) : y;
     });
   };
 });
 
 const denseGeneralConfig = schema({
-  ...linearConfig.fields,
+  ...productConfig.fields,
   /** The sizes of the output features, one dim each. */
   features: required("integerOrIntegers"),
   /** The dims of the input that are multiplied and summed, in their order in the input; the last by default. */
@@ -91,7 +100,7 @@ export interface DenseGeneralConfig extends OptionsOf<typeof denseGeneralConfig>
  * ```
  */
 export const DenseGeneral = module({ name: "DenseGeneral", options: denseGeneralConfig }, (config) => {
-  const { useBias, dtype, paramDtype, kernelInit, biasInit } = config;
+  const { useBias, dtype, paramDtype, kernelInit, biasInit, dotGeneral } = config;
   const features = typeof config.features === "number" ? [config.features] : config.features;
   return (inputs: Tensor): Tensor => {
     // Sorted as in Flax, so that the same seed gives the same kernel.
@@ -117,7 +126,7 @@ export const DenseGeneral = module({ name: "DenseGeneral", options: denseGeneral
       ? param("bias", flattened(biasInit, [sizeOf(batch) * numFeatures]), [...batch, ...features], paramDtype)
       : undefined;
     const [x, w, b] = promote([inputs, kernel, bias], dtype, "DenseGeneral");
-    const y = ops.dotGeneral(x, w, {
+    const y = dotGeneral(x, w, {
       lhsBatch: batchDims,
       rhsBatch: range(numBatch),
       lhsContract: axis,

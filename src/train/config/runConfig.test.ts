@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { defaultBatch, engineSettings, readRunConfig } from "./runConfig.js";
+import { defaultBatch, engineSettings, modelConfig, readRunConfig } from "./runConfig.js";
 
 const problems = (settings: Readonly<Record<string, unknown>>) =>
   readRunConfig(
@@ -74,7 +74,17 @@ test("sums of several processes have the bits of worker threads unless a run say
 test("float32 is multiplied as float32 unless a run says otherwise", () => {
   expect(engineSettings(readRunConfig({}).config)).toEqual({});
   expect(engineSettings(readRunConfig({ precision: "tf32" }).config)).toEqual({ products: "tf32" });
-  expect(problems({ precision: "half" })).toEqual([expect.stringContaining("use float32 | tf32")]);
+  expect(problems({ precision: "half" })).toEqual([expect.stringContaining("use float32 | tf32 | float8")]);
+});
+
+test("float8 is what the model multiplies, not the engine, and does not go with float16", () => {
+  const { config } = readRunConfig({ precision: "float8" });
+  expect(engineSettings(config)).toEqual({});
+  expect(modelConfig(config, 256).products).toBe("float8");
+  expect(modelConfig(readRunConfig({}).config, 256).products).toBeUndefined();
+  expect(problems({ precision: "float8", "model.dtype": "float16" })).toEqual([
+    "precision float8 scales by powers of two that model.dtype float16 cannot hold: use bfloat16",
+  ]);
 });
 
 test("sequences split over context where they have equal parts", () => {

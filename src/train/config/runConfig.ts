@@ -163,10 +163,11 @@ export const runSchema = {
       (text) => (Number(text) > 0 && Number(text) < Number.POSITIVE_INFINITY ? Number(text) : undefined),
     ),
   },
-  precision: choice("float32", "how GPUs multiply float32: tf32 rounds factors to 11 bits, which is faster", [
+  precision: choice(
     "float32",
-    "tf32",
-  ]),
+    "how products are computed: as written; float32 on GPUs with factors of 11 bits (tf32), which is faster; or those of linear layers with factors scaled and rounded to float8, which GPUs that have it multiply twice as fast",
+    ["float32", "tf32", "float8"],
+  ),
   reduction: choice(
     "exact",
     "sums over several processes: with the bits of worker threads, or by MPI in an order of its own",
@@ -208,7 +209,7 @@ export function engineSettings({ engine, precision, reduction }: RunConfig): Eng
   const { memory, deadline } = engine;
   return {
     ...(reduction === "exact" ? {} : { reduction }),
-    ...(precision === "float32" ? {} : { products: precision }),
+    ...(precision === "tf32" ? { products: precision } : {}),
     ...(memory === "auto" ? {} : { memoryBytes: memory }),
     ...(deadline === "auto" ? {} : { deadlineMs: 1000 * deadline }),
   };
@@ -260,8 +261,12 @@ export function readRunConfig(
 const vocabMultiple = 96;
 
 /** The model's part of a run's configuration. @param vocabSize the vocabulary size of the tokeniser */
-export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfig {
-  return { ...model, vocabSize: model.vocabSize || Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
+export function modelConfig({ model, precision }: RunConfig, vocabSize: number): ModelConfig {
+  return {
+    ...model,
+    vocabSize: model.vocabSize || Math.ceil(vocabSize / vocabMultiple) * vocabMultiple,
+    ...(precision === "float8" && { products: precision }),
+  };
 }
 
 /** How a run is fine-tuned; undefined if it trains all parameters. */
@@ -294,6 +299,17 @@ function tuneViolations(config: RunConfig): Violation[] {
     });
   }
   return violations;
+}
+
+/** What is wrong with the precision of a run's products. */
+function precisionViolations({ model, precision }: RunConfig): Violation[] {
+  if (precision !== "float8" || model.dtype !== "float16") return [];
+  return [
+    {
+      fields: ["precision", "model.dtype"],
+      text: "precision float8 scales by powers of two that model.dtype float16 cannot hold: use bfloat16",
+    },
+  ];
 }
 
 /** A field that requires another to be divisible by its value. */
@@ -437,7 +453,7 @@ function crossViolations(config: RunConfig): Violation[] {
       text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
     });
   }
-  violations.push(...tuneViolations(config));
+  violations.push(...tuneViolations(config), ...precisionViolations(config));
   if (mesh.context > 1) checkContext(config, multiple);
   checkTensor(config, multiple, violations);
   if (mesh.pipe > 1) checkPipeline(config, multiple, violations);

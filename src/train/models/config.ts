@@ -25,6 +25,8 @@ export interface ModelConfig {
   readonly normEpsilon: number;
   /** The type that activations and matrix products are computed in, independent of the type of parameters. */
   readonly dtype: DType;
+  /** The type that factors of products in linear layers of blocks are rounded to; their own by default. */
+  readonly products?: "float8";
   /** What each block keeps for the backward pass: everything, only matrix products, or nothing. */
   readonly remat: "none" | "dots" | "selective" | "full";
   /**

@@ -12,6 +12,7 @@ import type { ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
+import { productsOf } from "./products.js";
 import { type Reading, withPast } from "./reading.js";
 import { rotary, rotaryFrequencies } from "./rotary.js";
 
@@ -99,6 +100,7 @@ const Attention = module(
               features: [heads, headSize],
               useBias: decoder.attentionBias !== "none",
               dtype,
+              ...productsOf(config),
               kernelInit: weight(["embed", dim, "headSize"]),
               biasInit: weight([dim, "headSize"], initializers.zeros),
             })(x),
@@ -135,6 +137,7 @@ const Attention = module(
         axis: [-2, -1],
         useBias: decoder.attentionBias === "all",
         dtype,
+        ...productsOf(config),
         kernelInit: weight(["heads", "headSize", "embed"]),
         biasInit: weight(["norm"], initializers.zeros),
       })(attend(query, keys, values));
@@ -161,6 +164,7 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
           features: mlpWidth,
           useBias: mlpBias,
           dtype,
+          ...productsOf(config),
           kernelInit: weight(["embed", "mlp"]),
           biasInit: weight(["mlp"], initializers.zeros),
         })(x),
@@ -176,6 +180,7 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
     features: width,
     useBias: mlpBias,
     dtype,
+    ...productsOf(config),
     kernelInit: weight(["mlp", "embed"]),
     biasInit: weight(["norm"], initializers.zeros),
   })(gated);

@@ -11,6 +11,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { markedPositions, memoryFor } from "./matrixMemory.js";
 import { activation, weight, whole } from "./names.js";
+import { productsOf } from "./products.js";
 import type { Reading } from "./reading.js";
 
 /** The inputs of a convolution, preceded by those of the `taps - 1` positions before. */
@@ -70,9 +71,10 @@ const CausalConv = module(
 );
 
 /** A projection to the inner features of a block. */
-function upProjection(name: string, x: Tensor, { mlpWidth, dtype }: ModelConfig): Tensor {
+function upProjection(name: string, x: Tensor, config: ModelConfig): Tensor {
+  const { mlpWidth: features, dtype } = config;
   const kernelInit = weight(["embed", "mlp"]);
-  const up = Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit })(x);
+  const up = Dense({ name, features, useBias: false, dtype, kernelInit, ...productsOf(config) })(x);
   return activation(up, "batch", "length", "activationMlp");
 }
 
@@ -143,6 +145,7 @@ export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, r
   const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
   const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
   const kernelInit = weight(["mlp", "embed"]);
-  const down = Dense({ name: "down", features: width, useBias: false, dtype, kernelInit })(out);
+  const layer = { name: "down", features: width, useBias: false, dtype, kernelInit };
+  const down = Dense({ ...layer, ...productsOf(config) })(out);
   return activation(x.add(down), "batch", "streamLength", "activationEmbed");
 });

@@ -11,6 +11,7 @@ import { markedPositions, memoryFor } from "./matrixMemory.js";
 import { normalizeHeads } from "./mlstm.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
+import { productsOf } from "./products.js";
 import type { Reading } from "./reading.js";
 
 /** The matrix memory of xLSTM 7B: queries, keys and gates are projections of the stream, without a convolution. */
@@ -24,6 +25,7 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor, reading: Re
         features: [numHeads, size],
         useBias: false,
         dtype,
+        ...productsOf(config),
         kernelInit: weight(["embed", "heads", "headSize"]),
       })(x),
       "batch",
@@ -60,6 +62,7 @@ const Memory = module("Memory", (config: ModelConfig) => (x: Tensor, reading: Re
     axis: [-2, -1],
     useBias: false,
     dtype,
+    ...productsOf(config),
     kernelInit: weight(["heads", "headSize", "embed"]),
   })(heads);
 });

@@ -12,8 +12,9 @@ export interface DeviceSpeed {
   /** The share of them that attention in one kernel reaches; `usualAttention` by default. */
   readonly attention?: number;
   /**
-   * Floating-point operations a second in products of float8 factors. If given, products with weights are priced as if
-   * their factors were cast to float8 first, except those with the vocabulary as one of their sizes.
+   * Floating-point operations a second in products of float8 factors; twice `flops` by default. If given, products with
+   * weights are priced as if their factors were cast to float8 first, even where the program does not do so, except those
+   * with the vocabulary as one of their sizes.
    */
   readonly float8?: number;
   /** Bytes a second between the processor and its memory, as kernels reach them. */
@@ -27,6 +28,9 @@ export const usualAttention = 0.35;
 
 /** How many times faster 16-bit products are than float32 ones; 989 to 67 TFLOP/s on an H100. */
 const float32Factor = 15;
+
+/** How many times faster float8 products are than 16-bit ones. */
+const float8Factor = 2;
 
 /** Kernels of products compute tiles of this many rows and columns, the last of which may be mostly empty. */
 const tile = 128;
@@ -44,6 +48,8 @@ export interface ProductSize {
   readonly dtype: DType;
   /** Whether it is one of activations and weights of a block, not of two activations, nor the output layer. */
   readonly isWeight: boolean;
+  /** Whether the program itself rounds factors to float8. */
+  readonly isRounded: boolean;
   /** The bytes of factors and result. */
   readonly bytes: number;
   /** The elements of factors that have not been cast to float8 for another product. */
@@ -52,11 +58,12 @@ export interface ProductSize {
 
 /** The seconds of a product: of its operations in whole tiles, or of its bytes if they take longer. */
 export function productSeconds(device: DeviceSpeed, size: ProductSize): number {
-  const { m, n, k, batch, dtype, isWeight, bytes, uncast } = size;
-  const { flops, float32 = flops / float32Factor, efficiency, float8 = 0, memoryBandwidth, launch } = device;
+  const { m, n, k, batch, dtype, isWeight, isRounded, bytes, uncast } = size;
+  const { flops, float32 = flops / float32Factor, efficiency, memoryBandwidth, launch } = device;
+  const { float8 = float8Factor * flops } = device;
   const isNarrow = dtype === "bfloat16" || dtype === "float16";
-  const isCast = float8 > 0 && isNarrow && isWeight;
-  const rate = efficiency * (isCast ? float8 : isNarrow ? flops : float32);
+  const isCast = device.float8 !== undefined && isNarrow && isWeight && !isRounded;
+  const rate = efficiency * (isCast || isRounded ? float8 : isNarrow ? flops : float32);
   const cast = isCast ? (castBytes * uncast) / memoryBandwidth : 0;
   const whole = (rows: number) => Math.ceil(rows / tile) * tile;
   // A product with a vector is no faster than reading its matrix, whichever side is short.

@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
 import "../../index.js";
 import { attention } from "../../nn/functions/attention.js";
+import { float8DotGeneral } from "../../nn/functions/float8DotGeneral.js";
 import * as np from "../../numpy/index.js";
+import { inlineCalls } from "../../spmd/partition/passes/inlineCalls.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/control/scan.js";
 import { makeProgram } from "../../transforms/makeProgram.js";
@@ -40,6 +42,16 @@ describe("kernels of a compiler that fuses", () => {
     // One factor, which both sides share, is read twice and written once.
     expect(seconds(fusedSteps(dot, narrow), "products")).toBe(operations / 2 + 5 * 256 ** 2);
     expect(seconds(fusedSteps(dot, { ...narrow, vocabulary: 256 }), "products")).toBe(operations);
+  });
+
+  test("of products whose program rounds factors to float8 take half the time, and the roundings are kernels", () => {
+    const dims = { lhsContract: [1], rhsContract: [0] };
+    const multiply = (x: Tensor, y: Tensor) => float8DotGeneral(x, y, dims);
+    const program = makeProgram(multiply)(matrix("bfloat16"), matrix("bfloat16"));
+    const steps = fusedSteps(inlineCalls(program), machine);
+    expect(seconds(steps, "products")).toBe(256 ** 3);
+    // Each factor is read for its largest value, read again and written.
+    expect(Math.round(seconds(steps, "kernels") / 256 ** 2)).toBe(2 * 3 * 2);
   });
 
   test("of causal attention compute half of the scores and store none", () => {

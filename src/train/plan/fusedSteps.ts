@@ -108,6 +108,15 @@ class Casts {
 
   constructor(private readonly fusion: Fusion) {}
 
+  /** Whether a product's program rounds a factor; the other one may have been rounded where a loop kept it. */
+  isRounded(eqn: Eqn): boolean {
+    return this.fusion.operands(eqn).some((value) => {
+      const scaled = this.fusion.definition(value);
+      const [factor] = scaled?.op === "mul" ? this.fusion.operands(scaled) : [];
+      return factor !== undefined && this.fusion.definition(factor)?.op === "roundFloat8";
+    });
+  }
+
   /** The elements of an equation's factors that are still to be cast. */
   add(eqn: Eqn): number {
     return this.fusion.operands(eqn).reduce((sum, value) => {
@@ -133,11 +142,9 @@ function separateSteps(eqn: Eqn, machine: FusingMachine, casts: Casts): TimedSte
       const [{ type: x }, { type: y }] = [at(eqn.ins, 0), at(eqn.ins, 1)];
       const [m = 1, k = 1] = x.shape.slice(-2);
       const rows = m * machine.load.filled;
-      const shape = { m: rows, k, n: y.shape.at(-1) ?? 1, batch: 1, dtype: x.dtype, isWeight: true };
-      return work(
-        "products",
-        productSeconds(device, { ...shape, bytes: bytesIn + bytesOut, uncast: casts.add(eqn) }),
-      );
+      const shape = { m: rows, k, n: y.shape.at(-1) ?? 1, batch: 1, dtype: x.dtype };
+      const factors = { isWeight: true, isRounded: false, uncast: casts.add(eqn) };
+      return work("products", productSeconds(device, { ...shape, ...factors, bytes: bytesIn + bytesOut }));
     }
     case "attention":
     case "attentionBackward":
@@ -183,6 +190,7 @@ function productOf(eqn: Eqn<"dotGeneral">, vocabulary: number, casts: Casts): Pr
     batch,
     dtype: lhs.dtype,
     isWeight: params.lhsBatch.length === 0 && ![m, n, k].includes(vocabulary),
+    isRounded: casts.isRounded(eqn),
     bytes: bytesOf(lhs) + bytesOf(rhs) + bytesOf(out),
     uncast: casts.add(eqn),
   };

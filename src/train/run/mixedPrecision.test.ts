@@ -1,7 +1,9 @@
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { silent, temporaryFolder, tinyConfig, tinyModel, writeText } from "../../../test/support/runs.js";
-import { devicePut, Mesh, random, Tensor, tree } from "../../index.js";
+import { randomNumbers } from "../../../test/support/vmapChecks.js";
+import { devicePut, Mesh, np, random, Tensor, tree } from "../../index.js";
+import { range } from "../../ir/shape.js";
 import {
   adamw,
   castFloats,
@@ -92,6 +94,41 @@ describe("16-bit numbers", () => {
       });
     },
   );
+});
+
+describe("float8 products", () => {
+  /** Losses on sequences in which every token has two successors. */
+  async function curveOf(products?: "float8"): Promise<number[]> {
+    const { step, init, batchSharding } = createTraining({
+      model: {
+        ...{ ...tinyModel, dtype: "bfloat16", vocabSize: 32, width: 32, mlpWidth: 64 },
+        ...(products && { products }),
+      },
+      optimizer: adamw({ learningRate: 5e-3 }),
+      mesh: Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1 }),
+    });
+    let state = init(0);
+    const losses: number[] = [];
+    const draw = randomNumbers(2);
+    for (const _ of range(20)) {
+      const rows = range(8).map(() => {
+        let token = Math.floor(32 * draw());
+        return range(17).map(() => (token = (5 * token + (draw() < 0.5 ? 3 : 10)) % 32));
+      });
+      const [next, { loss }] = step(state, await devicePut(np.array(rows, "int32"), batchSharding));
+      state = next;
+      losses.push(await loss.item());
+    }
+    return losses;
+  }
+
+  test("learn as bfloat16 does", async () => {
+    const [want, got] = [await curveOf(), await curveOf("float8")];
+    const mean = (losses: readonly number[]) => losses.reduce((sum, loss) => sum + loss) / losses.length;
+    expect(got).not.toEqual(want);
+    expect(got.at(-1)).toBeLessThan((got[0] ?? 0) - 1);
+    expect(Math.abs(mean(got) / mean(want) - 1)).toBeLessThan(0.01);
+  });
 });
 
 describe("narrow parameters", () => {

@@ -145,6 +145,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   bitcast: safe,
   div: divides,
   xlaFunction: makesNaN,
+  roundFloat8: makesNaN,
   compare: safe,
   select: safe,
   clamp: safe,

@@ -27,7 +27,7 @@ const opNames = Object.keys(vjpRules) as OpName[];
 const ofKind = (...kinds: readonly string[]) => opNames.filter((op) => kinds.includes(vjpRules[op].kind));
 
 /** Ops whose derivative is meant to differ from that of their values; they have tests of their own. */
-const ownRule: ReadonlySet<OpName> = new Set(["customVjp"]);
+const ownRule: ReadonlySet<OpName> = new Set(["customVjp", "roundFloat8"]);
 
 /** The program `(…inputs, …cotangents) → (…outputs, …gradients)`. */
 function withDerivative({ program, operands }: FloatCase): FloatCase {

@@ -344,6 +344,8 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   xlaFunction: back((ct, { ins, outs, params }) =>
     mul(ct, xlaDerivatives[params.fn](at(ins, 0), at(outs, 0))),
   ),
+  // Straight through: the rounding has no other useful derivative.
+  roundFloat8: pull(({ ct }) => [() => ct]),
 
   add: pull(({ ct }) => [() => ct, () => ct]),
   sub: pull(({ ct }) => [() => ct, () => neg(ct)]),

@@ -4,7 +4,13 @@ import { isInDomain } from "../../../src/ir/inferChecks.js";
 import type { MeshAxis, MeshShape } from "../../../src/ir/mesh.js";
 import { axesSize, positionAlong } from "../../../src/ir/mesh.js";
 import { type CollectiveOp, opFacts, rowsBy, type UnaryOp } from "../../../src/ir/opFacts.js";
-import type { OpName, OpParams, OpTable, RaggedDim } from "../../../src/ir/ops.js";
+import {
+  float8Types,
+  type OpName,
+  type OpParams,
+  type OpTable,
+  type RaggedDim,
+} from "../../../src/ir/ops.js";
 import { newLiteral } from "../../../src/ir/program.js";
 import { range, type Shape, tensorType } from "../../../src/ir/shape.js";
 import { twiceParams } from "../../support/hostFunctions.js";
@@ -275,6 +281,23 @@ const belowHundred = buildProgram([scalar], (emit, x) =>
 );
 const twice = buildProgram([scalar], (emit, x) => emit("mul", [x, newLiteral(2, "float32")], {}));
 
+/** Ties, the smallest and largest values of the float8 types, and what is beyond them, with both signs. */
+const float8Edges = [
+  ...[
+    0,
+    2 ** -17,
+    1.5 * 2 ** -17,
+    2 ** -16,
+    2 ** -10,
+    1.5 * 2 ** -10,
+    3 * 2 ** -10,
+    2 ** -9,
+    2 ** -6,
+    2 ** -140,
+  ],
+  ...[1.0625, 1.125, 1.1875, 17, 19, 440, 448, 464, 464.1, 480, 57_344, 61_439, 61_440, 1e30, Infinity, NaN],
+].flatMap((x) => [x, -x]);
+
 /** At least one case for every op, so that a new op does not come without one. */
 export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }> = {
   ...rowsBy(["unary"], unary),
@@ -300,6 +323,11 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
       fn: "exponentialQuantile",
     }),
   ],
+  roundFloat8: float8Types.flatMap((format) => [
+    ...floats.map((dtype) => opCase("roundFloat8", [sample(dtype, [4, 50], "any", 2)], { format })),
+    opCase("roundFloat8", [hostTensor("float32", [float8Edges.length], float8Edges)], { format }),
+    opCase("roundFloat8", [newLiteral(0.3, "float32")], { format }),
+  ]),
 
   add: binary("add", numbers, ["any", "any"]),
   sub: binary("sub", numbers, ["any", "any"]),

@@ -4,7 +4,7 @@ import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { xlaProgram } from "../../../ir/xlaFunctions.js";
-import { typeText } from "./text.js";
+import { float8Text, typeText } from "./text.js";
 import { type HloValue, names, type Rule, type Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
@@ -135,6 +135,15 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   xlaFunction: ({ ins, params }, write) => {
     const operands = ins.map((atom) => write.read(atom));
     return write.inline(xlaProgram(params, [at(operands, 0).type]), operands, write.equation);
+  },
+  // XLA multiplies float8 matrices where both factors of a product are such conversions back, scaled or not.
+  roundFloat8: (eqn, write) => {
+    const { dtype } = resultType(eqn);
+    const x = write.convert(write.read(at(eqn.ins, 0)), dtype === "float64" ? "float32" : dtype);
+    const [type, narrow] = [typeText(x.type), float8Text(x.type, eqn.params.format)];
+    const rounded = write.define(`stablehlo.convert ${x.name} : (${type}) -> ${narrow}`, x.type);
+    const back = write.define(`stablehlo.convert ${rounded.name} : (${narrow}) -> ${type}`, x.type);
+    return [write.convert(back, dtype)];
   },
   isFinite: (eqn, write) => {
     const x = write.read(at(eqn.ins, 0));

@@ -1,4 +1,5 @@
 import { type DType, isComplex, partType, shortName } from "../../../ir/dtype.js";
+import type { Float8 } from "../../../ir/ops.js";
 import { sizeOf, type TensorType } from "../../../ir/shape.js";
 
 /** A data type as StableHLO writes it, such as `bf16`. */
@@ -10,6 +11,11 @@ export function elementText(dtype: DType): string {
 /** A type as StableHLO writes it, such as `tensor<4x8xf32>`. */
 export function typeText({ dtype, shape }: TensorType): string {
   return `tensor<${[...shape, elementText(dtype)].join("x")}>`;
+}
+
+/** A type of float8 elements, which programs only round to, such as `tensor<4x8xf8E5M2>`. */
+export function float8Text({ shape }: TensorType, format: Float8): string {
+  return `tensor<${[...shape, `f8${format.toUpperCase()}`].join("x")}>`;
 }
 
 /** The bits of values without a decimal form (positive infinity, negative infinity, NaN), for every float type. */
