@@ -4,7 +4,8 @@
  * Facts about these runs that are not in the tables they come from: their allocator's peak is what was reserved; the
  * loss of 2024 was not compiled, and kept the logits in float32 three times; the embedding table and the output layer
  * stay gathered during a step; and selective recomputation keeps the result of a block's last product, which nobody
- * reads. Our program needs none of these, so they are added to its memory for the comparison.
+ * reads. Our program needs none of these, so they are added to its memory for the comparison. In pipelines, FSDP
+ * gathers a stage's weights once in bfloat16, and sums their gradients over microbatches in float32, as we do.
  */
 import type { RunConfig } from "../../src/train/config/runConfig.js";
 import { readRunConfig } from "../../src/train/config/runConfig.js";
@@ -79,8 +80,6 @@ export interface PublishedRun {
   readonly float8: boolean;
   readonly schedule?: "1f1b" | "interleaved";
   readonly note?: string;
-  /** Whether its memory is known to be predicted otherwise, for a reason that docs/planning.md tells. */
-  readonly hasOtherMemory?: boolean;
   /** Tokens a second on each GPU, and the GiB it reserved at most. */
   readonly tokens: number;
   readonly gib: number;
@@ -102,7 +101,7 @@ const longRuns405 = [
 const base = { source: "h100", sequence: 8192, float8: true } as const;
 const small = { ...base, model: "8 B", remat: "selective" } as const;
 const whole = { ...base, remat: "full" } as const;
-const large = { ...whole, model: "405 B", note: "async TP", hasOtherMemory: true } as const;
+const large = { ...whole, model: "405 B", note: "async TP" } as const;
 const middle = { ...whole, model: "70 B", mesh: { fsdp: 32, model: 8 }, batch: 512 } as const;
 const pipe = { fsdp: 8, model: 8, pipe: 8 } as const;
 
@@ -117,7 +116,7 @@ export const publishedRuns: readonly PublishedRun[] = [
   }),
   { ...small, mesh: { fsdp: 128 }, batch: 256, float8: false, tokens: 6514, gib: 62.0 },
   { ...small, mesh: { fsdp: 128 }, batch: 256, tokens: 8380, gib: 61.8 },
-  { ...middle, hasOtherMemory: true, tokens: 829, gib: 71.9 },
+  { ...middle, tokens: 829, gib: 71.9 },
   { ...middle, note: "async TP", tokens: 876, gib: 67.6 },
   { ...large, mesh: pipe, batch: 256, schedule: "1f1b", tokens: 100, gib: 82.5 },
   { ...large, mesh: pipe, batch: 256, schedule: "interleaved", tokens: 128, gib: 72.7 },
@@ -159,16 +158,43 @@ export function pricesOf({ source, float8 }: Pick<PublishedRun, "source" | "floa
 }
 
 /** What PyTorch stored besides what our program does, in bytes. */
-function storedMore(config: RunConfig, source: keyof typeof sources): number {
-  const { mesh, model, data, pipeline } = config;
-  const parts = mesh.data * mesh.fsdp * mesh.context * (mesh.pipe > 1 ? pipeline.microbatches : 1);
-  const tokens = (data.batch * data.sequence) / parts;
+function storedMore({ source, note }: PublishedRun, config: RunConfig): number {
+  const { mesh, model, data } = config;
+  if (mesh.pipe > 1) return storedMoreInPipelines(config);
+  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.context);
   const ends = (2 * 2 * vocabSize * model.width) / mesh.model;
   const unread = model.remat === "selective" ? 2 * tokens * model.width * model.numLayers : 0;
-  // With a pipeline the loss is on the last stage, which has the activations of one microbatch only.
-  const logits = mesh.pipe > 1 ? 0 : (tokens * vocabSize) / mesh.model;
+  const logits = (tokens * vocabSize) / mesh.model;
   const loss = Math.max(0, 4 * sources[source].lossCopies - 2) * logits;
-  return loss + unread + (mesh.pipe > 1 ? 0 : ends);
+  // What is gathered along sequences arrives in the order of devices, and is copied into that of rows.
+  const copied = mesh.model > 1 && !note ? 2 * tokens * model.width : 0;
+  return loss + unread + ends + copied;
+}
+
+/**
+ * What a GPU of the second stage stores besides what every device of our program does: stages of PyTorch have only their
+ * own layers, and the middle ones most of them.
+ */
+function storedMoreInPipelines({ mesh, model, data, pipeline }: RunConfig): number {
+  const { width, numHeads, numKvHeads, mlpWidth } = model;
+  const { microbatches, repeats, schedule } = pipeline;
+  const tokens = (data.batch * data.sequence) / (mesh.data * mesh.fsdp * mesh.context * microbatches);
+  const message = (2 * tokens * width) / mesh.model;
+  const numLayers = model.numLayers / mesh.pipe;
+  const layer = 2 * width * width * (1 + numKvHeads / numHeads) + 3 * width * mlpWidth;
+  const held = (numLayers * layer) / mesh.model;
+  // Our devices have room for both ends of the model: weights, sums of gradients, and what the loss keeps.
+  const ends = (2 * (2 + 4) * vocabSize * width + 2 * tokens * vocabSize) / mesh.model + 2 * tokens * width;
+  // By 1F1B, it keeps one microbatch less than the first stage.
+  const inFlight = schedule === "1f1b" ? numLayers * message : 0;
+  // Results of stages stay until their backward pass, and gradients are received into memory of their own.
+  const messages = 2 * microbatches * repeats * message;
+  // With as many microbatches as stages, a chunk ends its backward pass, and its gradients are scattered and freed,
+  // before the chunk in front of it begins.
+  const freed = microbatches === mesh.pipe ? 4 * held * (1 - 1 / repeats) : 0;
+  // Weights stay gathered and sums of gradients whole along all axes; ours along `context` alone are gathered in layers.
+  const whole = mesh.fsdp === 1 ? (2 + 4 - 4 / mesh.context) * held : 0;
+  return messages + whole - ends - inFlight - freed;
 }
 
 /** The share that allocators take besides, as in the planner. */
@@ -194,6 +220,6 @@ export function predict(run: PublishedRun): Prediction {
     planned,
     tokens: planned.tokensPerSecond / numGpus,
     ownGib: gib(planned.memoryBytes),
-    gib: gib(planned.memoryBytes + overhead * storedMore(config, run.source)),
+    gib: gib(planned.memoryBytes + overhead * storedMore(run, config)),
   };
 }

@@ -1,6 +1,6 @@
 /**
- * `npm run test:published` predicts all published runs, writes the table of `docs/planning.md`, and fails if a run that
- * the page does not name is outside of the bounds: 20 % of the tokens a second, 10 % of the memory. `--only 405` takes
+ * `npm run test:published` predicts all published runs, writes the table of `docs/planning.md`, and fails if a run is
+ * outside of the bounds: 20 % of the tokens a second, 10 % of the memory. `--only 405` takes
  * runs of models that say so, and writes nothing. Takes some minutes.
  */
 import { readFileSync, writeFileSync } from "node:fs";
@@ -42,8 +42,7 @@ function tableOf(runs: readonly PublishedRun[]): { readonly lines: string[]; rea
     const name = `${run.model} on ${numGpusOf(run)}: ${describe(run)}, ${run.sequence} tokens`;
     console.error(name, percent(time), percent(memory), formatParts(planned.parts, planned.seconds));
     if (Math.abs(time) > tokenBound) misses.push(`${name}: ${percent(time)} of the tokens a second`);
-    if (Math.abs(memory) > memoryBound && !run.hasOtherMemory)
-      misses.push(`${name}: ${percent(memory)} of the memory`);
+    if (Math.abs(memory) > memoryBound) misses.push(`${name}: ${percent(memory)} of the memory`);
     const cells = [
       run.source.toUpperCase(),
       run.model,

@@ -318,15 +318,16 @@ class StageRunner {
     let { grads, outbox } = state;
     let cotangents = isLast ? [] : takeRow(state.arrived, cell.arrived);
     if (isLast) {
-      const { stream, weights } = last.pull(this.given.last, stored("last"), [this.share()]);
-      grads = { ...grads, last: addTo(grads.last, weights) };
+      const { stream, sums } = last.pull(this.given.last, stored("last"), [this.share()], grads.last);
+      grads = { ...grads, last: sums };
       cotangents = stream;
     }
-    const { stream, weights } = stage.pull(at(this.given.chunks, chunk), stored("stage"), cotangents);
-    grads = { ...grads, chunks: grads.chunks.map((sums, c) => (c === chunk ? addTo(sums, weights) : sums)) };
+    const before = at(grads.chunks, chunk);
+    const { stream, sums } = stage.pull(at(this.given.chunks, chunk), stored("stage"), cotangents, before);
+    grads = { ...grads, chunks: grads.chunks.with(chunk, sums) };
     if (isFirst) {
-      const pulled = first.pull(this.given.first, stored("first"), stream);
-      grads = { ...grads, first: addTo(grads.first, pulled.weights) };
+      const pulled = first.pull(this.given.first, stored("first"), stream, grads.first);
+      grads = { ...grads, first: pulled.sums };
     } else outbox = stream;
     return { ...state, grads, outbox };
   }
@@ -359,15 +360,14 @@ class StageRunner {
     });
     const { grads } = state;
     const { first, stage, last } = this.parts;
-    const own = stage.pullWeights(at(this.given.chunks, chunk), stored("stage"));
+    const before = at(grads.chunks, chunk);
+    const after = stage.pullWeights(at(this.given.chunks, chunk), stored("stage"), before);
     return {
       ...state,
       grads: {
-        first: isFirst
-          ? addTo(grads.first, first.pullWeights(this.given.first, stored("first")))
-          : grads.first,
-        chunks: grads.chunks.map((sums, c) => (c === chunk ? addTo(sums, own) : sums)),
-        last: isLast ? addTo(grads.last, last.pullWeights(this.given.last, stored("last"))) : grads.last,
+        first: isFirst ? first.pullWeights(this.given.first, stored("first"), grads.first) : grads.first,
+        chunks: grads.chunks.with(chunk, after),
+        last: isLast ? last.pullWeights(this.given.last, stored("last"), grads.last) : grads.last,
       },
     };
   }

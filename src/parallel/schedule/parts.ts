@@ -9,6 +9,7 @@ import type { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { vjpProgram } from "../../transforms/derivatives/grad.js";
+import { inlineAdding } from "../../transforms/rewrite/addResults.js";
 import { removeDeadCode, sliceOf } from "../../transforms/rewrite/deadCode.js";
 import { cut, dependsOnlyOn } from "../../transforms/rewrite/split.js";
 import { splitOutputs } from "../../transforms/rewrite/splitOutputs.js";
@@ -137,17 +138,17 @@ export class PartPrograms {
     return { outs, kept: { input, weight } };
   }
 
-  /** The whole backward pass: the gradients of the stream and of the weights. */
+  /** The whole backward pass: the gradient of the stream; those of the weights are added to sums. */
   pull(
     given: Given,
     kept: Omit<KeptValues, "postponed">,
     cotangents: readonly Tensor[],
-  ): { stream: Tensor[]; weights: Tensor[] } {
+    sums: readonly Tensor[],
+  ): { stream: Tensor[]; sums: Tensor[] } {
     const values = this.known(given, kept);
     values.define(this.cotangents, cotangents);
-    const results = inline(this.gradient, values.of(this.gradient.inputs));
-    const [weights = [], stream = []] = cut(results, this.inputs.weights.length);
-    return { stream, weights };
+    const { rest, sums: after } = inlineAdding(this.gradient, values.of(this.gradient.inputs), sums);
+    return { stream: rest, sums: after };
   }
 
   /** The first half of the backward pass: the gradient of the stream, and residuals of the second half. */
@@ -164,12 +165,16 @@ export class PartPrograms {
     return { stream, postponed: [...handed, ...values.of(late)] };
   }
 
-  /** The second half of the backward pass: the gradients of the weights. */
-  pullWeights(given: Given, kept: Pick<KeptValues, "weight" | "postponed">): Tensor[] {
+  /** The second half of the backward pass: the gradients of the weights are added to sums. */
+  pullWeights(
+    given: Given,
+    kept: Pick<KeptValues, "weight" | "postponed">,
+    sums: readonly Tensor[],
+  ): Tensor[] {
     const values = this.known(given, { input: [], weight: kept.weight });
     values.define(this.kept.postponed, kept.postponed);
     const inputs = this.weightGradient.inputs.filter(isReadBy(this.weightGradient));
-    return inline({ ...this.weightGradient, inputs }, values.of(inputs));
+    return inlineAdding({ ...this.weightGradient, inputs }, values.of(inputs), sums).sums;
   }
 
   /** What is known before a backward pass. */

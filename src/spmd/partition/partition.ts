@@ -20,6 +20,7 @@ import { hoistGathers, loopBytes } from "./passes/hoistGathers.js";
 import { inlineCalls } from "./passes/inlineCalls.js";
 import { joinPermutes } from "./passes/joinPermutes.js";
 import { joinSums } from "./passes/joinSums.js";
+import { narrowGathers } from "./passes/narrowGathers.js";
 import { ownConstants } from "./passes/ownConstants.js";
 import { ringProducts } from "./passes/ringProducts.js";
 import { type DimFactors, factorRule } from "./placement/factors.js";
@@ -100,7 +101,9 @@ export function partition(
     partitioner.resharding.noteHoisted(inside, before, length);
   });
   afterPass("hoistGathers", hoisted, "partitioned");
-  const ringed = ringProducts(hoisted === needed ? needed : removeDeadCode(hoisted), inSpecs, overlap);
+  const narrowed = narrowGathers(hoisted === needed ? needed : removeDeadCode(hoisted));
+  afterPass("narrowGathers", narrowed, "partitioned");
+  const ringed = ringProducts(narrowed, inSpecs, overlap);
   return {
     program: afterPass("partition", ringed, "partitioned"),
     inSpecs,
