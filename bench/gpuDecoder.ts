@@ -1,4 +1,4 @@
-/** The decoder that GPUs train: Llama blocks in bfloat16 with float32 parameters, as `bench/jax/gpuDecoder.py` has it. */
+/** The decoder that GPUs train: Llama blocks with float32 parameters, as `bench/jax/gpuDecoder.py` has it. */
 import {
   checkpointName,
   checkpointPolicies,
@@ -36,8 +36,11 @@ export const rematChoices = ["full", "named", "dots", "none"] as const;
 /** One of {@link rematChoices}. */
 export type RematChoice = (typeof rematChoices)[number];
 
-/** The types that factors of products with weights can have, besides those of attention and of the output layer. */
-export const gpuPrecisions = ["bfloat16", "float8"] as const;
+/**
+ * The types of activations and of the factors of products. With float8 it is the factors of products with weights,
+ * besides those of attention and of the output layer; all else is bfloat16.
+ */
+export const gpuPrecisions = ["bfloat16", "float8", "float16", "float32"] as const;
 
 /** One of {@link gpuPrecisions}. */
 export type GpuPrecision = (typeof gpuPrecisions)[number];
@@ -135,7 +138,8 @@ export function makeState(size: GpuDecoderSize, mesh: Mesh): GpuState {
   return jit(init, { mesh, name: "init" })();
 }
 
-const narrow = (x: Tensor) => x.astype("bfloat16");
+/** The type of activations. */
+export const activationType = (precision: GpuPrecision) => (precision === "float8" ? "bfloat16" : precision);
 
 /** Gives a value the name by which `named` keeps it. */
 const kept = (x: Tensor) => checkpointName(x, "kept");
@@ -146,7 +150,7 @@ const policies = { full: nothingSaveable, named: saveOnlyTheseNames("kept"), dot
 function rmsNorm(x: Tensor, scale: Tensor): Tensor {
   const wide = x.astype("float32");
   const size = lax.rsqrt(np.mean(wide.mul(wide), -1, { keepdims: true }).add(1e-6));
-  return narrow(wide.mul(size).mul(scale));
+  return wide.mul(size).mul(scale).astype(x.dtype);
 }
 
 /** Rotates pairs of features by angles that grow with the position. */
@@ -154,14 +158,16 @@ function rotary(x: Tensor, cos: Tensor, sin: Tensor): Tensor {
   const half = (x.shape.at(-1) ?? 0) / 2;
   const wide = x.astype("float32");
   const [a, b] = [lax.sliceInDim(wide, 0, half, 1, -1), lax.sliceInDim(wide, half, 2 * half, 1, -1)];
-  return narrow(np.concatenate([a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))], -1));
+  return np.concatenate([a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))], -1).astype(x.dtype);
 }
 
 /** A product of rows with a weight. */
-const products: { readonly [P in GpuPrecision]: (x: Tensor, w: Tensor) => Tensor } = {
-  bfloat16: (x, w) => np.matmul(x, narrow(w)),
-  float8: (x, w) => float8DotGeneral(x, narrow(w), { lhsContract: [x.ndim - 1], rhsContract: [0] }),
-};
+function product(precision: GpuPrecision, x: Tensor, weight: Tensor): Tensor {
+  const w = weight.astype(x.dtype);
+  return precision === "float8"
+    ? float8DotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] })
+    : np.matmul(x, w);
+}
 
 function makeBlock(
   size: GpuDecoderSize,
@@ -178,7 +184,7 @@ function makeBlock(
   );
   const angles = np.expandDims(positions.mul(frequencies), 1);
   const [cos, sin] = [np.cos(angles), np.sin(angles)];
-  const multiply = products[precision];
+  const multiply = (x: Tensor, weight: Tensor) => product(precision, x, weight);
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
     const normed = rmsNorm(x, layer.norm1);
     const project = (w: Tensor) => multiply(normed, w);
@@ -195,7 +201,7 @@ function makeBlock(
   return kind === "none" ? block : remat(block, { policy: policies[kind] });
 }
 
-/** The mean cross-entropy; the logits are kept in bfloat16 and widened again in the backward pass. */
+/** The mean cross-entropy; the logits are kept as they are and widened again in the backward pass. */
 const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
   const wide = logits.astype("float32");
   const largest = lax.stopGradient(np.max(wide, -1, { keepdims: true }));
@@ -208,7 +214,7 @@ const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
 function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: GpuChoice): Tensor {
   const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);
   const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
-  const table = narrow(params.embed);
+  const table = params.embed.astype(activationType(choice.precision));
   const embedded = np.take(table, inputs, 0, { mode: "clip" });
   const [stream] = lax.scan(makeBlock(size, choice), embedded, params.layers);
   const logits = np.matmul(rmsNorm(stream, params.norm), np.transpose(table));

@@ -18,6 +18,7 @@ import {
   sizes,
   stepFlops,
 } from "./decoder.js";
+import { gpuSizes } from "./gpuDecoder.js";
 import { runJax } from "./jax.js";
 import { lmOnGpu } from "./lmOnGpu.js";
 import { allCorePeak, announce, best, type Report, type Row } from "./measure.js";
@@ -34,7 +35,9 @@ export async function lm(): Promise<Report> {
     const { lmOverMpi } = await import("./mpi/report.js");
     return lmOverMpi();
   }
-  if (engine === "xla") return lmOnGpu();
+  if (engine === "xla") return lmOnGpu("xla");
+  const asked = (option("sizes") ?? "").split(",");
+  if (engine === "webgpu" && gpuSizes.some(({ name }) => asked.includes(name))) return lmOnGpu("webgpu");
   if (engine === "webgpu") return (await import("./webgpu.js")).lmOnWebGpu();
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);

@@ -1,13 +1,17 @@
 /**
- * One AdamW step of decoders on the XLA engine, compared with JAX in the same run. With `--precision bfloat16,float8`,
- * products with float8 factors beside those of bfloat16.
+ * One AdamW step of decoders on a GPU, through XLA compared with JAX in the same run, or through WebGPU. With
+ * `--precision bfloat16,float8`, products with float8 factors beside those of bfloat16.
+ *
+ *     npm run bench -- lm --engine xla --sizes 103M,350M --remat dots
+ *     npm run bench -- lm --engine webgpu --sizes 103M --remat dots --precision float32,float16
  */
 import { spawnSync } from "node:child_process";
 import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
-import { createXlaEngine, type Engine } from "shardwise/engines";
+import { createXlaEngine, type Engine, importEngine, openEngine } from "shardwise/engines";
 import {
+  activationType,
   type GpuChoice,
   type GpuDecoderSize,
   gpuPrecisions,
@@ -43,14 +47,17 @@ const memoryFraction = ({ width }: GpuDecoderSize) => (width > 1024 ? 0.5 : 0.25
 /** How many steps are timed. */
 const rounds = 15;
 
-/** The share of a device's peak that counts as all of it, in TFLOP/s of bfloat16 products. */
+/** The share of a device's peak that counts as all of it, in TFLOP/s of products of 16-bit floats. */
 const peaks: Readonly<Record<string, number>> = { "NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989 };
 
-/** The same step in JAX with cuDNN's attention, or `null` if it does not run. */
-function runJax(size: GpuDecoderSize, { remat }: GpuChoice): Result | null {
+/** The same step in JAX with its fastest attention, or `null` if it does not run. */
+function runJax(size: GpuDecoderSize, { remat, precision }: GpuChoice): Result | null {
   const python = process.env.JAX_PYTHON ?? process.env.SHARDWISE_PYTHON ?? "python3";
   const script = fileURLToPath(new URL("./jax/gpuDecoder.py", import.meta.url));
-  const args = [script, JSON.stringify({ ...size, remat }), String(rounds), "cudnn"];
+  const dtype = activationType(precision);
+  // cuDNN has attention for 16-bit floats only.
+  const attention = dtype === "float32" ? "xla" : "cudnn";
+  const args = [script, JSON.stringify({ ...size, remat, dtype }), String(rounds), attention];
   const env = { ...process.env, XLA_PYTHON_CLIENT_MEM_FRACTION: "0.5" };
   const { stdout, status, stderr } = spawnSync(python, args, { encoding: "utf8", timeout: 240_000, env });
   if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
@@ -121,15 +128,23 @@ async function measure(size: GpuDecoderSize, choice: GpuChoice, engine: Engine):
   };
 }
 
-async function measureAgain(size: GpuDecoderSize, choice: GpuChoice): Promise<number> {
-  const engine = createXlaEngine({ memoryFraction: memoryFraction(size) });
+type GpuEngine = "xla" | "webgpu";
+
+async function open(name: GpuEngine, size: GpuDecoderSize): Promise<Engine> {
+  if (name === "xla") return createXlaEngine({ memoryFraction: memoryFraction(size) });
+  await importEngine("webgpu");
+  return openEngine("webgpu", { numDevices: 1 });
+}
+
+async function measureAgain(name: GpuEngine, size: GpuDecoderSize, choice: GpuChoice): Promise<number> {
+  const engine = await open(name, size);
   const { first } = await firstStep(size, choice, engine);
   await engine.close();
   return first;
 }
 
 /** Runs the benchmark, what needs less memory first, so that peaks are those of one model. */
-export async function lmOnGpu(): Promise<Report> {
+export async function lmOnGpu(name: GpuEngine): Promise<Report> {
   const names = gpuSizes.map((size) => size.name);
   const chosen = listOption("sizes", ["103M", "350M"], names);
   const remats = listOption("remat", ["full", "named", "dots"], rematChoices);
@@ -138,22 +153,22 @@ export async function lmOnGpu(): Promise<Report> {
     .filter((remat) => remats.includes(remat))
     .flatMap((remat) => precisions.map((precision): GpuChoice => ({ remat, precision })));
   const rows: Row[] = [];
-  let kind = "xla";
+  let kind: string = name;
   for (const size of gpuSizes.filter((one) => chosen.includes(one.name))) {
     for (const choice of choices) {
-      const engine = createXlaEngine({ memoryFraction: memoryFraction(size) });
+      const engine = await open(name, size);
       kind = engine.info?.().deviceKind ?? kind;
       const measured = await measure(size, choice, engine);
       await engine.close();
-      const own = { ...measured, again_ms: await measureAgain(size, choice) };
+      const own = { ...measured, again_ms: await measureAgain(name, size, choice) };
       const { remat, precision } = choice;
       console.error(`${size.name}, remat ${remat}, ${precision}: ${own.median_ms.toFixed(2)} ms`);
       rows.push(rowOf("shardwise", size, choice, own, own, kind));
-      const jax = precision === "float8" ? null : runJax(size, choice);
+      const jax = name === "xla" && precision !== "float8" ? runJax(size, choice) : null;
       if (jax) rows.push(rowOf("JAX", size, choice, jax, own, kind));
     }
   }
-  return { [`training step on ${kind}`]: rows };
+  return { [`training step on ${kind}${name === "xla" ? "" : " through WebGPU"}`]: rows };
 }
 
 function rowOf(
@@ -165,7 +180,7 @@ function rowOf(
   kind: string,
 ): Row {
   const rate = gpuStepFlops(size) / result.median_ms / 1e9;
-  const peak = peaks[kind];
+  const peak = choice.precision === "float32" ? undefined : peaks[kind];
   return {
     model: size.name,
     remat: choice.remat,

@@ -19,7 +19,7 @@ vocabulary, mlp, head = size["vocabulary"], size["mlpWidth"], size["headSize"]
 
 
 def narrow(x):
-    return x.astype(jnp.bfloat16)
+    return x.astype(size["dtype"])
 
 
 def kept(x):
