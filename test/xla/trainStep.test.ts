@@ -3,14 +3,15 @@ import { describe, expect, test } from "vitest";
 import { XlaEngine } from "../../src/engines/xla/engine.js";
 import { gpuUnrolling } from "../../src/engines/xla/stablehlo/unroll.js";
 import type { XlaClient } from "../../src/engines/xla/xlaClient.js";
-import { Mesh, np } from "../../src/index.js";
+import { jit, Mesh, np, type Tensor } from "../../src/index.js";
 import { range } from "../../src/ir/shape.js";
+import { float8DotGeneral } from "../../src/nn/functions/float8DotGeneral.js";
 import * as optim from "../../src/optim/index.js";
 import type { ModelConfig } from "../../src/train/models/config.js";
 import { createTraining } from "../../src/train/step/training.js";
 
 /** A GPU that computes nothing but remembers what it was to compile. */
-function recordingClient(texts: string[]): XlaClient<number> {
+function recordingClient(texts: string[], flags: object[] = []): XlaClient<number> {
   let numArrays = 0;
   return {
     platform: { name: "cuda", version: "none", deviceKind: "none", kernels: ["attention"] },
@@ -22,8 +23,9 @@ function recordingClient(texts: string[]): XlaClient<number> {
     copy: () => numArrays++,
     destroy: () => {},
     close: async () => {},
-    compile: async (text) => {
+    compile: async (text, _devices, settings) => {
       texts.push(text);
+      flags.push(settings ?? {});
       const numOutputs = /-> \((.*)\) \{$/m.exec(text)?.[1]?.split(", ").length ?? 0;
       return {
         execute: async (inputs) => ({
@@ -125,5 +127,19 @@ describe("the texts of a training run", () => {
     expect(numberOf("", "")).toBe(3);
     expect(products).toHaveLength(24);
     expect(float8Products((await textsOf(2)).trainStep)).toEqual(products.map(() => ["", ""]));
+  });
+
+  test("are compiled without merging float8 products, which would become others", async () => {
+    const flags: object[] = [];
+    const engine = new XlaEngine(recordingClient([], flags), { unrolling: gpuUnrolling });
+    const mesh = Mesh.create({ data: 1 }, { engine });
+    const x = np.ones([16, 16], "bfloat16");
+    const dims = { lhsContract: [1], rhsContract: [0] };
+    for (const multiply of [np.matmul, (a: Tensor, b: Tensor) => float8DotGeneral(a, b, dims)]) {
+      await jit((a: Tensor, b: Tensor) => multiply(a, b), { mesh })(x, x).ready();
+    }
+    await engine.close();
+    const setting = { xla_disable_hlo_passes: "dot-merger" };
+    expect(flags).toEqual([expect.not.objectContaining(setting), expect.objectContaining(setting)]);
   });
 });

@@ -6,7 +6,7 @@ import { OutOfMemoryError } from "../errors.js";
 import { locateError } from "./errors.js";
 import { Pending } from "./pending.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
-import { gpuFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
+import { float8Flags, gpuFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 import type { XlaClient, XlaProgram } from "./xlaClient.js";
 
@@ -70,11 +70,16 @@ export class XlaBuilder<A> {
     const failures: unknown[] = [];
     let previous: string | undefined;
     for (const form of forms) {
-      const { text, origins, isUnrolled } = lowerToStableHlo(program, { ...options, ...form, precision });
+      const { text, origins, isUnrolled, hasFloat8 } = lowerToStableHlo(program, {
+        ...options,
+        ...form,
+        precision,
+      });
       if (text === previous) continue;
       previous = text;
       try {
-        const flags = form.unrolling ? { ...gpuFlags, ...(isUnrolled ? unrolledFlags : {}) } : {};
+        const own = { ...(isUnrolled && unrolledFlags), ...(hasFloat8 && float8Flags) };
+        const flags = form.unrolling ? { ...gpuFlags, ...own } : {};
         const compiled = await this.limited(() => this.client.compile(text, devices, flags));
         if (failures.length > 0) this.giveUp(form, failures[0]);
         return compiled;

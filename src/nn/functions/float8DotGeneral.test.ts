@@ -49,6 +49,17 @@ describe("a product of float8 factors", () => {
     }
   });
 
+  test("scales no more than needed, so that small values are kept", async () => {
+    // The smallest value of e4m3 beside the largest, and beside one for which it is divided by 2.
+    for (const [largest, kept] of [
+      [448, 2 ** -9],
+      [449, 0],
+    ] as const) {
+      const values = np.array([[largest, 2 ** -9]]);
+      expect(await numbers(product(values, np.array([[0], [1]])))).toEqual([kept]);
+    }
+  });
+
   test("is 0 for zeros and NaN for what is not finite", async () => {
     expect(await numbers(product(np.zeros([1, 2]), np.ones([2, 1])))).toEqual([0]);
     for (const value of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {

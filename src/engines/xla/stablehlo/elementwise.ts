@@ -4,7 +4,7 @@ import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
 import { xlaProgram } from "../../../ir/xlaFunctions.js";
-import { float8Text, typeText } from "./text.js";
+import { typeText } from "./text.js";
 import { type HloValue, names, type Rule, type Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
@@ -140,10 +140,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   roundFloat8: (eqn, write) => {
     const { dtype } = resultType(eqn);
     const x = write.convert(write.read(at(eqn.ins, 0)), dtype === "float64" ? "float32" : dtype);
-    const [type, narrow] = [typeText(x.type), float8Text(x.type, eqn.params.format)];
-    const rounded = write.define(`stablehlo.convert ${x.name} : (${type}) -> ${narrow}`, x.type);
-    const back = write.define(`stablehlo.convert ${rounded.name} : (${narrow}) -> ${type}`, x.type);
-    return [write.convert(back, dtype)];
+    return [write.convert(write.roundFloat8(x, eqn.params.format), dtype)];
   },
   isFinite: (eqn, write) => {
     const x = write.read(at(eqn.ins, 0));

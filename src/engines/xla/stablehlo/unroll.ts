@@ -44,6 +44,12 @@ export const unrolledFlags = {
 } as const;
 
 /**
+ * XLA settings for programs with float8 products, besides those for all: the factors of merged products would be
+ * concatenations, in which XLA does not recognise float8.
+ */
+export const float8Flags = { xla_disable_hlo_passes: "dot-merger" } as const;
+
+/**
  * Whether to unroll a loop.
  *
  * @param stacks those that its iterations add to and that another loop reads, and those of unrolled loops that they read

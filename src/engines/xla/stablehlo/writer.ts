@@ -3,10 +3,10 @@ import { zip } from "../../../ir/collections.js";
 import { type DType, kindOfNumbers } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
-import type { OpName, Precision } from "../../../ir/ops.js";
+import type { Float8, OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
-import { splatText, typeText } from "./text.js";
+import { float8Text, splatText, typeText } from "./text.js";
 import { isUnrolled, type Unrolling } from "./unroll.js";
 
 /** A value of the text: its name there, such as `%12`, and its type. */
@@ -28,6 +28,8 @@ export interface StableHloModule {
   readonly origins: readonly (Eqn | undefined)[];
   /** Whether a loop of the program was unrolled. */
   readonly isUnrolled: boolean;
+  /** Whether something is rounded to float8. */
+  readonly hasFloat8: boolean;
 }
 
 /** A line of the text, and the equation that it implements. */
@@ -58,6 +60,7 @@ export class Writer {
   /** The variables that loops read a slice of in every iteration. */
   private readonly slicedVars = new Set<number>();
   private readonly barred = new Set<string>();
+  private hasFloat8 = false;
 
   /**
    * @param mesh the mesh whose axes collectives name
@@ -233,6 +236,14 @@ export class Writer {
     return this.mapped("stablehlo.convert", [x], "", tensorType(dtype, x.type.shape));
   }
 
+  /** The elements rounded to a float8 type, in the type that they have. */
+  roundFloat8(x: HloValue, format: Float8): HloValue {
+    const [type, narrow] = [typeText(x.type), float8Text(x.type, format)];
+    const rounded = this.define(`stablehlo.convert ${x.name} : (${type}) -> ${narrow}`, x.type);
+    this.hasFloat8 = true;
+    return this.define(`stablehlo.convert ${rounded.name} : (${narrow}) -> ${type}`, x.type);
+  }
+
   /** The same elements in another shape. */
   reshape(x: HloValue, shape: Shape): HloValue {
     if (sameNumbers(x.type.shape, shape)) return x;
@@ -340,6 +351,7 @@ export class Writer {
       text: this.lines.map(({ text }) => `${text}\n`).join(""),
       origins: this.lines.map(({ origin }) => origin),
       isUnrolled: this.stacks.size > 0,
+      hasFloat8: this.hasFloat8,
     };
   }
 }
