@@ -1,5 +1,5 @@
 /** Programs of the benchmark of pauses: what compiles them on the page's thread, and what leaves most of that to another. */
-import { grad, jit, Mesh, np, P, random, type Tensor } from "shardwise";
+import { grad, jit, Mesh, np, P, random, Tensor, tree } from "shardwise";
 import * as nn from "shardwise/nn";
 import { adamw } from "shardwise/optim";
 import { createTraining, readRunConfig } from "shardwise/train";
@@ -47,7 +47,8 @@ Object.assign(globalThis, {
     pending = program?.compile();
   },
   load: () => pending,
+  /** A call that asks where its results are, which compiles it on the spot. */
   call: () => {
-    program?.call();
+    for (const leaf of tree.leaves(program?.call())) if (leaf instanceof Tensor) leaf.sharding;
   },
 });

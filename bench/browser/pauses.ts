@@ -48,9 +48,9 @@ export async function pauses(browser: Browser, url: string): Promise<Row[]> {
     ]);
     table.push({
       program,
-      "first call ms": all,
-      "compile: tracing ms": tracing,
-      "compile: the rest ms": loading,
+      "at once ms": all,
+      "tracing ms": tracing,
+      "the rest ms": loading,
       "call after it ms": call,
     });
   }

@@ -64,6 +64,8 @@ export const pageCases: readonly PageCase[] = [
     tool: "Vite",
     name: "a worker of the page's own",
     build: () => built("Vite", "page-vite-worker", { "index.html": pageWith("/startWorker.js") }),
+    // Vite builds workers as scripts, which cannot load parts later.
+    isOneFile: true,
   },
   {
     tool: "webpack",

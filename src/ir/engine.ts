@@ -110,8 +110,10 @@ export interface Engine {
    * By how many milliseconds `performance.now()` of process 0 is ahead of this one's; all processes call it together.
    */
   clockAhead?(): number;
-  /** What another thread needs to compile for this engine; omitted where only this thread can. */
-  compileSettings?(): unknown;
+  /**
+   * What another thread needs to compile for these devices; omitted, or undefined, where only this thread can.
+   */
+  compileSettings?(devices: readonly number[]): unknown;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
   /** Sets where processes write the last events of their devices when one of them fails. */

@@ -40,27 +40,104 @@ export interface Held {
   gather(storage: Storage): readonly DeviceBuffer[];
 }
 
+/** A call that will be started when its program is compiled. */
+export interface DeferredStart {
+  /** Resolved when it was started. */
+  readonly started: Promise<void>;
+  /** Starts it now, after all that were made before it. */
+  startNow(): void;
+}
+
 /** The values of a concrete tensor: one buffer for every position of its mesh that this process holds. */
 export class Storage {
-  readonly placement: Placement;
   readonly type: TensorType;
+  private where: Placement | undefined;
   private buffers: readonly DeviceBuffer[] | undefined;
   private split: Held | undefined;
   private watched: Watch | undefined;
   private pins = 0;
   private abandoned = false;
+  /** The call that gives it values, until that is started. */
+  private source: DeferredStart | undefined;
+  private failure: { readonly error: unknown } | undefined;
+  /** The number of calls that will read it when they are started. */
+  private readers = 0;
+  /** Whether the memory is to be released as soon as no such call needs it. */
+  private isLeft = false;
 
-  /** @param split the layout of the buffers, if not that of the placement */
-  constructor(placement: Placement, type: TensorType, buffers: readonly DeviceBuffer[], split?: Held) {
+  /**
+   * @param placement where the buffers are, or the call that {@link settle}s where they are and what they are
+   * @param split the layout of the buffers, if not that of the placement
+   */
+  constructor(
+    placement: Placement | DeferredStart,
+    type: TensorType,
+    buffers: readonly DeviceBuffer[] = [],
+    split?: Held,
+  ) {
+    this.type = type;
+    if ("startNow" in placement) {
+      this.source = placement;
+      return;
+    }
     if (buffers.length !== placement.positions.length) {
       throw new InternalError(
         `[Storage] ${buffers.length} buffers for ${placement.positions.length} addressable devices`,
       );
     }
-    this.placement = placement;
-    this.type = type;
+    this.where = placement;
     this.buffers = buffers;
     this.split = split;
+  }
+
+  /** Gives the result of a deferred call the values of another storage, which is not used again. */
+  settle(values: Storage): void {
+    this.source = undefined;
+    this.where = values.where;
+    this.buffers = values.buffers;
+    this.split = values.split;
+    if (this.isLeft) this.release();
+  }
+
+  /** Makes a result of a deferred call report why there are no values. */
+  fail(error: unknown): void {
+    this.source = undefined;
+    this.failure = { error };
+  }
+
+  /** Waits until the call that computes it is started. */
+  async settled(): Promise<void> {
+    await this.source?.started;
+  }
+
+  /** Whether a deferred call computes or reads it, so that other calls with it have to wait their turn. */
+  get isAwaited(): boolean {
+    return this.source !== undefined || this.readers > 0;
+  }
+
+  /** Keeps the memory for a call that will be started later, even if it is released until then. */
+  reserve(): void {
+    this.readers++;
+  }
+
+  /** Runs calls on what was reserved for them. */
+  static reserved<T>(storages: readonly Storage[], use: () => T): T {
+    const left = storages.filter(({ isLeft }) => isLeft);
+    for (const storage of storages) storage.readers--;
+    for (const storage of left) storage.isLeft = false;
+    try {
+      return use();
+    } finally {
+      for (const storage of left) storage.release();
+    }
+  }
+
+  /** Where the values are; whoever asks before a deferred call is started starts it. */
+  get placement(): Placement {
+    this.source?.startNow();
+    if (this.failure) throw this.failure.error;
+    if (!this.where) throw new InternalError("[Storage] no placement");
+    return this.where;
   }
 
   /** The actual layout of the buffers: that of the placement, or split further. */
@@ -75,7 +152,7 @@ export class Storage {
 
   /** Whether the memory was released. */
   get released(): boolean {
-    return this.buffers === undefined;
+    return this.isLeft || (this.buffers === undefined && !this.source && !this.failure);
   }
 
   /** Whether a run that failed later has taken the buffers. */
@@ -96,7 +173,9 @@ export class Storage {
 
   /** The buffers as they are {@link held}. */
   readHeld(caller: string): readonly DeviceBuffer[] {
-    if (!this.buffers) {
+    this.source?.startNow();
+    if (this.failure) throw this.failure.error;
+    if (!this.buffers || this.isLeft) {
       throw new DisposedError(
         `[${caller}] this tensor's memory was released (by dispose(), using, or as a donated argument): keep a copy if it is needed again`,
       );
@@ -106,7 +185,7 @@ export class Storage {
 
   /** Releases the memory when `holder` becomes unreachable, unless the engine's buffers are collected automatically. */
   heldBy(holder: object): void {
-    if (this.placement.engine.selfCollecting) return;
+    if (!this.source && this.placement.engine.selfCollecting) return;
     this.watched = watch(holder, () => {
       this.abandoned = true;
       if (this.pins === 0) this.release();
@@ -128,6 +207,10 @@ export class Storage {
 
   /** Releases the memory; later calls do nothing. */
   release(): void {
+    if (this.isAwaited) {
+      this.isLeft = true;
+      return;
+    }
     const buffers = this.buffers;
     this.forget();
     if (buffers) for (const buffer of buffers) this.placement.engine.release(buffer);
@@ -153,6 +236,7 @@ export class Storage {
 
   /** The elements of the whole tensor, assembled from the devices' blocks. */
   async download(caller: string): Promise<HostData> {
+    if (this.source) await this.source.started;
     const { engine } = this.placement;
     const blocks = this.blocks(caller);
     return this.assemble(blocks, await Promise.all(blocks.map(({ buffer }) => engine.download(buffer))));
@@ -171,6 +255,7 @@ export class Storage {
    * @returns the bytes of the part, in the memory
    */
   async downloadPart({ shape, offsets }: HostPart, memory: PartMemory, caller: string): Promise<Uint8Array> {
+    if (this.source) await this.source.started;
     const { engine } = this.placement;
     const { mesh, spec } = this.held;
     const bytesEach = byteSize(this.type.dtype);
@@ -203,11 +288,13 @@ export class Storage {
 
   /** Waits until every addressable block is computed. */
   async ready(caller: string): Promise<void> {
+    if (this.source) await this.source.started;
     await Promise.all(this.readHeld(caller).map((buffer) => this.placement.engine.ready(buffer)));
   }
 
   /** Like {@link download}, if all blocks are addressable and the engine can be read without waiting. */
   peek(caller: string): HostData | undefined {
+    if (this.source) return undefined;
     const { engine } = this.placement;
     const { held, missing } = distinctBlocks(this.held, this.readHeld(caller));
     if (missing.length > 0) return undefined;

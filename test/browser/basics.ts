@@ -12,6 +12,7 @@ import {
   random,
   shardMap,
   type Tensor,
+  tree,
 } from "shardwise";
 import { createThreadsEngine, createWebGpuEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
@@ -132,8 +133,8 @@ async function turnsDuring(action: Promise<unknown>): Promise<number> {
   return turns;
 }
 
-/** How often a page can do something else while a deep model is compiled on the side. */
-async function compileDeep(depth: number): Promise<number> {
+/** The gradient of a deep model on two devices, and its arguments. */
+function deepModel(depth: number) {
   const mesh = Mesh.create({ data: 2 });
   const x = random.normal(random.key(1), [8, 16]);
   const layers = Array.from({ length: depth }, () => [nn.Dense({ features: 16 }), nn.LayerNorm(), nn.gelu]);
@@ -143,9 +144,41 @@ async function compileDeep(depth: number): Promise<number> {
     grad((v: typeof variables, x: Tensor) => np.sum(net.apply(v, x) as Tensor)),
     { mesh, inShardings: [P(), P("data")] },
   );
+  return { mesh, step, variables, x };
+}
+
+/** How often a page can do something else while a deep model is compiled on the side. */
+async function compileDeep(depth: number): Promise<number> {
+  const { mesh, step, variables, x } = deepModel(depth);
   // The engine, and what a first compilation loads.
   await jit((x: Tensor) => x.add(1), { mesh }).compile(x);
   return turnsDuring(step.compile(variables, x));
+}
+
+/**
+ * The longest time in milliseconds for which a page stands still while a deep model is called for the first time, and the
+ * sum of its result. @param isAtOnce whether the page asks where a result is, which compiles the program on its thread
+ */
+async function firstCall(
+  depth: number,
+  isAtOnce: boolean,
+): Promise<{ readonly pause: number; readonly sum: number }> {
+  const { step, variables, x } = deepModel(depth);
+  const { port1, port2 } = new MessageChannel();
+  let [pause, last] = [0, performance.now()];
+  port1.onmessage = () => {
+    const now = performance.now();
+    pause = Math.max(pause, now - last);
+    last = now;
+    port2.postMessage(0);
+  };
+  port2.postMessage(0);
+  const gradient = tree.leaves(step(variables, x)).at(-1) as Tensor;
+  if (isAtOnce) gradient.sharding;
+  const sum = await np.sum(gradient).item();
+  await new Promise((resolve) => setTimeout(resolve));
+  port1.close();
+  return { pause, sum };
 }
 
 /** A loop without end on workers. */
@@ -311,6 +344,7 @@ Object.assign(globalThis, {
   abortRun,
   compileDeep,
   engineInfo,
+  firstCall,
   files,
   limits,
   roundTrip,

@@ -246,6 +246,23 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     await page.close();
   });
 
+  test.each(["isolated", "plain"])(
+    "of a kind that is %s leaves compiling a first call to a worker",
+    { timeout: 120_000, retry: 2 },
+    async (kind) => {
+      const firstCall = async (isAtOnce: boolean) => {
+        const { page } = await openPage(browser, `${served.url}/${kind}/index.html`);
+        const found = await call<{ pause: number; sum: number }>(page, "firstCall", 16, isAtOnce);
+        await page.close();
+        return found;
+      };
+      const [left, atOnce] = [await firstCall(false), await firstCall(true)];
+      expect(left.sum).toBeCloseTo(atOnce.sum, 3);
+      // What remains is tracing; compiling takes several times as long.
+      expect(left.pause).toBeLessThan(0.6 * atOnce.pause);
+    },
+  );
+
   test("ends runs and workers when a signal is aborted and when the page is left", async () => {
     const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
     expect(await call<string>(page, "abortRun")).toBe("DisposedError");

@@ -10,6 +10,7 @@ import type { CompileOptions, Engine } from "../../ir/engine.js";
 import { isCollectiveEqn } from "../../ir/opFacts.js";
 import { type Program, someEqn } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
+import { type CompileSettings, isPrepared } from "../kernels/compileWith.js";
 import { openKernelCode } from "../kernels/loadKernels.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
@@ -55,6 +56,11 @@ export class InlineEngine extends LocalEngine implements Engine {
     const kernels = new Kernels(options);
     super("inline", numDevices, kernels);
     this.kernels = kernels;
+  }
+
+  /** Programs for several devices are interpreted, and machine code is made by the thread that runs it. */
+  compileSettings(devices: readonly number[]): CompileSettings | undefined {
+    return devices.length === 1 ? this.kernels.settings : undefined;
   }
 
   /** How often programs ran as kernels and in the interpreter, and the memory that large tensors take. */
@@ -108,6 +114,13 @@ class Kernels implements Evaluator {
     const { compiledRuns, interpretedRuns, machine } = this;
     const usedBytes = typeof machine === "object" ? machine.memory.used : 0;
     return { compiledRuns, interpretedRuns, usedBytes };
+  }
+
+  get settings(): CompileSettings | undefined {
+    enableRelaxedSimd();
+    if (chooseKernels()) return undefined;
+    const bfloat16Products = takesBfloat16(this.gemm());
+    return { features: detectFeatures(), addressType: "i32", donated: undefined, bfloat16Products };
   }
 
   prepare(program: Program, options: CompileOptions): LocalProgram {
@@ -169,7 +182,7 @@ class Kernels implements Evaluator {
 
   private load(
     program: Program,
-    { mesh, name }: CompileOptions,
+    { mesh, name, prepared }: CompileOptions,
     elements: number,
   ): InlineProgram | undefined {
     this.machine ??= this.start();
@@ -177,10 +190,10 @@ class Kernels implements Evaluator {
     const { features } = this.machine;
     const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
     const bfloat16Products = multipliesBfloat16(program) && takesBfloat16(this.gemm());
-    return InlineProgram.load(
-      compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products }),
-      this.machine,
-    );
+    const compiled = isPrepared(prepared, "i32")
+      ? prepared.compiled
+      : compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products });
+    return InlineProgram.load(compiled, this.machine);
   }
 
   private start(): Machine | "none" {

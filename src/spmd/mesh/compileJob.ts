@@ -12,7 +12,7 @@ export interface CompileJob extends Pick<CompileOptions, "donated" | "name"> {
 export interface CompileMessage extends CompileJob {
   readonly program: Program;
   readonly mesh: MeshShape;
-  /** Those of the engine. */
+  /** Those of the engine; without them the program is only partitioned. */
   readonly settings: unknown;
   /** The number of the first value that the program does not have. */
   readonly firstId: number;

@@ -1,3 +1,4 @@
+import { mayBlock } from "#platform/system";
 import { sharedEngine, sharedProcess } from "../../engines/default.js";
 import { type Kind, need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
@@ -157,8 +158,9 @@ export class Mesh<Axes extends string = any> implements MeshShape {
 
   /** @internal Partitions and compiles a program in a thread of its own; undefined where only this one can. */
   async compileElsewhere(program: Program, job: CompileJob): Promise<CompileResult | undefined> {
-    const settings = this.engine.compileSettings?.();
-    if (settings === undefined) return undefined;
+    const settings = this.engine.compileSettings?.(this.deviceIds);
+    // Where it may block, partitioning alone is done sooner than another thread starts.
+    if (settings === undefined && mayBlock()) return undefined;
     const { compileElsewhere } = await import("./compileElsewhere.js");
     return compileElsewhere(program, { ...job, mesh: meshShape(this), settings });
   }

@@ -149,6 +149,7 @@ async function putTensor(tensor: Tensor, sharding: NamedSharding, path: string):
   const spec = resolveSpec(sharding.spec, sharding.mesh, tensor.shape, "devicePut", path || "the tensor");
   const placement = placementOn(sharding.mesh, spec);
   const storage = tensor.storage("devicePut");
+  await storage.settled();
   if (samePlacement(storage.placement, placement)) return tensor;
   return Tensor.stored(place(placement, tensor.type, await storage.download("devicePut")));
 }

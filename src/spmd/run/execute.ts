@@ -26,6 +26,7 @@ import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
 import type { PartitionRequest, RunnableProgram } from "../partition/partition.js";
 import { inlineCalls } from "../partition/passes/inlineCalls.js";
+import { defer, isDeferred } from "./deferred.js";
 import { noteEffects } from "./pendingCallbacks.js";
 
 /** A program ready to run, with the placements its inputs must have and its outputs will have. */
@@ -117,6 +118,11 @@ function unsplit(original: Program): RunnableProgram {
  * that have to be moved first, when they are moved.
  */
 export function run(compiled: CompiledCall, inputs: readonly Tensor[]): Tensor[] {
+  return runStored(compiled, inputs).map((storage) => Tensor.stored(storage));
+}
+
+/** Like {@link run}, without tensors that hold the results. */
+export function runStored(compiled: CompiledCall, inputs: readonly Tensor[]): Storage[] {
   const storages = inputs.map((tensor) => tensor.storage("jit"));
   if (compiled.donated.includes(true)) checkAliases(compiled, storages);
   return Storage.pinned(storages, () => runOn(compiled, storages));
@@ -139,7 +145,7 @@ function checkAliases(
   });
 }
 
-function runOn(compiled: CompiledCall, storages: readonly Storage[]): Tensor[] {
+function runOn(compiled: CompiledCall, storages: readonly Storage[]): Storage[] {
   const placed: Storage[] = [];
   try {
     storages.forEach((storage, i) => {
@@ -153,7 +159,7 @@ function runOn(compiled: CompiledCall, storages: readonly Storage[]): Tensor[] {
     for (const [i, storage] of placed.entries()) if (compiled.donated[i]) storage.surrender();
     return results.map((buffers, i) => {
       const [placement, held] = [at(compiled.outPlacements, i), compiled.heldOutputs?.[i]];
-      return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, held));
+      return new Storage(placement, at(compiled.outTypes, i), buffers, held);
     });
   } finally {
     placed.forEach((used, i) => {
@@ -303,16 +309,38 @@ export function createRuntime(hostEngine: Engine): Runtime {
   return {
     hostEngine,
     run(key: string, program: () => Program, inputs: readonly Tensor[], place?: ExecutionTarget): Tensor[] {
-      const target = place ?? targetOf(inputs) ?? host;
-      if (target !== host) checkInputs(target, inputs, "run");
-      const inSpecs = target === host ? [] : specsOn(target, inputs);
-      const where =
-        target === host ? "" : ` ${devicesKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))}`;
-      const compiled = keptBy(target.engine).ops.get(`${key}${where}`, () => {
+      if (isDeferred(inputs)) {
         const made = program();
-        return compile(made, { target, inSpecs, name: made.eqns[0]?.op ?? "copy" });
-      });
-      return run(compiled, inputs);
+        const types = made.outputs.map(({ type }) => type);
+        return defer(
+          inputs,
+          types,
+          () => undefined,
+          () =>
+            runStored(
+              compiledOp(key, () => made, inputs, place),
+              inputs,
+            ),
+        );
+      }
+      return run(compiledOp(key, program, inputs, place), inputs);
     },
   };
+
+  function compiledOp(
+    key: string,
+    program: () => Program,
+    inputs: readonly Tensor[],
+    place: ExecutionTarget | undefined,
+  ): CompiledCall {
+    const target = place ?? targetOf(inputs) ?? host;
+    if (target !== host) checkInputs(target, inputs, "run");
+    const inSpecs = target === host ? [] : specsOn(target, inputs);
+    const where =
+      target === host ? "" : ` ${devicesKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))}`;
+    return keptBy(target.engine).ops.get(`${key}${where}`, () => {
+      const made = program();
+      return compile(made, { target, inSpecs, name: made.eqns[0]?.op ?? "copy" });
+    });
+  }
 }

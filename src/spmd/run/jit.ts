@@ -1,8 +1,9 @@
+import { mayBlock } from "#platform/system";
 import { Ambient, traceKey } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
 import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
-import type { Program } from "../../ir/program.js";
+import { type Program, someEqn } from "../../ir/program.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
@@ -31,7 +32,8 @@ import {
   traceCall,
   withDynamic,
 } from "./call.js";
-import { type CompiledCall, checkInputs, compile, partitionFor, run } from "./execute.js";
+import { defer, hasDeferred, isDeferred } from "./deferred.js";
+import { type CompiledCall, checkInputs, compile, partitionFor, run, runStored } from "./execute.js";
 import { KnownCalls } from "./knownCalls.js";
 
 export type { JitOptions } from "./call.js";
@@ -135,7 +137,7 @@ export function jit<
   };
   const call = (...args: A): R => {
     const isDisabled = disabled.get();
-    const again = isDisabled || isTracing() ? undefined : knownCalls.find(args);
+    const again = isDisabled || isTracing() || hasDeferred() ? undefined : knownCalls.find(args);
     if (again) return tree.unflatten<R>(again.call.outStructure, run(again.call.compiled, again.inputs));
     const flat = callArgs(args, options, name);
     if (isDisabled)
@@ -150,11 +152,7 @@ export function jit<
         constrained(outs, options.outShardings, outStructure, options, name),
       );
     }
-    const { inputs, placement, where } = placed(entry, flat, options, name);
-    checkInputs(placement.target, inputs, name);
-    const compiled = entry.compiled.get(where) ?? compileEntry(entry, flat, placement, where, name);
-    if (entry.isKept) knownCalls.add(args, flat, entry, placement, compiled);
-    return tree.unflatten<R>(outStructure, run(compiled, inputs));
+    return tree.unflatten<R>(outStructure, start(entry, args, flat, options, name, knownCalls));
   };
   const lower = (...args: A): Lowered => {
     const flat = callArgs(args, options, name);
@@ -190,7 +188,7 @@ const donatedInputs = ({ captures }: Entry, { donated }: CallArgs): boolean[] =>
 ];
 
 /** Splits a traced function over the devices of a call, unless that has been done. */
-function lowerEntry(entry: Entry, flat: CallArgs, { placement, where }: ReturnType<typeof placed>): Lowered {
+function lowerEntry(entry: Entry, flat: CallArgs, { placement, where }: Placed): Lowered {
   const { target } = placement;
   const parts = entry.lowered.get(where) ?? partitionFor(entry.program, target, placement);
   if (!entry.compiled.has(where)) entry.lowered.set(where, parts);
@@ -198,6 +196,54 @@ function lowerEntry(entry: Entry, flat: CallArgs, { placement, where }: ReturnTy
   const donated = donatedInputs(entry, flat);
   return { program, mesh: meshAt(target), donated, toString: () => printProgram(program) };
 }
+
+/** Starts a call, or defers it; its results. */
+function start(
+  entry: Entry,
+  args: readonly unknown[],
+  flat: CallArgs,
+  options: AnyJitOptions,
+  name: string,
+  knownCalls: KnownCalls,
+): Tensor[] {
+  const find = () => placed(entry, flat, options, name);
+  if (isDeferred([...entry.captures, ...flat.tensors])) return deferred(entry, flat, find, name);
+  const where = find();
+  checkInputs(where.placement.target, where.inputs, name);
+  if (isBetterDeferred(entry, where)) return deferred(entry, flat, () => where, name);
+  const compiled = compiledAt(entry, flat, where, name);
+  if (entry.isKept) knownCalls.add(args, flat, entry, where.placement, compiled);
+  return run(compiled, where.inputs);
+}
+
+/** From this many equations on, compiling a program on the thread of a page would be noticed. */
+const LONG_PROGRAM = 64;
+
+/** Whether a call is started later: a thread that must not block leaves compiling its program to another one. */
+function isBetterDeferred({ program, compiled }: Entry, { placement, where }: Placed): boolean {
+  if (mayBlock() || compiled.has(where) || !meshAt(placement.target)) return false;
+  let numEqns = 0;
+  return someEqn(program, () => ++numEqns >= LONG_PROGRAM);
+}
+
+/** The results of a call that is started when its program is compiled and all calls before it are started. */
+function deferred(entry: Entry, flat: CallArgs, find: () => Placed, name: string): Tensor[] {
+  const { program, captures } = entry;
+  return defer(
+    [...captures, ...flat.tensors],
+    program.outputs.map(({ type }) => type),
+    () => compileAside(entry, flat, find(), name),
+    () => {
+      const where = find();
+      checkInputs(where.placement.target, where.inputs, name);
+      return runStored(compiledAt(entry, flat, where, name), where.inputs);
+    },
+  );
+}
+
+/** The program of a call for its target, compiled unless that has been done. */
+const compiledAt = (entry: Entry, flat: CallArgs, { placement, where }: Placed, name: string): CompiledCall =>
+  entry.compiled.get(where) ?? compileEntry(entry, flat, placement, where, name);
 
 /** Compiles a traced function for the target of a call, and keeps it for others there. */
 function compileEntry(
@@ -230,7 +276,7 @@ function compileEntry(
 async function compileAside(
   entry: Entry,
   flat: CallArgs,
-  { placement, where }: ReturnType<typeof placed>,
+  { placement, where }: Placed,
   name: string,
 ): Promise<void> {
   if (entry.compiled.has(where)) return;
@@ -242,6 +288,8 @@ async function compileAside(
   // Whoever wants to look at it finds it split.
   if (ready) entry.lowered.set(where, ready.parts);
 }
+
+type Placed = ReturnType<typeof placed>;
 
 /** Where a call runs, and a string that distinguishes such targets. */
 function placed(entry: Entry, { tensors, structure }: CallArgs, options: AnyJitOptions, name: string) {

@@ -3,6 +3,7 @@ import { allocateHost } from "../../ir/dtype.js";
 import type { Engine } from "../../ir/engine.js";
 import { tensorType } from "../../ir/shape.js";
 import type { ExecutionTarget } from "../../trace/executionTarget.js";
+import { allStarted } from "./deferred.js";
 
 /** The devices that were given programs which call host callbacks, since it was last waited for them. */
 const called = new Map<Engine, Set<number>>();
@@ -28,6 +29,7 @@ export function noteEffects({ engine, devices }: ExecutionTarget): void {
  * ```
  */
 export async function effectsBarrier(): Promise<void> {
+  await allStarted();
   const waiting = [...called].flatMap(([engine, devices]) =>
     [...devices].map((device) => afterEverything(engine, device)),
   );

@@ -1,6 +1,6 @@
 import { type CompileProgramOptions, compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
-import type { CompileSettings } from "../../engines/workers/compileWith.js";
+import type { CompileSettings } from "../../engines/kernels/compileWith.js";
 import type { Program } from "../../ir/program.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 
@@ -10,6 +10,6 @@ export function compileAs(
   program: Program,
   options: Pick<CompileProgramOptions, "donated" | "name">,
 ): CompiledProgram {
-  const settings = mesh.engine.compileSettings?.() as CompileSettings | undefined;
+  const settings = mesh.engine.compileSettings?.(mesh.deviceIds) as CompileSettings | undefined;
   return compileProgram(program, { mesh, ...options, ...settings });
 }

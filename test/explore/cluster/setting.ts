@@ -100,7 +100,7 @@ const setting: Setting = {
     "src/engines/system/koffi.ts": `${here}/simulated/koffi.ts`,
     "src/engines/system/pages.ts": "test/explore/simulated/pages.ts",
     "src/engines/system/v8Flags.ts": `${here}/cached/v8Flags.ts`,
-    "src/engines/workers/compileWith.ts": `${here}/cached/compileWith.ts`,
+    "src/engines/kernels/compileWith.ts": `${here}/cached/compileWith.ts`,
     "src/platform/fs.ts": `${here}/simulated/fs.ts`,
     "src/platform/system.ts": `${here}/simulated/system.ts`,
     "src/platform/threads.ts": "test/explore/simulated/threads.ts",

@@ -1,7 +1,7 @@
 /** Stands in for compiling programs: each is compiled once for all processes of all clusters. */
-import * as real from "../../../../src/engines/workers/compileWith.js";
+import * as real from "../../../../src/engines/kernels/compileWith.js";
 
-export { isPrepared } from "../../../../src/engines/workers/compileWith.js";
+export { isPrepared } from "../../../../src/engines/kernels/compileWith.js";
 
 type CompileWith = typeof real.compileWith;
 

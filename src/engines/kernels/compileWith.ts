@@ -6,7 +6,11 @@ import type { Program } from "../../ir/program.js";
 
 /** How an engine compiles programs: plain data, so that any thread can compile for it. */
 export interface CompileSettings
-  extends Pick<CompileProgramOptions, "features" | "threads" | "vectorBits" | "bfloat16Products"> {
+  extends Pick<
+    CompileProgramOptions,
+    // An engine that never overwrites inputs sets `donated` to undefined.
+    "features" | "threads" | "vectorBits" | "bfloat16Products" | "donated"
+  > {
   readonly addressType: AddressType;
 }
 
