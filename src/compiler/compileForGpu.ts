@@ -3,6 +3,7 @@ import { range } from "../ir/shape.js";
 import { type CompileProgramOptions, finishProgram, lowerProgram } from "./compile.js";
 import type { AttentionKernel } from "./kernel/attentionKernel.js";
 import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
+import { fuseEpilogues } from "./plan/fuseEpilogues.js";
 import type { CompiledProgram } from "./steps.js";
 import { gpuTarget } from "./wgsl/kernelShader.js";
 
@@ -13,14 +14,19 @@ export interface GpuProgram {
   readonly kernels: readonly (LoopPlan | AttentionKernel)[];
 }
 
+/** What a program is compiled for. */
+interface GpuOptions
+  extends Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage"> {
+  /** Whether matrix products and the kernels behind them are one step. */
+  readonly epilogues?: boolean;
+}
+
 /** Compiles a per-device program into a step list for a GPU. */
-export function compileForGpu(
-  program: Program,
-  options: Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage">,
-): GpuProgram {
+export function compileForGpu(program: Program, { epilogues, ...options }: GpuOptions): GpuProgram {
   const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
   const lowered = lowerProgram(program, all);
-  const compiled = finishProgram(program, lowered, all);
+  const steps = epilogues ? fuseEpilogues(lowered.steps, lowered.compilation) : lowered.steps;
+  const compiled = finishProgram(program, { ...lowered, steps }, all);
   const { library } = lowered.compilation;
   const kernels = range(library.size).map((i) => {
     const plan = library.plan(i);

@@ -185,7 +185,22 @@ export interface GemmStep<N extends Naming = Compiled> {
   readonly batch: readonly GemmBatch[];
   /** Set if the product is one of groups of rows, whose sizes are known when it runs. */
   readonly ragged?: RaggedGemm<N["place"]>;
+  /** What is computed from every element of the result, for GPUs. */
+  readonly epilogue?: GemmEpilogue<N["place"]>;
   readonly info: number;
+}
+
+/** A kernel on the points of a product, of which its third argument is the result; A and B are the first two. */
+export interface GemmEpilogue<Place> {
+  readonly kernel: number;
+  /** The arguments after the first three; the other fields are indices into these. */
+  readonly args: readonly Place[];
+  readonly reads: readonly number[];
+  readonly writes: readonly number[];
+  /** Pairs `[written, read]` that may be the same memory. */
+  readonly aliases: readonly (readonly [number, number])[];
+  /** Whether C is written as well; otherwise it has no memory. */
+  readonly keepsProduct: boolean;
 }
 
 /**

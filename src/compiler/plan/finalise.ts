@@ -203,9 +203,14 @@ class Finaliser {
         };
       case "gemm": {
         const [a, b, c] = [this.place(step.a), this.place(step.b), this.place(step.c)];
-        const { ragged, ...rest } = step;
-        if (ragged === undefined) return { ...rest, a, b, c };
-        return { ...rest, a, b, c, ragged: { ...ragged, sizes: this.place(ragged.sizes) } };
+        const { ragged, epilogue, ...rest } = step;
+        return {
+          ...{ ...rest, a, b, c },
+          ...(ragged && { ragged: { ...ragged, sizes: this.place(ragged.sizes) } }),
+          ...(epilogue && {
+            epilogue: { ...epilogue, args: epilogue.args.map((ref) => this.place(ref)) },
+          }),
+        };
       }
       case "copy": {
         const [source, target] = [this.place(step.source), this.place(step.target)];

@@ -1,7 +1,13 @@
 /** Which steps can write a value to the memory of another that they read. */
 import { someStep } from "../stepTree.js";
 import type { Buffer, Ref } from "./planBuffers.js";
-import { accesses, type PlannedLoop, type Slices, type UnplacedStep } from "./plannedSteps.js";
+import {
+  accesses,
+  type PlannedKernel,
+  type PlannedLoop,
+  type Slices,
+  type UnplacedStep,
+} from "./plannedSteps.js";
 
 /** Whether a buffer is `wanted` or points into its memory, other than through `except`. */
 function leadsTo(buffer: Buffer, wanted: Buffer, except?: Buffer): boolean {
@@ -39,10 +45,9 @@ export function sharablePairs(step: UnplacedStep): (readonly [written: Ref, read
     case "copy":
       return [[step.target, step.source]];
     case "kernel":
-      return step.aliases.flatMap(([w, r]) => {
-        const [written, read] = [step.args[w], step.args[r]];
-        return written && read ? [[written, read] as const] : [];
-      });
+      return aliased(step);
+    case "gemm":
+      return step.epilogue ? aliased(step.epilogue) : [];
     case "loop":
       return slicePairs(step)
         .filter(([written, read]) => canReplace(step.body, written, read))
@@ -50,6 +55,13 @@ export function sharablePairs(step: UnplacedStep): (readonly [written: Ref, read
     default:
       return [];
   }
+}
+
+function aliased({ args, aliases }: Pick<PlannedKernel, "args" | "aliases">): (readonly [Ref, Ref])[] {
+  return aliases.flatMap(([w, r]) => {
+    const [written, read] = [args[w], args[r]];
+    return written && read ? [[written, read] as const] : [];
+  });
 }
 
 /** The stacked results of a loop, each with the stacked operands whose slices lie at the same distances. */

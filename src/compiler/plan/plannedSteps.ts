@@ -20,7 +20,7 @@ export type UnplacedStep =
   | PlannedLoop
   | PlannedWhile
   | PlannedCond
-  | steps.GemmStep<Planned>
+  | PlannedGemm
   | steps.CopyStep<Planned>
   | steps.AddressStep<Planned>
   | steps.AxisIndexStep<Planned>
@@ -41,6 +41,9 @@ export interface PlannedKernel {
   readonly aliases: readonly (readonly [number, number])[];
   readonly info: number;
 }
+
+/** A matrix product. */
+export type PlannedGemm = steps.GemmStep<Planned>;
 
 /** A loop in JavaScript over values in memory. */
 interface PlannedHost extends Pick<steps.HostStep, "op" | "kernel" | "info"> {
@@ -91,7 +94,12 @@ export function accesses(step: UnplacedStep): { readonly reads: Buffer[]; readon
     }
     case "gemm": {
       const reads = [step.a.buffer, step.b.buffer, ...(step.ragged ? [step.ragged.sizes.buffer] : [])];
-      return { reads: step.beta === 0 ? reads : [...reads, step.c.buffer], writes: [step.c.buffer] };
+      if (step.beta !== 0) reads.push(step.c.buffer);
+      if (step.epilogue === undefined) return { reads, writes: [step.c.buffer] };
+      const { args, reads: read, writes: written, keepsProduct } = step.epilogue;
+      const buffers = (list: readonly number[]) => list.flatMap((i) => args[i]?.buffer ?? []);
+      const product = keepsProduct ? [step.c.buffer] : [];
+      return { reads: [...reads, ...buffers(read)], writes: [...product, ...buffers(written)] };
     }
     case "copy":
       return { reads: [step.source.buffer], writes: [step.target.buffer] };

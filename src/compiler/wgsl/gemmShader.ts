@@ -1,5 +1,8 @@
+import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
+import type { LoopPlan } from "../kernel/loopPlan.js";
 import { float32Bits } from "../wasm/vectorProgram.js";
+import { EpilogueWriter } from "./epilogueWriter.js";
 import {
   batchCount,
   type GemmShape,
@@ -8,6 +11,7 @@ import {
   vectorWidth,
   workgroupsOf,
 } from "./gemmTile.js";
+import type { KernelSetting } from "./kernelWriter.js";
 import { hex, WgslWriter } from "./registers.js";
 import { param, ShaderArguments, shaderCode, WORDS_PER_ARG } from "./shaderMemory.js";
 
@@ -34,14 +38,21 @@ export function gemmParams({ m, n, k, lda, ldb, ldc, batch }: GemmShape): number
   return [m, n, k, lda, ldb, ldc, ...dims];
 }
 
-const FIRST_PARAM = 3 * WORDS_PER_ARG;
 const SIZES = ["m", "n", "k", "lda", "ldb", "ldc"] as const;
+
+/** What a product is followed by. */
+export interface Epilogue {
+  readonly plan: LoopPlan;
+  readonly setting: KernelSetting;
+  /** Whether the product itself is written as well. */
+  readonly keepsProduct: boolean;
+}
 
 /**
  * Writes a product as a shader: a workgroup holds a strip of both operands in shared memory, and each of its threads a
  * block of results in registers.
  *
- * @param slabs the slabs of A, B and C
+ * @param slabs the slabs of A, B and C, then of the other arguments of an epilogue
  * @param inVectors whether memory is read and written four elements at a time; see {@link isInVectors}
  */
 export function gemmShader(
@@ -49,19 +60,23 @@ export function gemmShader(
   slabs: readonly number[],
   tile: ShaderTile | undefined,
   inVectors: boolean,
+  epilogue?: Epilogue,
 ): GemmShader {
-  return tile ? new GemmWriter(shape, slabs, tile, inVectors).write() : plainShader(shape, slabs);
+  if (tile) return new GemmWriter(shape, slabs, tile, inVectors, epilogue).write();
+  if (epilogue) throw new InternalError("[wgsl] products of software adapters have no epilogues");
+  return plainShader(shape, slabs);
 }
 
 /** Reads sizes and, for each operand, where this batch begins in words. */
-function begin(w: WgslWriter, { batch }: GemmShape): void {
+function begin(w: WgslWriter, { batch }: GemmShape, numArgs = 3): void {
+  const firstParam = numArgs * WORDS_PER_ARG;
   SIZES.forEach((name, i) => {
-    w.line(`let ${name} = ${param(FIRST_PARAM + i)};`);
+    w.line(`let ${name} = ${param(firstParam + i)};`);
   });
   for (const [i, name] of ["a", "b", "c"].entries()) w.line(`var start_${name} = a${i};`);
   w.line("var rest = workgroup_id.z;");
   for (const i of range(batch.length).reverse()) {
-    const first = FIRST_PARAM + SIZES.length + 4 * i;
+    const first = firstParam + SIZES.length + 4 * i;
     const index = w.let(`rest % ${param(first)}`);
     for (const [o, name] of ["a", "b", "c"].entries())
       w.line(`start_${name} += ${index} * ${param(first + 1 + o)};`);
@@ -156,12 +171,15 @@ class GemmWriter {
   private readonly width: 1 | 4;
   /** Elements of a transfer between memory and registers. */
   private readonly step: 1 | 4;
+  private readonly epilogue: EpilogueWriter | undefined;
+  private readonly keepsProduct: boolean;
 
   constructor(
     private readonly shape: GemmShape,
     private readonly slabs: readonly number[],
     private readonly tile: ShaderTile,
     inVectors: boolean,
+    epilogue: Epilogue | undefined,
   ) {
     this.across = tile.n / tile.threadN;
     this.down = tile.m / tile.threadM;
@@ -169,14 +187,19 @@ class GemmWriter {
     this.slices = tile.slices ?? 1;
     this.strips = tile.strips ?? 1;
     this.width = vectorWidth(tile);
-    this.step = inVectors && this.width === 4 ? 4 : 1;
+    const canStep = inVectors && this.width === 4;
+    if (epilogue) this.epilogue = new EpilogueWriter(epilogue.plan, slabs, epilogue.setting, canStep, this.w);
+    this.keepsProduct = epilogue?.keepsProduct ?? true;
+    this.step = canStep && (this.epilogue?.usesVectors ?? true) ? 4 : 1;
   }
 
   write(): GemmShader {
     const { w, tile, shape } = this;
-    const args = new ShaderArguments(["float32", "float32", "float32"], this.slabs, [2]);
+    const args =
+      this.epilogue?.shaderArguments ??
+      new ShaderArguments(["float32", "float32", "float32"], this.slabs, [2], this.step === 4);
     args.open(w);
-    begin(w, shape);
+    begin(w, shape, this.slabs.length);
     w.line(`let row = workgroup_id.y * ${tile.m}u;`);
     w.line(`let column = workgroup_id.x * ${tile.n}u;`);
     this.placeThread();
@@ -213,8 +236,7 @@ class GemmWriter {
       const length = this.strips * this.slices * this.stripLength(size);
       return `var<workgroup> tile_${"ab"[i]}: array<${this.width === 4 ? "vec4<f32>" : "f32"}, ${length}>;`;
     });
-    const element = this.step === 4 ? "vec4<f32>" : undefined;
-    const head = [args.declarations(numParams(shape), element), ...shared].join("\n");
+    const head = [args.declarations(numParams(shape)), ...shared].join("\n");
     return {
       code: shaderCode(head, w, this.slices * this.threads, BUILTINS),
       workgroups: workgroupsOf(shape, tile),
@@ -302,7 +324,9 @@ class GemmWriter {
   }
 
   private load(slab: number, index: string): string {
-    return this.step === 4 ? `slab${slab}[(${index}) >> 2u]` : `bitcast<f32>(slab${slab}[${index}])`;
+    return this.step === 4
+      ? `bitcast<vec4<f32>>(slab${slab}[(${index}) >> 2u])`
+      : `bitcast<f32>(slab${slab}[${index}])`;
   }
 
   /** Elements, or vectors, of a strip of an operand. */
@@ -373,28 +397,55 @@ class GemmWriter {
   }
 
   private finish(): void {
-    const { w, tile, width, shape } = this;
-    const slab = `slab${at(this.slabs, 2)}`;
-    const isWhole = shape.m % tile.m === 0 && shape.n % tile.n === 0;
-    this.eachSum((name, i, j) => {
-      w.block("", () => {
-        w.line(`let r = row + (y + ${Math.floor(i / width) * this.down}u) * ${width}u + ${i % width}u;`);
-        const store = (column: string, line: string) =>
-          w.line(isWhole ? line : `if (r < m && ${column} < n) { ${line} }`);
-        const first = w.let(`column + (x + ${j * this.across}u) * ${width}u`);
-        if (this.step === 4) {
-          const index = w.let(`(start_c + r * ldc + ${first}) >> 2u`);
-          store(first, `${slab}[${index}] = ${scaled(shape, name, `${slab}[${index}]`)};`);
-          return;
-        }
-        for (const c of range(width)) {
-          const column = w.let(`${first} + ${c}u`);
-          const index = w.let(`start_c + r * ldc + ${column}`);
-          const sum = width === 4 ? `${name}[${c}]` : name;
-          const value = scaled(shape, sum, `bitcast<f32>(${slab}[${index}])`);
-          store(column, `${slab}[${index}] = bitcast<u32>(${value});`);
-        }
+    const { w, tile, epilogue } = this;
+    const sums: string[] = [];
+    this.eachSum((name) => sums.push(name));
+    if (epilogue === undefined || epilogue.isShort(tile.threadM * tile.threadN)) {
+      this.eachSum((name, i, j) => {
+        const row = `(y + ${Math.floor(i / this.width) * this.down}u) * ${this.width}u + ${i % this.width}u`;
+        w.block("", () => this.result(name, row, `x + ${j * this.across}u`));
       });
+      return;
+    }
+    const type = this.width === 4 ? "vec4<f32>" : "f32";
+    w.line(`var sums = array<${type}, ${sums.length}>(${sums.join(", ")});`);
+    w.block(`for (var part = 0u; part < ${sums.length}u; part++)`, () => {
+      const perRow = tile.threadN / this.width;
+      w.line(`let i = part / ${perRow}u;`);
+      const row = `(y + i / ${this.width}u * ${this.down}u) * ${this.width}u + i % ${this.width}u`;
+      this.result(w.fresh("sums[part]"), row, `x + part % ${perRow}u * ${this.across}u`);
     });
+  }
+
+  /** Writes a vector of sums, or what the epilogue makes of it. @param vector which one of the row */
+  private result(sum: string, row: string, vector: string): void {
+    const { w, tile, width, shape, epilogue } = this;
+    const slab = at(this.slabs, 2);
+    const isWhole = shape.m % tile.m === 0 && shape.n % tile.n === 0;
+    w.line(`let r = row + ${row};`);
+    const first = w.fresh(`column + (${vector}) * ${width}u`);
+    const each = (column: string, body: () => void) =>
+      isWhole ? body() : w.block(`if (r < m && ${column} < n)`, body);
+    const finished = (index: string, part: string, count: number) => {
+      const value = w.fresh(scaled(shape, part, this.load(slab, index)));
+      if (this.keepsProduct) {
+        const place = count === 4 ? `(${index}) >> 2u` : index;
+        w.line(`slab${slab}[${place}] = bitcast<${count === 4 ? "vec4<u32>" : "u32"}>(${value});`);
+      }
+      const elements = count === 4 ? range(4).map((c) => w.fresh(`${value}[${c}]`)) : [value];
+      epilogue?.points(w.fresh(`${index} - a2`), elements);
+    };
+    if (this.step === 4) {
+      each(first, () => finished(w.fresh(`start_c + r * ldc + ${first}`), sum, 4));
+      return;
+    }
+    for (const c of range(width)) {
+      const column = w.fresh(`${first} + ${c}u`);
+      each(column, () => {
+        w.block("", () =>
+          finished(w.fresh(`start_c + r * ldc + ${column}`), width === 4 ? `${sum}[${c}]` : sum, 1),
+        );
+      });
+    }
   }
 }

@@ -17,7 +17,7 @@ export interface ShaderTile {
 }
 
 /** A product without its places. */
-export type GemmShape = Omit<GemmStep, "op" | "a" | "b" | "c" | "info">;
+export type GemmShape = Omit<GemmStep, "op" | "a" | "b" | "c" | "epilogue" | "info">;
 
 /** What decides which tile suits a product. */
 export interface TileChoice {

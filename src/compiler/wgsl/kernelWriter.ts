@@ -33,7 +33,6 @@ type Stores = (() => void)[];
 
 /** What the shaders of all kernels have in common. */
 export abstract class KernelWriter {
-  protected readonly w = new WgslWriter();
   protected readonly args: ShaderArguments;
   /** The values of nodes that belong to a row, or to the whole kernel. */
   protected readonly kept = new Map<number, ShaderRegister>();
@@ -43,14 +42,18 @@ export abstract class KernelWriter {
   /** Whether memory is read and written four elements at a time where these are neighbours. */
   protected readonly inVectors: boolean;
   /** Which element of a vector is computed. */
-  private lane = 0;
+  protected lane = 0;
 
-  /** @param wantsVectors whether the kernel gains by vectors where it can have them */
+  /**
+   * @param wantsVectors whether the kernel gains by vectors where it can have them
+   * @param w the shader that it is a part of, unless it is all of it
+   */
   constructor(
     protected readonly plan: LoopPlan,
     slabs: readonly number[],
     protected readonly setting: KernelSetting,
     wantsVectors: boolean,
+    protected readonly w = new WgslWriter(),
   ) {
     const stored = plan.sections.flatMap(({ outputs }) =>
       outputs.flatMap((output) => (output.kind === "store" ? [output.stream.arg] : [])),
@@ -154,7 +157,7 @@ export abstract class KernelWriter {
     return register;
   }
 
-  private input(plan: InputPlan, isRow: boolean): ShaderRegister {
+  protected input(plan: InputPlan, isRow: boolean): ShaderRegister {
     const { w, lane } = this;
     if (plan.kind === "iota") return { bits: w.let(this.element(plan.terms, plan.step, isRow)) };
     if (!w.reuses || isRow || !this.isVector(plan))

@@ -4,6 +4,7 @@ import type {
   AddressStep,
   CallbackStep,
   CollectiveSpec,
+  GemmEpilogue,
   GemmStep,
   LoopStep,
   SlotAddress,
@@ -12,7 +13,7 @@ import type {
 } from "../../compiler/steps.js";
 import { attentionShaders } from "../../compiler/wgsl/attentionShader.js";
 import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
-import { gemmParams, gemmShader, isInVectors } from "../../compiler/wgsl/gemmShader.js";
+import { type Epilogue, gemmParams, gemmShader, isInVectors } from "../../compiler/wgsl/gemmShader.js";
 import { chooseTile, type TileChoice } from "../../compiler/wgsl/gemmTile.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
 import type { KernelSetting } from "../../compiler/wgsl/kernelWriter.js";
@@ -27,7 +28,7 @@ import {
   WORDS_PER_CHANGE,
 } from "../../compiler/wgsl/stepShaders.js";
 import { byteSize } from "../../ir/dtype.js";
-import { ShardwiseError } from "../../ir/errors.js";
+import { InternalError, ShardwiseError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { alignmentOf, slotAlignments } from "./alignment.js";
 import type { Shader } from "./shaders.js";
@@ -220,15 +221,31 @@ export class ActionBuilder {
   }
 
   private gemm(step: GemmStep): Dispatch {
-    const { a, b, c, info: _, op: __, ...shape } = step;
+    const { a, b, c, info: _, op: __, epilogue, ...shape } = step;
     const tile = chooseTile(shape, this.setting);
-    const inVectors = isInVectors(shape) && this.areAligned([a, b, c], 16);
+    const places = [a, b, c];
+    const after = epilogue && this.epilogue(epilogue, places);
+    const inVectors = isInVectors(shape) && this.areAligned(places.slice(0, 3), 16);
     return this.dispatch(
-      [a, b, c],
-      (slabs) => gemmShader(shape, slabs, tile, inVectors),
+      places,
+      (slabs) => gemmShader(shape, slabs, tile, inVectors, after),
       step,
       gemmParams(shape),
     );
+  }
+
+  /** What follows a product; `places` become those of all arguments. */
+  private epilogue(
+    { kernel, args, writes, keepsProduct }: GemmEpilogue<SlotAddress>,
+    places: SlotAddress[],
+  ): Epilogue {
+    const plan = at(this.program.kernels, kernel);
+    if ("kind" in plan) throw new InternalError("[webgpu] an attention follows no product");
+    // A product without memory needs a place whose distances are its own.
+    if (!keepsProduct) places[2] = at(args, at(writes, 0));
+    places.push(...args);
+    const aligned = places.map((place) => this.areAligned([place], 16));
+    return { plan, keepsProduct, setting: { ...this.setting, aligned } };
   }
 
   private dispatch(

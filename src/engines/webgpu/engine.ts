@@ -381,7 +381,8 @@ class LazyProgram {
     const { subgroupSize = 1, isSoftware } = gpu.facts;
     // Four threads share a row; the compilers of software adapters take seconds for it.
     const attentionSteps = subgroupSize >= 4 && !isSoftware;
-    const options = { ...this.options, attentionSteps, arenaPage: memory.largest };
+    const epilogues = !isSoftware;
+    const options = { ...this.options, attentionSteps, epilogues, arenaPage: memory.largest };
     this.gpuProgram ??= compileForGpu(this.program, options);
     return this.gpuProgram;
   }

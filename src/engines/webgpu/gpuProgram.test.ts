@@ -2,6 +2,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { buildProgram } from "../../../test/support/interpreting.js";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
 import { compileForGpu } from "../../compiler/compileForGpu.js";
+import type { ShaderTile } from "../../compiler/wgsl/gemmTile.js";
 import { lax, np, type Tensor } from "../../index.js";
 import type { Attention } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
@@ -17,15 +18,19 @@ import { Run } from "./run.js";
 
 /** What a program makes of float32 inputs on a GPU that says other things of itself. */
 async function onGpu(
-  { device, facts }: Gpu,
+  { device, facts, largeTile }: Gpu,
   changes: Partial<GpuFacts>,
   program: Program,
   inputs: readonly HostTensor[],
 ): Promise<number[][]> {
-  const machine = new Machine({ device, facts: { ...facts, ...changes } }, Number.POSITIVE_INFINITY);
+  const machine = new Machine(
+    { device, facts: { ...facts, ...changes }, largeTile },
+    Number.POSITIVE_INFINITY,
+  );
   const compiled = compileForGpu(program, {
     mesh: { axes: [] },
     attentionSteps: true,
+    epilogues: true,
     arenaPage: machine.memory.largest,
   });
   const place = ({ type }: HostTensor | { type: HostTensor["type"] }) =>
@@ -79,6 +84,72 @@ const cases: readonly [string, (...xs: Tensor[]) => readonly Tensor[], readonly 
   ["rows that are no vectors", (x) => [softmax(x)], [[4, 63]]],
 ];
 
+/** Products with what follows them, the shapes of their inputs, and the steps that they take. */
+const products: readonly [string, (...xs: Tensor[]) => readonly Tensor[], readonly Shape[], string][] = [
+  [
+    "bias and rectifier",
+    (x, w, b) => [np.maximum(np.matmul(x, w).add(b ?? 0), 0)],
+    [[40, 256], [256, 36], [36]],
+    "gemm",
+  ],
+  [
+    "an activation that is long, and its argument",
+    (x, w, b) => {
+      const sum = np.matmul(x, w).add(b ?? 0);
+      return [sum, sum.mul(np.tanh(sum.mul(sum).add(1)))];
+    },
+    [[40, 256], [256, 36], [36]],
+    "gemm",
+  ],
+  [
+    "rows with factors of their own, and a residual",
+    (x, w, s, r) => [
+      np
+        .matmul(x, w)
+        .mul(s ?? 0)
+        .add(r ?? 0),
+    ],
+    [
+      [2, 33, 256],
+      [256, 36],
+      [2, 33, 1],
+      [2, 33, 36],
+    ],
+    "gemm",
+  ],
+  [
+    "columns that are no vectors",
+    (x, w, b) => [np.matmul(x, w).sub(b ?? 0)],
+    [[33, 256], [256, 37], [37]],
+    "gemm",
+  ],
+  ["few rows", (x, w, b) => [np.matmul(x, w).mul(b ?? 0)], [[5, 64], [64, 40], [40]], "gemm"],
+  [
+    "a product that is a result, too",
+    (x, w) => {
+      const product = np.matmul(x, w);
+      return [product, np.tanh(product)];
+    },
+    [
+      [40, 256],
+      [256, 36],
+    ],
+    "gemm",
+  ],
+  [
+    "a product that is also read transposed",
+    (x, w) => {
+      const product = np.matmul(x, w);
+      return [product.add(product.transpose())];
+    },
+    [
+      [36, 256],
+      [256, 36],
+    ],
+    "gemm kernel",
+  ],
+];
+
 const heads = (batch: number, length: number, number: number, size: number): Shape => [
   batch,
   length,
@@ -121,6 +192,31 @@ describeWith(webGpu, "kernels of a hardware GPU", () => {
           const scale = Math.max(...values.map(Math.abs));
           expect(worst / scale).toBeLessThan(2e-6);
         }
+      }
+    });
+  }
+
+  for (const [name, fn, shapes, expectedSteps] of products) {
+    test(`a product followed by ${name}`, async () => {
+      const inputs = shapes.map((shape, i) => {
+        const size = shape.reduce((product, dim) => product * dim, 1);
+        return hostTensor(
+          "float32",
+          shape,
+          range(size).map((j) => Math.sin(j * 12.9898 + i)),
+        );
+      });
+      const types = shapes.map((shape) => tensorType("float32", shape));
+      const { program } = traceFlat((args) => fn(...args), types);
+      const { compiled } = compileForGpu(program, { mesh: { axes: [] }, epilogues: true });
+      expect(compiled.steps.map(({ op }) => op).join(" ")).toBe(expectedSteps);
+      // A small tile that has all that the large ones have: a software adapter compiles those for many seconds.
+      const largeTile: ShaderTile = { m: 16, n: 16, k: 4, threadM: 4, threadN: 4 };
+      const limits = { ...gpu.facts.limits, maxComputeWorkgroupStorageSize: 2048 };
+      const got = await onGpu({ ...gpu, largeTile }, { isSoftware: false, limits }, program, inputs);
+      for (const [o, values] of interpret(program, inputs).map(numbersOf).entries()) {
+        const worst = Math.max(...values.map((value, j) => Math.abs(value - (got[o]?.[j] ?? Number.NaN))));
+        expect(worst / Math.max(...values.map(Math.abs))).toBeLessThan(3e-6);
       }
     });
   }
