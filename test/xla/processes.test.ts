@@ -8,6 +8,7 @@ import { StoreConnection, type StoreMember } from "../../src/engines/xla/store/c
 import {
   encodeFrame,
   FrameReader,
+  readAnswer,
   readRequest,
   type StoreAnswer,
   type StoreRequest,
@@ -314,6 +315,17 @@ describe("the store", () => {
       );
       expect(pieces.flatMap((piece) => reader.read(piece))).toEqual(frames);
     }
+  });
+
+  test("refuses messages whose parts have other types", () => {
+    const frame = (id: unknown, head: unknown) =>
+      encodeFrame({ id, head, value: new Uint8Array() } as unknown as Parameters<typeof encodeFrame>[0]);
+    // JSON may hold objects that JavaScript cannot convert to anything.
+    const stubborn = { toString: 0, valueOf: 0 };
+    expect(() => new FrameReader(readRequest).read(frame(stubborn, { kind: "hello" }))).toThrow(/has no id/);
+    expect(() => new FrameReader(readRequest).read(frame(1, undefined))).toThrow(/has no head/);
+    const answers = new FrameReader(readAnswer);
+    expect(() => answers.read(frame(1, { ok: true, hosts: [stubborn] }))).toThrow(/malformed hosts/);
   });
 
   test("is opened only when all processes are there", async () => {

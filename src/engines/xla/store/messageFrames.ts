@@ -99,11 +99,11 @@ export class FrameReader<H> {
         bytes.toString("utf8", 8, 8 + head),
         (reason) => new ValueError(`[xla] a message of the store is not JSON (${reason})`),
       );
-      if (typeof read !== "object" || read === null || !("id" in read) || !("head" in read)) {
-        throw new ValueError("[xla] a message of the store has no number");
+      if (typeof read !== "object" || read === null || !("head" in read)) {
+        throw new ValueError("[xla] a message of the store has no head");
       }
       frames.push({
-        id: Number(read.id),
+        id: numberIn(read, "id"),
         head: this.check(read.head),
         value: Uint8Array.from(bytes.subarray(8 + head, end)),
       });
@@ -156,9 +156,10 @@ export function readAnswer(head: unknown): StoreAnswer {
   }
   if (head.ok !== true)
     return { ok: false, status: numberIn(head, "status"), reason: textIn(head, "reason") };
-  return "hosts" in head && Array.isArray(head.hosts)
-    ? { ok: true, hosts: head.hosts.map(String) }
-    : { ok: true };
+  if (!("hosts" in head)) return { ok: true };
+  const { hosts } = head;
+  if (Array.isArray(hosts) && hosts.every((host) => typeof host === "string")) return { ok: true, hosts };
+  throw new ValueError("[xla] an answer from the store has malformed hosts");
 }
 
 function fieldOf(object: object, name: string): unknown {
