@@ -41,7 +41,7 @@ function memoryPicture(
       "g",
       {},
       svg("text", { x: 56, y: base - 6, "text-anchor": "end", "font-size": 11 }, `stage ${stage}`),
-      svg("path", { d: path, fill: deviceColour(stage), stroke: "#0006" }),
+      svg("path", { d: path, fill: deviceColour(stage), stroke: "#8888" }),
     );
   });
   const height = 20 + stages.length * rowHeight;
@@ -94,7 +94,11 @@ export const page: Page = (root) => {
             "div",
             { class: "card" },
             h("h3", {}, "Activations held over time"),
-            h("div", { class: "scroll" }, memoryPicture(timeline.stages, timeline.length)),
+            h(
+              "div",
+              { class: "scroll", tabindex: 0, role: "region", "aria-label": "Activations" },
+              memoryPicture(timeline.stages, timeline.length),
+            ),
           ),
           measured,
           h(

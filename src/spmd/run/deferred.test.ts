@@ -63,6 +63,17 @@ describe("a deferred call", () => {
     for (const { release } of [first, second]) release();
   });
 
+  test("is awaited by whoever compiles a call on its results", async () => {
+    const first = later(mesh, np.arange(4), (x) => x.mul(2));
+    const double = twice();
+    const compiling = double.compile(first.result);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(hasDeferred()).toBe(true);
+    first.release();
+    await compiling;
+    expect(await double(first.result).js()).toEqual([0, 4, 8, 12]);
+  });
+
   test("keeps its inputs although they are released, and gives up results that were", async () => {
     const x = twice()(np.arange(4));
     const [kept, dropped] = [later(mesh, x, (x) => x.add(1)), later(mesh, x, (x) => x.add(2))];

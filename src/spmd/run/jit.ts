@@ -32,7 +32,7 @@ import {
   traceCall,
   withDynamic,
 } from "./call.js";
-import { defer, hasDeferred, isDeferred } from "./deferred.js";
+import { allStarted, defer, hasDeferred, isDeferred } from "./deferred.js";
 import { type CompiledCall, checkInputs, compile, partitionFor, run, runStored } from "./execute.js";
 import { KnownCalls } from "./knownCalls.js";
 
@@ -162,6 +162,8 @@ export function jit<
   const compileLater = async (...args: A): Promise<void> => {
     const flat = callArgs(args, options, name);
     const entry = traced(args, flat);
+    // Only then it is known where its inputs are.
+    if (isDeferred([...entry.captures, ...flat.tensors])) await allStarted();
     await compileAside(entry, flat, placed(entry, flat, options, name), name);
   };
   return Object.assign(call, { lower, compile: compileLater });
