@@ -1,4 +1,5 @@
 import { findGpu } from "#engines/webgpu/findGpu";
+import { environment } from "#platform/system";
 import type { ShaderTile } from "../../compiler/wgsl/gemmTile.js";
 import { FUSES } from "../../compiler/wgsl/wgslFunctions.js";
 import { EngineLoadError } from "../errors.js";
@@ -135,7 +136,18 @@ export function constantsOf(code: string, { fusesProducts }: GpuFacts): Record<s
 }
 
 function limitsOf(limits: GPUSupportedLimits): Record<LimitName, number> {
-  return Object.fromEntries(limitNames.map((name) => [name, limits[name]])) as Record<LimitName, number>;
+  const all = Object.fromEntries(limitNames.map((name) => [name, limits[name]])) as Record<LimitName, number>;
+  const bytes = environment.SHARDWISE_WEBGPU_BUFFER_BYTES;
+  if (bytes === undefined) return all;
+  if (!/^\d+$/.test(bytes) || Number(bytes) % 256 !== 0 || Number(bytes) === 0) {
+    throw new EngineLoadError(
+      `SHARDWISE_WEBGPU_BUFFER_BYTES=${JSON.stringify(bytes)} must be a positive multiple of 256, such as 1048576`,
+    );
+  }
+  return {
+    ...all,
+    maxStorageBufferBindingSize: Math.min(all.maxStorageBufferBindingSize, Number(bytes)),
+  };
 }
 
 function nameOf({ vendor, architecture, device, description }: GPUAdapterInfo) {

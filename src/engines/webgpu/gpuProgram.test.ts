@@ -221,6 +221,25 @@ describeWith(webGpu, "kernels of a hardware GPU", () => {
     });
   }
 
+  test("operands in more buffers than a shader can use are refused with both numbers", async () => {
+    const x = hostTensor("float32", [1024], range(1024));
+    const { program } = traceFlat(
+      ([a = np.zeros([]), b = a, c = a]) => [a.add(b).mul(c)],
+      [x.type, x.type, x.type],
+    );
+    const limits = {
+      ...gpu.facts.limits,
+      maxStorageBufferBindingSize: 4096,
+      maxStorageBuffersPerShaderStage: 4,
+    };
+    await expect(onGpu(gpu, { limits }, program, [x, x, x])).rejects.toThrow(
+      /add mul.* lie in 4 buffers, but a shader of .* can use 3: release/,
+    );
+    const enough = { ...limits, maxStorageBuffersPerShaderStage: 5 };
+    const [got] = await onGpu(gpu, { limits: enough }, program, [x, x, x]);
+    expect(got).toEqual(range(1024).map((i) => 2 * i * i));
+  });
+
   test("quotients by a value of the row are right also where that is huge, zero or infinite", async () => {
     const rows = [
       (j: number) => (j % 2 === 0 ? 1 : -1),

@@ -2,6 +2,7 @@ import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import type { StepInfo } from "../../compiler/steps.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
+import { OutOfMemoryError } from "../errors.js";
 import {
   type Action,
   ActionBuilder,
@@ -169,14 +170,21 @@ export class MachineProgram {
   private make({ shader: write, writesTable, info }: Dispatch, slabs: readonly number[]): Prepared {
     const { shaders, memory, gpu } = this.machine;
     const bound = [...new Set(slabs)];
+    const { maxStorageBuffersPerShaderStage, maxComputeWorkgroupsPerDimension } = gpu.facts.limits;
+    // One of them is the address table.
+    if (bound.length >= maxStorageBuffersPerShaderStage) {
+      throw new OutOfMemoryError(
+        `[webgpu] the tensors of ${this.describe(info)} lie in ${bound.length} buffers, but a shader of ${gpu.facts.name} can use ${maxStorageBuffersPerShaderStage - 1}: release tensors that are no longer needed, or split the computation into smaller ones`,
+      );
+    }
     const { code, workgroups } = write(slabs.map((slab) => bound.indexOf(slab)));
     const shader = { code, numSlabs: bound.length, writesTable, what: this.describe(info) };
     const bindGroup = getOrInsert(this.bindGroups, `${bound.join()} ${writesTable}`, () => {
       const buffers = bound.map((slab) => memory.buffer(slab));
       return shaders.bindGroup(this, buffers, writesTable);
     });
-    const most = gpu.facts.limits.maxComputeWorkgroupsPerDimension;
-    const grid = typeof workgroups === "number" ? inGrid(workgroups, most) : workgroups;
+    const grid =
+      typeof workgroups === "number" ? inGrid(workgroups, maxComputeWorkgroupsPerDimension) : workgroups;
     return { shader, pipeline: undefined, bindGroup, workgroups: grid };
   }
 
