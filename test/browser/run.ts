@@ -1,9 +1,9 @@
 /**
  * Runs the suite of engines, all reference values, training and random programs in the browsers of this machine:
  *
- *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--area conformance|training|programs|AREA]
+ *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--page isolated|plain] [--area conformance|training|programs|AREA]
  *
- * Worker threads run in a page that is cross-origin isolated, the others in one that is not.
+ * Worker threads run in a page that is cross-origin isolated, the others in one that is not, unless `--page` says so.
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -121,12 +121,10 @@ const areas = readdirSync(goldens)
 const suites = ["conformance", "training", "programs"];
 
 /** Everything that one browser computes, as pages and calls. */
-function* calls(
-  browser: string,
-  only: { readonly engine?: string | undefined; readonly area?: string | undefined },
-) {
-  for (const [engine, kind] of Object.entries(pages)) {
+function* calls(browser: string, only: Readonly<Record<"engine" | "page" | "area", string | undefined>>) {
+  for (const [engine, usual] of Object.entries(pages)) {
     if ((only.engine ?? engine) !== engine) continue;
+    const kind = only.page ?? usual;
     // Only Chromium brings an adapter of WebGPU for machines without a GPU.
     if (engine === "webgpu" && browser !== "chromium") continue;
     const page = `${kind}/index.html`;
@@ -147,8 +145,15 @@ function* calls(
 
 async function main(): Promise<number> {
   const { values } = parseArgs({
-    options: { browser: { type: "string" }, engine: { type: "string" }, area: { type: "string" } },
+    options: {
+      browser: { type: "string" },
+      engine: { type: "string" },
+      page: { type: "string" },
+      area: { type: "string" },
+    },
   });
+  if (values.page !== undefined && values.page !== "isolated" && values.page !== "plain")
+    throw new Error(`unknown page ${values.page}: use isolated or plain`);
   const chosen = Object.entries(browsers).filter(([name]) => (values.browser ?? name) === name);
   if (chosen.length === 0)
     throw new Error(`unknown browser ${values.browser}: use ${Object.keys(browsers).join(", ")}`);
@@ -162,7 +167,12 @@ async function main(): Promise<number> {
       continue;
     }
     const browser = await launch(executable);
-    for (const { name: what, page, call } of calls(name, values)) {
+    for (const { name: what, page, call } of calls(name, {
+      engine: undefined,
+      page: undefined,
+      area: undefined,
+      ...values,
+    })) {
       const { passed, failures } = await browser.report(`${url}/${page}`, call);
       total.passed += passed;
       total.failed += failures.length;
