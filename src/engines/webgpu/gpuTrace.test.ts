@@ -11,7 +11,7 @@ describeWith(webGpu, "a trace of the GPU", () => {
     const { tracer } = engine;
     if (!tracer) return skip("the adapter has no timestamp-query");
     const mesh = Mesh.create({ x: 2 }, { engine });
-    const body = (a: Tensor) => lax.psum(np.tanh(np.matmul(a, a)), "x");
+    const body = (a: Tensor) => lax.psum(np.matmul(np.tanh(a), a), "x");
     const step = jit(shardMap(body, { mesh, inSpecs: P("x"), outSpecs: P() }), { name: "traced" });
     const x = await devicePut(np.ones([32, 16]).mul(0.1), new NamedSharding(mesh, P("x")));
     await step(x).ready();
