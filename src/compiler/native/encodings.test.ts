@@ -241,6 +241,16 @@ describe("machine code", () => {
     );
     expect(missing).toEqual([]);
   });
+
+  // `code.ts` says so: whoever waits or signals does it by `Atomics`.
+  it("makes plain accesses only, and has no fences", () => {
+    const mnemonicsOf = (lines: readonly string[]) =>
+      [...new Set(lines.map((line) => line.trim().split(/\s/)[0] ?? ""))].sort();
+    const a64 = mnemonicsOf(listingsOf(a64Pieces)).filter((name) => /^(ld|st|cas|swp|[di][ms]b)/.test(name));
+    expect(a64).toEqual(["ld1", "ldp", "ldr", "st1", "stp", "str"]);
+    const ordered = /^(lock|xchg|cmpxchg|xadd|[lms]fence|v?movnt)/;
+    expect(mnemonicsOf(listingsOf(x64Pieces)).filter((name) => ordered.test(name))).toEqual([]);
+  });
 });
 
 describe("the x86-64 assembler", () => {

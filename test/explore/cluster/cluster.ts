@@ -111,6 +111,11 @@ function startJob(launch: Launch, number: number, storage: Storage, random: () =
   storage.hasLied ||= lies;
   disk.before = (operation) => lies && operation === "sync" && random() < 0.5;
   enter({
+    hasDiverged: (rank) => {
+      const fault = due.find(({ kind, process }) => kind === "other program" && process === rank);
+      if (fault) happened.push(fault.kind);
+      return fault !== undefined;
+    },
     machine,
     network,
     disk,

@@ -3,7 +3,15 @@
 import { randomFrom } from "../search.js";
 import type { Traffic } from "./network.js";
 
-export const faultKinds = ["kill", "stop", "clock", "full disk", "power cut", "lying disk"] as const;
+export const faultKinds = [
+  "kill",
+  "stop",
+  "clock",
+  "full disk",
+  "power cut",
+  "lying disk",
+  "other program",
+] as const;
 export type FaultKind = (typeof faultKinds)[number];
 
 /** Something that happens when a process makes a certain call of MPI. */
@@ -71,6 +79,7 @@ const promised: Readonly<Record<FaultKind, readonly RegExp[]>> = {
   "full disk": [/the checkpoint of step \d+ could not be written \((ENOSPC|file)\): .*(disk is full|ENOSPC)/],
   "power cut": [],
   "lying disk": [],
+  "other program": [/^ProgramsDifferError/, silent],
 };
 
 /** Whether an error is one that the faults which happened promise. */

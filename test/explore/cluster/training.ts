@@ -16,12 +16,14 @@ export interface Job {
   readonly saveEvery: number;
   /** Takes the blocks of the state and of a batch; gives the loss and the blocks of the next state. */
   readonly program: Program;
+  /** What a process that has diverged runs instead. */
+  readonly otherProgram: Program;
   readonly mesh: MeshShape;
   readonly state: readonly StateTensor[];
   readonly initial: Readonly<Record<string, readonly number[]>>;
   readonly batch: TensorType;
   batchOf(step: number, device: number): Float32Array;
-  blockOf(name: string, values: readonly number[], device: number): Float32Array;
+  blockOf(values: readonly number[], device: number): Float32Array;
 }
 
 export interface StateTensor {
@@ -40,45 +42,49 @@ export function trainingJob(numDevices: number): Job {
   const all = new NamedSharding(mesh, P());
   const loss = (w: Tensor, v: Tensor, x: Tensor) =>
     np.mean(np.square(np.tanh(x.matmul(w)).matmul(v).sub(np.sin(x))));
-  const step = (w: Tensor, v: Tensor, x: Tensor) => {
+  // Every device keeps all of `m`, so that its sum is formed for all.
+  const step = (rate: number) => (w: Tensor, v: Tensor, m: Tensor, x: Tensor) => {
     const [gw, gv] = grad(loss, { argnums: [0, 1] })(w, v, x) as [Tensor, Tensor];
-    return [loss(w, v, x), w.sub(gw.mul(0.5)), v.sub(gv.mul(0.5))];
+    const squares = np.tile(x.transpose().matmul(x), [numDevices, 1]);
+    return [loss(w, v, x), w.sub(gw.mul(rate)), v.sub(gv.mul(rate)), m.mul(0.9).add(squares)];
   };
-  const shape = [WIDTH, WIDTH];
-  const args: [Tensor, Tensor, Tensor] = [
-    np.zeros(shape),
-    np.zeros(shape),
-    np.zeros([ROWS * numDevices, WIDTH]),
-  ];
-  const { program } = partitionCall(step, args, {
-    mesh,
-    inShardings: [split, split, split],
-    outShardings: [all, split, split],
-  });
-  const block = [WIDTH / numDevices, WIDTH];
-  const tensor = (name: string): StateTensor => ({
-    name,
-    whole: { dtype: "float32", shape },
-    block: { dtype: "float32", shape: block },
+  const shapes = { w: [WIDTH, WIDTH], v: [WIDTH, WIDTH], m: [numDevices * WIDTH, WIDTH] };
+  const args = [...Object.values(shapes), [ROWS * numDevices, WIDTH]].map((shape) => np.zeros(shape));
+  const programAt = (rate: number) =>
+    partitionCall(step(rate), args as [Tensor, Tensor, Tensor, Tensor], {
+      mesh,
+      inShardings: [split, split, split, split],
+      outShardings: [all, split, split, split],
+    }).program;
+  const state = Object.entries(shapes).map(([name, shape]): StateTensor => {
+    const [rows = 0, ...rest] = shape;
+    const block = { dtype: "float32", shape: [rows / numDevices, ...rest] } as const;
+    return { name, whole: { dtype: "float32", shape }, block };
   });
   const random = randomFrom(1);
-  const initial = () => range(WIDTH * WIDTH).map(() => Math.fround(random() - 0.5));
-  const size = sizeOf(block);
+  const initial = state.map(({ name, whole }) => [
+    name,
+    range(sizeOf(whole.shape)).map(() => Math.fround(random() - 0.5)),
+  ]);
   return {
     numDevices,
     deadlineMs: 400,
     memoryBytes: 3 << 20,
     numSteps: 30,
     saveEvery: 6,
-    program,
+    program: programAt(0.5),
+    otherProgram: programAt(0.25),
     mesh: { axes: mesh.axes },
-    state: [tensor("v"), tensor("w")].reverse(),
-    initial: { w: initial(), v: initial() },
+    state,
+    initial: Object.fromEntries(initial),
     batch: { dtype: "float32", shape: [ROWS, WIDTH] },
     batchOf: (number, device) => {
       const values = randomFrom(1000 * number + device);
       return Float32Array.from(range(ROWS * WIDTH), () => values() * 2 - 1);
     },
-    blockOf: (_, values, device) => Float32Array.from(values.slice(device * size, (device + 1) * size)),
+    blockOf: (values, device) => {
+      const size = values.length / numDevices;
+      return Float32Array.from(values.slice(device * size, (device + 1) * size));
+    },
   };
 }

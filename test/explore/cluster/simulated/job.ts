@@ -31,14 +31,14 @@ export async function train(job: Job): Promise<Record<string, number[]>> {
   const group = processGroupOf(engine);
   const { step: start, state } = await startingPoint(group, job);
   const devices = range(numDevices).filter((device) => engine.isAddressable(device));
-  const executable = engine.compile(job.program, {
+  const executable = engine.compile(cluster().hasDiverged(group.index) ? job.otherProgram : job.program, {
     mesh: job.mesh,
     devices: range(numDevices),
     donated: job.state.map(() => true),
     name: "train",
   });
   let blocks = job.state.map(({ name, block }) =>
-    devices.map((device) => engine.upload(block, job.blockOf(name, state[name] ?? [], device), device)),
+    devices.map((device) => engine.upload(block, job.blockOf(state[name] ?? [], device), device)),
   );
   let failures = 0;
   for (let step = start; step < job.numSteps; step++) {
