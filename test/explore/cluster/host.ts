@@ -10,7 +10,7 @@ export interface Cluster {
   readonly machine: ClusterMachine;
   readonly network: Network;
   readonly disk: Disk;
-  /** Whether a process runs another program than the others in this start. */
+  /** Whether a process runs a different program from the others in this start. */
   hasDiverged(rank: number): boolean;
   /** Called before every call of MPI: what is planned for this moment happens. */
   called(process: SimulatedProcess): void;
