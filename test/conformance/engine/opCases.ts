@@ -216,12 +216,12 @@ function collective(
   op: Exclude<CollectiveOp, "ppermute" | "allToAll" | "raggedAllToAll" | "allGather" | "psumScatter">,
   dtypes: readonly DType[],
 ): EngineCase[] {
-  return onMeshes((mesh, names) =>
-    dtypes.map((dtype) => {
-      const axes = mesh.axes.filter(({ name }) => names.includes(name));
-      return spmdCase(op, mesh, [blocks(mesh, dtype, [3, 5])], { axes });
-    }),
-  );
+  return onMeshes((mesh, names) => {
+    const axes = mesh.axes.filter(({ name }) => names.includes(name));
+    const ofShape = (dtype: DType, shape: Shape) =>
+      spmdCase(op, mesh, [blocks(mesh, dtype, shape)], { axes });
+    return [...dtypes.map((dtype) => ofShape(dtype, [3, 5])), ofShape("float32", [3, 0])];
+  });
 }
 
 function onMeshes(make: (mesh: MeshShape, names: readonly string[]) => readonly EngineCase[]): EngineCase[] {
@@ -590,15 +590,20 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   pmax: collective("pmax", all),
   pmin: collective("pmin", all),
   allGather: onMeshes((mesh, names) =>
-    [0, 1].flatMap((dim) =>
-      (["float32", "bool"] as const).map((dtype) =>
-        spmdCase("allGather", mesh, [blocks(mesh, dtype, [3, 5])], { axes: axesOf(mesh, names), dim }),
-      ),
-    ),
+    [0, 1].flatMap((dim) => {
+      const ofShape = (dtype: DType, shape: Shape) =>
+        spmdCase("allGather", mesh, [blocks(mesh, dtype, shape)], { axes: axesOf(mesh, names), dim });
+      return [ofShape("float32", [3, 5]), ofShape("bool", [3, 5]), ofShape("float32", [3, 0])];
+    }),
   ),
   psumScatter: onMeshes((mesh, names) =>
-    [0, 1].map((dim) =>
-      spmdCase("psumScatter", mesh, [blocks(mesh, "float32", [4, 8])], { axes: axesOf(mesh, names), dim }),
+    [
+      [4, 8],
+      [4, 0],
+    ].flatMap((shape) =>
+      [0, 1].map((dim) =>
+        spmdCase("psumScatter", mesh, [blocks(mesh, "float32", shape)], { axes: axesOf(mesh, names), dim }),
+      ),
     ),
   ),
   ppermute: onMeshes((mesh, names) =>
@@ -621,12 +626,14 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
       [0, 1],
       [1, 0],
       [1, 1],
-    ].map(([splitDim = 0, concatDim = 0]) =>
-      spmdCase("allToAll", mesh, [blocks(mesh, "float32", [4, 8, 3])], {
-        axes: axesOf(mesh, names),
-        splitDim,
-        concatDim,
-      }),
+    ].flatMap(([splitDim = 0, concatDim = 0]) =>
+      [3, 0].map((last) =>
+        spmdCase("allToAll", mesh, [blocks(mesh, "float32", [4, 8, last])], {
+          axes: axesOf(mesh, names),
+          splitDim,
+          concatDim,
+        }),
+      ),
     ),
   ),
   raggedAllToAll: onMeshes((mesh, names) =>

@@ -12,7 +12,7 @@ import type { CollectiveOp } from "../../../ir/opFacts.js";
 import type { Collective, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { raggedAllToAllProgram } from "../../../ir/ragged.js";
-import { at, range, tensorType } from "../../../ir/shape.js";
+import { at, range, sizeOf, tensorType } from "../../../ir/shape.js";
 import { monoidOf } from "./reductions.js";
 import { listText, rowsText, typeText } from "./text.js";
 import { type HloValue, names, type Rule, signature, type Writer } from "./writer.js";
@@ -136,15 +136,23 @@ const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
   return [write.reshape(row, [])];
 };
 
+/** StableHLO refuses to gather or to exchange nothing, such as the tokens of a sequence that is shorter than its axis. */
+const unlessEmpty =
+  <K extends CollectiveOp>(rule: Rule<K>): Rule<K> =>
+  (eqn, write) => {
+    const { dtype, shape } = at(eqn.outs, 0).type;
+    return sizeOf(shape) === 0 ? [write.splat(0, dtype, shape)] : rule(eqn, write);
+  };
+
 /** The lowering rules of collectives. */
 export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Rule<K> } = {
-  psum: allReduce("sum"),
-  pmax: allReduce("max"),
-  pmin: allReduce("min"),
-  allGather,
-  psumScatter,
-  ppermute,
-  allToAll,
-  raggedAllToAll,
+  psum: unlessEmpty(allReduce("sum")),
+  pmax: unlessEmpty(allReduce("max")),
+  pmin: unlessEmpty(allReduce("min")),
+  allGather: unlessEmpty(allGather),
+  psumScatter: unlessEmpty(psumScatter),
+  ppermute: unlessEmpty(ppermute),
+  allToAll: unlessEmpty(allToAll),
+  raggedAllToAll: unlessEmpty(raggedAllToAll),
   axisIndex,
 };
