@@ -123,6 +123,35 @@ const ringProgram = ((): EngineCase => {
   return { name: "a ring of matrix products in a loop", program, mesh, inputs };
 })();
 
+/** Exchanges that only one of two stages makes, as often as its number says: what a pipeline of rings does. */
+const stagesProgram = ((): EngineCase => {
+  const [stage, member] = [
+    { name: "stage", size: 2 },
+    { name: "member", size: 2 },
+  ];
+  const block = tensorType("float32", [3, 5]);
+  const send = (permutation: readonly (readonly [number, number])[]) =>
+    buildProgram([block], (emit, x) => {
+      const e = one(emit);
+      const sent = e("ppermute", [x], { axes: [member], permutation });
+      return [e("add", [x, e("ppermute", [sent], { axes: [member], permutation: [[0, 1]] })], {})];
+    });
+  const around = send([
+    [0, 1],
+    [1, 0],
+  ]);
+  const still = buildProgram([block], (emit, x) => emit("mul", [x, f32(2)], {}));
+  const program = buildProgram([block], (emit, x) => {
+    const e = one(emit);
+    const place = e("axisIndex", [], { axes: [stage] });
+    const first = e("cond", [place, x], { branches: [around, still] });
+    const last = e("cond", [place, first], { branches: [still, send([[1, 0]])] });
+    return [e("psum", [last], { axes: [stage] }), last];
+  });
+  const inputs = [range(4).map((device) => sample("float32", block.shape, "unit", device + 1))];
+  return { name: "exchanges in branches", program, mesh: { axes: [stage, member] }, inputs };
+})();
+
 /** Whole programs: patterns that compilers fuse, loops in loops, collectives in loops. */
 export const programCases: readonly EngineCase[] = [
   case1("softmax", softmax),
@@ -131,4 +160,5 @@ export const programCases: readonly EngineCase[] = [
   case1("an MLP", mlp),
   case1("a scan inside a scan", nestedScan),
   ringProgram,
+  stagesProgram,
 ];

@@ -9,10 +9,11 @@ import {
   positionAlong,
 } from "../../../ir/mesh.js";
 import type { CollectiveOp } from "../../../ir/opFacts.js";
-import type { Collective, OpName } from "../../../ir/ops.js";
+import type { Collective, OpName, OpParams } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { raggedAllToAllProgram } from "../../../ir/ragged.js";
 import { at, range, sizeOf, tensorType } from "../../../ir/shape.js";
+import { sliceAt } from "./controlFlow.js";
 import { monoidOf } from "./reductions.js";
 import { listText, rowsText, typeText } from "./text.js";
 import { type HloValue, names, type Rule, signature, type Writer } from "./writer.js";
@@ -77,11 +78,42 @@ const psumScatter: Rule<"psumScatter"> = (eqn, write) => {
 /** Replicas that receive nothing get zeros, as the op specifies. */
 const ppermute: Rule<"ppermute"> = (eqn, write) => {
   const { x, type, groups } = parts(eqn, write);
+  if (write.isConditional) return [permuted(x, groups, eqn.params.permutation, write)];
   const pairs = groups.flatMap((group) =>
     eqn.params.permutation.map(([source, target]) => [at(group, source), at(group, target)]),
   );
   return [write.listed("collective_permute", [x], [`source_target_pairs = ${rowsText(pairs, 2)}`], type)];
 };
+
+/**
+ * A permutation that not all groups may run, such as those of the stages of a pipeline. XLA's own waits for all devices,
+ * also for those that are in another branch or gone on; a gather waits for those of its group.
+ */
+function permuted(
+  x: HloValue,
+  groups: readonly (readonly number[])[],
+  permutation: OpParams["ppermute"]["permutation"],
+  write: Writer,
+): HloValue {
+  const { dtype, shape } = x.type;
+  const all = write.listed(
+    "all_gather",
+    [write.reshape(x, [1, ...shape])],
+    ["all_gather_dim = 0 : i64", groupsText(groups)],
+    tensorType(dtype, [at(groups, 0).length, ...shape]),
+  );
+  const sourceOf = new Map(
+    groups.flatMap((group) => permutation.map(([source, target]) => [at(group, target), source] as const)),
+  );
+  const source = ofReplica(
+    range(axesSize(write.mesh.axes)).map((device) => sourceOf.get(device) ?? -1),
+    write,
+  );
+  const received = sliceAt(all, source, write);
+  const hasSource = write.compare("GE", source, write.splat(0, "int32"));
+  const none = write.splat(0, dtype, shape);
+  return write.mapped("stablehlo.select", [hasSource, received, none], "", x.type);
+}
 
 const allToAll: Rule<"allToAll"> = (eqn, write) => {
   const { x, type, groups } = parts(eqn, write);
@@ -119,21 +151,28 @@ const raggedAllToAll: Rule<"raggedAllToAll"> = (eqn, write) => {
   return [write.define(text, tensorType(type.dtype, type.shape))];
 };
 
-/** Looks up the position in a table with one row for every replica. */
-const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
-  const { axes } = eqn.params;
-  groupsOf("axisIndex", axes, write);
-  const names = axes.map(({ name }) => name);
-  const positions = range(axesSize(write.mesh.axes)).map((device) =>
-    positionAlong(write.mesh, device, names),
-  );
-  const tableType = tensorType("int32", [positions.length]);
-  const constant = `stablehlo.constant dense<${listText(positions)}> : ${typeText(tableType)}`;
+/** The integer of a table that has one for every replica. */
+function ofReplica(numbers: readonly number[], write: Writer): HloValue {
+  const tableType = tensorType("int32", [numbers.length]);
+  const constant = `stablehlo.constant dense<${listText(numbers)}> : ${typeText(tableType)}`;
   const table = write.define(constant, tableType);
   const id = write.define("stablehlo.replica_id : tensor<ui32>", tensorType("uint32", []));
   const rowType = tensorType("int32", [1]);
   const row = write.mapped("stablehlo.dynamic_slice", [table, id], ", sizes = [1]", rowType);
-  return [write.reshape(row, [])];
+  return write.reshape(row, []);
+}
+
+const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
+  const { axes } = eqn.params;
+  groupsOf("axisIndex", axes, write);
+  const names = axes.map(({ name }) => name);
+  const { mesh } = write;
+  return [
+    ofReplica(
+      range(axesSize(mesh.axes)).map((device) => positionAlong(mesh, device, names)),
+      write,
+    ),
+  ];
 };
 
 /** StableHLO refuses to gather or to exchange nothing, such as the tokens of a sequence that is shorter than its axis. */

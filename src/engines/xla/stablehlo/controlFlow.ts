@@ -36,7 +36,8 @@ function startsOf(position: HloValue, shape: Shape, write: Writer): HloValue[] {
   return shape.map((_, d) => (d === 0 ? position : write.splat(0, "int32")));
 }
 
-function sliceAt(x: HloValue, position: HloValue, write: Writer): HloValue {
+/** Slice `position` along dim 0, without this dim. */
+export function sliceAt(x: HloValue, position: HloValue, write: Writer): HloValue {
   const shape = x.type.shape.map((n, d) => (d === 0 ? 1 : n));
   const operands = [x, ...startsOf(position, shape, write)];
   const type = tensorType(x.type.dtype, shape);
@@ -186,7 +187,7 @@ function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): HloValue[
   return loop(
     carry,
     (values) => at(write.inline(condition, [...conditionConsts, ...values]), 0),
-    (values) => write.inline(body, [...bodyConsts, ...values]),
+    (values) => write.conditional(() => write.inline(body, [...bodyConsts, ...values])),
     write,
   );
 }
@@ -206,7 +207,7 @@ function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): HloValue[
   write.line(`${target}"stablehlo.case"(${names([chosen])}) ({`);
   params.branches.forEach((branch, i) => {
     if (i > 0) write.line("}, {");
-    write.region([], () => write.inline(branch, operands));
+    write.region([], () => write.conditional(() => write.inline(branch, operands)));
   });
   const list = resultTypes.map(typeText).join(", ");
   write.line(`}) : (${typeText(index)}) -> ${outs.length === 1 ? list : `(${list})`}`);

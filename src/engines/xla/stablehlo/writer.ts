@@ -61,6 +61,8 @@ export class Writer {
   private readonly slicedVars = new Set<number>();
   private readonly barred = new Set<string>();
   private hasFloat8 = false;
+  /** The number of branches, and loops of unknown length, around the current line. */
+  private numConditions = 0;
 
   /**
    * @param mesh the mesh whose axes collectives name
@@ -119,6 +121,19 @@ export class Writer {
   behindBarrier(value: HloValue): HloValue {
     this.barred.add(value.name);
     return value;
+  }
+
+  /** Writes what not all devices may run. */
+  conditional<T>(body: () => T): T {
+    this.numConditions++;
+    const result = body();
+    this.numConditions--;
+    return result;
+  }
+
+  /** Whether some devices may not run the current line. */
+  get isConditional(): boolean {
+    return this.numConditions > 0;
   }
 
   /** The equation being lowered. */
