@@ -130,22 +130,24 @@ const stagesProgram = ((): EngineCase => {
     { name: "member", size: 2 },
   ];
   const block = tensorType("float32", [3, 5]);
-  const send = (permutation: readonly (readonly [number, number])[]) =>
-    buildProgram([block], (emit, x) => {
+  const exchange = (length: number, permutation: readonly (readonly [number, number])[]) => {
+    const body = buildProgram([block], (emit, x) => {
       const e = one(emit);
-      const sent = e("ppermute", [x], { axes: [member], permutation });
-      return [e("add", [x, e("ppermute", [sent], { axes: [member], permutation: [[0, 1]] })], {})];
+      return [e("add", [x, e("ppermute", [x], { axes: [member], permutation })], {})];
     });
-  const around = send([
+    const loop = { body, length, reverse: false, numConsts: 0, numCarry: 1 };
+    return buildProgram([block], (emit, x) => emit("scan", [x], loop));
+  };
+  const around = [
     [0, 1],
     [1, 0],
-  ]);
+  ] as const;
   const still = buildProgram([block], (emit, x) => emit("mul", [x, f32(2)], {}));
   const program = buildProgram([block], (emit, x) => {
     const e = one(emit);
     const place = e("axisIndex", [], { axes: [stage] });
-    const first = e("cond", [place, x], { branches: [around, still] });
-    const last = e("cond", [place, first], { branches: [still, send([[1, 0]])] });
+    const first = e("cond", [place, x], { branches: [exchange(3, around), still] });
+    const last = e("cond", [place, first], { branches: [still, exchange(5, [[1, 0]])] });
     return [e("psum", [last], { axes: [stage] }), last];
   });
   const inputs = [range(4).map((device) => sample("float32", block.shape, "unit", device + 1))];
