@@ -4,7 +4,7 @@ import { axesSize } from "../../../src/ir/mesh.js";
 import { at, range } from "../../../src/ir/shape.js";
 import { oracleFor } from "../../support/agreement.js";
 import type { EngineCase } from "./cases.js";
-import { withoutTiny, withTinyResults } from "./tiny.js";
+import { withoutTiny, withTinyResults, withZeroSigns } from "./tiny.js";
 
 /** What an engine may do otherwise than the interpreter. */
 export interface Allowances {
@@ -12,6 +12,8 @@ export interface Allowances {
   readonly flushesTiny?: boolean;
   /** Whether it may join ops, as XLA does, instead of rounding each for itself. */
   readonly joinsOps?: boolean;
+  /** Whether it may give a zero of the other sign. */
+  readonly ignoresZeroSigns?: boolean;
 }
 
 /** The differences of a case, or the error that running it gives. */
@@ -31,7 +33,7 @@ export async function failuresOf(
 export async function differences(
   engine: Engine,
   one: EngineCase,
-  { flushesTiny = false, joinsOps = false }: Allowances = {},
+  { flushesTiny = false, joinsOps = false, ignoresZeroSigns = false }: Allowances = {},
 ): Promise<string[]> {
   const { program, mesh, inputs } = flushesTiny ? withoutTiny(one) : one;
   const oracle = oracleFor(program, mesh, inputs, { joinsOps });
@@ -46,7 +48,9 @@ export async function differences(
     for (const [position, buffer] of row.entries()) {
       const got = await fetch(engine, buffer);
       const expected = at(at(oracle.expected, o), position);
-      const difference = oracle.difference(o, position, flushesTiny ? withTinyResults(got, expected) : got);
+      const large = flushesTiny ? withTinyResults(got, expected) : got;
+      const allowed = ignoresZeroSigns ? withZeroSigns(large, expected) : large;
+      const difference = oracle.difference(o, position, allowed);
       if (difference) found.push(`${one.name}: output ${o} at position ${position}: ${difference}`);
     }
   }

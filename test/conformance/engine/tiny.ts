@@ -1,17 +1,15 @@
 /**
  * XLA on the CPU and GPUs take float32 and bfloat16 numbers below 2⁻¹²⁶ for zero, wherever they come from. So no operand
- * is one, and where the interpreter gives one, zero is as good.
+ * is one, and where the interpreter gives one, zero is as good. Drivers of GPUs may also ignore the sign of a zero.
  */
 import { type HostTensor, hostTensor, numbersOf } from "../../../src/engines/reference/hostTensor.js";
 import type { EngineCase } from "./cases.js";
 
 const isTiny = (x: number) => x !== 0 && Math.abs(x) < 2 ** -126;
 
-const hasTiny = ({ type }: HostTensor) => type.dtype === "float32" || type.dtype === "bfloat16";
-
 function replaced(tensor: HostTensor, change: (x: number, i: number) => number): HostTensor {
-  if (!hasTiny(tensor)) return tensor;
   const { dtype, shape } = tensor.type;
+  if (dtype !== "float32" && dtype !== "bfloat16") return tensor;
   return hostTensor(dtype, shape, numbersOf(tensor).map(change));
 }
 
@@ -25,4 +23,10 @@ export function withoutTiny(one: EngineCase): EngineCase {
 export function withTinyResults(got: HostTensor, expected: HostTensor): HostTensor {
   const numbers = numbersOf(expected);
   return replaced(got, (x, i) => (x === 0 && isTiny(numbers[i] ?? 0) ? (numbers[i] ?? 0) : x));
+}
+
+/** What an engine gave, with the signs that the interpreter's zeros have. */
+export function withZeroSigns(got: HostTensor, expected: HostTensor): HostTensor {
+  const numbers = numbersOf(expected);
+  return replaced(got, (x, i) => (x === 0 && numbers[i] === 0 ? (numbers[i] ?? 0) : x));
 }
