@@ -21,14 +21,14 @@ const unused = ["engines/mpi/", "engines/xla/", "parallel/", "scipy/", "train/ru
 const programs = [
   {
     name: "np, grad and jit",
-    limit: 148,
+    limit: 149,
     code: 'import { grad, jit, np } from "shardwise"; globalThis.f = jit(grad((x) => np.sum(np.tanh(np.matmul(x, x)))));',
     has: ["engines/inline/", gradients, "numpy/elementwise/elementwise.js"],
     lacks: [workers, partitioner, "nn/", "optim/", "transforms/batching/vmap.js"],
   },
   {
     name: "a mesh and a shard map",
-    limit: 196,
+    limit: 198,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
     has: [workers, partitioner, "spmd/run/shardMap.js"],
     // A GPU's compiler comes with the GPU, and the worker that compiles when it is needed.

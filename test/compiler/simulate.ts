@@ -99,56 +99,60 @@ function elementsAt(memory: ArrayBufferLike, dtype: DType, address: number, leng
   return length === 0 ? allocateHost(dtype, 0) : viewHost(dtype, bytes.buffer);
 }
 
-/** Advances all devices from collective to collective. */
+/** Advances all devices from collective to collective; members of a group wait for each other, not for other groups. */
 function runTogether(program: CompiledProgram, runners: readonly Runner[]): void {
   const running = runners.map((runner) => runner.run(program.steps));
-  for (;;) {
-    const waiting = running.map((device) => device.next());
-    if (waiting.every((state) => state.done)) return;
-    const index = at(waiting, 0).value;
-    if (waiting.some((state) => state.done || state.value !== index) || index === undefined) {
-      throw new InternalError("[simulate] the devices wait for different collectives");
+  const waiting = running.map((device) => device.next());
+  while (waiting.some((state) => !state.done)) {
+    const ready = program.collectives.flatMap((spec, index) =>
+      spec.groups
+        .filter((group) =>
+          group.every((device) => !at(waiting, device).done && at(waiting, device).value === index),
+        )
+        .map((group) => ({ spec, group })),
+    );
+    if (ready.length === 0) throw new InternalError("[simulate] the devices wait for different collectives");
+    for (const { spec, group } of ready) {
+      exchange(spec, group, runners);
+      for (const device of group) waiting[device] = at(running, device).next();
     }
-    exchange(at(program.collectives, index), runners);
   }
 }
 
-function exchange(spec: CollectiveSpec, runners: readonly Runner[]): void {
+function exchange(spec: CollectiveSpec, group: readonly number[], runners: readonly Runner[]): void {
   const { size, inner, outer, elements, kind } = spec;
-  for (const group of spec.groups) {
-    const sources = group.map((device) => at(runners, device).numbers(spec.dtype, spec.source, elements));
-    const resultAt = (position: number): number[] => {
-      const blocks = sources;
-      switch (kind) {
-        case "allReduce":
-          return combineAll(spec, blocks);
-        case "reduceScatter":
-          return combineAll(
-            spec,
-            blocks.map((source) =>
-              range(outer).flatMap((o) =>
-                source.slice((o * size + position) * inner, (o * size + position + 1) * inner),
-              ),
+  const sources = group.map((device) => at(runners, device).numbers(spec.dtype, spec.source, elements));
+  const resultAt = (position: number): number[] => {
+    const blocks = sources;
+    switch (kind) {
+      case "allReduce":
+        return combineAll(spec, blocks);
+      case "reduceScatter":
+        return combineAll(
+          spec,
+          blocks.map((source) =>
+            range(outer).flatMap((o) =>
+              source.slice((o * size + position) * inner, (o * size + position + 1) * inner),
             ),
-          );
-        case "allGather":
-          return range(outer).flatMap((o) =>
-            blocks.flatMap((source) => source.slice(o * inner, (o + 1) * inner)),
-          );
-        case "allToAll":
-          if (spec.ragged) return exchanged(spec, spec.ragged, at(group, position), blocks, runners);
-          return blocks.flatMap((source) => source.slice(position * inner, (position + 1) * inner));
-        case "permute": {
-          const pair = spec.permutation.find(([, target]) => target === position);
-          return pair ? at(blocks, pair[0]) : range(elements).map(() => 0);
-        }
+          ),
+        );
+      case "allGather":
+        return range(outer).flatMap((o) =>
+          blocks.flatMap((source) => source.slice(o * inner, (o + 1) * inner)),
+        );
+      case "allToAll":
+        if (spec.ragged) return exchanged(spec, spec.ragged, at(group, position), blocks, runners);
+        return blocks.flatMap((source) => source.slice(position * inner, (position + 1) * inner));
+      case "permute": {
+        const pair = spec.permutation.find(([, target]) => target === position);
+        return pair ? at(blocks, pair[0]) : range(elements).map(() => 0);
       }
-    };
-    const results = group.map((_, position) => resultAt(position));
-    group.forEach((device, position) => {
-      at(runners, device).write(spec.dtype, spec.target, at(results, position));
-    });
-  }
+    }
+  };
+  const results = group.map((_, position) => resultAt(position));
+  group.forEach((device, position) => {
+    at(runners, device).write(spec.dtype, spec.target, at(results, position));
+  });
 }
 
 /** What a member of a ragged exchange has afterwards: its own rows where its table names none. */

@@ -4,6 +4,7 @@ import { float8Facts } from "../../ir/float8.js";
 import type { Float8 } from "../../ir/ops.js";
 import { formatType, range } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
+import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import { vjpHere } from "../../transforms/derivatives/grad.js";
@@ -56,6 +57,8 @@ function rounded(x: Tensor, { scale, reciprocal }: Scale, format: Float8): Tenso
  * ```
  */
 export function float8DotGeneral(x: Tensor, y: Tensor, dims: ops.DotDims): Tensor {
+  needTensor(x, "x", "nn.float8DotGeneral");
+  needTensor(y, "y", "nn.float8DotGeneral");
   const wrong = [x, y].find(({ dtype }) => !isFloat(dtype) || dtype === "float16");
   if (wrong) {
     throw new DTypeError(
