@@ -8,10 +8,16 @@
 
 import { at, rowMajorStrides, sizeOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
-import { forEachStep, innerSteps } from "../stepTree.js";
+import { forEachStep } from "../stepTree.js";
 import type { Compilation } from "./compilation.js";
 import { type Buffer, mayOverlap } from "./planBuffers.js";
-import { accesses, type PlannedGemm, type PlannedKernel, type UnplacedStep } from "./plannedSteps.js";
+import {
+  accesses,
+  type PlannedGemm,
+  type PlannedKernel,
+  type UnplacedStep,
+  withInner,
+} from "./plannedSteps.js";
 
 /** Ops of a kernel up to which it is worth its place behind a product: it is written for many elements of a thread. */
 const MAX_OPS = 24;
@@ -30,23 +36,6 @@ export function fuseEpilogues(steps: readonly UnplacedStep[], compilation: Compi
     return result;
   };
   return fuse(steps);
-}
-
-function withInner(
-  step: UnplacedStep,
-  change: (list: readonly UnplacedStep[]) => UnplacedStep[],
-): UnplacedStep {
-  if (innerSteps(step).length === 0) return step;
-  switch (step.op) {
-    case "loop":
-      return { ...step, body: change(step.body) };
-    case "while":
-      return { ...step, condition: change(step.condition), body: change(step.body) };
-    case "cond":
-      return { ...step, branches: step.branches.map(change) };
-    default:
-      return step;
-  }
 }
 
 /** The number of steps that touch the memory of each buffer. */

@@ -125,3 +125,20 @@ export function accesses(step: UnplacedStep): { readonly reads: Buffer[]; readon
     }
   }
 }
+
+/** A step with its lists of inner steps changed. */
+export function withInner(
+  step: UnplacedStep,
+  change: (steps: readonly UnplacedStep[]) => UnplacedStep[],
+): UnplacedStep {
+  switch (step.op) {
+    case "loop":
+      return { ...step, body: change(step.body) };
+    case "while":
+      return { ...step, condition: change(step.condition), body: change(step.body) };
+    case "cond":
+      return { ...step, branches: step.branches.map(change) };
+    default:
+      return step;
+  }
+}

@@ -12,7 +12,7 @@ import { at } from "../../ir/shape.js";
 import type { StepInfo } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import { Buffer } from "./planBuffers.js";
-import { accesses, type UnplacedStep } from "./plannedSteps.js";
+import { accesses, type UnplacedStep, withInner } from "./plannedSteps.js";
 
 /** Rates of a slow core, which only have to tell long steps from short ones. */
 const FLOPS_PER_SECOND = 20e9;
@@ -124,22 +124,6 @@ function dependencies(list: readonly UnplacedStep[]): {
     }
   });
   return { waits, next };
-}
-
-function withInner(
-  step: UnplacedStep,
-  change: (steps: readonly UnplacedStep[]) => UnplacedStep[],
-): UnplacedStep {
-  switch (step.op) {
-    case "loop":
-      return { ...step, body: change(step.body) };
-    case "while":
-      return { ...step, condition: change(step.condition), body: change(step.body) };
-    case "cond":
-      return { ...step, branches: step.branches.map(change) };
-    default:
-      return step;
-  }
 }
 
 /** What a step and the steps inside it read and write. */
