@@ -2,6 +2,9 @@
 import { grad, jit, lax, type Mesh, np, P, random, shardMap, type Tensor, tree } from "shardwise";
 import * as nn from "shardwise/nn";
 
+/** The types of activations and of the factors of products. */
+export const precisions = ["float32", "bfloat16"] as const;
+
 /** The sizes of a decoder. */
 export interface DecoderSize {
   readonly name: string;
@@ -11,6 +14,8 @@ export interface DecoderSize {
   readonly batch: number;
   readonly vocabulary: number;
   readonly headSize: number;
+  /** Float32 by default; parameters always are. */
+  readonly dtype?: (typeof precisions)[number];
 }
 
 /** The sizes that are compared with JAX; the smallest is for adapters in software. */
@@ -75,17 +80,22 @@ export function initState(params: Decoder): TrainState {
 }
 
 function rmsNorm(x: Tensor, scale: Tensor): Tensor {
-  return x.mul(lax.rsqrt(np.mean(x.mul(x), -1, { keepdims: true }).add(1e-6))).mul(scale);
+  const wide = x.astype("float32");
+  const size = lax.rsqrt(np.mean(wide.mul(wide), -1, { keepdims: true }).add(1e-6));
+  return wide.mul(size).mul(scale).astype(x.dtype);
 }
+
+/** A product with a weight in the type of the activations. */
+const multiply = (x: Tensor, weight: Tensor) => np.matmul(x, weight.astype(x.dtype));
 
 function attention(x: Tensor, layer: Layer, headSize: number): Tensor {
   const [batch = 0, length = 0, width = 0] = x.shape;
   const heads = width / headSize;
-  const qkv = np.matmul(x, layer.qkv).reshape([batch, length, 3, heads, headSize]);
+  const qkv = multiply(x, layer.qkv).reshape([batch, length, 3, heads, headSize]);
   const part = (i: number) => np.squeeze(lax.sliceInDim(qkv, i, i + 1, 1, 2), 2);
   const { output } = nn.attention(part(0), part(1), part(2), { causal: true });
   const mixed = output.reshape([batch, length, width]);
-  return np.matmul(mixed, layer.out);
+  return multiply(mixed, layer.out);
 }
 
 function gelu(x: Tensor): Tensor {
@@ -97,12 +107,12 @@ function gelu(x: Tensor): Tensor {
 export function loss(params: Decoder, tokens: Tensor, size: DecoderSize): Tensor {
   const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);
   const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
-  let x = np.take(params.embed, inputs, 0, { mode: "clip" });
+  let x = np.take(params.embed, inputs, 0, { mode: "clip" }).astype(size.dtype ?? "float32");
   for (const layer of params.layers) {
     x = x.add(attention(rmsNorm(x, layer.norm1), layer, size.headSize));
-    x = x.add(np.matmul(gelu(np.matmul(rmsNorm(x, layer.norm2), layer.up)), layer.down));
+    x = x.add(multiply(gelu(multiply(rmsNorm(x, layer.norm2), layer.up)), layer.down));
   }
-  const logits = np.matmul(rmsNorm(x, params.norm), params.head);
+  const logits = multiply(rmsNorm(x, params.norm), params.head).astype("float32");
   const shifted = logits.sub(lax.stopGradient(np.max(logits, -1, { keepdims: true })));
   const logSum = np.log(np.sum(np.exp(shifted), -1));
   const picked = np.squeeze(np.takeAlongAxis(shifted, np.expandDims(targets, -1), -1, { mode: "clip" }), -1);

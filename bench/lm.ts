@@ -4,6 +4,7 @@
  *
  *     npm run bench -- lm --devices 1,2,8,16 --sizes d256,d512,d1024 --parallel data,fsdp,tensor,async,gpipe,circular
  *     npm run bench -- lm --devices 1 --threads 1,2,4,8,16
+ *     npm run bench -- lm --sizes d1024 --precision float32,bfloat16
  *     npm run bench -- lm --engine mpi --processes 2
  */
 import { performance } from "node:perf_hooks";
@@ -15,6 +16,7 @@ import {
   initState,
   makeStep,
   makeTokens,
+  precisions,
   sizes,
   stepFlops,
 } from "./decoder.js";
@@ -49,8 +51,11 @@ export async function lm(): Promise<Report> {
         for (const kind of parallel) {
           if (kind !== "data" && devices === 1) continue;
           console.error(`  ${size.name}, ${kind}, ${devices} devices of ${threads} threads …`);
-          const own = { ...size, batch: Math.max(size.batch, devices) };
-          rows.push(announce(await row(kind, own, devices, threads)));
+          for (const dtype of listOption("precision", ["float32"], precisions)) {
+            if (kind !== "data" && dtype !== "float32") continue;
+            const own = { ...size, batch: Math.max(size.batch, devices), dtype };
+            rows.push(announce(await row(kind, own, devices, threads)));
+          }
         }
       }
     }
@@ -65,10 +70,10 @@ async function row(
   threads: number,
 ): Promise<Row> {
   const cores = devices * threads;
-  const before = await allCorePeak(cores);
+  const before = await allCorePeak(cores, size.dtype);
   const { stepMs, compileMs, firstMs } = await measure(kind, size, devices, threads);
   // Other load on the machine may have affected only one of the two.
-  const peak = Math.max(before, await allCorePeak(cores));
+  const peak = Math.max(before, await allCorePeak(cores, size.dtype));
   const flops = kind === "data" ? stepFlops(size) : llamaFlops(size);
   const rate = flops / stepMs / 1e6;
   const jax = kind === "data" ? runJaxData(size, devices, threads) : runJaxKind(kind, size, devices);
@@ -76,6 +81,7 @@ async function row(
   const rivals = [torch.eager, torch.compiled].flatMap((result) => (result ? [result.step_ms] : []));
   return {
     model: size.name,
+    precision: size.dtype ?? "float32",
     parallel: kind,
     devices,
     threads,

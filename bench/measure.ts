@@ -162,12 +162,16 @@ function processorName(): string {
  * The speed of single-precision products in GFLOP/s when this many cores multiply at once, each with its own matrices:
  * the peak of the machine in practice.
  */
-export async function allCorePeak(cores: number, n = 1024): Promise<number> {
+export async function allCorePeak(
+  cores: number,
+  dtype: "float32" | "bfloat16" = "float32",
+  n = 1024,
+): Promise<number> {
   const engine = createThreadsEngine({ numDevices: cores, threadsPerDevice: 1 });
   try {
     const mesh = Mesh.create({ core: cores }, { engine });
     const split = new NamedSharding(mesh, P("core"));
-    const x = await devicePut(np.ones([cores, n, n]).mul(1 / n), split);
+    const x = await devicePut(np.full([cores, n, n], 1 / n, dtype), split);
     const repeats = 8;
     const multiply = jit(
       (a: Tensor) => {

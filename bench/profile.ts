@@ -2,10 +2,10 @@
  * Where the time of a training step goes: mean times over the devices for products, other computation, exchanges and
  * waits, and the most expensive kernels.
  *
- *     npm run bench -- profile --devices 1,2,8,16 --sizes d256,d512,d1024
+ *     npm run bench -- profile --devices 1,2,8,16 --sizes d256,d512,d1024 --precision float32,bfloat16
  */
 import { createThreadsEngine, type TraceEvent } from "shardwise/engines";
-import { sizes, stepFlops } from "./decoder.js";
+import { type DecoderSize, precisions, sizes, stepFlops } from "./decoder.js";
 import { prepareData } from "./lm.js";
 import { allCorePeak, best, type Report, type Row } from "./measure.js";
 import { countsOption, listOption } from "./options.js";
@@ -23,23 +23,16 @@ export async function profile(): Promise<Report> {
   const whole: Row[] = [];
   const slowest: Row[] = [];
   for (const devices of countsOption("devices", [1, 2])) {
-    const peak = await allCorePeak(devices);
-    for (const size of sizes.filter(({ name }) => chosen.includes(name))) {
-      const what = { model: size.name, devices };
-      const own = { ...size, batch: Math.max(size.batch, devices) };
-      const engine = createThreadsEngine({ numDevices: devices });
-      try {
-        const step = await prepareData(own, engine);
-        const stepMs = await best(step, { seconds: 2, least: STEPS });
-        engine.tracer.start();
-        for (let i = 0; i < STEPS; i++) await step();
-        const events = (await engine.tracer.stop()).filter(({ iteration }) => iteration === undefined);
+    for (const dtype of listOption("precision", ["float32"], precisions)) {
+      const peak = await allCorePeak(devices, dtype);
+      for (const size of sizes.filter(({ name }) => chosen.includes(name))) {
+        const what = { model: size.name, precision: dtype, devices };
+        const own = { ...size, batch: Math.max(size.batch, devices), dtype };
+        const { stepMs, events } = await traceStep(own, devices);
         const share = 1 / (STEPS * devices);
         const ideal = stepFlops(own) / peak / 1e6;
         whole.push({ ...what, "step ms": stepMs, "products alone ms": ideal, ...totals(events, share) });
         slowest.push(...slowestSteps(events, share).map((row) => ({ ...what, ...row })));
-      } finally {
-        await engine.close();
       }
     }
   }
@@ -47,6 +40,20 @@ export async function profile(): Promise<Report> {
     "where the time of a step goes, ms a device": whole,
     "what takes most of it, ms a device": slowest,
   };
+}
+
+async function traceStep(size: DecoderSize, devices: number) {
+  const engine = createThreadsEngine({ numDevices: devices });
+  try {
+    const step = await prepareData(size, engine);
+    const stepMs = await best(step, { seconds: 2, least: STEPS });
+    engine.tracer.start();
+    for (let i = 0; i < STEPS; i++) await step();
+    const events = (await engine.tracer.stop()).filter(({ iteration }) => iteration === undefined);
+    return { stepMs, events };
+  } finally {
+    await engine.close();
+  }
 }
 
 const waited = ({ waits }: TraceEvent): number => waits.reduce((sum, { begin, end }) => sum + end - begin, 0);

@@ -19,20 +19,27 @@ export interface TorchResult {
 /** The time after which a program is given up, in milliseconds. */
 const longest = 180_000;
 
-/** What a program of `bench/torch` printed last, on the first cores; null without PyTorch, or where it failed. */
-export function runTorch<Result>(script: string, settings: object, cores: number): Result | null {
+/**
+ * What a program of `bench/torch` printed last; null without PyTorch, or where it failed. A program with a compiler
+ * gets all cores for it and keeps to the first ones afterwards, others begin with these.
+ */
+export function runTorch<Result>(
+  script: string,
+  settings: object,
+  cores: number,
+  compiles = false,
+): Result | null {
   const python = process.env.TORCH_PYTHON;
   if (!python) return null;
   const file = fileURLToPath(new URL(`torch/${script}`, import.meta.url));
   const call: [string, ...string[]] = [python, file, JSON.stringify(settings)];
   const [command, ...args] =
-    process.platform === "linux" ? (["taskset", "-c", `0-${cores - 1}`, ...call] as const) : call;
-  // By default, the compiler starts a process for every core of the machine, and all of them share those of this call.
-  const env = { ...process.env, TORCHINDUCTOR_COMPILE_THREADS: "1" };
+    process.platform === "linux" && !compiles
+      ? (["taskset", "-c", `0-${cores - 1}`, ...call] as const)
+      : call;
   const start = performance.now();
   const { status, stdout, stderr, error } = spawnSync(command, args, {
     encoding: "utf8",
-    env,
     timeout: longest,
     killSignal: "SIGKILL",
   });
@@ -70,6 +77,7 @@ export async function torchDecoder(
         "decoder.py",
         { ...size, cores, parameters, tokens, shapes, compiled, seconds: 6 },
         cores,
+        compiled,
       );
     return { eager: run(false), compiled: run(true) };
   } finally {

@@ -1,4 +1,4 @@
-"""The benchmark's decoder in JAX: one AdamW step, float32, data parallel by shard_map. Prints its times as JSON."""
+"""The benchmark's decoder in JAX: one AdamW step, data parallel by shard_map. Prints its times as JSON."""
 import json
 import math
 import sys
@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 size = json.loads(sys.argv[1])
 D, L, S, B, V, H = (size[k] for k in ("width", "layers", "sequence", "batch", "vocabulary", "headSize"))
 devices = size["devices"]
+dtype = size.get("dtype", "float32")
 if "processes" in size:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(size["coordinator"], size["processes"], size["process"])
@@ -33,25 +34,30 @@ def init():
 
 
 def rms_norm(x, scale):
-    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale
+    wide = x.astype(jnp.float32)
+    return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
+
+
+def multiply(x, weight):
+    return x @ weight.astype(x.dtype)
 
 
 def attention(x, layer):
     b, t, d = x.shape
-    q, k, v = jnp.moveaxis((x @ layer["qkv"]).reshape(b, t, 3, d // H, H), 2, 0)
-    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(H)
+    q, k, v = jnp.moveaxis(multiply(x, layer["qkv"]).reshape(b, t, 3, d // H, H), 2, 0)
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) / math.sqrt(H)
     scores = jnp.where(jnp.tril(jnp.ones((t, t), bool)), scores, -1e30)
-    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v).reshape(b, t, d)
-    return mixed @ layer["out"]
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1).astype(v.dtype), v).reshape(b, t, d)
+    return multiply(mixed, layer["out"])
 
 
 def loss(params, tokens):
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    x = params["embed"][inputs]
+    x = params["embed"][inputs].astype(dtype)
     for layer in params["layers"]:
         x = x + attention(rms_norm(x, layer["norm1"]), layer)
-        x = x + jax.nn.gelu(rms_norm(x, layer["norm2"]) @ layer["up"]) @ layer["down"]
-    logits = rms_norm(x, params["norm"]) @ params["head"]
+        x = x + multiply(jax.nn.gelu(multiply(rms_norm(x, layer["norm2"]), layer["up"])), layer["down"])
+    logits = multiply(rms_norm(x, params["norm"]), params["head"]).astype(jnp.float32)
     return jnp.mean(jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, targets[..., None], -1)[..., 0])
 
 

@@ -53,6 +53,15 @@ const queryStrides = { batch: 4 * T * N * H, row: 4 * N * H, head: 4 * H };
 const keyStrides = { batch: 4 * S * K * H, row: 4 * K * H, head: 4 * H };
 
 describe("attention as one kernel", () => {
+  test("of bfloat16 is computed in float32 and rounded once", () => {
+    const b16 = (...shape: number[]) => newVar(tensorType("bfloat16", shape));
+    const [query, key, value] = [b16(B, T, N, H), b16(B, S, K, H), b16(B, S, K, H)];
+    const [mixed, logSums] = [b16(B, T, N, H), f32(B, N, T)];
+    const eqns = [makeEqn("attention", [query, key, value], [mixed, logSums], params)];
+    const { notes } = lowered({ inputs: [query, key, value], eqns, outputs: [mixed, logSums] });
+    expect(notes.map(([ops]) => ops)).toEqual(["convert", "convert", "convert", "attention", "convert"]);
+  });
+
   test("has the sizes of its operands, and takes them as they lie", () => {
     expect(onlyPlan(attention(params))).toEqual({
       ...{ kind: "attention", batch: B, length: T, heads: N, keyLength: S, keyHeads: K, headSize: H },

@@ -112,14 +112,32 @@ const unknown: Rewrite<OpName> = (_, { op }) => {
   throw new InternalError(`[compile] ${op} must not occur in a per-device program`);
 };
 
-/** Attention is a step where one kernel computes it, and otherwise a program. */
-function keepOrInline(
+/** Attention is a step where one kernel computes it, in float32, and otherwise a program. */
+function attentionStepOrProgram(
   r: Rewriter,
   eqn: Eqn<"attention"> | Eqn<"attentionBackward">,
   programOf: (types: readonly TensorType[]) => Program,
 ): void {
-  if (r.options.attentionSteps && isOneKernel(eqn, r.options.gpu)) r.keep(eqn);
-  else r.inline(programOf(typesOf(eqn.ins)), eqn);
+  const { op, ins, outs, params } = eqn;
+  if (!r.options.attentionSteps || !isOneKernel(eqn, r.options.gpu)) {
+    r.inline(programOf(typesOf(ins)), eqn);
+    return;
+  }
+  const wide = outs.map((out) => asFloat32(out, () => newVar(tensorType("float32", out.type.shape))));
+  r.emit<OpName>(
+    op,
+    ins.map((x) => asFloat32(x, () => r.convert(x, "float32"))),
+    wide,
+    params,
+  );
+  for (const [out, result] of zip(outs, wide)) {
+    if (out !== result) r.emit("convert", [result], [out], { dtype: out.type.dtype });
+  }
+}
+
+/** A value if it is float32 already, and otherwise what a function gives. */
+function asFloat32<A extends Atom>(x: A, otherwise: () => A | Var): A | Var {
+  return x.type.dtype === "float32" ? x : otherwise();
 }
 
 /** What becomes of every op. */
@@ -168,11 +186,11 @@ const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
   // A GPU computes all heads at a time.
   attention: (r, eqn) => {
     const programOf = r.options.gpu ? attentionProgram : tiledAttention;
-    keepOrInline(r, eqn, (types) => programOf(eqn.params, types));
+    attentionStepOrProgram(r, eqn, (types) => programOf(eqn.params, types));
   },
   attentionBackward: (r, eqn) => {
     const programOf = r.options.gpu ? attentionBackwardProgram : tiledAttentionBackward;
-    keepOrInline(r, eqn, (types) => programOf(eqn.params, types));
+    attentionStepOrProgram(r, eqn, (types) => programOf(eqn.params, types));
   },
 
   callback: keep,

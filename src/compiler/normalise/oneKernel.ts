@@ -1,5 +1,6 @@
+import { isFloat, sumType } from "../../ir/dtype.js";
 import type { Eqn } from "../../ir/program.js";
-import { at, bytesOf } from "../../ir/shape.js";
+import { at, bytesOf, tensorType } from "../../ir/shape.js";
 
 /** Sizes below which a strip would be mostly empty. */
 const FEWEST = 16;
@@ -9,7 +10,10 @@ const MAX_ON_GPU = 128;
 /** Distances between heads and batch elements fit the operands of instructions. */
 const MAX_BYTES = 2 ** 31;
 
-/** Whether a kernel computes an equation in one piece: attention in float32 whose scores depend on products and places only. */
+/**
+ * Whether a kernel computes an equation in one piece once its operands are float32: attention of floats of at most 32
+ * bits whose scores depend on products and places only.
+ */
 export function isOneKernel(
   { ins, params }: Eqn<"attention"> | Eqn<"attentionBackward">,
   gpu = false,
@@ -24,6 +28,9 @@ export function isOneKernel(
     !softcap &&
     !dropoutRate &&
     extras.every((name) => name === "logSumsCotangent") &&
-    ins.every(({ type }) => type.dtype === "float32" && bytesOf(type) < MAX_BYTES)
+    ins.every(
+      ({ type: { dtype, shape } }) =>
+        isFloat(dtype) && sumType(dtype) === "float32" && bytesOf(tensorType("float32", shape)) < MAX_BYTES,
+    )
   );
 }
