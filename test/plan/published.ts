@@ -44,6 +44,14 @@ const h200: Machine = {
   memoryGiB: 139,
 };
 
+/** The chip of the H200 with less memory: its shares are those of the H200, so that nothing is fitted to these rows. */
+const h100At700W: Machine = {
+  name: "H100, 80 GB at 3.35 TB/s, 700 W",
+  device: { ...h200.device, memoryBandwidth: (3.35e12 * 5) / 6 },
+  float8: 1979e12,
+  memoryGiB: 79,
+};
+
 /** Where rows come from. */
 export const sources = {
   h100: {
@@ -59,13 +67,19 @@ export const sources = {
     url: "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_8b_h200_2025-06_torchtitan.md",
     lossCopies: 0,
   },
+  ibm: {
+    machine: h100At700W,
+    text: "IBM and Meta, *Supercharging training using float8 and FSDP2*",
+    url: "https://pytorch.org/blog/training-using-float8-fsdp2",
+    lossCopies: 0,
+  },
 } as const;
 
-/** Llama 3.1; stages of our pipelines have equally many layers, so that the largest has 126 of them filled up to 128. */
+/** Llama 3.1. */
 const models = {
   "8 B": { width: 4096, numLayers: 32, numHeads: 32, mlpWidth: 14_336 },
   "70 B": { width: 8192, numLayers: 80, numHeads: 64, mlpWidth: 28_672 },
-  "405 B": { width: 16_384, numLayers: 128, numHeads: 128, mlpWidth: 53_248 },
+  "405 B": { width: 16_384, numLayers: 126, numHeads: 128, mlpWidth: 53_248 },
 } as const;
 
 /** A measured run. */
@@ -80,9 +94,9 @@ export interface PublishedRun {
   readonly float8: boolean;
   readonly schedule?: "1f1b" | "interleaved";
   readonly note?: string;
-  /** Tokens a second on each GPU, and the GiB it reserved at most. */
+  /** Tokens a second on each GPU, and the GiB it reserved at most, if that was published. */
   readonly tokens: number;
-  readonly gib: number;
+  readonly gib?: number;
 }
 
 const long = [32_768, 65_536, 131_072, 262_144] as const;
@@ -104,6 +118,12 @@ const whole = { ...base, remat: "full" } as const;
 const large = { ...whole, model: "405 B", note: "async TP" } as const;
 const middle = { ...whole, model: "70 B", mesh: { fsdp: 32, model: 8 }, batch: 512 } as const;
 const pipe = { fsdp: 8, model: 8, pipe: 8 } as const;
+// Neither batch nor recomputation was published: two sequences for each part of the batch, and full, as in the rows above.
+const plain70 = { ...whole, source: "ibm", model: "70 B", mesh: { fsdp: 512 }, batch: 1024 } as const;
+const plain405 = {
+  ...whole,
+  ...({ source: "ibm", model: "405 B", mesh: { fsdp: 128, model: 4 }, batch: 256 } as const),
+};
 
 /** The tables, without the runs of PyTorch's eager mode, which fuses nothing. */
 export const publishedRuns: readonly PublishedRun[] = [
@@ -127,16 +147,23 @@ export const publishedRuns: readonly PublishedRun[] = [
   }),
   { ...small, source: "h200", mesh: { fsdp: 32 }, batch: 64, tokens: 10_938, gib: 47.96 },
   { ...small, source: "h200", mesh: { fsdp: 64 }, batch: 128, tokens: 10_753, gib: 46.97 },
+  { ...plain70, float8: false, tokens: 960 },
+  { ...plain70, tokens: 1448 },
+  { ...plain405, float8: false, tokens: 152 },
+  { ...plain405, tokens: 217 },
 ];
 
 const vocabSize = 128_256;
 
 /** The configuration of a run here. */
 export function configOf({ model, mesh, sequence, batch, remat, schedule }: PublishedRun): RunConfig {
+  const { numLayers } = models[model];
   const { config, violations } = readRunConfig({
     model: {
       ...{ kind: "llama", ...models[model], numKvHeads: 8, tieEmbeddings: false, vocabSize },
       ...{ dtype: "bfloat16", ropeBase: 500_000, remat },
+      // Stages of our pipelines have equally many layers: those of the largest model are filled up to 128.
+      numLayers: Math.ceil(numLayers / (mesh.pipe ?? 1)) * (mesh.pipe ?? 1),
     },
     mesh,
     // Sequences are split between the products of tensor parallel devices.

@@ -34,22 +34,22 @@ describe("kernels of a compiler that fuses", () => {
     expect(seconds(fusedSteps(pair, machine), "kernels")).toBe(3 * bytes);
   });
 
-  test("of products take their operations or their bytes, and float8 ones twice the speed and a cast", () => {
+  test("of products take their operations or their bytes, and float8 ones nearly half the time and a cast", () => {
     const dot = makeProgram((x: Tensor) => np.matmul(x, x))(matrix("bfloat16"));
     const operations = 2 * 256 ** 3;
     expect(seconds(fusedSteps(dot, machine), "products")).toBe(operations);
     const narrow = { ...machine, device: { ...device, float8: 2 } };
     // One factor, which both sides share, is read twice and written once.
-    expect(seconds(fusedSteps(dot, narrow), "products")).toBe(operations / 2 + 5 * 256 ** 2);
+    expect(seconds(fusedSteps(dot, narrow), "products")).toBeCloseTo(operations / 1.8 + 5 * 256 ** 2);
     expect(seconds(fusedSteps(dot, { ...narrow, vocabulary: 256 }), "products")).toBe(operations);
   });
 
-  test("of products whose program rounds factors to float8 take half the time, and the roundings are kernels", () => {
+  test("of products whose program rounds factors to float8 take nearly half the time, and the roundings are kernels", () => {
     const dims = { lhsContract: [1], rhsContract: [0] };
     const multiply = (x: Tensor, y: Tensor) => float8DotGeneral(x, y, dims);
     const program = makeProgram(multiply)(matrix("bfloat16"), matrix("bfloat16"));
     const steps = fusedSteps(inlineCalls(program), machine);
-    expect(seconds(steps, "products")).toBe(256 ** 3);
+    expect(seconds(steps, "products")).toBeCloseTo((2 * 256 ** 3) / 1.8);
     // Each factor is read for its largest value, read again and written.
     expect(Math.round(seconds(steps, "kernels") / 256 ** 2)).toBe(2 * 3 * 2);
   });
