@@ -7,6 +7,7 @@ import { Mesh } from "../spmd/mesh/mesh.js";
 import { optionalChoice, optionalText, text } from "../train/config/configSchema.js";
 import { modelConfig } from "../train/config/runConfig.js";
 import { storedConfig, storedParams } from "../train/folder/savedRun.js";
+import { fuseProjections } from "../train/generation/fuseProjections.js";
 import type { ModelConfig } from "../train/models/config.js";
 import { readTextFormat } from "../train/pretrained/chatFiles.js";
 import { companionFolder } from "../train/pretrained/initialize.js";
@@ -61,15 +62,18 @@ function meshOf(text: string | undefined): Mesh | undefined {
   return Mesh.create(Object.fromEntries(sizes.filter(([axis, size]) => size > 1 || axis === "data")));
 }
 
-/** The model of a run's newest checkpoint, of a checkpoint, or of a folder with a `config.json`. */
-export function openModel(
+/** The model of a run's newest checkpoint, of a checkpoint, or of a folder with a `config.json`, fused for generation. */
+export async function openModel(
   folder: string | undefined,
   command: string,
   placement: ModelPlacement = {},
 ): Promise<ServedModel> {
   const isPretrained =
     folder !== undefined && existsSync(join(folder, "config.json")) && !isRunFolder(folder);
-  return isPretrained ? pretrained(folder, command, placement) : trained(folder, command, placement);
+  const model = await (isPretrained
+    ? pretrained(folder, command, placement)
+    : trained(folder, command, placement));
+  return { ...model, ...fuseProjections(model.config, model.params, { donate: true }) };
 }
 
 /** The model of a run's checkpoint. */

@@ -57,6 +57,7 @@ export {
 } from "./files/safetensors/safetensorsHeader.js";
 export { type ContinueOptions, continueText, type NextLogits } from "./generation/continueText.js";
 export type { DraftModel } from "./generation/draft.js";
+export { type FuseProjectionsOptions, fuseProjections } from "./generation/fuseProjections.js";
 export { type GeneratedToken, type GenerateOptions, generate } from "./generation/generate.js";
 export type { ModelConfig } from "./models/config.js";
 export type { DecoderConfig } from "./models/decoder.js";

@@ -51,9 +51,31 @@ interface Functions {
   next(params: Variables, cache: Variables, tokens: Tensor): [Tensor, Variables];
   /** The same for some rows; the others keep their states. */
   nextOfSome(params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor): [Tensor, Variables];
+  /** The likeliest of the first `count` tokens of each row, int32 [rows, 1], and its logit. */
+  likeliest(logits: Tensor, count: Tensor): [token: Tensor, largest: Tensor];
   /** Empties the states of some rows of a recurrent model. */
   reset(cache: Variables, isFresh: Tensor): Variables;
   empty(): Variables;
+}
+
+/** The likeliest next tokens of all slots, which may still be computed. */
+export class LikeliestTokens {
+  constructor(
+    /** int32 [slots, 1] */
+    readonly tokens: Tensor,
+    private readonly largest: Tensor,
+  ) {}
+
+  /** Waits for the tokens and their logits, by slot, and releases what devices hold of them. */
+  async read(): Promise<{ readonly token: number; readonly logit: number }[]> {
+    const [tokens, logits] = await Promise.all([this.tokens.data(), this.largest.data()]);
+    this.dispose();
+    return Array.from(tokens, (token, slot) => ({ token: Number(token), logit: Number(logits[slot]) }));
+  }
+
+  dispose(): void {
+    tree.dispose([this.tokens, this.largest]);
+  }
 }
 
 /** A model with one slot for each text that it reads. */
@@ -149,10 +171,36 @@ export class CachedModel {
       const read = await this.readTogether(rows, 1, "last");
       return new Map([...read].map(([slot, [logits = []]]) => [slot, logits]));
     }
-    const logits = await this.nextOfRecurrent(tokens);
+    const logits = await this.nextOfRecurrent(tokens, this.oneEach(tokens));
     const [, size = 0] = logits.shape;
     const data = await dataOf(logits);
     return new Map([...tokens.keys()].map((slot) => [slot, data.subarray(slot * size, (slot + 1) * size)]));
+  }
+
+  /**
+   * Starts to read one more token of some slots, and to find the likeliest of the first `vocabSize` tokens after each. The
+   * tokens to read may be results of the step before, which need not have ended.
+   */
+  async startNext(
+    slots: readonly number[],
+    tokens: ReadonlyMap<number, number> | LikeliestTokens,
+    vocabSize: number,
+  ): Promise<LikeliestTokens> {
+    for (const slot of slots) this.needSpace(slot, 1);
+    const read = tokens instanceof LikeliestTokens ? tokens.tokens : this.oneEach(tokens);
+    const rows = slots.map((slot) => ({ slot, tokens: [0] }));
+    const logits = this.isRecurrent
+      ? await this.nextOfRecurrent(new Map(slots.map((slot) => [slot, 0])), read)
+      : await this.readRows(
+          range(this.slots).map((slot) => rows.find((row) => row.slot === slot) ?? { slot, tokens: [] }),
+          this.slots,
+          1,
+          "last",
+          read,
+        );
+    const likeliest = this.functions.likeliest(logits, int([], Int32Array.of(vocabSize)));
+    logits.dispose();
+    return new LikeliestTokens(...likeliest);
   }
 
   /** Releases the cache and what was placed on devices. */
@@ -171,12 +219,24 @@ export class CachedModel {
     );
   }
 
-  /** Reads a chunk of each row's text. @param size of the chunk, which shorter ones are padded to */
+  /** One token for each slot, int32 [slots, 1]. */
+  private oneEach(tokens: ReadonlyMap<number, number>): Tensor {
+    const ids = Int32Array.from(range(this.slots), (slot) => tokens.get(slot) ?? 0);
+    return int([this.slots, 1], ids);
+  }
+
+  /**
+   * Reads a chunk of each row's text.
+   *
+   * @param size of the chunk, which shorter ones are padded to
+   * @param given the tokens, if only devices know them; those of rows then say how many there are
+   */
   private async readRows(
     rows: readonly { readonly slot: number; readonly tokens: readonly number[] }[],
     numRows: number,
     size: number,
     which: "last" | "all" = "last",
+    given?: Tensor,
   ): Promise<Tensor> {
     const ids = new Int32Array(numRows * size);
     const positions = new Int32Array(numRows * size).fill(-1);
@@ -202,7 +262,7 @@ export class CachedModel {
     const read = [
       await this.params,
       this.cache ?? this.functions.empty(),
-      int([numRows, size], ids),
+      given ?? int([numRows, size], ids),
       { positions: int([numRows, size], positions), pages: int([numRows, numPages], pages) },
     ] as const;
     const [logits, cache] =
@@ -213,7 +273,10 @@ export class CachedModel {
 
   /** Reads a chunk of a slot's text by a recurrent model; the other rows are padding, which keeps their states. */
   private async readOfRecurrent(slot: number, tokens: readonly number[], size: number): Promise<Tensor> {
-    if (size === 1) return this.nextOfRecurrent(new Map(tokens.map((token) => [slot, token])));
+    if (size === 1) {
+      const only = new Map(tokens.map((token) => [slot, token]));
+      return this.nextOfRecurrent(only, this.oneEach(only));
+    }
     const length = at(this.lengths, slot);
     const ids = new Int32Array(this.slots * size);
     const positions = new Int32Array(this.slots * size).fill(-1);
@@ -249,11 +312,10 @@ export class CachedModel {
     return Tensor.fromHost({ dtype: "bool", shape: [this.slots] }, flags);
   }
 
-  private async nextOfRecurrent(tokens: ReadonlyMap<number, number>): Promise<Tensor> {
+  /** Reads one more token of some slots by a recurrent model. @param read the tokens of all slots, int32 [slots, 1] */
+  private async nextOfRecurrent(tokens: ReadonlyMap<number, unknown>, read: Tensor): Promise<Tensor> {
     const slots = range(this.slots);
     const isFresh = (slot: number) => tokens.has(slot) && this.lengths[slot] === 0;
-    const ids = Int32Array.from(slots, (slot) => tokens.get(slot) ?? 0);
-    const read = int([this.slots, 1], ids);
     const { empty, reset, next, nextOfSome } = this.functions;
     const params = await this.params;
     const before = this.cache && slots.some(isFresh) ? reset(this.cache, this.flags(isFresh)) : this.cache;
@@ -335,6 +397,14 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
         return [logits.astype("float32"), changed] as [Tensor, Variables];
       }),
       { ...placed, donate: 1, name: "readAllTokens" },
+    ),
+    likeliest: jit(
+      inContext((logits: Tensor, count: Tensor) => {
+        const isToken = np.less(np.arange(logits.shape[1] ?? 0), count);
+        const own = np.where(isToken, logits, Number.NEGATIVE_INFINITY);
+        return [np.argmax(own, 1, { keepdims: true }).astype("int32"), np.max(own, 1)] as [Tensor, Tensor];
+      }),
+      { mesh, outShardings: everywhere(mesh), name: "likeliestTokens" },
     ),
     next: jit(inContext(next), { ...placed, donate: 1, name: "nextTokens" }),
     nextOfSome: jit(

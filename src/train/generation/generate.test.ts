@@ -132,6 +132,43 @@ test.each([
   );
 });
 
+test.each(["llama", "mlstm"] as const)(
+  "texts of the likeliest tokens end at stop tokens and join and leave others (%s)",
+  async (kind) => {
+    const model: ModelConfig = { ...base, kind };
+    const prompts = ["Call me", "whale", "The sea was", "a"];
+    const options = { temperature: 0, maxTokens: 9, maxLength: 40, stopTokens: [] };
+    const alone: number[][] = [];
+    for (const prompt of prompts) alone.push(...(await tokensOf(model, [prompt], { ...options, slots: 1 })));
+    // The step that was started ahead has read one more of a text that ends.
+    const stopTokens = [alone[0]?.[4] ?? 0, alone[2]?.[2] ?? 0];
+    const ended = alone.map((tokens) => {
+      const stop = tokens.findIndex((token) => stopTokens.includes(token));
+      return stop < 0 ? tokens : tokens.slice(0, stop + 1);
+    });
+    expect(await tokensOf(model, prompts, { ...options, slots: 2, stopTokens })).toEqual(ended);
+    // A text that is drawn by chance takes turns with those that are not.
+    const generator = new TextGenerator(model, paramsOf(model), { slots: 2, maxLength: 40, vocabSize: 257 });
+    const greedy = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 };
+    const request = (i: number, sampling: Sampling) => ({
+      ...{ tokens: Array.from(tokenizer.encode(prompts[i] ?? "")), maxTokens: 9, seed: 5 },
+      ...{ stopTokens: new Set<number>(), sampling },
+    });
+    const read = async (i: number, sampling: Sampling) => {
+      const tokens: number[] = [];
+      for await (const { token } of generator.submit(request(i, sampling))) tokens.push(token);
+      return tokens;
+    };
+    const texts = await Promise.all([
+      read(0, greedy),
+      read(1, { ...greedy, temperature: 1 }),
+      read(2, greedy),
+    ]);
+    expect([texts[0], texts[2]]).toEqual([alone[0], alone[2]]);
+    await generator.close();
+  },
+);
+
 test("texts end at stop tokens and strings, when they are long enough, and when they are aborted", async () => {
   const params = paramsOf(base);
   const ends = async (options: GenerateOptions) => {

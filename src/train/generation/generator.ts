@@ -2,13 +2,13 @@
 
 import { nextTurn } from "#platform/system";
 import { ValueError } from "../../ir/errors.js";
-import { range } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/modules/scope.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import type { ModelConfig } from "../models/config.js";
-import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
+import { CachedModel, type CachedModelOptions, type LikeliestTokens } from "./cachedModel.js";
 import { checkDraft, Draft, type DraftModel } from "./draft.js";
-import { drawToken, type Sampling, SeededUniforms } from "./sampling.js";
+import { checkLargest, drawToken, isGreedy, type Sampling, SeededUniforms } from "./sampling.js";
 
 /** A text to be continued. */
 export interface TokenRequest {
@@ -44,6 +44,11 @@ class Continuation {
   constructor(readonly request: TokenRequest) {
     this.chances = new SeededUniforms(request.seed);
     this.seen = [...request.tokens];
+  }
+
+  /** Whether the next token is the last, whatever it is. @param maxLength of the text with its prompt */
+  isAlmostFull(maxLength: number): boolean {
+    return this.numDrawn + 1 >= this.request.maxTokens || this.seen.length + 1 >= maxLength;
   }
 
   /** Whether nobody wants more tokens. */
@@ -92,6 +97,12 @@ export interface GeneratorOptions extends CachedModelOptions {
   readonly vocabSize: number;
 }
 
+/** A step that finds the likeliest next token of some texts. */
+interface Step {
+  readonly texts: ReadonlyMap<number, Continuation>;
+  readonly likeliest: LikeliestTokens;
+}
+
 /** Continues texts with a model, as many at once as it has slots; others wait. */
 export class TextGenerator {
   private readonly model: CachedModel;
@@ -102,6 +113,8 @@ export class TextGenerator {
   private waiting: Continuation[] = [];
   /** The text of every slot, and its next token. */
   private readonly active = new Map<number, { readonly text: Continuation; next: number }>();
+  /** The step that was started before the tokens of the last one were known. */
+  private ahead: Step | undefined;
   private running: Promise<void> | undefined;
   private isClosed = false;
 
@@ -161,7 +174,10 @@ export class TextGenerator {
       while (this.waiting.length > 0 || this.active.size > 0) {
         await this.admit();
         if (this.active.size === 0) continue;
-        await (this.draft ? this.speculate(this.draft) : this.goOn());
+        const texts = [...this.active.values()];
+        const takesLikeliest = texts.every(({ text }) => isGreedy(text.request.sampling));
+        if (this.draft) await this.speculate(this.draft);
+        else await (this.ahead || takesLikeliest ? this.goOnAhead(takesLikeliest) : this.goOn());
         // Timers and sockets have their turn between steps.
         await nextTurn();
       }
@@ -171,6 +187,8 @@ export class TextGenerator {
       this.active.clear();
       for (const text of texts) text.end({ error });
     } finally {
+      this.ahead?.likeliest.dispose();
+      this.ahead = undefined;
       // In the same turn as the last look at the texts that wait, so that none is left behind.
       this.running = undefined;
     }
@@ -197,6 +215,34 @@ export class TextGenerator {
   private async goOn(): Promise<void> {
     const tokens = new Map([...this.active].map(([slot, { next }]) => [slot, next]));
     for (const [slot, logits] of await this.model.next(tokens)) await this.draw(slot, logits);
+  }
+
+  /**
+   * The likeliest next token of every text. Devices find it and read it, so that they start the next step before it is
+   * known here; of a text that turns out to end with the token, they have read one too many.
+   */
+  private async goOnAhead(takesLikeliest: boolean): Promise<void> {
+    const step = this.ahead ?? (await this.startStep(this.texts(() => true)));
+    this.ahead = undefined;
+    // Texts that joined meanwhile wait for the tokens of the others, which only devices know yet.
+    const isSame = [...this.active].every(([slot, { text }]) => step.texts.get(slot) === text);
+    const going = this.texts((text) => !text.isLeft && !text.isAlmostFull(this.maxLength));
+    if (takesLikeliest && isSame && going.size > 0) this.ahead = await this.startStep(going, step.likeliest);
+    const drawn = await step.likeliest.read();
+    for (const [slot, text] of step.texts) {
+      const { token, logit } = at(drawn, slot);
+      if (this.active.get(slot)?.text === text) await this.add(slot, async () => checkLargest(logit, token));
+    }
+  }
+
+  /** The texts of slots for which something holds. */
+  private texts(holds: (text: Continuation) => boolean): Map<number, Continuation> {
+    return new Map([...this.active].flatMap(([slot, { text }]) => (holds(text) ? [[slot, text]] : [])));
+  }
+
+  private async startStep(texts: ReadonlyMap<number, Continuation>, after?: LikeliestTokens): Promise<Step> {
+    const tokens = after ?? new Map([...this.active].map(([slot, { next }]) => [slot, next]));
+    return { texts, likeliest: await this.model.startNext([...texts.keys()], tokens, this.vocabSize) };
   }
 
   /** As many more tokens of every text as the model agrees with its draft on, and one. */
@@ -246,13 +292,18 @@ export class TextGenerator {
 
   /** Draws the next token of a slot's text. */
   private async draw(slot: number, logits: ArrayLike<number>): Promise<void> {
+    await this.add(slot, (text) => this.choose(text, [], logits));
+  }
+
+  /** Adds a token to a slot's text. */
+  private async add(slot: number, choose: (text: Continuation) => Promise<number>): Promise<void> {
     const place = this.active.get(slot);
     if (!place) return;
     const { text } = place;
-    const { maxTokens, stopTokens } = text.request;
+    const isFull = text.isAlmostFull(this.maxLength);
     let token: number;
     try {
-      token = await this.choose(text, [], logits);
+      token = await choose(text);
     } catch (error) {
       // What is wrong with the sampling of one text must not end the others.
       text.end({ error });
@@ -261,8 +312,7 @@ export class TextGenerator {
     }
     text.seen.push(token);
     text.numDrawn++;
-    const isFull = text.numDrawn >= maxTokens || text.seen.length >= this.maxLength;
-    const finish = stopTokens.has(token) ? "stop" : isFull ? "length" : undefined;
+    const finish = text.request.stopTokens.has(token) ? "stop" : isFull ? "length" : undefined;
     text.push(finish ? { token, finish } : { token });
     place.next = token;
     if (finish) this.leave(slot);

@@ -57,9 +57,7 @@ export function drawToken(
   const values = repetitionPenalty === 1 ? logits : penalised(logits, seen, repetitionPenalty);
   const best = likeliest(values, vocabSize);
   const largest = values[best] ?? Number.NaN;
-  if (!(largest > Number.NEGATIVE_INFINITY && largest < Number.POSITIVE_INFINITY)) {
-    throw new ValueError("[generate] the model's logits are not finite: its parameters are damaged");
-  }
+  checkLargest(largest, best);
   if (temperature === 0) return best;
   const weights = new Float64Array(vocabSize);
   for (let token = 0; token < vocabSize; token++)
@@ -78,6 +76,17 @@ export function drawToken(
     if (left < 0) return token;
   }
   return best;
+}
+
+/** Whether the likeliest token of the logits is always taken. */
+export function isGreedy({ temperature, repetitionPenalty }: Sampling): boolean {
+  return temperature === 0 && repetitionPenalty === 1;
+}
+
+/** The likeliest token; throws if its logit is not finite. */
+export function checkLargest(logit: number, token: number): number {
+  if (Number.isFinite(logit)) return token;
+  throw new ValueError("[generate] the model's logits are not finite: its parameters are damaged");
 }
 
 /** Logits where the tokens that a text has are less likely. */

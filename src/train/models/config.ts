@@ -39,6 +39,8 @@ export interface ModelConfig {
    * sequence are in the order of the placement. Undefined if sequences are whole.
    */
   readonly context?: { readonly exchange: ContextParallelism; readonly placement: ContextPlacement };
+  /** Whether kernels that multiply the same input are one, as `fuseProjections` makes them. */
+  readonly isFused?: boolean;
   /** How the decoder differs from Llama's. */
   readonly decoder?: Partial<DecoderConfig>;
   /** The experts of `moe`. */

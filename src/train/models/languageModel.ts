@@ -8,7 +8,7 @@ import { Tensor } from "../../trace/tensor.js";
 import { checkpointPolicies } from "../../transforms/derivatives/remat.js";
 import type { ModelConfig } from "./config.js";
 import { decoderOf, isMixed, localLayers } from "./decoder.js";
-import { LlamaBlock, selectedNames } from "./llama.js";
+import { LlamaBlock, selectedNames, sharedByLayers } from "./llama.js";
 import { MlstmBlock } from "./mlstm.js";
 import { MoeBlock, tokensOf, withStatistics } from "./moeDecoder.js";
 import { activation, weight, whole } from "./names.js";
@@ -153,8 +153,9 @@ export const LanguageModel = module(
     (tokens: Tensor, given?: Reading, last?: Tensor): Tensor => {
       const { runLayers = runInTurn } = config;
       const table = embeddingTable(config);
-      const reading = given ?? { positions: sequencePositions(config, tokens.shape[1] ?? 0) };
-      const x = embedTokens(config, table, tokens, reading.positions);
+      const read = given ?? { positions: sequencePositions(config, tokens.shape[1] ?? 0) };
+      const x = embedTokens(config, table, tokens, read.positions);
+      const reading = sharedByLayers(config, read);
       return outputLogits(config, () => table, runLayers(config, x, reading), last);
     },
 );

@@ -6,15 +6,16 @@ import { module } from "../../nn/modules/module.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
 import { cond } from "../../transforms/control/cond.js";
 import { checkpointName } from "../../transforms/derivatives/remat.js";
-import type { ModelConfig } from "./config.js";
+import { isRecurrent, type ModelConfig } from "./config.js";
 import { type DecoderConfig, decoderOf, isMixed } from "./decoder.js";
 import { activation, weight, whole } from "./names.js";
 import { normNamed } from "./norm.js";
 import { productsOf } from "./products.js";
-import { type Reading, withPast } from "./reading.js";
-import { rotary, rotaryFrequencies } from "./rotary.js";
+import { type LayerReading, type Reading, withPast, withPlaces } from "./reading.js";
+import { rotaryFrequencies, rotated, rotationOf } from "./rotary.js";
 
 /** The features of a head. */
 export function headSizeOf(config: ModelConfig): number {
@@ -34,7 +35,7 @@ function frequenciesOf(config: ModelConfig, isLocal: Tensor | undefined): Tensor
   return isLocal ? np.where(isLocal, local, global) : local;
 }
 
-/** Which keys of the cache the queries see: [batch, 1, length, key length]. */
+/** Which rows of the past the queries see: [batch, 1, length, rows]. */
 function seenOfPast(
   config: ModelConfig,
   positions: Tensor,
@@ -49,6 +50,31 @@ function seenOfPast(
   const nearOrGlobal = isLocal ? np.logicalOr(np.logicalNot(isLocal), near) : near;
   const seen = window > 0 && layers.includes("L") ? np.logicalAnd(past, nearOrGlobal) : past;
   return np.expandDims(seen, positions.ndim === 1 ? [0, 1] : 1);
+}
+
+/** What a layer needs to know of positions. @param isLocal whether it has a window, if layers differ */
+function layerReading(config: ModelConfig, { positions, places }: Reading, isLocal?: Tensor): LayerReading {
+  const { positions: encoding, ropeAttention } = decoderOf(config);
+  const rotation = () => rotationOf(positions, frequenciesOf(config, isLocal), ropeAttention, config.dtype);
+  return {
+    ...(encoding === "rotary" && { rotation: rotation() }),
+    ...(places && { seen: seenOfPast(config, positions, places.past.shape[1] ?? 0, isLocal) }),
+  };
+}
+
+/** A reading from a cache with what its layers share: a loop over them would compute it for each. */
+export function sharedByLayers(config: ModelConfig, given: Reading): Reading {
+  if (config.cacheLength === undefined || isRecurrent(config)) return given;
+  const reading = withPlaces(given, config);
+  const kinds = isMixed(decoderOf(config)) ? [false, true].map((isLocal) => np.array(isLocal)) : [undefined];
+  return { ...reading, layers: kinds.map((isLocal) => layerReading(config, reading, isLocal)) };
+}
+
+/** What a layer needs to know of positions, from what layers share if that was computed. */
+function readingOfLayer(config: ModelConfig, reading: Reading, isLocal?: Tensor): LayerReading {
+  const [global, local] = reading.layers ?? [layerReading(config, reading, isLocal)];
+  if (!global || !local || !isLocal) return global ?? {};
+  return tree.map((a: Tensor, b: Tensor) => np.where(isLocal, a, b), local, global);
 }
 
 /** Queries [batch, length, heads, headSize] with the keys and values of their sequences, to what they read. */
@@ -83,52 +109,60 @@ function attendWithin(
  */
 export const selectedNames = ["attention", "query", "value", "gate", "down"] as const;
 
+/**
+ * Queries, keys and values of heads that were projected together: each key head with its query heads before it, and its
+ * value after it, so that devices can have different key heads.
+ *
+ * @param all [batch, length, key heads, query heads of each + 2, headSize]
+ */
+function headsOfFused(all: Tensor): [query: Tensor, key: Tensor, value: Tensor] {
+  const [batch = 0, length = 0, numKvHeads = 0, rows = 0, headSize = 0] = all.shape;
+  const heads = (from: number, to: number) =>
+    all.get("...", np.s(from, to), np.s()).reshape([batch, length, numKvHeads * (to - from), headSize]);
+  return [heads(0, rows - 2), heads(rows - 2, rows - 1), heads(rows - 1, rows)];
+}
+
 /** Causal self-attention with grouped key-value heads. */
 const Attention = module(
   "Attention",
   (config: ModelConfig) =>
     (x: Tensor, reading: Reading, isLocal?: Tensor): Tensor => {
       const { numHeads, numKvHeads, width, dtype } = config;
-      const { positions } = reading;
       const decoder = decoderOf(config);
       const headSize = headSizeOf(config);
-      const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
-        activation(
-          checkpointName(
-            DenseGeneral({
-              name,
-              features: [heads, headSize],
-              useBias: decoder.attentionBias !== "none",
-              dtype,
-              ...productsOf(config),
-              kernelInit: weight(["embed", dim, "headSize"]),
-              biasInit: weight([dim, "headSize"], initializers.zeros),
-            })(x),
-            name,
-          ),
-          "batch",
-          "length",
-          "activationHeads",
-          null,
-        );
-      const frequencies = decoder.positions === "rotary" ? frequenciesOf(config, isLocal) : undefined;
+      const { rotation, seen: mask } = readingOfLayer(config, reading, isLocal);
+      const project = (name: string, features: readonly number[], dim: "heads" | "kvHeads") => {
+        const between = features.slice(2).map(() => null);
+        const made = DenseGeneral({
+          name,
+          features,
+          useBias: decoder.attentionBias !== "none",
+          dtype,
+          ...productsOf(config),
+          kernelInit: weight(["embed", dim, ...between, "headSize"]),
+          biasInit: weight([dim, ...between, "headSize"], initializers.zeros),
+        })(x);
+        return activation(checkpointName(made, name), "batch", "length", "activationHeads", ...between, null);
+      };
       const placed = (name: string, heads: Tensor) => {
         const normed = decoder.qkNorm ? normNamed(`${name}Norm`, config, "headSize")(heads) : heads;
-        return frequencies ? rotary(normed, positions, frequencies, decoder.ropeAttention) : normed;
+        return rotation ? rotated(normed, rotation) : normed;
       };
-      const query = placed("query", project("query", numHeads, "heads"));
-      const key = placed("key", project("key", numKvHeads, "kvHeads"));
-      const value = project("value", numKvHeads, "kvHeads");
+      const [ownQuery, ownKey, value] = config.isFused
+        ? headsOfFused(project("queryKeyValue", [numKvHeads, numHeads / numKvHeads + 2, headSize], "kvHeads"))
+        : [
+            project("query", [numHeads, headSize], "heads"),
+            project("key", [numKvHeads, headSize], "kvHeads"),
+            project("value", [numKvHeads, headSize], "kvHeads"),
+          ];
+      const [query, key] = [placed("query", ownQuery), placed("key", ownKey)];
       const keys = withPast("keys", key, reading, config);
       const values = withPast("values", value, reading, config);
       const options = {
         scale: decoder.attentionScale || 1 / Math.sqrt(headSize),
         softcap: decoder.attentionCap > 0 ? decoder.attentionCap : undefined,
       };
-      const attendToPast: Attend = (...operands) => {
-        const mask = seenOfPast(config, positions, keys.shape[1] ?? 0, isLocal);
-        return attention(...operands, { ...options, mask }).output;
-      };
+      const attendToPast: Attend = (...operands) => attention(...operands, { ...options, mask }).output;
       const isWhole = config.cacheLength === undefined;
       const attend = isWhole ? attendWithin(config, reading.segmentIds, isLocal, options) : attendToPast;
       return DenseGeneral({
@@ -156,25 +190,28 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
   const { mlpWidth, width, dtype } = config;
   const { mlp, mlpBias, activation: name } = decoderOf(config);
   const act = activations[name];
-  const inner = (part: string) =>
-    activation(
-      checkpointName(
-        Dense({
-          name: part,
-          features: mlpWidth,
-          useBias: mlpBias,
-          dtype,
-          ...productsOf(config),
-          kernelInit: weight(["embed", "mlp"]),
-          biasInit: weight(["mlp"], initializers.zeros),
-        })(x),
-        part,
-      ),
-      "batch",
-      "length",
-      "activationMlp",
-    );
-  const gated = mlp === "gated" ? act(inner("gate")).mul(inner("up")) : act(inner("up"));
+  const inner = (part: string, ...parts: number[]) => {
+    const between = parts.map(() => null);
+    const made = DenseGeneral({
+      name: part,
+      features: [...parts, mlpWidth],
+      useBias: mlpBias,
+      dtype,
+      ...productsOf(config),
+      kernelInit: weight(["embed", ...between, "mlp"]),
+      biasInit: weight([...between, "mlp"], initializers.zeros),
+    })(x);
+    return activation(checkpointName(made, part), "batch", "length", ...between, "activationMlp");
+  };
+  const gateAndUp = () => {
+    if (!config.isFused) return [inner("gate"), inner("up")] as const;
+    const both = inner("gateUp", 2);
+    return [both.get("...", 0, np.s()), both.get("...", 1, np.s())] as const;
+  };
+  const gated = () => {
+    const [gate, up] = gateAndUp();
+    return act(gate).mul(up);
+  };
   const down = Dense({
     name: "down",
     features: width,
@@ -183,7 +220,7 @@ export const Mlp = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor
     ...productsOf(config),
     kernelInit: weight(["mlp", "embed"]),
     biasInit: weight(["norm"], initializers.zeros),
-  })(gated);
+  })(mlp === "gated" ? gated() : act(inner("up")));
   return checkpointName(down, "down");
 });
 

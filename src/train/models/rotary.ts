@@ -1,3 +1,4 @@
+import type { DType } from "../../ir/dtype.js";
 import * as np from "../../numpy/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { DecoderConfig } from "./decoder.js";
@@ -34,24 +35,37 @@ export function rotaryFrequencies(headSize: number, base: number, rope: RopeConf
   });
 }
 
+/** Cosines and sines of the angles of pairs of features: [batch, length, 1, pairs], or without the batch. */
+export interface Rotation {
+  readonly cos: Tensor;
+  readonly sin: Tensor;
+}
+
 /**
- * Rotates pairs of features by angles that grow with the position: feature `i` of the first half is paired
- * with feature `i` of the second. Features beyond twice the number of frequencies stay as they are.
+ * The rotation of every position by angles that grow with it.
  *
- * @param x [batch, length, heads, headSize]
  * @param positions int32 [batch, length] or [length]
- * @param frequencies float32, one for each pair
+ * @param frequencies float32, one for each pair of features
  * @param scale factor of the rotated features
  */
-export function rotary(x: Tensor, positions: Tensor, frequencies: Tensor, scale = 1): Tensor {
-  const [half = 0] = frequencies.shape;
-  const size = x.shape.at(-1) ?? 0;
+export function rotationOf(positions: Tensor, frequencies: Tensor, scale: number, dtype: DType): Rotation {
   const angles = np.expandDims(positions.astype("float32"), -1).mul(frequencies);
   const perHead = np.expandDims(angles, -2);
-  const scaled = (y: Tensor) => (scale === 1 ? y : y.mul(scale)).astype(x.dtype);
-  const [cos, sin] = [scaled(np.cos(perHead)), scaled(np.sin(perHead))];
+  const scaled = (y: Tensor) => (scale === 1 ? y : y.mul(scale)).astype(dtype);
+  return { cos: scaled(np.cos(perHead)), sin: scaled(np.sin(perHead)) };
+}
+
+/**
+ * Rotates pairs of features: feature `i` of the first half is paired with feature `i` of the second. Features beyond
+ * twice the number of pairs stay as they are.
+ *
+ * @param x [batch, length, heads, headSize]
+ */
+export function rotated(x: Tensor, { cos, sin }: Rotation): Tensor {
+  const half = cos.shape.at(-1) ?? 0;
+  const size = x.shape.at(-1) ?? 0;
   const [low, high] = [x.get("...", np.s(0, half)), x.get("...", np.s(half, 2 * half))];
-  const rotated = [low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))];
+  const pairs = [low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))];
   const rest = 2 * half < size ? [x.get("...", np.s(2 * half, size))] : [];
-  return np.concatenate([...rotated, ...rest], -1);
+  return np.concatenate([...pairs, ...rest], -1);
 }
