@@ -51,6 +51,7 @@ export const purposes: readonly Purpose[] = [
     scripts: {
       "test:texts": "Run the suite with every pass printed and parsed back",
       "test:meshes": "Take steps on all meshes of 2, 4 and 8 devices, load checkpoints on 56 pairs of meshes",
+      "test:everyMesh": "Compare steps on all 56 meshes of 8 devices with one: `-- --engine mpi`",
       "test:pipelines": "Run circular pipelines in every combination of options",
       "test:schedules": "Run every pipeline schedule with 2, 4 and 8 stages",
       "test:cases": "Run all JAX cases of arrays, linear algebra, FFT, convolutions, SciPy and distributions",

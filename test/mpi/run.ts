@@ -1,10 +1,10 @@
 /**
  * Everything that several processes must do, with every MPI that is installed:
  *
- *   npm run test:mpi [-- --part goldens|parallel|meshes|faults] [--processes 2,4,8] [--mpi openmpi|mpich]
+ *   npm run test:mpi [-- --part goldens|parallel|faults] [--processes 2,4,8] [--mpi openmpi|mpich]
  *
  * `goldens` compares with the values of `test/goldens`; `parallel` runs the tests of `src/parallel` in every process;
- * `meshes` compares steps on meshes of eight devices with one (all meshes with `SHARDWISE_ALL_MESHES=1`); `faults` is what `test/mpi.test.ts`, `test/mpiTraining.test.ts` and `test/elastic.test.ts` hold. The last lines are a table of all of it.
+ * `faults` is what `test/mpi.test.ts`, `test/mpiTraining.test.ts` and `test/elastic.test.ts` hold. The last lines are a table of all of it.
  */
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -37,8 +37,6 @@ function parallelTests(): string[] {
     .map((file) => relative(process.cwd(), file));
 }
 
-const meshTests = [relative(process.cwd(), join(root, "src/train/step/everyMesh.test.ts"))];
-
 /** What a job said at its end: `N passed, M failed`; one that says nothing has failed. */
 function readRow(part: string, mpi: string, processes: string, { code, out, err, milliseconds }: Ended): Row {
   const [, passed = "0", said = "0"] = /(\d+) passed, (\d+) failed\s*$/.exec(out) ?? [];
@@ -54,18 +52,13 @@ async function goldens(launcher: Launcher, count: number): Promise<Row> {
 }
 
 /** Runs test files in every process. */
-async function tests(
-  part: string,
-  files: readonly string[],
-  launcher: Launcher,
-  count: number,
-): Promise<Row> {
-  const args = [...typescript, "--import", here("hooks.mjs"), here("suite.ts"), ...files];
+async function parallel(launcher: Launcher, count: number): Promise<Row> {
+  const args = [...typescript, "--import", here("hooks.mjs"), here("suite.ts"), ...parallelTests()];
   const job = launch(launcher, count, args, {
     SHARDWISE_ENGINE: here("wholeEngine.ts"),
     SHARDWISE_FLIGHT: "",
   });
-  return readRow(part, launcher.name, String(count), await ended(job, LIMIT_MS));
+  return readRow("parallel", launcher.name, String(count), await ended(job, LIMIT_MS));
 }
 
 async function faults(): Promise<Row> {
@@ -99,8 +92,7 @@ async function main(): Promise<number> {
   for (const launcher of launchers) {
     for (const count of values.processes.split(",").map(Number)) {
       if (isWanted("goldens")) add(await goldens(launcher, count));
-      if (isWanted("parallel")) add(await tests("parallel", parallelTests(), launcher, count));
-      if (isWanted("meshes")) add(await tests("meshes", meshTests, launcher, count));
+      if (isWanted("parallel")) add(await parallel(launcher, count));
     }
   }
   if (isWanted("faults")) add(await faults());

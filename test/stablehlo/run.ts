@@ -2,9 +2,8 @@
  * Runs the StableHLO that the XLA engine prints on simulated devices of jaxlib, and compares with the interpreter
  * and with reference values:
  *
- *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|programs|goldens|meshes|attention|pretend|faults] [--only NAME] [--engine xla]
+ *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|programs|goldens|attention|pretend|faults] [--only NAME] [--engine xla]
  *
- * `meshes` compares training steps on meshes of eight devices with one (all meshes with `SHARDWISE_ALL_MESHES=1`).
  * With `--engine` the same runs on the devices of another engine. `attention` compares kernels of this machine's GPU
  * with what they stand for; `pretend` compiles there what 4 and 8 devices would run;
  * `faults` runs out of memory and so on.
@@ -22,7 +21,6 @@ import { runConformance } from "../conformance/goldens/run.js";
 import { runAttention } from "./attention.js";
 import { runFaults } from "./faults.js";
 import { createEngine } from "./jaxEngine.js";
-import { runMeshes } from "./meshes.js";
 import { runPretended } from "./pretend.js";
 import { runWholePrograms } from "./wholePrograms.js";
 
@@ -94,11 +92,6 @@ if (parts.includes("goldens")) {
   const result = await runConformance({ folder, openEngine: open, area: only, print });
   total.passed += result.passed;
   total.failed += result.failed;
-}
-if (parts.includes("meshes")) {
-  const { passed, failed } = runMeshes((line) => console.log(line));
-  total.passed += passed;
-  total.failed += failed;
 }
 const onGpu = { attention: runAttention, pretend: runPretended, faults: runFaults };
 for (const [part, run] of Object.entries(onGpu)) {

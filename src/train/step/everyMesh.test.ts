@@ -2,12 +2,13 @@
  * A step on every mesh of eight devices that the six axes can make is that of one device: loss, router statistics and
  * all gradients, for models, schedules and exchanges that are drawn for each mesh. `npm test` takes a few meshes;
  * `npm run test:meshes` takes all of them, and those of two and four devices, on the interpreter or the engine that
- * `SHARDWISE_ENGINE` names; `npm run test:mpi -- --part meshes` runs them on processes, and `npm run test:stablehlo -- meshes`
- * on simulated devices of XLA. `MESH="data=2 expert=4"` takes one mesh, and `SEED=7` draws other cases.
+ * `SHARDWISE_ENGINE` names; `npm run test:everyMesh` runs them on every engine, processes of MPI and simulated devices of
+ * XLA among them. `MESH="data=2 expert=4"` takes one mesh, and `SEED=7` draws other cases.
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { expectClose, expectTreeClose } from "../../../test/support/goldens.js";
+import { axes, meshesOf, meshName, type Sizes } from "../../../test/support/meshes.js";
 import { lax, Mesh, np, random, type Tensor } from "../../index.js";
 import type { ContextParallelism } from "../../nn/index.js";
 import { sgd } from "../../optim/index.js";
@@ -22,17 +23,6 @@ import { createTraining } from "./training.js";
 
 const all = process.env.SHARDWISE_ALL_MESHES === "1";
 const seed = Number(process.env.SEED ?? 1);
-
-const axes = ["data", "fsdp", "expert", "pipe", "context", "model"] as const;
-type Sizes = Readonly<Record<(typeof axes)[number], number>>;
-
-/** All ways to split a number of devices, a power of two, over the axes. */
-function meshesOf(total: number, names: readonly string[] = axes): Readonly<Record<string, number>>[] {
-  const [name, ...rest] = names;
-  if (name === undefined) return total === 1 ? [{}] : [];
-  const sizes = [1, 2, 4, 8].filter((size) => total % size === 0);
-  return sizes.flatMap((size) => meshesOf(total / size, rest).map((others) => ({ [name]: size, ...others })));
-}
 
 const kinds = ["llama", "moe", "mlstm", "xlstm"] as const;
 const decoders = [{}, { window: 3, layers: "L" }, { window: 3, layers: "LG" }, { attentionCap: 3 }] as const;
@@ -159,14 +149,12 @@ async function stepOf(
   };
 }
 
-const eight = meshesOf(8) as Sizes[];
-const every = [8, 4, 2].flatMap((total) => meshesOf(total) as Sizes[]);
-const nameOf = (sizes: Sizes) =>
-  axes.flatMap((name) => (sizes[name] > 1 ? [`${name}=${sizes[name]}`] : [])).join(" ");
+const eight = meshesOf(8);
+const every = [8, 4, 2].flatMap(meshesOf);
 const { MESH: only } = process.env;
 const tried =
   only !== undefined
-    ? every.filter((sizes) => nameOf(sizes) === only)
+    ? every.filter((sizes) => meshName(sizes) === only)
     : all
       ? every
       : eight.filter((_, i) => i % 14 === 6);
@@ -183,7 +171,7 @@ const cases = tried.map((sizes) => {
     `${one.length} tokens`,
     `remat ${remat}`,
   ];
-  return [nameOf(sizes), by.join(", "), one] as const;
+  return [meshName(sizes), by.join(", "), one] as const;
 });
 
 describe("a step is that of one device", () => {
