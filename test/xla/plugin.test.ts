@@ -304,6 +304,27 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
   });
 });
 
+describe("compiled programs on disk", () => {
+  test("are whole whenever they are read, while several engines write the same one", async () => {
+    const caches = range(2).map(() => new ExecutableCache(join(folder, "shared")));
+    // Compilers need not give the same bytes twice.
+    const contents = [1, 2, 3, 4].map((value) => Buffer.alloc(value << 20, value));
+    const writes = contents.map((content, i) => caches[i % 2]?.write("key", content));
+    let isOver = false;
+    const over = Promise.all(writes).then(() => {
+      isOver = true;
+    });
+    const seen: (Uint8Array | undefined)[] = [];
+    while (!isOver) seen.push(await caches[0]?.read("key"));
+    await over;
+    seen.push(await caches[1]?.read("key"));
+    expect(seen.at(-1)).toBeDefined();
+    for (const bytes of seen)
+      if (bytes) expect(contents.some((content) => content.equals(bytes))).toBe(true);
+    expect(readdirSync(join(folder, "shared"))).toEqual(["key"]);
+  });
+});
+
 describe("finding a plug-in", () => {
   test("follows SHARDWISE_PJRT_PLUGIN, and says what to install where there is none", () => {
     const file = join(folder, "some.so");

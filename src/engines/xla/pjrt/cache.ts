@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { userCache } from "#platform/system";
@@ -28,13 +28,14 @@ export class ExecutableCache {
 
   /** Writes a program; if the disk is full or read-only, the next start merely has to compile again. */
   async write(key: string, content: Uint8Array): Promise<void> {
-    const partial = join(this.folder, `${key}.${process.pid}.partial`);
+    // Engines of this process, and processes of other machines with the same number, may write the same program.
+    const partial = `${key}.${randomUUID()}.partial`;
     try {
       await mkdir(this.folder, { recursive: true });
-      await writeFile(partial, content);
-      await rename(partial, join(this.folder, key));
+      await writeFile(join(this.folder, partial), content);
+      await rename(join(this.folder, partial), join(this.folder, key));
     } catch {
-      await this.drop(`${key}.${process.pid}.partial`);
+      await this.drop(partial);
     }
   }
 
