@@ -83,7 +83,7 @@ async function programs(name: string): Promise<TestReport> {
   const types = isGpu ? dtypes.filter((dtype) => dtype !== "float64") : dtypes;
   const report = { passed: 0, failures: [] as string[] };
   for (let seed = 1; seed <= NUM_PROGRAMS; seed++) {
-    const difference = await differenceOn(engine, caseOf(seed, { hasCallbacks: true, types }), allowances);
+    const difference = await differenceOn(engine, caseOf(seed, { callbacks: "all", types }), allowances);
     if (difference === undefined) report.passed++;
     else report.failures.push(difference);
   }

@@ -47,12 +47,13 @@ const picky = new HostFunction("picky", ([x]) => {
 
 /** What programs may have. */
 export interface CaseOptions {
-  readonly hasCallbacks: boolean;
+  /** Which host callbacks they have: none, those that compute, or also some that throw. */
+  readonly callbacks: "none" | "computing" | "all";
   /** The types of their tensors; all by default. */
   readonly types?: readonly DType[];
 }
 
-function realProgram(seed: number, random: Random, { hasCallbacks, types }: CaseOptions) {
+function realProgram(seed: number, random: Random, { callbacks, types }: CaseOptions) {
   const mesh = at(meshes, random.below(meshes.length));
   const program = randomProgram({
     seed,
@@ -60,7 +61,9 @@ function realProgram(seed: number, random: Random, { hasCallbacks, types }: Case
     axes: mesh.axes,
     ...(types && { types }),
     // Callbacks that throw end a program, so few have them.
-    ...(hasCallbacks && { callbacks: { pure: [twice], io: random.chance(0.3) ? [picky] : [] } }),
+    ...(callbacks !== "none" && {
+      callbacks: { pure: [twice], io: callbacks === "all" && random.chance(0.3) ? [picky] : [] },
+    }),
   });
   return { program: verify(program, "partitioned"), mesh };
 }

@@ -14,7 +14,7 @@ beforeAll(() => {
 });
 afterAll(() => engine.close());
 
-const cases = range(40).map((i) => caseOf(i + 1, { hasCallbacks: true }));
+const cases = range(40).map((i) => caseOf(i + 1, { callbacks: "all" }));
 
 /** The engine with another way to compile. */
 const compiling = (compile: Engine["compile"]): Engine =>
@@ -81,7 +81,7 @@ describe("a program that differs", () => {
     });
     const refused: string[] = [];
     for (const seed of range(120)) {
-      const found = await differenceOn(deaf, caseOf(seed, { hasCallbacks: true }));
+      const found = await differenceOn(deaf, caseOf(seed, { callbacks: "all" }));
       if (found !== undefined) refused.push(found);
     }
     expect(refused[0]).toContain('it gives results instead of the error "[picky] refuses this operand"');

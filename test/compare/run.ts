@@ -40,15 +40,15 @@ interface Compared extends CaseOptions {
 
 const numDevices = 4;
 const engines: Readonly<Record<string, Compared>> = {
-  threads: { open: () => createThreadsEngine({ numDevices }), hasCallbacks: true },
-  inline: { open: () => createInlineEngine({ numDevices }), hasCallbacks: true },
+  threads: { open: () => createThreadsEngine({ numDevices }), callbacks: "all" },
+  inline: { open: () => createInlineEngine({ numDevices }), callbacks: "all" },
   // A callback that throws in one process ends the job, so that nothing can be compared after it.
-  mpi: { open: () => createMpi({ numDevices }), hasCallbacks: false },
+  mpi: { open: () => createMpi({ numDevices }), callbacks: "computing" },
   // Simulated devices of jaxlib call no functions of Node.
-  xla: { open: () => createXla(), hasCallbacks: false, allowances: { flushesTiny: true, joinsOps: true } },
+  xla: { open: () => createXla(), callbacks: "none", allowances: { flushesTiny: true, joinsOps: true } },
   webgpu: {
     open: () => createWebGpuEngine({ numDevices }),
-    hasCallbacks: true,
+    callbacks: "all",
     types: dtypes.filter((dtype) => dtype !== "float64"),
     allowances: leftToDriver,
   },

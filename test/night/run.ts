@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { findLaunchers } from "../support/launchers.js";
 import { type Attempt, nightPage } from "./page.js";
-import { countsIn, coverageIn, searches } from "./searches.js";
+import { countsIn, coverageIn, searches, TURN_MINUTES } from "./searches.js";
 
 const { values: options } = parseArgs({
   options: {
@@ -64,7 +64,7 @@ const folder = join(root, options.out);
 mkdirSync(folder, { recursive: true });
 
 for (let turn = from; Date.now() < end; turn++) {
-  for (const search of searches(turn, engines)) {
+  for (const search of searches(turn, engines, Math.min(1, minutes / TURN_MINUTES))) {
     if (Date.now() >= end) break;
     const started = Date.now();
     const { code, text } = await run(search.command, search.env);

@@ -8,12 +8,21 @@ export interface Search {
   readonly seeds: string;
 }
 
-/** What is searched in a turn; every turn has seeds of its own. @param engines those that programs are compared on */
-export function searches(turn: number, engines: readonly string[]): Search[] {
+/** Two cores take about so long for a turn. */
+export const TURN_MINUTES = 60;
+
+/**
+ * What is searched in a turn; every turn has seeds of its own.
+ *
+ * @param engines those that programs are compared on
+ * @param size a night that is shorter than a turn takes so much less of everything
+ */
+export function searches(turn: number, engines: readonly string[], size = 1): Search[] {
+  const sized = (count: number) => Math.max(1, Math.ceil(count * size));
   const from = (count: number) => (turn - 1) * count + 1;
   const span = (count: number) => `${from(count)} to ${from(count) + count - 1}`;
   const compared = engines.map((engine): Search => {
-    const count = engine === "threads" || engine === "inline" ? 400 : 60;
+    const count = sized(engine === "threads" || engine === "inline" ? 400 : 60);
     const options = ["--engine", engine, "--seed", String(from(count)), "--programs", String(count)];
     return {
       name: `random programs on ${engine}`,
@@ -25,34 +34,43 @@ export function searches(turn: number, engines: readonly string[]): Search[] {
   const fuzzer = (
     name: string,
     command: string,
-    env: Readonly<Record<string, string>>,
-    count = 1,
+    variable: string,
+    count: number,
+    numSeeds = sized(count),
   ): Search => ({
     name,
     command: [command],
-    env: { ...env, SEED: String(from(count)) },
-    seeds: count === 1 ? String(turn) : span(count),
+    env: { [variable]: String(sized(count)), SEED: String(from(numSeeds)) },
+    seeds: numSeeds === 1 ? String(turn) : span(numSeeds),
   });
-  const explorer = (name: string, command: string, count: number, ...more: readonly string[]): Search => ({
-    name,
-    command: [command, "--", "--from", String(from(count)), "--seeds", String(count), ...more],
-    env: {},
-    seeds: span(count),
-  });
+  const explorer = (name: string, command: string, most: number, ...more: readonly string[]): Search => {
+    const count = sized(most);
+    return {
+      name,
+      command: [command, "--", "--from", String(from(count)), "--seeds", String(count), ...more],
+      env: {},
+      seeds: span(count),
+    };
+  };
   return [
     ...compared,
-    explorer("schedules of threads", "explore", 100, "--seconds", turn === 1 ? "60" : "0"),
+    explorer("schedules of threads", "explore", 100, "--seconds", turn === 1 ? String(sized(60)) : "0"),
     explorer("simulated clusters", "explore:cluster", 25),
     explorer("simulated key-value stores", "explore:store", 500),
-    { name: "memory order of threads", command: ["litmus", "--", "--seconds", "2"], env: {}, seeds: "none" },
-    fuzzer("compiled programs", "fuzz", { FUZZ_PROGRAMS: "400" }, 400),
-    fuzzer("kernels", "fuzz:kernels", { FUZZ_KERNELS: "1000" }, 1000),
-    fuzzer("products", "fuzz:products", { FUZZ_PRODUCTS: "60" }),
-    fuzzer("partitioned programs", "fuzz:partition", { RUNS: "100" }),
-    fuzzer("every exported function, called with anything", "fuzz:surface", { SURFACE_CALLS: "20" }),
+    {
+      name: "memory order of threads",
+      command: ["litmus", "--", "--seconds", String(2 * size)],
+      env: {},
+      seeds: "none",
+    },
+    fuzzer("compiled programs", "fuzz", "FUZZ_PROGRAMS", 400),
+    fuzzer("kernels", "fuzz:kernels", "FUZZ_KERNELS", 1000),
+    fuzzer("products", "fuzz:products", "FUZZ_PRODUCTS", 60, 1),
+    fuzzer("partitioned programs", "fuzz:partition", "RUNS", 100, 1),
+    fuzzer("every exported function, called with anything", "fuzz:surface", "SURFACE_CALLS", 20, 1),
     {
       name: "changed files and messages",
-      command: ["fuzz:readers", "--", "--inputs", "300000", "--seed", String(turn)],
+      command: ["fuzz:readers", "--", "--inputs", String(sized(300_000)), "--seed", String(turn)],
       env: {},
       seeds: String(turn),
     },

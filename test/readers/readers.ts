@@ -231,7 +231,7 @@ export const readers: readonly Reader[] = [
     name: "printed programs",
     envelope: plain,
     samples: () =>
-      range(24).map((seed) => encode(printProgram(caseOf(seed, { hasCallbacks: false }).program))),
+      range(24).map((seed) => encode(printProgram(caseOf(seed, { callbacks: "none" }).program))),
     read: (bytes) => void parseProgram(decode(bytes)),
   },
   {

@@ -319,8 +319,7 @@ describe("compiled programs on disk", () => {
     await over;
     seen.push(await caches[1]?.read("key"));
     expect(seen.at(-1)).toBeDefined();
-    for (const bytes of seen)
-      if (bytes) expect(contents.some((content) => content.equals(bytes))).toBe(true);
+    for (const bytes of seen) if (bytes) expect(contents.some((content) => content.equals(bytes))).toBe(true);
     expect(readdirSync(join(folder, "shared"))).toEqual(["key"]);
   });
 });

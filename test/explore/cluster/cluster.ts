@@ -3,7 +3,7 @@ import { Disk, systemError } from "../disk.js";
 import { Failure } from "../machine.js";
 import type { Callable } from "../runtime.js";
 import { randomFrom } from "../search.js";
-import { type Fault, type FaultKind, permitted } from "./faults.js";
+import { type Fault, LATE_MS, permitted } from "./faults.js";
 import { enter } from "./host.js";
 import { ClusterMachine } from "./machine.js";
 import { Network, type Traffic } from "./network.js";
@@ -20,14 +20,19 @@ export interface Launch {
   readonly seed: number;
   readonly traffic: Traffic;
   readonly faults: readonly Fault[];
+  /** The losses of steps that are known; each that is read must be the same. */
+  readonly losses?: Losses;
 }
+
+/** The loss of each step. */
+export type Losses = ReadonlyMap<number, number>;
 
 /** One start of a job. */
 interface Started {
   readonly endings: readonly Ending[];
   /** The calls of MPI that each process has made. */
   readonly numCalls: readonly number[];
-  readonly happened: readonly FaultKind[];
+  readonly happened: readonly Fault[];
   readonly numMessages: number;
   readonly time: number;
 }
@@ -37,7 +42,8 @@ export interface JobOutcome {
   readonly values: unknown;
   readonly numStarts: number;
   readonly numMessages: number;
-  readonly happened: readonly FaultKind[];
+  readonly losses: Losses;
+  readonly happened: readonly Fault[];
   readonly errors: readonly string[];
   readonly numCalls: readonly number[];
   readonly time: number;
@@ -51,8 +57,9 @@ const MAX_STARTS = 12;
 /** Starts a job again and again until it has finished. */
 export function runJob(launch: Launch): JobOutcome {
   const random = randomFrom(launch.seed);
-  const storage: Storage = { disk: new Disk(), saved: 0, hasLied: false };
-  const happened: FaultKind[] = [];
+  const losses = new Map(launch.losses);
+  const storage: Storage = { disk: new Disk(), saved: 0, hasLied: false, losses };
+  const happened: Fault[] = [];
   const errors: string[] = [];
   let [numMessages, time] = [0, 0];
   for (let number = 1; number <= MAX_STARTS; number++) {
@@ -63,7 +70,16 @@ export function runJob(launch: Launch): JobOutcome {
     const { endings, numCalls } = started;
     for (const ending of endings) if (ending.how === "failed") errors.push(textOf(ending.error));
     if (endings.every(({ how }) => how === "finished"))
-      return { values: valuesOf(endings), numStarts: number, numMessages, happened, errors, numCalls, time };
+      return {
+        values: valuesOf(endings),
+        losses,
+        numStarts: number,
+        numMessages,
+        happened,
+        errors,
+        numCalls,
+        time,
+      };
     checkEndings(started);
   }
   throw new Failure("no end", `the job was started ${MAX_STARTS} times: ${errors.at(-1)}`);
@@ -76,6 +92,15 @@ interface Storage {
   saved: number;
   /** Whether the disk has ever said that something was synced which was not. */
   hasLied: boolean;
+  readonly losses: Map<number, number>;
+}
+
+/** Throws if a process reads another loss than was known, as it might of a program that not all have agreed on. */
+function checkRead({ losses }: Storage, step: number, loss: number): void {
+  const known = losses.get(step) ?? loss;
+  losses.set(step, known);
+  if (!Object.is(known, loss))
+    throw new Failure("wrong result", `the loss of step ${step} is read as ${loss} and is ${known}`);
 }
 
 /** Throws if a checkpoint is damaged, or lost although its save had returned. */
@@ -95,13 +120,18 @@ function startJob(launch: Launch, number: number, storage: Storage, random: () =
   );
   const network = new Network(machine, processes, random, traffic);
   const due = faults.filter(({ start }) => start === number);
-  const happened: FaultKind[] = [];
+  const happened: Fault[] = [];
   const happen = (fault: Fault, process: SimulatedProcess) => {
-    happened.push(fault.kind);
+    happened.push(fault);
     if (fault.kind === "kill") process.kill();
     else if (fault.kind === "stop") process.stoppedUntil = machine.time + fault.amount;
     else if (fault.kind === "clock") process.clockAhead += fault.amount;
-    else if (fault.kind === "full disk") fillDisk(disk, Math.ceil(fault.amount / 100));
+    else if (fault.kind === "sleep") {
+      process.stoppedUntil = machine.time + LATE_MS;
+      machine.after(LATE_MS, () => {
+        for (const one of processes) one.stoppedUntil = machine.time + fault.amount;
+      });
+    } else if (fault.kind === "full disk") fillDisk(disk, Math.ceil(fault.amount / 100));
     else if (fault.kind === "power cut") {
       for (const one of processes) one.kill();
       storage.disk = disk.survive(random);
@@ -113,7 +143,7 @@ function startJob(launch: Launch, number: number, storage: Storage, random: () =
   enter({
     hasDiverged: (rank) => {
       const fault = due.find(({ kind, process }) => kind === "other program" && process === rank);
-      if (fault) happened.push(fault.kind);
+      if (fault) happened.push(fault);
       return fault !== undefined;
     },
     machine,
@@ -122,6 +152,7 @@ function startJob(launch: Launch, number: number, storage: Storage, random: () =
     saved: (step) => {
       storage.saved = Math.max(storage.saved, step);
     },
+    read: (step, loss) => checkRead(storage, step, loss),
     found: (step, damaged) => checkFound(storage, step, damaged),
     called(process) {
       process.numCalls++;
@@ -176,7 +207,8 @@ function checkEndings({ endings, happened }: Started): void {
     if (ending.how !== "failed") continue;
     const text = textOf(ending.error);
     if (permitted(text, happened)) continue;
-    const cause = happened.length === 0 ? "without a fault" : `after ${happened.join(", ")}`;
+    const cause =
+      happened.length === 0 ? "without a fault" : `after ${happened.map(({ kind }) => kind).join(", ")}`;
     throw new Failure("wrong result", `a process failed ${cause}: ${text}`);
   }
   const isKilled = endings.some(({ how }) => how === "killed");

@@ -14,6 +14,8 @@ export interface Cluster {
   hasDiverged(rank: number): boolean;
   /** Called before every call of MPI: what is planned for this moment happens. */
   called(process: SimulatedProcess): void;
+  /** Called when the loss of a step has been read. */
+  read(step: number, loss: number): void;
   /** Called when a save has returned. */
   saved(step: number): void;
   /** Called when a start has looked for checkpoints. @param damaged what is wrong with those that it found */

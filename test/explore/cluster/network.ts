@@ -1,8 +1,8 @@
 /**
  * What MPI promises, and no more. Messages between two processes with the same communicator and tag are matched in the
  * order in which they were sent; all others arrive in any order. A send may be complete at once, or only when its
- * message is received; until then its bytes are read at any moment. Nothing is said about a receive's buffer before
- * it is complete, so it holds garbage.
+ * message is received; until then its bytes are read at any moment, also some time after the receive has begun.
+ * Nothing is said about a receive's buffer before it is complete, so it holds garbage.
  */
 import type { ClusterMachine } from "./machine.js";
 import type { SimulatedProcess } from "./process.js";
@@ -15,6 +15,8 @@ export interface Traffic {
   readonly slowShare: number;
   /** The share of sends that are complete only when their message has arrived. */
   readonly lateShare: number;
+  /** The communicator whose messages are all slow, if one is; those that all processes share count from 100. */
+  readonly slowComm?: number;
 }
 
 /** A send, a receive or a barrier that is under way. */
@@ -114,9 +116,7 @@ export class Network {
     const way = this.way(from.rank, to, comm, tag);
     message.receive = way.receives.shift();
     if (message.receive === undefined) way.messages.push(message);
-    this.machine.after(this.delay(), () => {
-      // What has not left a process that is gone is gone, too.
-      if (message.content === undefined && from.ending) return;
+    this.machine.after(this.delay(comm), () => {
       message.isHere = true;
       this.deliver(message);
     });
@@ -139,7 +139,9 @@ export class Network {
       return;
     }
     message.receive = receive;
-    this.deliver(message);
+    // The bytes of a message that was only announced come now.
+    if (message.isHere && !message.content) this.machine.after(this.delay(comm), () => this.deliver(message));
+    else this.deliver(message);
   }
 
   /** The bytes of the next message of a way, if it has come and nobody receives it. */
@@ -158,7 +160,7 @@ export class Network {
     barrier.requests.push(this.request(at, 0));
     if (++barrier.count < this.processes.length) return;
     for (const request of barrier.requests) {
-      this.machine.after(this.delay(), () => {
+      this.machine.after(this.delay(comm), () => {
         request.isDone = true;
       });
     }
@@ -180,8 +182,10 @@ export class Network {
   }
 
   private deliver(message: Message): void {
-    const { receive, isHere, source, content, request } = message;
+    const { from, receive, isHere, source, content, request } = message;
     if (!isHere || receive === undefined) return;
+    // What has not left a process that is gone is gone, too.
+    if (content === undefined && from.ending) return;
     const bytes = content ?? source;
     receive.request.isCut = bytes.length > receive.target.length;
     receive.target.set(bytes.subarray(0, receive.target.length));
@@ -190,9 +194,9 @@ export class Network {
     request.isDone = true;
   }
 
-  private delay(): number {
-    const { usual, slow, slowShare } = this.traffic;
-    return this.random() * (this.random() < slowShare ? slow : usual);
+  private delay(comm: number): number {
+    const { usual, slow, slowShare, slowComm } = this.traffic;
+    return this.random() * (this.random() < slowShare || comm === slowComm ? slow : usual);
   }
 
   private way(from: number, to: number, comm: number, tag: number): Way {

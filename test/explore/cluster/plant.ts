@@ -1,4 +1,5 @@
 /** Plants a bug and looks for a seed that finds it. */
+import type { Fault } from "./faults.js";
 import type { Mutant } from "./mutants.js";
 import type { Jobs, Result } from "./search.js";
 import { loadJob } from "./setting.js";
@@ -15,7 +16,10 @@ export async function findBug(
   first = 1,
 ): Promise<FoundBug | undefined> {
   const code = await loadJob([mutant]);
-  for (let seed = first; seed < first + numSeeds; seed++) {
+  const isOf = ({ kind }: Fault) => kind === mutant.fault;
+  for (let seed = first, tried = 0; tried < numSeeds; seed++) {
+    if (mutant.fault !== undefined && !jobs.plan(seed).faults.some(isOf)) continue;
+    tried++;
     const result = jobs.run(code, seed);
     if (result.failure) return { seed, result };
   }

@@ -48,7 +48,7 @@ export class Jobs {
   run(code: Code, seed: number, plan = this.plan(seed)): Result {
     const { job, outcome: undisturbed } = this.of(plan.numProcesses, plan.devicesEach);
     try {
-      const outcome = runJob({ code, job, seed, ...plan });
+      const outcome = runJob({ code, job, seed, losses: undisturbed.losses, ...plan });
       if (outcome.values !== undisturbed.values)
         throw new Failure("wrong result", "the values at the end differ from those of the undisturbed job");
       return { plan, outcome, failure: undefined };
@@ -81,10 +81,11 @@ export class Jobs {
 
 /** A plan on a few lines. */
 export function describePlan({ numProcesses, devicesEach, traffic, faults }: Plan): string {
-  const { usual, slow, slowShare, lateShare } = traffic;
+  const { usual, slow, slowShare, lateShare, slowComm } = traffic;
+  const slowOnes = slowComm ? ` and all of communicator ${slowComm}` : "";
   const lines = faults.map(describeFault);
   return [
-    `${numProcesses} processes with ${devicesEach} device${devicesEach === 1 ? "" : "s"} each; messages take up to ${usual} ms, ${100 * slowShare} % of them up to ${slow} ms; ${100 * lateShare} % of sends end with the receive`,
+    `${numProcesses} processes with ${devicesEach} device${devicesEach === 1 ? "" : "s"} each; messages take up to ${usual} ms, ${100 * slowShare} % of them${slowOnes} up to ${slow} ms; ${100 * lateShare} % of sends end with the receive`,
     ...(lines.length === 0 ? ["no fault"] : lines),
   ].join("\n  ");
 }

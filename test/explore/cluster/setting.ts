@@ -3,6 +3,7 @@ import { constants } from "../constants.js";
 import { type Change, type Exports, loadModules, type Setting } from "../load.js";
 import { type Callable, current, globalsFor, invoke } from "../runtime.js";
 import { ClusterPromise, currentLoop, settled, startAsync } from "./eventLoop.js";
+import { ANSWER_MS } from "./faults.js";
 import type { ClusterMachine } from "./machine.js";
 
 const here = "test/explore/cluster";
@@ -12,6 +13,14 @@ const ownConstants: readonly Change[] = [
   ...constants.filter(({ file }) => /signals|recorder/.test(file)),
   // Sums of both kinds are formed.
   { file: "src/engines/mpi/library/mpiGroup.ts", from: "WHOLE_BYTES = 16 * 1024", to: "WHOLE_BYTES = 128" },
+  // Some hear what others say before they come to the same place.
+  { file: "src/engines/mpi/library/calls.ts", from: "LISTEN_MS = 250", to: "LISTEN_MS = 25" },
+  // Those who are asked have to answer before their own watchdogs would make them speak.
+  {
+    file: "src/engines/mpi/failureReport.ts",
+    from: "ANSWER_MS = 2000",
+    to: `ANSWER_MS = ${ANSWER_MS}`,
+  },
   { file: "src/engines/protocol/commands.ts", from: "RING_WORDS = 1 << 17", to: "RING_WORDS = 1 << 10" },
   {
     file: "src/engines/memory/memoryLayout.ts",

@@ -41,7 +41,7 @@ export function runSeeds(jobs: Jobs, first: number, count: number, until = Infin
     summary.numStarts += outcome.numStarts;
     summary.numMessages += outcome.numMessages;
     summary.time += outcome.time;
-    for (const kind of outcome.happened) increment(summary.faults, kind);
+    for (const { kind } of outcome.happened) increment(summary.faults, kind);
     for (const error of outcome.errors) increment(summary.errors, kindOf(error));
   }
   return summary;

@@ -6,6 +6,7 @@ import type { Program } from "../../../src/ir/program.js";
 import { range, type Shape, sizeOf, type TensorType } from "../../../src/ir/shape.js";
 import { partitionCall } from "../../../src/spmd/run/call.js";
 import { randomFrom } from "../search.js";
+import { DEADLINE_MS } from "./faults.js";
 
 /** What all processes of a job know. */
 export interface Job {
@@ -40,18 +41,26 @@ export function trainingJob(numDevices: number): Job {
   const mesh = Mesh.create({ d: numDevices }, { engine: hostEngine });
   const split = new NamedSharding(mesh, P("d"));
   const all = new NamedSharding(mesh, P());
-  const loss = (w: Tensor, v: Tensor, x: Tensor) =>
-    np.mean(np.square(np.tanh(x.matmul(w)).matmul(v).sub(np.sin(x))));
+  const lossOf = (scale: number) => (w: Tensor, v: Tensor, x: Tensor) =>
+    np.mean(
+      np.square(
+        np
+          .tanh(x.matmul(w))
+          .matmul(v)
+          .sub(np.sin(x.mul(scale))),
+      ),
+    );
   // Every device keeps all of `m`, so that its sum is formed for all.
-  const step = (rate: number) => (w: Tensor, v: Tensor, m: Tensor, x: Tensor) => {
+  const step = (scale: number) => (w: Tensor, v: Tensor, m: Tensor, x: Tensor) => {
+    const loss = lossOf(scale);
     const [gw, gv] = grad(loss, { argnums: [0, 1] })(w, v, x) as [Tensor, Tensor];
     const squares = np.tile(x.transpose().matmul(x), [numDevices, 1]);
-    return [loss(w, v, x), w.sub(gw.mul(rate)), v.sub(gv.mul(rate)), m.mul(0.9).add(squares)];
+    return [loss(w, v, x), w.sub(gw.mul(0.5)), v.sub(gv.mul(0.5)), m.mul(0.9).add(squares)];
   };
   const shapes = { w: [WIDTH, WIDTH], v: [WIDTH, WIDTH], m: [numDevices * WIDTH, WIDTH] };
   const args = [...Object.values(shapes), [ROWS * numDevices, WIDTH]].map((shape) => np.zeros(shape));
-  const programAt = (rate: number) =>
-    partitionCall(step(rate), args as [Tensor, Tensor, Tensor, Tensor], {
+  const programAt = (scale: number) =>
+    partitionCall(step(scale), args as [Tensor, Tensor, Tensor, Tensor], {
       mesh,
       inShardings: [split, split, split, split],
       outShardings: [all, split, split, split],
@@ -68,12 +77,12 @@ export function trainingJob(numDevices: number): Job {
   ]);
   return {
     numDevices,
-    deadlineMs: 400,
+    deadlineMs: DEADLINE_MS,
     memoryBytes: 3 << 20,
     numSteps: 30,
     saveEvery: 6,
-    program: programAt(0.5),
-    otherProgram: programAt(0.25),
+    program: programAt(1),
+    otherProgram: programAt(2),
     mesh: { axes: mesh.axes },
     state,
     initial: Object.fromEntries(initial),

@@ -46,7 +46,8 @@ export async function train(job: Job): Promise<Record<string, number[]>> {
     const [loss, ...next] = executable.execute([...blocks, batch]);
     blocks = next;
     for (const buffer of batch) engine.release(buffer);
-    await engine.download(loss?.[0] as DeviceBuffer);
+    const [value = Number.NaN] = (await engine.download(loss?.[0] as DeviceBuffer)) as Float32Array;
+    cluster().read(step, value);
     for (const buffer of loss ?? []) engine.release(buffer);
     const isLast = step + 1 === job.numSteps;
     if ((step + 1) % job.saveEvery !== 0 && !isLast) continue;
@@ -61,6 +62,9 @@ export async function train(job: Job): Promise<Record<string, number[]>> {
     }
   }
   const result = await whole(engine, group, job, blocks);
+  const kept = await startingPoint(group, job);
+  if (JSON.stringify(kept.state) !== JSON.stringify(result))
+    throw new Error(`the checkpoint of step ${kept.step} does not hold the state at the end`);
   await engine.close();
   return result;
 }
@@ -88,11 +92,13 @@ async function whole(
   { state }: Job,
   blocks: readonly (readonly DeviceBuffer[])[],
 ): Promise<Record<string, number[]>> {
+  const own = await Promise.all(
+    blocks.map((each) => Promise.all(each.map((buffer) => engine.download(buffer)))),
+  );
   const values: Record<string, number[]> = {};
   for (let i = 0; i < state.length; i++) {
-    const own: number[] = [];
-    for (const buffer of blocks[i] ?? []) own.push(...((await engine.download(buffer)) as Float32Array));
-    const shared = await group.share(JSON.stringify(own));
+    const numbers = own[i]?.flatMap((data) => [...(data as Float32Array)]);
+    const shared = await group.share(JSON.stringify(numbers));
     values[state[i]?.name ?? ""] = shared.flatMap((text) => JSON.parse(text) as number[]);
   }
   return values;
