@@ -10,7 +10,7 @@ const { scripts }: { scripts: Readonly<Record<string, string>> } = JSON.parse(
 );
 
 test("every turn has seeds of its own, and commands that exist and take them", () => {
-  const isSeeded = ({ seeds }: Search) => seeds !== "none";
+  const isSeeded = ({ seeds }: Search) => seeds !== undefined;
   const turns = range(5).map((i) =>
     searches(i + 1, engines)
       .filter(isSeeded)
@@ -30,6 +30,7 @@ test("what was tried is added up from what searches print", () => {
   const text =
     "crew\n  exhaustive: 8,367 schedules, 1,200 states, 9 steps/s\n  seeds: 100 schedules, 5 states\n";
   expect(countsIn(text)).toEqual({ schedules: 8467, states: 1205 });
+  expect(countsIn("12 passed, 0 failed")).toEqual({ "tests passed": 12 });
   expect(countsIn("threads: 400 programs from seed 1, 0 differ")).toEqual({ programs: 400 });
 });
 
@@ -44,12 +45,16 @@ test("the page has a row for each search, and failures with the commands that sh
   const attempt = { turn: 3, seconds: 60, counts: { programs: 400 }, coverage: "9 of 10", text: "a < b" };
   const attempts: Attempt[] = [
     { ...first, ...attempt, state: "passed" },
-    { ...first, ...attempt, turn: 4, state: "failed" },
+    { ...first, seeds: [1201, 1600], ...attempt, turn: 4, state: "failed" },
     { ...second, ...attempt, state: "interrupted" },
   ];
   const page = nightPage(attempts, { begin: 0, now: 3_600_000 });
-  expect(page).toContain("<title>1 failure in 1.0 hours</title>");
-  expect(page).toContain("<td>800 programs</td><td>9 of 10</td><td>120</td><td>1</td>");
+  expect(page).toContain("<title>1 failure in 60 minutes</title>");
+  expect(page).toContain("3 searches in 60 minutes, from 1970-01-01 00:00 UTC: 1,200 programs.");
+  expect(page).toContain(
+    "<td>801 to 1,600</td><td>800 programs</td><td>9 of 10</td><td>120</td><td>1 failed</td>",
+  );
+  expect(page).toContain("<td>interrupted by the end</td>");
   expect(page).toContain("npm run compare -- --engine threads --seed 801 --programs 400");
   expect(page).toContain("a &#60; b");
   expect(nightPage(attempts.slice(0, 1), { begin: 0, now: 0 })).not.toContain("<h2>Failures</h2>");

@@ -4,9 +4,11 @@ export interface Search {
   /** Its arguments after `npm run`. */
   readonly command: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  /** The seeds that it tries, for people. */
-  readonly seeds: string;
+  /** The first and the last of the seeds that it tries, if it has any. */
+  readonly seeds?: Span;
 }
+
+export type Span = readonly [first: number, last: number];
 
 /** Two cores take about so long for a turn. */
 export const TURN_MINUTES = 60;
@@ -20,7 +22,7 @@ export const TURN_MINUTES = 60;
 export function searches(turn: number, engines: readonly string[], size = 1): Search[] {
   const sized = (count: number) => Math.max(1, Math.ceil(count * size));
   const from = (count: number) => (turn - 1) * count + 1;
-  const span = (count: number) => `${from(count)} to ${from(count) + count - 1}`;
+  const span = (count: number): Span => [from(count), from(count) + count - 1];
   const compared = engines.map((engine): Search => {
     const count = sized(engine === "threads" || engine === "inline" ? 400 : 60);
     const options = ["--engine", engine, "--seed", String(from(count)), "--programs", String(count)];
@@ -41,7 +43,7 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
     name,
     command: [command],
     env: { [variable]: String(sized(count)), SEED: String(from(numSeeds)) },
-    seeds: numSeeds === 1 ? String(turn) : span(numSeeds),
+    seeds: span(numSeeds),
   });
   const explorer = (name: string, command: string, most: number, ...more: readonly string[]): Search => {
     const count = sized(most);
@@ -61,7 +63,6 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
       name: "memory order of threads",
       command: ["litmus", "--", "--seconds", String(2 * size)],
       env: {},
-      seeds: "none",
     },
     fuzzer("compiled programs", "fuzz", "FUZZ_PROGRAMS", 400),
     fuzzer("kernels", "fuzz:kernels", "FUZZ_KERNELS", 1000),
@@ -72,7 +73,7 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
       name: "changed files and messages",
       command: ["fuzz:readers", "--", "--inputs", String(sized(300_000)), "--seed", String(turn)],
       env: {},
-      seeds: String(turn),
+      seeds: [turn, turn],
     },
   ];
 }
@@ -83,8 +84,10 @@ export function countsIn(text: string): Readonly<Record<string, number>> {
   for (const [, number = "", what = ""] of text.matchAll(
     /(?<![\d.])(\d[\d,]*) (programs|schedules|states|inputs|iterations|passed|failed)\b/g,
   )) {
-    counts[what] = (counts[what] ?? 0) + Number(number.replaceAll(",", ""));
+    const name = what === "passed" || what === "failed" ? `tests ${what}` : what;
+    counts[name] = (counts[name] ?? 0) + Number(number.replaceAll(",", ""));
   }
+  if (counts["tests failed"] === 0) delete counts["tests failed"];
   return counts;
 }
 

@@ -230,8 +230,7 @@ export const readers: readonly Reader[] = [
   {
     name: "printed programs",
     envelope: plain,
-    samples: () =>
-      range(24).map((seed) => encode(printProgram(caseOf(seed, { callbacks: "none" }).program))),
+    samples: () => range(24).map((seed) => encode(printProgram(caseOf(seed, { callbacks: "none" }).program))),
     read: (bytes) => void parseProgram(decode(bytes)),
   },
   {

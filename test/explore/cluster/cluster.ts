@@ -95,7 +95,7 @@ interface Storage {
   readonly losses: Map<number, number>;
 }
 
-/** Throws if a process reads another loss than was known, as it might of a program that not all have agreed on. */
+/** Throws if a loss that is read is not the one that is known, as of a program that not all have agreed on. */
 function checkRead({ losses }: Storage, step: number, loss: number): void {
   const known = losses.get(step) ?? loss;
   losses.set(step, known);

@@ -1,4 +1,5 @@
 /** What many seeds led to, counted. */
+import { faultKinds } from "./faults.js";
 import type { Jobs } from "./search.js";
 
 export interface Summary {
@@ -78,6 +79,7 @@ export function describeSummary(summary: Summary): string[] {
     `ended with the undisturbed bits: ${number.format(numFirst)} when first started, ${number.format(numAgain)} after starting again`,
     `faults: ${list(faults)}`,
     `errors, all of them promised: ${list(errors)}`,
+    `coverage: ${faults.size} of ${faultKinds.length} kinds of faults, ${errors.size} kinds of promised errors`,
     `failures: ${failures.length}`,
     ...failures.map(({ seed, kind, message }) => `  seed ${seed}: ${kind}: ${message.slice(0, 300)}`),
   ];

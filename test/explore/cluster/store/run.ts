@@ -8,7 +8,7 @@
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { storeMutants } from "./storeMutants.js";
-import { findStoreBug, loadStore, runStorePlan } from "./storeRuns.js";
+import { faultKinds, findStoreBug, loadStore, runStorePlan } from "./storeRuns.js";
 
 const { values: options } = parseArgs({
   options: {
@@ -54,6 +54,9 @@ async function exploreSeeds(first: number, count: number): Promise<void> {
   console.log(`${count} schedules from seed ${first}, ${numFailures} failures`);
   console.log(`faults: ${list(faults)}`);
   console.log(`errors, all of them promised: ${list(errors)}`);
+  console.log(
+    `coverage: ${faults.size} of ${faultKinds.length} kinds of faults, ${errors.size} kinds of promised errors`,
+  );
   if (numFailures > 0) process.exitCode = 1;
 }
 

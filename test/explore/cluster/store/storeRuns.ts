@@ -44,7 +44,7 @@ export async function loadStore(changes: readonly Change[] = []): Promise<StoreC
   return () => instantiate().share as Callable;
 }
 
-const faultKinds = ["kill", "cut", "silence", "stop", "clock", "never", "stranger"] as const;
+export const faultKinds = ["kill", "cut", "silence", "stop", "clock", "never", "stranger"] as const;
 type FaultKind = (typeof faultKinds)[number];
 
 /** Something that happens when a process writes to a connection. */
