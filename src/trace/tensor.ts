@@ -54,6 +54,11 @@ export class Tensor {
   readonly #node: TensorNode;
 
   private constructor(type: TensorType, node: TensorNode) {
+    // Only the type checker keeps others from calling this.
+    if (typeof node !== "object" || typeof type !== "object" || type === null)
+      throw new ValueError(
+        "[Tensor] has no public constructor: make tensors by np.array, np.zeros and the like",
+      );
     this.dtype = type.dtype;
     this.shape = type.shape;
     this.#type = type;

@@ -30,7 +30,10 @@ test("what was tried is added up from what searches print", () => {
   const text =
     "crew\n  exhaustive: 8,367 schedules, 1,200 states, 9 steps/s\n  seeds: 100 schedules, 5 states\n";
   expect(countsIn(text)).toEqual({ schedules: 8467, states: 1205 });
-  expect(countsIn("12 passed, 0 failed")).toEqual({ "tests passed": 12 });
+  expect(countsIn(" Tests  1 failed | 36 passed (37)\n36 passed, 1 failed\n")).toEqual({ tests: 37 });
+  const readers = "manifest: 1,000 tried at 7 a second\nindices: 500 tried at 3 a second\n";
+  expect(countsIn(readers)).toEqual({ inputs: 1500 });
+  expect(countsIn(`${readers}1,500 inputs in 9 s`)).toEqual({ inputs: 1500 });
   expect(countsIn("threads: 400 programs from seed 1, 0 differ")).toEqual({ programs: 400 });
 });
 

@@ -82,12 +82,17 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
 export function countsIn(text: string): Readonly<Record<string, number>> {
   const counts: Record<string, number> = {};
   for (const [, number = "", what = ""] of text.matchAll(
-    /(?<![\d.])(\d[\d,]*) (programs|schedules|states|inputs|iterations|passed|failed)\b/g,
+    /(?<![\d.])(\d[\d,]*) (programs|schedules|states|inputs|iterations)\b/g,
   )) {
-    const name = what === "passed" || what === "failed" ? `tests ${what}` : what;
-    counts[name] = (counts[name] ?? 0) + Number(number.replaceAll(",", ""));
+    counts[what] = (counts[what] ?? 0) + Number(number.replaceAll(",", ""));
   }
-  if (counts["tests failed"] === 0) delete counts["tests failed"];
+  // A search of readers that was interrupted has said what each of them was given, and no sum.
+  const tried = [...text.matchAll(/: ([\d,]+) tried at /g)].map(([, number = ""]) =>
+    number.replaceAll(",", ""),
+  );
+  if (tried.length > 0) counts.inputs ??= tried.reduce((sum, number) => sum + Number(number), 0);
+  const [, passed, failed] = /^(\d+) passed, (\d+) failed$/m.exec(text) ?? [];
+  if (passed !== undefined) counts.tests = Number(passed) + Number(failed);
   return counts;
 }
 

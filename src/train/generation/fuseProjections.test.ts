@@ -69,4 +69,7 @@ test("kernels are freed on demand, and models that cannot be fused stay as they 
   const quantised = quantizeKernels(LanguageModel(grouped), kept, { type: "int8" }, example);
   expect(fuseProjections(grouped, quantised).params).toBe(quantised);
   expect(() => fuseProjections(grouped, { params: {} })).toThrow('the parameters have no "layers"');
+  expect(() => fuseProjections({ ...grouped, kind: "gpt" as never }, params)).toThrow(
+    "the configuration has kind gpt, which no model has: use llama, moe, xlstm, mlstm",
+  );
 });

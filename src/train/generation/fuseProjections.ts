@@ -1,5 +1,5 @@
 /** Kernels that multiply the same input as one: a product of one row with a large kernel reads the memory faster. */
-import { TreeError } from "../../ir/errors.js";
+import { ConfigError, TreeError } from "../../ir/errors.js";
 import { type OptionsOf, schema } from "../../ir/schema.js";
 import { unbox } from "../../nn/modules/metadata.js";
 import { isTree, type Variables, type VariableTree } from "../../nn/modules/scope.js";
@@ -52,7 +52,11 @@ const gateUp: Fusion = {
 
 function fusionsOf(model: ModelConfig): readonly Fusion[] {
   const ofMlp = decoderOf(model).mlp === "gated" ? [gateUp] : [];
-  return { llama: [heads, ...ofMlp], moe: [heads], xlstm: ofMlp, mlstm: [] }[model.kind];
+  const byKind = { llama: [heads, ...ofMlp], moe: [heads], xlstm: ofMlp, mlstm: [] };
+  if (Object.hasOwn(byKind, model.kind)) return byKind[model.kind];
+  throw new ConfigError(
+    `[fuseProjections] the configuration has kind ${String(model.kind)}, which no model has: use ${Object.keys(byKind).join(", ")}`,
+  );
 }
 
 /**

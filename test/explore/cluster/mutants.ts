@@ -175,5 +175,6 @@ export const mutants: readonly Mutant[] = [
       "await checkpoints.list())",
       "[...(await checkpoints.list())].reverse())",
     ],
+    ["a restart takes a checkpoint that is damaged", "await checkpoint.verify();", "", "lying disk"],
   ]),
 ];

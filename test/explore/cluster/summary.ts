@@ -79,7 +79,7 @@ export function describeSummary(summary: Summary): string[] {
     `ended with the undisturbed bits: ${number.format(numFirst)} when first started, ${number.format(numAgain)} after starting again`,
     `faults: ${list(faults)}`,
     `errors, all of them promised: ${list(errors)}`,
-    `coverage: ${faults.size} of ${faultKinds.length} kinds of faults, ${errors.size} kinds of promised errors`,
+    `coverage: ${faults.size} of ${faultKinds.length} kinds of faults; kinds of promised errors: ${errors.size}`,
     `failures: ${failures.length}`,
     ...failures.map(({ seed, kind, message }) => `  seed ${seed}: ${kind}: ${message.slice(0, 300)}`),
   ];

@@ -55,7 +55,7 @@ async function exploreSeeds(first: number, count: number): Promise<void> {
   console.log(`faults: ${list(faults)}`);
   console.log(`errors, all of them promised: ${list(errors)}`);
   console.log(
-    `coverage: ${faults.size} of ${faultKinds.length} kinds of faults, ${errors.size} kinds of promised errors`,
+    `coverage: ${faults.size} of ${faultKinds.length} kinds of faults; kinds of promised errors: ${errors.size}`,
   );
   if (numFailures > 0) process.exitCode = 1;
 }
