@@ -6,6 +6,7 @@ import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { Compilation } from "./plan/compilation.js";
 import { finalise } from "./plan/finalise.js";
+import { limitRows } from "./plan/limitRows.js";
 import { planMemory } from "./plan/memoryPlan.js";
 import { type Buffer, denseView } from "./plan/planBuffers.js";
 import type { UnplacedStep } from "./plan/plannedSteps.js";
@@ -90,7 +91,9 @@ export function finishProgram(
   options: CompileProgramOptions,
 ): CompiledProgram {
   const { compilation, steps, inputs, outputs } = lowered;
-  const scheduled = scheduleCollectives(steps, compilation.infos);
+  // A GPU starts kernels before the sizes of groups are known.
+  const limited = compilation.features.gpu ? steps : limitRows(steps, compilation);
+  const scheduled = scheduleCollectives(limited, compilation.infos);
   const plan = planMemory(scheduled, inputs, outputs, options.donated ?? [], options.arenaPage);
   return finalise(options.name ?? "program", program, compilation, scheduled, plan);
 }

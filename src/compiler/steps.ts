@@ -155,7 +155,18 @@ export interface KernelStep {
    * number of the part; parts with other numbers can run at the same time.
    */
   readonly rows?: number | undefined;
+  /** Set if only the first of all rows need be computed, as many as groups have together. */
+  readonly filled?: FilledRows<SlotAddress>;
   readonly info: number;
+}
+
+/** How many rows of a tensor have values, which is known when a step runs: as many as its groups have together. */
+export interface FilledRows<Place> {
+  /** The int32 sizes of the groups, one after the other. */
+  readonly sizes: Place;
+  readonly groups: number;
+  /** The number of all rows. */
+  readonly rows: number;
 }
 
 /**
@@ -215,6 +226,8 @@ export interface RaggedGemm<Place> {
   readonly sizes: Place;
   /** The bytes from the B (or C) of a group to that of the next. */
   readonly stride: number;
+  /** Whether rows after the last group, which nothing reads, stay as they are. */
+  readonly keepsRest?: boolean;
 }
 
 /** One batch dimension of a GEMM. */

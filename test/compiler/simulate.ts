@@ -231,7 +231,7 @@ class Runner {
           const module = at(this.program.modules, step.module);
           const kernel = at(this.modules, step.module).exports[at(module.exports, step.kernel)];
           if (typeof kernel !== "function") throw new InternalError("[simulate] a kernel is missing");
-          kernel(this.tableAddress, this.constants + step.args);
+          kernel(this.tableAddress, this.constants + step.args, 0, step.rows, 0);
           break;
         }
         case "gemm":

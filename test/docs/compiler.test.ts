@@ -227,6 +227,7 @@ const passes = [
   "fuse/fuse",
   "fuse/group",
   "fuse/reachability",
+  "plan/limitRows",
   "kernel/canonical",
   "kernel/markBelowZero",
   "kernel/phases",

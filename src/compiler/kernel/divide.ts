@@ -77,7 +77,7 @@ function pieces(length: number, wanted: readonly number[], shortest: number): nu
 }
 
 /** Splits a loop in two, of which the outer one becomes the outermost of all. */
-function cut(spec: KernelSpec, dim: number, count: number): KernelSpec {
+export function cut(spec: KernelSpec, dim: number, count: number): KernelSpec {
   const length = at(spec.dims, dim) / count;
   const dims = [count, ...spec.dims.map((size, d) => (d === dim ? length : size))];
   return mapStrides({ ...spec, dims, numRows: spec.numRows + 1 }, (strides) => [

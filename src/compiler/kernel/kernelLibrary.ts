@@ -15,7 +15,7 @@ import {
   gpuScratchBytes,
 } from "./attentionKernel.js";
 import { canonical } from "./canonical.js";
-import { divide } from "./divide.js";
+import { cut, divide } from "./divide.js";
 import { exactKey } from "./exactKey.js";
 import { markBelowZero } from "./markBelowZero.js";
 import { type KernelPlan, planKernel, spillBytes } from "./phases.js";
@@ -62,6 +62,17 @@ export class KernelLibrary {
     return getOrInsert(this.known, key, () => {
       const planned = plans.get(`${this.setting} ${key}`, () => planFor(simple, this.features, this.parts));
       const kernel = { index: this.kernels.length, ...planned };
+      this.kernels.push(kernel);
+      return kernel;
+    });
+  }
+
+  /** The kernel of a canonical spec with a single loop, which becomes `count` iterations of an outer one. */
+  addCut(spec: KernelSpec, count: number): LibraryKernel {
+    const cutSpec = cut(spec, 0, count);
+    return getOrInsert(this.known, `${count} ${exactKey(cutSpec)}`, () => {
+      const plan = planKernel(markBelowZero(cutSpec), this.features);
+      const kernel = { index: this.kernels.length, plan, spillBytes: [], rows: count };
       this.kernels.push(kernel);
       return kernel;
     });

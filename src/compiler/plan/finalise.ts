@@ -24,7 +24,13 @@ import { ADDRESS_BYTES, newAddresses } from "../wasm/addresses.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
 import type { MemoryPlan } from "./memoryPlan.js";
 import type { Buffer, Ref } from "./planBuffers.js";
-import type { PlannedCollective, PlannedLoop, PlannedWhile, UnplacedStep } from "./plannedSteps.js";
+import type {
+  PlannedCollective,
+  PlannedKernel,
+  PlannedLoop,
+  PlannedWhile,
+  UnplacedStep,
+} from "./plannedSteps.js";
 import { costOf } from "./programCost.js";
 
 /** Turns planned steps into steps by giving every buffer its place. */
@@ -188,19 +194,24 @@ class Finaliser {
     return planned.flatMap((step) => this.step(step) ?? []);
   }
 
+  private kernel({ kernel, args, rows, filled, info }: PlannedKernel): Step {
+    return {
+      op: "kernel",
+      module: 0,
+      kernel,
+      args: this.argList(args),
+      numArgs: args.length,
+      rows,
+      ...(filled && { filled: { ...filled, sizes: this.place(filled.sizes) } }),
+      info,
+    };
+  }
+
   private step(step: UnplacedStep): Step | undefined {
     const { info } = step;
     switch (step.op) {
       case "kernel":
-        return {
-          op: "kernel",
-          module: 0,
-          kernel: step.kernel,
-          args: this.argList(step.args),
-          numArgs: step.args.length,
-          rows: step.rows,
-          info,
-        };
+        return this.kernel(step);
       case "gemm": {
         const [a, b, c] = [this.place(step.a), this.place(step.b), this.place(step.c)];
         const { ragged, epilogue, ...rest } = step;

@@ -33,6 +33,8 @@ export interface PlannedKernel {
   readonly kernel: number;
   /** Number of rows that threads can share; undefined if they cannot. */
   readonly rows: number | undefined;
+  /** The groups whose rows alone are computed; the sizes are the last of `args`, too. */
+  readonly filled?: steps.FilledRows<Ref>;
   readonly args: readonly Ref[];
   /** Indices into `args`. */
   readonly reads: readonly number[];

@@ -237,19 +237,36 @@ export class StepRunner {
     const { rows } = step;
     if (rows === undefined) return () => kernel(tableAddress, args);
     const { shared } = this.host;
-    if (shared === undefined) return () => kernel(tableAddress, args, 0, rows, 0);
-    return this.prepareShared(shared, step, rows, args, kernel);
+    const last = this.lastRow(step, rows);
+    if (shared !== undefined) return this.prepareShared(shared, step, last, args, kernel);
+    return () => {
+      const end = last();
+      if (end > 0) kernel(tableAddress, args, 0, end, 0);
+    };
+  }
+
+  /** The row after the last that a kernel has to compute. */
+  private lastRow({ filled }: KernelStep, rows: number): () => number {
+    if (filled === undefined) return () => rows;
+    return () => {
+      const first = this.address(filled.sizes) / 4;
+      let count = 0;
+      for (let group = 0; group < filled.groups; group++)
+        count += Math.max(0, this.words[first + group] ?? 0);
+      return Math.ceil((Math.min(count, filled.rows) * rows) / filled.rows);
+    };
   }
 
   private prepareShared(
     { crew, sending }: { readonly crew: Crew; readonly sending: number },
     step: KernelStep,
-    rows: number,
+    lastRow: () => number,
     args: number,
     kernel: KernelFunction,
   ): () => void {
     const { tableAddress } = this.host;
-    const count = Math.min(crew.size, rows);
+    let rows = 0;
+    let count = 0;
     const describe = (job: Float64Array): void => {
       job[JOB_FIELD.kind] = JOB.kernel;
       job[KERNEL_FIELD.program] = sending;
@@ -260,7 +277,11 @@ export class StepRunner {
       job[KERNEL_FIELD.rows] = rows;
     };
     const run = (part: number): void => runRows(kernel, tableAddress, args, rows, part, count);
-    return () => crew.share(count, describe, run);
+    return () => {
+      rows = lastRow();
+      count = Math.min(crew.size, rows);
+      if (count > 0) crew.share(count, describe, run);
+    };
   }
 
   private prepareGemm(step: GemmStep): () => void {

@@ -88,7 +88,7 @@ export function distances({ dtype, transposeA, transposeB, lda, ldb, ldc }: Gemm
 /** Groups of rows of A and C, with a B each. */
 function ofRows(
   step: GemmStep,
-  { groups, stride }: RaggedGemm<SlotAddress>,
+  { groups, stride, keepsRest }: RaggedGemm<SlotAddress>,
   memory: WebAssembly.Memory,
   run: RunGroups,
 ): Ragged {
@@ -105,7 +105,7 @@ function ofRows(
       first += count;
     }
     run(filled, a, b, c);
-    if (first < m) bytes.fill(0, c + first * rowC, c + (m - 1) * rowC + n * size);
+    if (first < m && !keepsRest) bytes.fill(0, c + first * rowC, c + (m - 1) * rowC + n * size);
   };
 }
 
