@@ -51,7 +51,7 @@ interface Functions {
   next(params: Variables, cache: Variables, tokens: Tensor): [Tensor, Variables];
   /** The same for some rows; the others keep their states. */
   nextOfSome(params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor): [Tensor, Variables];
-  /** The likeliest of the first `count` tokens of each row, int32 [rows, 1], and its logit. */
+  /** The likeliest of the first `count` tokens of each row, and its logit, which may not be finite; [rows, 1]. */
   likeliest(logits: Tensor, count: Tensor): [token: Tensor, largest: Tensor];
   /** Empties the states of some rows of a recurrent model. */
   reset(cache: Variables, isFresh: Tensor): Variables;
@@ -400,9 +400,12 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
     ),
     likeliest: jit(
       inContext((logits: Tensor, count: Tensor) => {
-        const isToken = np.less(np.arange(logits.shape[1] ?? 0), count);
-        const own = np.where(isToken, logits, Number.NEGATIVE_INFINITY);
-        return [np.argmax(own, 1, { keepdims: true }).astype("int32"), np.max(own, 1)] as [Tensor, Tensor];
+        const tokens = np.arange(logits.shape[1] ?? 0);
+        const own = np.where(np.less(tokens, count), logits, Number.NEGATIVE_INFINITY);
+        const largest = np.max(own, 1, { keepdims: true });
+        // Two reductions are kernels on every engine, and argmax is not.
+        const first = np.min(np.where(np.equal(own, largest), tokens, count), 1, { keepdims: true });
+        return [first, largest] as [Tensor, Tensor];
       }),
       { mesh, outShardings: everywhere(mesh), name: "likeliestTokens" },
     ),
