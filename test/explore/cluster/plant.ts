@@ -21,7 +21,10 @@ export async function findBug(
     if (mutant.fault !== undefined && !jobs.plan(seed).faults.some(isOf)) continue;
     tried++;
     const result = jobs.run(code, seed);
-    if (result.failure) return { seed, result };
+    if (result.failure === undefined) continue;
+    const sound = jobs.run(jobs.sound, seed).failure;
+    if (sound) throw new Error(`seed ${seed} fails without a planted bug, too: ${sound.message}`);
+    return { seed, result };
   }
   return undefined;
 }

@@ -53,7 +53,7 @@ async function exploreMutants(): Promise<void> {
   const seeds: Record<string, number> = {};
   let numLost = 0;
   for (const mutant of mutants) {
-    const found = await findBug(jobs, mutant, 150);
+    const found = await findBug(jobs, mutant, 300);
     if (found) seeds[mutant.name] = found.seed;
     else numLost++;
     console.log(
@@ -96,7 +96,7 @@ if (options.seed !== undefined) {
 } else if (options.mutant !== undefined) {
   const { jobs } = await openJobs();
   for (const mutant of mutants.filter(({ name }) => name.includes(options.mutant ?? ""))) {
-    const found = await findBug(jobs, mutant, 150);
+    const found = await findBug(jobs, mutant, 300);
     console.log(`${mutant.file}: ${mutant.name}${found ? "" : ": NOT FOUND"}`);
     if (found) report(jobs, found.seed, found.result, await loadJob([mutant]));
   }
