@@ -46,7 +46,7 @@ const alone = [
  */
 const long = [
   "src/cli/{data,main,reliability,serve}.test.ts",
-  "src/engines/{table,threads/failure,threads/stress}.test.ts",
+  "src/engines/{oneThread/engine,table,threads/failure,threads/stress}.test.ts",
   "src/parallel/overlap.test.ts",
   "src/scipy/linalg/schur.test.ts",
   "src/spmd/partition/bytes.test.ts",
@@ -58,6 +58,7 @@ const long = [
   "src/train/step/{everyMesh,experts,health,meshCurves}.test.ts",
   "test/{addAnOp,engineProcess,examples,mpiTraining,parallelExamples,publicTypes,reportInBrowser,runtimes,sources}.test.ts",
   "test/browser/browser.test.ts",
+  "test/conformance/engine/oneThread.test.ts",
   "test/docs/{blocks,memory}.test.ts",
   "test/explore/**/*.test.ts",
   "test/optional/optional.test.ts",

@@ -93,6 +93,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     collectives: ["flight", "system", "memory", "protocol"],
     devices: [
       "collector.ts",
+      "errors.ts",
       "loopLimit.ts",
       "flight",
       "system",
@@ -118,6 +119,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     ],
     reference: ["sizeChecks.ts", "localEngine.ts", "loopLimit.ts"],
     inline: [
+      "shell.ts",
       "localEngine.ts",
       "loopLimit.ts",
       "system",
@@ -126,6 +128,21 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "kernels",
       "devices",
       "reference",
+    ],
+    oneThread: [
+      "errors.ts",
+      "localEngine.ts",
+      "loopLimit.ts",
+      "settings.ts",
+      "shell.ts",
+      "sizeChecks.ts",
+      "flight",
+      "system",
+      "products",
+      "kernels",
+      "collectives",
+      "devices",
+      "inline",
     ],
     threads: ["sizeChecks.ts", "system", "products", "protocol", "devices", "workers"],
     mpi: [

@@ -171,7 +171,7 @@ async function open(
   try {
     const { gradient, engine } = await resultsOf(page);
     checkGradient(gradient);
-    const wanted = isIsolated ? "threads" : "inline";
+    const wanted = isIsolated ? "threads" : "oneThread";
     if (engine !== wanted) throw new Error(`the mesh is of the engine ${engine}, not ${wanted}`);
     // Without isolation, one line says why all devices are on one thread.
     const unexpected = lines.filter((line) => isIsolated || !line.includes("not cross-origin isolated"));

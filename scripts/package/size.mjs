@@ -31,8 +31,16 @@ const programs = [
     limit: 198,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
     has: [workers, partitioner, "spmd/run/shardMap.js"],
-    // A GPU's compiler comes with the GPU, and the worker that compiles when it is needed.
-    lacks: [gradients, "nn/", "optim/", "compiler/wgsl/", "engines/webgpu/gpu", "spmd/mesh/compileWorker"],
+    // A GPU's compiler comes with the GPU, and the workers that compile and that run all devices when they are needed.
+    lacks: [
+      gradients,
+      "nn/",
+      "optim/",
+      "compiler/wgsl/",
+      "engines/webgpu/gpu",
+      "engines/oneThread/worker",
+      "spmd/mesh/compileWorker",
+    ],
   },
   {
     name: "modules and an optimiser",

@@ -7,6 +7,7 @@ import { ConfigError } from "../ir/errors.js";
 import { lazily } from "../ir/identity.js";
 import { hostEngine } from "./host.js";
 import { detectLaunch, isOneOfSeveral } from "./launch.js";
+import { OneThreadEngine } from "./oneThread/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
@@ -16,13 +17,12 @@ const referenceEngine = lazily(() =>
   hostEngine.name === "reference" ? hostEngine : createReferenceEngine(),
 );
 
-/** Replaces worker threads where they cannot share memory. */
-const oneThreadEngine = lazily(() => {
+/** Says once why there is one worker for all devices. */
+const warnOfOneThread = lazily(() =>
   warn(
-    `[shardwise] this page is not cross-origin isolated, so all devices compute on its own thread: to give each a worker, ${howToShare}`,
-  );
-  return hostEngine;
-});
+    `[shardwise] this page is not cross-origin isolated, so all devices take turns in one worker: to give each its own, ${howToShare}`,
+  ),
+);
 
 const chosen = new Ambient<string | undefined>({
   name: "engine's name",
@@ -71,8 +71,8 @@ function sharedName(): string {
 export function sharedEngine(numDevices: number, settings?: EngineSettings): Engine {
   const name = sharedName();
   if (name === "reference") return referenceEngine();
-  if (name === "threads" && !sharesMemory()) return oneThreadEngine();
-  if (name === "threads" && numDevices > maxThreads) {
+  const isOneThread = name === "threads" && !sharesMemory();
+  if (name === "threads" && !isOneThread && numDevices > maxThreads) {
     throw new ConfigError(
       `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${numCores()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
@@ -86,7 +86,8 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
   const all = wanted ?? known?.settings ?? environmentSettings();
   // The devices of several processes are counted together, so the number of cores of one does not matter.
   const least = name === "mpi" ? numDevices : Math.max(numDevices, numCores());
-  const engine = openEngine(name, { numDevices: least, ...all });
+  if (isOneThread) warnOfOneThread();
+  const engine = isOneThread ? new OneThreadEngine(all) : openEngine(name, { numDevices: least, ...all });
   opened.set({ name, settings: all, engine });
   return engine;
 }

@@ -96,6 +96,7 @@ export const runThread: typeof node.runThread = async (main) => {
       data: await inbox.next(),
       take: () => inbox.take(),
       next: () => inbox.next(),
+      received: async () => inbox.next(),
       tell: (message) => tell({ kind: "told", message }),
       atExit(action) {
         atExit = action;

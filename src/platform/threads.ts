@@ -1,4 +1,5 @@
 /** Threads that compute: workers of Node, Deno and Bun here, Web Workers in `threads.browser.ts`. */
+import { once } from "node:events";
 import {
   MessageChannel,
   type MessagePort,
@@ -43,6 +44,8 @@ export interface OwnThread {
   take(): unknown;
   /** The next message; a promise where messages arrive only while the thread does not run. */
   next(): unknown;
+  /** The next message once it has arrived, for threads that have nothing to do until then. */
+  received(): Promise<unknown>;
   /** Sends a message to the thread that started this one. */
   tell(message: unknown): void;
   /** Calls a function at the very end of the thread. */
@@ -104,6 +107,7 @@ export async function runThread(main: (own: OwnThread) => Promise<void> | void):
       data,
       take,
       next: take,
+      received: async () => take() ?? (await once(port, "message"))[0],
       tell: (message) => parentPort?.postMessage({ message } satisfies Told),
       atExit: (action) => process.on("exit", action),
       exit: process.exit,

@@ -71,13 +71,13 @@ describeWith(installedBrowser, "a page", (executablePath) => {
       expect(page.workers()).toEqual([]);
       near(await call(page, "values"), await values());
       const info = await call<{ engine: string; gemm?: string }>(page, "engineInfo");
-      expect(info.engine).toBe(isIsolated ? "threads" : "inline");
-      if (isIsolated) expect(info.gemm).toContain("WebAssembly");
+      expect(info.engine).toBe(isIsolated ? "threads" : "oneThread");
+      expect(info.gemm).toContain("WebAssembly");
       expect(await call(page, "roundTrip")).toBe(true);
       expect(page.workers().length).toBe(
-        isIsolated ? await page.evaluate(() => Math.max(2, navigator.hardwareConcurrency)) : 0,
+        isIsolated ? await page.evaluate(() => Math.max(2, navigator.hardwareConcurrency)) : 1,
       );
-      // Without isolation, one line says why all devices are on one thread.
+      // Without isolation, one line says why all devices are in one worker.
       expect(lines).toHaveLength(isIsolated ? 0 : 1);
       for (const line of lines)
         expect(line).toMatch(

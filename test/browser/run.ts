@@ -1,7 +1,7 @@
 /**
  * Runs the suite of engines, all reference values, training and random programs in the browsers of this machine:
  *
- *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|inline|reference|webgpu] [--page isolated|plain] [--area conformance|training|programs|AREA]
+ *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|oneThread|inline|reference|webgpu] [--page isolated|plain] [--area conformance|training|programs|AREA]
  *
  * Worker threads run in a page that is cross-origin isolated, the others in one that is not, unless `--page` says so.
  */
@@ -18,7 +18,13 @@ const goldens = new URL("test/goldens/", root);
 const own = new URL("dist/shardwise.browser.js", root);
 
 /** The engines of pages, and the kind of page that each runs in. */
-const pages = { threads: "isolated", inline: "plain", reference: "plain", webgpu: "plain" } as const;
+const pages = {
+  threads: "isolated",
+  oneThread: "plain",
+  inline: "plain",
+  reference: "plain",
+  webgpu: "plain",
+} as const;
 
 /** Values that the file for pages without a bundler computes, given its address. */
 const prebuilt = `

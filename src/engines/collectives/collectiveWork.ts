@@ -12,8 +12,8 @@ const TILE = 16 * 1024;
 /** Scratch memory of a device for collectives: two borrowed tiles, and two more for sums in float32. */
 export const COLLECTIVE_SCRATCH_BYTES = 4 * TILE;
 
-/** What the work of a collective needs to know about the device it runs on. */
-export interface WorkHost extends LinkHost {
+/** What moving elements needs to know about the device that does it. */
+export interface MoveHost {
   readonly kernels: MoveKernels;
   readonly memory: WebAssembly.Memory;
   readonly peers: Peers;
@@ -21,10 +21,18 @@ export interface WorkHost extends LinkHost {
   readonly scratch: number;
 }
 
-/** What a device computes between the waits: its own result, or a share of the result of all members. */
-export interface Work {
-  readonly signal: Signal;
-  /** Whether anybody reads this device's source. */
+/** What the work of a collective needs to know about the device it runs on. */
+export interface WorkHost extends LinkHost, MoveHost {}
+
+/** The devices of a group, and the index of the one that does the work. */
+type Membership = Pick<PeerLink, "members" | "me">;
+
+/** What a device computes when all members are ready: its own result, or a share of the result of all members. */
+export interface Moves {
+  /** The members whose sources it reads, by their index, and those that read its own. */
+  readonly reads: readonly number[];
+  readonly readBy: readonly number[];
+  /** Whether anybody, the device itself included, reads its source. */
   readonly isRead: boolean;
   /** Computes the own result; `sources` are the members' addresses, `receives` that of the table of an exchange. */
   own(sources: readonly number[], target: number, receives: number): void;
@@ -32,8 +40,22 @@ export interface Work {
   readonly shared: ((sources: readonly number[], targets: readonly number[]) => void) | undefined;
 }
 
+/** The work of one device in one collective, between the waits for others. */
+export interface Work extends Moves {
+  readonly signal: Signal;
+}
+
 /** The work of one device in one collective. */
 export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost): Work {
+  const moves = prepareMoves(spec, link, host);
+  // For members that spin, words are faster than counters, however many members there are: a word lies on the cache
+  // line with the address and the stamp of its owner, which are read next. Counters wake sleeping members less often.
+  const counts = spec.kind !== "permute" && link.members.length > 2 && host.signals.crowded;
+  return { ...moves, signal: counts ? link.byCount() : link.byPeers(moves.reads, moves.readBy) };
+}
+
+/** What one device moves and combines in one collective. */
+export function prepareMoves(spec: CollectiveSpec, link: Membership, host: MoveHost): Moves {
   const { members, me } = link;
   const { kernels, peers } = host;
   const size = members.length;
@@ -41,13 +63,7 @@ export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost
   const bytes = spec.elements * element;
   const inner = spec.inner * element;
   const others = range(size).filter((i) => i !== me);
-  const everybody = {
-    // For members that spin, words are faster than counters, however many members there are: a word lies on the cache
-    // line with the address and the stamp of its owner, which are read next. Counters wake sleeping members less often.
-    signal: size > 2 && host.signals.crowded ? link.byCount() : link.byPeers(others, others),
-    isRead: true,
-    shared: undefined,
-  };
+  const everybody = { reads: others, readBy: others, isRead: true, shared: undefined };
   switch (spec.kind) {
     case "allReduce": {
       const combine = prepareCombine(spec, members, host);
@@ -74,7 +90,7 @@ export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost
         else if (!spec.unset) kernels.zero(target, bytes);
       };
       const isRead = spec.permutation.some(([from]) => from === me);
-      return { signal: link.byPeers(reads, readBy), isRead, own, shared: undefined };
+      return { reads, readBy, isRead, own, shared: undefined };
     }
     case "allToAll": {
       if (spec.ragged) return { ...everybody, own: pullRowBlocks(spec, spec.ragged, link, host) };
@@ -93,9 +109,9 @@ export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost
 function pullRowBlocks(
   { elements, dtype }: CollectiveSpec,
   { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
-  { members }: PeerLink,
-  { memory, peers }: WorkHost,
-): Work["own"] {
+  { members }: Membership,
+  { memory, peers }: MoveHost,
+): Moves["own"] {
   const row = (elements / rows) * byteSize(dtype);
   const words = new Int32Array(memory.buffer);
   return (sources, target, receives) => {
@@ -121,7 +137,7 @@ export function rowBlock(
 }
 
 /** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */
-function gatherBlocks(inner: number, outer: number, link: PeerLink, { peers }: WorkHost): Work["own"] {
+function gatherBlocks(inner: number, outer: number, link: Membership, { peers }: MoveHost): Moves["own"] {
   const { members, me } = link;
   const size = members.length;
   return (sources, target) => {
@@ -147,7 +163,7 @@ export type CombineSources = (
 export function prepareCombine(
   spec: Pick<CollectiveSpec, "dtype" | "combine">,
   members: readonly number[],
-  host: WorkHost,
+  host: MoveHost,
 ): CombineSources {
   const dtype = partType(spec.dtype);
   const { kernels, peers, scratch } = host;
@@ -203,8 +219,8 @@ function tiled(tile: number, combine: CombineSources): CombineSources {
 function shareReduction(
   spec: CollectiveSpec,
   combine: CombineSources,
-  link: PeerLink,
-  host: WorkHost,
+  link: Membership,
+  host: MoveHost,
   bytes: number,
 ): (sources: readonly number[], targets: readonly number[]) => void {
   const { members, me } = link;

@@ -47,7 +47,8 @@ export function connectPeers(
     : separatePeers(layout, device, kernels, copyBetween);
 }
 
-function sharedPeers(kernels: MoveKernels): Peers {
+/** The access of devices that share one memory. */
+export function sharedPeers(kernels: MoveKernels): Peers {
   return {
     direct: true,
     pull: (target, _peer, source, bytes) => kernels.copy(target, source, bytes),

@@ -1,48 +1,25 @@
 import type {
-  AddressStep,
-  AxisIndexStep,
   CallbackStep,
   CondStep,
-  CopyStep,
   DoneStep,
-  GemmStep,
-  HostStep,
-  KernelStep,
   LoopStep,
   SlotAddress,
   Step,
   WhileStep,
 } from "../../compiler/steps.js";
-import type { Addresses } from "../../compiler/wasm/addresses.js";
-import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { PreparedCollective } from "../collectives/collectives.js";
-import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LimitLoop } from "../loopLimit.js";
-import type { PreparedGemm } from "../products/preparedGemm.js";
-import { type Crew, JOB, JOB_FIELD, KERNEL_FIELD } from "../protocol/crew.js";
 import { PART, recordPart } from "../protocol/deviceTrace.js";
 import type { WaitListener } from "../protocol/signals.js";
+import { type ActionHost, type CollectivePlaces, StepActions } from "./stepActions.js";
 
 /** What the steps of a loaded program work with. */
-export interface StepHost {
-  /** The device's address table. */
-  readonly table: Addresses;
-  readonly tableAddress: number;
-  readonly constantsAddress: number;
-  /** The exported functions of each kernel module. */
-  readonly kernels: readonly (readonly KernelFunction[])[];
-  readonly memory: WebAssembly.Memory;
-  readonly position: number;
+export interface StepHost extends ActionHost {
   readonly collectives: readonly {
     readonly spec: CollectivePlaces;
     readonly collective: PreparedCollective;
   }[];
-  copy(target: number, source: number, bytes: number): void;
-  prepareGemm(step: GemmStep): PreparedGemm;
-  /** The threads that share large kernels, and what they call the program. */
-  readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
-  runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
   /** Makes a call of the host ready, which is given where the places of the step are by then. */
   prepareCall(step: CallbackStep): (addressOf: (place: SlotAddress) => number) => void;
   /** Where the number of the running step is published. */
@@ -64,12 +41,6 @@ export interface StepHost {
   wrap(index: number, action: () => void): () => void;
 }
 
-interface CollectivePlaces {
-  readonly source: SlotAddress;
-  readonly target: SlotAddress;
-  readonly ragged?: { readonly sends: SlotAddress; readonly receives: SlotAddress };
-}
-
 /** Steps that take long enough for messages to arrive meanwhile. */
 const COMPUTES: ReadonlySet<Step["op"]> = new Set(["kernel", "gemm", "copy", "host"]);
 
@@ -81,7 +52,7 @@ interface Action {
 
 /**
  * Runs the step list of one loaded program on one device. Preparing turns every step into a closure with
- * everything looked up, so that running a step costs a call and allocates nothing.
+ * everything looked up ({@link StepActions}), so that running a step costs a call and allocates nothing.
  */
 export class StepRunner {
   private readonly actions: readonly Action[];
@@ -90,8 +61,7 @@ export class StepRunner {
   /** How many loops without a fixed end are around the running step. */
   private depth = 0;
   private trace: Float64Array | undefined;
-  private readonly bytes: Uint8Array;
-  private readonly words: Int32Array;
+  private readonly steps: StepActions;
   /** While steps are prepared: the collectives of the ends that come one after the other. */
   private readonly unsettled: PreparedCollective[] = [];
 
@@ -100,8 +70,7 @@ export class StepRunner {
     steps: readonly Step[],
     private readonly host: StepHost,
   ) {
-    this.bytes = new Uint8Array(host.memory.buffer);
-    this.words = new Int32Array(host.memory.buffer);
+    this.steps = new StepActions(host);
     this.actions = this.prepareList(steps);
   }
 
@@ -172,20 +141,8 @@ export class StepRunner {
   /** @param next the step that comes after it */
   private prepare(step: Step, index: number, next: Step | undefined): () => void {
     switch (step.op) {
-      case "kernel":
-        return this.prepareKernel(step);
-      case "gemm":
-        return this.prepareGemm(step);
-      case "copy":
-        return this.prepareCopy(step);
-      case "host":
-        return () => this.host.runHostStep(step, this.host.table, this.host.memory);
       case "callback":
         return this.prepareCallback(step);
-      case "address":
-        return this.prepareAddress(step);
-      case "axisIndex":
-        return this.prepareAxisIndex(step);
       case "loop":
         return this.prepareLoop(step, index);
       case "while":
@@ -194,16 +151,14 @@ export class StepRunner {
         return this.prepareCond(step);
       case "start": {
         const { spec, collective } = at(this.host.collectives, step.collective);
-        const { source, target, ragged } = spec;
-        if (ragged === undefined) return () => collective.start(this.address(source), this.address(target));
-        return () =>
-          collective.start(this.address(source), this.address(target), {
-            sends: this.address(ragged.sends),
-            receives: this.address(ragged.receives),
-          });
+        return this.steps.prepareStart(spec, (source, target, tables) =>
+          collective.start(source, target, tables),
+        );
       }
       case "done":
         return this.prepareDone(step, next);
+      default:
+        return this.steps.prepare(step);
     }
   }
 
@@ -219,144 +174,40 @@ export class StepRunner {
     };
   }
 
-  private address(place: SlotAddress): number {
-    return (this.host.table[place.slot] ?? 0) + place.offset;
-  }
-
-  private readInt(place: SlotAddress): number {
-    return this.words[this.address(place) / 4] ?? 0;
-  }
-
-  private prepareKernel(step: KernelStep): () => void {
-    const kernel = this.host.kernels[step.module]?.[step.kernel];
-    if (kernel === undefined) {
-      throw new InternalError(`[threads] module ${step.module} has no kernel ${step.kernel}`);
-    }
-    const { tableAddress } = this.host;
-    const args = this.host.constantsAddress + step.args;
-    const { rows } = step;
-    if (rows === undefined) return () => kernel(tableAddress, args);
-    const { shared } = this.host;
-    const last = this.lastRow(step, rows);
-    if (shared !== undefined) return this.prepareShared(shared, step, last, args, kernel);
-    return () => {
-      const end = last();
-      if (end > 0) kernel(tableAddress, args, 0, end, 0);
-    };
-  }
-
-  /** The row after the last that a kernel has to compute. */
-  private lastRow({ filled }: KernelStep, rows: number): () => number {
-    if (filled === undefined) return () => rows;
-    return () => {
-      const first = this.address(filled.sizes) / 4;
-      let count = 0;
-      for (let group = 0; group < filled.groups; group++)
-        count += Math.max(0, this.words[first + group] ?? 0);
-      return Math.ceil((Math.min(count, filled.rows) * rows) / filled.rows);
-    };
-  }
-
-  private prepareShared(
-    { crew, sending }: { readonly crew: Crew; readonly sending: number },
-    step: KernelStep,
-    lastRow: () => number,
-    args: number,
-    kernel: KernelFunction,
-  ): () => void {
-    const { tableAddress } = this.host;
-    let rows = 0;
-    let count = 0;
-    const describe = (job: Float64Array): void => {
-      job[JOB_FIELD.kind] = JOB.kernel;
-      job[KERNEL_FIELD.program] = sending;
-      job[KERNEL_FIELD.module] = step.module;
-      job[KERNEL_FIELD.kernel] = step.kernel;
-      job[KERNEL_FIELD.table] = tableAddress;
-      job[KERNEL_FIELD.args] = args;
-      job[KERNEL_FIELD.rows] = rows;
-    };
-    const run = (part: number): void => runRows(kernel, tableAddress, args, rows, part, count);
-    return () => {
-      rows = lastRow();
-      count = Math.min(crew.size, rows);
-      if (count > 0) crew.share(count, describe, run);
-    };
-  }
-
-  private prepareGemm(step: GemmStep): () => void {
-    const gemm = this.host.prepareGemm(step);
-    const sizes = step.ragged?.sizes;
-    if (sizes === undefined)
-      return () => gemm(this.address(step.a), this.address(step.b), this.address(step.c));
-    return () => gemm(this.address(step.a), this.address(step.b), this.address(step.c), this.address(sizes));
-  }
-
-  private prepareCopy({ source, target, bytes }: CopyStep): () => void {
-    const { copy } = this.host;
-    return () => copy(this.address(target), this.address(source), bytes);
-  }
-
   private prepareCallback(step: CallbackStep): () => void {
-    const addressOf = (place: SlotAddress) => this.address(place);
-    if (at(step.calls, this.host.position)) {
-      const call = this.host.prepareCall(step);
-      return () => call(addressOf);
-    }
-    const results = step.places.slice(step.numOperands);
-    return () => {
-      for (const place of results) {
-        const address = addressOf(place);
-        this.bytes.fill(0, address, address + place.bytes);
-      }
-    };
-  }
-
-  private prepareAddress({ slot, from, terms }: AddressStep): () => void {
-    const { table } = this.host;
-    return () => {
-      let address = this.address(from);
-      for (const { index, max, stride } of terms) {
-        address += Math.min(Math.max(this.readInt(index), 0), max) * stride;
-      }
-      table[slot] = address;
-    };
-  }
-
-  private prepareAxisIndex({ target, positions }: AxisIndexStep): () => void {
-    const value = at(positions, this.host.position);
-    return () => {
-      this.words[this.address(target) / 4] = value;
-    };
+    if (!at(step.calls, this.host.position)) return this.steps.prepareNoCall(step);
+    const call = this.host.prepareCall(step);
+    const addressOf = (place: SlotAddress) => this.steps.address(place);
+    return () => call(addressOf);
   }
 
   private prepareLoop({ count, sets, body, advances, swaps }: LoopStep, index: number): () => void {
-    const { table } = this.host;
+    const { steps } = this;
     const actions = this.prepareList(body);
     return () => {
-      for (const { slot, from } of sets) table[slot] = this.address(from);
+      steps.set(sets);
       for (let i = 0; i < count; i++) {
         this.runIteration(index, i, actions);
-        for (const { slot, stride } of advances) table[slot] = (table[slot] ?? 0) + stride;
-        this.swap(swaps);
+        steps.advance(advances);
+        steps.swap(swaps);
       }
     };
   }
 
   private prepareWhile({ sets, condition, predicate, body, swaps }: WhileStep, index: number): () => void {
-    const { table } = this.host;
+    const { steps } = this;
     const conditionActions = this.prepareList(condition);
     const actions = this.prepareList(body);
     return () => {
-      for (const { slot, from } of sets) table[slot] = this.address(from);
+      steps.set(sets);
       if (this.depth++ === 0) this.countLoop();
       const look = this.host.limitLoop?.();
       for (let i = 0; ; i++) {
         look?.();
         this.runList(conditionActions);
-        if (this.bytes[this.address(predicate)] === 0) break;
+        if (!steps.isTrue(predicate)) break;
         this.runIteration(index, i, actions);
-        this.swap(swaps);
+        steps.swap(swaps);
       }
       if (--this.depth === 0) this.countLoop();
     };
@@ -370,18 +221,6 @@ export class StepRunner {
 
   private prepareCond({ index, branches }: CondStep): () => void {
     const lists = branches.map((branch) => this.prepareList(branch));
-    return () => {
-      const chosen = Math.min(Math.max(this.readInt(index), 0), lists.length - 1);
-      this.runList(at(lists, chosen));
-    };
-  }
-
-  private swap(swaps: readonly (readonly [number, number])[]): void {
-    const { table } = this.host;
-    for (const [a, b] of swaps) {
-      const kept = table[a] ?? 0;
-      table[a] = table[b] ?? 0;
-      table[b] = kept;
-    }
+    return () => this.runList(at(lists, this.steps.branch(index, lists.length)));
   }
 }

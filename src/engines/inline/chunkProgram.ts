@@ -3,18 +3,12 @@ import type { OpName } from "../../ir/ops.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";
 import { type ScalarFunction, scalarFunctions } from "../../ir/scalarFunctions.js";
 import { at, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
-import type { MovableTensor } from "../localEngine.js";
 import type { HostTensor } from "../reference/hostTensor.js";
 import { type Lanes, takeLane } from "../reference/rule.js";
+import { type InlineProgram, runNow } from "./compiledProgram.js";
 
 /** The number of elements that go through a kernel at once: few enough that copying them takes negligible time. */
 const CHUNK = 512;
-
-/** Runs a compiled program; undefined if there is no memory for it. */
-export interface ChunkProgram {
-  run(inputs: readonly MovableTensor[]): HostTensor[] | undefined;
-  release(): void;
-}
 
 /** Ops whose last bits differ between kernels and the interpreter: they invert a root that is rounded already. */
 type KernelFunction = ScalarFunction | "rsqrt";
@@ -26,10 +20,10 @@ const isFunction = (op: OpName): op is KernelFunction => op === "rsqrt" || Objec
  * bits before and after it is compiled. Functions of float64 agree without it.
  */
 export class KernelFunctions {
-  private readonly programs = new Map<string, ChunkProgram | undefined>();
+  private readonly programs = new Map<string, InlineProgram | undefined>();
 
   /** @param load compiles a program; returns undefined if that is not possible */
-  constructor(private readonly load: (program: Program) => ChunkProgram | undefined) {}
+  constructor(private readonly load: (program: Program) => InlineProgram | undefined) {}
 
   /** The result of an equation on all lanes, or undefined if kernels do not compute it. */
   readonly evaluate = (
@@ -58,7 +52,7 @@ export class KernelFunctions {
     this.programs.clear();
   }
 
-  private programOf(op: KernelFunction, dtype: DType, numOperands: number): ChunkProgram | undefined {
+  private programOf(op: KernelFunction, dtype: DType, numOperands: number): InlineProgram | undefined {
     const key = `${op} ${dtype}`;
     if (!this.programs.has(key)) {
       const type = tensorType(dtype, [CHUNK]);
@@ -71,7 +65,7 @@ export class KernelFunctions {
 
 /** Runs a program of one chunk over operands of any size; scalars are broadcast. */
 function inChunks(
-  program: ChunkProgram,
+  program: InlineProgram,
   operands: readonly HostTensor[],
   type: TensorType,
 ): HostTensor | undefined {
@@ -88,7 +82,11 @@ function inChunks(
       if (operand.data.length === size) chunk.set(operand.data.subarray(start, end));
       else chunk.fill(operand.data[0] ?? 0);
     });
-    const [result] = program.run(chunks) ?? [];
+    const [[result] = []] =
+      runNow(
+        program,
+        chunks.map((chunk) => [chunk]),
+      ) ?? [];
     if (!result) return undefined;
     data.set(result.data.subarray(0, end - start), start);
   }

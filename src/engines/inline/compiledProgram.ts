@@ -1,21 +1,19 @@
-import { runCallback } from "../../compiler/kernel/callbackStep.js";
 import { runHostStep } from "../../compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import type { CompiledProgram, GemmStep } from "../../compiler/steps.js";
 import { allocateHost, type HostData, viewHost } from "../../ir/dtype.js";
 import { type Watch, watch } from "../../ir/reclaim.js";
-import { at, sizeOf, type TensorType } from "../../ir/shape.js";
-import { StepRunner } from "../devices/stepRunner.js";
+import { at, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import type { ActionHost } from "../devices/stepActions.js";
 import type { LoadedModule } from "../kernels/loadKernels.js";
 import { loadKernels, unloadKernels } from "../kernels/loadKernels.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
 import type { MovableTensor } from "../localEngine.js";
-import { limitLoops } from "../loopLimit.js";
 import { type Block, roundUp } from "../memory/heap.js";
-import type { PreparedGemm } from "../products/preparedGemm.js";
 import type { HostTensor } from "../reference/hostTensor.js";
-import type { CodeMemory } from "../system/codeMemory.js";
+import type { Rows } from "../shell.js";
 import { byteLength, type InlineMemory } from "./inlineMemory.js";
+import type { InlineMachine } from "./machine.js";
 
 /**
  * Values smaller than this many bytes stay in JavaScript arrays, which are cheap to create and to collect, and are
@@ -26,21 +24,12 @@ const SMALL_BYTES = 4096;
 /** Programs whose runs need at most this many bytes besides large values keep them allocated between runs. */
 const KEPT_BYTES = 16_384;
 
-/** The environment that programs run in. */
-export interface InlineMachine {
-  readonly memory: InlineMemory;
-  /** Memory for the machine code of kernels; undefined if all are WebAssembly. */
-  readonly code: CodeMemory | undefined;
-  /** Prepares a matrix product to be called with addresses. */
-  prepareGemm(step: GemmStep): PreparedGemm;
-}
-
 /** A value whose address a run writes into a slot of the address table. */
 interface Argument {
   readonly type: TensorType;
   readonly slots: readonly number[];
   readonly small: boolean;
-  /** Where a small value lies in the memory of a run. */
+  /** Where a small value lies in the memory of a device's run. */
   readonly offset: number;
 }
 
@@ -49,14 +38,29 @@ const isSmall = (type: TensorType): boolean => byteLength(type) < SMALL_BYTES;
 /** The number of bytes that a value takes in the memory of a run. */
 const smallBytes = (type: TensorType): number => (isSmall(type) ? roundUp(byteLength(type)) : 0);
 
-/** A program whose kernels can be called on this thread. */
-export class InlineProgram {
-  private readonly runner: StepRunner;
-  private readonly table: Uint32Array;
+/** What a run has taken of the memory. */
+export interface Taken {
+  readonly blocks: readonly Block[];
+  /** Where the memory of the run begins, device after device. */
+  readonly scratch: number;
+  /** For every output and device where it is written, unless it is small. */
+  readonly places: readonly (readonly (Block | undefined)[])[];
+}
+
+/**
+ * A program of one or several devices whose kernels can be called on this thread. A run takes its memory
+ * ({@link InlineProgram.begin}), calls `steps`, and ends by {@link InlineProgram.finish} or {@link InlineProgram.giveUp}.
+ *
+ * @typeParam Ran what `steps` returns
+ */
+export class InlineProgram<Ran = void> {
+  readonly steps: () => Ran;
+  /** The address table of each device. */
+  private readonly tables: readonly Uint32Array[];
   private readonly inputs: readonly Argument[];
   private readonly outputs: readonly Argument[];
   private readonly arena: readonly { readonly slot: number; readonly offset: number }[];
-  /** The bytes a run needs besides large values: small values and intermediate values. */
+  /** The bytes that a device needs in a run besides large values: small values and intermediate values. */
   private readonly runBytes: number;
   /** The address of that memory, if the program keeps it allocated. */
   private readonly kept: number | undefined;
@@ -68,7 +72,8 @@ export class InlineProgram {
 
   private constructor(
     compiled: CompiledProgram,
-    private readonly machine: InlineMachine,
+    private readonly machine: InlineMachine<Ran>,
+    private readonly numDevices: number,
     private readonly own: Block,
   ) {
     const { memory, code } = machine;
@@ -79,10 +84,12 @@ export class InlineProgram {
     const { buffer } = memory.memory;
     const constants = own.address;
     memory.bytes.set(compiled.constants, constants);
-    const tableAddress = constants + roundUp(compiled.constants.byteLength);
-    this.table = new Uint32Array(buffer, tableAddress, slots.length);
+    const firstTable = constants + roundUp(compiled.constants.byteLength);
+    const tableBytes = roundUp(4 * slots.length);
+    const addresses = range(numDevices).map((position) => firstTable + position * tableBytes);
+    this.tables = addresses.map((address) => new Uint32Array(buffer, address, slots.length));
     slots.forEach((slot, i) => {
-      if (slot.kind === "constant") this.table[i] = constants + slot.offset;
+      if (slot.kind === "constant") for (const table of this.tables) table[i] = constants + slot.offset;
     });
     this.arena = slots.flatMap((slot, i) =>
       slot.kind === "arena" ? [{ slot: i, offset: slot.offset }] : [],
@@ -97,29 +104,23 @@ export class InlineProgram {
     this.inputs = compiled.inputs.map(({ type }, i) => argument("input", type, i));
     this.outputs = compiled.outputs.map(({ type }, i) => argument("output", type, i));
     this.runBytes = offset;
-    const end = tableAddress + roundUp(4 * slots.length);
-    this.kept = end + offset <= own.address + own.bytes ? end : undefined;
+    const end = firstTable + numDevices * tableBytes;
+    this.kept = end + numDevices * offset <= own.address + own.bytes ? end : undefined;
     const imports = kernelImports(memory.memory);
-    this.runner = new StepRunner(0, compiled.steps, {
-      table: this.table,
-      tableAddress,
+    const kernels = modules.map((module) => bindKernels(module, imports, memory.memory));
+    const devices = this.tables.map((table, position) => ({
+      table,
+      tableAddress: at(addresses, position),
       constantsAddress: constants,
-      kernels: modules.map((module) => bindKernels(module, imports, memory.memory)),
+      kernels,
       memory: memory.memory,
-      position: 0,
-      collectives: [],
-      copy: (target, source, bytes) => memory.copy(target, source, bytes),
-      prepareGemm: (step) => machine.prepareGemm(step),
-      runHostStep: (step, table) => runHostStep(step, table, buffer),
-      prepareCall: (step) => (addressOf) =>
-        runCallback(at(compiled.callbacks, step.callback), step, buffer, step.places.map(addressOf)),
-      status: { words: new Int32Array(3), step: 0, progress: 1, loops: 2 },
-      now: () => performance.now(),
-      tellWaits: () => {},
-      progress: undefined,
-      limitLoop: limitLoops(),
-      wrap: (_, action) => action,
-    });
+      position,
+      copy: (target: number, source: number, bytes: number) => memory.copy(target, source, bytes),
+      prepareGemm: (step: GemmStep) => machine.prepareGemm(step),
+      runHostStep: (...[step, table]: Parameters<ActionHost["runHostStep"]>) =>
+        runHostStep(step, table, buffer),
+    }));
+    this.steps = machine.prepareSteps(compiled, devices);
     this.watched = watch(this, () => {
       memory.release(own);
       unloadKernels(modules, code);
@@ -127,49 +128,34 @@ export class InlineProgram {
   }
 
   /** Prepares a program; undefined if there is no memory for its constants. */
-  static load(compiled: CompiledProgram, machine: InlineMachine): InlineProgram | undefined {
-    const bytes = roundUp(compiled.constants.byteLength) + roundUp(4 * compiled.slots.length);
-    const runBytes = [...compiled.inputs, ...compiled.outputs].reduce(
-      (sum, { type }) => sum + smallBytes(type),
-      roundUp(compiled.arenaBytes),
-    );
+  static load<Ran>(
+    compiled: CompiledProgram,
+    machine: InlineMachine<Ran>,
+    numDevices: number,
+  ): InlineProgram<Ran> | undefined {
+    const bytes = roundUp(compiled.constants.byteLength) + numDevices * roundUp(4 * compiled.slots.length);
+    const runBytes =
+      numDevices *
+      [...compiled.inputs, ...compiled.outputs].reduce(
+        (sum, { type }) => sum + smallBytes(type),
+        roundUp(compiled.arenaBytes),
+      );
     const own = machine.memory.allocate(bytes + (runBytes <= KEPT_BYTES ? runBytes : 0));
-    return own && new InlineProgram(compiled, machine, own);
+    return own && new InlineProgram(compiled, machine, numDevices, own);
   }
 
-  /** Runs the program; undefined if there is no memory for its values, or while it is already running. */
-  run(inputs: readonly MovableTensor[]): HostTensor[] | undefined {
-    const { memory } = this;
-    if (this.isRunning || !this.moveIn(inputs)) return undefined;
-    const taken: Block[] = [];
-    const take = (bytes: number): Block | undefined => {
-      const block = memory.allocate(bytes);
-      if (block) taken.push(block);
-      return block;
-    };
-    const scratch = this.kept ?? take(this.runBytes)?.address;
-    const places = this.outputs.map(({ small, type }) => (small ? undefined : take(byteLength(type))));
-    if (scratch === undefined || this.outputs.some(({ small }, o) => !small && places[o] === undefined)) {
-      for (const block of taken) memory.release(block);
-      return undefined;
-    }
+  /**
+   * Begins a run; undefined if there is no memory for its values, or while the program is already running.
+   *
+   * @param inputs for every input one tensor per device; large ones are moved into the memory
+   */
+  begin(inputs: Rows<MovableTensor>): Taken | undefined {
+    const taken = this.isRunning || !this.moveIn(inputs) ? undefined : this.take();
+    if (taken === undefined) return undefined;
     // Blocks used by a run are held until its end, so that their addresses stay valid.
-    this.fillTable(inputs, scratch, places);
+    for (let position = 0; position < this.numDevices; position++) this.fillTable(position, inputs, taken);
     this.isRunning = true;
-    try {
-      this.runner.run(undefined);
-    } catch (error) {
-      for (const block of taken) memory.release(block);
-      throw error;
-    } finally {
-      this.isRunning = false;
-    }
-    const results = this.outputs.map((output, o): HostData => {
-      const block = places[o];
-      return block ? memory.adopt(output.type, block) : this.copyOut(output.type, scratch + output.offset);
-    });
-    if (this.kept === undefined && taken[0]) memory.release(taken[0]);
-    return results.map((data, o) => ({ type: at(this.outputs, o).type, data }));
+    return taken;
   }
 
   /** Releases the program's memory; it must not be run again. */
@@ -179,32 +165,71 @@ export class InlineProgram {
     unloadKernels(this.modules, this.machine.code);
   }
 
-  /** Moves large inputs into the memory permanently; returns whether there was room. */
-  private moveIn(inputs: readonly MovableTensor[]): boolean {
-    return this.inputs.every(({ small, type }, i) => {
-      const tensor = at(inputs, i);
-      if (small || this.memory.holds(tensor.data)) return true;
-      const moved = this.memory.moveIn(type, tensor.data);
-      if (moved) tensor.data = moved;
-      return moved !== undefined;
-    });
+  /** Takes the memory of a run; undefined if there is not enough. */
+  private take(): Taken | undefined {
+    const { memory, numDevices } = this;
+    const blocks: Block[] = [];
+    const take = (bytes: number): Block | undefined => {
+      const block = memory.allocate(bytes);
+      if (block) blocks.push(block);
+      return block;
+    };
+    const scratch = this.kept ?? take(numDevices * this.runBytes)?.address;
+    const places = this.outputs.map(({ small, type }) =>
+      this.tables.map(() => (small ? undefined : take(byteLength(type)))),
+    );
+    const isWhole = this.outputs.every(({ small }, o) => small || !at(places, o).includes(undefined));
+    if (scratch !== undefined && isWhole) return { blocks, scratch, places };
+    for (const block of blocks) memory.release(block);
+    return undefined;
   }
 
-  private fillTable(
-    inputs: readonly MovableTensor[],
-    scratch: number,
-    places: readonly (Block | undefined)[],
-  ): void {
-    const { table, memory } = this;
-    for (const { slot, offset } of this.arena) table[slot] = scratch + offset;
+  /** The results of a run whose steps have run: for every output one tensor per device. */
+  finish({ blocks, scratch, places }: Taken): HostTensor[][] {
+    const { memory } = this;
+    this.isRunning = false;
+    const results = this.outputs.map((output, o) =>
+      at(places, o).map((block, position) => {
+        const address = scratch + position * this.runBytes + output.offset;
+        const data = block ? memory.adopt(output.type, block) : this.copyOut(output.type, address);
+        return { type: output.type, data };
+      }),
+    );
+    if (this.kept === undefined && blocks[0]) memory.release(blocks[0]);
+    return results;
+  }
+
+  /** Ends a run that has failed. */
+  giveUp({ blocks }: Taken): void {
+    this.isRunning = false;
+    for (const block of blocks) this.memory.release(block);
+  }
+
+  /** Moves large inputs into the memory permanently; returns whether there was room. */
+  private moveIn(inputs: Rows<MovableTensor>): boolean {
+    return this.inputs.every(({ small, type }, i) =>
+      at(inputs, i).every((tensor) => {
+        if (small || this.memory.holds(tensor.data)) return true;
+        const moved = this.memory.moveIn(type, tensor.data);
+        if (moved) tensor.data = moved;
+        return moved !== undefined;
+      }),
+    );
+  }
+
+  private fillTable(position: number, inputs: Rows<MovableTensor>, { scratch, places }: Taken): void {
+    const { memory } = this;
+    const table = at(this.tables, position);
+    const base = scratch + position * this.runBytes;
+    for (const { slot, offset } of this.arena) table[slot] = base + offset;
     this.inputs.forEach(({ small, slots, offset }, i) => {
-      const { data } = at(inputs, i);
-      const address = memory.holds(data) ? data.byteOffset : scratch + offset;
+      const { data } = at(at(inputs, i), position);
+      const address = memory.holds(data) ? data.byteOffset : base + offset;
       if (small && !memory.holds(data)) this.copyIn(data, address);
       for (const slot of slots) table[slot] = address;
     });
-    this.outputs.forEach(({ small, slots, offset }, o) => {
-      const address = small ? scratch + offset : (places[o]?.address ?? 0);
+    this.outputs.forEach(({ slots, offset }, o) => {
+      const address = at(places, o)[position]?.address ?? base + offset;
       for (const slot of slots) table[slot] = address;
     });
   }
@@ -218,4 +243,17 @@ export class InlineProgram {
     data.set(viewHost(dtype, this.memory.memory.buffer, address, data.length));
     return data;
   }
+}
+
+/** Runs a program whose steps do not wait; undefined if that is not possible now. */
+export function runNow(program: InlineProgram, inputs: Rows<MovableTensor>): HostTensor[][] | undefined {
+  const taken = program.begin(inputs);
+  if (taken === undefined) return undefined;
+  try {
+    program.steps();
+  } catch (error) {
+    program.giveUp(taken);
+    throw error;
+  }
+  return program.finish(taken);
 }

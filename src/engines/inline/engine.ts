@@ -1,27 +1,25 @@
-import { chooseKernels, type KernelChoice } from "#engines/kernels/kernelChoice";
-import { compileWasmModule, enableRelaxedSimd } from "#engines/system/v8Flags";
+import { chooseKernels } from "#engines/kernels/kernelChoice";
+import { enableRelaxedSimd } from "#engines/system/v8Flags";
 import { compileProgram } from "../../compiler/compile.js";
-import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
-import { tileFor } from "../../compiler/gemm/tile.js";
-import type { GemmStep } from "../../compiler/steps.js";
-import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
+import { runCallback } from "../../compiler/kernel/callbackStep.js";
+import { detectFeatures } from "../../compiler/wasm/features.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
+import { InternalError } from "../../ir/errors.js";
 import { isCollectiveEqn } from "../../ir/opFacts.js";
 import { type Program, someEqn } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
+import { StepRunner } from "../devices/stepRunner.js";
 import { type CompileSettings, isPrepared } from "../kernels/compileWith.js";
-import { openKernelCode } from "../kernels/loadKernels.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
-import { GemmPreparer } from "../products/gemm.js";
-import { chooseGemm, type GemmChoice, isInMachineCode, takesBfloat16 } from "../products/gemmChoice.js";
-import type { PreparedGemm } from "../products/preparedGemm.js";
+import { chooseGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
 import type { HostTensor } from "../reference/hostTensor.js";
 import { runSpmd } from "../reference/interpret.js";
 import { KernelFunctions } from "./chunkProgram.js";
-import { type InlineMachine, InlineProgram } from "./compiledProgram.js";
+import { InlineProgram, runNow } from "./compiledProgram.js";
 import { InlineMemory } from "./inlineMemory.js";
+import { InlineMachine, type PrepareSteps } from "./machine.js";
 import { addsFloats, compilingCost, interpretedElements } from "./work.js";
 
 /** Options of an inline engine. */
@@ -84,13 +82,6 @@ const NATIVE_ELEMENTS = 8192;
  */
 const SHARE_OF_SUMS = 1 / 32;
 
-/** What kernels need, created when the first program is compiled. */
-interface Machine extends InlineMachine {
-  readonly features: WasmFeatures;
-  /** The widest vectors of machine code for kernels. */
-  readonly vectorBits: KernelChoice["bits"] | undefined;
-}
-
 /**
  * Chooses for each run between kernels and the interpreter, by one rule: a program is compiled once interpreting it
  * would have cost as much as compiling it. So a large program is compiled at once, a small one after enough runs, and
@@ -100,10 +91,8 @@ interface Machine extends InlineMachine {
 class Kernels implements Evaluator {
   compiledRuns = 0;
   interpretedRuns = 0;
-  private machine: Machine | "none" | undefined;
-  private gemms: GemmPreparer | undefined;
+  private machine: InlineMachine | "none" | undefined;
   private gemmChoice: GemmChoice | undefined;
-  private gemmModule: WebAssembly.Module | undefined;
   private readonly functions = new KernelFunctions((program) =>
     this.load(program, { mesh: { axes: [] }, devices: [0] }, 0),
   );
@@ -139,10 +128,10 @@ class Kernels implements Evaluator {
           compiled ??= this.load(program, options, elements);
           // If there is no memory for it now, it is not compiled again for every run.
           if (compiled === undefined) left = worth;
-          const results = compiled?.run(inputs.map((row) => at(row, 0)));
+          const results = compiled && runNow(compiled, inputs);
           if (results) {
             this.compiledRuns++;
-            return results.map((tensor) => [tensor]);
+            return results;
           }
         }
         return this.interpret(program, options, inputs, isLocal);
@@ -157,8 +146,7 @@ class Kernels implements Evaluator {
 
   close(): void {
     this.functions.release();
-    this.gemms?.release();
-    this.gemms = undefined;
+    if (typeof this.machine === "object") this.machine.release();
     this.machine = "none";
   }
 
@@ -193,22 +181,12 @@ class Kernels implements Evaluator {
     const compiled = isPrepared(prepared, "i32")
       ? prepared.compiled
       : compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products });
-    return InlineProgram.load(compiled, this.machine);
+    return InlineProgram.load(compiled, this.machine, 1);
   }
 
-  private start(): Machine | "none" {
+  private start(): InlineMachine | "none" {
     const memory = InlineMemory.reserve(this.options.memoryBytes);
-    if (memory === undefined) return "none";
-    enableRelaxedSimd();
-    const features = detectFeatures();
-    const kernels = chooseKernels();
-    return {
-      memory,
-      features,
-      vectorBits: kernels?.bits,
-      code: kernels && openKernelCode(),
-      prepareGemm: (step) => this.prepareGemm(step, memory, features),
-    };
+    return memory === undefined ? "none" : new InlineMachine(memory, () => this.gemm(), prepareAlone);
   }
 
   /** Which implementation multiplies matrices, determined at the first product. */
@@ -216,15 +194,26 @@ class Kernels implements Evaluator {
     this.gemmChoice ??= chooseGemm(undefined);
     return this.gemmChoice;
   }
-
-  private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {
-    const choice = this.gemm();
-    this.gemms ??= new GemmPreparer(memory.memory, choice, memory.gemmScratch);
-    if (!isInMachineCode(choice, step))
-      this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(features)));
-    return this.gemms.prepare(step, this.gemmModule);
-  }
 }
+
+/** The steps of a program of one device without collectives. */
+const prepareAlone: PrepareSteps<void> = ({ steps, callbacks }, [device]) => {
+  if (device === undefined) throw new InternalError("[inline] a program has no device");
+  const { buffer } = device.memory;
+  const runner = new StepRunner(0, steps, {
+    ...device,
+    collectives: [],
+    prepareCall: (step) => (addressOf) =>
+      runCallback(at(callbacks, step.callback), step, buffer, step.places.map(addressOf)),
+    status: { words: new Int32Array(3), step: 0, progress: 1, loops: 2 },
+    now: () => performance.now(),
+    tellWaits: () => {},
+    progress: undefined,
+    limitLoop: limitLoops(),
+    wrap: (_, action) => action,
+  });
+  return () => runner.run(undefined);
+};
 
 /** Whether a program runs on one device and has nothing to say to others; the axes of its mesh then have size 1. */
 function runsAlone(program: Program, { devices }: CompileOptions): boolean {
