@@ -28,7 +28,7 @@ const programs = [
   },
   {
     name: "a mesh and a shard map",
-    limit: 198,
+    limit: 200,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
     has: [workers, partitioner, "spmd/run/shardMap.js"],
     // A GPU's compiler comes with the GPU, and the workers that compile and that run all devices when they are needed.
@@ -44,7 +44,7 @@ const programs = [
   },
   {
     name: "modules and an optimiser",
-    limit: 164,
+    limit: 165,
     code: 'import { grad, jit, np } from "shardwise"; import * as nn from "shardwise/nn"; import { adamw } from "shardwise/optim"; globalThis.f = [jit, grad, np.mean, nn.Dense, nn.LayerNorm, adamw];',
     has: ["nn/", "optim/", gradients],
     lacks: [workers, partitioner, "nn/layers/conv.js", "transforms/batching/vmap.js"],

@@ -28,7 +28,7 @@ export interface WorkHost extends LinkHost, MoveHost {}
 type Membership = Pick<PeerLink, "members" | "me">;
 
 /** What a device computes when all members are ready: its own result, or a share of the result of all members. */
-export interface Moves {
+export interface MemberWork {
   /** The members whose sources it reads, by their index, and those that read its own. */
   readonly reads: readonly number[];
   readonly readBy: readonly number[];
@@ -41,13 +41,13 @@ export interface Moves {
 }
 
 /** The work of one device in one collective, between the waits for others. */
-export interface Work extends Moves {
+export interface Work extends MemberWork {
   readonly signal: Signal;
 }
 
 /** The work of one device in one collective. */
 export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost): Work {
-  const moves = prepareMoves(spec, link, host);
+  const moves = prepareMemberWork(spec, link, host);
   // For members that spin, words are faster than counters, however many members there are: a word lies on the cache
   // line with the address and the stamp of its owner, which are read next. Counters wake sleeping members less often.
   const counts = spec.kind !== "permute" && link.members.length > 2 && host.signals.crowded;
@@ -55,7 +55,7 @@ export function prepareWork(spec: CollectiveSpec, link: PeerLink, host: WorkHost
 }
 
 /** What one device moves and combines in one collective. */
-export function prepareMoves(spec: CollectiveSpec, link: Membership, host: MoveHost): Moves {
+export function prepareMemberWork(spec: CollectiveSpec, link: Membership, host: MoveHost): MemberWork {
   const { members, me } = link;
   const { kernels, peers } = host;
   const size = members.length;
@@ -111,7 +111,7 @@ function pullRowBlocks(
   { rows, targetRows, numBlocks }: RaggedExchange<SlotAddress>,
   { members }: Membership,
   { memory, peers }: MoveHost,
-): Moves["own"] {
+): MemberWork["own"] {
   const row = (elements / rows) * byteSize(dtype);
   const words = new Int32Array(memory.buffer);
   return (sources, target, receives) => {
@@ -137,7 +137,12 @@ export function rowBlock(
 }
 
 /** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */
-function gatherBlocks(inner: number, outer: number, link: Membership, { peers }: MoveHost): Moves["own"] {
+function gatherBlocks(
+  inner: number,
+  outer: number,
+  link: Membership,
+  { peers }: MoveHost,
+): MemberWork["own"] {
   const { members, me } = link;
   const size = members.length;
   return (sources, target) => {

@@ -1,10 +1,10 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import type { ExchangeTables } from "./collectives.js";
-import { type MoveHost, type Moves, prepareMoves } from "./collectiveWork.js";
+import { type MemberWork, type MoveHost, prepareMemberWork } from "./collectiveWork.js";
 
 /** What one member of a collective has said about its operands. */
 interface Member {
-  readonly moves: Moves;
+  readonly moves: MemberWork;
   source: number;
   target: number;
   receives: number;
@@ -25,7 +25,7 @@ export class Meeting {
   ) {
     for (const group of spec.groups) {
       group.forEach((position, me) => {
-        const moves = prepareMoves(spec, { members: group, me }, host);
+        const moves = prepareMemberWork(spec, { members: group, me }, host);
         this.members.set(position, { moves, source: 0, target: 0, receives: 0 });
         this.groupAt.set(position, group);
       });

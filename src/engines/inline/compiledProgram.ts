@@ -12,8 +12,8 @@ import type { MovableTensor } from "../localEngine.js";
 import { type Block, roundUp } from "../memory/heap.js";
 import type { HostTensor } from "../reference/hostTensor.js";
 import type { Rows } from "../shell.js";
+import type { InlineMachine } from "./inlineMachine.js";
 import { byteLength, type InlineMemory } from "./inlineMemory.js";
-import type { InlineMachine } from "./machine.js";
 
 /**
  * Values smaller than this many bytes stay in JavaScript arrays, which are cheap to create and to collect, and are

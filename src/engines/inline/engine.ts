@@ -1,8 +1,5 @@
-import { chooseKernels } from "#engines/kernels/kernelChoice";
-import { enableRelaxedSimd } from "#engines/system/v8Flags";
 import { compileProgram } from "../../compiler/compile.js";
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
-import { detectFeatures } from "../../compiler/wasm/features.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
 import { InternalError } from "../../ir/errors.js";
@@ -10,7 +7,6 @@ import { isCollectiveEqn } from "../../ir/opFacts.js";
 import { type Program, someEqn } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { StepRunner } from "../devices/stepRunner.js";
-import { type CompileSettings, isPrepared } from "../kernels/compileWith.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
 import { chooseGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
@@ -18,8 +14,8 @@ import type { HostTensor } from "../reference/hostTensor.js";
 import { runSpmd } from "../reference/interpret.js";
 import { KernelFunctions } from "./chunkProgram.js";
 import { InlineProgram, runNow } from "./compiledProgram.js";
+import { InlineMachine, type PrepareSteps } from "./inlineMachine.js";
 import { InlineMemory } from "./inlineMemory.js";
-import { InlineMachine, type PrepareSteps } from "./machine.js";
 import { addsFloats, compilingCost, interpretedElements } from "./work.js";
 
 /** Options of an inline engine. */
@@ -54,11 +50,6 @@ export class InlineEngine extends LocalEngine implements Engine {
     const kernels = new Kernels(options);
     super("inline", numDevices, kernels);
     this.kernels = kernels;
-  }
-
-  /** Programs for several devices are interpreted, and machine code is made by the thread that runs it. */
-  compileSettings(devices: readonly number[]): CompileSettings | undefined {
-    return devices.length === 1 ? this.kernels.settings : undefined;
   }
 
   /** How often programs ran as kernels and in the interpreter, and the memory that large tensors take. */
@@ -103,13 +94,6 @@ class Kernels implements Evaluator {
     const { compiledRuns, interpretedRuns, machine } = this;
     const usedBytes = typeof machine === "object" ? machine.memory.used : 0;
     return { compiledRuns, interpretedRuns, usedBytes };
-  }
-
-  get settings(): CompileSettings | undefined {
-    enableRelaxedSimd();
-    if (chooseKernels()) return undefined;
-    const bfloat16Products = takesBfloat16(this.gemm());
-    return { features: detectFeatures(), addressType: "i32", donated: undefined, bfloat16Products };
   }
 
   prepare(program: Program, options: CompileOptions): LocalProgram {
@@ -170,7 +154,7 @@ class Kernels implements Evaluator {
 
   private load(
     program: Program,
-    { mesh, name, prepared }: CompileOptions,
+    { mesh, name }: CompileOptions,
     elements: number,
   ): InlineProgram | undefined {
     this.machine ??= this.start();
@@ -178,9 +162,7 @@ class Kernels implements Evaluator {
     const { features } = this.machine;
     const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
     const bfloat16Products = multipliesBfloat16(program) && takesBfloat16(this.gemm());
-    const compiled = isPrepared(prepared, "i32")
-      ? prepared.compiled
-      : compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products });
+    const compiled = compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products });
     return InlineProgram.load(compiled, this.machine, 1);
   }
 

@@ -13,12 +13,12 @@ import { Turns } from "../devices/turns.js";
 import { DesyncError, OutOfMemoryError } from "../errors.js";
 import { collectiveText } from "../flight/fingerprint.js";
 import { InlineProgram } from "../inline/compiledProgram.js";
+import { InlineMachine } from "../inline/inlineMachine.js";
 import { InlineMemory } from "../inline/inlineMemory.js";
-import { InlineMachine } from "../inline/machine.js";
 import type { MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
 import { chooseGemm } from "../products/gemmChoice.js";
-import type { News, Order, Setup } from "./messages.js";
+import type { News, Order, Setup } from "./orders.js";
 
 /** A program on its devices. */
 interface Loaded {

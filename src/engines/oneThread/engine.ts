@@ -20,7 +20,7 @@ import { chooseGemm, describeGemm, takesBfloat16 } from "../products/gemmChoice.
 import type { EngineSettings } from "../settings.js";
 import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "../shell.js";
 import { checkSizes } from "../sizeChecks.js";
-import type { News, Order, Setup } from "./messages.js";
+import type { News, Order, Setup } from "./orders.js";
 
 /** Options of an engine whose devices take turns in one thread. */
 export interface OneThreadEngineOptions extends Pick<EngineSettings, "memoryBytes" | "deadlineMs"> {
@@ -134,8 +134,13 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
     return {
       start: (inputs) => this.run(id, compiled, inputs, devices),
       release: () => {
-        if (this.gone === undefined) this.post({ kind: "unload", program: id });
-        this.programs.delete(id);
+        if (this.gone) return;
+        this.post({ kind: "unload", program: id });
+        // Runs that were started before may still call its functions.
+        void this.request(undefined).then(
+          () => this.programs.delete(id),
+          () => {},
+        );
       },
     };
   }
