@@ -33,6 +33,8 @@ export interface CompileProgramOptions {
   readonly attentionSteps?: boolean | undefined;
   /** Whether matrix products take bfloat16 operands; otherwise these are converted to float32. */
   readonly bfloat16Products?: boolean | undefined;
+  /** Whether matrix products take float16 operands; otherwise these are converted to float32. */
+  readonly float16Products?: boolean | undefined;
   /**
    * Vector width in bits of machine code for kernels (AVX2: 256, AVX-512: 512); if undefined, all kernels are
    * WebAssembly.

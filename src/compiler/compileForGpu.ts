@@ -16,7 +16,10 @@ export interface GpuProgram {
 
 /** What a program is compiled for. */
 interface GpuOptions
-  extends Pick<CompileProgramOptions, "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage"> {
+  extends Pick<
+    CompileProgramOptions,
+    "mesh" | "donated" | "name" | "attentionSteps" | "arenaPage" | "float16Products"
+  > {
   /** Whether matrix products and the kernels behind them are one step. */
   readonly epilogues?: boolean;
 }

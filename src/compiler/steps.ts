@@ -176,8 +176,8 @@ export interface FilledRows<Place> {
  */
 export interface GemmStep<N extends Naming = Compiled> {
   readonly op: "gemm";
-  /** The type of A and B, and of C; for bfloat16 C is float32. */
-  readonly dtype: "float32" | "float64" | "bfloat16";
+  /** The type of A and B, and of C; for bfloat16, and for float16, which only GPUs have, C is float32. */
+  readonly dtype: "float32" | "float64" | "bfloat16" | "float16";
   readonly a: N["place"];
   readonly b: N["place"];
   readonly c: N["place"];

@@ -125,7 +125,7 @@ function inBytes({ count, strideA, strideB, strideC }: GemmBatch, size: number, 
 
 /** The type of the factors of a matrix product. */
 export function productType(dtype: DType): GemmStep["dtype"] {
-  if (dtype === "float32" || dtype === "float64" || dtype === "bfloat16") return dtype;
+  if (dtype === "float32" || dtype === "float64" || dtype === "bfloat16" || dtype === "float16") return dtype;
   throw new InternalError(`[lowerDot] there are no products of ${dtype}`);
 }
 

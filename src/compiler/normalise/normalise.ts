@@ -284,7 +284,7 @@ function scatter(r: Rewriter, eqn: Eqn<"scatter">): void {
 
 /**
  * The type in which a product is formed, which holds it: 16-bit floats in float32, narrow integers in int32; and
- * whether its factors stay bfloat16.
+ * whether its factors stay as they are.
  */
 function productType(
   r: Rewriter,
@@ -293,7 +293,10 @@ function productType(
 ): { readonly wide: DType; readonly isTaken: boolean } {
   const work = workType(x);
   const wide = isFloat(work) && dtype === "float64" ? "float64" : work;
-  const isTaken = x.type.dtype === "bfloat16" && wide === "float32" && r.options.bfloat16Products === true;
+  const { bfloat16Products = false, float16Products = false } = r.options;
+  const isTaken =
+    wide === "float32" &&
+    ((x.type.dtype === "bfloat16" && bfloat16Products) || (x.type.dtype === "float16" && float16Products));
   return { wide, isTaken };
 }
 

@@ -18,6 +18,8 @@ import { at, type Shape, type TensorType, tensorType } from "../../ir/shape.js";
 export interface RewriteOptions {
   /** Whether matrix products take bfloat16 operands. */
   readonly bfloat16Products?: boolean | undefined;
+  /** Whether matrix products take float16 operands. */
+  readonly float16Products?: boolean | undefined;
   /**
    * Whether it is for a GPU, which has no steps for products of groups of rows and exchanges of them, and needs many
    * heads and many parts of sums at a time.

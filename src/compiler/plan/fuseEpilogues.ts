@@ -64,8 +64,8 @@ function join(
   const { offset } = gemm.c;
   const buffer = gemm.c.buffer.root();
   const plan = compilation.library.plan(kernel.kernel);
-  if (gemm.dtype !== "float32" || gemm.ragged || gemm.epilogue || "kind" in plan || plan.spills.length > 0)
-    return undefined;
+  const isFloat = gemm.dtype === "float32" || gemm.dtype === "float16";
+  if (!isFloat || gemm.ragged || gemm.epilogue || "kind" in plan || plan.spills.length > 0) return undefined;
   const { spec } = plan;
   const count = gemm.batch.reduce((product, dim) => product * dim.count, gemm.m * gemm.n);
   const { kind } = buffer.kind;
@@ -78,7 +78,7 @@ function join(
   const keepsProduct = kind === "output" || users.get(buffer) !== 2 || gemm.beta !== 0;
   const others = kernel.args.map((_, i) => i).filter((i) => i !== product);
   const order = [product, ...others];
-  const own = withArguments(spec, order);
+  const own = withArguments(spec, order, gemm.dtype);
   const position = (i: number) => order.indexOf(i) + 2;
   const [first, second] = [at(compilation.infos, gemm.info), at(compilation.infos, kernel.info)];
   const saved = 4 * count * (keepsProduct ? 1 : 2);
@@ -123,14 +123,14 @@ function isPointwise({ dims, nodes, stores, fills, args }: KernelSpec, product: 
 const wide: ReadonlySet<string> = new Set(["float32", "int32", "uint32"]);
 
 /** The same kernel behind the two operands of a product, with its own arguments in another order. */
-function withArguments(spec: KernelSpec, order: readonly number[]): KernelSpec {
+function withArguments(spec: KernelSpec, order: readonly number[], factor: PlannedGemm["dtype"]): KernelSpec {
   const moved = <A extends { readonly arg: number }>(access: A): A => ({
     ...access,
     arg: order.indexOf(access.arg) + 2,
   });
   return {
     ...spec,
-    args: ["float32", "float32", ...order.map((i) => at(spec.args, i))],
+    args: [factor, factor, ...order.map((i) => at(spec.args, i))],
     nodes: spec.nodes.map((node) =>
       node.kind === "load"
         ? {

@@ -1,9 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { productInJs, productOnGpu } from "../../../test/support/gpuProduct.js";
 import { describeWith, webGpu } from "../../../test/support/optional.js";
-import { type Gpu, MAP_READ, openGpu, USAGE } from "../../engines/webgpu/gpu.js";
-import { PARAMS_BYTES, Shaders } from "../../engines/webgpu/shaders.js";
-import { range } from "../../ir/shape.js";
-import { gemmParams, gemmShader, isInVectors } from "./gemmShader.js";
+import { type Gpu, openGpu } from "../../engines/webgpu/gpu.js";
+import { gemmShader, isInVectors } from "./gemmShader.js";
 import { chooseTile, type GemmShape, LARGE_TILES, type ShaderTile } from "./gemmTile.js";
 
 const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}): GemmShape => ({
@@ -85,71 +84,9 @@ describeWith(webGpu, "tiled products on a GPU", () => {
             batch: [{ count: 2, strideA: 4 * m * k, strideB: 4 * k * n, strideC: 4 * m * n }],
           },
         });
-        expect(await onGpu(gpu, product, tile)).toEqual(inJs(product));
+        const shader = gemmShader(product, [0, 0, 0], tile, isInVectors(product));
+        expect(await productOnGpu(gpu, product, shader)).toEqual(productInJs(product));
       });
     }
   }
 });
-
-/** Small integers, whose sums are exact in any order. */
-function operands({ m, n, k }: GemmShape): [number[], number[], number[]] {
-  const numbers = (count: number, seed: number) => range(count).map((i) => ((i * 7 + seed) % 11) - 5);
-  return [numbers(2 * m * k, 1), numbers(2 * k * n, 3), numbers(2 * m * n, 5)];
-}
-
-function inJs(product: GemmShape): number[] {
-  const { m, n, k, transposeA, transposeB, alpha, beta } = product;
-  const [a, b, c] = operands(product);
-  return c.map((old, index) => {
-    const [batch, i, j] = [Math.floor(index / (m * n)), Math.floor(index / n) % m, index % n];
-    let sum = 0;
-    for (const d of range(k)) {
-      const left = a[batch * m * k + (transposeA ? d * m + i : i * k + d)] ?? Number.NaN;
-      const right = b[batch * k * n + (transposeB ? j * k + d : d * n + j)] ?? Number.NaN;
-      sum += left * right;
-    }
-    return alpha * sum + beta * old;
-  });
-}
-
-async function onGpu({ device, facts }: Gpu, product: GemmShape, tile: ShaderTile): Promise<number[]> {
-  const parts = operands(product);
-  // Every matrix begins at a multiple of 16 bytes.
-  const starts = parts.map((_, i) =>
-    parts.slice(0, i).reduce((sum, part) => sum + 4 * Math.ceil(part.length / 4), 0),
-  );
-  const words = new Float32Array(3 * 4096);
-  for (const [i, part] of parts.entries()) words.set(part, starts[i]);
-  const buffer = (data: Float32Array | Uint32Array, usage: number) => {
-    const made = device.createBuffer({ size: data.byteLength, usage: usage | USAGE.copyTarget });
-    device.queue.writeBuffer(made, 0, data as Float32Array<ArrayBuffer>);
-    return made;
-  };
-  const slab = buffer(words, USAGE.storage | USAGE.copySource);
-  const params = new Uint32Array(PARAMS_BYTES / 4);
-  params.set([0, 0, 1, 0, 2, 0, ...gemmParams(product)]);
-  const buffers = {
-    params: buffer(params, USAGE.uniform),
-    table: buffer(
-      Uint32Array.from(starts, (start) => 4 * start),
-      USAGE.storage,
-    ),
-  };
-  const errors: Promise<GPUError | null>[] = [];
-  const shaders = new Shaders({ device, facts }, (error) => errors.push(error));
-  const { code, workgroups } = gemmShader(product, [0, 0, 0], tile, isInVectors(product));
-  const pipeline = shaders.pipeline({ code, numSlabs: 1, writesTable: false, what: "product" });
-  const encoder = device.createCommandEncoder();
-  const pass = encoder.beginComputePass();
-  pass.setPipeline(pipeline);
-  pass.setBindGroup(0, shaders.bindGroup(buffers, [slab], false), [0]);
-  pass.dispatchWorkgroups(...workgroups);
-  pass.end();
-  const bytes = 4 * (parts[2]?.length ?? 0);
-  const result = device.createBuffer({ size: bytes, usage: USAGE.mapRead | USAGE.copyTarget });
-  encoder.copyBufferToBuffer(slab, 4 * (starts[2] ?? 0), result, 0, bytes);
-  device.queue.submit([encoder.finish()]);
-  expect(await Promise.all(errors)).toEqual([null]);
-  await result.mapAsync(MAP_READ);
-  return [...new Float32Array(result.getMappedRange().slice(0))];
-}

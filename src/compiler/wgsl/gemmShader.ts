@@ -1,3 +1,4 @@
+import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import type { LoopPlan } from "../kernel/loopPlan.js";
@@ -22,18 +23,21 @@ export interface GemmShader {
 }
 
 /**
- * Whether a product can be read and written four elements at a time, if its operands begin at multiples of 16 bytes.
+ * Whether a product can be read and written in vectors of 16 bytes, if its operands begin at multiples of these.
  */
-export function isInVectors({ m, n, k, lda, ldb, ldc, transposeA, transposeB, batch }: GemmShape): boolean {
-  const [alongA, alongB] = [transposeA ? m : k, transposeB ? k : n];
-  const strides = batch.flatMap(({ strideA, strideB, strideC }) => [strideA / 4, strideB / 4, strideC / 4]);
-  return [alongA, alongB, n, lda, ldb, ldc, ...strides].every((count) => count % 4 === 0);
+export function isInVectors(shape: GemmShape): boolean {
+  const { dtype, m, n, k, lda, ldb, ldc, transposeA, transposeB, batch } = shape;
+  const factors = [transposeA ? m : k, transposeB ? k : n, lda, ldb].map((count) => count * byteSize(dtype));
+  const results = [4 * n, 4 * ldc];
+  const strides = batch.flatMap(({ strideA, strideB, strideC }) => [strideA, strideB, strideC]);
+  return [...factors, ...results, ...strides].every((bytes) => bytes % 16 === 0);
 }
 
 /** The words of a product's parameters after those of its places: products of other sizes share a shader. */
-export function gemmParams({ m, n, k, lda, ldb, ldc, batch }: GemmShape): number[] {
+export function gemmParams({ dtype, m, n, k, lda, ldb, ldc, batch }: GemmShape): number[] {
+  const size = byteSize(dtype);
   const dims = batch.flatMap(({ count, strideA, strideB, strideC }) => [
-    ...[count, strideA / 4, strideB / 4, strideC / 4],
+    ...[count, strideA / size, strideB / size, strideC / 4],
   ]);
   return [m, n, k, lda, ldb, ldc, ...dims];
 }
@@ -67,13 +71,16 @@ export function gemmShader(
   return plainShader(shape, slabs);
 }
 
-/** Reads sizes and, for each operand, where this batch begins in words. */
-function begin(w: WgslWriter, { batch }: GemmShape, numArgs = 3): void {
+/** Reads sizes and, for each operand, at which element this batch begins. */
+export function begin(w: WgslWriter, { dtype, batch }: GemmShape, numArgs = 3): void {
   const firstParam = numArgs * WORDS_PER_ARG;
   SIZES.forEach((name, i) => {
     w.line(`let ${name} = ${param(firstParam + i)};`);
   });
-  for (const [i, name] of ["a", "b", "c"].entries()) w.line(`var start_${name} = a${i};`);
+  // Addresses of narrow types are in bytes.
+  const isNarrow = (i: number) => i < 2 && byteSize(dtype) === 2;
+  for (const [i, name] of ["a", "b", "c"].entries())
+    w.line(`var start_${name} = a${i}${isNarrow(i) ? " >> 1u" : ""};`);
   w.line("var rest = workgroup_id.z;");
   for (const i of range(batch.length).reverse()) {
     const first = firstParam + SIZES.length + 4 * i;
@@ -84,7 +91,7 @@ function begin(w: WgslWriter, { batch }: GemmShape, numArgs = 3): void {
   }
 }
 
-function numParams({ batch }: GemmShape): number {
+export function numParams({ batch }: GemmShape): number {
   return SIZES.length + 4 * batch.length;
 }
 
@@ -142,7 +149,7 @@ function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
 }
 
 /** A sum times alpha, plus beta times what was there. */
-function scaled({ alpha, beta }: GemmShape, sum: string, old: string): string {
+export function scaled({ alpha, beta }: GemmShape, sum: string, old: string): string {
   const value = alpha === 1 ? sum : `${sum} * bitcast<f32>(${hex(float32Bits(alpha))})`;
   if (beta === 0) return value;
   return `${value} + ${beta === 1 ? old : `${old} * bitcast<f32>(${hex(float32Bits(beta))})`}`;

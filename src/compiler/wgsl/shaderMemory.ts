@@ -47,7 +47,11 @@ export function declarations(numParams: number, slabs: readonly SlabElement[], w
 }
 
 /** The builtin values that are no vectors. */
-const SCALARS: ReadonlySet<string> = new Set(["local_invocation_index", "subgroup_invocation_id"]);
+const SCALARS: ReadonlySet<string> = new Set([
+  "local_invocation_index",
+  "subgroup_invocation_id",
+  "subgroup_id",
+]);
 
 /** The whole text of a shader: declarations, the library's functions, and the main function. */
 export function shaderCode(

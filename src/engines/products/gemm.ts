@@ -61,7 +61,8 @@ export class GemmPreparer {
     { m, n, k, dtype }: GemmStep,
     module: WebAssembly.Module | undefined,
   ): readonly [gemm: Gemm, base: number] {
-    if (dtype === "bfloat16") throw new InternalError("[threads] only machine code multiplies bfloat16");
+    if (dtype === "bfloat16" || dtype === "float16")
+      throw new InternalError(`[threads] WebAssembly and BLAS do not multiply ${dtype}`);
     const kind = dtype === "float32" ? "sgemm" : "dgemm";
     if (this.choice.kind === "blas" && m * n * k > BLAS_CROSSOVER) {
       const { library, base } = this.native.blas(this.choice.path);

@@ -30,6 +30,7 @@ export function targetsOf({ set, bfloat16 }: ProductSets): ProductTargets {
   return {
     float32: target("float32"),
     float64: target("float64"),
+    float16: undefined,
     bfloat16: bfloat16 && { AMX: x64AmxGemm, "AVX-512-BF16": widePairs, "NEON-BF16": pairs }[bfloat16](),
   };
 }

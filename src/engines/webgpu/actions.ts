@@ -13,10 +13,18 @@ import type {
 } from "../../compiler/steps.js";
 import { attentionShaders } from "../../compiler/wgsl/attentionShader.js";
 import { collectiveKernels, gpuPlan, valueSpec } from "../../compiler/wgsl/collectiveKernels.js";
-import { type Epilogue, gemmParams, gemmShader, isInVectors } from "../../compiler/wgsl/gemmShader.js";
-import { chooseTile, type TileChoice } from "../../compiler/wgsl/gemmTile.js";
+import {
+  type Epilogue,
+  type GemmShader,
+  gemmParams,
+  gemmShader,
+  isInVectors,
+} from "../../compiler/wgsl/gemmShader.js";
+import { chooseTile, type GemmShape, type TileChoice } from "../../compiler/wgsl/gemmTile.js";
 import { kernelShader } from "../../compiler/wgsl/kernelShader.js";
 import type { KernelSetting } from "../../compiler/wgsl/kernelWriter.js";
+import { matrixShader } from "../../compiler/wgsl/matrixShader.js";
+import { chooseMatrixTile, type MatrixSetting } from "../../compiler/wgsl/matrixTile.js";
 import { MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
 import {
   addressShader,
@@ -124,7 +132,10 @@ export class Params {
 }
 
 /** What the shaders of a program depend on besides its steps. */
-export type GpuSetting = TileChoice & Pick<KernelSetting, "subgroupSize">;
+export interface GpuSetting extends TileChoice, Pick<KernelSetting, "subgroupSize"> {
+  /** The matrices that products of float16 use. */
+  readonly matrices?: MatrixSetting | undefined;
+}
 
 /** Turns the steps of a program into the actions of one device. */
 export class ActionBuilder {
@@ -222,16 +233,23 @@ export class ActionBuilder {
 
   private gemm(step: GemmStep): Dispatch {
     const { a, b, c, info: _, op: __, epilogue, ...shape } = step;
-    const tile = chooseTile(shape, this.setting);
     const places = [a, b, c];
     const after = epilogue && this.epilogue(epilogue, places);
     const inVectors = isInVectors(shape) && this.areAligned(places.slice(0, 3), 16);
-    return this.dispatch(
-      places,
-      (slabs) => gemmShader(shape, slabs, tile, inVectors, after),
-      step,
-      gemmParams(shape),
-    );
+    const write = shape.dtype === "float16" ? this.matrices(shape) : this.tiles(shape);
+    return this.dispatch(places, (slabs) => write(slabs, inVectors, after), step, gemmParams(shape));
+  }
+
+  private tiles(shape: GemmShape): WriteProduct {
+    const tile = chooseTile(shape, this.setting);
+    return (slabs, inVectors, after) => gemmShader(shape, slabs, tile, inVectors, after);
+  }
+
+  private matrices(shape: GemmShape): WriteProduct {
+    const { matrices } = this.setting;
+    if (matrices === undefined) throw new InternalError("[webgpu] a product of float16 without matrices");
+    const tile = chooseMatrixTile(shape, matrices, this.setting);
+    return (slabs, inVectors, after) => matrixShader(shape, slabs, tile, matrices, inVectors, after);
   }
 
   /** What follows a product; `places` become those of all arguments. */
@@ -326,6 +344,9 @@ export class ActionBuilder {
     return { dispatch, slot: this.fetchSlot };
   }
 }
+
+/** Writes a product for the slabs of its places. */
+type WriteProduct = (slabs: readonly number[], inVectors: boolean, after: Epilogue | undefined) => GemmShader;
 
 /** What kind of step it is, and which one. */
 type StepName = Pick<GemmStep, "info"> & { readonly op: Step["op"] };

@@ -1,3 +1,4 @@
+import { environment } from "#platform/system";
 import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import { Ambient } from "../../ir/ambient.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
@@ -7,7 +8,7 @@ import type { Program } from "../../ir/program.js";
 import { reclaim } from "../../ir/reclaim.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
-import { OutOfMemoryError } from "../errors.js";
+import { EngineLoadError, OutOfMemoryError } from "../errors.js";
 import { limitLoops } from "../loopLimit.js";
 import { EngineShell, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
@@ -28,6 +29,11 @@ const webGpuEngineOptions = schema({
   memoryBytes: optional("number"),
   /** How long a loop without a fixed end may run; by default `SHARDWISE_DEADLINE` (in seconds), or two minutes. */
   deadlineMs: optional("number"),
+  /**
+   * Whether products of float16 use subgroup matrices (tensor cores), which browsers and Dawn count as experimental; by
+   * default whether `SHARDWISE_WEBGPU_MATRICES` is 1. An error where the GPU has none.
+   */
+  matrices: optional("flag"),
 });
 
 /** Options of the WebGPU engine. */
@@ -52,10 +58,13 @@ export interface WebGpuEngineInfo extends EngineInfo {
  * ```
  */
 export function createWebGpuEngine(options?: WebGpuEngineOptions): WebGpuEngine {
-  const { numDevices, memoryBytes, deadlineMs } = webGpuEngineOptions.read(options, "createWebGpuEngine");
+  const read = webGpuEngineOptions.read(options, "createWebGpuEngine");
+  const { numDevices, memoryBytes, deadlineMs, matrices = wantsMatrices() } = read;
   checkDeviceCount(numDevices, "createWebGpuEngine");
-  const gpu = opened.get() ?? open();
-  opened.set(undefined);
+  const known = opened.get();
+  const isWanted = known !== undefined && (known.gpu.facts.matrices !== undefined) === matrices;
+  const gpu = isWanted ? known : open(matrices);
+  if (isWanted) opened.set(undefined);
   return new GpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
 }
 
@@ -74,12 +83,19 @@ const opened = new Ambient<OpenGpu | undefined>({
 
 /** Opens the GPU of the next engine, so that the engine can say at once what it runs on. */
 export async function openWebGpu(): Promise<void> {
-  if (opened.get() === undefined) opened.set(await open());
+  if (opened.get() === undefined) opened.set(await open(wantsMatrices()));
 }
 
-async function open(): Promise<OpenGpu> {
+/** Whether the environment asks for subgroup matrices. */
+function wantsMatrices(): boolean {
+  const { SHARDWISE_WEBGPU_MATRICES: value = "0" } = environment;
+  if (value === "1" || value === "0") return value === "1";
+  throw new EngineLoadError(`SHARDWISE_WEBGPU_MATRICES=${JSON.stringify(value)} must be 1 or 0`);
+}
+
+async function open(matrices: boolean): Promise<OpenGpu> {
   const code = await import("./gpuCode.js");
-  const gpu = await code.openGpu();
+  const gpu = await code.openGpu(matrices);
   return { gpu: { ...gpu, largeTile: await code.fastestTile(gpu) }, code };
 }
 
@@ -146,12 +162,13 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   info(): WebGpuEngineInfo {
     const { numDevices } = this;
     if (this.machine === undefined) return { engine: "webgpu", numDevices };
-    const { name, limits, features } = this.machine.gpu.facts;
+    const { name, limits, features, matrices } = this.machine.gpu.facts;
     const { maxStorageBufferBindingSize: buffer, maxComputeInvocationsPerWorkgroup: threads } = limits;
     const facts = [
       `buffers of ${Math.floor(buffer / 2 ** 20)} MiB`,
       `workgroups of ${threads} threads`,
       ...features,
+      ...(matrices ? [`matrices of ${matrices.unit.m} x ${matrices.unit.n} x ${matrices.unit.k}`] : []),
     ];
     return {
       ...{ engine: "webgpu", numDevices, deviceKind: name, limits, features },
@@ -227,9 +244,9 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   ): RunBlocks[] {
     const given = inputs.map((row) => row.map((buffer) => this.blockOf(buffer)));
     // Inputs keep their memory until there is enough for all results.
-    compiled.outputs.forEach(({ inputIndex, bytes }, o) => {
+    compiled.outputs.forEach(({ inputIndex }, o) => {
       if (inputIndex !== undefined) return;
-      for (const target of at(outputs, o)) target.block = this.allocate(machine, bytes);
+      for (const target of at(outputs, o)) target.block = this.allocate(machine, target);
     });
     compiled.outputs.forEach(({ inputIndex }, o) => {
       if (inputIndex === undefined) return;
@@ -258,7 +275,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     this.queue.add(() => {
       try {
         const { machine } = this.open();
-        buffer.block = this.allocate(machine, buffer.bytes);
+        buffer.block = this.allocate(machine, buffer);
         machine.upload(buffer.block, kept);
       } catch (error) {
         buffer.failure = error;
@@ -318,7 +335,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
       try {
         const { machine } = this.open();
         const source = this.blockOf(buffer);
-        target.block = this.allocate(machine, buffer.bytes);
+        target.block = this.allocate(machine, target);
         copyBlock(machine, source, target.block, buffer.bytes);
       } catch (error) {
         target.failure = error;
@@ -341,13 +358,14 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     return { machine, code };
   }
 
-  private allocate(machine: Machine, bytes: number): GpuBlock {
+  private allocate(machine: Machine, { type, bytes }: WebGpuBuffer): GpuBlock {
+    const allocate = () => machine.memory.allocate(bytes, `a tensor ${formatType(type)}`);
     try {
-      return machine.memory.allocate(bytes);
+      return allocate();
     } catch (error) {
       // Tensors that nothing can reach any more give their memory back.
       if (!(error instanceof OutOfMemoryError) || reclaim() === 0) throw error;
-      return machine.memory.allocate(bytes);
+      return allocate();
     }
   }
 
@@ -382,7 +400,9 @@ class LazyProgram {
     // Four threads share a row; the compilers of software adapters take seconds for it.
     const attentionSteps = subgroupSize >= 4 && !isSoftware;
     const epilogues = !isSoftware;
-    const options = { ...this.options, attentionSteps, epilogues, arenaPage: memory.largest };
+    const float16Products = gpu.facts.matrices !== undefined;
+    const arenaPage = memory.largest;
+    const options = { ...this.options, attentionSteps, epilogues, float16Products, arenaPage };
     this.gpuProgram ??= compileForGpu(this.program, options);
     return this.gpuProgram;
   }

@@ -6,17 +6,24 @@ import { EngineLoadError } from "../errors.js";
 
 const INSTALL = "npm install webgpu (Dawn, with binaries for Linux, macOS and Windows)";
 
-/** WebGPU of this process: that of the host if it has one, else of the package `webgpu`. */
-export async function findGpu(): Promise<GPU> {
-  return globalThis.navigator?.gpu ?? dawn();
+/**
+ * WebGPU of this process: that of the host if it has one, else of the package `webgpu`.
+ *
+ * @param matrices whether subgroup matrices are wanted, which Dawn counts as unsafe
+ */
+export async function findGpu(matrices: boolean): Promise<GPU> {
+  return globalThis.navigator?.gpu ?? (matrices ? dawnWithMatrices() : dawn());
 }
 
 /** Made once: Dawn ends everything when this object is collected, although devices are still in use. */
-const dawn = lazily(async (): Promise<GPU> => {
+const dawn = lazily(() => openDawn(flags()));
+const dawnWithMatrices = lazily(() => openDawn(withMatrices(flags())));
+
+async function openDawn(settings: readonly string[]): Promise<GPU> {
   const found = await load();
-  if (isWebGpu(found)) return found.create(flags());
+  if (isWebGpu(found)) return found.create(settings);
   throw new EngineLoadError(`the package "webgpu" exports no function create: ${INSTALL}`);
-});
+}
 
 async function load(): Promise<unknown> {
   const found = await importPackage("webgpu").catch((cause) => {
@@ -37,6 +44,16 @@ const DEFAULT_FLAGS = "enable-dawn-features=disable_robustness disable-dawn-feat
 function flags(): string[] {
   const named = environment.SHARDWISE_DAWN ?? DEFAULT_FLAGS;
   return named.split(/\s+/).filter((flag) => flag !== "");
+}
+
+const ENABLE = "enable-dawn-features=";
+const MATRIX_FEATURES = "allow_unsafe_apis,vulkan_enable_f16_on_nvidia";
+
+/** Settings with those that subgroup matrices of float16 need; Dawn reads one list of features. */
+function withMatrices(settings: readonly string[]): string[] {
+  const [enabled = ENABLE] = settings.filter((flag) => flag.startsWith(ENABLE));
+  const others = settings.filter((flag) => flag !== enabled);
+  return [...others, `${enabled}${enabled === ENABLE ? "" : ","}${MATRIX_FEATURES}`];
 }
 
 interface WebGpuPackage {

@@ -1,6 +1,7 @@
 import { findGpu } from "#engines/webgpu/findGpu";
 import { environment } from "#platform/system";
 import type { ShaderTile } from "../../compiler/wgsl/gemmTile.js";
+import { type MatrixSetting, type MatrixUnit, suits } from "../../compiler/wgsl/matrixTile.js";
 import { FUSES } from "../../compiler/wgsl/wgslFunctions.js";
 import { EngineLoadError } from "../errors.js";
 
@@ -34,6 +35,8 @@ export interface GpuFacts {
   readonly fusesProducts: boolean;
   /** Neighbouring threads that can pass each other values, if there are always as many. */
   readonly subgroupSize?: number | undefined;
+  /** The matrices of float16 that subgroups multiply as a whole, where these were asked for. */
+  readonly matrices?: MatrixSetting | undefined;
   /** The limits that matter here. */
   readonly limits: Readonly<Record<LimitName, number>>;
   readonly features: readonly string[];
@@ -55,9 +58,16 @@ type LimitName = (typeof limitNames)[number];
 /** Features that are used where there are. */
 const wantedFeatures = ["subgroups", "timestamp-query", "shader-f16"] as const;
 
-/** Opens the GPU of this machine that WebGPU prefers. */
-export async function openGpu(): Promise<Gpu> {
-  const gpu = await findGpu();
+/** Dawn's name for matrices that the threads of a subgroup multiply together. */
+const SUBGROUP_MATRIX = "chromium-experimental-subgroup-matrix";
+
+/**
+ * Opens the GPU of this machine that WebGPU prefers.
+ *
+ * @param matrices whether products of float16 use subgroup matrices; throws where there are none
+ */
+export async function openGpu(matrices = false): Promise<Gpu> {
+  const gpu = await findGpu(matrices);
   const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
   if (adapter === null) {
     throw new EngineLoadError(
@@ -66,13 +76,57 @@ export async function openGpu(): Promise<Gpu> {
     );
   }
   const limits = limitsOf(adapter.limits);
-  const features = wantedFeatures.filter((name) => adapter.features.has(name));
+  const wanted: readonly string[] = matrices ? [...wantedFeatures, SUBGROUP_MATRIX] : wantedFeatures;
+  const features = wanted.filter((name) => adapter.features.has(name));
   // The least alignment is best as it is; a smaller one could be refused.
   const { minUniformBufferOffsetAlignment: _, ...requiredLimits } = limits;
-  const device = await adapter.requestDevice({ requiredLimits, requiredFeatures: features });
+  const named = nameOf(adapter.info);
+  const unit = matrices ? findMatrices(adapter, named.name) : undefined;
+  // TypeScript knows the features of the standard only.
+  const requiredFeatures = features as GPUFeatureName[];
+  const device = await adapter.requestDevice({ requiredLimits, requiredFeatures });
   const fusesProducts = await hasExactFma(device);
   const subgroupSize = features.includes("subgroups") ? await findSubgroups(device, adapter.info) : undefined;
-  return { device, facts: { ...nameOf(adapter.info), fusesProducts, subgroupSize, limits, features } };
+  const facts = { ...named, fusesProducts, subgroupSize, limits, features };
+  if (unit === undefined) return { device, facts };
+  if (subgroupSize === undefined) throw noMatrices(named.name, "its subgroups differ in size");
+  return { device, facts: { ...facts, matrices: { unit, subgroupSize } } };
+}
+
+/** The sizes of matrices of an adapter that products of float16 with sums in float32 use: the largest that suits. */
+function findMatrices({ features, info }: GPUAdapter, name: string): MatrixUnit {
+  const missing = [SUBGROUP_MATRIX, "subgroups", "shader-f16"].filter((feature) => !features.has(feature));
+  if (missing.length > 0) throw noMatrices(name, `it lacks ${missing.join(", ")}`);
+  const { subgroupMatrixConfigs = [] } = info as MatrixInfo;
+  const units = [...subgroupMatrixConfigs]
+    .filter((config) => config.componentType === "f16" && config.resultComponentType === "f32")
+    .map(({ M: m, N: n, K: k }) => ({ m, n, k }))
+    .filter(suits);
+  const size = ({ m, n, k }: MatrixUnit) => m * n * k;
+  const [unit] = units.sort((x, y) => size(y) - size(x));
+  if (unit) return unit;
+  const listed = [...subgroupMatrixConfigs].map(
+    ({ componentType, resultComponentType, M, N, K }) =>
+      `${componentType} to ${resultComponentType} ${M} x ${N} x ${K}`,
+  );
+  throw noMatrices(name, `it multiplies ${listed.join(", ") || "none"}, but not f16 to f32`);
+}
+
+function noMatrices(name: string, why: string): EngineLoadError {
+  return new EngineLoadError(
+    `the engine "webgpu" was asked for subgroup matrices, but ${name} has none that it can use: ${why}. Unset SHARDWISE_WEBGPU_MATRICES, or leave out the option matrices`,
+  );
+}
+
+/** What Dawn tells about matrices. */
+interface MatrixInfo {
+  readonly subgroupMatrixConfigs?: Iterable<{
+    readonly componentType: string;
+    readonly resultComponentType: string;
+    readonly M: number;
+    readonly N: number;
+    readonly K: number;
+  }>;
 }
 
 /** The size of subgroups, where all have the same and consist of neighbours, which WGSL leaves open. */

@@ -48,6 +48,7 @@ export class MachineProgram {
       isSoftware: facts.isSoftware,
       subgroupSize: facts.subgroupSize,
       sharedBytes: facts.limits.maxComputeWorkgroupStorageSize,
+      matrices: facts.matrices,
       largeTile,
     };
     this.actions = devices.map((_, position) => {
