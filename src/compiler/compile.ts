@@ -83,6 +83,13 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
 
 /** Compiles a per-device program into a step list with a static memory plan. */
 export function compileProgram(program: Program, options: CompileProgramOptions): CompiledProgram {
+  const lowered = lowerProgram(program, options);
+  const steps = limitRows(lowered.steps, lowered.compilation);
+  return finishProgram(program, { ...lowered, steps }, options);
+}
+
+/** The same for a device that exchanges nothing: all rows that it multiplies are filled. */
+export function compileForOneDevice(program: Program, options: CompileProgramOptions): CompiledProgram {
   return finishProgram(program, lowerProgram(program, options), options);
 }
 
@@ -93,9 +100,7 @@ export function finishProgram(
   options: CompileProgramOptions,
 ): CompiledProgram {
   const { compilation, steps, inputs, outputs } = lowered;
-  // A GPU starts kernels before the sizes of groups are known.
-  const limited = compilation.features.gpu ? steps : limitRows(steps, compilation);
-  const scheduled = scheduleCollectives(limited, compilation.infos);
+  const scheduled = scheduleCollectives(steps, compilation.infos);
   const plan = planMemory(scheduled, inputs, outputs, options.donated ?? [], options.arenaPage);
   return finalise(options.name ?? "program", program, compilation, scheduled, plan);
 }

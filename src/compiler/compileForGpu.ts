@@ -24,7 +24,7 @@ interface GpuOptions
   readonly epilogues?: boolean;
 }
 
-/** Compiles a per-device program into a step list for a GPU. */
+/** Compiles a per-device program into a step list for a GPU, which starts kernels before the sizes of groups are known. */
 export function compileForGpu(program: Program, { epilogues, ...options }: GpuOptions): GpuProgram {
   const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
   const lowered = lowerProgram(program, all);

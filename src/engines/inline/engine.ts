@@ -1,4 +1,4 @@
-import { compileProgram } from "../../compiler/compile.js";
+import { compileForOneDevice } from "../../compiler/compile.js";
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
@@ -162,7 +162,7 @@ class Kernels implements Evaluator {
     const { features } = this.machine;
     const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
     const bfloat16Products = multipliesBfloat16(program) && takesBfloat16(this.gemm());
-    const compiled = compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products });
+    const compiled = compileForOneDevice(program, { mesh, name, features, vectorBits, bfloat16Products });
     return InlineProgram.load(compiled, this.machine, 1);
   }
 

@@ -23,14 +23,12 @@ async function onGpu(
   program: Program,
   inputs: readonly HostTensor[],
 ): Promise<number[][]> {
-  const machine = new Machine(
-    { device, facts: { ...facts, ...changes }, largeTile },
-    Number.POSITIVE_INFINITY,
-  );
+  const own = { ...facts, ...changes };
+  const machine = new Machine({ device, facts: own, largeTile }, Number.POSITIVE_INFINITY);
   const compiled = compileForGpu(program, {
     mesh: { axes: [] },
     attentionSteps: true,
-    epilogues: true,
+    epilogues: !own.isSoftware,
     arenaPage: machine.memory.largest,
   });
   const place = ({ type }: HostTensor | { type: HostTensor["type"] }) =>
