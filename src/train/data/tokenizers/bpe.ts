@@ -13,6 +13,7 @@ import {
 } from "./byteLevel.js";
 import { type Merge, mergePairs } from "./merges.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
+import { normalizeText } from "./unicode.js";
 
 /** A token that is matched in the text before any other. */
 export interface AddedToken {
@@ -139,7 +140,7 @@ export class BpeTokenizer implements Tokenizer {
   }
 
   private normalize(text: string): string {
-    return this.model.normalize ? text.normalize(this.model.normalize) : text;
+    return this.model.normalize ? normalizeText(text, this.model.normalize) : text;
   }
 
   private encodeNormalized(text: string, tokens: number[]): void {

@@ -1,6 +1,7 @@
 /** The normalizers of a `tokenizer.json`: functions of a text. */
 
 import { byteCharacters } from "../byteLevel.js";
+import { combiningMark, invisible, nonspacingMark, normalizeText } from "../unicode.js";
 import type { Makers, TokenizerFields } from "./fields.js";
 import { precompiled } from "./precompiled.js";
 
@@ -18,17 +19,12 @@ function bert(fields: TokenizerFields): Normalizer {
   const accents = fields.json.strip_accents === null ? lower : fields.flag("strip_accents", lower);
   const steps: Normalizer[] = [
     ...(fields.flag("clean_text", true)
-      ? [
-          (text: string) =>
-            text
-              .replace(/[\0\ufffd]|(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}]/gu, "")
-              .replace(/\p{White_Space}/gu, " "),
-        ]
+      ? [(text: string) => text.replace(invisible, "").replace(/\p{White_Space}/gu, " ")]
       : []),
     ...(fields.flag("handle_chinese_chars", true)
       ? [(text: string) => text.replace(isChinese, (c) => ` ${c} `)]
       : []),
-    ...(accents ? [(text: string) => text.normalize("NFD").replace(/\p{Mn}/gu, "")] : []),
+    ...(accents ? [(text: string) => normalizeText(text, "NFD").replace(nonspacingMark, "")] : []),
     ...(lower ? [lowercase] : []),
   ];
   return inTurn(steps);
@@ -48,12 +44,12 @@ function strip(fields: TokenizerFields): Normalizer {
 }
 
 const makers: Makers<Normalizer> = {
-  NFC: () => (text) => text.normalize("NFC"),
-  NFD: () => (text) => text.normalize("NFD"),
-  NFKC: () => (text) => text.normalize("NFKC"),
-  NFKD: () => (text) => text.normalize("NFKD"),
+  NFC: () => (text) => normalizeText(text, "NFC"),
+  NFD: () => (text) => normalizeText(text, "NFD"),
+  NFKC: () => (text) => normalizeText(text, "NFKC"),
+  NFKD: () => (text) => normalizeText(text, "NFKD"),
   Lowercase: () => lowercase,
-  StripAccents: () => (text) => text.replace(/\p{M}/gu, ""),
+  StripAccents: () => (text) => text.replace(combiningMark, ""),
   Strip: strip,
   BertNormalizer: bert,
   Precompiled: precompiled,

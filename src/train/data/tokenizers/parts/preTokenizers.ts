@@ -1,6 +1,7 @@
 /** The pre-tokenizers of a `tokenizer.json`: they cut a text into the pieces that a model sees. */
 import { escapePattern } from "../addedTokens.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "../byteLevel.js";
+import { punctuation } from "../unicode.js";
 import type { Makers, TokenizerFields } from "./fields.js";
 
 /** A piece of the text; `isFirst` where it begins with the text's first character. */
@@ -65,10 +66,6 @@ function splitBy(pattern: RegExp, behavior: Behavior, invert = false): PreTokeni
   };
 }
 
-// Hugging Face's library has the punctuation of Unicode 8: two signs were punctuation then, and these are since.
-const laterPunctuation =
-  /[\u061d\u09fd\u0a76\u0c77\u0c84\u1b4e-\u1b4f\u1b7d-\u1b7f\u2e43-\u2e4f\u2e52-\u2e5d\u{10d6e}\u{10ead}\u{10ed0}\u{10f55}-\u{10f59}\u{10f86}-\u{10f89}\u{113d4}-\u{113d5}\u{113d7}-\u{113d8}\u{1144b}-\u{1144f}\u{1145a}-\u{1145b}\u{1145d}\u{11660}-\u{1166c}\u{116b9}\u{1183b}\u{11944}-\u{11946}\u{119e2}\u{11a3f}-\u{11a46}\u{11a9a}-\u{11a9c}\u{11a9e}-\u{11aa2}\u{11b00}-\u{11b09}\u{11be1}\u{11c41}-\u{11c45}\u{11c70}-\u{11c71}\u{11ef7}-\u{11ef8}\u{11f43}-\u{11f4f}\u{11fff}\u{12ff1}-\u{12ff2}\u{16d6d}-\u{16d6f}\u{16e97}-\u{16e9a}\u{16fe2}\u{1e5ff}\u{1e95e}-\u{1e95f}]/u;
-const punctuation = new RegExp(`[!-/:-@[-\`{-~\\u166d\\u{111c9}]|(?!${laterPunctuation.source})\\p{P}`, "gu");
 // Rust's `\w`, which has the joiners that the other patterns' does not.
 const words =
   /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}\p{White_Space}]+/gu;
