@@ -26,6 +26,21 @@ async function tensorsOf(folder: string) {
   return new Map(all.flatMap(({ tensors }) => [...tensors]));
 }
 
+/** Keeps what is written to the terminal. */
+function captureOutput() {
+  const written: string[] = [];
+  const spies = [process.stdout, process.stderr].map((stream) =>
+    vi.spyOn(stream, "write").mockImplementation((text) => {
+      written.push(String(text));
+      return true;
+    }),
+  );
+  const restore = () => {
+    for (const spy of spies) spy.mockRestore();
+  };
+  return { written, restore };
+}
+
 describe("savePretrained", () => {
   test.each(["llama3", "mixtral", "gemma3", "phi", "phi3", "gpt2", "xlstm"])(
     "writes the bits that were loaded, for %s",
@@ -123,13 +138,7 @@ describe("a run that starts from a pretrained model", () => {
     await writeFile(join(folder, "tokenizer.json"), JSON.stringify(tokenizer));
     const source = join(root, "text.txt");
     await writeFile(source, "abcabcdefghij\n".repeat(60));
-    const written: string[] = [];
-    const spies = [process.stdout, process.stderr].map((stream) =>
-      vi.spyOn(stream, "write").mockImplementation((text) => {
-        written.push(String(text));
-        return true;
-      }),
-    );
+    const { written, restore } = captureOutput();
     const run = async (out: string, ...more: string[]) => {
       const sizes =
         "--data.sequence 8 --data.batch 4 --sample 4 --mesh fsdp=2,model=2 --optimizer.warmup 0".split(" ");
@@ -155,7 +164,35 @@ describe("a run that starts from a pretrained model", () => {
       const usage = await main(["train", "--init", join(root, "none")]);
       expect([usage, written.join("")]).toEqual([1, expect.stringContaining("none is not a folder")]);
     } finally {
-      for (const spy of spies) spy.mockRestore();
+      restore();
     }
   }, 120_000);
+});
+
+describe("a run of bytes", () => {
+  test("is exported with its tokeniser, so that the folder continues texts", async () => {
+    const [source, out] = [join(root, "bytes.txt"), join(root, "bytes")];
+    await writeFile(source, "höhö 😀\n".repeat(40));
+    const { written, restore } = captureOutput();
+    const run = async (line: string) => {
+      written.length = 0;
+      expect(await main(line.split(" ")), written.join("")).toBe(0);
+      return written.join("");
+    };
+    try {
+      const sizes =
+        "--model.width 16 --model.numLayers 1 --model.mlpWidth 16 --data.sequence 64 --data.batch 2";
+      await run(`train --data.source ${source} --out ${out} --steps 1 --sample 0 ${sizes}`);
+      await run(`export ${out} --to hf`);
+      const { tokenizer } = await loadPretrained(join(out, "hf"));
+      expect([...(tokenizer?.encode("hö") ?? []), tokenizer?.endOfText]).toEqual([104, 0xc3, 0xb6, 256]);
+      const json = async (name: string) => JSON.parse(await readFile(join(out, "hf", name), "utf8"));
+      expect(await json("config.json")).toMatchObject({ eos_token_id: 256 });
+      expect(await json("tokenizer_config.json")).toMatchObject({ eos_token: "<|endoftext|>" });
+      const text = await run(`generate ${join(out, "hf")} --prompt hö --length 2`);
+      expect(text).toMatch(/^hö/);
+    } finally {
+      restore();
+    }
+  }, 60_000);
 });

@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { choice, optionalText } from "../../train/config/configSchema.js";
 import { modelConfig, tuneConfig } from "../../train/config/runConfig.js";
@@ -37,7 +36,8 @@ export const exportModel = defineCommand({
     const { checkpoint, run } = await findCheckpoint(positional[0], "export");
     const out = values.out ?? join(run, values.to);
     const config = storedConfig(checkpoint);
-    const { vocabSize } = await storedTokenizer(config, run);
+    const tokenizer = await storedTokenizer(config, run);
+    const { vocabSize } = tokenizer;
     const companions = companionFolder(run);
     const json = await readJson(join(companions, "config.json"), "export");
     phase("loading the model");
@@ -54,9 +54,14 @@ export const exportModel = defineCommand({
       await saveAdapters(out, { config: model, json, adapters, options: adapterOptions(model, tune) });
     } else {
       const params = await storedParams(checkpoint, vocabSize);
-      const folder = existsSync(companions) ? companions : run;
       phase(`writing ${out}`);
-      await savePretrained(out, { params, config: model, folder, ...(json && { json }) });
+      await savePretrained(out, {
+        params,
+        config: model,
+        folder: companions,
+        tokenizer,
+        ...(json && { json }),
+      });
     }
     phase("");
     process.stdout.write(`step ${checkpoint.step} is in ${out}\n`);

@@ -8,6 +8,8 @@ import { at, sizeOf } from "../../ir/shape.js";
 import type { Variables } from "../../nn/modules/scope.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
+import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
+import { formatTokenizer } from "../data/tokenizers/tokenizerJson.js";
 import type { JsonObject } from "../files/disk/json.js";
 import type { ExchangedLeaf } from "../files/safetensors/exchange.js";
 import { writeView } from "../files/safetensors/fileViews.js";
@@ -27,6 +29,8 @@ export interface SavedModel {
   readonly json?: Readonly<Record<string, unknown>>;
   /** A folder whose tokeniser files are copied. */
   readonly folder?: string;
+  /** The tokeniser to write if there is none to copy: one of this library, such as `byteTokenizer()`. */
+  readonly tokenizer?: Tokenizer | undefined;
 }
 
 const saveOptions = schema({
@@ -78,7 +82,7 @@ export async function savePretrained(
   need("object", config, "config", caller);
   const { maxFileBytes, ...rest } = saveOptions.read(options, caller);
   const pretrained = parsePretrainedConfig(
-    (json as JsonObject) ?? llamaJson(config),
+    (json as JsonObject) ?? llamaJson(config, model.tokenizer?.endOfText),
     "config.json",
     Object.keys(json ?? {}),
   );
@@ -94,7 +98,23 @@ export async function savePretrained(
       const from = join(model.folder ?? "", name);
       if (existsSync(from)) await copyFile(from, join(draft, name));
     }
+    if (model.tokenizer && !existsSync(join(draft, "tokenizer.json")))
+      await writeTokenizer(draft, model.tokenizer);
   });
+}
+
+/** Writes a tokeniser, and for transformers its class and the token that ends a text. */
+async function writeTokenizer(folder: string, tokenizer: Tokenizer): Promise<void> {
+  const text = formatTokenizer(tokenizer);
+  await writeFile(join(folder, "tokenizer.json"), text);
+  const { added_tokens: added }: { added_tokens?: { id: number; content: string }[] } = JSON.parse(text);
+  const end = added?.find(({ id }) => id === tokenizer.endOfText)?.content;
+  const about = {
+    tokenizer_class: "PreTrainedTokenizerFast",
+    clean_up_tokenization_spaces: false,
+    ...(end !== undefined && { eos_token: end }),
+  };
+  await writeFile(join(folder, "tokenizer_config.json"), `${JSON.stringify(about, null, 2)}\n`);
 }
 
 /**
@@ -216,7 +236,7 @@ function layerOf(leaf: Tensor, numStacked: number, index: number): Tensor {
 }
 
 /** The `config.json` of a model with Llama's decoder. */
-function llamaJson(model: ModelConfig): JsonObject {
+function llamaJson(model: ModelConfig, endOfText: number | undefined): JsonObject {
   const decoder = decoderOf(model);
   const differs = Object.entries(llamaDecoder).filter(
     ([name, value]) => name !== "headSize" && decoder[name as keyof typeof decoder] !== value,
@@ -245,5 +265,6 @@ function llamaJson(model: ModelConfig): JsonObject {
     max_position_embeddings: 4096,
     attention_bias: false,
     mlp_bias: false,
+    ...(endOfText !== undefined && { eos_token_id: endOfText }),
   };
 }

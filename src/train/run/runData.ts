@@ -10,9 +10,7 @@ import {
   type RowSource,
   withReference,
 } from "../data/batches/rows.js";
-import { BpeTokenizer } from "../data/tokenizers/bpe.js";
 import { trainBpe } from "../data/tokenizers/bpeTrainer.js";
-import { JsonTokenizer } from "../data/tokenizers/jsonTokenizer.js";
 import { byteTokenizer, type Tokenizer } from "../data/tokenizers/tokenizer.js";
 import { readTokenizer } from "../data/tokenizers/tokenizerFile.js";
 import { formatTokenizer } from "../data/tokenizers/tokenizerJson.js";
@@ -184,7 +182,6 @@ async function openTokenizer(config: RunConfig, folder: string, begun: boolean):
       ? trainBpe(await textsToLearn(config), { vocabSize: data.vocabSize })
       : await readTokenizer(data.tokenizer);
   await mkdir(folder, { recursive: true });
-  if (tokenizer instanceof BpeTokenizer || tokenizer instanceof JsonTokenizer)
-    await replaceFile(own, formatTokenizer(tokenizer));
+  await replaceFile(own, formatTokenizer(tokenizer));
   return tokenizer;
 }

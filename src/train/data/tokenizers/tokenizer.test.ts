@@ -42,6 +42,20 @@ describe("byteTokenizer", () => {
       "257 is not a token: the vocabulary has the tokens 0 to 256",
     );
   });
+
+  test("is formatted as a tokenizer.json with the same tokens", () => {
+    const [own, read] = [byteTokenizer(), parseTokenizer(formatTokenizer(byteTokenizer()))];
+    expect([read.vocabSize, read.endOfText]).toEqual([own.vocabSize, own.endOfText]);
+    fc.assert(
+      fc.property(fc.string({ unit: "binary" }), fc.uint8Array(), (text, bytes) => {
+        expect(read.encode(text)).toEqual(own.encode(text));
+        expect(read.decode(bytes)).toBe(own.decode(bytes));
+      }),
+    );
+    expect(read.decode([0xf0, 0x9f, 0x98])).toBe("\ufffd");
+    const mine = { ...own };
+    expect(() => formatTokenizer(mine)).toThrow("only these have a tokenizer.json");
+  });
 });
 
 describe("trainBpe", () => {

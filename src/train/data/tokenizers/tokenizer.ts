@@ -14,6 +14,21 @@ export interface Tokenizer {
   decode(tokens: ArrayLike<number>): string;
 }
 
+const bytes: Tokenizer = {
+  vocabSize: 257,
+  endOfText: 256,
+  encode: (text) => {
+    need("string", text, "the text", "encode");
+    return Int32Array.from(new TextEncoder().encode(text));
+  },
+  decode: (tokens) => {
+    need("numbers", tokens, "the tokens", "decode");
+    const own = Array.from(tokens, (token) => checkToken(token, 257)).filter((token) => token < 256);
+    // A byte order mark is kept: it was encoded, too.
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(own));
+  },
+};
+
 /**
  * A tokeniser with one token for each of the 256 byte values, and token 256 between documents.
  *
@@ -23,20 +38,7 @@ export interface Tokenizer {
  * ```
  */
 export function byteTokenizer(): Tokenizer {
-  return {
-    vocabSize: 257,
-    endOfText: 256,
-    encode: (text) => {
-      need("string", text, "the text", "encode");
-      return Int32Array.from(new TextEncoder().encode(text));
-    },
-    decode: (tokens) => {
-      need("numbers", tokens, "the tokens", "decode");
-      const bytes = Array.from(tokens, (token) => checkToken(token, 257)).filter((token) => token < 256);
-      // A byte order mark is kept: it was encoded, too.
-      return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
-    },
-  };
+  return bytes;
 }
 
 /** Returns a token of the vocabulary; throws for any other number. */

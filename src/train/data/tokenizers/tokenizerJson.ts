@@ -1,12 +1,14 @@
 /** The `tokenizer.json` format of Hugging Face's tokenizers. */
 
 import { need, needIfGiven } from "../../../ir/arguments.js";
+import { ValueError } from "../../../ir/errors.js";
 import { FileError } from "../../files/disk/fileError.js";
 import { isObject, type JsonObject, parseJsonFile } from "../../files/disk/json.js";
 import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 import { JsonTokenizer } from "./jsonTokenizer.js";
 import { TokenizerFields } from "./parts/fields.js";
+import { byteTokenizer, type Tokenizer } from "./tokenizer.js";
 
 const maxVocabSize = 2 ** 22;
 
@@ -223,8 +225,25 @@ class Reader {
   }
 }
 
+/** The byte tokeniser as a BPE without merges. */
+const byteModel: BpeModel = {
+  vocab: byteCharacters,
+  merges: [],
+  addedTokens: [{ id: 256, content: "<|endoftext|>", special: true }],
+  cuts: [],
+};
+
+function modelOf(tokenizer: Tokenizer): BpeModel {
+  if (tokenizer instanceof BpeTokenizer) return tokenizer.model;
+  if (tokenizer === byteTokenizer()) return byteModel;
+  throw new ValueError(
+    "[formatTokenizer] the tokenizer is not one of byteTokenizer, trainBpe or readTokenizer: only these have a tokenizer.json",
+  );
+}
+
 /**
- * Formats a tokeniser as a `tokenizer.json` that Hugging Face's tokenizers can read.
+ * Formats a tokeniser as a `tokenizer.json` that Hugging Face's tokenizers can read. That of {@link byteTokenizer} has
+ * the same tokens, but there the text `<|endoftext|>` is the token 256.
  *
  * @example
  * ```ts
@@ -232,10 +251,10 @@ class Reader {
  * JSON.parse(train.formatTokenizer(tokenizer)).model.type; // "BPE"
  * ```
  */
-export function formatTokenizer(tokenizer: BpeTokenizer | JsonTokenizer): string {
+export function formatTokenizer(tokenizer: Tokenizer): string {
   need("object", tokenizer, "the tokenizer", "formatTokenizer");
   if (tokenizer instanceof JsonTokenizer) return tokenizer.source;
-  const { model } = tokenizer;
+  const model = modelOf(tokenizer);
   checkModel(model, "formatTokenizer");
   const cuts = [...model.cuts];
   const takeLast = (isWanted: (step: Cut | undefined) => boolean) =>
