@@ -124,7 +124,7 @@ async function programs(): Promise<void> {
       await write(page, code.join("\n"));
       for (const [engine, said] of [
         ["workers", /^threads 8/],
-        ["one thread", /inline 8/],
+        ["one thread", /oneThread 8/],
       ] as const) {
         await page.getByLabel("Engine").selectOption(engine);
         matches(await run(page), /^Finished/);
