@@ -8,23 +8,17 @@
 
 import { at, rowMajorStrides, sizeOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
-import { forEachStep } from "../stepTree.js";
 import type { Compilation } from "./compilation.js";
-import { type Buffer, mayOverlap } from "./planBuffers.js";
-import {
-  accesses,
-  type PlannedGemm,
-  type PlannedKernel,
-  type UnplacedStep,
-  withInner,
-} from "./plannedSteps.js";
+import { mayOverlap } from "./planBuffers.js";
+import type { PlannedGemm, PlannedKernel, UnplacedStep, Users } from "./plannedSteps.js";
+import { usersOf, withInner } from "./plannedSteps.js";
 
 /** Ops of a kernel up to which it is worth its place behind a product: it is written for many elements of a thread. */
 const MAX_OPS = 24;
 
 /** Joins products with the kernels that follow them. */
 export function fuseEpilogues(steps: readonly UnplacedStep[], compilation: Compilation): UnplacedStep[] {
-  const users = countUsers(steps);
+  const users = usersOf(steps);
   const fuse = (list: readonly UnplacedStep[]): UnplacedStep[] => {
     const result: UnplacedStep[] = [];
     for (const step of list) {
@@ -38,27 +32,11 @@ export function fuseEpilogues(steps: readonly UnplacedStep[], compilation: Compi
   return fuse(steps);
 }
 
-/** The number of steps that touch the memory of each buffer. */
-function countUsers(steps: readonly UnplacedStep[]): ReadonlyMap<Buffer, number> {
-  const users = new Map<Buffer, number>();
-  const owners = (buffer: Buffer): readonly Buffer[] => {
-    const root = buffer.root();
-    return root.kind.kind === "dynamic" ? [root, ...root.kind.parents.flatMap(owners)] : [root];
-  };
-  forEachStep(steps, (step) => {
-    const { reads, writes } = accesses(step);
-    const handedOn = step.op === "cond" ? step.handedOn.map(({ operand }) => operand) : [];
-    const touched = new Set([...reads, ...writes, ...handedOn].flatMap(owners));
-    for (const buffer of touched) users.set(buffer, (users.get(buffer) ?? 0) + 1);
-  });
-  return users;
-}
-
 /** One step that does what a product and a kernel do; undefined where the kernel is no epilogue. */
 function join(
   gemm: PlannedGemm,
   kernel: PlannedKernel,
-  users: ReadonlyMap<Buffer, number>,
+  users: Users,
   compilation: Compilation,
 ): PlannedGemm | undefined {
   const { offset } = gemm.c;
@@ -75,7 +53,7 @@ function join(
   if (!isWhole || product === undefined || overlapping.length > 1 || kernel.args[product]?.offset !== 0)
     return undefined;
   if (sizeOf(spec.dims) !== count || !isPointwise(spec, product)) return undefined;
-  const keepsProduct = kind === "output" || users.get(buffer) !== 2 || gemm.beta !== 0;
+  const keepsProduct = kind === "output" || users.get(buffer)?.length !== 2 || gemm.beta !== 0;
   const others = kernel.args.map((_, i) => i).filter((i) => i !== product);
   const order = [product, ...others];
   const own = withArguments(spec, order, gemm.dtype);

@@ -6,11 +6,10 @@
  * Unchanged are the values that any other step reads, and the order of steps.
  */
 
-import { getOrInsert } from "../../ir/collections.js";
 import { at, sizeOf } from "../../ir/shape.js";
 import { canonical } from "../kernel/canonical.js";
 import type { KernelNode, KernelSpec } from "../kernel/spec.js";
-import { forEachStep, someStep } from "../stepTree.js";
+import { someStep } from "../stepTree.js";
 import type { Compilation } from "./compilation.js";
 import { type Buffer, mayOverlap, type Ref } from "./planBuffers.js";
 import {
@@ -18,6 +17,8 @@ import {
   type PlannedGemm,
   type PlannedKernel,
   type UnplacedStep,
+  type Users,
+  usersOf,
   withInner,
 } from "./plannedSteps.js";
 
@@ -29,8 +30,6 @@ interface Limit {
   readonly groups: Groups;
   readonly points: number;
 }
-
-type Users = ReadonlyMap<Buffer, readonly UnplacedStep[]>;
 
 /** The steps of one list, those inside of them left out, with how they are limited. */
 type Limits = ReadonlyMap<UnplacedStep, Limit | undefined>;
@@ -59,23 +58,6 @@ export function limitRows(steps: readonly UnplacedStep[], compilation: Compilati
     });
   };
   return limit(steps);
-}
-
-/** The steps that touch the memory of each buffer. */
-function usersOf(steps: readonly UnplacedStep[]): Users {
-  const users = new Map<Buffer, UnplacedStep[]>();
-  const owners = (buffer: Buffer): readonly Buffer[] => {
-    const root = buffer.root();
-    return root.kind.kind === "dynamic" ? [root, ...root.kind.parents.flatMap(owners)] : [root];
-  };
-  forEachStep(steps, (step) => {
-    const { reads, writes } = accesses(step);
-    const handedOn = step.op === "cond" ? step.handedOn.map(({ operand }) => operand) : [];
-    for (const buffer of new Set([...reads, ...writes, ...handedOn].flatMap(owners))) {
-      getOrInsert(users, buffer, () => []).push(step);
-    }
-  });
-  return users;
 }
 
 /** Whether a step, or one inside of it, changes a buffer or says where it lies. */

@@ -1,4 +1,6 @@
+import { getOrInsert } from "../../ir/collections.js";
 import type * as steps from "../steps.js";
+import { forEachStep } from "../stepTree.js";
 import type { Buffer, Ref } from "./planBuffers.js";
 
 /** The names in steps before the memory plan: buffers instead of places. */
@@ -143,4 +145,24 @@ export function withInner(
     default:
       return step;
   }
+}
+
+/** The steps that touch the memory of each buffer. */
+export type Users = ReadonlyMap<Buffer, readonly UnplacedStep[]>;
+
+/** Finds who touches which memory, also through dynamic slots. */
+export function usersOf(list: readonly UnplacedStep[]): Users {
+  const users = new Map<Buffer, UnplacedStep[]>();
+  const owners = (buffer: Buffer): readonly Buffer[] => {
+    const root = buffer.root();
+    return root.kind.kind === "dynamic" ? [root, ...root.kind.parents.flatMap(owners)] : [root];
+  };
+  forEachStep(list, (step) => {
+    const { reads, writes } = accesses(step);
+    const handedOn = step.op === "cond" ? step.handedOn.map(({ operand }) => operand) : [];
+    for (const buffer of new Set([...reads, ...writes, ...handedOn].flatMap(owners))) {
+      getOrInsert(users, buffer, () => []).push(step);
+    }
+  });
+  return users;
 }
