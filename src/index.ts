@@ -23,12 +23,12 @@ export {
 export type { DimAxes, DimConstraint, Spec } from "./ir/mesh.js";
 export type { CollectiveOp, Stage } from "./ir/opFacts.js";
 export type { CallbackBatching, Precision, RematPolicy } from "./ir/ops.js";
-export { parseProgram } from "./ir/parse.js";
 export type { PassListener } from "./ir/passes.js";
-export { type PrintOptions, printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
 export type { OptionsOf } from "./ir/schema.js";
 export type { Shape, TensorType } from "./ir/shape.js";
+export { parseProgram } from "./ir/text/parse.js";
+export { type PrintOptions, printProgram } from "./ir/text/print.js";
 export { verify } from "./ir/verify.js";
 export * as lax from "./lax/index.js";
 export { ravelPytree } from "./numpy/arrays/ravelPytree.js";

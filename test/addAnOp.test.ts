@@ -113,8 +113,8 @@ function withName(text: string): string {
 
 /** The tests that go through the tables of ops: what they say of the new op, and of names. */
 const throughTables = [
-  "src/ir/infer.test.ts",
-  "src/ir/parse.test.ts",
+  "src/ir/infer/infer.test.ts",
+  "src/ir/text/parse.test.ts",
   "src/transforms/derivatives/vjpRules.test.ts",
   "src/transforms/batching/vmapRules.test.ts",
   "src/spmd/partition/placement/factors.test.ts",

@@ -31,11 +31,28 @@ const floors: Readonly<Record<string, readonly string[]>> = {
   "index.ts": [...upToTrain, "scipy", "cli"],
 };
 
+/** The files of `src/ir` that say what a program is. */
+const programs = ["dtype.ts", "mesh.ts", "ops.ts", "opFacts.ts", "program.ts", "shape.ts"];
+
 /**
  * The rooms of large folders, and what each may import of its own folder besides itself, lowest first. The files
  * that stand directly in the folder may import every room of it, and are loaded by no room unless listed here.
  */
 const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
+  ir: {
+    infer: ["describe.ts", "errors.ts", ...programs],
+    text: [
+      "arguments.ts",
+      "callbacks.ts",
+      "checkProgram.ts",
+      "collections.ts",
+      "errors.ts",
+      "schema.ts",
+      ...programs,
+      "infer",
+    ],
+    expansions: ["collections.ts", "scalarFunctions.ts", ...programs, "infer"],
+  },
   transforms: {
     rewrite: [],
     control: [],

@@ -55,7 +55,6 @@ export type {
   RematPolicy,
   XlaFunction,
 } from "../ir/ops.js";
-export { printProgram } from "../ir/print.js";
 export {
   type Atom,
   type Eqn,
@@ -66,6 +65,7 @@ export {
   type Var,
 } from "../ir/program.js";
 export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
+export { printProgram } from "../ir/text/print.js";
 export { verify } from "../ir/verify.js";
 export type { AbortSignalLike } from "../platform/hostTypes.js";
 export {

@@ -1,8 +1,8 @@
 /** Checks of programs that come from outside the library: from third-party engines and from users who build programs. */
 import { need } from "./arguments.js";
 import { ValueError } from "./errors.js";
+import { isWellTyped } from "./infer/repeated.js";
 import type { Eqn, Program } from "./program.js";
-import { isWellTyped } from "./repeated.js";
 import { isTyped } from "./shape.js";
 
 const isAtom = (value: unknown): boolean =>

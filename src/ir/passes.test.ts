@@ -6,9 +6,9 @@ import { InternalError } from "./errors.js";
 import type { Stage } from "./opFacts.js";
 import type { OpName, OpParams } from "./ops.js";
 import { afterPass } from "./passes.js";
-import { printProgram } from "./print.js";
 import { makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { at } from "./shape.js";
+import { printProgram } from "./text/print.js";
 import { verify } from "./verify.js";
 
 const type = { dtype: "float32", shape: [2] } as const;

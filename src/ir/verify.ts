@@ -2,14 +2,14 @@ import { needProgram } from "./checkProgram.js";
 import { describe } from "./describe.js";
 import { isFloat, sumType } from "./dtype.js";
 import { InternalError, ValueError } from "./errors.js";
-import { inferTypes } from "./infer.js";
+import { inferTypes } from "./infer/infer.js";
+import { isWellTyped, noteWellTyped } from "./infer/repeated.js";
+import { missingAxes, needNoMarks, operandVarying, varyingAxes } from "./infer/varying.js";
 import { factsOf, type Stage } from "./opFacts.js";
 import type { OpName } from "./ops.js";
-import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, hasPrograms, innerPrograms, type Program } from "./program.js";
-import { isWellTyped, noteWellTyped } from "./repeated.js";
 import { at, formatType, sameType } from "./shape.js";
-import { missingAxes, needNoMarks, operandVarying, varyingAxes } from "./varying.js";
+import { printEqn, printProgram } from "./text/print.js";
 
 /** The stages in order. */
 const order: { readonly [S in Stage]: number } = { traced: 0, partitioned: 1, lowered: 2 };

@@ -18,8 +18,8 @@ import {
   tree,
   valueAndGrad,
 } from "../index.js";
-import { printProgram } from "../ir/print.js";
 import { range } from "../ir/shape.js";
+import { printProgram } from "../ir/text/print.js";
 import * as nn from "../nn/index.js";
 import { executePipeline, initSharded, ModelParallelismWrapper, PipelineModule } from "./index.js";
 

@@ -1,9 +1,10 @@
 import { Ambient } from "../ir/ambient.js";
 import { TracerError } from "../ir/errors.js";
-import { inferTypes } from "../ir/infer.js";
+import { inferTypes } from "../ir/infer/infer.js";
+import { isLike, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/infer/repeated.js";
+import { missingAxes, needNoMarks, operandVarying, varyingAlong, varyingAxes } from "../ir/infer/varying.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { afterPass, checksPasses } from "../ir/passes.js";
-import { printProgram } from "../ir/print.js";
 import {
   type Atom,
   type Eqn,
@@ -15,9 +16,8 @@ import {
   type SourceLocation,
   type Var,
 } from "../ir/program.js";
-import { isLike, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/repeated.js";
 import { at, type TensorType } from "../ir/shape.js";
-import { missingAxes, needNoMarks, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
+import { printProgram } from "../ir/text/print.js";
 import { commonTarget, type ExecutionTarget } from "./executionTarget.js";
 import { opKey } from "./opKey.js";
 import { currentOrder } from "./order.js";

@@ -6,6 +6,7 @@
 import { need } from "../ir/arguments.js";
 import { type DType, isComplex, isFloat, isInteger, limits, needDType } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
+import { missingAxes, varyingAxes } from "../ir/infer/varying.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
 import type {
@@ -18,7 +19,6 @@ import type {
   XlaFunction,
 } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
-import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bindParts as bind } from "./complexRules.js";
 import type { ExecutionTarget } from "./executionTarget.js";
 import { needTensor, needTensors } from "./promote.js";

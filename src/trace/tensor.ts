@@ -11,9 +11,9 @@ import {
   partType,
 } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
+import { missingAxes, varyingAlong, varyingAxes } from "../ir/infer/varying.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
 import { formatType, range, type Shape, sameType, sizeOf, strongType, type TensorType } from "../ir/shape.js";
-import { missingAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import type { Builder } from "./builder.js";
 import { Complex, partsOfNumber } from "./complexNumber.js";
 import { digestOf } from "./digest.js";

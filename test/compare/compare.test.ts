@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createInlineEngine, type InlineEngine } from "../../src/engines/inline/engine.js";
 import type { DeviceBuffer, Engine } from "../../src/ir/engine.js";
-import { parseProgram } from "../../src/ir/parse.js";
 import type { Eqn, Program } from "../../src/ir/program.js";
 import { range } from "../../src/ir/shape.js";
+import { parseProgram } from "../../src/ir/text/parse.js";
 import { type ComparedCase, caseOf } from "./cases.js";
 import { differenceOn } from "./compare.js";
 import { minimise, printCase } from "./minimise.js";

@@ -1,9 +1,9 @@
 import { numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { parseProgram } from "../../src/ir/parse.js";
-import { printProgram } from "../../src/ir/print.js";
 import type { Atom, Eqn, Program, Var } from "../../src/ir/program.js";
 import { at } from "../../src/ir/shape.js";
+import { parseProgram } from "../../src/ir/text/parse.js";
+import { printProgram } from "../../src/ir/text/print.js";
 import type { ComparedCase } from "./cases.js";
 
 /**

@@ -1,7 +1,7 @@
 import { describe, test } from "vitest";
 import { decode, type HostTensor, hostTensor } from "../../src/engines/reference/hostTensor.js";
 import { interpret } from "../../src/engines/reference/interpret.js";
-import { attentionBackwardProgram, attentionProgram } from "../../src/ir/attention.js";
+import { attentionBackwardProgram, attentionProgram } from "../../src/ir/expansions/attention.js";
 import type { Attention, AttentionExtra } from "../../src/ir/ops.js";
 import { at, sizeOf } from "../../src/ir/shape.js";
 import { expectNear } from "../support/near.js";

@@ -2,9 +2,9 @@ import { type CompileProgramOptions, compileProgram } from "../../src/compiler/c
 import type { CompiledProgram } from "../../src/compiler/steps.js";
 import { type HostTensor, hostTensor } from "../../src/engines/reference/hostTensor.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
-import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range } from "../../src/ir/shape.js";
+import { printProgram } from "../../src/ir/text/print.js";
 import { oracleFor } from "../support/agreement.js";
 import { Random, randomData } from "./randomProgram.js";
 import { simulate } from "./simulate.js";

@@ -8,8 +8,8 @@ import {
   signedOf,
   unsignedOf,
 } from "../../src/ir/dtype.js";
-import { inferTypes } from "../../src/ir/infer.js";
-import { isInDomain } from "../../src/ir/inferChecks.js";
+import { inferTypes } from "../../src/ir/infer/infer.js";
+import { isInDomain } from "../../src/ir/infer/inferChecks.js";
 import type { MeshAxis } from "../../src/ir/mesh.js";
 import { opFacts, opsOf } from "../../src/ir/opFacts.js";
 import type { CallbackKind, CompareDirection, OpName, OpParams } from "../../src/ir/ops.js";

@@ -12,9 +12,9 @@ import {
 } from "../../src/engines/xla/store/messageFrames.js";
 import { ValueError } from "../../src/ir/errors.js";
 import { parseJson } from "../../src/ir/jsonReaders.js";
-import { parseProgram } from "../../src/ir/parse.js";
-import { printProgram } from "../../src/ir/print.js";
 import { range } from "../../src/ir/shape.js";
+import { parseProgram } from "../../src/ir/text/parse.js";
+import { printProgram } from "../../src/ir/text/print.js";
 import { makeSchedule, scheduleNames } from "../../src/parallel/schedule/makers.js";
 import {
   scheduleFromCsv,

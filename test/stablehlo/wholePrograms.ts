@@ -22,9 +22,9 @@ import {
 } from "../../src/index.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { meshShape } from "../../src/ir/mesh.js";
-import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range } from "../../src/ir/shape.js";
+import { printProgram } from "../../src/ir/text/print.js";
 import * as nn from "../../src/nn/index.js";
 import * as optim from "../../src/optim/index.js";
 import { makeSchedule, type ScheduleName, scheduleNames } from "../../src/parallel/schedule/makers.js";

@@ -1,8 +1,8 @@
 import { HostFunction } from "../../src/ir/callbacks.js";
-import { printEqn } from "../../src/ir/print.js";
+import { varyingAxes } from "../../src/ir/infer/varying.js";
 import { type Atom, type Eqn, innerPrograms, type Program, type Var } from "../../src/ir/program.js";
 import { sameType } from "../../src/ir/shape.js";
-import { varyingAxes } from "../../src/ir/varying.js";
+import { printEqn } from "../../src/ir/text/print.js";
 
 /**
  * Describes where two programs first differ; undefined when they are equal except for the identities of their values

@@ -12,9 +12,9 @@ import type { Buffer, Ref } from "../../src/compiler/plan/planBuffers.js";
 import type { UnplacedStep } from "../../src/compiler/plan/plannedSteps.js";
 import type { StepInfo } from "../../src/compiler/steps.js";
 import { innerSteps } from "../../src/compiler/stepTree.js";
-import { printProgram } from "../../src/ir/print.js";
 import type { Atom, Eqn, Program } from "../../src/ir/program.js";
 import { at, formatType } from "../../src/ir/shape.js";
+import { printProgram } from "../../src/ir/text/print.js";
 
 /** Lines without the indentation that they share, so that tests can write them where they belong. */
 export function text(template: TemplateStringsArray): string {

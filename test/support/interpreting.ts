@@ -1,6 +1,6 @@
 import type { HostTensor } from "../../src/engines/reference/hostTensor.js";
 import { interpret, interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { inferTypes } from "../../src/ir/infer.js";
+import { inferTypes } from "../../src/ir/infer/infer.js";
 import type { MeshShape } from "../../src/ir/mesh.js";
 import type { OpName, OpParams } from "../../src/ir/ops.js";
 import {

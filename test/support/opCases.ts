@@ -1,5 +1,5 @@
 import type { DType } from "../../src/ir/dtype.js";
-import { isInDomain } from "../../src/ir/inferChecks.js";
+import { isInDomain } from "../../src/ir/infer/inferChecks.js";
 import { opFacts, rowsBy, type UnaryOp } from "../../src/ir/opFacts.js";
 import type { None, OpName, OpParams } from "../../src/ir/ops.js";
 import type { Program } from "../../src/ir/program.js";

@@ -1,8 +1,8 @@
 import { encode, type HostTensor, numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { evaluate } from "../../src/engines/reference/interpret.js";
 import type { Context, Lanes } from "../../src/engines/reference/rule.js";
-import { attentionBackwardProgram, attentionProgram } from "../../src/ir/attention.js";
 import { type DType, isFloat, roundTo } from "../../src/ir/dtype.js";
+import { attentionBackwardProgram, attentionProgram } from "../../src/ir/expansions/attention.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
 import type { Atom, Eqn, Program } from "../../src/ir/program.js";
 import { at, range, sizeOf, type TensorType } from "../../src/ir/shape.js";

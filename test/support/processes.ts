@@ -6,9 +6,9 @@ import { createReferenceEngine } from "../../src/engines/reference/engine.js";
 import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "../../src/engines/shell.js";
 import type { HostData } from "../../src/ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine } from "../../src/ir/engine.js";
-import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range, type TensorType } from "../../src/ir/shape.js";
+import { printProgram } from "../../src/ir/text/print.js";
 
 /** A block that its process can name at once and read when all others have come as far. */
 class PendingBuffer extends EngineBuffer {

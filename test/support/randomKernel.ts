@@ -4,7 +4,7 @@ import { emitVectorOp, type KernelOp } from "../../src/compiler/kernel/vectorOps
 import { BASELINE_FEATURES } from "../../src/compiler/wasm/features.js";
 import { VecBuilder } from "../../src/compiler/wasm/vectorProgram.js";
 import { byteSize, type DType } from "../../src/ir/dtype.js";
-import { isInDomain } from "../../src/ir/inferChecks.js";
+import { isInDomain } from "../../src/ir/infer/inferChecks.js";
 import { opFacts, opsOf, type UnaryOp } from "../../src/ir/opFacts.js";
 import { at, range, rowMajorStrides, sizeOf } from "../../src/ir/shape.js";
 

@@ -3,9 +3,7 @@
  * tested, and with `SHARDWISE_VERIFY=all-texts` all.
  */
 import { InternalError } from "../../src/ir/errors.js";
-import { parseProgram } from "../../src/ir/parse.js";
 import { named, onPass } from "../../src/ir/passes.js";
-import { printProgram } from "../../src/ir/print.js";
 import {
   type Eqn,
   hasPrograms,
@@ -17,6 +15,8 @@ import {
   type Program,
   type Var,
 } from "../../src/ir/program.js";
+import { parseProgram } from "../../src/ir/text/parse.js";
+import { printProgram } from "../../src/ir/text/print.js";
 import { findDifference } from "./comparePrograms.js";
 import { atomKind, textKind } from "./textKind.js";
 

@@ -1,9 +1,9 @@
 import { numbersOf } from "../../src/engines/reference/hostTensor.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
 import type { MeshShape } from "../../src/ir/mesh.js";
-import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, formatType } from "../../src/ir/shape.js";
+import { printProgram } from "../../src/ir/text/print.js";
 import { randomInputs } from "../compiler/differential.js";
 
 /** How far two numbers may be apart, given both. */

@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { lowerToStableHlo } from "../../src/engines/xla/stablehlo/lower.js";
 import { AxisError } from "../../src/ir/errors.js";
-import { isInDomain } from "../../src/ir/inferChecks.js";
+import { isInDomain } from "../../src/ir/infer/inferChecks.js";
 import { opFacts, opsOf } from "../../src/ir/opFacts.js";
 import type { OpName, Precision } from "../../src/ir/ops.js";
 import { newLiteral } from "../../src/ir/program.js";

@@ -3,8 +3,8 @@ import { text } from "../../../test/support/compilerText.js";
 import { buildProgram } from "../../../test/support/interpreting.js";
 import { createThreadsEngine } from "../../engines/index.js";
 import { jit, Mesh, np, type Tensor } from "../../index.js";
-import { printProgram } from "../../ir/print.js";
 import { type Shape, tensorType } from "../../ir/shape.js";
+import { printProgram } from "../../ir/text/print.js";
 import { normalise } from "./normalise.js";
 
 const normalised = (shape: Shape, dims: readonly number[]) =>

@@ -3,9 +3,9 @@ import { Random, randomProgram } from "../../../test/compiler/randomProgram.js";
 import { text } from "../../../test/support/compilerText.js";
 import { buildProgram, type Emit } from "../../../test/support/interpreting.js";
 import { differenceBetween } from "../../../test/support/sameValues.js";
-import { printProgram } from "../../ir/print.js";
 import type { Program, Var } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
+import { printProgram } from "../../ir/text/print.js";
 import { verify } from "../../ir/verify.js";
 import { narrowProducts } from "./narrowProducts.js";
 

@@ -5,10 +5,11 @@
  *
  * Unchanged are the products: every element is the same sum.
  */
+
+import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/expansions/programBuilder.js";
 import { isElementwiseEqn } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/programBuilder.js";
 import { at, bytesOf, range, sizeOf, typesOf } from "../../ir/shape.js";
 import { Rewriter } from "./rewriter.js";
 

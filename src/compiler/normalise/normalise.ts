@@ -8,12 +8,14 @@
  * adjacent small sums have become one.
  */
 
-import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { zip } from "../../ir/collections.js";
 import { type DType, isFloat, isNarrowInteger, sumType } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
-import { float8Program } from "../../ir/float8.js";
+import { attentionBackwardProgram, attentionProgram } from "../../ir/expansions/attention.js";
+import { float8Program } from "../../ir/expansions/float8.js";
+import { raggedAllToAllProgram, raggedDotProgram } from "../../ir/expansions/ragged.js";
+import { xlaProgram } from "../../ir/expansions/xlaFunctions.js";
 import { liveEqns } from "../../ir/liveness.js";
 import { axesSize } from "../../ir/mesh.js";
 import { isCollective, type ReduceOp, rowsOf, uniformFamilies } from "../../ir/opFacts.js";
@@ -30,9 +32,7 @@ import {
   someEqn,
   type Var,
 } from "../../ir/program.js";
-import { raggedAllToAllProgram, raggedDotProgram } from "../../ir/ragged.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType, typesOf } from "../../ir/shape.js";
-import { xlaProgram } from "../../ir/xlaFunctions.js";
 import { reductionIdentity } from "../identities.js";
 import { bucketSums } from "./bucketSums.js";
 import { indicesFirst } from "./indicesFirst.js";

@@ -3,11 +3,11 @@
  * time. What one tile needs stays in the cache of a core between its products and its softmax, and keys that no query
  * of a tile sees are left out, which halves the work of causal attention.
  */
-import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
-import type { AttentionBlocks } from "../../ir/attentionLoops.js";
+import { attentionBackwardProgram, attentionProgram } from "../../ir/expansions/attention.js";
+import type { AttentionBlocks } from "../../ir/expansions/attentionLoops.js";
+import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/expansions/programBuilder.js";
 import type { Attention, AttentionExtra, OpParams } from "../../ir/ops.js";
 import type { Program, Var } from "../../ir/program.js";
-import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/programBuilder.js";
 import { at, type TensorType, typesOf } from "../../ir/shape.js";
 
 /** Below this many scores of a head, all heads are computed together. */

@@ -1,5 +1,5 @@
-import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isInteger } from "../../ir/dtype.js";
+import { attentionBackwardProgram, attentionProgram } from "../../ir/expansions/attention.js";
 import type { OpsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";

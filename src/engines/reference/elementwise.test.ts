@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { applyOp } from "../../../test/support/interpreting.js";
 import { unaryOps, unaryPoints } from "../../../test/support/unaryOps.js";
 import type { DType } from "../../ir/dtype.js";
-import { isInDomain } from "../../ir/inferChecks.js";
+import { isInDomain } from "../../ir/infer/inferChecks.js";
 import { type BinaryOp, opFacts, opsOf, type UnaryOp } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";

@@ -9,12 +9,12 @@ import {
   unsignedOf,
   viewHost,
 } from "../../ir/dtype.js";
-import { roundToFloat8 } from "../../ir/float8.js";
+import { roundToFloat8 } from "../../ir/expansions/float8.js";
+import { xlaValues } from "../../ir/expansions/xlaFunctions.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../ir/ops.js";
 import { binaryFunctions, unaryFunctions } from "../../ir/scalarFunctions.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
-import { xlaValues } from "../../ir/xlaFunctions.js";
 import {
   integerDivide,
   integerPower,

@@ -1,6 +1,6 @@
 import { ShardwiseError } from "../../ir/errors.js";
-import { printEqn } from "../../ir/print.js";
 import type { Eqn } from "../../ir/program.js";
+import { printEqn } from "../../ir/text/print.js";
 import { EngineLoadError, OutOfMemoryError } from "../errors.js";
 
 /** XLA's numeric error codes. */

@@ -1,7 +1,7 @@
 import { grad, jit, jvp, Mesh, np, P, random, type Tensor, vmap } from "shardwise";
 import { Dense, float8DotGeneral } from "shardwise/nn";
 import { describe, expect, test } from "vitest";
-import { roundToFloat8 } from "../../ir/float8.js";
+import { roundToFloat8 } from "../../ir/expansions/float8.js";
 import { type Float8, float8Types } from "../../ir/ops.js";
 import * as ops from "../../trace/ops.js";
 

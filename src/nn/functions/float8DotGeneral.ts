@@ -1,6 +1,6 @@
 import { isFloat } from "../../ir/dtype.js";
 import { DTypeError } from "../../ir/errors.js";
-import { float8Facts } from "../../ir/float8.js";
+import { float8Facts } from "../../ir/expansions/float8.js";
 import type { Float8 } from "../../ir/ops.js";
 import { formatType, range } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";

@@ -1,7 +1,7 @@
 import { ShapeError } from "../../ir/errors.js";
+import { joinAxes, missingAxes, varyingAxes } from "../../ir/infer/varying.js";
 import { axesSize } from "../../ir/mesh.js";
 import { at, formatType } from "../../ir/shape.js";
-import { joinAxes, missingAxes, varyingAxes } from "../../ir/varying.js";
 import { checkedAxes, lookUpAxes } from "../../trace/axes.js";
 import { tracedAsOneCall } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";

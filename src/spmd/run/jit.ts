@@ -1,11 +1,11 @@
 import { mayBlock } from "#platform/system";
 import { Ambient, traceKey } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
+import { varyingAxes } from "../../ir/infer/varying.js";
 import { formatSpec, meshShape } from "../../ir/mesh.js";
-import { printProgram } from "../../ir/print.js";
 import { type Program, someEqn } from "../../ir/program.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { varyingAxes } from "../../ir/varying.js";
+import { printProgram } from "../../ir/text/print.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
 import { targetKey } from "../../trace/executionTarget.js";

@@ -1,9 +1,9 @@
 import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../../ir/infer/varying.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
 import { at, formatType, withShape } from "../../ir/shape.js";
-import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
 import { commonTarget } from "../../trace/executionTarget.js";

@@ -1,9 +1,9 @@
 import { roundTo } from "../../ir/dtype.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../../ir/infer/varying.js";
 import type { DimAxes, MeshAxis } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
 import { at, range, type Shape, type TensorType, withShape } from "../../ir/shape.js";
-import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";

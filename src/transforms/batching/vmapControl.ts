@@ -1,9 +1,9 @@
 import { type BodyOp, bodiesOf, type Flow, flow, groupsOf, inGroups, withBodies } from "../../ir/bodies.js";
 import { isFloat } from "../../ir/dtype.js";
+import { joinAxes, varyingAxes } from "../../ir/infer/varying.js";
 import type { OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, typesOf } from "../../ir/shape.js";
-import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";

@@ -1,4 +1,4 @@
-import { attentionOperands } from "../../ir/inferAttention.js";
+import { attentionOperands } from "../../ir/infer/inferAttention.js";
 import { elementwiseFamilies, type ReduceOp, rowsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { at, range } from "../../ir/shape.js";

@@ -1,11 +1,11 @@
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
+import { joinAxes, varyingAxes } from "../../ir/infer/varying.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import type { ProgramOp } from "../../ir/ops.js";
 import { type Eqn, forEachEqn, hasPrograms, type Program, someEqn } from "../../ir/program.js";
 import { at, formatType, type TensorType, typesOf } from "../../ir/shape.js";
-import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { boundAxes, checkedAxes } from "../../trace/axes.js";
 import { atSource, bind, callProgram, Environment, isTracing, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";

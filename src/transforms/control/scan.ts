@@ -1,9 +1,9 @@
 import { either, integerFrom, need } from "../../ir/arguments.js";
 import { ShapeError, TreeError } from "../../ir/errors.js";
+import { varyingAxes } from "../../ir/infer/varying.js";
 import type { ControlRole } from "../../ir/ops.js";
 import { type OptionsOf, optional, schema, type Values } from "../../ir/schema.js";
 import { at, formatType, normalizeDim, range, sameType, type TensorType, withShape } from "../../ir/shape.js";
-import { varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";

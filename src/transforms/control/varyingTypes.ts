@@ -1,10 +1,17 @@
 import { isFloat, isInteger, roundTo } from "../../ir/dtype.js";
 import { ShardingError } from "../../ir/errors.js";
+import {
+  joinAxes,
+  missingAxes,
+  varies,
+  varyAlike,
+  varyingAlong,
+  varyingAxes,
+} from "../../ir/infer/varying.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { isCollectiveEqn } from "../../ir/opFacts.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
-import { joinAxes, missingAxes, varies, varyAlike, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { bind1, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";

@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { DTypeError } from "../../ir/errors.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../../ir/infer/varying.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
 import { commonTarget } from "../../trace/executionTarget.js";
 import * as ops from "../../trace/ops.js";

@@ -1,7 +1,7 @@
+import { varyingAxes } from "../../ir/infer/varying.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import type { Eqn, Program, Var } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
-import { varyingAxes } from "../../ir/varying.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { cut } from "../rewrite/split.js";
 

@@ -7,6 +7,7 @@ import { bodiesOf, countGroups, groupsOf, inGroups } from "../../ir/bodies.js";
 import { zip } from "../../ir/collections.js";
 import { isFloat } from "../../ir/dtype.js";
 import { GradientError } from "../../ir/errors.js";
+import { varyingAxes } from "../../ir/infer/varying.js";
 import type { OpName, ProgramOp } from "../../ir/ops.js";
 import {
   type Eqn,
@@ -17,7 +18,6 @@ import {
   type Program,
 } from "../../ir/program.js";
 import { at, type TensorType, typesOf } from "../../ir/shape.js";
-import { varyingAxes } from "../../ir/varying.js";
 import { atSource, bind, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";

@@ -1,9 +1,9 @@
 import type { BodyOp, Groups } from "../../ir/bodies.js";
+import { varies, varyingAlong } from "../../ir/infer/varying.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams, ProgramOp } from "../../ir/ops.js";
 import { type Eqn, hasPrograms, type Program } from "../../ir/program.js";
 import { at, type TensorType, typesOf, withShape } from "../../ir/shape.js";
-import { varies, varyingAlong } from "../../ir/varying.js";
 import { atSource, bind, Environment, inline, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";

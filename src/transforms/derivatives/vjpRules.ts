@@ -1,5 +1,6 @@
-import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isFloat } from "../../ir/dtype.js";
+import { attentionBackwardProgram, attentionProgram } from "../../ir/expansions/attention.js";
+import { missingAxes, varies, varyingAxes } from "../../ir/infer/varying.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import {
   type AttentionExtra,
@@ -10,7 +11,6 @@ import {
 } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, inversePermutation, range, type TensorType } from "../../ir/shape.js";
-import { missingAxes, varies, varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";

@@ -1,6 +1,6 @@
 import { type HostTensor, hostTensor } from "../../../src/engines/reference/hostTensor.js";
 import { type DType, isFloat, isUnsigned } from "../../../src/ir/dtype.js";
-import { inferTypes } from "../../../src/ir/infer.js";
+import { inferTypes } from "../../../src/ir/infer/infer.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import type { OpName, OpParams } from "../../../src/ir/ops.js";
 import { type Atom, type Literal, makeEqn, newVar, type Program } from "../../../src/ir/program.js";

@@ -1,6 +1,6 @@
 import { type HostTensor, hostTensor } from "../../../src/engines/reference/hostTensor.js";
 import { type DType, isFloat, sumType } from "../../../src/ir/dtype.js";
-import { isInDomain } from "../../../src/ir/inferChecks.js";
+import { isInDomain } from "../../../src/ir/infer/inferChecks.js";
 import type { MeshAxis, MeshShape } from "../../../src/ir/mesh.js";
 import { axesSize, positionAlong } from "../../../src/ir/mesh.js";
 import { type CollectiveOp, opFacts, rowsBy, type UnaryOp } from "../../../src/ir/opFacts.js";

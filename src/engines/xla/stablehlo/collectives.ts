@@ -1,5 +1,6 @@
 import { sumType } from "../../../ir/dtype.js";
 import { AxisError, InternalError } from "../../../ir/errors.js";
+import { raggedAllToAllProgram } from "../../../ir/expansions/ragged.js";
 import {
   axesSize,
   axisSizeIn,
@@ -11,7 +12,6 @@ import {
 import type { CollectiveOp } from "../../../ir/opFacts.js";
 import type { Collective, OpName, OpParams } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
-import { raggedAllToAllProgram } from "../../../ir/ragged.js";
 import { at, range, sizeOf, tensorType } from "../../../ir/shape.js";
 import { sliceAt } from "./controlFlow.js";
 import { monoidOf } from "./reductions.js";

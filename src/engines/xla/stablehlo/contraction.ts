@@ -1,9 +1,9 @@
-import { attentionBackwardProgram, attentionProgram } from "../../../ir/attention.js";
 import { byteSize, type DType, isFloat } from "../../../ir/dtype.js";
+import { attentionBackwardProgram, attentionProgram } from "../../../ir/expansions/attention.js";
+import { raggedDotProgram } from "../../../ir/expansions/ragged.js";
 import type { OpsOf } from "../../../ir/opFacts.js";
 import type { Attention, OpParams } from "../../../ir/ops.js";
 import type { Program } from "../../../ir/program.js";
-import { raggedDotProgram } from "../../../ir/ragged.js";
 import { at, range, type TensorType, tensorType, typesOf } from "../../../ir/shape.js";
 import { fusedAttention, fusedAttentionBackward, hasFusedAttention } from "./fusedAttention.js";
 import { listText } from "./text.js";

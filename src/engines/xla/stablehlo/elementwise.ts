@@ -1,9 +1,9 @@
 import { type DType, isInteger, isUnsigned, sumType } from "../../../ir/dtype.js";
+import { xlaProgram } from "../../../ir/expansions/xlaFunctions.js";
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
 import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
-import { xlaProgram } from "../../../ir/xlaFunctions.js";
 import { typeText } from "./text.js";
 import { type HloValue, names, type Rule, type Writer } from "./writer.js";
 

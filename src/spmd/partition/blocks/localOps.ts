@@ -1,4 +1,4 @@
-import { attentionOperands } from "../../../ir/inferAttention.js";
+import { attentionOperands } from "../../../ir/infer/inferAttention.js";
 import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
 import { type Attention, type AttentionExtra, attentionExtras, type OpName } from "../../../ir/ops.js";

@@ -17,9 +17,9 @@ import {
   type Tensor,
 } from "../../../index.js";
 import type { Spec } from "../../../ir/mesh.js";
-import { printProgram } from "../../../ir/print.js";
 import { type Atom, newLiteral, type Program, type Var } from "../../../ir/program.js";
 import { at, range, sizeOf, tensorType } from "../../../ir/shape.js";
+import { printProgram } from "../../../ir/text/print.js";
 import { verify } from "../../../ir/verify.js";
 import { splitUpdates } from "./splitUpdates.js";
 

@@ -1,4 +1,4 @@
-import { attentionOperands } from "../../../ir/inferAttention.js";
+import { attentionOperands } from "../../../ir/infer/inferAttention.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
 import type { Attention, AttentionExtra, OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";

@@ -1,22 +1,28 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { randomProgram } from "../../test/compiler/randomProgram.js";
-import { opCases as engineCases } from "../../test/conformance/engine/opCases.js";
-import { programCases } from "../../test/conformance/engine/programCases.js";
-import { findDifference } from "../../test/support/comparePrograms.js";
-import { buildProgram } from "../../test/support/interpreting.js";
-import { caseProgram, type OpCase, opCases } from "../../test/support/opCases.js";
-import { around, bodyFunction, randomBody, randomLayers, shape } from "../../test/support/randomFunctions.js";
-import { grad, makeProgram, np, ShardwiseError, simplify, type Tensor } from "../index.js";
-import { switchWithRole } from "../transforms/control/cond.js";
-import { scanWithRole } from "../transforms/control/scan.js";
-import { dtypes, type RealDType } from "./dtype.js";
-import { ParseError } from "./errors.js";
-import type { OpName, RematPolicy } from "./ops.js";
+import { randomProgram } from "../../../test/compiler/randomProgram.js";
+import { opCases as engineCases } from "../../../test/conformance/engine/opCases.js";
+import { programCases } from "../../../test/conformance/engine/programCases.js";
+import { findDifference } from "../../../test/support/comparePrograms.js";
+import { buildProgram } from "../../../test/support/interpreting.js";
+import { caseProgram, type OpCase, opCases } from "../../../test/support/opCases.js";
+import {
+  around,
+  bodyFunction,
+  randomBody,
+  randomLayers,
+  shape,
+} from "../../../test/support/randomFunctions.js";
+import { grad, makeProgram, np, ShardwiseError, simplify, type Tensor } from "../../index.js";
+import { switchWithRole } from "../../transforms/control/cond.js";
+import { scanWithRole } from "../../transforms/control/scan.js";
+import { dtypes, type RealDType } from "../dtype.js";
+import { ParseError } from "../errors.js";
+import type { OpName, RematPolicy } from "../ops.js";
+import { makeEqn, newLiteral, newVar, type Program } from "../program.js";
+import { range } from "../shape.js";
 import { parseProgram } from "./parse.js";
 import { printProgram } from "./print.js";
-import { makeEqn, newLiteral, newVar, type Program } from "./program.js";
-import { range } from "./shape.js";
 
 /** Prints and reads a program, and gives the text. */
 function roundTrip(program: Program): string {

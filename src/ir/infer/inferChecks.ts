@@ -1,10 +1,10 @@
 /** The checks of type inference rules and the errors they throw. */
-import { describe } from "./describe.js";
-import { type DType, isFloat, isInteger } from "./dtype.js";
-import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
-import type { Domain } from "./opFacts.js";
-import type { OpName, OpParams } from "./ops.js";
-import { at, formatType, type Shape, sameNumbers, type TensorType } from "./shape.js";
+import { describe } from "../describe.js";
+import { type DType, isFloat, isInteger } from "../dtype.js";
+import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "../errors.js";
+import type { Domain } from "../opFacts.js";
+import type { OpName, OpParams } from "../ops.js";
+import { at, formatType, type Shape, sameNumbers, type TensorType } from "../shape.js";
 
 /** What type inference needs to know about an operand; every `Atom` has it. */
 export interface Operand {

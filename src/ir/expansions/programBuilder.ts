@@ -1,8 +1,16 @@
 /** Programs written op by op, for floors that cannot trace functions. */
-import type { DType } from "./dtype.js";
-import { inferTypes } from "./infer.js";
-import type { MeshAxis } from "./mesh.js";
-import type { OpName, OpParams } from "./ops.js";
+import type { DType } from "../dtype.js";
+import { inferTypes } from "../infer/infer.js";
+import {
+  joinAxes,
+  missingAxes,
+  needNoMarks,
+  operandVarying,
+  varyingAlong,
+  varyingAxes,
+} from "../infer/varying.js";
+import type { MeshAxis } from "../mesh.js";
+import type { OpName, OpParams } from "../ops.js";
 import {
   type Atom,
   type Eqn,
@@ -12,9 +20,8 @@ import {
   newVar,
   type Program,
   type Var,
-} from "./program.js";
-import { at, type Shape, type TensorType } from "./shape.js";
-import { joinAxes, missingAxes, needNoMarks, operandVarying, varyingAlong, varyingAxes } from "./varying.js";
+} from "../program.js";
+import { at, type Shape, type TensorType } from "../shape.js";
 
 /** Collects the equations of a program. */
 export class ProgramBuilder {

@@ -2,11 +2,11 @@
  * Rounding to the values of a float8 type. It is written twice: the reference engine rounds numbers, all other engines
  * but XLA, which has the types, run the equations of the program.
  */
-import { roundHalfEven } from "./dtype.js";
-import type { Float8, OpParams } from "./ops.js";
-import { newLiteral, type Program } from "./program.js";
+import { roundHalfEven } from "../dtype.js";
+import type { Float8, OpParams } from "../ops.js";
+import { newLiteral, type Program } from "../program.js";
+import { at, type TensorType } from "../shape.js";
 import { writeProgram } from "./programBuilder.js";
-import { at, type TensorType } from "./shape.js";
 
 /** What a float8 type can represent. */
 interface Float8Facts {

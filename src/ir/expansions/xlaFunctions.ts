@@ -4,13 +4,13 @@
  * the reference engine computes them on numbers, all other engines run the equations that they expand to. Narrower floats
  * are computed in float32, and float64 has the plain functions, as in JAX.
  */
-import { getOrInsert } from "./collections.js";
-import type { DType } from "./dtype.js";
-import type { CompareDirection, OpName, OpParams, XlaFunction } from "./ops.js";
-import { type Atom, newLiteral, type Program, type Var } from "./program.js";
+import { getOrInsert } from "../collections.js";
+import type { DType } from "../dtype.js";
+import type { CompareDirection, OpName, OpParams, XlaFunction } from "../ops.js";
+import { type Atom, newLiteral, type Program, type Var } from "../program.js";
+import { unaryFunctions } from "../scalarFunctions.js";
+import { at, type TensorType } from "../shape.js";
 import { type ProgramBuilder, writeProgram } from "./programBuilder.js";
-import { unaryFunctions } from "./scalarFunctions.js";
-import { at, type TensorType } from "./shape.js";
 
 /** Arithmetic of float32: every result is rounded, and so is every constant. */
 interface Arithmetic<T> {

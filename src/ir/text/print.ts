@@ -1,8 +1,7 @@
-import { needProgram } from "./checkProgram.js";
-import { getOrInsert } from "./collections.js";
-import { isInteger } from "./dtype.js";
-import { formatMesh } from "./mesh.js";
-import { opForm } from "./opForms.js";
+import { needProgram } from "../checkProgram.js";
+import { getOrInsert } from "../collections.js";
+import { isInteger } from "../dtype.js";
+import { formatMesh } from "../mesh.js";
 import {
   type Atom,
   type Eqn,
@@ -11,9 +10,10 @@ import {
   type Program,
   type SourceLocation,
   type Var,
-} from "./program.js";
-import { type OptionsOf, schema } from "./schema.js";
-import { formatType } from "./shape.js";
+} from "../program.js";
+import { type OptionsOf, schema } from "../schema.js";
+import { formatType } from "../shape.js";
+import { opForm } from "./opForms.js";
 
 const printOptions = schema({
   /** Whether equations are followed by their places in the user's program; such a text cannot be read back. */

@@ -1,4 +1,19 @@
-import type { DType } from "./dtype.js";
+import type { DType } from "../dtype.js";
+import type { MeshShape, Spec } from "../mesh.js";
+import { rowsOf, uniformFamilies } from "../opFacts.js";
+import {
+  attentionExtras,
+  type CallbackBatching,
+  type CallbackKind,
+  type CompareDirection,
+  type Float8,
+  type OpName,
+  type OpParams,
+  type Precision,
+  type RaggedDim,
+  type XlaFunction,
+} from "../ops.js";
+import type { Atom, Program } from "../program.js";
 import {
   among,
   axes,
@@ -24,21 +39,6 @@ import {
   specs,
   text,
 } from "./forms.js";
-import type { MeshShape, Spec } from "./mesh.js";
-import { rowsOf, uniformFamilies } from "./opFacts.js";
-import {
-  attentionExtras,
-  type CallbackBatching,
-  type CallbackKind,
-  type CompareDirection,
-  type Float8,
-  type OpName,
-  type OpParams,
-  type Precision,
-  type RaggedDim,
-  type XlaFunction,
-} from "./ops.js";
-import type { Atom, Program } from "./program.js";
 import type { Scanner } from "./scanner.js";
 
 type ProgramNames<K extends OpName> = {

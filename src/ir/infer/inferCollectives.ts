@@ -1,5 +1,9 @@
 /** The type rules of collectives. */
-import { describe } from "./describe.js";
+import { describe } from "../describe.js";
+import { axesSize, type MeshAxis } from "../mesh.js";
+import type { Domain } from "../opFacts.js";
+import type { AxisOp } from "../ops.js";
+import { at, sameNumbers, type TensorType, tensorType } from "../shape.js";
 import {
   broken,
   checkDim,
@@ -10,10 +14,6 @@ import {
   type TypeRule,
   typeOf,
 } from "./inferChecks.js";
-import { axesSize, type MeshAxis } from "./mesh.js";
-import type { Domain } from "./opFacts.js";
-import type { AxisOp } from "./ops.js";
-import { at, sameNumbers, type TensorType, tensorType } from "./shape.js";
 
 const reduceAcross =
   (domain: Domain) =>

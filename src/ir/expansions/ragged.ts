@@ -1,9 +1,9 @@
 /** Ragged ops in terms of smaller ones, for types and devices that have none of their own. */
-import { axesSize } from "./mesh.js";
-import type { OpParams } from "./ops.js";
-import { newLiteral, type Program, type Var } from "./program.js";
+import { axesSize } from "../mesh.js";
+import type { OpParams } from "../ops.js";
+import { newLiteral, type Program, type Var } from "../program.js";
+import { at, range, type TensorType, tensorType } from "../shape.js";
 import { writeProgram } from "./programBuilder.js";
-import { at, range, type TensorType, tensorType } from "./shape.js";
 
 /** The types without the axes that values differ along: these programs run where there are none. */
 const plain = (types: readonly TensorType[]) => types.map(({ dtype, shape }) => tensorType(dtype, shape));

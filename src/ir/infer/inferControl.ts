@@ -1,8 +1,8 @@
-import { InternalError, ShapeError } from "./errors.js";
-import { blockShape, globalShape } from "./mesh.js";
-import type { OpName, OpParams } from "./ops.js";
-import type { Program } from "./program.js";
-import { at, formatType, sameType, type TensorType, tensorType } from "./shape.js";
+import { InternalError, ShapeError } from "../errors.js";
+import { blockShape, globalShape } from "../mesh.js";
+import type { OpName, OpParams } from "../ops.js";
+import type { Program } from "../program.js";
+import { at, formatType, sameType, type TensorType, tensorType } from "../shape.js";
 
 interface Operand {
   readonly type: TensorType;

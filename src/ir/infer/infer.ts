@@ -1,5 +1,8 @@
-import { describe } from "./describe.js";
-import { byteSize, isDType, isFloat } from "./dtype.js";
+import { describe } from "../describe.js";
+import { byteSize, isDType, isFloat } from "../dtype.js";
+import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamilies } from "../opFacts.js";
+import { float8Types, type OpName, type OpParams, type Precision, precisions } from "../ops.js";
+import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../shape.js";
 import { attentionBackwardTypes, attentionTypes } from "./inferAttention.js";
 import {
   broken,
@@ -21,9 +24,6 @@ import {
 } from "./inferChecks.js";
 import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
-import { type Domain, type Family, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
-import { float8Types, type OpName, type OpParams, type Precision, precisions } from "./ops.js";
-import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "./shape.js";
 import { keepsEqual, nothingVaries, resultVarying, varyingAlong } from "./varying.js";
 
 /** The result types of an op applied to operands; errors name the op, the operand types and the rule broken. */

@@ -1,8 +1,8 @@
-import { isFloat } from "./dtype.js";
-import type { MeshAxis } from "./mesh.js";
-import type { AxisOp, OpName, OpParams, ProgramOp } from "./ops.js";
-import type { Program } from "./program.js";
-import { at, type TensorType } from "./shape.js";
+import { isFloat } from "../dtype.js";
+import type { MeshAxis } from "../mesh.js";
+import type { AxisOp, OpName, OpParams, ProgramOp } from "../ops.js";
+import type { Program } from "../program.js";
+import { at, type TensorType } from "../shape.js";
 
 /**
  * Inside a shard map with the replication check every type says along which axes the value may differ from device to

@@ -1,15 +1,15 @@
-import { need } from "./arguments.js";
-import { type DType, isDType, isFloat, isInteger } from "./dtype.js";
-import { ShardwiseError } from "./errors.js";
+import { need } from "../arguments.js";
+import { type DType, isDType, isFloat, isInteger } from "../dtype.js";
+import { ShardwiseError } from "../errors.js";
+import { inferTypes } from "../infer/infer.js";
+import { varyingAlong } from "../infer/varying.js";
+import { isOpName } from "../opFacts.js";
+import type { OpName, OpParams } from "../ops.js";
+import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "../program.js";
+import { at, formatType, sameType, type TensorType } from "../shape.js";
 import { axes, plainType } from "./forms.js";
-import { inferTypes } from "./infer.js";
-import { isOpName } from "./opFacts.js";
 import { type OpForm, opForm } from "./opForms.js";
-import type { OpName, OpParams } from "./ops.js";
-import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { Scanner } from "./scanner.js";
-import { at, formatType, sameType, type TensorType } from "./shape.js";
-import { varyingAlong } from "./varying.js";
 
 /** Maximum nesting of programs, so that parsing cannot exhaust the stack. */
 const MAX_DEPTH = 200;

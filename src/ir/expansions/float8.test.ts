@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { hostTensor, numbersOf } from "../engines/reference/hostTensor.js";
-import { interpret } from "../engines/reference/interpret.js";
-import { fromBfloat16Bits } from "./dtype.js";
+import { hostTensor, numbersOf } from "../../engines/reference/hostTensor.js";
+import { interpret } from "../../engines/reference/interpret.js";
+import { fromBfloat16Bits } from "../dtype.js";
+import { type Float8, float8Types } from "../ops.js";
+import { range, tensorType } from "../shape.js";
 import { float8Program, roundToFloat8 } from "./float8.js";
-import { type Float8, float8Types } from "./ops.js";
-import { range, tensorType } from "./shape.js";
 
 /** The non-negative finite values of a float8 type in the order of their bits, which are the indices. */
 function valuesOf(format: Float8): number[] {

@@ -1,8 +1,9 @@
 /** Avoids inferring the types of equations again. */
+
+import type { OpName } from "../ops.js";
+import type { Atom, EqnParts } from "../program.js";
+import { at, sameType, type TensorType } from "../shape.js";
 import type { Operand } from "./inferChecks.js";
-import type { OpName } from "./ops.js";
-import type { Atom, EqnParts } from "./program.js";
-import { at, sameType, type TensorType } from "./shape.js";
 import { keepsEqual, nothingVaries, varyAlike, varyingAlong } from "./varying.js";
 
 /** Equations whose types were checked: they never change, so they are valid in every other program too. */

@@ -5,6 +5,11 @@
  * the rows of one matrix. No more than a block of them exists at a time: longer sequences are loops over blocks of
  * queries, and in them over blocks of keys, whose sums are rescaled whenever a larger score appears.
  */
+
+import { type DType, sumType } from "../dtype.js";
+import type { Attention, AttentionExtra, AttentionWant, OpParams } from "../ops.js";
+import { type Atom, newLiteral, type Program, type Var } from "../program.js";
+import { at, range, type TensorType, tensorType } from "../shape.js";
 import {
   type AttentionBlocks,
   attentionBlocks,
@@ -27,11 +32,7 @@ import {
   sumLike,
   times,
 } from "./attentionScores.js";
-import { type DType, sumType } from "./dtype.js";
-import type { Attention, AttentionExtra, AttentionWant, OpParams } from "./ops.js";
-import { type Atom, newLiteral, type Program, type Var } from "./program.js";
 import { overBlocks, type ProgramBuilder, writeProgram } from "./programBuilder.js";
-import { at, range, type TensorType, tensorType } from "./shape.js";
 
 /** The sizes of an attention, from the types of query and key. */
 function sizesOf(query: TensorType, key: TensorType) {

@@ -1,5 +1,5 @@
-import { HostFunction } from "./callbacks.js";
-import { type DType, dtypes, shortName } from "./dtype.js";
+import { HostFunction } from "../callbacks.js";
+import { type DType, dtypes, shortName } from "../dtype.js";
 import {
   type DimConstraint,
   formatMesh,
@@ -7,10 +7,10 @@ import {
   type MeshAxis,
   type MeshShape,
   type Spec,
-} from "./mesh.js";
-import { type ControlRole, type RematPolicy, rematPolicyKinds } from "./ops.js";
+} from "../mesh.js";
+import { type ControlRole, type RematPolicy, rematPolicyKinds } from "../ops.js";
+import { formatType, type TensorType } from "../shape.js";
 import type { Scanner } from "./scanner.js";
-import { formatType, type TensorType } from "./shape.js";
 
 /** How a parameter is printed and parsed. */
 export interface ParamForm<T> {

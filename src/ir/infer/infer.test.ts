@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { randomHost } from "../../test/support/gradientChecks.js";
-import { caseProgram, deviceAxis, type OpCase, opCases } from "../../test/support/opCases.js";
-import { randomNumbers } from "../../test/support/vmapChecks.js";
-import { interpretSpmd } from "../engines/reference/interpret.js";
-import { vmapRules } from "../transforms/batching/vmapRules.js";
-import { vjpRules } from "../transforms/derivatives/vjpRules.js";
+import { randomHost } from "../../../test/support/gradientChecks.js";
+import { caseProgram, deviceAxis, type OpCase, opCases } from "../../../test/support/opCases.js";
+import { randomNumbers } from "../../../test/support/vmapChecks.js";
+import { interpretSpmd } from "../../engines/reference/interpret.js";
+import { vmapRules } from "../../transforms/batching/vmapRules.js";
+import { vjpRules } from "../../transforms/derivatives/vjpRules.js";
+import type { OpName } from "../ops.js";
+import { type Atom, makeEqn, newLiteral, newVar } from "../program.js";
+import { at, range, sizeOf, type TensorType } from "../shape.js";
+import { verify } from "../verify.js";
 import { inferTypes } from "./infer.js";
-import type { OpName } from "./ops.js";
-import { type Atom, makeEqn, newLiteral, newVar } from "./program.js";
 import { typesOfRepeated } from "./repeated.js";
-import { at, range, sizeOf, type TensorType } from "./shape.js";
 import { varyingAlong } from "./varying.js";
-import { verify } from "./verify.js";
 
 const opNames = Object.keys(vjpRules) as OpName[];
 

@@ -1,4 +1,4 @@
-import { ParseError } from "./errors.js";
+import { ParseError } from "../errors.js";
 
 const word = /[A-Za-z_$][\w$]*/y;
 const integer = /-?\d+/y;

@@ -1,9 +1,10 @@
 /** Loops over the blocks of queries and keys of an attention. */
+
+import type { Attention, AttentionExtra } from "../ops.js";
+import type { Atom, Var } from "../program.js";
+import { at, type TensorType } from "../shape.js";
 import { type AttentionBlock, isBlockSeen, type Starts } from "./attentionScores.js";
-import type { Attention, AttentionExtra } from "./ops.js";
-import type { Atom, Var } from "./program.js";
 import { overBlocks, type ProgramBuilder, writeProgram } from "./programBuilder.js";
-import { at, type TensorType } from "./shape.js";
 
 /** How many queries and keys have scores at a time. */
 export interface AttentionBlocks {

@@ -1,8 +1,8 @@
 /** The types of attention's results, and the errors of its operands. */
-import { isFloat, sumType } from "./dtype.js";
+import { isFloat, sumType } from "../dtype.js";
+import { type Attention, type AttentionExtra, attentionExtras, type OpParams } from "../ops.js";
+import { at, formatType, type Shape, sameNumbers, sameType, type TensorType, tensorType } from "../shape.js";
 import { broken, checkWhole, commonDType, count, type Operand, require, typeOf } from "./inferChecks.js";
-import { type Attention, type AttentionExtra, attentionExtras, type OpParams } from "./ops.js";
-import { at, formatType, type Shape, sameNumbers, sameType, type TensorType, tensorType } from "./shape.js";
 
 /** The number of operands before the extras. */
 export const attentionOperands = { attention: 3, attentionBackward: 6 } as const;

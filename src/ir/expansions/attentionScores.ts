@@ -1,9 +1,9 @@
 /** The scores of a block of queries and keys: which are seen, what is added to them, which weights are dropped. */
-import { sumType } from "./dtype.js";
-import type { Attention, AttentionExtra } from "./ops.js";
-import { type Atom, newLiteral, type Var } from "./program.js";
+import { sumType } from "../dtype.js";
+import type { Attention, AttentionExtra } from "../ops.js";
+import { type Atom, newLiteral, type Var } from "../program.js";
+import { at, type Shape } from "../shape.js";
 import type { ProgramBuilder } from "./programBuilder.js";
-import { at, type Shape } from "./shape.js";
 
 /** The operands of a block by name, with dims as those of the op. */
 export type AttentionBlock = { readonly query: Var; readonly key: Var; readonly value: Var } & {
