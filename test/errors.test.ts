@@ -12,6 +12,7 @@ import {
   lax,
   Mesh,
   np,
+  P,
   random,
   ShapeError,
   ShardwiseError,
@@ -393,7 +394,7 @@ describe("trees that do not fit", () => {
         ),
       TreeError,
       "tree",
-      /the body must return \[carry, y\], it returned \*/,
+      /the body must return \[carry, y\], it returned one tensor/,
     ],
     [
       "cotangents unlike the results",
@@ -647,6 +648,39 @@ describe("traced values used as plain ones", () => {
 
   test("a concrete tensor is no number either", () => {
     expect(() => Number(np.array(2))).toThrow(/await x\.item\(\)/);
+  });
+});
+
+describe("calls of jit", () => {
+  const twice = (t: Tensor) => t.mul(2);
+
+  test("specs that name axes are refused where no mesh has them", () => {
+    for (const options of [{ inShardings: P("data") }, { outShardings: [P(["data"])] }]) {
+      expect(() => jit(twice, wrong(options))(x)).toThrow(
+        '[twice] P("data") names axes, but the call has no mesh: pass one as the option mesh',
+      );
+    }
+    expect(() => jit(twice, { overlap: ["data"] })(x)).toThrow('[twice] overlap "data" names axes');
+    const mesh = Mesh.create({ data: 2 });
+    expect(jit(twice, { inShardings: P(null) })(jit(twice, { mesh })(x)).shape).toEqual([2, 3]);
+  });
+
+  test("specs that do not fit name their option", () => {
+    const mesh = Mesh.create({ data: 2 });
+    expect(() => jit(twice, wrong({ mesh, inShardings: [P(), P()] }))(x)).toThrow(
+      "[twice inShardings] the prefix tree does not fit",
+    );
+  });
+
+  test("a function without a name is called anonymous", () => {
+    expect(() => jit((t: Tensor) => t, { donate: 3 })(x)).toThrow("[anonymous] donate 3 names no argument");
+  });
+});
+
+describe("methods of tensors", () => {
+  test("are named where an inner function found the problem", () => {
+    expect(() => x.get(5)).toThrow("[get: index] index 5 is out of range");
+    expect(() => x.astype(wrong("float3"))).toThrow('[astype: convert] "float3" is not a data type');
   });
 });
 

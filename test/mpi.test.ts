@@ -115,7 +115,7 @@ describeTogether.each(launchers)("processes that were started differently, by $n
       expect(out).not.toContain("is ready");
       const reason = {
         program:
-          /ProgramsDifferError: .*program 1 of processes 0, 1 .*\n {2}process 0 has "function" \w{16}, line 2: .* = mul %0 2.0\n {2}process 1 has "function" \w{16}, line 2: .* = mul %0 3.0\n/g,
+          /ProgramsDifferError: .*program 1 of processes 0, 1 .*\n {2}process 0 has "anonymous" \w{16}, line 2: .* = mul %0 2.0\n {2}process 1 has "anonymous" \w{16}, line 2: .* = mul %0 3.0\n/g,
         shapes:
           /ProgramsDifferError: .*\n {2}process 0 has .*, line 1: \(%0:f32\[4\]\) {\n {2}process 1 has .*, line 1: \(%0:f32\[8\]\) {\n/g,
         settings:

@@ -208,7 +208,7 @@ const maxHostBytes = 2 ** 33;
 function checkedLength(dtype: DType, length: number): number {
   if (Number.isSafeInteger(length) && length >= 0 && length * byteSize(dtype) <= maxHostBytes) return length;
   throw new ValueError(
-    `an array of ${describe(length)} elements of ${dtype} cannot be: use an integer from 0 to ${maxHostBytes / byteSize(dtype)}`,
+    `an array of ${dtype} in JavaScript's memory cannot have ${describe(length)} elements: use 0 to ${maxHostBytes / byteSize(dtype)}`,
   );
 }
 

@@ -202,17 +202,21 @@ declare module "../trace/tensor.js" {
   interface Tensor extends Methods, Getters {}
 }
 
-/** A method that calls a function with the tensor as its first argument. */
-function method<A extends unknown[], R>(fn: (x: Tensor, ...args: A) => R): (this: Tensor, ...args: A) => R {
-  return function (...args) {
+/** A method that calls a function with the tensor as its first argument; stack traces show it by its name. */
+function method<A extends unknown[], R>(
+  name: string,
+  fn: (x: Tensor, ...args: A) => R,
+): (this: Tensor, ...args: A) => R {
+  const call = function (this: Tensor, ...args: A) {
     return fn(this, ...args);
   };
+  return Object.defineProperty(call, "name", { value: name });
 }
 
 const prototype: object = Tensor.prototype;
 for (const [name, fn] of Object.entries<(x: Tensor, ...args: never[]) => unknown>(methods)) {
-  Object.defineProperty(prototype, name, { value: method(fn), writable: true, configurable: true });
+  Object.defineProperty(prototype, name, { value: method(name, fn), writable: true, configurable: true });
 }
 for (const [name, getter] of Object.entries(getters)) {
-  Object.defineProperty(prototype, name, { get: method(getter) });
+  Object.defineProperty(prototype, name, { get: method(name, getter) });
 }

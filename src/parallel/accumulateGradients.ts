@@ -4,8 +4,7 @@ import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
-import { split } from "../random/index.js";
-import { needTensor } from "../trace/promote.js";
+import { checkKey, split } from "../random/keys.js";
 import type { Tensor } from "../trace/tensor.js";
 import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -51,7 +50,7 @@ export function accumulateGradients<P, B, M, V = null>(
   options: AccumulateOptions,
 ): [grads: P, metrics: M, variables: V | null] {
   need("function", lossFn, "lossFn", "accumulateGradients");
-  needTensor(rng, "rng", "accumulateGradients");
+  checkKey(rng, "accumulateGradients");
   const { numMinibatches, useScan } = accumulateOptions.read(options, "accumulateGradients");
   const minibatches = splitBatch(batch, numMinibatches);
   const keys = split(rng, numMinibatches);

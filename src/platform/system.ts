@@ -32,6 +32,9 @@ export function describeRuntime(): string {
 /** The major version of Node, or what the runtime says it is compatible with. */
 export const nodeMajor = Number(process.versions.node?.split(".")[0] ?? 0);
 
+// Package managers only warn, and what fails first would be some missing method.
+if (nodeMajor < 20) throw new Error(`shardwise needs Node 20.19 or newer; this is ${describeRuntime()}`);
+
 /** How many threads can compute at the same time. */
 export const numCores: () => number = availableParallelism;
 

@@ -269,7 +269,6 @@ function stirlingTail(x: Tensor): Tensor {
  * ```
  */
 export function multinomial(key: Tensor, n: Parameter, p: Tensor, given?: Shape): Tensor {
-  needTensor(key, "key", "random.multinomial");
   needTensor(p, "p", "random.multinomial");
   needIfGiven("list", given, "shape", "random.multinomial");
   const shape = given ?? p.shape;

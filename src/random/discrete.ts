@@ -120,7 +120,6 @@ export interface CategoricalOptions extends OptionsOf<typeof categoricalOptions>
  * ```
  */
 export function categorical(key: Tensor, logits: Tensor, options?: CategoricalOptions): Tensor {
-  needTensor(key, "key", "random.categorical");
   needTensor(logits, "logits", "random.categorical");
   const caller = "random.categorical";
   const { replace, mode, ...given } = categoricalOptions.read(options, caller);
@@ -179,7 +178,6 @@ export interface PermutationOptions extends OptionsOf<typeof permutationOptions>
  * ```
  */
 export function permutation(key: Tensor, x: number | Tensor, options?: PermutationOptions): Tensor {
-  needTensor(key, "key", "random.permutation");
   const given = permutationOptions.read(options, "random.permutation");
   const caller = "random.permutation";
   checkKey(key, caller);

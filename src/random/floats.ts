@@ -5,7 +5,7 @@ import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { formatType, type Shape } from "../ir/shape.js";
 import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
-import { needTensor, tensorKind } from "../trace/promote.js";
+import { tensorKind } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { atOnce, checkKey, drawnShape, hash, randomWords, split } from "./keys.js";
 
@@ -100,7 +100,6 @@ function sampler(
  * ```
  */
 export function uniform(key: Tensor, shape: ShapeLike = [], options?: UniformOptions): Tensor {
-  needTensor(key, "key", "random.uniform");
   const { minval, maxval, ...given } = uniformOptions.read(options, "random.uniform");
   const [sizes, dtype] = check(key, shape, given.dtype, "random.uniform");
   const [low, high] = [bound(minval, dtype), bound(maxval, dtype)];
@@ -150,7 +149,6 @@ export function truncatedNormal(
   shape?: ShapeLike,
   dtype?: DTypeOption,
 ): Tensor {
-  needTensor(key, "key", "random.truncatedNormal");
   const caller = "random.truncatedNormal";
   const given = [lower, upper].map((value) => (value instanceof Tensor ? value.shape : []));
   const [full, type] = check(key, shape ?? broadcastShape(given, caller), dtype, caller);

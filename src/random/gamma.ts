@@ -11,7 +11,7 @@ import { vmap } from "../transforms/batching/vmap.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
 import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { exponential, layouts, normal, uniform } from "./floats.js";
-import { atOnce, drawnShape, split } from "./keys.js";
+import { atOnce, checkKey, drawnShape, split } from "./keys.js";
 import { keyOf, type Parameter, parameters } from "./parameters.js";
 
 /**
@@ -166,7 +166,7 @@ export function beta(
  * ```
  */
 export function dirichlet(key: Tensor, alpha: Tensor, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
-  needTensor(key, "key", "random.dirichlet");
+  checkKey(key, "random.dirichlet");
   needTensor(alpha, "alpha", "random.dirichlet");
   const caller = "random.dirichlet";
   if (!(alpha instanceof Tensor) || alpha.ndim < 1) {
@@ -258,7 +258,7 @@ export function generalizedNormal(
   shape: ShapeLike = [],
   dtype?: DTypeOption,
 ): Tensor {
-  needTensor(key, "key", "random.generalizedNormal");
+  checkKey(key, "random.generalizedNormal");
   need("number", p, "p", "random.generalizedNormal");
   const own = parameters(key, [1 / p], shape, dtype, "random.generalizedNormal");
   return atOnce([key], (words) => {

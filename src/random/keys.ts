@@ -52,7 +52,6 @@ export function key(seed: number | Tensor): Tensor {
  * ```
  */
 export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
-  needTensor(parent, "parent", "random.split");
   checkKey(parent, "random.split");
   const shape = drawnShape(num, "random.split");
   const draw = (words: Tensor) => {

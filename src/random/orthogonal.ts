@@ -4,7 +4,6 @@ import { ShapeError } from "../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../ir/schema.js";
 import { at, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/control/scan.js";
 import { normal } from "./floats.js";
@@ -35,7 +34,6 @@ export interface OrthogonalOptions extends OptionsOf<typeof orthogonalOptions> {
  * ```
  */
 export function orthogonal(key: Tensor, n: number, options?: OrthogonalOptions): Tensor {
-  needTensor(key, "key", "random.orthogonal");
   need("number", n, "n", "random.orthogonal");
   const { m = n, shape, dtype } = orthogonalOptions.read(options, "random.orthogonal");
   checkKey(key, "random.orthogonal");

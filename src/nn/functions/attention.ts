@@ -168,6 +168,14 @@ interface Sizes {
   readonly isBatched: boolean;
 }
 
+/** Throws for a mask of numbers, such as `makeCausalMask` returns by default: adding them would hide nothing. */
+export function needBool(mask: Tensor, caller: string): void {
+  if (mask.dtype === "bool") return;
+  throw new DTypeError(
+    `[${caller}] the mask must be bool, got ${formatType(mask.type)}: convert it with astype("bool"), or pass numbers to add to the scores as bias`,
+  );
+}
+
 /** The further operands of the op. */
 function extrasOf(given: Given, { batch, heads, isBatched }: Sizes): ReadonlyMap<AttentionExtra, Tensor> {
   const extras = new Map<AttentionExtra, Tensor>();
@@ -175,11 +183,7 @@ function extrasOf(given: Given, { batch, heads, isBatched }: Sizes): ReadonlyMap
   const { bias, mask, segmentIds, positions, sinks, dropoutRate, dropoutKey } = given;
   if (bias) extras.set("bias", isFloat(bias.dtype) ? batched(bias) : ops.convert(batched(bias), "float32"));
   if (mask) {
-    if (mask.dtype !== "bool") {
-      throw new DTypeError(
-        `[nn.attention] the mask must be bool, got ${formatType(mask.type)}: use bias to add numbers`,
-      );
-    }
+    needBool(mask, "nn.attention");
     extras.set("mask", batched(mask));
   }
   const both = (x: QueryKey | undefined, query: AttentionExtra, key: AttentionExtra) => {

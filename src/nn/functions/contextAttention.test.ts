@@ -323,7 +323,7 @@ describe("at the edges", () => {
       "[nn.contextAttention] the bias must be [1, 2, 8, 8] (batch, heads, length, tokens of all devices), where any size may be 1; got f32[1,2,8,4]",
     );
     expect(() => nn.contextAttention(x, x, x, { mask: np.ones([1, 1, 8, 8]) })).toThrow(
-      "[nn.contextAttention] the mask must be bool, got f32[1,1,8,8]: use bias to add numbers",
+      '[nn.contextAttention] the mask must be bool, got f32[1,1,8,8]: convert it with astype("bool"), or pass numbers to add to the scores as bias',
     );
     expect(() => nn.contextAttention(x, x, x, { dropoutRate: 0.5 })).toThrow(
       "[nn.contextAttention] dropoutRate needs a dropoutKey",

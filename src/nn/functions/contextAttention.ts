@@ -18,7 +18,13 @@ import * as ops from "../../trace/ops.js";
 import { needTensor, tensorKind } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { type AttentionResult, attentionCallOptions, attentionWithKeys, sidesOf } from "./attention.js";
+import {
+  type AttentionResult,
+  attentionCallOptions,
+  attentionWithKeys,
+  needBool,
+  sidesOf,
+} from "./attention.js";
 import { boundAxis, meshSplit } from "./contextMesh.js";
 import { sigmoid, softplus } from "./functions.js";
 import {
@@ -211,11 +217,7 @@ function checkPairs({ query, pairs: { bias, mask } }: Operands, numTokens: numbe
   const sizes = [batch, heads, length, numTokens];
   for (const [name, x] of [["bias", bias] as const, ["mask", mask] as const]) {
     if (!x) continue;
-    if (name === "mask" && x.dtype !== "bool") {
-      throw new DTypeError(
-        `[nn.contextAttention] the mask must be bool, got ${formatType(x.type)}: use bias to add numbers`,
-      );
-    }
+    if (name === "mask") needBool(x, "nn.contextAttention");
     if (x.ndim === 4 && x.shape.every((n, d) => n === 1 || n === sizes[d])) continue;
     throw new ShapeError(
       `[nn.contextAttention] the ${name} must be [${sizes.join(", ")}] (batch, heads, length, tokens of all devices), where any size may be 1; got ${formatType(x.type)}`,

@@ -1,7 +1,7 @@
 /** Scaled dot-product attention. */
 
 import { isFloat } from "../../ir/dtype.js";
-import { DTypeError, ShapeError } from "../../ir/errors.js";
+import { ShapeError } from "../../ir/errors.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, formatType } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
@@ -9,7 +9,7 @@ import { tracedAsOneCall } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor, tensorKind } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { attention, averagedIfHidden, type QueryKey } from "./attention.js";
+import { attention, averagedIfHidden, needBool, type QueryKey } from "./attention.js";
 
 const attentionOptions = schema({
   /** Added to the logits; broadcasts against [B, N, T, S]. */
@@ -76,11 +76,7 @@ function attend(operands: readonly [Tensor, Tensor, Tensor], options: AttentionO
     querySeqLengths,
     keyValueSeqLengths,
   } = options;
-  if (mask && mask.dtype !== "bool") {
-    throw new DTypeError(
-      `[dotProductAttention] the mask must be bool, got ${formatType(mask.type)}: use bias to add numbers`,
-    );
-  }
+  if (mask) needBool(mask, "dotProductAttention");
   for (const [what, x] of [
     ["bias", bias],
     ["mask", mask],

@@ -318,7 +318,7 @@ describe("keys", () => {
   test("that were not given are missed by name and place", () => {
     const error = errorOf(() => Noise().apply({}, x));
     expect(error.reason).toBe("missing-rng");
-    expect(error.message).toContain('/Dropout_0 needs a key "dropout", the keys here are none');
+    expect(error.message).toContain('/Dropout_0 needs a key "dropout", but there are no keys');
   });
 
   test("of params stand in for others", async () => {

@@ -153,10 +153,10 @@ export class Scope {
     const used = this.sequences.has(name) ? name : "params";
     const sequence = this.sequences.get(used);
     if (!sequence) {
-      const known = [...this.sequences.keys()].map((key) => `"${key}"`).join(", ") || "none";
+      const known = [...this.sequences.keys()].map((key) => `"${key}"`).join(", ");
       throw new ModuleError(
         "missing-rng",
-        `[makeRng] ${this} needs a key "${name}", the keys here are ${known}: pass it with module.with({ rngs: { ${name}: random.key(…) } }).apply(…)`,
+        `[makeRng] ${this} needs a key "${name}", but ${known ? `the keys are ${known}` : "there are no keys"}: pass it with module.with({ rngs: { ${name}: random.key(…) } }).apply(…)`,
       );
     }
     const count = (this.counters.counts.get(used) ?? 0) + 1;

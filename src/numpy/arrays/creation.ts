@@ -149,11 +149,12 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
   const leaves: ElementValue[] = [];
   const visit = (given: unknown, dim: number, path: string): void => {
     const node = toComplex(given) ?? given;
-    const wanted = shape[dim] === undefined ? "a number" : `${shape[dim]} elements`;
+    const length = shape[dim];
     if (isList(node)) {
-      if (node.length !== shape[dim]) {
+      if (node.length !== length) {
+        const found = length === undefined ? "is an array" : `has length ${node.length}`;
         throw new ShapeError(
-          `[array] the nested arrays are ragged: [${path}] has ${node.length} elements where ${wanted} must be`,
+          `[array] the nested arrays are ragged: [${path}] ${found}, expected ${length === undefined ? "a number" : `length ${length}`}`,
         );
       }
       for (let i = 0; i < node.length; i++) visit(node[i], dim + 1, path === "" ? `${i}` : `${path}, ${i}`);
@@ -161,7 +162,7 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
       throw new ValueError(`[array] the element at [${path}] is ${describe(node)}, not a number`);
     } else if (dim !== shape.length) {
       throw new ShapeError(
-        `[array] the nested arrays are ragged: [${path}] is a number where ${wanted} must be`,
+        `[array] the nested arrays are ragged: [${path}] is a number, expected an array of length ${length}`,
       );
     } else leaves.push(node);
   };

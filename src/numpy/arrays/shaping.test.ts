@@ -574,10 +574,10 @@ describe("creation", () => {
   test("ragged arrays are refused with the place of the fault", () => {
     expect(() => np.array([[1, 2], [3]])).toThrow(ShapeError);
     expect(() => np.array([[1, 2], [3]])).toThrow(
-      "[array] the nested arrays are ragged: [1] has 1 elements where 2 elements must be",
+      "[array] the nested arrays are ragged: [1] has length 1, expected length 2",
     );
-    expect(() => np.array([[1, 2], 3])).toThrow("[1] is a number where 2 elements must be");
-    expect(() => np.array([1, [2]])).toThrow("[1] has 1 elements where a number must be");
+    expect(() => np.array([[1, 2], 3])).toThrow("[1] is a number, expected an array of length 2");
+    expect(() => np.array([1, [2]])).toThrow("[1] is an array, expected a number");
   });
 
   test("what is no number is refused", () => {

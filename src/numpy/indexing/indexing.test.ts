@@ -780,13 +780,15 @@ describe("indexing", () => {
   test("static indices out of range are errors", () => {
     expect(() => t.get(2)).toThrow(DimError);
     expect(() => t.get(":", -4)).toThrow(
-      "[index] index -4 is out of range for dim 1 of size 3: use an integer from -3 to 2",
+      "[get: index] index -4 is out of range for dim 1 of size 3: use an integer from -3 to 2",
     );
     expect(() => t.get(0, 0, 0, 0)).toThrow(
-      "[index] 4 indices for a tensor of 3 dims [2,3,4]: pass at most 3",
+      "[get: index] 4 indices for a tensor of 3 dims [2,3,4]: pass at most 3",
     );
-    expect(() => t.get("...", 0, "...")).toThrow('[index] "..." may appear only once');
-    expect(() => t.get(np.s(0, 2, 0))).toThrow("[index] slice 0:2:0 needs integers and a step that is not 0");
+    expect(() => t.get("...", 0, "...")).toThrow('[get: index] "..." may appear only once');
+    expect(() => t.get(np.s(0, 2, 0))).toThrow(
+      "[get: index] slice 0:2:0 needs integers and a step that is not 0",
+    );
     expect(() => t.at(5).set(1)).toThrow("[at.set] index 5 is out of range");
   });
 

@@ -124,7 +124,7 @@ export interface CallPlacement {
 
 /** The name of a function in messages. */
 export function nameOf(fn: { readonly name: string }, { name }: AnyJitOptions): string {
-  return name ?? (fn.name || "function");
+  return name ?? (fn.name || "anonymous");
 }
 
 /** Flattens the arguments of a call. */
@@ -178,6 +178,7 @@ export function placeCall(
   const placed = specsOn(target, inputs);
   const mesh = meshAt(target);
   if (!mesh) {
+    needNoAxes(options, name);
     const outSpecs = program.outputs.map(() => undefined);
     return { target, inSpecs: placed, outSpecs, overlap: [], isAnywhere: chosen === undefined };
   }
@@ -192,6 +193,18 @@ export function placeCall(
     overlap: overlapAxes(options, mesh, name),
     isAnywhere: false,
   };
+}
+
+/** Throws for axes of a call without a mesh, which would be ignored. */
+function needNoAxes({ inShardings, outShardings, overlap = [] }: AnyJitOptions, name: string): void {
+  const specs = tree.leaves([inShardings, outShardings], isSharding);
+  const isSplit = (leaf: unknown) =>
+    leaf instanceof PartitionSpec && leaf.dims(0).some((axes) => axes.length > 0);
+  const given = specs.find(isSplit) ?? (overlap.length > 0 ? `overlap "${overlap.join(", ")}"` : undefined);
+  if (given === undefined) return;
+  throw new ShardingError(
+    `[${name}] ${given} names axes, but the call has no mesh: pass one as the option mesh`,
+  );
 }
 
 function overlapAxes({ overlap = [] }: AnyJitOptions, mesh: Mesh, name: string): readonly string[] {
@@ -287,7 +300,8 @@ export function resolveAll(
   what: string,
 ): (Spec | undefined)[] {
   if (shardings === undefined || shardings === null) return values.map(() => undefined);
-  const leaves = tree.broadcastPrefix(shardings, structure, name, isSharding);
+  const option = what === "result" ? "outShardings" : "inShardings";
+  const leaves = tree.broadcastPrefix(shardings, structure, `${name} ${option}`, isSharding);
   return values.map(({ type }, i) => {
     const leaf = leaves[i];
     if (leaf === null || leaf === undefined) return undefined;

@@ -82,7 +82,10 @@ async function compileAside({ config, data, life }: OpenRun, training: Training)
 function summaryLine({ config, mesh, from, data }: OpenRun, { types }: Training): string {
   const axes = splittingAxes(mesh.shape);
   const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
-  const start = from ? `, from step ${from.step}` : "";
+  const isDone = from !== undefined && from.step >= config.steps;
+  const start = from
+    ? `, from step ${from.step}${isDone ? ": none is left, raise --steps to continue" : ""}`
+    : "";
   const tuned =
     config.tune.kind === "none" ? "" : ` in ${config.tune.kind} adapters of a ${config.tune.base} base`;
   const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters${tuned} on ${devices}, ${data.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;

@@ -20,7 +20,8 @@ export async function open(run: LiveRun): Promise<OpenRun> {
   const { config, group, life } = run;
   const from = await startingPoint(run);
   await agreeOn(group, "the step to continue from", String(from?.step ?? 0));
-  await life.phase(`reading ${config.data.source}`);
+  const { source } = config.data;
+  await life.phase(`reading ${source === "bundled" ? "the bundled text" : source}`);
   const progress = (text: string) => void life.phase(text);
   const data = await openRunData(config, config.out, { begun: from !== undefined, group, progress });
   life.atEnd(() => data.close());

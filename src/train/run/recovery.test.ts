@@ -62,6 +62,12 @@ const damages: { readonly what: string; readonly says: string; readonly harm: (n
   },
 ];
 
+test("a run that has made all its steps says that none is left", { timeout: 60_000 }, async () => {
+  cpSync(join(folder.path, "whole"), join(folder.path, "done"), { recursive: true });
+  const again = await trained(configOf("done"), true);
+  expect(again.said).toContain("6 steps, from step 6: none is left, raise --steps to continue");
+});
+
 describe("a run whose newest checkpoint is damaged", { timeout: 60_000 }, () => {
   test.each(damages)("by $what goes on from the one before, and says so", async ({ what, says, harm }) => {
     const out = `damaged by ${what}`;

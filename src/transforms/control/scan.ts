@@ -203,7 +203,7 @@ function checkCarry(
 ): tree.Structure {
   if (out.kind !== "array" || out.children.length !== 2) {
     throw new TreeError(
-      `[${caller}] the body must return [carry, y], it returned ${tree.formatStructure(out)}`,
+      `[${caller}] the body must return [carry, y], it returned ${out.kind === "leaf" ? "one tensor" : tree.formatStructure(out)}`,
     );
   }
   tree.checkSameStructure(carry, at(out.children, 0), caller, "the carry", "the carry that the body returns");
