@@ -14,7 +14,8 @@ const known = {
   sizes:
     "which models, such as d32,d256,d512,d1024, or 103M,350M,1.3B on GPUs (lm, profile), or 25M,130M,1B (generate); KiB of tensors, such as 64,1024 (collectives with --engine mpi), or GB, such as 2,4 (checkpoint)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
-  parts: "which parts: products, kernels, decoder, others, otherDecoders (webgpu)",
+  parts:
+    "which parts: products, kernels, decoder, others, otherDecoders (webgpu); isolated, plain, pauses (browser)",
   precision:
     "the factors of products with weights: float32, or bfloat16 beside it (lm, profile); bfloat16, or float8 beside it (lm on GPUs)",
   remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",

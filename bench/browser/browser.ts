@@ -13,6 +13,7 @@ import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
 import { launchBrowser, openPage, pageWith, serve } from "../../test/support/browserPage.js";
 import { findChromium } from "../../test/support/programs.js";
 import type { Report, Row } from "../measure.js";
+import { listOption } from "../options.js";
 import { timeOurs } from "./ourPage.js";
 import { pauses } from "./pauses.js";
 
@@ -127,6 +128,8 @@ export async function browser(): Promise<Report> {
     console.error("browser: skipped, there is none (Debian: chromium)");
     return {};
   }
+  const all = [...Object.keys(tables), "pauses"];
+  const parts = listOption("parts", all, all);
   installOthers();
   const { url, server } = await serve(await servedFiles());
   const chromium = await launchBrowser(executable);
@@ -134,6 +137,7 @@ export async function browser(): Promise<Report> {
     Object.assign(process.env, { SHARDWISE_GEMM: "wasm", SHARDWISE_KERNELS: "wasm" });
     const report: Record<string, Row[]> = {};
     for (const [kind, asks] of Object.entries(tables)) {
+      if (!parts.includes(kind)) continue;
       const { page, lines } = await openPage(chromium, `${url}/${kind}/index.html`);
       const table: Row[] = [];
       for (const work of works) table.push(await timeWork(page, work, asks, lines));
@@ -142,10 +146,11 @@ export async function browser(): Promise<Report> {
       report[`Chromium ${chromium.version()}, ${which}`] = table;
       await page.close();
     }
-    report["Time of the page's thread until a first call has returned"] = await pauses(
-      chromium,
-      `${url}/isolated/pauses.html`,
-    );
+    if (parts.includes("pauses"))
+      report["Time of the page's thread until a first call has returned"] = await pauses(
+        chromium,
+        `${url}/isolated/pauses.html`,
+      );
     return report;
   } finally {
     await chromium.close();
