@@ -7,10 +7,11 @@
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { type Browser, webkit } from "playwright-core";
+import type { Browser } from "playwright-core";
 import { bundlePage, launchBrowser, openPage, pageWith, serve } from "../support/browserPage.js";
 import { Firefox } from "../support/firefox.js";
-import { findChromium, findFirefox } from "../support/programs.js";
+import { findChromium, findFirefox, findWebKit } from "../support/programs.js";
+import { WebKit } from "../support/webkit.js";
 import type { TestReport } from "./vitest.js";
 
 const root = new URL("../../", import.meta.url);
@@ -65,12 +66,12 @@ const browsers: Readonly<
   firefox: {
     find: findFirefox,
     hint: "Debian: firefox-esr; FIREFOX names another one",
-    launch: async (executable) => withMarionette(await Firefox.launch(executable)),
+    launch: async (executable) => withWebDriver(await Firefox.launch(executable)),
   },
   webkit: {
-    find: () => process.env.WEBKIT,
-    hint: "WEBKIT names the program of a WebKit that playwright built",
-    launch: async (executable) => withPlaywright(await launchBrowser(executable, webkit)),
+    find: findWebKit,
+    hint: "Debian: webkit2gtk-driver, and xvfb where there is no screen; WEBKIT names another driver",
+    launch: async (executable) => withWebDriver(await WebKit.launch(executable)),
   },
 };
 
@@ -94,7 +95,7 @@ function withPlaywright(browser: Browser): TestBrowser {
   };
 }
 
-function withMarionette(browser: Firefox): TestBrowser {
+function withWebDriver(browser: Firefox | WebKit): TestBrowser {
   return {
     report: async (url, call) =>
       browser.evaluate(url, call).then(

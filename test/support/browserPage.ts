@@ -1,7 +1,7 @@
 /** Pages for tests: code of the library bundled for browsers, served with or without cross-origin isolation. */
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { type Browser, type BrowserType, type ConsoleMessage, chromium, type Page } from "playwright-core";
+import { type Browser, type ConsoleMessage, chromium, type Page } from "playwright-core";
 import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
 
 const flags = [
@@ -69,9 +69,14 @@ export async function bundlePage(source: string, alias: Record<string, string> =
 export const pageWith = (script: string) =>
   `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script type="module" src="${script}"></script>`;
 
-/** Starts a browser with a new, empty profile. */
-export function launchBrowser(executablePath: string, type: BrowserType = chromium): Promise<Browser> {
-  return type.launch({ executablePath, headless: true, args: type === chromium ? flags : [] });
+/**
+ * Starts a browser with a new, empty profile.
+ *
+ * @param options.keepsPages whether it keeps pages that were left, for when the user comes back
+ */
+export function launchBrowser(executablePath: string, { keepsPages = false } = {}): Promise<Browser> {
+  const ignoreDefaultArgs = keepsPages ? ["--disable-back-forward-cache"] : [];
+  return chromium.launch({ executablePath, headless: true, args: flags, ignoreDefaultArgs });
 }
 
 /** Opens a page; what it writes to the console, and errors that nobody catches, are gathered. */

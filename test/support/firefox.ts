@@ -5,12 +5,7 @@ import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-
-/** How long Firefox may take to start, in milliseconds. */
-const START_MS = 60_000;
-
-/** How long a script may take, in milliseconds. */
-const SCRIPT_MS = 1_800_000;
+import { START_MS, scriptOf, timeouts, valueTold } from "./webdriver.js";
 
 const preferences: Readonly<Record<string, unknown>> = {
   // The port is chosen by the system and written into a file of the profile.
@@ -100,7 +95,7 @@ export class Firefox {
       const { capabilities } = (await connection.send("WebDriver:NewSession", {})) as {
         readonly capabilities: { readonly browserVersion: string };
       };
-      await connection.send("WebDriver:SetTimeouts", { script: SCRIPT_MS, pageLoad: START_MS });
+      await connection.send("WebDriver:SetTimeouts", timeouts);
       return new Firefox(process, profile, connection, capabilities.browserVersion);
     } catch (error) {
       await end(process, profile);
@@ -111,17 +106,11 @@ export class Firefox {
   /** Opens a page and evaluates an expression there, the value of which may be a promise. */
   async evaluate(url: string, expression: string): Promise<unknown> {
     await this.connection.send("WebDriver:Navigate", { url });
-    const script = `const done = arguments[arguments.length - 1];
-      Promise.resolve().then(() => ${expression}).then(
-        (value) => done({ value: JSON.stringify(value) }),
-        (error) => done({ error: String(error) }),
-      );`;
-    const { value: told } = (await this.connection.send("WebDriver:ExecuteAsyncScript", {
-      script,
+    const { value } = (await this.connection.send("WebDriver:ExecuteAsyncScript", {
+      script: scriptOf(expression),
       args: [],
-    })) as { readonly value: { readonly value?: string; readonly error?: string } };
-    if (told.error !== undefined) throw new Error(told.error);
-    return told.value === undefined ? undefined : JSON.parse(told.value);
+    })) as { readonly value: unknown };
+    return valueTold(value);
   }
 
   async close(): Promise<void> {

@@ -26,3 +26,8 @@ export function findFirefox(): string | undefined {
 export function findChromium(): string | undefined {
   return process.env.CHROMIUM ?? onPath("chromium", "chromium-browser", "google-chrome");
 }
+
+/** The driver of a WebKit, or one that the environment names. */
+export function findWebKit(): string | undefined {
+  return process.env.WEBKIT ?? onPath("WebKitWebDriver");
+}
