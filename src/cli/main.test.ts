@@ -139,7 +139,9 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(general?.out).toContain("generate");
     expect(ofTrain?.out).toContain("--optimizer.learningRate");
     expect(ofTrain?.out).toContain("of matrix products");
-    expect(ofTrain?.out).toMatch(/--engine\s+the engine: threads, reference, mpi, xla, webgpu, or/);
+    expect(ofTrain?.out).toMatch(
+      /--engine\s+the engine: threads, oneThread, reference, mpi, xla,\s+webgpu, or/,
+    );
     expect(ofTrain?.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
     expect(ofInspect?.out).toContain("Usage: shardwise inspect");
     const { version: own } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {

@@ -1,5 +1,5 @@
 import { findProcesses } from "#engines/processEngines";
-import { environment, howToShare, numCores, sharesMemory, warn } from "#platform/system";
+import { environment, howToShare, numCores, sharesMemory, warn, whyNotShared } from "#platform/system";
 import { Ambient } from "../ir/ambient.js";
 import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
@@ -7,7 +7,6 @@ import { ConfigError } from "../ir/errors.js";
 import { lazily } from "../ir/identity.js";
 import { hostEngine } from "./host.js";
 import { detectLaunch, isOneOfSeveral } from "./launch.js";
-import { OneThreadEngine } from "./oneThread/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
@@ -20,7 +19,7 @@ const referenceEngine = lazily(() =>
 /** Says once why there is one worker for all devices. */
 const warnOfOneThread = lazily(() =>
   warn(
-    `[shardwise] this page is not cross-origin isolated, so all devices take turns in one worker: to give each its own, ${howToShare}`,
+    `[shardwise] ${whyNotShared}, so all devices take turns in one worker: to give each its own, ${howToShare}`,
   ),
 );
 
@@ -56,8 +55,14 @@ export async function chooseEngine(name: string | undefined): Promise<void> {
 }
 
 /** The engine asked for; else worker threads, joined with those of other processes if a launcher started several. */
-function sharedName(): string {
+function wantedName(): string {
   return chosen.get() ?? (environment.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
+}
+
+/** The engine that takes the place of worker threads where these cannot share memory. */
+function sharedName(): string {
+  const wanted = wantedName();
+  return wanted === "threads" && !sharesMemory() ? "oneThread" : wanted;
 }
 
 /**
@@ -71,8 +76,7 @@ function sharedName(): string {
 export function sharedEngine(numDevices: number, settings?: EngineSettings): Engine {
   const name = sharedName();
   if (name === "reference") return referenceEngine();
-  const isOneThread = name === "threads" && !sharesMemory();
-  if (name === "threads" && !isOneThread && numDevices > maxThreads) {
+  if (name === "threads" && numDevices > maxThreads) {
     throw new ConfigError(
       `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${numCores()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
@@ -84,12 +88,18 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
     known && known.engine.numDevices >= numDevices && isSame(wanted ?? known.settings, known.settings);
   if (isUsable) return known.engine;
   const all = wanted ?? known?.settings ?? environmentSettings();
-  // The devices of several processes are counted together, so the number of cores of one does not matter.
-  const least = name === "mpi" ? numDevices : Math.max(numDevices, numCores());
-  if (isOneThread) warnOfOneThread();
-  const engine = isOneThread ? new OneThreadEngine(all) : openEngine(name, { numDevices: least, ...all });
+  if (name !== wantedName()) warnOfOneThread();
+  const engine = openEngine(name, { numDevices: leastDevices(name, numDevices), ...all });
   opened.set({ name, settings: all, engine });
   return engine;
+}
+
+/** How many devices the shared engine is opened with at least, for a mesh of this many. */
+function leastDevices(name: string, numDevices: number): number {
+  // More of them cost one thread nothing, and meshes of all sizes then share their tensors.
+  if (name === "oneThread") return Number.POSITIVE_INFINITY;
+  // The devices of several processes are counted together, so the number of cores of one does not matter.
+  return name === "mpi" ? numDevices : Math.max(numDevices, numCores());
 }
 
 function isSame(a: EngineSettings, b: EngineSettings): boolean {

@@ -84,6 +84,11 @@ export { formatRecording, parseRecording } from "./flight/recordingText.js";
 export type { ThreadsBuffer } from "./memory/buffers.js";
 export type { LayoutKind } from "./memory/memoryLayout.js";
 export type { MpiEngine, MpiEngineInfo, MpiEngineOptions } from "./mpi/engine.js";
+export {
+  createOneThreadEngine,
+  type OneThreadEngine,
+  type OneThreadEngineOptions,
+} from "./oneThread/engine.js";
 export type { GemmKind } from "./products/gemmChoice.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/hostTensor.js";

@@ -102,6 +102,7 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
   readonly process: Engine["process"] = { index: 0, count: 1 };
   private ending: Promise<void> | undefined;
   private ended = false;
+  private readonly ends = new Set<() => void>();
 
   /** The current state. */
   get state(): EngineState {
@@ -162,7 +163,14 @@ export abstract class EngineShell<B extends EngineBuffer> implements Engine {
     this.ending ??= this.end().finally(() => {
       this.ended = true;
     });
+    for (const end of this.ends) end();
+    this.ends.clear();
     return this.ending;
+  }
+
+  onClose(action: () => void): () => void {
+    this.ends.add(action);
+    return () => this.ends.delete(action);
   }
 
   /** Prepares a program that was checked, as was the number of devices. @param devices those of this process */

@@ -62,7 +62,7 @@ describe("an engine's name", () => {
   test.each([
     [
       "thread",
-      /unknown engine "thread": use "threads", "reference", "mpi", "xla", "webgpu", or a package or path/,
+      /unknown engine "thread": use "threads", "oneThread", "reference", "mpi", "xla", "webgpu", or a package or path/,
     ],
     ["./no-engine.js", /unknown engine ".\/no-engine.js".*; there is no file \/.*no-engine.js/],
     [write("throws.mjs", 'throw new Error("no driver");'), /throws.mjs" cannot be loaded: no driver/],
@@ -133,7 +133,7 @@ describe("--engine", { timeout: 120_000 }, () => {
     ]);
     expect(wrong).toMatchObject({ code: 2, out: "" });
     expect(wrong.err).toContain(
-      'unknown engine "thread": use "threads", "reference", "mpi", "xla", "webgpu", or',
+      'unknown engine "thread": use "threads", "oneThread", "reference", "mpi", "xla", "webgpu", or',
     );
     expect(traced.err).toContain('the engine "reference" records nothing: use --engine threads');
   });

@@ -5,6 +5,7 @@ import type { Engine } from "../ir/engine.js";
 import { attempt, reasonOf } from "../ir/errors.js";
 import { type OptionsOf, required, schema } from "../ir/schema.js";
 import { EngineLoadError } from "./errors.js";
+import { createOneThreadEngine } from "./oneThread/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { engineSettings } from "./settings.js";
 import { createThreadsEngine } from "./threads/engine.js";
@@ -29,6 +30,8 @@ export interface EngineModule {
 const engines = {
   threads: ({ numDevices, memoryBytes, deadlineMs }: EngineOptions) =>
     createThreadsEngine({ numDevices, memoryBytes, deadlineMs }),
+  oneThread: ({ numDevices, memoryBytes, deadlineMs }: EngineOptions) =>
+    createOneThreadEngine({ numDevices, memoryBytes, deadlineMs }),
   reference: ({ numDevices, deadlineMs }: EngineOptions) => createReferenceEngine({ numDevices, deadlineMs }),
   mpi: ({ products: _, ...options }: EngineOptions) => createMpiEngine(options),
   xla: ({ products }: EngineOptions) => createXlaEngine({ products }),
@@ -141,6 +144,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   transfer: "function",
   release: "function",
   close: "function",
+  onClose: "function?",
   isOpen: "boolean?",
   selfCollecting: "boolean?",
   info: "function?",

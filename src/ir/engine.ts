@@ -82,6 +82,8 @@ export interface Engine {
   release(buffer: DeviceBuffer): void;
   /** Stops all devices and releases all resources. */
   close(): Promise<void>;
+  /** Calls an action when the engine is closed; the function it returns takes that back. */
+  onClose?(action: () => void): () => void;
 
   /**
    * The elements, after waiting for them on the calling thread; omitted where that thread must not block. The caller

@@ -9,6 +9,10 @@ export async function folderAt(
   names: readonly string[],
   create: boolean,
 ): Promise<FileSystemDirectoryHandle> {
+  if (globalThis.navigator.storage?.getDirectory === undefined)
+    throw new Error(
+      "this page has no private file system: serve it by https: or from this machine, to a browser that has one",
+    );
   let folder = await navigator.storage.getDirectory();
   for (const name of names) folder = await folder.getDirectoryHandle(name, { create });
   return folder;

@@ -26,10 +26,19 @@ export const whoAmI: typeof node.whoAmI = () => ({ host: globalThis.location?.ho
 
 export const mapsStacks: typeof node.mapsStacks = () => false;
 
-export const sharesMemory: typeof node.sharesMemory = () => globalThis.crossOriginIsolated === true;
+const isIsolated = globalThis.crossOriginIsolated === true;
 
-export const howToShare: typeof node.howToShare =
-  "serve the page with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp";
+/** WebKit for GTK may have pages that are isolated and no shared memory all the same. */
+export const sharesMemory: typeof node.sharesMemory = () =>
+  isIsolated && typeof SharedArrayBuffer !== "undefined";
+
+export const whyNotShared: typeof node.whyNotShared = isIsolated
+  ? "this browser has no SharedArrayBuffer"
+  : "this page is not cross-origin isolated";
+
+export const howToShare: typeof node.howToShare = isIsolated
+  ? "use a browser that has it"
+  : "serve the page with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp";
 
 /** The thread of a page may never block; workers may where memory can be shared. */
 export const mayBlock: typeof node.mayBlock = () =>

@@ -51,7 +51,10 @@ export function mapsStacks(): boolean {
 /** Whether threads can share memory. */
 export const sharesMemory = (): boolean => typeof SharedArrayBuffer !== "undefined";
 
-/** What to do where they cannot. */
+/** Why they cannot, where they cannot. */
+export const whyNotShared: string = "this runtime has no SharedArrayBuffer";
+
+/** What to do about it. */
 export const howToShare: string =
   "use Node 20.19 or newer, or SHARDWISE_ENGINE=reference, which needs neither";
 

@@ -14,7 +14,7 @@ import {
   type Tensor,
   tree,
 } from "shardwise";
-import { createThreadsEngine, createWebGpuEngine } from "shardwise/engines";
+import { createOneThreadEngine, createThreadsEngine, createWebGpuEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import {
   checkpointsIn,
@@ -181,9 +181,10 @@ async function firstCall(
   return { pause, sum };
 }
 
-/** A loop without end on workers. */
+/** A loop without end on the workers that the page can have. */
 function neverEnds(signal?: AbortSignal): Tensor {
-  const engine = createThreadsEngine({ numDevices: 2, ...(signal && { signal }) });
+  const open = crossOriginIsolated ? createThreadsEngine : createOneThreadEngine;
+  const engine = open({ numDevices: 2, signal });
   const forever = (x: Tensor) =>
     lax.whileLoop(
       (x: Tensor) => np.less(np.sum(x), 100),
@@ -209,6 +210,25 @@ async function abortRun(): Promise<string> {
 async function startForever(): Promise<void> {
   neverEnds();
   await new Promise((resolve) => setTimeout(resolve, 300));
+}
+
+/** Starts compiling a deep model, and returns once a worker does. */
+async function startCompiling(): Promise<void> {
+  const { step, variables, x } = deepModel(32);
+  step.compile(variables, x).catch(() => {});
+  await new Promise((resolve) => setTimeout(resolve, 300));
+}
+
+/** What comes of a compilation whose engine is closed. */
+async function closeWhileCompiling(): Promise<string> {
+  const { mesh, step, variables, x } = deepModel(32);
+  const compiled = step.compile(variables, x).then(
+    () => "compiled",
+    (error: Error) => error.name,
+  );
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await mesh.engine.close();
+  return compiled;
 }
 
 /** What a page says of more memory than it has, and of a pattern that nothing could stop. */
@@ -342,12 +362,14 @@ Object.assign(globalThis, {
   checkpoints,
   onWebGpu,
   abortRun,
+  closeWhileCompiling,
   compileDeep,
   engineInfo,
   firstCall,
   files,
   limits,
   roundTrip,
+  startCompiling,
   startForever,
   textsBehind,
   train,

@@ -31,6 +31,26 @@ const startsWorker = `
   };
 `;
 
+/** A page that tells its server what becomes of a run while the browser puts the page away and takes it out again. */
+const putAway = `
+  import { jit, lax, Mesh, np } from "shardwise";
+  const say = (what) => fetch("said?" + encodeURIComponent(what), { keepalive: true });
+  const mesh = Mesh.create({ data: 2 });
+  const long = jit((x) => np.sum(lax.foriLoop(0, 400, (_, y) => np.tanh(np.matmul(y, y)), x)), { mesh });
+  const sum = jit((x) => np.sum(x), { mesh });
+  await sum(np.ones([8])).item();
+  const running = long(np.ones([256, 256])).item();
+  addEventListener("pagehide", ({ persisted }) => say(persisted ? "put away" : "ended"));
+  addEventListener("pageshow", async ({ persisted }) => {
+    if (!persisted) return;
+    await say("back");
+    await say("the value: " + (await running.catch(String)));
+    const again = jit((x) => np.sum(x), { mesh: Mesh.create({ data: 2 }) });
+    await say("two more values: " + (await sum(np.ones([8])).item()) + ", " + (await again(np.ones([8])).item()));
+  });
+  await say("computing");
+`;
+
 describeWith(installedBrowser, "a page", (executablePath) => {
   let browser: Browser;
   let served: { readonly url: string; readonly server: Server };
@@ -86,6 +106,19 @@ describeWith(installedBrowser, "a page", (executablePath) => {
       await page.close();
     },
   );
+
+  test("that is isolated in a browser without shared memory has all devices in one worker", async () => {
+    const context = await browser.newContext();
+    // The worker has it, but nothing uses it there.
+    await context.addInitScript("delete globalThis.SharedArrayBuffer");
+    const { page, lines } = await openPage(context, `${served.url}/isolated/index.html`);
+    near(await call(page, "values"), await values());
+    expect((await call<{ engine: string }>(page, "engineInfo")).engine).toBe("oneThread");
+    expect(lines).toEqual([
+      expect.stringMatching(/^warning: .*this browser has no SharedArrayBuffer.*one worker/),
+    ]);
+    await context.close();
+  });
 
   test("trains a language model on a mesh of workers", async () => {
     const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
@@ -175,9 +208,9 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     let numWorkers = 0;
     page.on("worker", () => numWorkers++);
     const first = await call<Record<string, unknown>>(page, "trainInFolder", false);
-    // Besides the devices, those that compiled the step, the initial state, the check and the evaluation, which are
-    // compiled ahead, and the two programs that write a sample, whose first calls are deferred.
-    expect(numWorkers).toBe(2 + 4 + 2);
+    // Besides the devices, those that compile the step, the initial state, the check and the evaluation at the same
+    // time; one of them compiles the two programs that write a sample, if these come soon enough.
+    expect(numWorkers - (2 + 4)).toBeLessThanOrEqual(2);
     expect(first).toMatchObject({
       violations: [],
       status: "finished",
@@ -264,24 +297,64 @@ describeWith(installedBrowser, "a page", (executablePath) => {
     },
   );
 
-  test("ends runs and workers when a signal is aborted and when the page is left", async () => {
-    const { page } = await openPage(browser, `${served.url}/isolated/index.html`);
-    expect(await call<string>(page, "abortRun")).toBe("DisposedError");
-    await expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(0);
-    await call(page, "startForever");
-    expect(page.workers()).toHaveLength(2);
-    // A page that is only put away keeps its workers.
-    for (const [persisted, left] of [
-      [true, 2],
-      [false, 0],
-    ] as const) {
-      await page.evaluate(
-        (persisted) => dispatchEvent(new PageTransitionEvent("pagehide", { persisted })),
-        persisted,
-      );
-      await expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(left);
+  test.each(["isolated", "plain"])(
+    "of a kind that is %s ends runs, compilations and workers with their signal, their engine and the page",
+    async (kind) => {
+      const { page } = await openPage(browser, `${served.url}/${kind}/index.html`);
+      const numWorkers = (count: number) =>
+        expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(count);
+      expect(await call<string>(page, "abortRun")).toBe("DisposedError");
+      await numWorkers(0);
+      expect(await call<string>(page, "closeWhileCompiling")).toBe("DisposedError");
+      await numWorkers(0);
+      await call(page, "startForever");
+      await call(page, "startCompiling");
+      const numShared = Math.max(2, await page.evaluate(() => navigator.hardwareConcurrency));
+      const all = (kind === "isolated" ? 2 + numShared : 1 + 1) + 1;
+      await numWorkers(all);
+      // A page that is only put away keeps its workers.
+      for (const [persisted, left] of [
+        [true, all],
+        [false, 0],
+      ] as const) {
+        await page.evaluate(
+          (persisted) => dispatchEvent(new PageTransitionEvent("pagehide", { persisted })),
+          persisted,
+        );
+        await numWorkers(left);
+      }
+      await page.close();
+    },
+  );
+
+  test("computes on when it is put away and comes back", async () => {
+    const { outputFiles } = await bundleForBrowser({ stdin: { contents: putAway, resolveDir: "." } });
+    const { url, server } = await serve(
+      new Map<string, string | Uint8Array>([
+        ["/index.html", pageWith("page.js")],
+        ["/page.js", outputFiles[0]?.contents ?? ""],
+        ["/other.html", pageWith("other.js")],
+        ["/other.js", ""],
+      ]),
+    );
+    let said: string[] = [];
+    server.on("request", ({ url = "" }) => {
+      const [, what] = url.split("said?");
+      if (what) said.push(decodeURIComponent(what));
+    });
+    const keeping = await launchBrowser(executablePath, { keepsPages: true });
+    for (const kind of ["isolated", "plain"]) {
+      said = [];
+      const { page } = await openPage(keeping, `${url}/${kind}/index.html`);
+      await expect.poll(() => said, { timeout: 20_000 }).toContain("computing");
+      await page.goto(`${url}/${kind}/other.html`);
+      await page.evaluate("history.back()");
+      await expect.poll(() => said, { timeout: 20_000 }).toContain("two more values: 8, 8");
+      expect(said).toEqual(["computing", "put away", "back", "the value: 65536", "two more values: 8, 8"]);
+      await page.close();
     }
-    await page.close();
+    await keeping.close();
+    server.close();
   });
 
   test("tells what it cannot hold and what it could not stop", async () => {

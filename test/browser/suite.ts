@@ -1,6 +1,6 @@
 /** The page of `npm run test:browsers`: the suite of every engine, reference values, training and random programs. */
 import { createInlineEngine } from "../../src/engines/inline/engine.js";
-import { OneThreadEngine } from "../../src/engines/oneThread/engine.js";
+import { createOneThreadEngine } from "../../src/engines/oneThread/engine.js";
 import { createReferenceEngine } from "../../src/engines/reference/engine.js";
 import { createThreadsEngine } from "../../src/engines/threads/engine.js";
 import { createWebGpuEngine } from "../../src/engines/webgpu/engine.js";
@@ -21,7 +21,7 @@ import { runTests, type TestReport } from "./vitest.js";
 const engines: Readonly<Record<string, (numDevices: number) => Engine>> = {
   threads: (numDevices) => createThreadsEngine({ numDevices, deadlineMs: 60_000 }),
   inline: (numDevices) => createInlineEngine({ numDevices }),
-  oneThread: (numDevices) => new OneThreadEngine({ numDevices, deadlineMs: 60_000 }),
+  oneThread: (numDevices) => createOneThreadEngine({ numDevices, deadlineMs: 60_000 }),
   reference: (numDevices) => createReferenceEngine({ numDevices }),
   webgpu: (numDevices) => createWebGpuEngine({ numDevices }),
 };

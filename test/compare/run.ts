@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { createInlineEngine } from "../../src/engines/inline/engine.js";
 import { detectLaunch } from "../../src/engines/launch.js";
-import { OneThreadEngine } from "../../src/engines/oneThread/engine.js";
+import { createOneThreadEngine } from "../../src/engines/oneThread/engine.js";
 import { createThreadsEngine } from "../../src/engines/threads/engine.js";
 import { createWebGpuEngine } from "../../src/engines/webgpu/engine.js";
 import { dtypes } from "../../src/ir/dtype.js";
@@ -43,7 +43,7 @@ const numDevices = 4;
 const engines: Readonly<Record<string, Compared>> = {
   threads: { open: () => createThreadsEngine({ numDevices }), callbacks: "all" },
   inline: { open: () => createInlineEngine({ numDevices }), callbacks: "all" },
-  oneThread: { open: () => new OneThreadEngine({ numDevices }), callbacks: "all" },
+  oneThread: { open: () => createOneThreadEngine({ numDevices }), callbacks: "all" },
   // A callback that throws in one process ends the job, so that nothing can be compared after it.
   mpi: { open: () => createMpi({ numDevices }), callbacks: "computing" },
   // Simulated devices of jaxlib call no functions of Node.

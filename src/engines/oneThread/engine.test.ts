@@ -4,7 +4,7 @@ import { DisposedError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { createThreadsEngine } from "../threads/engine.js";
-import { OneThreadEngine, type OneThreadEngineOptions } from "./engine.js";
+import { createOneThreadEngine, type OneThreadEngine, type OneThreadEngineOptions } from "./engine.js";
 
 /** Sums, gathers, exchanges and shifts, also in loops and branches that only some groups take. */
 function everything(x: Tensor): Tensor {
@@ -38,7 +38,7 @@ const failureOf = (promise: Promise<unknown>): Promise<unknown> =>
   );
 
 describe("devices that take turns in one thread", () => {
-  const engine = new OneThreadEngine({});
+  const engine = createOneThreadEngine();
   const threads = createThreadsEngine({ numDevices: 8, gemm: "wasm" });
   afterAll(async () => {
     await Promise.all([engine.close(), threads.close()]);
@@ -83,7 +83,7 @@ describe("devices that take turns in one thread", () => {
 describe("a failure of devices that take turns", () => {
   const opened: OneThreadEngine[] = [];
   const open = (options: OneThreadEngineOptions = {}) => {
-    const engine = new OneThreadEngine(options);
+    const engine = createOneThreadEngine(options);
     opened.push(engine);
     return { engine, mesh: Mesh.create({ x: 2 }, { engine }) };
   };

@@ -12,20 +12,50 @@ import type { EngineInfo, MemoryUsage } from "../../ir/engineReports.js";
 import { DisposedError, reasonOf, type ShardwiseError } from "../../ir/errors.js";
 import { newCounter } from "../../ir/identity.js";
 import type { Program } from "../../ir/program.js";
+import { type OptionsOf, optional, schema } from "../../ir/schema.js";
 import { at, bytesOf, formatBytes, formatType, type TensorType } from "../../ir/shape.js";
 import { describeError } from "../../platform/failures.js";
+import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import { DesyncError, DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { type CompileSettings, compileWith, isPrepared } from "../kernels/compileWith.js";
 import { chooseGemm, describeGemm, takesBfloat16 } from "../products/gemmChoice.js";
-import type { EngineSettings } from "../settings.js";
 import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "../shell.js";
-import { checkSizes } from "../sizeChecks.js";
+import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import type { News, Order, Setup } from "./orders.js";
 
-/** Options of an engine whose devices take turns in one thread. */
-export interface OneThreadEngineOptions extends Pick<EngineSettings, "memoryBytes" | "deadlineMs"> {
+/** The schema of {@link OneThreadEngineOptions}. */
+const oneThreadEngineOptions = schema({
   /** Number of devices; by default as many as a mesh asks for. */
-  readonly numDevices?: number;
+  numDevices: optional("number", Number.POSITIVE_INFINITY),
+  /** Maximum memory of each device in bytes; all devices together have up to 4 GiB. */
+  memoryBytes: optional("number"),
+  /** How long a loop without a fixed end may run before its device counts as failed; 120 000 ms by default. */
+  deadlineMs: optional("number"),
+  /** Closes the engine when it is aborted: runs and the worker end, and what waits for values gets a `DisposedError`. */
+  signal: optional<AbortSignalLike>("object"),
+});
+
+/** Options of an engine whose devices take turns in one worker. */
+export interface OneThreadEngineOptions extends OptionsOf<typeof oneThreadEngineOptions> {}
+
+type ReadOptions = ReturnType<typeof oneThreadEngineOptions.read>;
+
+/**
+ * Opens an engine whose devices take turns in one worker, for pages whose workers cannot share memory, where it is the
+ * default. Results have the bits of a threads engine with products by WebAssembly.
+ *
+ * @example
+ * ```ts
+ * const engine = engines.createOneThreadEngine({ numDevices: 2 });
+ * engine.numDevices; // 2
+ * await engine.close();
+ * ```
+ */
+export function createOneThreadEngine(options?: OneThreadEngineOptions): OneThreadEngine {
+  const read = oneThreadEngineOptions.read(options, "createOneThreadEngine");
+  const { numDevices } = read;
+  if (numDevices !== Number.POSITIVE_INFINITY) checkDeviceCount(numDevices, "createOneThreadEngine");
+  return new OneThreadEngine(read);
 }
 
 /** Maximum size of elements that are kept on this side after reading them. */
@@ -89,7 +119,9 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
   private gone: ShardwiseError | undefined;
   private failed: ShardwiseError | undefined;
 
-  constructor({ numDevices = Number.POSITIVE_INFINITY, memoryBytes, deadlineMs }: OneThreadEngineOptions) {
+  /** @internal */
+  constructor({ numDevices, memoryBytes, deadlineMs, signal }: ReadOptions) {
+    signal?.throwIfAborted();
     super();
     this.numDevices = numDevices;
     enableRelaxedSimd();
@@ -103,6 +135,7 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
     this.bytesPerDevice = Math.min(memoryBytes ?? this.limit.bytes, this.limit.bytes);
     this.stayAtExit = beforeExit(() => this.thread?.terminate());
     void this.start({ deadlineMs });
+    signal?.addEventListener("abort", () => void this.close(), { once: true });
   }
 
   compileSettings(): CompileSettings {

@@ -2,6 +2,7 @@ import { afterAll, expect, test } from "vitest";
 import "../../index.js";
 import { createThreadsEngine } from "../../engines/threads/engine.js";
 import { onPass } from "../../ir/passes.js";
+import { range } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { grad } from "../../transforms/derivatives/grad.js";
@@ -52,4 +53,33 @@ test("what cannot be compiled is told as a call tells it", async () => {
     (error: Error) => error,
   );
   expect(call).toThrow(error.message);
+});
+
+test("a program compiled by the thread that compiled another computes the same", async () => {
+  const options = { mesh, inShardings: [P(), P("data")] } as const;
+  const deeper = (w: Tensor, x: Tensor) => loss(np.matmul(np.matmul(w, w.T), w), x);
+  for (const fn of [loss, deeper, grad(deeper)]) {
+    const [compiled, direct] = [jit(fn, options), jit(fn, options)];
+    const passes = await passesDuring(() => compiled.compile(w, x));
+    expect(passes).not.toContain("partition");
+    expect(await compiled(w, x).data()).toEqual(await direct(w, x).data());
+  }
+});
+
+test("closing the engine ends what is compiled for it", async () => {
+  const own = createThreadsEngine({ numDevices: 1 });
+  const mesh = Mesh.create({ x: 1 }, { engine: own });
+  // Starts the thread.
+  await jit((x: Tensor) => x.add(1), { mesh }).compile(np.ones([4]));
+  const deep = (x: Tensor) => range(200).reduce((y: Tensor) => np.tanh(np.sum(y.mul(2)).add(y)), x);
+  const compiled = jit(
+    grad((x: Tensor) => np.sum(deep(x))),
+    { mesh },
+  );
+  const compiling = compiled.compile(np.ones([4]));
+  // The thread has its program by then, and has not compiled it.
+  setTimeout(() => void own.close(), 10);
+  await expect(compiling).rejects.toThrow(
+    /\[compile\] the engine was closed before the program was compiled/,
+  );
 });

@@ -18,7 +18,10 @@ export interface CompileMessage extends CompileJob {
   readonly firstId: number;
 }
 
-/** What it returns. */
+/** What it answers: the program, or nothing where it could not compile it. */
+export type CompileAnswer = CompileResult | "failed";
+
+/** A program that another thread compiled. */
 export interface CompileResult {
   readonly parts: RunnableProgram;
   /** For the engine; see `CompileOptions.prepared`. */

@@ -162,7 +162,7 @@ export class Mesh<Axes extends string = any> implements MeshShape {
     // Where it may block, partitioning alone is done sooner than another thread starts.
     if (settings === undefined && mayBlock()) return undefined;
     const { compileElsewhere } = await import("./compileElsewhere.js");
-    return compileElsewhere(program, { ...job, mesh: meshShape(this), settings });
+    return compileElsewhere(this.engine, program, { ...job, mesh: meshShape(this), settings });
   }
 
   /** @internal Records how a block of a tensor under one spec becomes that under another. */

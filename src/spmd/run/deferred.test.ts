@@ -97,15 +97,22 @@ describe("a deferred call", () => {
     expect(() => x.add(1)).toThrow("memory was released");
   });
 
-  test("reports why it failed by its results, and by what was computed from them", async () => {
+  test.each([
+    [
+      "when it is prepared",
+      "the engine was closed",
+      () => Promise.reject(new RangeError("the engine was closed")),
+    ],
+    ["when it starts", "no such program", () => Promise.resolve()],
+  ])("that fails %s says why by its results, and by what was computed from them", async (_, why, prepare) => {
     const x = np.arange(4);
     const fails = (): Storage[] => {
       throw new RangeError("no such program");
     };
-    const [result] = defer([x], [x.type], () => Promise.reject(new Error("in another thread")), fails);
+    const [result] = defer([x], [x.type], prepare, fails);
     const next = result?.add(1);
-    await expect(result?.js()).rejects.toThrow("no such program");
-    await expect(next?.ready()).rejects.toThrow("no such program");
+    await expect(result?.js()).rejects.toThrow(why);
+    await expect(next?.ready()).rejects.toThrow(why);
     await allStarted();
     expect(hasDeferred()).toBe(false);
     expect(await x.js()).toEqual([0, 1, 2, 3]);

@@ -39,8 +39,8 @@ class DeferredCalls {
     for (let call = this.waiting[0]; call !== undefined; call = this.waiting[0]) {
       try {
         await call.prepare();
-      } catch {
-        // The call itself meets the same error, and its results report it.
+      } catch (error) {
+        call.refuse(error);
       }
       if (performance.now() - turn > TURN_MS) {
         await nextTurn();
@@ -59,6 +59,7 @@ class DeferredCall implements DeferredStart {
   readonly results: readonly Storage[];
   private readonly reserved: readonly Storage[];
   private resolve = () => {};
+  private refusal: { readonly error: unknown } | undefined;
 
   constructor(
     inputs: readonly Tensor[],
@@ -78,9 +79,17 @@ class DeferredCall implements DeferredStart {
     calls.startUpTo(this);
   }
 
+  /** Makes its results report an error in the place of values. */
+  refuse(error: unknown): void {
+    this.refusal = { error };
+  }
+
   begin(): void {
     try {
-      const values = Storage.reserved(this.reserved, this.start);
+      const values = Storage.reserved(this.reserved, () => {
+        if (this.refusal) throw this.refusal.error;
+        return this.start();
+      });
       for (const [storage, value] of zip(this.results, values)) storage.settle(value);
     } catch (error) {
       for (const storage of this.results) storage.fail(error);
@@ -102,7 +111,7 @@ export function isDeferred(inputs: readonly Tensor[]): boolean {
 /**
  * Defers a call, and returns its results.
  *
- * @param prepare what has to happen before it can be started, if anything; it may fail, and `start` then reports why
+ * @param prepare what has to happen before it can be started, if anything; if it fails, the results report why
  * @param start starts the call
  */
 export function defer(

@@ -1,4 +1,4 @@
-import { OneThreadEngine } from "../../../src/engines/oneThread/engine.js";
+import { createOneThreadEngine } from "../../../src/engines/oneThread/engine.js";
 import { runEngineSuite } from "./suite.js";
 
-runEngineSuite({ name: "oneThread", newEngine: (numDevices) => new OneThreadEngine({ numDevices }) });
+runEngineSuite({ name: "oneThread", newEngine: (numDevices) => createOneThreadEngine({ numDevices }) });
