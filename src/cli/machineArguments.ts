@@ -103,7 +103,7 @@ export async function pricesOf(
   }
   if (!links) return { ...(await measuredNow(numDevices)), network: undefined };
   const peak = await measurePeak(Mesh.create({ device: 1 }));
-  if (peak === undefined) throw new UsageError("the engine does not tell how fast it is: give --flops");
+  if (peak === undefined) throw new UsageError("the engine does not report its speed: give --flops");
   return {
     prices: machinePrices(deviceOf(values, peak, usualFigures.hostMemory), links),
     note: `${formatRate(peak)} each, measured now`,

@@ -317,7 +317,7 @@ function checkOperands(lhs: Tensor, rhs: Tensor, caller: string): void {
   }
   if (lhs.dtype === rhs.dtype) return;
   throw new DTypeError(
-    `[${caller}] operand and kernel need one data type, got ${formatType(lhs.type)} and ${formatType(rhs.type)}: convert one of them`,
+    `[${caller}] operand and kernel need the same data type, got ${formatType(lhs.type)} and ${formatType(rhs.type)}: convert one of them`,
   );
 }
 

@@ -222,7 +222,7 @@ describe("the incomplete gamma function", () => {
     expect(() => lax.igamma(np.array([1], "int32"), np.array([1], "int32"))).toThrow(
       /needs floats, got i32\[1\]/,
     );
-    expect(() => lax.igamma(np.array([1, 2]), np.array([1]))).toThrow(/must have one type and shape/);
+    expect(() => lax.igamma(np.array([1, 2]), np.array([1]))).toThrow(/must have the same type and shape/);
   });
 });
 

@@ -58,7 +58,9 @@ export function withFloats<T extends readonly TensorLike[]>(
     if (!isFloat(x.dtype)) throw new DTypeError(`[lax.${name}] needs floats, got ${formatType(x.type)}`);
     if (x.dtype === dtype && sameNumbers(x.shape, shape)) continue;
     const all = whole.map(({ type }) => formatType(type)).join(" and ");
-    throw new ShapeError(`[lax.${name}] ${all} must have one type and shape: convert and broadcast them`);
+    throw new ShapeError(
+      `[lax.${name}] ${all} must have the same type and shape: convert and broadcast them`,
+    );
   }
   const wide = dtype === "float64" ? whole : whole.map((x) => ops.convert(x, "float32"));
   return ops.convert(compute(wide as readonly Tensor[] as { [K in keyof T]: Tensor }), dtype);

@@ -57,7 +57,7 @@ export function reduceWindow<T, I = T>(
   const { shape } = at(tensors, 0);
   if (tensors.some((x) => x.ndim !== shape.length || x.shape.some((n, d) => n !== shape[d]))) {
     throw new ShapeError(
-      `[${caller}] the operands need one shape, got ${tensors.map(({ type }) => formatType(type)).join(", ")}`,
+      `[${caller}] the operands need the same shape, got ${tensors.map(({ type }) => formatType(type)).join(", ")}`,
     );
   }
   const starts = initialValues(init, tensors, caller);

@@ -212,7 +212,7 @@ describe("convolutions", () => {
     fails(np.ones([4, 4, 3, 3]), { batchGroupCount: 4 }, /2 batch do not split into 4/);
     fails(np.ones([4, 4, 3, 3]), { lhsDilation: [2, 1] }, /"SAME" is not defined for lhsDilation \[2,1\]/);
     fails(np.ones([4, 4, 3, 3]), { dimensionNumbers: ["NCHW", "OIHW", "NCHH"] }, /"NCHH" must name each of/);
-    fails(np.ones([4, 4, 3, 3], "bfloat16"), {}, /need one data type/);
+    fails(np.ones([4, 4, 3, 3], "bfloat16"), {}, /need the same data type/);
     expect(() => lax.conv(x, np.ones([4, 4, 3, 3]), [1], "SAME")).toThrow(/strides \[1\] must be/);
   });
 });

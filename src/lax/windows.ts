@@ -79,7 +79,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
     const numbers = list ?? space.map(() => 1);
     if (numbers.length !== space.length || numbers.some((n) => !Number.isInteger(n) || n < 1)) {
       throw new ValueError(
-        `[${caller}] ${what} [${numbers}] must be integers from 1, one for each of the ${space.length} dims of the window`,
+        `[${caller}] ${what} [${numbers}] must be integers of at least 1, one for each of the ${space.length} dims of the window`,
       );
     }
     return numbers;

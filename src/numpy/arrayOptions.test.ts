@@ -270,7 +270,7 @@ test.each<readonly [string, () => unknown, RegExp]>([
   [
     "a length",
     () => np.pad(rows, 1, { mode: "mean", statLength: 0 }),
-    /statLength is a pair of integers from 1/,
+    /statLength is a pair of integers of at least 1/,
   ],
   ["a reflection", () => np.pad(rows, 1, { mode: "reflect", reflectType: "x" as "odd" }), /"even" or "odd"/],
   ["vectors", () => np.cross(np.ones([4]), np.ones([3])), /dim 0 must have size 2 or 3/],
@@ -287,7 +287,7 @@ test.each<readonly [string, () => unknown, RegExp]>([
         .ones([3])
         .at(rows)
         .set(np.ones([2])),
-    /only its values tell/,
+    /depends on its values/,
   ],
   ["reading by a mask", () => np.ones([3]).at(rows).get(), /use np.where/],
   ["an initial value", () => np.nanmax(np.ones([3]), 0, { where: rows }), /pass `initial`/],

@@ -77,7 +77,7 @@ const maxLevels = 64;
 export function checkLevels(level: number, caller: string): void {
   if (level <= maxLevels) return;
   throw new ValueError(
-    `[${caller}] the nested lists have more than ${maxLevels} levels: does one of them hold itself?`,
+    `[${caller}] the nested lists have more than ${maxLevels} levels: does one of them contain itself?`,
   );
 }
 

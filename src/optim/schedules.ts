@@ -283,7 +283,7 @@ function sortedBoundaries(boundaries: Boundaries, caller: string): [step: number
   const wrong = pairs.find((pair) => !isRight(pair));
   if (wrong) {
     throw new ValueError(
-      `[${caller}] step ${wrong[0]} and factor ${describe(wrong[1])} must be numbers from 0, the step a whole one`,
+      `[${caller}] step ${wrong[0]} and factor ${describe(wrong[1])} must be numbers of at least 0, and the step an integer`,
     );
   }
   return pairs.sort(([a], [b]) => a - b);

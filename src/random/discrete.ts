@@ -253,7 +253,7 @@ export function choice(
   const count = typeof a === "number" ? a : at(a.shape, dim);
   const numDraws = sizeOf(sizes);
   drawnShape(count, caller);
-  if (count === 0 && numDraws > 0) throw new ValueError(`[${caller}] there is nothing to choose from`);
+  if (count === 0 && numDraws > 0) throw new ValueError(`[${caller}] there are no elements to choose from`);
   if (!replace && numDraws > count) {
     throw new ValueError(
       `[${caller}] ${numDraws} elements cannot be drawn from ${count} without replacement`,

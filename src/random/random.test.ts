@@ -576,7 +576,7 @@ describe("wrong arguments", () => {
       "but there are 4 categories",
     ],
     ["a dim out of range", () => random.permutation(key(), grid(), { dim: 2 }), "[random.permutation] dim 2"],
-    ["nothing to choose from", () => random.choice(key(), 0, [1]), "nothing to choose from"],
+    ["nothing to choose from", () => random.choice(key(), 0, [1]), "there are no elements to choose from"],
     [
       "more choices than elements",
       () => random.choice(key(), 3, [4], { replace: false }),

@@ -57,7 +57,7 @@ export class Tensor {
     // Only the type checker keeps others from calling this.
     if (typeof node !== "object" || typeof type !== "object" || type === null)
       throw new ValueError(
-        "[Tensor] has no public constructor: make tensors by np.array, np.zeros and the like",
+        "[Tensor] has no public constructor: make tensors with np.array, np.zeros and the like",
       );
     this.dtype = type.dtype;
     this.shape = type.shape;
@@ -129,7 +129,7 @@ export class Tensor {
     const { dtype } = real;
     if (!sameType(real.type, imag.type) || partType(complexType(dtype)) !== dtype) {
       throw new DTypeError(
-        `the parts of complex numbers need one type, float32 or float64, got ${formatType(real.type)} and ${formatType(imag.type)}`,
+        `the parts of complex numbers must both be float32 or both float64, got ${formatType(real.type)} and ${formatType(imag.type)}`,
       );
     }
     const axes = varyingAxes(real.type);

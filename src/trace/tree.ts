@@ -49,7 +49,7 @@ function walk(node: unknown, how: Walk, path: string, depth = 0): Structure {
   const { isLeaf, isStatic, visit } = how;
   if (depth > maxDepth) {
     throw new TreeError(
-      `a tree has more than ${maxDepth} levels at ${path.slice(0, 60)}…: it holds itself, or must be made flatter`,
+      `a tree has more than ${maxDepth} levels at ${path.slice(0, 60)}…: it contains itself or is nested too deeply`,
     );
   }
   if (isStatic?.(node)) return { kind: "static", value: node };

@@ -326,7 +326,7 @@ function settingsOf(
 
 function chooseLocal(numDevices: number, size: number): number {
   if (!Number.isInteger(numDevices) || numDevices < 1) {
-    throw new ValueError(`[createMpiEngine] numDevices must be an integer from 1, not ${numDevices}`);
+    throw new ValueError(`[createMpiEngine] numDevices must be an integer of at least 1, not ${numDevices}`);
   }
   const numLocal = Math.ceil(numDevices / size);
   if (numLocal > MAX_LOCAL_DEVICES) {

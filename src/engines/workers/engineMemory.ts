@@ -175,6 +175,6 @@ function checkMemoryBytes(bytes: number, most: number): void {
   if (Number.isFinite(bytes) && bytes > 0 && bytes + SCRATCH.size <= most) return;
   const wanted = bytes > 0 ? `${bytes} (${formatBytes(bytes)})` : bytes;
   throw new ValueError(
-    `[createThreadsEngine] memoryBytes is ${wanted}: use a number of bytes from 1; a device can have ${describeReach(most)}`,
+    `[createThreadsEngine] memoryBytes is ${wanted}: use at least 1 byte; a device can have ${describeReach(most)}`,
   );
 }

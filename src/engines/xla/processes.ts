@@ -90,7 +90,9 @@ function checkSecret(secret: string, coordinator: string): void {
 
 function checkIndex(index: number, count: number): void {
   if (!(Number.isInteger(count) && count > 0)) {
-    throw new ValueError(`[createXlaEngine] ${count} is not a number of processes: use an integer from 1`);
+    throw new ValueError(
+      `[createXlaEngine] ${count} is not a number of processes: use an integer of at least 1`,
+    );
   }
   if (!(Number.isInteger(index) && index >= 0 && index < count)) {
     throw new ValueError(

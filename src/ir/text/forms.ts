@@ -87,7 +87,7 @@ export const hostFunction: ParamForm<HostFunction> = {
       HostFunction.labelled(label) ??
       scanner.failAt(
         start,
-        "a function that this process has: programs that call the host are read where they were made",
+        "a function of this process: programs that call the host can only be read in the process that made them",
       )
     );
   },
@@ -185,7 +185,7 @@ export const policy: ParamForm<RematPolicy> = {
 const policyKind = oneOf<RematPolicy["kind"]>(rematPolicyKinds);
 
 function parsePolicy(scanner: Scanner, depth: number): RematPolicy {
-  if (depth > MAX_POLICIES) scanner.fail(`at most ${MAX_POLICIES} policies in each other`);
+  if (depth > MAX_POLICIES) scanner.fail(`at most ${MAX_POLICIES} nested policies`);
   const kind = policyKind.parse(scanner);
   switch (kind) {
     case "names":

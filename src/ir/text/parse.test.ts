@@ -261,10 +261,10 @@ describe("a text that is no program", () => {
 
   test("is refused although programs lie in each other without end", () => {
     const deep = "(%0:f32[2]) {\n%1:f32[2] = remat %0 {policy: nothing} ".repeat(50_000);
-    expect(() => parseProgram(deep)).toThrow(/at most 200 programs in each other/);
+    expect(() => parseProgram(deep)).toThrow(/at most 200 nested programs/);
     const policy = "either(".repeat(50_000);
     expect(() => parseProgram(inside(`%1:f32[2] = remat %0 {policy: ${policy}`))).toThrow(
-      /at most 64 policies/,
+      /at most 64 nested policies/,
     );
     expect(() => parseProgram(`"${"\\".repeat(1_000_000)}`)).toThrow(ParseError);
   });

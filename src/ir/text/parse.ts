@@ -51,7 +51,7 @@ class Parser {
 
   private program(): Program {
     const { scanner } = this;
-    if (++this.depth > MAX_DEPTH) scanner.fail(`at most ${MAX_DEPTH} programs in each other`);
+    if (++this.depth > MAX_DEPTH) scanner.fail(`at most ${MAX_DEPTH} nested programs`);
     const values = new Values(scanner);
     const inputs = scanner.list("(", ")", () => values.define(...this.declaration()));
     scanner.expect("{");

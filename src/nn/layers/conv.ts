@@ -125,7 +125,7 @@ function perDim(value: number | readonly number[], size: Shape, what: string, ca
   const list = typeof value === "number" ? size.map(() => value) : value;
   if (list.length !== size.length || list.some((n) => !Number.isInteger(n) || n < 1)) {
     throw new ValueError(
-      `[${caller}] ${what} [${list}] must be integers from 1, one for each of the ${size.length} spatial dims`,
+      `[${caller}] ${what} [${list}] must be integers of at least 1, one for each of the ${size.length} spatial dims`,
     );
   }
   return list;

@@ -132,7 +132,7 @@ describe("nn.scan", () => {
       nn
         .scan(Step, { ...params, length: 3 })()
         .init(key, x, x),
-    ).toThrow("[nn.scan] the mapped dims must have one size:\n  0 has 2 along dim 0\n  length is 3");
+    ).toThrow("[nn.scan] the mapped dims must have the same size:\n  0 has 2 along dim 0\n  length is 3");
     expect(() =>
       nn
         // @ts-expect-error more entries than arguments

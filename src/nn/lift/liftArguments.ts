@@ -126,7 +126,7 @@ export function sharedSize(
   const [first] = sizes;
   if (first && sizes.some(({ size }) => size !== first.size)) {
     throw new ShapeError(
-      `[${caller}] the mapped dims must have one size:\n${sizes.map(({ text }) => `  ${text}`).join("\n")}`,
+      `[${caller}] the mapped dims must have the same size:\n${sizes.map(({ text }) => `  ${text}`).join("\n")}`,
     );
   }
   return first?.size;

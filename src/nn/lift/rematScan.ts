@@ -51,7 +51,9 @@ export function rematScan<T>(target: (carry: T) => T, options: RematScanOptions)
 export function rematScan(target: unknown, options: RematScanOptions): unknown {
   const { methods, lengths, ...given } = rematScanOptions.read(options, "nn.rematScan");
   if (lengths.length === 0 || lengths.some((length) => length < 1)) {
-    throw new ValueError(`[nn.rematScan] lengths must be integers from 1, at least one, got [${lengths}]`);
+    throw new ValueError(
+      `[nn.rematScan] lengths must be one or more integers of at least 1, got [${lengths}]`,
+    );
   }
   return liftTarget(target, {
     name: "Remat_scan",

@@ -226,7 +226,7 @@ function splitDim(
 
 function evenBounds(n: number, parts: number, dim: number, caller: string, equalParts: boolean): number[] {
   if (!Number.isInteger(parts) || parts < 1) {
-    throw new ValueError(`[${caller}] cannot split into ${parts} parts: use an integer from 1`);
+    throw new ValueError(`[${caller}] cannot split into ${parts} parts: use an integer of at least 1`);
   }
   if (equalParts && n % parts !== 0) {
     throw new ShapeError(

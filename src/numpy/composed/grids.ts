@@ -27,7 +27,7 @@ import { nonzero } from "../statistics/sets.js";
 
 function requireCount(n: number, caller: string): number {
   if (Number.isInteger(n) && n >= 0) return n;
-  throw new ValueError(`[${caller}] sizes are integers from 0, got ${n}`);
+  throw new ValueError(`[${caller}] sizes must be integers of at least 0, got ${n}`);
 }
 
 /** The rows and columns of the elements of a matrix that satisfy a condition. */
@@ -145,7 +145,9 @@ export function diagIndicesFrom(value: TensorLike): Tensor[] {
   const x = asTensor(value, "diagIndicesFrom");
   const [n] = x.shape;
   if (n === undefined || x.ndim < 2 || x.shape.some((size) => size !== n)) {
-    throw new ShapeError(`[diagIndicesFrom] needs two dims or more of one size, got ${formatType(x.type)}`);
+    throw new ShapeError(
+      `[diagIndicesFrom] needs two dims or more of the same size, got ${formatType(x.type)}`,
+    );
   }
   return diagIndices(n, x.ndim);
 }
@@ -242,7 +244,7 @@ export function fillDiagonal(value: TensorLike, on: TensorLike): Tensor {
   const x = asTensor(value, "fillDiagonal");
   if (x.ndim < 2) throw new ShapeError(`[fillDiagonal] takes at least a matrix, got ${formatType(x.type)}`);
   if (x.ndim > 2 && x.shape.some((n) => n !== x.shape[0])) {
-    throw new ShapeError(`[fillDiagonal] all dims of ${formatType(x.type)} must have one size`);
+    throw new ShapeError(`[fillDiagonal] all dims of ${formatType(x.type)} must have the same size`);
   }
   const first = ops.iota("int32", x.shape, 0);
   const onDiagonal = range(x.ndim - 1)

@@ -177,7 +177,7 @@ export function histogram2d(
   const [a, b] = [asFloat(x, "histogram2d"), asFloat(y, "histogram2d")];
   if (a.ndim !== 1 || b.ndim !== 1 || a.size !== b.size) {
     throw new ShapeError(
-      `[histogram2d] takes two vectors of one length, got ${formatType(a.type)} and ${formatType(b.type)}`,
+      `[histogram2d] takes two vectors of the same length, got ${formatType(a.type)} and ${formatType(b.type)}`,
     );
   }
   const { bins, ...rest } = histogram2dOptions.read(options, "histogram2d");

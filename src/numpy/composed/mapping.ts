@@ -203,7 +203,7 @@ export function lexsort(keys: readonly TensorLike[]): Tensor {
   const tensors = keys.map((key) => asTensor(key, "lexsort")).reverse();
   const [first] = tensors;
   if (!first || first.ndim === 0 || tensors.some((key) => key.shape.join() !== first.shape.join())) {
-    throw new ShapeError("[lexsort] takes keys of one shape with at least one dim");
+    throw new ShapeError("[lexsort] takes keys of the same shape with at least one dim");
   }
   const places = ops.iota("int32", first.shape, first.ndim - 1);
   return at(sortAll([...tensors, places], -1, tensors.length), tensors.length);

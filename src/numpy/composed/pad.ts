@@ -195,7 +195,7 @@ function settingsOf({ endValues = 0, statLength, reflectType = "even" }: PadOpti
         ? undefined
         : toPairs(statLength, x, isLength, {
             what: "statLength",
-            says: "a statLength is a pair of integers from 1",
+            says: "a statLength is a pair of integers of at least 1",
           }),
     isOdd: reflectType === "odd",
   };

@@ -15,7 +15,9 @@ function windowOf(name: string, valueAt: (place: number) => number): (n: number)
 
 function placesOf(n: number, caller: string): number[] {
   if (!(Number.isInteger(n) && n >= 0)) {
-    throw new ValueError(`[${caller}] the number of points must be an integer from 0, got ${describe(n)}`);
+    throw new ValueError(
+      `[${caller}] the number of points must be an integer of at least 0, got ${describe(n)}`,
+    );
   }
   return range(n).map((i) => (n === 1 ? 0 : (2 * i) / (n - 1) - 1));
 }

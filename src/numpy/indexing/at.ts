@@ -130,7 +130,7 @@ function masked({ combine }: Update, x: Tensor, mask: Tensor, value: Tensor, cal
   const slice = x.shape.slice(mask.ndim);
   if (value.ndim > slice.length) {
     throw new ShapeError(
-      `[${caller}] a mask chooses a number of slices that only its values tell, got updates ${formatType(value.type)}: pass one that broadcasts to [${slice}] for all, or use np.place or np.where`,
+      `[${caller}] how many slices a mask chooses depends on its values, got updates ${formatType(value.type)}: pass one that broadcasts to [${slice}] for all, or use np.place or np.where`,
     );
   }
   const chosen = ops.broadcastInDim(mask, x.shape, range(mask.ndim));

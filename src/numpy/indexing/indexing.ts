@@ -102,7 +102,7 @@ function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
   if (index instanceof Tensor) {
     if (index.dtype === "bool") {
       throw new DTypeError(
-        `[${caller}] a mask selects a number of elements that only its values tell: use np.where(mask, …)`,
+        `[${caller}] how many elements a mask selects depends on its values: use np.where(mask, …)`,
       );
     }
     if (isFloat(index.dtype) || isComplex(index.dtype)) {

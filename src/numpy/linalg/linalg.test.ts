@@ -179,7 +179,7 @@ describe("errors", () => {
     );
     expect(() => linalg.cholesky(np.ones([3]))).toThrow(/needs matrices/);
     expect(() => lax.linalg.qr(np.ones([2, 2], "int32"))).toThrow(/floats/);
-    expect(() => linalg.multiDot([np.ones([2, 3]), np.ones([4, 2])])).toThrow(/matrices that fit/);
+    expect(() => linalg.multiDot([np.ones([2, 3]), np.ones([4, 2])])).toThrow(/matrices whose shapes fit/);
     expect(() => linalg.norm(np.ones([2, 3]), 3, [0, 1])).toThrow(/no norm of matrices of order 3/);
   });
 });

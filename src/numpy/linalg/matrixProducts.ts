@@ -55,7 +55,7 @@ export function multiDot(values: readonly TensorLike[]): Tensor {
     const rows = x.ndim === 1 && i === 0 ? 1 : x.shape[0];
     if (xs.length < 2 || (x.ndim !== 2 && !(isEnd && x.ndim === 1)) || rows !== sizes[i]) {
       const all = xs.map(({ type }) => formatType(type)).join(", ");
-      throw new ShapeError(`[linalg.multiDot] needs at least two matrices that fit, got ${all}`);
+      throw new ShapeError(`[linalg.multiDot] needs at least two matrices whose shapes fit, got ${all}`);
     }
     sizes.push(columns ?? 0);
   });

@@ -183,13 +183,13 @@ export function extreme(
     if (initial === undefined) {
       if (mask !== undefined) {
         throw new ValueError(
-          `[${name}] with \`where\` there may be no element left: pass \`initial\`, the value to give then`,
+          `[${name}] with \`where\` there may be no element left: pass \`initial\`, the value to return then`,
         );
       }
       const empty = dims.find((d) => operand.shape[d] === 0);
       if (empty !== undefined) {
         throw new ShapeError(
-          `[${name}] dim ${empty} of ${formatType(operand.type)} has size 0 and so no extreme element: pass \`initial\``,
+          `[${name}] dim ${empty} of ${formatType(operand.type)} has size 0, so it has no largest or smallest element: pass \`initial\``,
         );
       }
       return restoreDims(reduce(operand, dims), operand, dims, keepdims);

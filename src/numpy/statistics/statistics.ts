@@ -109,7 +109,7 @@ function cumulative(
     const given = cumulativeOptions.read(options, name);
     const x = asTensor(value, name);
     if (x.ndim !== 1 && (dim === undefined || dim === null)) {
-      throw new DimError(`[${name}] a tensor of ${x.ndim} dims needs a dim to go along`);
+      throw new DimError(`[${name}] a tensor of ${x.ndim} dims needs the dim to compute along`);
     }
     const d = normalizeDim(dim ?? 0, x.ndim, name);
     const totals = run(x, d, { dtype: given.dtype ?? typeOf(x.dtype) });
@@ -153,7 +153,7 @@ export const cumulativeProd = cumulative("cumulativeProd", cumprod, 1, numberTyp
 export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
   needIfGiven("number", n, "n", "diff");
   needIfGiven("number", dim, "dim", "diff");
-  if (!Number.isInteger(n) || n < 0) throw new ValueError(`[diff] n = ${n} must be an integer from 0`);
+  if (!Number.isInteger(n) || n < 0) throw new ValueError(`[diff] n = ${n} must be an integer of at least 0`);
   let x = asTensor(value, "diff");
   const d = normalizeDim(dim, x.ndim, "diff");
   for (let i = 0; i < n && at(x.shape, d) > 0; i++) {

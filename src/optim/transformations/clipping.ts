@@ -113,7 +113,7 @@ function squares(x: Tensor): Tensor {
 export function clipByGlobalNorm(maxNorm: number): GradientTransformation<EmptyState> {
   if (!(typeof maxNorm === "number" && maxNorm >= 0)) {
     throw new ValueError(
-      `[clipByGlobalNorm] the norm must be a number of at least 0, got ${describe(maxNorm)}: a negative one would turn the gradients round`,
+      `[clipByGlobalNorm] the norm must be a number of at least 0, got ${describe(maxNorm)}: a negative one would reverse the gradients`,
     );
   }
   return stateless((grads) => {

@@ -162,7 +162,7 @@ export function rsf2csf(t: TensorLike, z: TensorLike): [t: Tensor, z: Tensor] {
   const [x, unitary] = [squareOf(t, caller), squareOf(z, caller)];
   if (x.shape.at(-1) !== unitary.shape.at(-1)) {
     throw new ShapeError(
-      `[${caller}] needs matrices of one size, got ${formatType(x.type)} and ${formatType(unitary.type)}`,
+      `[${caller}] needs matrices of the same size, got ${formatType(x.type)} and ${formatType(unitary.type)}`,
     );
   }
   const batch = np.broadcastShapes(x.shape.slice(0, -2), unitary.shape.slice(0, -2));

@@ -117,6 +117,6 @@ describe("collectives in groups", () => {
         outSpecs: P("d"),
       })(x);
     expect(run([[0, 1]])).toThrow(/must name each of the positions 0 to 3 once/);
-    expect(run([[0, 1, 2], [3]])).toThrow(/has groups of 3 and of 1: use groups of one size/);
+    expect(run([[0, 1, 2], [3]])).toThrow(/has groups of 3 and of 1: use groups of the same size/);
   });
 });

@@ -42,7 +42,7 @@ export function checkGroups(
   const other = groups.find(({ length }) => length !== size);
   if (other) {
     throw new AxisError(
-      `[${caller}] axisIndexGroups ${show(groups)} has groups of ${size} and of ${other.length}: use groups of one size`,
+      `[${caller}] axisIndexGroups ${show(groups)} has groups of ${size} and of ${other.length}: use groups of the same size`,
     );
   }
   return { axes, groups, size };

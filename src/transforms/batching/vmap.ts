@@ -203,7 +203,7 @@ function commonSize(args: readonly MappedArg[], axisSize: number | undefined): n
   }
   if (sizes.some(({ size }) => size !== first.size)) {
     throw new ShapeError(
-      `[vmap] the mapped dims must have one size:\n${sizes.map(({ text }) => `  ${text}`).join("\n")}\nmap other dims with inAxes, or leave an argument whole with null`,
+      `[vmap] the mapped dims must have the same size:\n${sizes.map(({ text }) => `  ${text}`).join("\n")}\nmap other dims with inAxes, or leave an argument whole with null`,
     );
   }
   return first.size;

@@ -33,10 +33,9 @@ export function customJvp<A extends readonly unknown[], R>(
   need("function", rule, "rule", "customJvp");
   const ruled = (primals: A, tangents: A): readonly [R, R] => {
     const pair = rule(primals, tangents);
-    if (!Array.isArray(pair) || pair.length !== 2) {
-      throw new TreeError("[customJvp] the rule must return [result, tangent of the result]");
-    }
-    return pair as unknown as readonly [R, R];
+    const isPair: boolean = Array.isArray(pair) && pair.length === 2;
+    if (!isPair) throw new TreeError("[customJvp] the rule must return [result, tangent of the result]");
+    return pair;
   };
   return customVjp(fn, {
     // The rule's result: it may have derivatives that the function itself has not.

@@ -33,7 +33,7 @@ export const operands: FaultArea = {
     },
     {
       fault: "a tree that holds itself",
-      sees: /a tree has more than 1000 levels at self\/self.*it holds itself/,
+      sees: /a tree has more than 1000 levels at self\/self.*it contains itself/,
       act: () => {
         const cyclic: Record<string, unknown> = { x };
         cyclic.self = cyclic;

@@ -21,7 +21,7 @@ export function compileOptions(
   flags: Readonly<Record<string, XlaFlag>> = {},
 ): Uint8Array {
   if (devices.length === 0 || devices.some((device) => !Number.isInteger(device) || device < 0)) {
-    throw new RangeError(`[compileOptions] devices must be integers from 0, not [${devices}]`);
+    throw new RangeError(`[compileOptions] devices must be integers of at least 0, not [${devices}]`);
   }
   const ids = bytes(1, devices.flatMap(varint));
   // One computation, whose replicas run on these devices.
