@@ -31,6 +31,21 @@ const startsWorker = `
   };
 `;
 
+/** Gathers the workers of a page that nobody has ended. */
+const countsWorkers = `
+  globalThis.workers = new Set();
+  globalThis.Worker = class extends Worker {
+    constructor(...args) {
+      super(...args);
+      workers.add(this);
+    }
+    terminate() {
+      workers.delete(this);
+      super.terminate();
+    }
+  };
+`;
+
 /** A page that tells its server what becomes of a run while the browser puts the page away and takes it out again. */
 const putAway = `
   import { jit, lax, Mesh, np } from "shardwise";
@@ -300,30 +315,28 @@ describeWith(installedBrowser, "a page", (executablePath) => {
   test.each(["isolated", "plain"])(
     "of a kind that is %s ends runs, compilations and workers with their signal, their engine and the page",
     async (kind) => {
-      const { page } = await openPage(browser, `${served.url}/${kind}/index.html`);
-      const numWorkers = (count: number) =>
-        expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(count);
+      const context = await browser.newContext();
+      await context.addInitScript(countsWorkers);
+      const { page } = await openPage(context, `${served.url}/${kind}/index.html`);
+      const numWorkers = () => page.evaluate<number>("workers.size");
       expect(await call<string>(page, "abortRun")).toBe("DisposedError");
-      await numWorkers(0);
+      await expect.poll(numWorkers, { timeout: 10_000 }).toBe(0);
       expect(await call<string>(page, "closeWhileCompiling")).toBe("DisposedError");
-      await numWorkers(0);
+      await expect.poll(numWorkers, { timeout: 10_000 }).toBe(0);
       await call(page, "startForever");
       await call(page, "startCompiling");
       const numShared = Math.max(2, await page.evaluate(() => navigator.hardwareConcurrency));
       const all = (kind === "isolated" ? 2 + numShared : 1 + 1) + 1;
-      await numWorkers(all);
-      // A page that is only put away keeps its workers.
-      for (const [persisted, left] of [
-        [true, all],
-        [false, 0],
-      ] as const) {
-        await page.evaluate(
-          (persisted) => dispatchEvent(new PageTransitionEvent("pagehide", { persisted })),
-          persisted,
+      await expect.poll(numWorkers, { timeout: 10_000 }).toBe(all);
+      const leave = (persisted: boolean) =>
+        page.evaluate<number>(
+          `dispatchEvent(new PageTransitionEvent("pagehide", { persisted: ${persisted} })); workers.size`,
         );
-        await numWorkers(left);
-      }
-      await page.close();
+      // A page that is only put away keeps its workers; when it ends, there is no time left for anything later.
+      expect(await leave(true)).toBe(all);
+      expect(await leave(false)).toBe(0);
+      await expect.poll(() => page.workers().length, { timeout: 10_000 }).toBe(0);
+      await context.close();
     },
   );
 
