@@ -1,28 +1,6 @@
 import { grad, jit, lax, np, scipy, type Tensor, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
-import { expectClose as expectNumbers } from "../../test/support/goldens.js";
-
-const near = { rtol: 1e-4, atol: 1e-4 };
-const a = np.array([
-  [1, 2, 3, 4],
-  [1, 4, 2, 3],
-  [3, 2, 1, 4],
-  [2, 3, 2, 2],
-]);
-const b = np.array([
-  [0, 3, 3, 1],
-  [0, 1, 2, -4],
-  [2, 0, 1, 5],
-  [-3, 1, 2, 2],
-]);
-
-async function expectClose(got: Tensor, want: Tensor | readonly unknown[], tolerance = near): Promise<void> {
-  const wanted = "shape" in want ? want : np.array(want as number[]);
-  if (got.dtype === "complex64" || wanted.dtype === "complex64") {
-    await expectNumbers(np.real(got), np.real(wanted), tolerance);
-    await expectNumbers(np.imag(got), np.imag(wanted), tolerance);
-  } else await expectNumbers(got, wanted, tolerance);
-}
+import { a, b, expectClose } from "../../test/support/complexMatrices.js";
 
 describe("scipy.fft", () => {
   test("gives float32 for floats of half width, as JAX does", async () => {

@@ -8,6 +8,18 @@ import { expectNear } from "./near.js";
 /** A function of tensors to a tree of them. */
 export type CaseFunction = (...args: Tensor[]) => unknown;
 
+/** A case of a function of one tensor. */
+export const one =
+  (fn: (x: Tensor) => unknown): CaseFunction =>
+  (x) =>
+    x && fn(x);
+
+/** A case of a function of two tensors. */
+export const two =
+  (fn: (x: Tensor, y: Tensor) => unknown): CaseFunction =>
+  (x, y) =>
+    x && y && fn(x, y);
+
 /** How the cases of a file are compared. */
 export interface CaseOptions {
   /** Relative to the larger of `least` and the wanted element. */

@@ -24,17 +24,8 @@ import {
   vjp,
 } from "shardwise";
 import { describe, expect, test } from "vitest";
-import { type CaseFunction, describeJaxCases } from "../../../test/support/jaxCases.js";
+import { type CaseFunction, describeJaxCases, one, two } from "../../../test/support/jaxCases.js";
 import { expectNear } from "../../../test/support/near.js";
-
-const one =
-  (fn: (x: Tensor) => unknown): CaseFunction =>
-  (x) =>
-    x && fn(x);
-const two =
-  (fn: (x: Tensor, y: Tensor) => unknown): CaseFunction =>
-  (x, y) =>
-    x && y && fn(x, y);
 
 const sum3 = (x: Tensor) =>
   np.sum(

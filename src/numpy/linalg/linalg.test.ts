@@ -1,18 +1,10 @@
 import { grad, jit, lax, np, random, type Tensor, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
-import { type CaseFunction, describeJaxCases } from "../../../test/support/jaxCases.js";
+import { type CaseFunction, describeJaxCases, one, two } from "../../../test/support/jaxCases.js";
 import { expectNear } from "../../../test/support/near.js";
 
 const { linalg } = np;
 
-const one =
-  (fn: (x: Tensor) => unknown): CaseFunction =>
-  (x) =>
-    x && fn(x);
-const two =
-  (fn: (x: Tensor, y: Tensor) => unknown): CaseFunction =>
-  (x, y) =>
-    x && y && fn(x, y);
 const solve = (options: lax.linalg.TriangularSolveOptions) =>
   two((a, b) => lax.linalg.triangularSolve(a, b, options));
 const eigh = (x: Tensor) => {

@@ -1,33 +1,11 @@
 import { grad, jit, lax, np, scipy, type Tensor, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
-import { expectClose as expectNumbers } from "../../../test/support/goldens.js";
+import { a, b, expectClose } from "../../../test/support/complexMatrices.js";
 
 const { linalg } = scipy;
-const near = { rtol: 1e-4, atol: 1e-4 };
-const a = np.array([
-  [1, 2, 3, 4],
-  [1, 4, 2, 3],
-  [3, 2, 1, 4],
-  [2, 3, 2, 2],
-]);
-/** Its eigenvalues are two pairs of conjugates. */
-const b = np.array([
-  [0, 3, 3, 1],
-  [0, 1, 2, -4],
-  [2, 0, 1, 5],
-  [-3, 1, 2, 2],
-]);
 const complex = lax.complex(a, np.transpose(b));
 const adjoint = (x: Tensor) => np.conj(np.swapaxes(x, -1, -2));
 const product = (...matrices: readonly Tensor[]) => matrices.reduce((x, y) => np.matmul(x, y));
-
-async function expectClose(got: Tensor, want: Tensor | readonly unknown[], tolerance = near): Promise<void> {
-  const wanted = "shape" in want ? want : np.array(want as number[]);
-  if (got.dtype === "complex64" || wanted.dtype === "complex64") {
-    await expectNumbers(np.real(got), np.real(wanted), tolerance);
-    await expectNumbers(np.imag(got), np.imag(wanted), tolerance);
-  } else await expectNumbers(got, wanted, tolerance);
-}
 
 describe("Schur's and Hessenberg's decompositions", () => {
   test("of real matrices give back the matrix, with blocks of at most two rows", async () => {

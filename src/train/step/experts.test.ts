@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { agreement, expectClose, expectTreeClose } from "../../../test/support/goldens.js";
+import { tinyModel } from "../../../test/support/runs.js";
 import { Mesh, np, tree } from "../../index.js";
 import { sgd } from "../../optim/index.js";
 import type { ScheduleName } from "../../parallel/schedule/makers.js";
@@ -12,18 +13,10 @@ import { createTraining } from "./training.js";
 const all = process.env.SHARDWISE_ALL_MESHES === "1";
 
 const model: ModelConfig = {
+  ...tinyModel,
   kind: "moe",
   vocabSize: 32,
   width: 16,
-  numLayers: 2,
-  numHeads: 2,
-  numKvHeads: 2,
-  mlpWidth: 8,
-  tieEmbeddings: true,
-  ropeBase: 10_000,
-  normEpsilon: 1e-6,
-  dtype: "float32",
-  remat: "none",
   experts: { numExperts: 4, balanceLoss: 0.1, zLoss: 0.01, numSharedExperts: 1, biasRate: 0.01 },
 };
 const tokens = np
