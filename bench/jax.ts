@@ -1,10 +1,10 @@
 /** Runs the benchmarks' JAX programs on as many cores as their counterparts here. */
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
-import { range } from "../src/ir/shape.js";
+import { at, range } from "../src/ir/shape.js";
 import { ended } from "../test/support/launchers.js";
+import { onCores, ownCores } from "./cores.js";
 
 /** What a JAX program prints. */
 export interface JaxResult {
@@ -16,10 +16,9 @@ const root = new URL("../", import.meta.url);
 const python = process.env.JAX_PYTHON ?? fileURLToPath(new URL(".venv/bin/python", root));
 
 /** Runs a program of `bench/jax` on some cores: by default, JAX gives all cores of the machine to its devices. */
-function commandOf(script: string, settings: object, cores: string): [string, ...string[]] {
+function commandOf(script: string, settings: object, cores: readonly number[]): [string, ...string[]] {
   const file = fileURLToPath(new URL(`bench/jax/${script}`, root));
-  const call: [string, ...string[]] = [python, file, JSON.stringify(settings)];
-  return process.platform === "linux" ? ["taskset", "-c", cores, ...call] : call;
+  return onCores(cores, [python, file, JSON.stringify(settings)]);
 }
 
 const environmentOf = (devices: number) => ({
@@ -42,7 +41,7 @@ export function runJax(
   { devices, cores }: { readonly devices: number; readonly cores: number },
 ): JaxResult | null {
   if (!existsSync(python)) return null;
-  const [command, ...args] = commandOf(script, settings, `0-${cores - 1}`);
+  const [command, ...args] = commandOf(script, settings, ownCores().slice(0, cores));
   const { stdout, status, stderr } = spawnSync(command, args, {
     encoding: "utf8",
     env: environmentOf(devices),
@@ -58,9 +57,10 @@ export async function runJaxProcesses(
 ): Promise<JaxResult | null> {
   if (!existsSync(python)) return null;
   const coordinator = `127.0.0.1:${20_000 + (process.pid % 10_000)}`;
+  const cores = ownCores();
   const runs = range(processes).map((process) => {
     const own = { ...settings, devices: processes, processes, process, coordinator };
-    const [command, ...args] = commandOf(script, own, String(process % availableParallelism()));
+    const [command, ...args] = commandOf(script, own, [at(cores, process % cores.length)]);
     return ended(spawn(command, args, { env: environmentOf(1) }), 600_000);
   });
   const [first] = await Promise.all(runs);

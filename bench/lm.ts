@@ -5,6 +5,7 @@
  *     npm run bench -- lm --devices 1,2,8,16 --sizes d256,d512,d1024 --parallel data,fsdp,tensor,async,gpipe,circular
  *     npm run bench -- lm --devices 1 --threads 1,2,4,8,16
  *     npm run bench -- lm --sizes d1024 --precision float32,bfloat16
+ *     TORCH_PYTHON=python3 npm run bench -- lm --devices 1,2 --sizes d256,d512,d1024 --seconds 2
  *     npm run bench -- lm --engine mpi --processes 2
  */
 import { performance } from "node:perf_hooks";
@@ -24,9 +25,9 @@ import { gpuSizes } from "./gpuDecoder.js";
 import { runJax } from "./jax.js";
 import { lmOnGpu } from "./lmOnGpu.js";
 import { allCorePeak, announce, best, type Report, type Row } from "./measure.js";
-import { countsOption, listOption, option } from "./options.js";
+import { countsOption, listOption, numberOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
-import { lossDifference, torchDecoder } from "./torch.js";
+import { lossDifference, startTorchDecoder, type TorchDecoder } from "./torch.js";
 
 const kinds = ["data", ...KINDS] as const;
 
@@ -44,41 +45,62 @@ export async function lm(): Promise<Report> {
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);
   const parallel = listOption("parallel", ["data"], kinds);
-  const rows: Row[] = [];
+  const works: Work[] = [];
   for (const devices of countsOption("devices", [1, 2])) {
     for (const threads of countsOption("threads", [1])) {
       for (const size of sizes.filter(({ name }) => chosen.includes(name))) {
         for (const kind of parallel) {
-          if (kind !== "data" && devices === 1) continue;
-          console.error(`  ${size.name}, ${kind}, ${devices} devices of ${threads} threads …`);
           for (const dtype of listOption("precision", ["float32"], precisions)) {
-            if (kind !== "data" && dtype !== "float32") continue;
+            if (kind !== "data" && (devices === 1 || dtype !== "float32")) continue;
             const own = { ...size, batch: Math.max(size.batch, devices), dtype };
-            rows.push(announce(await row(kind, own, devices, threads)));
+            works.push({ kind, size: own, devices, threads });
           }
         }
       }
     }
   }
-  return { "training step of language models": rows };
+  return { "training step of language models": await rowsOf(works) };
 }
 
-async function row(
-  kind: (typeof kinds)[number],
-  size: DecoderSize,
-  devices: number,
-  threads: number,
-): Promise<Row> {
+/** What one row measures. */
+interface Work {
+  readonly kind: (typeof kinds)[number];
+  readonly size: DecoderSize;
+  readonly devices: number;
+  readonly threads: number;
+}
+
+/** Measures works one after the other, once PyTorch has compiled all of its steps. */
+async function rowsOf(works: readonly Work[]): Promise<Row[]> {
+  const seconds = numberOption("seconds", 6);
+  const rivals = await Promise.all(
+    works.map(({ kind, size, devices, threads }) =>
+      kind === "data" ? startTorchDecoder(size, devices * threads, seconds) : undefined,
+    ),
+  );
+  await Promise.all(rivals.map((rival) => rival?.isReady));
+  const rows: Row[] = [];
+  for (const [i, work] of works.entries()) {
+    console.error(`  ${work.size.name}, ${work.kind}, ${work.devices} devices of ${work.threads} threads …`);
+    rows.push(announce(await row(work, rivals[i], seconds)));
+    rivals[i]?.close();
+  }
+  return rows;
+}
+
+async function row(work: Work, rival: TorchDecoder | undefined, seconds: number): Promise<Row> {
+  const { kind, size, devices, threads } = work;
   const cores = devices * threads;
-  const before = await allCorePeak(cores, size.dtype);
-  const { stepMs, compileMs, firstMs } = await measure(kind, size, devices, threads);
+  const peakSeconds = Math.min(2, seconds);
+  const before = await allCorePeak(cores, size.dtype, peakSeconds);
+  const { stepMs, compileMs, firstMs } = await measure(work, seconds);
   // Other load on the machine may have affected only one of the two.
-  const peak = Math.max(before, await allCorePeak(cores, size.dtype));
+  const peak = Math.max(before, await allCorePeak(cores, size.dtype, peakSeconds));
   const flops = kind === "data" ? stepFlops(size) : llamaFlops(size);
   const rate = flops / stepMs / 1e6;
   const jax = kind === "data" ? runJaxData(size, devices, threads) : runJaxKind(kind, size, devices);
-  const torch = kind === "data" ? await torchDecoder(size, cores) : { eager: null, compiled: null };
-  const rivals = [torch.eager, torch.compiled].flatMap((result) => (result ? [result.step_ms] : []));
+  const torch = { eager: rival?.eager() ?? null, compiled: (await rival?.compiled()) ?? null };
+  const theirs = [torch.eager, torch.compiled].flatMap((result) => (result ? [result.step_ms] : []));
   return {
     model: size.name,
     precision: size.dtype ?? "float32",
@@ -97,7 +119,7 @@ async function row(
     "times JAX": jax ? jax.step_ms / stepMs : null,
     "PyTorch ms": torch.eager?.step_ms ?? null,
     "PyTorch compiled ms": torch.compiled?.step_ms ?? null,
-    "times PyTorch": rivals.length > 0 ? Math.min(...rivals) / stepMs : null,
+    "times PyTorch": theirs.length > 0 ? Math.min(...theirs) / stepMs : null,
     "loss difference": torch.eager ? await lossDifference(size, torch.eager) : null,
   };
 }
@@ -113,10 +135,8 @@ function runJaxKind(kind: Kind, size: DecoderSize, devices: number) {
 }
 
 async function measure(
-  kind: (typeof kinds)[number],
-  size: DecoderSize,
-  devices: number,
-  threads: number,
+  { kind, size, devices, threads }: Work,
+  seconds: number,
 ): Promise<{ stepMs: number; compileMs: number; firstMs: number }> {
   const engine = createThreadsEngine({ numDevices: devices, threadsPerDevice: threads });
   try {
@@ -127,7 +147,7 @@ async function measure(
     const compileMs = performance.now() - start;
     await first;
     const firstMs = performance.now() - start;
-    return { stepMs: await best(step, { seconds: 6, least: 5 }), compileMs, firstMs };
+    return { stepMs: await best(step, { seconds, least: 2 }), compileMs, firstMs };
   } finally {
     await engine.close();
   }

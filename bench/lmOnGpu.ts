@@ -1,8 +1,9 @@
 /**
- * One AdamW step of decoders on a GPU, through XLA compared with JAX in the same run, or through WebGPU. With
- * `--precision bfloat16,float8`, products with float8 factors beside those of bfloat16.
+ * One AdamW step of decoders on a GPU, through XLA compared with JAX and, in bfloat16 and where `TORCH_PYTHON` names a
+ * Python that has it, PyTorch in the same run, or through WebGPU. With `--precision bfloat16,float8`, products with
+ * float8 factors beside those of bfloat16.
  *
- *     npm run bench -- lm --engine xla --sizes 103M,350M --remat dots
+ *     TORCH_PYTHON=python3 npm run bench -- lm --engine xla --sizes 103M,350M --remat dots
  *     npm run bench -- lm --engine webgpu --sizes 103M --remat dots --precision float32,float16
  */
 import { spawnSync } from "node:child_process";
@@ -22,8 +23,9 @@ import {
   makeState,
   rematChoices,
 } from "./gpuDecoder.js";
-import { median, type Report, type Row } from "./measure.js";
+import { announce, median, type Report, type Row } from "./measure.js";
 import { listOption } from "./options.js";
+import { runTorch, writeInputs } from "./torch.js";
 
 interface Result {
   readonly median_ms: number;
@@ -35,7 +37,7 @@ interface Result {
   readonly peak_bytes: number | null;
   readonly losses: readonly number[];
   /** A program of one addition, awaited and chained, in microseconds a run. */
-  readonly tiny_us: readonly [awaited: number, chained: number];
+  readonly tiny_us?: readonly [awaited: number, chained: number];
 }
 
 /**
@@ -63,6 +65,27 @@ function runJax(size: GpuDecoderSize, { remat, precision }: GpuChoice): Result |
   if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
   console.error(`JAX did not run: ${(stderr ?? "").split("\n").slice(-3).join(" ")}`);
   return null;
+}
+
+/** The same step in PyTorch, which decides itself what it recomputes; compiled, and eager. */
+async function runTorchDecoders(size: GpuDecoderSize): Promise<readonly [by: string, Result][]> {
+  if (!process.env.TORCH_PYTHON) return [];
+  const engine = createXlaEngine({ memoryFraction: memoryFraction(size) });
+  const mesh = Mesh.create({ data: 1 }, { engine });
+  const { remove, settings } = await writeInputs(makeState(size, mesh).params, gpuTokens(size));
+  await engine.close();
+  const found = (
+    [
+      ["PyTorch compiled", true],
+      ["PyTorch", false],
+    ] as const
+  ).flatMap(([by, compiled]) => {
+    const own = { ...size, ...settings, dtype: "bfloat16", rounds, compiled };
+    const result = runTorch<Result>("gpuDecoder.py", own);
+    return result ? [[by, result] as [string, Result]] : [];
+  });
+  remove();
+  return found;
 }
 
 async function measureTiny(mesh: Mesh): Promise<[awaited: number, chained: number]> {
@@ -161,11 +184,14 @@ export async function lmOnGpu(name: GpuEngine): Promise<Report> {
       const measured = await measure(size, choice, engine);
       await engine.close();
       const own = { ...measured, again_ms: await measureAgain(name, size, choice) };
-      const { remat, precision } = choice;
-      console.error(`${size.name}, remat ${remat}, ${precision}: ${own.median_ms.toFixed(2)} ms`);
-      rows.push(rowOf("shardwise", size, choice, own, own, kind));
+      const { precision } = choice;
+      rows.push(announce(rowOf("shardwise", size, choice, own, own, kind)));
       const jax = name === "xla" && precision !== "float8" ? runJax(size, choice) : null;
-      if (jax) rows.push(rowOf("JAX", size, choice, jax, own, kind));
+      if (jax) rows.push(announce(rowOf("JAX", size, choice, jax, own, kind)));
+      if (name !== "xla" || choice !== choices.findLast((one) => one.precision === "bfloat16")) continue;
+      for (const [by, result] of await runTorchDecoders(size)) {
+        rows.push(announce(rowOf(by, size, choice, result, own, kind)));
+      }
     }
   }
   return { [`training step on ${kind}${name === "xla" ? "" : " through WebGPU"}`]: rows };
@@ -195,8 +221,8 @@ function rowOf(
     "TFLOP/s": rate,
     "% of peak": peak === undefined ? null : (100 * rate) / peak,
     "times ours": result.median_ms / own.median_ms,
-    "tiny awaited µs": result.tiny_us[0],
-    "tiny chained µs": result.tiny_us[1],
+    "tiny awaited µs": result.tiny_us?.[0] ?? null,
+    "tiny chained µs": result.tiny_us?.[1] ?? null,
     losses: result.losses.map((loss) => loss.toFixed(4)).join(" "),
   };
 }

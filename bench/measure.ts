@@ -165,8 +165,9 @@ function processorName(): string {
 export async function allCorePeak(
   cores: number,
   dtype: "float32" | "bfloat16" = "float32",
-  n = 1024,
+  seconds = 2,
 ): Promise<number> {
+  const n = 1024;
   const engine = createThreadsEngine({ numDevices: cores, threadsPerDevice: 1 });
   try {
     const mesh = Mesh.create({ core: cores }, { engine });
@@ -181,7 +182,7 @@ export async function allCorePeak(
       },
       { mesh, outShardings: split },
     );
-    const milliseconds = await best(async () => (await multiply(x).ready()).dispose());
+    const milliseconds = await best(async () => (await multiply(x).ready()).dispose(), { seconds });
     return (2 * n ** 3 * repeats * cores) / milliseconds / 1e6;
   } finally {
     await engine.close();

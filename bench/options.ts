@@ -20,6 +20,7 @@ const known = {
     "the factors of products with weights: float32, or bfloat16 beside it (lm, profile); bfloat16, or float8 beside it (lm on GPUs)",
   remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
   lengths: "how many tokens, such as 256,8192 (attention, context)",
+  seconds: "how many seconds a step is repeated, but at least twice; 6 by default (lm)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm)",
 } as const;
 
@@ -49,6 +50,13 @@ export function listOption<T extends string>(
     if (found === undefined) fail(`--${name} ${value}: choose from ${all.join(", ")}`);
     return found;
   });
+}
+
+/** The positive number that is an option's value, or a default. */
+export function numberOption(name: OptionName, otherwise: number): number {
+  const value = Number(option(name) ?? otherwise);
+  if (!(value > 0)) fail(`--${name} ${option(name)}: use a number above 0`);
+  return value;
 }
 
 /** The integers of an option's value, or a default. */

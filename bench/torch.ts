@@ -1,42 +1,43 @@
 /** Runs the benchmarks' PyTorch programs, where `TORCH_PYTHON` names a Python that has it. */
-import { spawnSync } from "node:child_process";
+import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { performance } from "node:perf_hooks";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { jit, Tensor, tree } from "shardwise";
+import { onCores, ownCores } from "./cores.js";
 import { type DecoderSize, initDecoder, initState, loss, makeStep, makeTokens } from "./decoder.js";
 
 /** What the decoder's program prints. */
 export interface TorchResult {
   readonly step_ms: number;
   readonly compile_ms: number;
-  /** The losses of the first three steps. */
+  /** The losses of the first steps. */
   readonly losses: readonly number[];
 }
 
 /** The time after which a program is given up, in milliseconds. */
-const longest = 180_000;
+const longest = 240_000;
+
+const commandOf = (python: string, script: string, settings: object): [string, ...string[]] => [
+  python,
+  fileURLToPath(new URL(`torch/${script}`, import.meta.url)),
+  JSON.stringify(settings),
+];
+
+const lastLine = (text: string) => text.trim().split("\n").at(-1) ?? "";
 
 /**
- * What a program of `bench/torch` printed last; null without PyTorch, or where it failed. A program with a compiler
- * gets all cores for it and keeps to the first ones afterwards, others begin with these.
+ * What a program of `bench/torch` printed last; null without PyTorch, or where it failed.
+ *
+ * @param cores how many cores it may use; all by default
  */
-export function runTorch<Result>(
-  script: string,
-  settings: object,
-  cores: number,
-  compiles = false,
-): Result | null {
+export function runTorch<Result>(script: string, settings: object, cores?: number): Result | null {
   const python = process.env.TORCH_PYTHON;
   if (!python) return null;
-  const file = fileURLToPath(new URL(`torch/${script}`, import.meta.url));
-  const call: [string, ...string[]] = [python, file, JSON.stringify(settings)];
-  const [command, ...args] =
-    process.platform === "linux" && !compiles
-      ? (["taskset", "-c", `0-${cores - 1}`, ...call] as const)
-      : call;
+  const [command, ...args] = onCores(ownCores().slice(0, cores), commandOf(python, script, settings));
   const start = performance.now();
   const { status, stdout, stderr, error } = spawnSync(command, args, {
     encoding: "utf8",
@@ -45,44 +46,98 @@ export function runTorch<Result>(
   });
   const seconds = ((performance.now() - start) / 1000).toFixed(0);
   if (status === 0) {
-    console.error(`    PyTorch, ${script} on ${cores} cores: ${seconds} s`);
-    return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
+    console.error(`    PyTorch, ${script}: ${seconds} s`);
+    return JSON.parse(lastLine(stdout));
   }
-  console.error(
-    `    PyTorch did not run: ${error?.message ?? stderr.trim().split("\n").at(-1)}, after ${seconds} s`,
-  );
+  console.error(`    PyTorch did not run: ${error?.message ?? lastLine(stderr)}, after ${seconds} s`);
   return null;
 }
 
-/** The step of a decoder in PyTorch, eager and compiled, from the same parameters and tokens as here. */
-export async function torchDecoder(
+/** A program that has begun, and prepares itself until it is asked to measure. */
+class WaitingProgram<Result> {
+  /** Settles when it waits, or has ended. */
+  readonly isReady: Promise<unknown>;
+  private readonly lines: AsyncIterator<string>;
+  private errors = "";
+
+  constructor(private readonly child: ChildProcessWithoutNullStreams) {
+    this.lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    this.isReady = this.lines.next();
+    child.stderr.on("data", (text) => {
+      this.errors = `${this.errors}${text}`.slice(-1000);
+    });
+    // Writing to a program that has ended fails.
+    child.stdin.on("error", () => {});
+    const deadline = setTimeout(() => child.kill("SIGKILL"), longest);
+    void this.isReady.then(() => clearTimeout(deadline));
+  }
+
+  /** What it measures; null if it has failed. */
+  async measure(): Promise<Result | null> {
+    const deadline = setTimeout(() => this.child.kill("SIGKILL"), longest);
+    this.child.stdin.end("measure\n");
+    const { value, done } = await this.lines.next();
+    clearTimeout(deadline);
+    if (!done) return JSON.parse(value);
+    console.error(`    PyTorch did not run: ${lastLine(this.errors)}`);
+    return null;
+  }
+}
+
+/** The step of a decoder in PyTorch, from the same parameters and tokens as here. */
+export interface TorchDecoder {
+  /** Settles when the compiled step is compiled. */
+  readonly isReady: Promise<unknown>;
+  /** Runs it without a compiler. */
+  eager(): TorchResult | null;
+  /** Runs it compiled. */
+  compiled(): Promise<TorchResult | null>;
+  /** Removes its files. */
+  close(): void;
+}
+
+/**
+ * Starts to compile the step of a decoder, which takes up to minutes: with those of others at the same time, on all
+ * cores. What is measured runs on the first of them. Undefined without PyTorch.
+ */
+export async function startTorchDecoder(
   size: DecoderSize,
   cores: number,
-): Promise<{ readonly eager: TorchResult | null; readonly compiled: TorchResult | null }> {
-  if (!process.env.TORCH_PYTHON) return { eager: null, compiled: null };
+  seconds: number,
+): Promise<TorchDecoder | undefined> {
+  const python = process.env.TORCH_PYTHON;
+  if (!python) return undefined;
+  const files = await writeInputs(initDecoder(size), makeTokens(size));
+  const settings = { ...size, ...files.settings, cores, seconds };
+  const [command, ...args] = commandOf(python, "decoder.py", { ...settings, compiled: true });
+  const compiling = new WaitingProgram<TorchResult>(spawn(command, args));
+  return {
+    isReady: compiling.isReady,
+    eager: () => runTorch<TorchResult>("decoder.py", { ...settings, compiled: false }, cores),
+    compiled: () => compiling.measure(),
+    close: files.remove,
+  };
+}
+
+/** Writes parameters and tokens to files, which `bench/torch/inputs.py` reads. */
+export async function writeInputs(
+  params: unknown,
+  tokens: Tensor,
+): Promise<{ readonly settings: object; remove(): void }> {
   const folder = mkdtempSync(join(tmpdir(), "shardwise-torch-"));
-  try {
-    const [parameters, tokens] = [join(folder, "parameters"), join(folder, "tokens")];
-    const shapes: [string, readonly number[]][] = [];
-    const data: Promise<Uint8Array>[] = [];
-    for (const { path, leaf } of tree.flattenWithPath(initDecoder(size))) {
-      if (!(leaf instanceof Tensor)) continue;
-      shapes.push([path, leaf.shape]);
-      data.push(bytesOf(leaf));
-    }
-    writeFileSync(parameters, Buffer.concat(await Promise.all(data)));
-    writeFileSync(tokens, await bytesOf(makeTokens(size)));
-    const run = (compiled: boolean) =>
-      runTorch<TorchResult>(
-        "decoder.py",
-        { ...size, cores, parameters, tokens, shapes, compiled, seconds: 6 },
-        cores,
-        compiled,
-      );
-    return { eager: run(false), compiled: run(true) };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
+  const settings = { parameters: join(folder, "parameters"), tokens: join(folder, "tokens") };
+  const shapes: [string, readonly number[]][] = [];
+  writeFileSync(settings.parameters, "");
+  for (const { path, leaf } of tree.flattenWithPath(params)) {
+    if (!(leaf instanceof Tensor)) continue;
+    shapes.push([path, leaf.shape]);
+    writeFileSync(settings.parameters, await bytesOf(leaf), { flag: "a" });
   }
+  writeFileSync(settings.tokens, await bytesOf(tokens));
+  return {
+    settings: { ...settings, shapes },
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
 }
 
 /** The largest difference between PyTorch's first losses and those of the same steps here. */
@@ -92,9 +147,9 @@ export async function lossDifference(size: DecoderSize, { losses }: TorchResult)
   const lossOf = jit((state: ReturnType<typeof initState>) => loss(state.params, tokens, size));
   let state = initState(initDecoder(size));
   let worst = 0;
-  for (const other of losses) {
+  for (const [i, other] of losses.entries()) {
+    if (i > 0) state = step(state, tokens);
     worst = Math.max(worst, Math.abs((await lossOf(state).item()) - other));
-    state = step(state, tokens);
   }
   return worst;
 }

@@ -1,34 +1,21 @@
 """One AdamW step of the benchmarks' decoder in PyTorch, eager or compiled, on the cores this process may use."""
 
 import json
-import math
 import os
 import sys
 import time
 
-import numpy as np
 import torch
 import torch.nn.functional as F
+from inputs import read_parameters, read_tokens
 
 settings = json.loads(sys.argv[1])
 torch.set_num_threads(settings["cores"])
 width, sequence, head_size = settings["width"], settings["sequence"], settings["headSize"]
 
 
-def read_parameters():
-    """The parameters that the other side drew, in the order of its tree."""
-    values = torch.from_numpy(np.fromfile(settings["parameters"], dtype="<f4"))
-    read = {}
-    for name, shape in settings["shapes"]:
-        count = math.prod(shape)
-        read[name] = values[:count].reshape(shape).clone().requires_grad_()
-        values = values[count:]
-    return read
-
-
-parameters = read_parameters()
-tokens = torch.from_numpy(np.fromfile(settings["tokens"], dtype="<i4").astype("int64"))
-tokens = tokens.reshape(settings["batch"], sequence + 1)
+parameters = read_parameters(settings)
+tokens = read_tokens(settings)
 
 
 def norm(x, scale):
@@ -74,19 +61,24 @@ def step():
 
 def keep_to_first_cores():
     """All threads of this process, once the compiler has used every core."""
+    cores = sorted(os.sched_getaffinity(0))[: settings["cores"]]
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), range(settings["cores"]))
+        os.sched_setaffinity(int(thread), cores)
 
 
 start = time.perf_counter()
 losses = [step().item()]
 compile_ms = (time.perf_counter() - start) * 1e3
-losses += [step().item() for _ in range(2)]
-if settings["compiled"] and sys.platform == "linux":
-    keep_to_first_cores()
+if settings["compiled"]:
+    print("compiled", flush=True)
+    # Others are compiled, or measured, until this one may be.
+    sys.stdin.readline()
+    if sys.platform == "linux":
+        keep_to_first_cores()
+losses.append(step().item())
 times = []
 end = time.perf_counter() + settings["seconds"]
-while len(times) < 5 or time.perf_counter() < end:
+while len(times) < 2 or time.perf_counter() < end:
     start = time.perf_counter()
     step()
     times.append((time.perf_counter() - start) * 1e3)

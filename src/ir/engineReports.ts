@@ -67,6 +67,8 @@ export interface TraceEvent {
 
 /** Records what the devices of this process do. */
 export interface Tracer {
+  /** Whether a run of a program is one event, since the engine does not see its steps. */
+  readonly wholeRuns?: true;
   /** Records from now on, up to `capacity` steps, iterations and waits of each device. */
   start(capacity?: number): void;
   /** Ends the recording once everything started so far has finished, and returns it. */

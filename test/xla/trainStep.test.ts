@@ -8,6 +8,7 @@ import { range } from "../../src/ir/shape.js";
 import { float8DotGeneral } from "../../src/nn/functions/float8DotGeneral.js";
 import * as optim from "../../src/optim/index.js";
 import type { ModelConfig } from "../../src/train/models/config.js";
+import { measurePeak } from "../../src/train/report/peak.js";
 import { createTraining } from "../../src/train/step/training.js";
 
 /** A GPU that computes nothing but remembers what it was to compile. */
@@ -113,6 +114,14 @@ describe("the texts of a training run", () => {
     expect((lines(many) - lines(few)) / 20).toBeLessThanOrEqual(2 + 2 + 18);
     expect(count(few.init, /stablehlo\.while/g)).toBe(1);
     expect(many.init.split("\n")).toHaveLength(few.init.split("\n").length);
+  });
+
+  test("contain no product to measure devices by, of which whole runs tell nothing", async () => {
+    const texts: string[] = [];
+    const engine = new XlaEngine(recordingClient(texts));
+    expect(await measurePeak(Mesh.create({ data: 1 }, { engine }))).toBeUndefined();
+    await engine.close();
+    expect(texts).toEqual([]);
   });
 
   test("multiply float8 factors in the form that XLA has float8 products for", async () => {

@@ -59,6 +59,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   readonly share?: Exclude<Engine["share"], undefined>;
   readonly placeOf?: Exclude<Engine["placeOf"], undefined>;
   readonly tracer: Tracer = {
+    wholeRuns: true,
     start: () => this.startTrace(),
     stop: () => this.stopTrace(),
   };

@@ -56,7 +56,8 @@ export async function measurePeak(mesh: Mesh): Promise<number | undefined> {
 }
 
 async function measureProducts({ engine, deviceIds }: Mesh): Promise<number | undefined> {
-  if (!engine.tracer) return undefined;
+  // Events of whole runs say nothing about products, so compiling one would only delay the first step.
+  if (!engine.tracer || engine.tracer.wholeRuns) return undefined;
   const here = deviceIds.filter((device) => engine.isAddressable(device));
   const devices = here.slice(0, engine.info?.().numCores);
   const mesh = Mesh.create({ device: devices.length }, { engine, devices });

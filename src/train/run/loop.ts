@@ -56,6 +56,7 @@ export async function loop(run: RestoredRun): Promise<TrainedRun> {
     next = prefetch();
     // The metrics of the previous step are read while this one runs, so that no device waits for the host.
     await settle();
+    if (step === run.step + 2) compileEvaluation(run, state, batch.tokens);
     unread = { step, metrics, ended, tokens: batch.tokens, before };
     const isEvaluated = step % config.evalEvery === 0 || step === config.steps;
     records = options.onChange !== undefined && (isFirst || isEvaluated);
@@ -79,12 +80,15 @@ function endOf({ loss }: StepMetrics): Promise<number> {
 const isDue = (every: number, step: number) => every > 0 && step % every === 0;
 
 /**
- * Compiles everything that runs between steps, so that a signal never waits for the compiler once there is something to
- * save.
+ * Compiles the evaluation while steps run. Not before the first step has ended: compilations of some engines take cores,
+ * and the device, from each other. A failure is thrown by the evaluation itself.
  */
-function compileRest({ training, data }: RestoredRun, state: LanguageModelState, tokens: TokenInput): void {
-  training.isFinite(state).dispose();
-  if (data.validation) training.evaluate(state, tokens).dispose();
+function compileEvaluation(
+  { training, data }: RestoredRun,
+  state: LanguageModelState,
+  tokens: TokenInput,
+): void {
+  if (data.validation) training.evaluate.compile(state, tokens).catch(() => {});
 }
 
 /** Saves a state if it is time for that, or for another attempt after one that failed. */
@@ -110,7 +114,8 @@ function started(
 ): void {
   const { options, life, training } = run;
   ended.then(() => life.tellTime("the first step has run"));
-  compileRest(run, state, tokens);
+  // Once there is something to save, a signal must not wait for the compiler.
+  training.isFinite(state).dispose();
   life.listen();
   if (options.onChange) life.view.show({ cost: training.cost(state, tokens), status: "" });
 }

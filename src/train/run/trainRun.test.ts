@@ -96,7 +96,7 @@ describe("a run", () => {
     ]);
   }, 120_000);
 
-  test("compiles whatever runs between steps before the first one, when signals end it at once", async () => {
+  test("compiles what a save needs while signals still end it at once, and the evaluation after its first step", async () => {
     const config = tinyConfig(folder.path, {
       out: join(folder.path, "compiled"),
       steps: 4,
@@ -110,9 +110,15 @@ describe("a run", () => {
     const listen = () => {
       numDeaf = compile.mock.calls.length;
     };
-    await trainRun({ config, stream: silent, finish: false, engine, onBegin: () => ({ listen }) });
+    let numAfterFirst = Number.NaN;
+    const onStep = () => {
+      numAfterFirst ||= compile.mock.calls.length;
+    };
+    await trainRun({ config, stream: silent, finish: false, engine, onStep, onBegin: () => ({ listen }) });
     expect(names(0)).toEqual(expect.arrayContaining(["trainStep", "evaluate", "isFinite"]));
-    expect(names(numDeaf).filter((name) => /trainStep|evaluate|isFinite/.test(name ?? ""))).toEqual([]);
+    expect(names(numDeaf).filter((name) => /trainStep|isFinite/.test(name ?? ""))).toEqual([]);
+    expect(names(0).slice(0, numAfterFirst)).not.toContain("evaluate");
+    expect(names(numAfterFirst)[0]).toBe("evaluate");
   });
 
   test("runs what another of its process compiled for the same model, optimiser and mesh, and nothing else", async () => {
