@@ -136,6 +136,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   isAddressable: "function",
   compile: "function",
   upload: "function",
+  uploadBy: "function?",
   download: "function",
   downloadInto: "function?",
   ready: "function",

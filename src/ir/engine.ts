@@ -65,6 +65,15 @@ export interface Engine {
   compile(program: Program, options: CompileOptions): Executable;
   /** Copies elements into an addressable device's memory. */
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer;
+  /**
+   * Lets `fill` write elements into memory of an addressable device itself. Undefined without a call of `fill` if earlier
+   * runs still use the free memory; omitted where only {@link Engine.upload} reaches it.
+   */
+  uploadBy?(
+    type: TensorType,
+    device: number,
+    fill: (memory: Uint8Array) => Promise<void>,
+  ): Promise<DeviceBuffer | undefined>;
   /** Copies elements out, after everything that writes them has finished. */
   download(buffer: DeviceBuffer): Promise<HostData>;
   /**

@@ -436,21 +436,31 @@ export function place(placement: Placement, type: TensorType, data: HostData, pa
   return new Storage(placement, type, buffers);
 }
 
-/** Like {@link place} with a function that reads one part at a time: no process holds more than it needs. */
-export async function placeParts(
-  placement: Placement,
-  type: TensorType,
-  read: (part: HostPart) => Promise<HostData>,
-): Promise<Storage> {
+/** A function that reads a part of a tensor: into given memory, if there is any, or into its own. */
+export type ReadPart = (part: HostPart, memory?: Uint8Array) => Promise<HostData>;
+
+/**
+ * Like {@link place} with a function that reads one part at a time, into memory of the devices where the engine can: no
+ * process holds more than it needs.
+ */
+export async function placeParts(placement: Placement, type: TensorType, read: ReadPart): Promise<Storage> {
   const { engine, mesh, devices, positions, spec } = placement;
   const block = { dtype: type.dtype, shape: blockShape(type.shape, spec, mesh) };
   const parts = positions.map((position) => blockOffsets(type.shape, spec, mesh, position));
   const buffers: DeviceBuffer[] = [];
   // Devices with equal blocks are filled together, so that each block is read once and then forgotten.
   for (const key of new Set(parts.map(String))) {
-    const data = await read({ shape: block.shape, offsets: at(parts, parts.map(String).indexOf(key)) });
+    const first = parts.map(String).indexOf(key);
+    const part = { shape: block.shape, offsets: at(parts, first) };
+    let data: HostData | undefined;
+    const filled = await engine.uploadBy?.(block, at(devices, at(positions, first)), async (memory) => {
+      data = await read(part, memory);
+    });
+    const elements = data ?? (await read(part));
     positions.forEach((position, i) => {
-      if (String(parts[i]) === key) buffers[i] = engine.upload(block, data, at(devices, position));
+      if (String(parts[i]) !== key) return;
+      const isFilled = i === first && filled !== undefined;
+      buffers[i] = isFilled ? filled : engine.upload(block, elements, at(devices, position));
     });
   }
   return new Storage(placement, type, buffers);

@@ -36,6 +36,20 @@ describe("the threads engine", () => {
     expect(engine.peek(a)).toEqual(new Float32Array([1, 2, 3, 4]));
   });
 
+  test("lets a reader write into a device's memory, and frees it if that fails", async () => {
+    const engine = open({ numDevices: 2 });
+    const used = engine.memoryUsage(1).used;
+    const failing = engine.uploadBy(f4, 1, () => Promise.reject(new Error("the disk is gone")));
+    await expect(failing).rejects.toThrow("the disk is gone");
+    expect(engine.memoryUsage(1).used).toBe(used);
+    const buffer = await engine.uploadBy(f4, 1, async (memory) => {
+      expect(memory).toHaveLength(16);
+      memory.set(new Uint8Array(Float32Array.of(1, 2, 3, 4).buffer));
+    });
+    if (buffer === undefined) throw new Error("nothing runs, so all free memory can be written");
+    expect(await engine.download(buffer)).toEqual(Float32Array.of(1, 2, 3, 4));
+  });
+
   test("runs programs in the order in which they were started", async () => {
     const engine = open({ numDevices: 1 });
     const copy = engine.load(handProgram("copy", [f4], [f4], { steps: [copyStep(0, 1, 16)] }), {

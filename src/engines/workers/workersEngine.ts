@@ -240,15 +240,14 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
   }
 
   protected write(type: TensorType, data: HostData, device: number): ThreadsBuffer {
+    const quiet = this.quietBuffer(type, device);
+    const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    if (quiet !== undefined) {
+      this.bytesIn(quiet, 0, source.length).set(source);
+      return quiet;
+    }
     const memory = this.memoryOf(device);
     const worker = this.workerOf(device);
-    this.pool.keepUp();
-    const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    const quiet = memory.allocateQuiet(data.byteLength, this.pool.completed(worker));
-    if (quiet !== undefined) {
-      this.memory.bytesOf(worker).set(source, memory.addressOf(quiet));
-      return new ThreadsBuffer(this, type, device, memory, quiet, 0);
-    }
     // Earlier runs still use the free memory: the device copies the elements in when they have finished.
     const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
     const bytes = source.slice();
@@ -256,6 +255,32 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     const command = this.pool.post(worker, message, [bytes.buffer]);
     allocation.lastUse = command;
     return new ThreadsBuffer(this, type, device, memory, allocation, command);
+  }
+
+  async uploadBy(
+    type: TensorType,
+    device: number,
+    fill: (memory: Uint8Array) => Promise<void>,
+  ): Promise<DeviceBuffer | undefined> {
+    this.checkRuns("uploadBy");
+    this.checkDevice(device, "uploadBy");
+    const buffer = this.quietBuffer(type, device);
+    if (buffer === undefined) return undefined;
+    try {
+      await fill(this.bytesIn(buffer, 0, bytesOf(type)));
+    } catch (error) {
+      buffer.dispose("released");
+      throw error;
+    }
+    return buffer;
+  }
+
+  /** A buffer in memory that no run uses any more, if there is any. */
+  private quietBuffer(type: TensorType, device: number): ThreadsBuffer | undefined {
+    const memory = this.memoryOf(device);
+    this.pool.keepUp();
+    const quiet = memory.allocateQuiet(bytesOf(type), this.pool.completed(this.workerOf(device)));
+    return quiet && new ThreadsBuffer(this, type, device, memory, quiet, 0);
   }
 
   protected read(source: ThreadsBuffer): Promise<HostData> {

@@ -122,7 +122,8 @@ export class Checkpoint {
         const leaf = held.get(path);
         if (!leaf) return undefined;
         const { names, ...rest } = permutedView([path], leaf.shape, range(leaf.shape.length));
-        return (part?: HostPart) => readView({ names, numStacked: 0, ...rest }, { tensors }, type, part);
+        return (part?: HostPart, memory?: Uint8Array) =>
+          readView({ names, numStacked: 0, ...rest }, { tensors }, type, part, memory);
       };
       return rebuild(target, wanted, { parts }, options, "restore");
     };

@@ -3,6 +3,7 @@ import { dirname, join } from "#platform/path";
 import { range } from "../../../ir/shape.js";
 import { FileError, reasonOf, systemCode } from "../disk/fileError.js";
 import { type FileSystem, inParallel } from "../disk/files.js";
+import { HeldBytes } from "../disk/heldBytes.js";
 import { layOutTypes } from "../safetensors/safetensorsBytes.js";
 import type { NamedLeaf } from "../safetensors/treeFiles.js";
 import { formatManifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
@@ -12,27 +13,6 @@ import { alone, type ProcessGroup, together } from "./processGroup.js";
 
 /** Maximum number of files that are written or read at once: disks reach their speed with several. */
 export const MAX_FILES = 4;
-
-/** The bytes of tensors in host memory, which are limited. */
-class HeldBytes {
-  private bytes = 0;
-  private readonly waiting: (() => void)[] = [];
-
-  constructor(private readonly most: number) {}
-
-  /** Waits until there is space for some more bytes. */
-  async take(bytes: number): Promise<void> {
-    while (this.bytes > 0 && this.bytes + bytes > this.most) {
-      await new Promise<void>((resolve) => this.waiting.push(resolve));
-    }
-    this.bytes += bytes;
-  }
-
-  giveBack(bytes: number): void {
-    this.bytes -= bytes;
-    for (const resume of this.waiting.splice(0)) resume();
-  }
-}
 
 /** The form of the folder name of a step. */
 const stepName = /^step-(\d{1,16})(?:\.(\d{1,9}))?$/;

@@ -178,7 +178,9 @@ export async function importLeaves<T>(
     options.missing,
   );
   const parts = ({ view, type }: ExchangedLeaf) =>
-    found.tensors.has(at(view.names, 0)) ? (part?: HostPart) => readView(view, found, type, part) : undefined;
+    found.tensors.has(at(view.names, 0))
+      ? (part?: HostPart, memory?: Uint8Array) => readView(view, found, type, part, memory)
+      : undefined;
   return rebuild(target, wanted, { parts }, options, caller);
 }
 

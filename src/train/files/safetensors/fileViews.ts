@@ -16,7 +16,7 @@ import { TreeError } from "../../../ir/errors.js";
 import { at, rowMajorStrides, type Shape, sizeOf } from "../../../ir/shape.js";
 import type { HostPart } from "../../../trace/storage.js";
 import { type ReadRange, withTensorFile } from "./safetensors.js";
-import { arrayOf, type StoredDType } from "./safetensorsBytes.js";
+import { arrayOf, bytesOf, type StoredDType, storedTypes } from "./safetensorsBytes.js";
 import type { FoundTensors } from "./safetensorsFiles.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
 
@@ -146,6 +146,7 @@ async function readLoops(
 /**
  * Reads a block of a leaf, by default all of it.
  *
+ * @param memory where its elements shall be; memory of its own by default
  * @param type the leaf's; elements of other float types are converted to its dtype
  */
 export async function readView(
@@ -153,25 +154,23 @@ export async function readView(
   { tensors }: Pick<FoundTensors, "tensors">,
   { dtype, shape }: { readonly dtype: StoredDType; readonly shape: Shape },
   part: HostPart = { shape, offsets: shape.map(() => 0) },
+  memory: Uint8Array = new Uint8Array(sizeOf(part.shape) * byteSize(dtype)),
 ): Promise<HostData> {
   if (sizeOf(part.shape) === 0) return allocateHost(dtype, 0);
   const numTensors = sizeOf(part.shape.slice(0, view.numStacked));
-  // One tensor of a file is the whole block.
-  const data = numTensors === 1 ? undefined : new Uint8Array(sizeOf(part.shape) * byteSize(dtype));
   const stacked = part.shape.slice(0, view.numStacked);
   const inner = {
     shape: part.shape.slice(view.numStacked),
     offsets: part.offsets.slice(view.numStacked),
   };
-  for (let i = 0, filled = 0; i < numTensors; i++) {
+  const blockBytes = memory.length / numTensors;
+  for (let i = 0; i < numTensors; i++) {
     const found = tensors.get(at(view.names, stackedIndex(i, stacked, part.offsets, shape)));
     if (!found) throw new TreeError(`[readView] no file holds "${view.names[i]}"`);
-    const block = await withTensorFile(found.file, (read) => readPart(view, found, read, inner, dtype));
-    if (!data) return block;
-    data.set(new Uint8Array(block.buffer, block.byteOffset, block.byteLength), filled);
-    filled += block.byteLength;
+    const block = memory.subarray(i * blockBytes, (i + 1) * blockBytes);
+    await withTensorFile(found.file, (read) => readPart(view, found, read, inner, dtype, block));
   }
-  return viewHost(dtype, data?.buffer ?? new ArrayBuffer());
+  return viewHost(dtype, memory.buffer, memory.byteOffset, memory.length / byteSize(dtype));
 }
 
 /** The row-major index in the whole leaf of the i-th stacked tensor of a block. */
@@ -185,17 +184,20 @@ function stackedIndex(i: number, sizes: Shape, offsets: readonly number[], shape
   return index;
 }
 
+/** Reads a block of one tensor of a file. */
 async function readPart(
   view: FileView,
   { file, tensor }: { readonly file: string; readonly tensor: StoredTensor },
   read: ReadRange,
   { shape, offsets }: HostPart,
   dtype: StoredDType,
-): Promise<HostData> {
+  memory: Uint8Array,
+): Promise<void> {
   const bytesEach = (tensor.end - tensor.start) / sizeOf(tensor.shape);
   const words = bytesEach === 8 ? 2 : 1;
   const wordBytes = bytesEach / words;
-  const block = new Uint8Array(sizeOf(shape) * bytesEach);
+  const isConverted = tensor.type !== storedTypes[dtype];
+  const block = isConverted ? new Uint8Array(sizeOf(shape) * bytesEach) : memory;
   const begin = offsets.reduce((sum, n, d) => sum + n * at(view.strides, d), view.offset);
   const readWords = async (start: number, end: number, target?: Words) => {
     const into = target && new Uint8Array(target.buffer, target.byteOffset, target.byteLength);
@@ -205,7 +207,7 @@ async function readPart(
   const loops = loopsOf(view, shape, words);
   await readLoops(loops, begin * words, 0, readWords, wordsOf(block, bytesEach));
   const array = arrayOf(tensor, block, file);
-  return array.dtype === dtype ? array.data : encode(dtype, Array.from(decode(array.dtype, array.data)));
+  if (isConverted) memory.set(bytesOf(encode(dtype, Array.from(decode(array.dtype, array.data)))));
 }
 
 /** Whether elements of a file are converted when they are read into a leaf. */

@@ -219,7 +219,11 @@ export function arrayOf(
       `an element of the BOOL tensor ${JSON.stringify(name)} is ${bytes[wrong]}, neither 0 nor 1`,
     );
   }
-  return { dtype, shape, data: viewHost(dtype, bytes.buffer) };
+  return {
+    dtype,
+    shape,
+    data: viewHost(dtype, bytes.buffer, bytes.byteOffset, bytes.length / byteSize(dtype)),
+  };
 }
 
 function requireLittleEndian(): void {

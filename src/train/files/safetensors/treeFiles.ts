@@ -8,9 +8,11 @@ import { resolveSpec } from "../../../spmd/mesh/partitionSpec.js";
 import { NamedSharding, placementOn, shardingOf } from "../../../spmd/mesh/sharding.js";
 import { processAllGather } from "../../../spmd/run/processInfo.js";
 import type { Prefix } from "../../../trace/prefix.js";
-import { type HostPart, type Placement, place, placeParts } from "../../../trace/storage.js";
+import { bytesPerDevice, type HostPart, type Placement, place, placeParts } from "../../../trace/storage.js";
 import { Tensor } from "../../../trace/tensor.js";
 import * as tree from "../../../trace/tree.js";
+import { inParallel } from "../disk/files.js";
+import { HeldBytes } from "../disk/heldBytes.js";
 import { isStoredDType, type StoredDType } from "./safetensorsBytes.js";
 
 /** The type of a tensor that files can hold. */
@@ -86,8 +88,13 @@ export interface RestoreOptions<T = unknown> {
   readonly missing?: "error" | "keep";
 }
 
-/** A function that reads parts of a leaf, or all of it; undefined if no file holds the leaf. */
-export type PartReader<L> = (leaf: L) => ((part?: HostPart) => Promise<HostData>) | undefined;
+/** A function that reads parts of a leaf, or all of it, also into given memory; undefined if no file holds the leaf. */
+export type PartReader<L> = (
+  leaf: L,
+) => ((part?: HostPart, memory?: Uint8Array) => Promise<HostData>) | undefined;
+
+/** Maximum number of leaves that are read at once, and of bytes in host memory of which devices make copies. */
+const [maxLeaves, maxHeldBytes] = [4, 2 ** 30];
 
 /**
  * Builds a tree with the structure of the target from the elements of its leaves, each with its placement.
@@ -106,24 +113,34 @@ export async function rebuild<T, L extends NamedLeaf>(
   const isSharding = (node: unknown) => node instanceof NamedSharding;
   const given = tree.broadcastPrefix(shardings ?? null, structure, caller, isSharding);
   const meshed = mesh ? tree.leaves(getSharding(target, mesh), isSharding) : [];
+  const held = new HeldBytes(maxHeldBytes);
   const tensors: Tensor[] = [];
-  for (const [i, leaf] of wanted.entries()) {
+  const others: (() => Promise<void>)[] = [];
+  await inParallel([...wanted.entries()], maxLeaves, async ([i, leaf]) => {
     const sharding = given[i] ?? meshed[i];
     const asked = sharding instanceof NamedSharding ? placed(sharding, leaf, caller) : undefined;
     const placement = asked ?? ownPlacement(leaf);
     const part = typeof read === "function" ? undefined : read.parts(leaf);
     if (part && placement && leaf.type.dtype !== "complex64") {
-      tensors.push(Tensor.stored(await placeParts(placement, leaf.type, part)));
-      continue;
+      const bytes = placement.engine.uploadBy ? 0 : bytesPerDevice(leaf.type, placement);
+      await held.take(bytes);
+      try {
+        tensors[i] = Tensor.stored(await placeParts(placement, leaf.type, part));
+      } finally {
+        held.giveBack(bytes);
+      }
+      return;
     }
-    const stored = typeof read === "function" ? read(leaf) : part?.();
-    if (!stored && !asked) {
-      tensors.push(requireTensor(leaf, caller, "keep"));
-      continue;
-    }
-    const data = await (stored ?? download(leaf, caller));
-    tensors.push(tensorOf(leaf.type, data, placement));
-  }
+    others.push(async () => {
+      const stored = typeof read === "function" ? read(leaf) : part?.();
+      const isKept = !stored && !asked;
+      tensors[i] = isKept
+        ? requireTensor(leaf, caller, "keep")
+        : tensorOf(leaf.type, await (stored ?? download(leaf, caller)), placement);
+    });
+  });
+  // Processes copy what is spread over them in the same order.
+  for (const other of others) await other();
   return tree.unflatten(structure, tensors);
 }
 
