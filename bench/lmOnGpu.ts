@@ -32,6 +32,8 @@ interface Result {
   readonly best_ms: number;
   readonly pipelined_ms: number;
   readonly first_ms: number;
+  /** From when a process was started to the end of its first step, if it was told when. */
+  readonly since_begun_ms?: number;
   /** The first step of the same program in another engine, which finds it compiled on disk. */
   readonly again_ms?: number;
   readonly peak_bytes: number | null;
@@ -53,13 +55,17 @@ const rounds = 15;
 const peaks: Readonly<Record<string, number>> = { "NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989 };
 
 /** The same step in JAX with its fastest attention, or `null` if it does not run. */
-function runJax(size: GpuDecoderSize, { remat, precision }: GpuChoice): Result | null {
+export function runJaxOnGpu(
+  size: GpuDecoderSize & { readonly begun?: number },
+  { remat, precision }: GpuChoice,
+  numRounds = rounds,
+): Result | null {
   const python = process.env.JAX_PYTHON ?? process.env.SHARDWISE_PYTHON ?? "python3";
   const script = fileURLToPath(new URL("./jax/gpuDecoder.py", import.meta.url));
   const dtype = activationType(precision);
   // cuDNN has attention for 16-bit floats only.
   const attention = dtype === "float32" ? "xla" : "cudnn";
-  const args = [script, JSON.stringify({ ...size, remat, dtype }), String(rounds), attention];
+  const args = [script, JSON.stringify({ ...size, remat, dtype }), String(numRounds), attention];
   const env = { ...process.env, XLA_PYTHON_CLIENT_MEM_FRACTION: "0.5" };
   const { stdout, status, stderr } = spawnSync(python, args, { encoding: "utf8", timeout: 240_000, env });
   if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
@@ -186,7 +192,7 @@ export async function lmOnGpu(name: GpuEngine): Promise<Report> {
       const own = { ...measured, again_ms: await measureAgain(name, size, choice) };
       const { precision } = choice;
       rows.push(announce(rowOf("shardwise", size, choice, own, own, kind)));
-      const jax = name === "xla" && precision !== "float8" ? runJax(size, choice) : null;
+      const jax = name === "xla" && precision !== "float8" ? runJaxOnGpu(size, choice) : null;
       if (jax) rows.push(announce(rowOf("JAX", size, choice, jax, own, kind)));
       if (name !== "xla" || choice !== choices.findLast((one) => one.precision === "bfloat16")) continue;
       for (const [by, result] of await runTorchDecoders(size)) {

@@ -5,46 +5,30 @@
  * in the same run.
  */
 
-import { attention } from "./attention.js";
-import { browser } from "./browser/browser.js";
-import { checkpoint } from "./checkpoint.js";
-import { collectives } from "./collectives.js";
-import { communication } from "./communication.js";
-import { context } from "./context.js";
-import { dispatch } from "./dispatch.js";
-import { eager } from "./eager.js";
-import { generate } from "./generate.js";
-import { growth } from "./growth.js";
-import { kernels } from "./kernels.js";
-import { lm } from "./lm.js";
-import { matmul } from "./matmul.js";
 import { publish, type Report } from "./measure.js";
-import { moe } from "./moe.js";
 import { benchmarkNames, checkOptions } from "./options.js";
-import { pipeline } from "./pipeline.js";
-import { profile } from "./profile.js";
-import { bubbles } from "./schedules.js";
-import { webgpu } from "./webgpu.js";
 
+/** Each loads only what it needs: a machine for measurements may lack a browser, for example. */
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
-  matmul,
-  attention,
-  kernels,
-  eager,
-  dispatch,
-  collectives,
-  communication,
-  checkpoint,
-  pipeline,
-  bubbles,
-  context,
-  moe,
-  generate,
-  lm,
-  profile,
-  growth,
-  webgpu,
-  browser,
+  matmul: async () => (await import("./matmul.js")).matmul(),
+  attention: async () => (await import("./attention.js")).attention(),
+  kernels: async () => (await import("./kernels.js")).kernels(),
+  eager: async () => (await import("./eager.js")).eager(),
+  dispatch: async () => (await import("./dispatch.js")).dispatch(),
+  collectives: async () => (await import("./collectives.js")).collectives(),
+  communication: async () => (await import("./communication.js")).communication(),
+  checkpoint: async () => (await import("./checkpoint.js")).checkpoint(),
+  pipeline: async () => (await import("./pipeline.js")).pipeline(),
+  bubbles: async () => (await import("./schedules.js")).bubbles(),
+  context: async () => (await import("./context.js")).context(),
+  moe: async () => (await import("./moe.js")).moe(),
+  generate: async () => (await import("./generate.js")).generate(),
+  lm: async () => (await import("./lm.js")).lm(),
+  profile: async () => (await import("./profile.js")).profile(),
+  firstStep: async () => (await import("./firstStep.js")).firstStep(),
+  growth: async () => (await import("./growth.js")).growth(),
+  webgpu: async () => (await import("./webgpu.js")).webgpu(),
+  browser: async () => (await import("./browser/browser.js")).browser(),
 };
 
 checkOptions();
@@ -56,7 +40,7 @@ if (unknown.length > 0) {
 }
 let report: Report = {};
 // Not every machine has a GPU.
-const everywhere = Object.keys(benchmarks).filter((name) => name !== "webgpu");
+const everywhere = Object.keys(benchmarks).filter((name) => name !== "webgpu" && name !== "firstStep");
 for (const name of names.length > 0 ? names : everywhere) {
   const benchmark = benchmarks[name];
   console.error(`${name} …`);

@@ -118,6 +118,7 @@ begin = time.perf_counter()
 state, value = step(state, tokens)
 losses = [float(value)]
 first = time.perf_counter() - begin
+since_begun = time.time() - size.get("begun", 0) / 1000
 times = []
 for _ in range(rounds):
     begin = time.perf_counter()
@@ -154,6 +155,7 @@ print(
             "best_ms": min(times),
             "pipelined_ms": pipelined,
             "first_ms": 1000 * first,
+            "since_begun_ms": 1000 * since_begun,
             "peak_bytes": stats.get("peak_bytes_in_use"),
             "losses": losses[:8],
             "tiny_us": tiny_us,
