@@ -115,11 +115,24 @@ export function candidatesOf(config: RunConfig, numDevices: number, space: Searc
   return { configs, refused };
 }
 
-/** A violation without the numbers of one configuration. */
+/** The numbers of devices nearest to one that has no configurations, at most one below and one above. */
+export function nearestCounts(config: RunConfig, numDevices: number): number[] {
+  const least: SearchSpace = {
+    schedules: ["1f1b"],
+    remat: ["none"],
+    accumulate: [1],
+    microbatchesPerStage: [1],
+  };
+  const splits = (count: number) => candidatesOf(config, count, least).configs.length > 0;
+  const below = range(numDevices - 1).map((i) => numDevices - 1 - i);
+  const above = range(numDevices).map((i) => numDevices + 1 + i);
+  return [below, above].flatMap((counts) => counts.find(splits) ?? []);
+}
+
+/** A violation without the numbers of one mesh. */
 function reasonOf(violation: string): string {
-  const [, field = violation, why] =
-    /^(\S+) is \S+, which does not split [^(]*\(([^:]*):/.exec(violation) ?? [];
-  return why === undefined ? violation : `${field} does not split over ${why}`;
+  const [, field, value, why] = /^(\S+) is (\S+), which does not split [^(]*\(([^:]*):/.exec(violation) ?? [];
+  return why === undefined ? violation : `${field} (${value}) does not split over ${why}`;
 }
 
 /** A configuration's parallelism in a few words, such as `fsdp=4 pipe=2 zb-h1 m=8 remat=dots`. */

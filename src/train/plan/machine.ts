@@ -73,15 +73,15 @@ const prefixes: Readonly<Record<string, number>> = {
 
 const times: Readonly<Record<string, number>> = { ns: 1e-9, us: 1e-6, µs: 1e-6, ms: 1e-3, s: 1 };
 
-/** How many devices of a collective's group are on one node. */
-function devicesOnNode({ groups }: CollectiveSpec, nodeSize: number): number {
+/** How the devices of a collective's group lie on nodes. */
+function nodesOf({ groups }: CollectiveSpec, nodeSize: number): { numNodes: number; onNode: number } {
   const [group = []] = groups;
   const nodes = new Map<number, number>();
   for (const device of group) {
     const node = Math.floor(device / nodeSize);
     nodes.set(node, (nodes.get(node) ?? 0) + 1);
   }
-  return Math.max(1, ...nodes.values());
+  return { numNodes: Math.max(1, nodes.size), onNode: Math.max(1, ...nodes.values()) };
 }
 
 /** The bytes that each device sends in a ring, by operand bytes and number of devices. */
@@ -93,13 +93,31 @@ const ringBytes: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, size:
   permute: (bytes) => bytes,
 };
 
-/** The number of sequential messages of a collective; large groups use a tree. */
-const hops: { readonly [K in CollectiveSpec["kind"]]: (size: number) => number } = {
-  allReduce: (size) => 2 * Math.ceil(Math.log2(size)),
-  allGather: (size) => Math.ceil(Math.log2(size)),
-  reduceScatter: (size) => Math.ceil(Math.log2(size)),
-  allToAll: (size) => Math.min(size - 1, 2 * Math.ceil(Math.log2(size))),
-  permute: () => 1,
+/** The messages of a collective that wait for each other: inside nodes, and between them. */
+type Hops = (group: { readonly size: number; readonly numNodes: number; readonly onNode: number }) => {
+  readonly inside: number;
+  readonly between: number;
+};
+
+const depth = (count: number) => Math.ceil(Math.log2(count));
+
+/** A ring visits every device of a group, and enters each of its nodes once. */
+const ring: Hops = ({ size, numNodes }) => ({ inside: size - numNodes, between: numNodes - 1 });
+
+/** Messages between any two devices, which the network carries if the group has several nodes. */
+const direct = (count: number, numNodes: number): ReturnType<Hops> =>
+  numNodes === 1 ? { inside: count, between: 0 } : { inside: 0, between: count };
+
+/**
+ * As NCCL counts them: gathers and scatters are rings, so that their latency grows with the number of devices; sums go
+ * up and down a tree.
+ */
+const hops: { readonly [K in CollectiveSpec["kind"]]: Hops } = {
+  allReduce: ({ numNodes, onNode }) => ({ inside: 2 * depth(onNode), between: 2 * depth(numNodes) }),
+  allGather: ring,
+  reduceScatter: ring,
+  allToAll: ({ size, numNodes }) => direct(Math.min(size - 1, 2 * depth(size)), numNodes),
+  permute: ({ numNodes }) => direct(1, numNodes),
 };
 
 /**
@@ -117,12 +135,14 @@ export function linkPrices({ network, intra, nodeSize }: Links): Prices["collect
     const bytes = spec.elements * byteSize(spec.dtype);
     if (spec.size < 2) return 0;
     const moved = ringBytes[spec.kind](bytes, spec.size);
-    const onNode = devicesOnNode(spec, nodeSize);
-    if (onNode >= spec.size) return hops[spec.kind](spec.size) * intra.latency + moved / intra.bandwidth;
+    const { numNodes, onNode } = nodesOf(spec, nodeSize);
+    const { inside: hopsInside, between } = hops[spec.kind]({ size: spec.size, numNodes, onNode });
+    const latency = hopsInside * intra.latency + between * network.latency;
+    if (numNodes === 1) return latency + moved / intra.bandwidth;
     // Every device of a node has a network link of its own and sends its share of what leaves the node over it.
     const outside = spec.kind === "permute" ? moved : moved / onNode;
     const inside = onNode > 1 ? moved / intra.bandwidth : 0;
-    return hops[spec.kind](spec.size) * network.latency + Math.max(outside / network.bandwidth, inside);
+    return latency + Math.max(outside / network.bandwidth, inside);
   };
 }
 

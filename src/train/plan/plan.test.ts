@@ -5,7 +5,7 @@ import type { ControlRole } from "../../ir/ops.js";
 import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
-import type { CompiledProgram, Step } from "../../compiler/steps.js";
+import type { CollectiveSpec, CompiledProgram, Step } from "../../compiler/steps.js";
 import { hostEngine } from "../../engines/host.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { at, range } from "../../ir/shape.js";
@@ -47,29 +47,46 @@ describe("figures of a machine", () => {
     expect(parseSize("80GB")).toBe(80e9);
   });
 
+  /** A collective of 4 GB. */
+  const spec = (groups: number[][], kind: CollectiveSpec["kind"] = "allReduce"): CollectiveSpec => ({
+    kind,
+    combine: "sum",
+    dtype: "float32",
+    axes: [],
+    groups,
+    size: at(groups, 0).length,
+    source: { slot: 0, offset: 0 },
+    target: { slot: 0, offset: 0 },
+    elements: 1e9,
+    outer: 1,
+    inner: 1e9,
+    permutation: [],
+    info: 0,
+  });
+
   test("send inside a node over its links, and between nodes over the network", () => {
     const price = linkPrices(links);
-    const spec = (groups: number[][], kind: "allReduce" | "permute" = "allReduce") => ({
-      kind,
-      combine: "sum" as const,
-      dtype: "float32" as const,
-      axes: [],
-      groups,
-      size: at(groups, 0).length,
-      source: { slot: 0, offset: 0 },
-      target: { slot: 0, offset: 0 },
-      elements: 1e9,
-      outer: 1,
-      inner: 1e9,
-      permutation: [],
-      info: 0,
-    });
     const bytes = 4e9;
     expect(price(spec([range(8)]))).toBeCloseTo((2 * bytes * 7) / 8 / 900e9, 9);
     expect(price(spec([[0, 8]]))).toBeCloseTo(bytes / 50e9, 9);
     // Eight devices of each of two nodes: each carries an eighth of what leaves its node.
     expect(price(spec([range(16)]))).toBeCloseTo((2 * bytes * 15) / 16 / 8 / 50e9, 9);
     expect(price(spec([[0, 1]], "permute"))).toBeCloseTo(bytes / 900e9, 9);
+  });
+
+  test("wait for messages one after the other: along rings when they gather, up and down a tree when they sum", () => {
+    const price = linkPrices({
+      network: { bandwidth: 1e30, latency: 1 },
+      intra: { bandwidth: 1e30, latency: 1e-3 },
+      nodeSize: 8,
+    });
+    expect(price(spec([range(8)], "allGather"))).toBeCloseTo(7e-3, 9);
+    expect(price(spec([range(256)], "allGather"))).toBeCloseTo(31 + 0.224, 9);
+    expect(price(spec([range(512)], "reduceScatter"))).toBeCloseTo(63 + 0.448, 9);
+    // A device of every node: hybrid sharding and tensor parallelism make such rings shorter.
+    expect(price(spec([range(32).map((i) => 8 * i)], "allGather"))).toBeCloseTo(31, 9);
+    expect(price(spec([range(256)], "allReduce"))).toBeCloseTo(10 + 6e-3, 9);
+    expect(price(spec([[0, 8]], "permute"))).toBeCloseTo(1, 9);
   });
 });
 
@@ -413,7 +430,7 @@ describe("candidates", () => {
     expect(new Set(configs.map(({ mesh }) => JSON.stringify(mesh))).size).toBeGreaterThan(8);
     // Two heads do not split over four devices.
     expect(configs.some(({ mesh }) => mesh.model > 2)).toBe(false);
-    expect([...refused.keys()]).toContain("model.numHeads does not split over mesh.model");
+    expect([...refused.keys()]).toContain("model.numHeads (2) does not split over mesh.model");
     expect(new Set(configs.map(describeChoice)).size).toBe(configs.length);
   });
 });
@@ -514,7 +531,7 @@ describe("a plan", () => {
       /nothing fits into 1000 B on each of 2 devices; the least of 1 configurations needs .* \(.*\): use more devices/,
     );
     expect(() => planTraining(config, { ...options, numDevices: 7 })).toThrow(
-      "no configuration splits over 7 devices",
+      /splits over 7 devices: use 4 or 8, or other sizes\n.*data\.batch \(16\) does not split over/,
     );
     expect(() => planTraining(config, { ...options, numDevices: 0 })).toThrow("numDevices is 0");
   });

@@ -13,7 +13,7 @@ import { scheduleOfRun } from "../models/scheduled.js";
 import { stepFlops } from "../report/peak.js";
 import { abstractTree } from "../step/abstractTensor.js";
 import type { StepMemory, Training } from "../step/training.js";
-import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
+import { candidatesOf, describeChoice, nearestCounts, type SearchSpace } from "./candidates.js";
 import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
 import { type ExpertLoad, expertLoad } from "./expertLoad.js";
 import { fusedPeakBytes } from "./fusedMemory.js";
@@ -180,8 +180,10 @@ export function planTraining(config: RunConfig, options: PlanOptions): TrainingP
   }
   const { configs, refused } = candidatesOf(config, numDevices, options.space);
   if (configs.length === 0) {
+    const nearest = nearestCounts(config, numDevices);
+    const advice = nearest.length > 0 ? `: use ${nearest.join(" or ")}, or other sizes` : "";
     throw new ConfigError(
-      `[planTraining] no configuration splits over ${numDevices} devices:\n${formatReasons(refused)}`,
+      `[planTraining] no configuration splits over ${numDevices} devices${advice}\n${formatReasons(refused)}`,
     );
   }
   const sizes = modelSizes(config);
