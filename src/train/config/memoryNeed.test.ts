@@ -3,6 +3,8 @@ import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { hostEngine } from "../../engines/host.js";
 import { createThreadsEngine } from "../../engines/threads/engine.js";
+import * as np from "../../numpy/index.js";
+import { devicePut } from "../../spmd/mesh/sharding.js";
 import { trainRun } from "../run/trainRun.js";
 import { memoryNeed, totalBytes } from "./memoryNeed.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "./setup.js";
@@ -41,5 +43,41 @@ describe("the memory of a run", () => {
 
   test("is enough when it is there, beside constants and tables", async () => {
     expect(await runWith(1.1 * need + 2 ** 20)).toMatchObject({ status: "finished", step: 1 });
+  });
+});
+
+describe("the memory that is told of a step", () => {
+  const model = { "model.width": 64, "model.mlpWidth": 192, "data.sequence": 64, "data.batch": 16 };
+  const moe = {
+    "model.kind": "moe",
+    "model.experts.numExperts": 4,
+    "model.experts.numExpertsPerToken": 2,
+  };
+  const pipeline = { "mesh.pipe": 2, "pipeline.schedule": "1f1b", "pipeline.microbatches": 4 };
+
+  test.each<[string, Readonly<Record<string, string | number>>]>([
+    ["data and fsdp", { "mesh.data": 2, "mesh.fsdp": 2 }],
+    ["fsdp and model, sequences split", { "mesh.fsdp": 2, "mesh.model": 2, tensor: "sequence" }],
+    ["context and fsdp, recomputed", { "mesh.context": 2, "mesh.fsdp": 2, "model.remat": "full" }],
+    ["context in a pipeline", { "mesh.context": 2, ...pipeline }],
+    ["experts", { "mesh.expert": 2, "mesh.fsdp": 2, ...moe }],
+  ])("is what threads have, within a tenth: %s", async (_, changes) => {
+    const config = tinyConfig(folder.path, { ...model, ...changes });
+    const numDevices = Object.values(config.mesh).reduce((product, size) => product * size, 1);
+    const engine = createThreadsEngine({ numDevices });
+    try {
+      const training = runTrainingFunctions(config, expectedVocabulary(config), runMesh(config, engine));
+      const { batch, sequence } = config.data;
+      const zeros = np.zeros([batch, sequence + 1], { dtype: "int32" });
+      const tokens = await devicePut(zeros, training.batchSharding);
+      const [, metrics] = training.step(training.init(0), tokens);
+      await metrics.loss.data();
+      const { used, peak = used, arena } = engine.memoryUsage(0);
+      const told = totalBytes(memoryNeed(training, config));
+      expect(told / (peak + arena)).toBeGreaterThan(0.9);
+      expect(told / (peak + arena)).toBeLessThan(1.1);
+    } finally {
+      await engine.close();
+    }
   });
 });
