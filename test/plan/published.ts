@@ -17,8 +17,9 @@ import type { Prices } from "../../src/train/plan/prices.js";
 /** Hosts of eight GPUs, as all runs had. */
 const links: Links = {
   // 450 GB/s in each direction on the data sheet of NVLink, and 400 Gbit/s; collectives reach about four fifths of both.
-  intra: { bandwidth: 350e9, latency: 5e-6 },
-  network: { bandwidth: 40e9, latency: 10e-6 },
+  // The latencies are those by which NCCL chooses its algorithms, for large messages in rings.
+  intra: { bandwidth: 350e9, latency: 3.4e-6 },
+  network: { bandwidth: 40e9, latency: 14e-6 },
   nodeSize: 8,
 };
 
@@ -55,19 +56,36 @@ const h100At700W: Machine = {
 /** Where rows come from. */
 export const sources = {
   h100: {
+    label: "H100",
     machine: h100,
     text: "torchtitan's `benchmarks/llama3_h100_202412_torchtitan.md`",
     url: "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md",
     /** Copies of the logits in float32 that its loss keeps. */
     lossCopies: 3,
   },
+  august: {
+    label: "H100, 2024-08",
+    machine: h100,
+    text: "torchtitan's first figures of the 405 B model",
+    url: "https://github.com/pytorch/torchtitan/pull/554",
+    lossCopies: 3,
+  },
+  june: {
+    label: "H100, 2025-06",
+    machine: h100,
+    text: "torchtitan's `benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md`, as text in the change that added it",
+    url: "https://github.com/pytorch/torchtitan/pull/1299",
+    lossCopies: 0,
+  },
   h200: {
+    label: "H200",
     machine: h200,
     text: "torchtitan's `benchmarks/llama3_8b_h200_2025-06_torchtitan.md`",
     url: "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_8b_h200_2025-06_torchtitan.md",
     lossCopies: 0,
   },
   ibm: {
+    label: "IBM",
     machine: h100At700W,
     text: "IBM and Meta, *Supercharging training using float8 and FSDP2*",
     url: "https://pytorch.org/blog/training-using-float8-fsdp2",
@@ -118,6 +136,15 @@ const whole = { ...base, remat: "full" } as const;
 const large = { ...whole, model: "405 B", note: "async TP" } as const;
 const middle = { ...whole, model: "70 B", mesh: { fsdp: 32, model: 8 }, batch: 512 } as const;
 const pipe = { fsdp: 8, model: 8, pipe: 8 } as const;
+const first405 = {
+  ...whole,
+  source: "august",
+  model: "405 B",
+  mesh: { fsdp: 16, model: 8 },
+  batch: 32,
+} as const;
+const tensor70 = { ...middle, source: "june" } as const;
+const tensor8 = { ...small, source: "june", mesh: { fsdp: 8, model: 8 }, batch: 96 } as const;
 // Neither batch nor recomputation was published: two sequences for each part of the batch, and full, as in the rows above.
 const plain70 = { ...whole, source: "ibm", model: "70 B", mesh: { fsdp: 512 }, batch: 1024 } as const;
 const plain405 = {
@@ -145,6 +172,17 @@ export const publishedRuns: readonly PublishedRun[] = [
     const run = { ...large, sequence: long[i] ?? 0, batch: 64 / context, schedule: "1f1b" } as const;
     return { ...run, mesh: { ...pipe, fsdp: 8 / context, context }, tokens, gib };
   }),
+  { ...first405, float8: false, tokens: 109 },
+  { ...first405, tokens: 177 },
+  { ...first405, note: "async TP", tokens: 185 },
+  { ...tensor70, float8: false, tokens: 597.3 },
+  { ...tensor70, float8: false, note: "async TP", tokens: 652.4 },
+  { ...tensor70, tokens: 809.8 },
+  { ...tensor70, note: "async TP", tokens: 942.4 },
+  { ...tensor8, float8: false, tokens: 4378 },
+  { ...tensor8, float8: false, note: "async TP", tokens: 4809.4 },
+  { ...tensor8, tokens: 5078.1 },
+  { ...tensor8, note: "async TP", tokens: 5570.1 },
   { ...small, source: "h200", mesh: { fsdp: 32 }, batch: 64, tokens: 10_938, gib: 47.96 },
   { ...small, source: "h200", mesh: { fsdp: 64 }, batch: 128, tokens: 10_753, gib: 46.97 },
   { ...plain70, float8: false, tokens: 960 },
@@ -152,6 +190,20 @@ export const publishedRuns: readonly PublishedRun[] = [
   { ...plain405, float8: false, tokens: 152 },
   { ...plain405, tokens: 217 },
 ];
+
+/** FSDP alone on 128 GPUs, of which torchtitan says that it ran out of memory even with one sequence on each GPU. */
+export const outOfMemory: PublishedRun = { ...first405, mesh: { fsdp: 128 }, batch: 128, tokens: 0 };
+
+/** The number of GPUs of a run. */
+export const numGpusOf = ({ mesh }: PublishedRun): number =>
+  Object.values(mesh).reduce((product, size) => product * size, 1);
+
+/** Whether two runs differ in how they are spread over GPUs, and in nothing else but the machine. */
+export function areAlternatives(a: PublishedRun, b: PublishedRun): boolean {
+  const shape = ({ mesh, schedule }: PublishedRun) => JSON.stringify([mesh, schedule]);
+  const isSame = a.model === b.model && a.float8 === b.float8 && a.sequence === b.sequence;
+  return isSame && shape(a) !== shape(b);
+}
 
 const vocabSize = 128_256;
 
