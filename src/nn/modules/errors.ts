@@ -31,5 +31,5 @@ export class ModuleError extends ShardwiseError {
 
 /** A path in the module tree as messages show it. */
 export function formatPath(path: readonly string[]): string {
-  return `/${path.join("/")}`;
+  return path.length === 0 ? "the outermost module" : `/${path.join("/")}`;
 }

@@ -73,7 +73,7 @@ describe("names", () => {
         nn.Dense({ features: 1, name: "a" });
         nn.Dense({ features: 1, name: "a" });
       },
-      'the name "a" is taken in / by a submodule',
+      'the name "a" is taken in the outermost module by a submodule',
     ],
     [
       "a submodule after a parameter",
@@ -81,7 +81,7 @@ describe("names", () => {
         nn.param("a", nn.initializers.ones, [1]);
         nn.Dense({ features: 1, name: "a" });
       },
-      'the name "a" is taken in / by a variable of params',
+      'the name "a" is taken in the outermost module by a variable of params',
     ],
     [
       "an automatic name that was given before",
@@ -359,7 +359,7 @@ describe("a module out of place", () => {
     const Model = nn.module("Model", () => (input: Tensor) => global(input));
     const error = errorOf(() => Model().init(key, x));
     expect(error.reason).toBe("unbound-module");
-    expect(error.message).toContain("[Dense] was created outside of the module at /");
+    expect(error.message).toContain("[Dense] was created outside of the outermost module, which calls it");
   });
 
   test("is refused after its call has ended", () => {

@@ -305,7 +305,7 @@ function callInPlace(instance: ModuleInstance, method: string, args: readonly un
   throw new ModuleError(
     "unbound-module",
     surrounding
-      ? `[${definition.name}] was created outside of the module at ${surrounding} that calls it: create it inside, or pass it in the module's configuration`
+      ? `[${definition.name}] was created outside of ${surrounding}, which calls it: create it inside, or pass it in the module's configuration`
       : `[${definition.name}] is called outside of a module: make variables with init(key, …) and call apply(variables, …)`,
   );
 }

@@ -266,7 +266,7 @@ export class Scope {
     if (this.root.isOpen) return;
     throw new ModuleError(
       "closed-scope",
-      `the module at ${this} was used after the init, apply or lifted call that it belongs to had ended: create modules inside the function that calls them`,
+      `${this} was used after the init, apply or lifted call that it belongs to had ended: create modules inside the function that calls them`,
     );
   }
 }
