@@ -1,5 +1,5 @@
 /** Runs on data of several kinds: tokenised once, packed, mixed, and resumed on another mesh. */
-import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -98,7 +98,7 @@ describe("the data of a run", () => {
     await expect(open({ "data.source": source })).rejects.toThrow(
       `[data] ${source}, line 2: the line is not JSON`,
     );
-    expect(existsSync(join(folder.path, "run", "tokens", "0", "index.json"))).toBe(false);
+    expect(existsSync(join(folder.path, "run", "tokens"))).toBe(false);
     const { notes, numTokens, close } = await open({ "data.source": source, "data.onError": "skip" });
     expect(numTokens).toBe(43);
     expect(notes).toEqual([
@@ -106,6 +106,21 @@ describe("the data of a run", () => {
       expect.stringContaining("some.jsonl, line 2: the line is not JSON"),
     ]);
     await close();
+  });
+
+  test("that cannot be read leaves nothing in the folder of its run", async () => {
+    const good = write("good.jsonl", lines({ text: "a".repeat(40) }));
+    const bad = write("bad.jsonl", `${lines({ text: "a".repeat(40) })}{"text"\n`);
+    const own = join(folder.path, "run");
+    const left = () => (existsSync(own) ? readdirSync(own, { recursive: true }).sort() : []);
+    const tokenizer = "test/pretrained/fixtures/tokenizers/llama3.tokenizer.json";
+    const refused = (source: string) =>
+      expect(open({ "data.source": source, "data.tokenizer": tokenizer })).rejects.toThrow("line 2");
+    await refused(bad);
+    expect(left()).toEqual([]);
+    // Tokens of a source that is complete are kept.
+    await refused(`${good},${bad}`);
+    expect(left()).toEqual(["tokens", "tokens/0", "tokens/0/00000.tokens", "tokens/0/index.json"]);
   });
 
   test.each([

@@ -1,4 +1,4 @@
-import { existsSync, mkdir } from "#platform/fs";
+import { existsSync, mkdir, rm } from "#platform/fs";
 import { join } from "#platform/path";
 import { ConfigError } from "../../ir/errors.js";
 import type { RunConfig } from "../config/runConfig.js";
@@ -17,7 +17,14 @@ import { formatTokenizer } from "../data/tokenizers/tokenizerJson.js";
 import { type TokenSource, tokenRange } from "../data/tokens/tokens.js";
 import { alone, type ProcessGroup } from "../files/checkpoints/processGroup.js";
 import { replaceFile } from "../files/disk/files.js";
-import { isTokens, type OpenedTokens, openTokens, sourceNames, textsToLearn } from "./runTokens.js";
+import {
+  isTokens,
+  type OpenedTokens,
+  openTokens,
+  sourceNames,
+  textsToLearn,
+  tokensName,
+} from "./runTokens.js";
 
 /** Rows of one or several sources, mixed by weights. */
 export interface RunRows {
@@ -80,6 +87,7 @@ export async function openRunData(config: RunConfig, folder: string, how: OpenMo
       notes.push(...opened.notes);
     } catch (error) {
       await close();
+      if (!begun && !isRead) await removeMade(folder, index);
       throw error;
     }
   }
@@ -96,6 +104,12 @@ export async function openRunData(config: RunConfig, folder: string, how: OpenMo
     notes,
     close,
   };
+}
+
+/** Removes what a run that cannot begin has made, but for the tokens of sources before the one that failed. */
+async function removeMade(folder: string, failed: number): Promise<void> {
+  await rm(join(folder, tokenizerFile), { force: true });
+  if (failed === 0) await rm(join(folder, tokensName), { recursive: true, force: true });
 }
 
 function weightsOf({ data }: RunConfig, numSources: number): { weights?: number[] } {

@@ -57,8 +57,11 @@ export interface TokensOptions {
   readonly progress: (text: string) => void;
 }
 
+/** The folder in that of a run with the tokens of its sources. */
+export const tokensName = "tokens";
+
 /** The folder of the tokens of a source. */
-const tokensFolder = (run: string, index: number) => join(run, "tokens", String(index));
+const tokensFolder = (run: string, index: number) => join(run, tokensName, String(index));
 
 /** The sources that a configuration names, separated by commas unless there is a file of the whole name. */
 export function sourceNames({ data }: RunConfig): string[] {

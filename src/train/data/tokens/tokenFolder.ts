@@ -81,6 +81,21 @@ export async function writeTokenFolder(
   if ((await readIndex(folder).catch(() => undefined))?.key === key) return;
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
+  try {
+    const index = { key, ...(await writeShards(folder, source, options)) };
+    await replaceFile(join(folder, indexFile), `${JSON.stringify(index, null, 2)}\n`);
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** Writes the tokens of the examples of a source; returns what the index says of them. */
+async function writeShards(
+  folder: string,
+  source: DataSource,
+  options: TokenFolderOptions,
+): Promise<Omit<TokenIndex, "key">> {
   let numSkipped = 0;
   const onError = (error: FileError) => {
     if (options.onError === "stop") throw error;
@@ -105,9 +120,7 @@ export async function writeTokenFolder(
     await writer.add(part);
     options.progress?.(counts);
   }
-  const files = await writer.finish();
-  const index: TokenIndex = { key, kind: kind ?? "text", files, ...counts, numSkipped };
-  await replaceFile(join(folder, indexFile), `${JSON.stringify(index, null, 2)}\n`);
+  return { kind: kind ?? "text", files: await writer.finish(), ...counts, numSkipped };
 }
 
 /** Files in the order of their tokens, each written when it is full. */
