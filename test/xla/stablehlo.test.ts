@@ -80,6 +80,24 @@ describe("programs as StableHLO", () => {
     expect([once, twice].map((fn) => isUnrolled(fn, 17))).toEqual([false, false]);
   });
 
+  test("have loops that overwrite a donated stack where nothing else reads it", () => {
+    const step = (sum: Tensor, x: Tensor): [Tensor, Tensor] => [sum.add(np.sum(x)), x.mul(2)];
+    const types = [tensorType("float32", []), tensorType("float32", [3, 4])];
+    const whileOf = (fn: (start: Tensor, xs: Tensor) => readonly Tensor[], donated: readonly boolean[]) => {
+      const { program } = traceFlat((args) => fn(at(args, 0), at(args, 1)), types);
+      const { text } = lowerToStableHlo(program, { mesh: { axes: [] }, donated });
+      const starts = /while\((.*)\) :/.exec(text)?.[1] ?? "";
+      const read = /dynamic_slice (%\d+)/.exec(text)?.[1];
+      const stack = starts.split(", ").at(2)?.split(" = ");
+      return { startsWithInput: stack?.[1] === "%1", readsCarry: read === stack?.[0] };
+    };
+    const once = (start: Tensor, xs: Tensor) => lax.scan(step, start, xs);
+    const again = (start: Tensor, xs: Tensor) => [...once(start, xs), np.sum(xs)];
+    expect(whileOf(once, [false, true])).toEqual({ startsWithInput: true, readsCarry: true });
+    expect(whileOf(once, [true, false])).toEqual({ startsWithInput: false, readsCarry: false });
+    expect(whileOf(again, [false, true])).toEqual({ startsWithInput: false, readsCarry: false });
+  });
+
   test("have the iterations of unrolled loops as calls of one function", () => {
     const step = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(x)];
     const { program } = traceFlat(

@@ -1,7 +1,7 @@
 import { isCollective } from "../../../ir/opFacts.js";
 import type { OpParams } from "../../../ir/ops.js";
 import { type EqnParts, type Program, someEqn } from "../../../ir/program.js";
-import { at, range, type Shape, type TensorType, tensorType } from "../../../ir/shape.js";
+import { at, range, type Shape, sameType, type TensorType, tensorType } from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
 import { type HloValue, names, type Rule, resultText, types, type Writer } from "./writer.js";
 
@@ -146,6 +146,25 @@ function stacked(slices: readonly HloValue[], write: Writer): HloValue {
   return write.stacked(at(write.barrier([joined]), 0), slices);
 }
 
+/**
+ * The stack of results that takes the place of each stack that iterations read: an iteration overwrites the slice that it
+ * has read. Otherwise a cache that is given and returned would be filled with zeros and copied in every run.
+ */
+function overwritten(
+  xs: readonly HloValue[],
+  results: readonly TensorType[],
+  write: Writer,
+): (number | undefined)[] {
+  const taken = new Set<number>();
+  return xs.map((x) => {
+    if (!write.isOverwritable(x)) return undefined;
+    const result = results.findIndex((type, i) => !taken.has(i) && sameType(type, x.type));
+    if (result < 0) return undefined;
+    taken.add(result);
+    return result;
+  });
+}
+
 /** A counting loop; loop-invariant values are read from the enclosing scope. */
 function scan(eqn: EqnParts<"scan">, write: Writer): HloValue[] {
   const { ins, outs, params } = eqn;
@@ -155,7 +174,12 @@ function scan(eqn: EqnParts<"scan">, write: Writer): HloValue[] {
   const carry = given.slice(numConsts, numConsts + numCarry);
   const xs = given.slice(numConsts + numCarry);
   if (length > 0 && write.unrolls(eqn, xs)) return unrolled({ consts, carry, xs }, params, write);
-  const stacks = outs.slice(numCarry).map(({ type }) => write.splat(0, type.dtype, type.shape));
+  const stackTypes = outs.slice(numCarry).map(({ type }) => type);
+  const readFrom = length === 0 ? [] : overwritten(xs, stackTypes, write);
+  const stacks = stackTypes.map(({ dtype, shape }, i) => {
+    const x = xs[readFrom.indexOf(i)];
+    return x ?? write.splat(0, dtype, shape);
+  });
   if (length === 0) return [...carry, ...stacks];
   const results = loop(
     [write.splat(0, "int32"), ...carry, ...stacks],
@@ -165,7 +189,10 @@ function scan(eqn: EqnParts<"scan">, write: Writer): HloValue[] {
       const position = reverse
         ? write.same("stablehlo.subtract", [write.splat(length - 1, "int32"), step], index)
         : step;
-      const slices = xs.map((x) => sliceAt(x, position, write));
+      const slices = xs.map((x, i) => {
+        const stack = readFrom[i];
+        return sliceAt(stack === undefined ? x : at(values, numCarry + stack), position, write);
+      });
       const results = write.inline(body, [...consts, ...values.slice(0, numCarry), ...slices]);
       const filled = values
         .slice(numCarry)

@@ -1,7 +1,7 @@
 import { InternalError, ValueError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { OpName, Precision } from "../../../ir/ops.js";
-import type { Eqn, EqnParts, Program } from "../../../ir/program.js";
+import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { sameType } from "../../../ir/shape.js";
 import { collectiveRules } from "./collectives.js";
 import { contractionRules } from "./contraction.js";
@@ -89,6 +89,7 @@ export function lowerToStableHlo(program: Program, options: StableHloOptions): S
   write.line(`module @${moduleName(options.name ?? "program")} {`);
   write.nested(() => {
     write.line(`func.func public @main(${parameters.join(", ")}) -> (${types(program.outputs)}) {`);
+    write.overwritable(inputs.filter((_, i) => options.donated?.[i] && readsOnce(program, i)));
     write.nested(() => {
       const outputs = write.inline(program, inputs);
       write.line(`return${resultText(outputs)}`);
@@ -96,6 +97,12 @@ export function lowerToStableHlo(program: Program, options: StableHloOptions): S
     write.line("}");
   });
   return write.finish();
+}
+
+/** Whether a program reads an input only once. */
+function readsOnce({ inputs, eqns, outputs }: Program, input: number): boolean {
+  const isIt = (atom: Atom) => atom.kind === "var" && atom.id === inputs[input]?.id;
+  return [...eqns.flatMap(({ ins }) => ins), ...outputs].filter(isIt).length === 1;
 }
 
 /** The output that reuses each donated input's memory: the first of the same type that is still unclaimed. */

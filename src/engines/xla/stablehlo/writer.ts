@@ -60,6 +60,7 @@ export class Writer {
   /** The variables that loops read a slice of in every iteration. */
   private readonly slicedVars = new Set<number>();
   private readonly barred = new Set<string>();
+  private readonly overwritables = new Set<string>();
   private hasFloat8 = false;
   /** The number of branches, and loops of unknown length, around the current line. */
   private numConditions = 0;
@@ -121,6 +122,16 @@ export class Writer {
   behindBarrier(value: HloValue): HloValue {
     this.barred.add(value.name);
     return value;
+  }
+
+  /** Marks values that nothing reads after the equation that does. */
+  overwritable(values: readonly HloValue[]): void {
+    for (const { name } of values) this.overwritables.add(name);
+  }
+
+  /** Whether the equation that reads a value may write its results over it. */
+  isOverwritable({ name }: HloValue): boolean {
+    return this.overwritables.has(name);
   }
 
   /** Writes what not all devices may run. */
