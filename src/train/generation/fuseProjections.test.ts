@@ -39,6 +39,7 @@ test.each([
     { ...grouped, decoder: { mlp: "plain", normPlacement: "parallel", rotaryShare: 0.5 } },
   ],
   ["experts", { ...grouped, kind: "moe", decoder: {} }],
+  ["a matrix memory within its block", { ...grouped, kind: "mlstm", numKvHeads: 4, decoder: {} }],
   ["an MLP beside a matrix memory", { ...grouped, kind: "xlstm", decoder: { headSize: 8, keySize: 4 } }],
 ] as const)("a fused model with %s has the same logits", async (_, model) => {
   const params = paramsOf(model);

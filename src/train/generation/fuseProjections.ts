@@ -20,8 +20,8 @@ export interface FuseProjectionsOptions extends OptionsOf<typeof fuseOptions> {}
 
 /** A kind of layers that become one. */
 interface Fusion {
-  /** The module of a block that they belong to. */
-  readonly module: string;
+  /** The module of a block that they belong to; the block itself if undefined. */
+  readonly module?: string;
   readonly from: readonly string[];
   readonly to: string;
   /** Joins their kernels or biases, which end with the dims of features. */
@@ -50,9 +50,20 @@ const gateUp: Fusion = {
   join: jit((...parts: Tensor[]) => np.stack(parts, -2), { name: "fuseGate" }),
 };
 
+/** Layers of the block of `mlstm`. */
+const mlstm: readonly Fusion[] = [
+  { from: ["up", "gate"], to: "upGate", join: gateUp.join },
+  {
+    from: ["query", "key", "value"],
+    to: "queryKeyValue",
+    join: jit((...parts: Tensor[]) => np.swapaxes(np.stack(parts, -3), -1, -2), { name: "fuseMemory" }),
+  },
+  { from: ["inputGate", "forgetGate"], to: "gates", join: gateUp.join },
+];
+
 function fusionsOf(model: ModelConfig): readonly Fusion[] {
   const ofMlp = decoderOf(model).mlp === "gated" ? [gateUp] : [];
-  const byKind = { llama: [heads, ...ofMlp], moe: [heads], xlstm: ofMlp, mlstm: [] };
+  const byKind = { llama: [heads, ...ofMlp], moe: [heads], xlstm: ofMlp, mlstm };
   if (Object.hasOwn(byKind, model.kind)) return byKind[model.kind];
   throw new ConfigError(
     `[fuseProjections] the configuration has kind ${String(model.kind)}, which no model has: use ${Object.keys(byKind).join(", ")}`,
@@ -74,7 +85,7 @@ function fusionsOf(model: ModelConfig): readonly Fusion[] {
  *
  * @example
  * ```ts
- * const config = { kind: "mlstm" } as never; // has nothing to join
+ * const config = { kind: "llama", isFused: true } as never; // nothing is left to join
  * train.fuseProjections(config, {}).config === config; // true
  * ```
  */
@@ -84,29 +95,42 @@ export function fuseProjections(
   options: FuseProjectionsOptions = {},
 ): { readonly config: ModelConfig; readonly params: Variables } {
   const { donate } = fuseOptions.read(options, "fuseProjections");
-  const fusions = config.isFused ? [] : fusionsOf(config);
-  if (fusions.length === 0) return { config, params };
+  if (config.isFused) return { config, params };
+  const fusions = fusionsOf(config);
   const plain = unbox<Variables>(params);
   const layers = nodeOf(plain.params, "layers");
   const block = nodeOf(layers, "block");
-  const partsOf = ({ module, from }: Fusion) => from.map((name) => nodeOf(nodeOf(block, module), name));
-  const isPlain = (part: VariableTree) => Object.values(part).every((x) => x instanceof Tensor);
+  const ownerOf = ({ module }: Fusion, of: VariableTree) => (module === undefined ? of : nodeOf(of, module));
+  const partsOf = (fusion: Fusion) => fusion.from.map((name) => childOf(ownerOf(fusion, block), name));
+  const isPlain = (part: unknown) =>
+    (isTree(part) ? Object.values(part) : [part]).every((x) => x instanceof Tensor);
   if (!fusions.flatMap(partsOf).every(isPlain)) return { config, params };
-  const changed = fusions.map((fusion) => {
+  let fused = block;
+  for (const fusion of fusions) {
     const { module, from, to, join } = fusion;
     const [first, ...others] = partsOf(fusion);
     const joined = tree.map((...xs: Tensor[]) => join(...xs), first, ...others);
     if (donate) tree.dispose([first, ...others]);
-    const rest = Object.entries(nodeOf(block, module)).filter(([name]) => !from.includes(name));
-    return [module, { ...Object.fromEntries(rest), [to]: joined }] as const;
-  });
-  const own = { ...plain.params, layers: { ...layers, block: { ...block, ...Object.fromEntries(changed) } } };
+    const rest = Object.entries(ownerOf(fusion, fused)).filter(([name]) => !from.includes(name));
+    const owner = { ...Object.fromEntries(rest), [to]: joined };
+    fused = module === undefined ? owner : { ...fused, [module]: owner };
+  }
+  const own = { ...plain.params, layers: { ...layers, block: fused } };
   return { config: { ...config, isFused: true }, params: { ...plain, params: own } };
 }
 
-/** A child of a tree of variables. */
-function nodeOf(node: VariableTree | undefined, name: string): VariableTree {
+/** A variable, or a tree of them, in a tree of variables. */
+function childOf(node: VariableTree | undefined, name: string): unknown {
   const child = node?.[name];
-  if (isTree(child)) return child;
+  if (child !== undefined) return child;
   throw new TreeError(`[fuseProjections] the parameters have no "${name}": give those of a language model`);
+}
+
+/** A tree in a tree of variables. */
+function nodeOf(node: VariableTree | undefined, name: string): VariableTree {
+  const child = childOf(node, name);
+  if (isTree(child)) return child;
+  throw new TreeError(
+    `[fuseProjections] "${name}" of the parameters is not a tree: give those of a language model`,
+  );
 }

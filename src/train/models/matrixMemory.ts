@@ -303,7 +303,7 @@ function nextOfMatrixMemory(inputs: MemoryInputs): Tensor {
   const { query, value, startExponent = NOTHING } = inputs;
   const [batch = 0, heads = 0, length = 1, size = 1] = query.shape;
   const zeros = (...shape: number[]) => ops.zeros({ dtype: "float32", shape: [batch, heads, ...shape] });
-  const memory = variable("cache", "memory", () => zeros(size, value.shape.at(-1) ?? 1));
+  const memory = variable("cache", "memory", () => zeros(value.shape.at(-1) ?? 1, size));
   const total = variable("cache", "total", () => zeros(1, size));
   const largest = variable("cache", "largest", () => zeros(1).add(startExponent));
   const state = { matrix: memory.value, total: total.value, exponent: largest.value };
@@ -316,7 +316,10 @@ function nextOfMatrixMemory(inputs: MemoryInputs): Tensor {
   return output;
 }
 
-/** The memory of sequences: {@link Memory} with one position, so that total is [..., 1, key size]. */
+/**
+ * The memory of sequences: {@link Memory} with one position, so that total is [..., 1, key size], and with the dims of
+ * the matrix as what reads it sums over keys: [..., value size, key size].
+ */
 type State = Omit<Memory, "decay">;
 
 function onePosition(inputs: MemoryInputs, before: State): [Tensor, State] {
@@ -326,11 +329,12 @@ function onePosition(inputs: MemoryInputs, before: State): [Tensor, State] {
   const fade = np.expandDims(np.exp(faded.sub(exponent)), -1);
   const scale = 1 / Math.sqrt(query.shape.at(-1) ?? 1);
   const scaled = key.mul(np.expandDims(np.exp(inputGate.sub(exponent)), -1)).mul(scale);
-  const matrix = before.matrix.mul(fade).add(np.swapaxes(scaled, -1, -2).mul(value));
+  const matrix = before.matrix.mul(fade).add(np.swapaxes(value, -1, -2).mul(scaled));
   const total = before.total.mul(fade).add(scaled);
   const seen = np.abs(np.sum(query.mul(total), -1, { keepdims: true }));
   const normalizer = np.maximum(seen, np.expandDims(np.exp(np.negative(exponent)), -1));
-  return [np.matmul(query, matrix).div(normalizer.add(1e-6)), { matrix, total, exponent }];
+  const found = np.expandDims(np.sum(matrix.mul(query), -1), -2);
+  return [found.div(normalizer.add(1e-6)), { matrix, total, exponent }];
 }
 
 /** Padding neither decays the memory nor adds to it. */
@@ -343,8 +347,13 @@ function oneChunk(inputs: MemoryInputs, state: State): [Tensor, State] {
     inputGate: isPadding ? np.where(isPadding, NOTHING, rest.inputGate) : rest.inputGate,
   };
   const exponent = np.squeeze(state.exponent, -1);
-  const before = { ...state, total: np.squeeze(state.total, -2), exponent, decay: np.zerosLike(exponent) };
+  const turned = (matrix: Tensor) => np.swapaxes(matrix, -1, -2);
+  const before = {
+    ...{ matrix: turned(state.matrix), total: np.squeeze(state.total, -2) },
+    ...{ exponent, decay: np.zerosLike(exponent) },
+  };
   const after = afterBoth(before, remember(chunk));
   const total = np.expandDims(after.total, -2);
-  return [read(chunk, before), { ...after, total, exponent: np.expandDims(after.exponent, -1) }];
+  const matrix = turned(after.matrix);
+  return [read(chunk, before), { ...after, matrix, total, exponent: np.expandDims(after.exponent, -1) }];
 }

@@ -1,5 +1,5 @@
 import { silu } from "../../nn/functions/functions.js";
-import { Dense, DenseGeneral } from "../../nn/layers/linear.js";
+import { Dense, DenseGeneral, type DotGeneral } from "../../nn/layers/linear.js";
 import { RMSNorm } from "../../nn/layers/normalization.js";
 import { module } from "../../nn/modules/module.js";
 import type { ParamInitializer } from "../../nn/modules/partitioned.js";
@@ -70,40 +70,86 @@ const CausalConv = module(
     },
 );
 
-/** A projection to the inner features of a block. */
-function upProjection(name: string, x: Tensor, config: ModelConfig): Tensor {
-  const { mlpWidth: features, dtype } = config;
-  const kernelInit = weight(["embed", "mlp"]);
-  const up = Dense({ name, features, useBias: false, dtype, kernelInit, ...productsOf(config) })(x);
-  return activation(up, "batch", "length", "activationMlp");
+/** Projections to the inner features of a block, [batch, length, ...parts, feature]. */
+function upProjection(name: string, parts: readonly number[], x: Tensor, config: ModelConfig): Tensor {
+  const { mlpWidth, dtype } = config;
+  const between = parts.map(() => null);
+  const up = DenseGeneral({
+    name,
+    features: [...parts, mlpWidth],
+    useBias: false,
+    dtype,
+    ...productsOf(config),
+    kernelInit: weight(["embed", ...between, "mlp"]),
+  })(x);
+  return activation(up, "batch", "length", ...between, "activationMlp");
 }
 
-/** Projects the features of every head separately, so that heads can be on different devices. */
-function perHead(name: string, from: Tensor, { mlpWidth, numHeads, dtype }: ModelConfig): Tensor {
-  const [batch = 0, length = 0] = from.shape;
-  const headSize = mlpWidth / numHeads;
-  const grouped = activation(
-    from.reshape([batch, length, numHeads, headSize]),
-    "batch",
-    "length",
-    "activationHeads",
-    null,
-  );
-  const kernel = param(name, weight(["heads", "headSize", null]), [numHeads, headSize, headSize]);
-  return np.einsum("blhi,hio->bhlo", grouped, kernel.astype(dtype)).astype("float32");
+/** The inner features of a block and their gate. */
+function innerAndGate(x: Tensor, config: ModelConfig): readonly [inner: Tensor, gate: Tensor] {
+  if (!config.isFused) return [upProjection("up", [], x, config), upProjection("gate", [], x, config)];
+  const both = upProjection("upGate", [2], x, config);
+  return [both.get("...", 0, np.s()), both.get("...", 1, np.s())];
 }
 
-/** The gates of all heads, computed from the features of all heads; the kernel is initialised to 0. */
-function gates(name: string, all: Tensor, biasInit: ParamInitializer): Tensor {
+/** Queries, keys and values, each projected within its head: [batch, head, length, those of queries, keys, values]. */
+function queryKeyValue(mixed: Tensor, inner: Tensor, config: ModelConfig): Tensor {
+  const { mlpWidth, numHeads, dtype } = config;
+  const [batch = 0, length = 0] = inner.shape;
+  const size = mlpWidth / numHeads;
+  // Each head projects its own features, so that heads can be on different devices.
+  const byHead = (x: Tensor) =>
+    activation(x.reshape([batch, length, numHeads, size]), "batch", "length", "activationHeads", null);
+  if (!config.isFused) {
+    const project = (name: string, from: Tensor) => {
+      const kernel = param(name, weight(["heads", "headSize", null]), [numHeads, size, size]);
+      return np.einsum("blhi,hio->bhlo", byHead(from), kernel.astype(dtype));
+    };
+    return np.concatenate([project("query", mixed), project("key", mixed), project("value", inner)], -1);
+  }
+  const [own, first] = [byHead(inner), byHead(mixed)];
+  // Inputs are last, or else XLA would turn the kernels of all layers for every token.
+  const names = ["heads", null, null, "headSize"] as const;
+  const kernel = param("queryKeyValue", weight(names), [numHeads, 3, size, size]);
+  const made = np.einsum("blhpi,hpoi->bhlpo", np.stack([first, first, own], 3), kernel.astype(dtype));
+  return made.reshape([batch, numHeads, length, 3 * size]);
+}
+
+/** Products of 16-bit factors are summed in float32. */
+const summedInFloat32: DotGeneral = (x, kernel, dims) => ops.dotGeneral(x, kernel, dims, "float32");
+
+/** Gates of all heads, computed from the features of all heads, [batch, length, ...parts, head]. */
+function gateProjection(
+  name: string,
+  parts: readonly number[],
+  all: Tensor,
+  biasInit: ParamInitializer,
+): Tensor {
+  const between = parts.map(() => null);
   const made = DenseGeneral({
     name,
-    features: all.shape[1] ?? 1,
+    features: [...parts, all.shape[1] ?? 1],
     axis: [1, 3],
-    dtype: "float32",
-    kernelInit: weight(["heads", "headSize", null], initializers.zeros),
-    biasInit: weight(["heads"], biasInit),
+    dotGeneral: summedInFloat32,
+    kernelInit: weight(["heads", "headSize", ...between, null], initializers.zeros),
+    biasInit: weight([...between, "heads"], biasInit),
   })(all);
-  return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
+  return activation(made, "batch", "length", ...between, "activationHeads");
+}
+
+/** The input and forget gates of all heads, [batch, head, length]; their kernels are initialised to 0. */
+function inputAndForgetGate(all: Tensor, { isFused }: ModelConfig): readonly [input: Tensor, forget: Tensor] {
+  const inOrder = (gates: Tensor) => np.swapaxes(gates, 1, 2);
+  if (isFused) {
+    const both = gateProjection("gates", [2], all, initializers.zeros);
+    return [inOrder(both.get("...", 0, np.s())), inOrder(both.get("...", 1, np.s()))];
+  }
+  // Input gates start nearly closed, so that weights which are small relative to the stabiliser do not lead to divisions
+  // by almost 0. Heads forget at different rates.
+  return [
+    inOrder(gateProjection("inputGate", [], all, initializers.constant(-10))),
+    inOrder(gateProjection("forgetGate", [], all, (_key, [count = 1]) => np.linspace(3, 6, count))),
+  ];
 }
 
 /** The outputs of the heads, [batch, head, length, feature], normalised: [batch, length, head, feature]. */
@@ -123,22 +169,14 @@ export const MlstmBlock = module("Block", (config: ModelConfig) => (x: Tensor, r
   const isCached = config.cacheLength !== undefined;
   const scaleInit = weight(["norm"], initializers.ones);
   const normed = whole(RMSNorm({ name: "norm", epsilon: normEpsilon, dtype, scaleInit })(x));
-  const inner = upProjection("up", normed, config);
-  const gate = upProjection("gate", normed, config);
+  const [inner, gate] = innerAndGate(normed, config);
   const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner, reading));
-  const query = perHead("query", mixed, config);
-  const key = perHead("key", mixed, config);
-  const value = perHead("value", inner, config);
-  const all = np.concatenate([query, key, value], -1);
+  const all = queryKeyValue(mixed, inner, config);
+  const size = mlpWidth / config.numHeads;
+  const part = (i: number) => all.get("...", np.s(i * size, (i + 1) * size)).astype("float32");
+  const [inputGate, forgetGate] = inputAndForgetGate(all, config);
   const memory = memoryFor(config)({
-    query,
-    key,
-    value,
-    // Input gates start nearly closed, so that weights which are small relative to the stabiliser do not lead to
-    // divisions by almost 0.
-    inputGate: gates("inputGate", all, initializers.constant(-10)),
-    // Heads forget at different rates.
-    forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
+    ...{ query: part(0), key: part(1), value: part(2), inputGate, forgetGate },
     ...markedPositions(reading, config.numHeads),
   });
   const heads = normalizeHeads(memory, config).reshape(inner.shape);
