@@ -59,7 +59,7 @@ export async function productOnGpu(
   };
   const errors: Promise<GPUError | null>[] = [];
   const shaders = new Shaders({ device, facts }, (error) => errors.push(error));
-  const pipeline = shaders.pipeline({ code, numSlabs: 1, writesTable: false, what: "product" });
+  const pipeline = shaders.pipeline({ code, numBuffers: 1, writesTable: false, what: "product" });
   const encoder = device.createCommandEncoder();
   const pass = encoder.beginComputePass();
   pass.setPipeline(pipeline);

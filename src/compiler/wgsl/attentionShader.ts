@@ -8,7 +8,8 @@ import {
 import { exp, log } from "../wasm/math/exponential.js";
 import { float32Bits, type Vec, VecBuilder } from "../wasm/vectorProgram.js";
 import { hex, WgslWriter, writeProgram } from "./registers.js";
-import { ShaderArguments, shaderCode } from "./shaderMemory.js";
+import { type GridShader, gridShader, ShaderArguments } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /**
  * Attention without scores in memory. Four neighbouring threads share a row, of a query or of a key, each with a quarter
@@ -22,15 +23,12 @@ const ROWS = 32;
 const TILE = 16;
 
 /** A shader whose workgroups have three dims: blocks of rows, heads, batches. */
-export interface AttentionShader {
-  readonly code: string;
-  readonly workgroups: readonly [number, number, number];
-}
+export interface AttentionShader extends GridShader {}
 
 /** The shaders of an attention, which run in this order; the last argument is scratch memory. */
 export function attentionShaders(
   kernel: AttentionKernel,
-): readonly ((slabs: readonly number[]) => AttentionShader)[] {
+): readonly ((slabs: ShaderSlabs) => AttentionShader)[] {
   if (!isBackward(kernel)) return [(slabs) => new AttentionWriter(kernel, slabs).forward()];
   return [
     (slabs) => new AttentionWriter(kernel, slabs).queryCotangent(),
@@ -46,7 +44,7 @@ class AttentionWriter {
 
   constructor(
     private readonly kernel: AttentionKernel,
-    private readonly slabs: readonly number[],
+    private readonly slabs: ShaderSlabs,
   ) {
     const all = [...kernel.args, "scratch"];
     this.args = new ShaderArguments(
@@ -92,7 +90,7 @@ class AttentionWriter {
     w.block(`if (isRow)`, () => {
       this.storeRow("mixed", "mixed", (value) => `${value} * inverse`);
       const logSum = w.let(`select(peak, 0.0, sum == 0.0) + ${this.apply(log, "sum")}`);
-      w.line(`if (part == 0u) { ${this.rowValue("logSums", "row")} = bitcast<u32>(${logSum}); }`);
+      w.line(`if (part == 0u) { ${this.setRowValue("logSums", logSum)} }`);
     });
     return this.finish("length", "heads");
   }
@@ -114,7 +112,7 @@ class AttentionWriter {
     w.line("subtracted += subgroupShuffleXor(subtracted, 2u);");
     if (kernel.args.includes("logSumsCotangent"))
       w.line(`subtracted -= bitcast<f32>(${this.rowValue("logSumsCotangent", "row")});`);
-    w.line(`if (isRow && part == 0u) { ${this.rowValue("scratch", "row")} = bitcast<u32>(subtracted); }`);
+    w.line(`if (isRow && part == 0u) { ${this.setRowValue("scratch", "subtracted")} }`);
     w.line(`let log_sum = bitcast<f32>(${this.rowValue("logSums", "row")});`);
     this.overTiles(["key", "value"], this.keysSeen(), () => {
       for (const g of range(TILE / 4)) {
@@ -182,13 +180,30 @@ class AttentionWriter {
 
   /** The word of an argument for a position of a query head. */
   private rowValue(name: AttentionArgument | "scratch", row: string, head = "head"): string {
+    return this.word(name, this.rowElement(row, head));
+  }
+
+  private setRowValue(name: AttentionArgument | "scratch", value: string): string {
+    return this.setWord(name, this.rowElement("row", "head"), value);
+  }
+
+  private rowElement(row: string, head: string): string {
     const { heads, length } = this.kernel;
-    return this.word(name, `((batch * ${heads}u + ${head}) * ${length}u + ${row})`);
+    return `((batch * ${heads}u + ${head}) * ${length}u + ${row})`;
   }
 
   private word(name: AttentionArgument | "scratch", element: string): string {
-    const index = name === "scratch" ? this.kernel.args.length : this.kernel.args.indexOf(name);
-    return `slab${at(this.slabs, index)}[a${index} + ${element}]`;
+    const index = this.argument(name);
+    return this.slabs.read(index, `a${index} + ${element}`);
+  }
+
+  private setWord(name: AttentionArgument | "scratch", element: string, value: string): string {
+    const index = this.argument(name);
+    return this.slabs.write(index, `a${index} + ${element}`, `bitcast<u32>(${value})`);
+  }
+
+  private argument(name: AttentionArgument | "scratch"): number {
+    return name === "scratch" ? this.kernel.args.length : this.kernel.args.indexOf(name);
   }
 
   /** The number of the first feature of a row. */
@@ -225,7 +240,7 @@ class AttentionWriter {
     for (const j of range(this.vectors)) {
       for (const i of range(4)) {
         const feature = `${this.feature(j)} + ${i}u`;
-        const store = `${this.word(arg, `${start} + ${feature}`)} = bitcast<u32>(${value(`${name}_${j}[${i}]`)});`;
+        const store = this.setWord(arg, `${start} + ${feature}`, value(`${name}_${j}[${i}]`));
         w.line(
           kernel.headSize % (4 * PARTS) === 0 ? store : `if (${feature} < ${kernel.headSize}u) { ${store} }`,
         );
@@ -343,11 +358,9 @@ class AttentionWriter {
     const size = TILE * PARTS * vectors;
     const shared = ["a", "b"].map((name) => `var<workgroup> tile_${name}: array<vec4<f32>, ${size}>;`);
     const head = ["enable subgroups;", this.args.declarations(), ...shared].join("\n");
-    const builtins = ["workgroup_id", "local_invocation_index", "subgroup_invocation_id"];
-    return {
-      code: shaderCode(head, this.w, PARTS * ROWS, builtins),
-      workgroups: [Math.ceil(kernel[rows] / ROWS), kernel[heads], kernel.batch],
-    };
+    const builtins = ["local_invocation_index", "subgroup_invocation_id"];
+    const blocks = Math.ceil(kernel[rows] / ROWS);
+    return gridShader(head, this.w, PARTS * ROWS, builtins, [blocks, kernel[heads], kernel.batch]);
   }
 }
 

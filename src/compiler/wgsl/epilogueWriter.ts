@@ -2,6 +2,7 @@ import { at, range } from "../../ir/shape.js";
 import type { InputPlan, LoopPlan } from "../kernel/loopPlan.js";
 import { type KernelSetting, KernelWriter, programLength, WIDTH } from "./kernelWriter.js";
 import type { ShaderRegister, WgslWriter } from "./registers.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** The argument of an epilogue that is the product: operands come first. */
 const PRODUCT = 2;
@@ -16,7 +17,7 @@ export class EpilogueWriter extends KernelWriter {
 
   constructor(
     plan: LoopPlan,
-    slabs: readonly number[],
+    slabs: ShaderSlabs,
     setting: KernelSetting,
     wantsVectors: boolean,
     w: WgslWriter,

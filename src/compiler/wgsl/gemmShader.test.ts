@@ -4,6 +4,7 @@ import { describeWith, webGpu } from "../../../test/support/optional.js";
 import { type Gpu, openGpu } from "../../engines/webgpu/gpu.js";
 import { gemmShader, isInVectors } from "./gemmShader.js";
 import { chooseTile, type GemmShape, LARGE_TILES, type ShaderTile } from "./gemmTile.js";
+import { ShaderSlabs } from "./shaderSlabs.js";
 
 const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}): GemmShape => ({
   ...{ dtype: "float32", m, n, k, transposeA: false, transposeB: false, lda: k, ldb: n, ldc: n },
@@ -84,7 +85,7 @@ describeWith(webGpu, "tiled products on a GPU", () => {
             batch: [{ count: 2, strideA: 4 * m * k, strideB: 4 * k * n, strideC: 4 * m * n }],
           },
         });
-        const shader = gemmShader(product, [0, 0, 0], tile, isInVectors(product));
+        const shader = gemmShader(product, new ShaderSlabs([0, 0, 0]), tile, isInVectors(product));
         expect(await productOnGpu(gpu, product, shader)).toEqual(productInJs(product));
       });
     }

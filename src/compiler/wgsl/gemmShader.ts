@@ -1,6 +1,6 @@
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-import { at, range } from "../../ir/shape.js";
+import { range } from "../../ir/shape.js";
 import type { LoopPlan } from "../kernel/loopPlan.js";
 import { float32Bits } from "../wasm/vectorProgram.js";
 import { EpilogueWriter } from "./epilogueWriter.js";
@@ -14,13 +14,11 @@ import {
 } from "./gemmTile.js";
 import type { KernelSetting } from "./kernelWriter.js";
 import { hex, WgslWriter } from "./registers.js";
-import { param, ShaderArguments, shaderCode, WORDS_PER_ARG } from "./shaderMemory.js";
+import { type GridShader, gridShader, param, ShaderArguments, WORDS_PER_ARG } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** A matrix product as a shader; its workgroups have three dims: columns, rows, batches. */
-export interface GemmShader {
-  readonly code: string;
-  readonly workgroups: readonly [number, number, number];
-}
+export interface GemmShader extends GridShader {}
 
 /**
  * Whether a product can be read and written in vectors of 16 bytes, if its operands begin at multiples of these.
@@ -61,7 +59,7 @@ export interface Epilogue {
  */
 export function gemmShader(
   shape: GemmShape,
-  slabs: readonly number[],
+  slabs: ShaderSlabs,
   tile: ShaderTile | undefined,
   inVectors: boolean,
   epilogue?: Epilogue,
@@ -99,15 +97,14 @@ export function numParams({ batch }: GemmShape): number {
 const BLOCK = 4;
 
 /** A product in which every thread computes a block of results by itself. */
-function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
+function plainShader(shape: GemmShape, slabs: ShaderSlabs): GemmShader {
   const w = new WgslWriter();
   const args = new ShaderArguments(["float32", "float32", "float32"], slabs, [2]);
   args.open(w);
   begin(w, shape);
-  const [slabA, slabB, slabC] = slabs;
-  const element = (slab: number | undefined, index: string) => `bitcast<f32>(slab${slab}[${index}])`;
-  w.line("let group = workgroup_id.y * num_workgroups.x + workgroup_id.x;");
-  w.line("let block = group * 64u + local_invocation_index;");
+  const [a, b, c] = [0, 1, 2];
+  const element = (arg: number, index: string) => `bitcast<f32>(${slabs.read(arg, index)})`;
+  w.line("let block = workgroup_id.x * 64u + local_invocation_index;");
   w.line(`let across = (n + ${BLOCK - 1}u) / ${BLOCK}u;`);
   w.line(`let row = (block / across) * ${BLOCK}u;`);
   w.line(`let column = (block % across) * ${BLOCK}u;`);
@@ -120,11 +117,9 @@ function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
   const sums = rows.map((_, i) => columns.map((_, j) => `sum_${i}_${j}`));
   for (const sum of sums.flat()) w.line(`var ${sum} = 0.0;`);
   w.block("for (var d = 0u; d < k; d++)", () => {
-    const left = firstA.map((first) =>
-      w.let(element(slabA, `${first} + ${shape.transposeA ? "d * lda" : "d"}`)),
-    );
+    const left = firstA.map((first) => w.let(element(a, `${first} + ${shape.transposeA ? "d * lda" : "d"}`)));
     const right = firstB.map((first) =>
-      w.let(element(slabB, `${first} + ${shape.transposeB ? "d" : "d * ldb"}`)),
+      w.let(element(b, `${first} + ${shape.transposeB ? "d" : "d * ldb"}`)),
     );
     sums.forEach((row, i) => {
       row.forEach((sum, j) => {
@@ -136,16 +131,13 @@ function plainShader(shape: GemmShape, slabs: readonly number[]): GemmShader {
     row.forEach((sum, j) => {
       w.block(`if (row + ${i}u < m && column + ${j}u < n)`, () => {
         const index = w.let(`start_c + (row + ${i}u) * ldc + column + ${j}u`);
-        w.line(`slab${slabC}[${index}] = bitcast<u32>(${scaled(shape, sum, element(slabC, index))});`);
+        w.line(slabs.write(c, index, `bitcast<u32>(${scaled(shape, sum, element(c, index))})`));
       });
     });
   });
   const groups = Math.ceil((Math.ceil(shape.m / BLOCK) * Math.ceil(shape.n / BLOCK)) / 64);
-  const across = Math.min(groups, 65_535);
-  return {
-    code: shaderCode(args.declarations(numParams(shape)), w, 64, [...BUILTINS, "num_workgroups"]),
-    workgroups: [across, Math.ceil(groups / across), batchCount(shape)],
-  };
+  const head = args.declarations(numParams(shape));
+  return gridShader(head, w, 64, BUILTINS, [groups, 1, batchCount(shape)]);
 }
 
 /** A sum times alpha, plus beta times what was there. */
@@ -155,7 +147,7 @@ export function scaled({ alpha, beta }: GemmShape, sum: string, old: string): st
   return `${value} + ${beta === 1 ? old : `${old} * bitcast<f32>(${hex(float32Bits(beta))})`}`;
 }
 
-const BUILTINS = ["workgroup_id", "local_invocation_index"];
+const BUILTINS = ["local_invocation_index"];
 
 /** An element or a vector that a thread copies from memory to a register, and from there to shared memory. */
 interface Transfer {
@@ -183,7 +175,7 @@ class GemmWriter {
 
   constructor(
     private readonly shape: GemmShape,
-    private readonly slabs: readonly number[],
+    private readonly slabs: ShaderSlabs,
     private readonly tile: ShaderTile,
     inVectors: boolean,
     epilogue: Epilogue | undefined,
@@ -206,7 +198,7 @@ class GemmWriter {
       this.epilogue?.shaderArguments ??
       new ShaderArguments(["float32", "float32", "float32"], this.slabs, [2], this.step === 4);
     args.open(w);
-    begin(w, shape, this.slabs.length);
+    begin(w, shape, this.slabs.numArguments);
     w.line(`let row = workgroup_id.y * ${tile.m}u;`);
     w.line(`let column = workgroup_id.x * ${tile.n}u;`);
     this.placeThread();
@@ -244,10 +236,7 @@ class GemmWriter {
       return `var<workgroup> tile_${"ab"[i]}: array<${this.width === 4 ? "vec4<f32>" : "f32"}, ${length}>;`;
     });
     const head = [args.declarations(numParams(shape)), ...shared].join("\n");
-    return {
-      code: shaderCode(head, w, this.slices * this.threads, BUILTINS),
-      workgroups: workgroupsOf(shape, tile),
-    };
+    return gridShader(head, w, this.slices * this.threads, BUILTINS, workgroupsOf(shape, tile));
   }
 
   /** Which block of the tile a thread computes: threads that run together read few different vectors. */
@@ -273,8 +262,7 @@ class GemmWriter {
    */
   private transfers(name: "a" | "b", size: number, extent: number, along: boolean): Transfer[] {
     const { w, tile, step } = this;
-    const [slab, start, limit] =
-      name === "a" ? [at(this.slabs, 0), "row", "m"] : [at(this.slabs, 1), "column", "n"];
+    const [arg, start, limit] = name === "a" ? [0, "row", "m"] : [1, "column", "n"];
     const isWhole = extent % size === 0 && this.shape.k % (this.slices * tile.k) === 0;
     const perRow = (along ? size : tile.k) / step;
     const total = (size * tile.k) / step;
@@ -296,7 +284,7 @@ class GemmWriter {
       return {
         name: register,
         guard: bounds.length > 0 ? bounds.join(" && ") : undefined,
-        read: this.load(slab, `start_${name} + ${index}`),
+        read: this.load(arg, `start_${name} + ${index}`),
         writes: isSurplus ? writes.map((line) => `if (${number} < ${total}u) { ${line} }`) : writes,
       };
     });
@@ -330,10 +318,10 @@ class GemmWriter {
     return range(4).map((i) => `${element(`${depth} + ${i}u`)} = ${register}[${i}];`);
   }
 
-  private load(slab: number, index: string): string {
+  private load(arg: number, index: string): string {
     return this.step === 4
-      ? `bitcast<vec4<f32>>(slab${slab}[(${index}) >> 2u])`
-      : `bitcast<f32>(slab${slab}[${index}])`;
+      ? `bitcast<vec4<f32>>(${this.slabs.read(arg, `(${index}) >> 2u`)})`
+      : `bitcast<f32>(${this.slabs.read(arg, index)})`;
   }
 
   /** Elements, or vectors, of a strip of an operand. */
@@ -427,17 +415,16 @@ class GemmWriter {
   /** Writes a vector of sums, or what the epilogue makes of it. @param vector which one of the row */
   private result(sum: string, row: string, vector: string): void {
     const { w, tile, width, shape, epilogue } = this;
-    const slab = at(this.slabs, 2);
     const isWhole = shape.m % tile.m === 0 && shape.n % tile.n === 0;
     w.line(`let r = row + ${row};`);
     const first = w.fresh(`column + (${vector}) * ${width}u`);
     const each = (column: string, body: () => void) =>
       isWhole ? body() : w.block(`if (r < m && ${column} < n)`, body);
     const finished = (index: string, part: string, count: number) => {
-      const value = w.fresh(scaled(shape, part, this.load(slab, index)));
+      const value = w.fresh(scaled(shape, part, this.load(2, index)));
       if (this.keepsProduct) {
         const place = count === 4 ? `(${index}) >> 2u` : index;
-        w.line(`slab${slab}[${place}] = bitcast<${count === 4 ? "vec4<u32>" : "u32"}>(${value});`);
+        w.line(this.slabs.write(2, place, `bitcast<${count === 4 ? "vec4<u32>" : "u32"}>(${value})`));
       }
       const elements = count === 4 ? range(4).map((c) => w.fresh(`${value}[${c}]`)) : [value];
       epilogue?.points(w.fresh(`${index} - a2`), elements);

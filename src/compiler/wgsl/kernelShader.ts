@@ -4,6 +4,7 @@ import type { KernelSetting } from "./kernelWriter.js";
 import { PointShader } from "./pointShader.js";
 import { RowShader } from "./rowShader.js";
 import type { WgslShader } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** What a plan has to know about the vectors of a GPU: a thread computes one element at a time. */
 export const gpuTarget = { widths: [1], copies: () => 1 } as const;
@@ -14,7 +15,7 @@ export const gpuTarget = { widths: [1], copies: () => 1 } as const;
  *
  * @param slabs the slab of each argument
  */
-export function kernelShader(plan: LoopPlan, slabs: readonly number[], setting: KernelSetting): WgslShader {
+export function kernelShader(plan: LoopPlan, slabs: ShaderSlabs, setting: KernelSetting): WgslShader {
   if (plan.fills.length > 0)
     throw new InternalError("[wgsl] a kernel of a GPU adds nothing up over its rows");
   const reduces = plan.sections.some(({ outputs }) => outputs.some(({ kind }) => kind === "reduce"));

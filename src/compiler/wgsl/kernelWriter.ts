@@ -12,6 +12,7 @@ import type {
 } from "../kernel/loopPlan.js";
 import { combine, type ShaderRegister, WgslWriter, writeProgram } from "./registers.js";
 import { ShaderArguments } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** What the shader of a kernel depends on besides its plan. */
 export interface KernelSetting {
@@ -50,7 +51,7 @@ export abstract class KernelWriter {
    */
   constructor(
     protected readonly plan: LoopPlan,
-    slabs: readonly number[],
+    slabs: ShaderSlabs,
     protected readonly setting: KernelSetting,
     wantsVectors: boolean,
     protected readonly w = new WgslWriter(),
@@ -145,7 +146,7 @@ export abstract class KernelWriter {
     return [...stored].map(([{ stream }, words]) => () => {
       this.suffix = suffix;
       w.line(
-        `${this.args.vector(stream.arg, this.elementOf(stream, false))} = vec4<u32>(${words.join(", ")});`,
+        this.args.storeVector(stream.arg, this.elementOf(stream, false), `vec4<u32>(${words.join(", ")})`),
       );
     });
   }

@@ -7,6 +7,7 @@ import { isInVectors } from "./gemmShader.js";
 import type { GemmShape } from "./gemmTile.js";
 import { matrixShader } from "./matrixShader.js";
 import { chooseMatrixTile, MATRIX_TILES, type MatrixTile, matrixBytes } from "./matrixTile.js";
+import { ShaderSlabs } from "./shaderSlabs.js";
 
 const shape = (m: number, n: number, k: number, changes: Partial<GemmShape> = {}): GemmShape => ({
   ...{ dtype: "float16", m, n, k, transposeA: false, transposeB: false, lda: k, ldb: n, ldc: n },
@@ -59,7 +60,13 @@ describeWith(webGpu, "products by matrices that are emulated", () => {
           batch: [{ count: 2, strideA: 2 * m * k, strideB: 2 * k * n, strideC: 4 * m * n }],
         });
         const { code, workgroups } = matrixShader(
-          ...([product, [0, 0, 0], { ...tile, strips }, emulated, isInVectors(product)] as const),
+          ...([
+            product,
+            new ShaderSlabs([0, 0, 0]),
+            { ...tile, strips },
+            emulated,
+            isInVectors(product),
+          ] as const),
         );
         const plain = { code: withoutMatrices(code), workgroups };
         expect(await productOnGpu(gpu, product, plain)).toEqual(productInJs(product));

@@ -1,4 +1,4 @@
-import { at, range } from "../../ir/shape.js";
+import { range } from "../../ir/shape.js";
 import { EpilogueWriter } from "./epilogueWriter.js";
 import { begin, type Epilogue, type GemmShader, numParams, scaled } from "./gemmShader.js";
 import { batchCount, type GemmShape } from "./gemmTile.js";
@@ -10,9 +10,10 @@ import {
   subgroupsOf,
 } from "./matrixTile.js";
 import { WgslWriter } from "./registers.js";
-import { ShaderArguments, shaderCode } from "./shaderMemory.js";
+import { gridShader, ShaderArguments } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
-const BUILTINS = ["workgroup_id", "local_invocation_index", "subgroup_id", "subgroup_invocation_id"];
+const BUILTINS = ["local_invocation_index", "subgroup_id", "subgroup_invocation_id"];
 
 /** Elements of float16 in 16 bytes. */
 const WIDTH = 8;
@@ -35,7 +36,7 @@ interface Transfer {
  */
 export function matrixShader(
   shape: GemmShape,
-  slabs: readonly number[],
+  slabs: ShaderSlabs,
   tile: MatrixTile,
   setting: MatrixSetting,
   inVectors: boolean,
@@ -55,7 +56,7 @@ class MatrixWriter {
 
   constructor(
     private readonly shape: GemmShape,
-    private readonly slabs: readonly number[],
+    private readonly slabs: ShaderSlabs,
     private readonly tile: MatrixTile,
     private readonly setting: MatrixSetting,
     inVectors: boolean,
@@ -75,7 +76,7 @@ class MatrixWriter {
       this.epilogue?.shaderArguments ??
       new ShaderArguments(["float16", "float16", "float32"], this.slabs, [2], this.step === WIDTH);
     args.open(w);
-    begin(w, shape, this.slabs.length);
+    begin(w, shape, this.slabs.numArguments);
     w.line(`let row = workgroup_id.y * ${tile.m}u;`);
     w.line(`let column = workgroup_id.x * ${tile.n}u;`);
     w.line("let thread = local_invocation_index;");
@@ -109,10 +110,8 @@ class MatrixWriter {
       }
     });
     this.finish();
-    return {
-      code: shaderCode(this.head(args), w, this.threads, BUILTINS),
-      workgroups: [Math.ceil(shape.n / tile.n), Math.ceil(shape.m / tile.m), batchCount(shape)],
-    };
+    const [columns, rows] = [Math.ceil(shape.n / tile.n), Math.ceil(shape.m / tile.m)];
+    return gridShader(this.head(args), w, this.threads, BUILTINS, [columns, rows, batchCount(shape)]);
   }
 
   /** What stands before the main function. */
@@ -169,14 +168,14 @@ class MatrixWriter {
     const total = (size * tile.k) / WIDTH;
     return range(Math.ceil(total / this.threads)).map((i) => {
       const number = w.let(`thread + ${i * this.threads}u`);
-      const { slab, index, bound, place } = this.element(name, size, number);
+      const { arg, index, bound, place } = this.element(name, size, number);
       const isSurplus = (i + 1) * this.threads > total;
       const bounds = [...(isWhole ? [] : [bound]), ...(isSurplus ? [`${number} < ${total}u`] : [])];
       const written = `${place} = next_${name}_${i};`;
       return {
         name: `next_${name}_${i}`,
         guard: bounds.length > 0 ? bounds.join(" && ") : undefined,
-        read: `slab${slab}[(${index}) >> 3u]`,
+        read: this.slabs.read(arg, `(${index}) >> 3u`),
         write: isSurplus ? `if (${number} < ${total}u) { ${written} }` : written,
       };
     });
@@ -186,9 +185,9 @@ class MatrixWriter {
   private copy(name: "a" | "b", size: number): void {
     const { w, tile } = this;
     w.block(`for (var i = thread; i < ${size * tile.k}u; i += ${this.threads}u)`, () => {
-      const { slab, index, bound, place } = this.element(name, size, "i");
+      const { arg, index, bound, place } = this.element(name, size, "i");
       const at = w.fresh(index);
-      const value = `bitcast<vec2<f16>>(slab${slab}[${at} >> 1u])[${at} & 1u]`;
+      const value = `bitcast<vec2<f16>>(${this.slabs.read(arg, `${at} >> 1u`)})[${at} & 1u]`;
       w.line(`if (${bound}) { ${place} = ${value}; } else { ${place} = f16(0.0); }`);
     });
   }
@@ -205,7 +204,7 @@ class MatrixWriter {
     const [start, limit] = name === "a" ? ["row", "m"] : ["column", "n"];
     const strip = tile.strips === 2 ? `place_${name} + ` : "";
     return {
-      slab: at(this.slabs, name === "a" ? 0 : 1),
+      arg: name === "a" ? 0 : 1,
       index: along
         ? `start_${name} + (first + ${depth}) * ld${name} + ${start} + ${place}`
         : `start_${name} + (${start} + ${place}) * ld${name} + first + ${depth}`,
@@ -302,15 +301,14 @@ class MatrixWriter {
   /** Writes the sums at row `r` from column `c` on, or what the epilogue makes of them. */
   private result(sum: string, width: 1 | 4): void {
     const { w, tile, shape, epilogue } = this;
-    const slab = at(this.slabs, 2);
     const isWhole = shape.m % tile.m === 0 && shape.n % tile.n === 0;
     const write = () => {
       const index = w.fresh("start_c + r * ldc + c");
       const place = width === 4 ? `(${index}) >> 2u` : index;
-      const old = `bitcast<${width === 4 ? "vec4<f32>" : "f32"}>(slab${slab}[${place}])`;
+      const old = `bitcast<${width === 4 ? "vec4<f32>" : "f32"}>(${this.slabs.read(2, place)})`;
       const value = w.fresh(scaled(shape, sum, old));
       if (this.keepsProduct)
-        w.line(`slab${slab}[${place}] = bitcast<${width === 4 ? "vec4<u32>" : "u32"}>(${value});`);
+        w.line(this.slabs.write(2, place, `bitcast<${width === 4 ? "vec4<u32>" : "u32"}>(${value})`));
       if (epilogue === undefined) return;
       const elements = width === 4 ? range(4).map((c) => w.fresh(`${value}[${c}]`)) : [value];
       epilogue.points(w.fresh(`${index} - a2`), elements);

@@ -2,6 +2,7 @@ import { at, range, sizeOf } from "../../ir/shape.js";
 import type { LoopPlan, SectionPlan } from "../kernel/loopPlan.js";
 import { GROUP_BUILTINS, type KernelSetting, KernelWriter, programLength, WIDTH } from "./kernelWriter.js";
 import { shaderCode, type WgslShader } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** Threads of a workgroup that reduces nothing, and how many points each of them computes. */
 interface PointDivision {
@@ -28,7 +29,7 @@ function dividePoints(total: number, isSoftware: boolean): PointDivision {
 
 /** A kernel that reduces nothing: a thread for each point, or for each group of points that must run in order. */
 export class PointShader extends KernelWriter {
-  constructor(plan: LoopPlan, slabs: readonly number[], setting: KernelSetting) {
+  constructor(plan: LoopPlan, slabs: ShaderSlabs, setting: KernelSetting) {
     const isLarge = sizeOf(plan.dims) >= FEWEST_POINTS;
     super(plan, slabs, setting, isLarge && WIDTH * programLength(plan) <= MAX_INSTRUCTIONS);
   }

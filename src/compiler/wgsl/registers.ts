@@ -234,6 +234,12 @@ const vectorRules: { readonly [K in VectorOp]?: Rule } = {
     w.line(`${w.longQuotient} = ${w.longQuotient} | ${isLong} | (quick_div_is_long(${x}) & (${x} != 0.0));`);
     return { float: w.let(w.call("quick_div", x, divisor, inverse)) };
   },
+  "f32x4.relaxed_madd": (w, a, b, c) => ({
+    float: w.let(`fma(${w.float(a)}, ${w.float(b)}, ${w.float(c)})`),
+  }),
+  "f32x4.relaxed_nmadd": (w, a, b, c) => ({
+    float: w.let(`fma(-${w.float(a)}, ${w.float(b)}, ${w.float(c)})`),
+  }),
   "f32x4.neg": (w, a) => ({ bits: w.let(`${w.bits(a)} ^ 0x80000000u`) }),
   "f32x4.abs": (w, a) => ({ bits: w.let(`${w.bits(a)} & 0x7fffffffu`) }),
   "f32x4.min": called("f_min"),

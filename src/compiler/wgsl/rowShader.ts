@@ -5,6 +5,7 @@ import { argsOf } from "../wasm/vectorProgram.js";
 import { GROUP_BUILTINS, type KernelSetting, KernelWriter, programLength, WIDTH } from "./kernelWriter.js";
 import { combine, constant, type ShaderRegister } from "./registers.js";
 import { shaderCode, type WgslShader } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** How the threads of a workgroup are divided between rows and the elements of each. */
 interface Division {
@@ -37,7 +38,7 @@ export class RowShader extends KernelWriter {
   /** Reductions that shared memory has served so far. */
   private numShared = 0;
 
-  constructor(plan: LoopPlan, slabs: readonly number[], setting: KernelSetting) {
+  constructor(plan: LoopPlan, slabs: ShaderSlabs, setting: KernelSetting) {
     const division = divideThreads(plan);
     super(plan, slabs, setting, division.vectors !== undefined);
     const numRowDims = plan.loops.length;

@@ -12,13 +12,14 @@ import {
   type WgslShader,
   WORDS_PER_ARG,
 } from "./shaderMemory.js";
+import type { ShaderSlabs } from "./shaderSlabs.js";
 
 /** Shaders of the steps that are not kernels or products. */
 
 const GROUP = 64;
 
 /** The shader of a step that CPUs do in JavaScript. @param slabs those of the operands, then of the results */
-export function hostShader(kernel: HostKernel, slabs: readonly number[]): WgslShader {
+export function hostShader(kernel: HostKernel, slabs: ShaderSlabs): WgslShader {
   switch (kernel.kind) {
     case "sort":
       return sortShader(kernel, slabs);
@@ -46,7 +47,7 @@ function sortKey(w: WgslWriter, dtype: DType, value: ShaderRegister): string {
 }
 
 /** Every element counts those that come before it, which is its place: stable, and without passes over memory. */
-function sortShader(kernel: HostKernel & { readonly kind: "sort" }, slabs: readonly number[]): WgslShader {
+function sortShader(kernel: HostKernel & { readonly kind: "sort" }, slabs: ShaderSlabs): WgslShader {
   const { dtypes, numKeys, outer, n, inner } = kernel;
   const total = outer * n * inner;
   const w = new WgslWriter();
@@ -82,7 +83,7 @@ function sortShader(kernel: HostKernel & { readonly kind: "sort" }, slabs: reado
 type Along = HostKernel & { readonly kind: "argmax" | "argmin" | "cumsum" | "cumsumReverse" };
 
 /** Each thread of a workgroup finds the first extreme of its share of the elements, then the workgroup that of all. */
-function extremeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly number[]): WgslShader {
+function extremeShader({ kind, dtype, outer, n, inner }: Along, slabs: ShaderSlabs): WgslShader {
   const w = new WgslWriter();
   const args = new ShaderArguments([dtype, "int32"], slabs, [1]);
   const total = outer * inner;
@@ -121,7 +122,7 @@ function extremeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly 
 }
 
 /** Each thread of a workgroup adds up one piece; the sums of the pieces before it are where it starts again. */
-function cumulativeShader({ kind, dtype, outer, n, inner }: Along, slabs: readonly number[]): WgslShader {
+function cumulativeShader({ kind, dtype, outer, n, inner }: Along, slabs: ShaderSlabs): WgslShader {
   const w = new WgslWriter();
   const args = new ShaderArguments([dtype, dtype], slabs, [1]);
   const total = outer * inner;
@@ -160,7 +161,7 @@ function cumulativeShader({ kind, dtype, outer, n, inner }: Along, slabs: readon
 const WORDS_PER_THREAD = 4;
 
 /** A copy of `bytes` bytes: of whole words where both places are known to begin at one, else byte by byte. */
-export function copyShader(bytes: number, isAligned: boolean, slabs: readonly number[]): WgslShader {
+export function copyShader(bytes: number, isAligned: boolean, slabs: ShaderSlabs): WgslShader {
   const w = new WgslWriter();
   const dtype = isAligned ? "uint32" : "uint8";
   const count = bytes / byteSize(dtype);
@@ -207,34 +208,44 @@ export const WORDS_PER_TERM = WORDS_PER_ARG + 2;
  *
  * @param slabs the slab of each index
  */
-export function addressShader(slabs: readonly number[]): WgslShader {
+export function addressShader(slabs: ShaderSlabs): WgslShader {
   const w = new WgslWriter();
   const first = 1 + WORDS_PER_ARG;
   w.line("if (global_invocation_id.x > 0u || num_workgroups.x == 0u) { return; }");
   w.line(`var address = table[${param(1)}] + ${param(2)};`);
-  slabs.forEach((slab, i) => {
+  range(slabs.numArguments).forEach((i) => {
     const [slot, offset, max, stride] = range(WORDS_PER_TERM).map((word) =>
       param(first + WORDS_PER_TERM * i + word),
     );
-    const index = `bitcast<i32>(slab${slab}[(table[${slot}] + ${offset}) >> 2u])`;
+    const index = `bitcast<i32>(${slabs.read(i, `(table[${slot}] + ${offset}) >> 2u`)})`;
     w.line(`address += u32(clamp(${index}, 0, i32(${max}))) * ${stride};`);
   });
   w.line(`table[${param(0)}] = address;`);
-  const numSlabs = Math.max(0, ...slabs.map((slab) => slab + 1));
   const head = declarations(
-    first + WORDS_PER_TERM * slabs.length,
-    range(numSlabs).map(() => "u32" as const),
+    first + WORDS_PER_TERM * slabs.numArguments,
+    slabs.declarations(() => "u32"),
     true,
   );
   return { code: shaderCode(head, w, 1), workgroups: 1 };
 }
 
 /** Copies the word that holds a value to a slot of the address table, from where the host reads it. */
-export function fetchShader(isByte: boolean): WgslShader {
+export function fetchShader(isByte: boolean, slabs: ShaderSlabs): WgslShader {
   const w = new WgslWriter();
   w.line("if (global_invocation_id.x > 0u || num_workgroups.x == 0u) { return; }");
   w.line(`let address = table[${param(0)}] + ${param(1)};`);
-  const word = "slab0[address >> 2u]";
+  const word = slabs.read(0, "address >> 2u");
   w.line(`table[${param(2)}] = ${isByte ? `(${word} >> ((address & 3u) * 8u)) & 0xffu` : word};`);
-  return { code: shaderCode(declarations(3, ["u32"], true), w, 1), workgroups: 1 };
+  return {
+    code: shaderCode(
+      declarations(
+        3,
+        slabs.declarations(() => "u32"),
+        true,
+      ),
+      w,
+      1,
+    ),
+    workgroups: 1,
+  };
 }

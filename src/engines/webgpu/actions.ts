@@ -26,6 +26,7 @@ import type { KernelSetting } from "../../compiler/wgsl/kernelWriter.js";
 import { matrixShader } from "../../compiler/wgsl/matrixShader.js";
 import { chooseMatrixTile, type MatrixSetting } from "../../compiler/wgsl/matrixTile.js";
 import { MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
+import type { ShaderSlabs } from "../../compiler/wgsl/shaderSlabs.js";
 import {
   addressShader,
   copyShader,
@@ -45,7 +46,7 @@ import type { Shader } from "./shaders.js";
 export interface Dispatch {
   readonly kind: "dispatch";
   /** The text of the shader and its workgroups, given the slabs of the places. */
-  readonly shader: (slabs: readonly number[]) => {
+  readonly shader: (slabs: ShaderSlabs) => {
     readonly code: string;
     readonly workgroups: number | readonly [number, number, number];
   };
@@ -337,16 +338,22 @@ export class ActionBuilder {
 
   private fetch({ slot, offset }: SlotAddress, isByte: boolean, info: number): Fetch {
     const params = this.params.add([this.firstSlot + slot, offset, this.fetchSlot]);
-    const dispatch = newDispatch(() => fetchShader(isByte), [this.firstSlot + slot], params, true, {
-      op: "address",
-      info,
-    });
+    const dispatch = newDispatch(
+      (slabs) => fetchShader(isByte, slabs),
+      [this.firstSlot + slot],
+      params,
+      true,
+      {
+        op: "address",
+        info,
+      },
+    );
     return { dispatch, slot: this.fetchSlot };
   }
 }
 
 /** Writes a product for the slabs of its places. */
-type WriteProduct = (slabs: readonly number[], inVectors: boolean, after: Epilogue | undefined) => GemmShader;
+type WriteProduct = (slabs: ShaderSlabs, inVectors: boolean, after: Epilogue | undefined) => GemmShader;
 
 /** What kind of step it is, and which one. */
 type StepName = Pick<GemmStep, "info"> & { readonly op: Step["op"] };

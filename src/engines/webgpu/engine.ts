@@ -162,9 +162,10 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   info(): WebGpuEngineInfo {
     const { numDevices } = this;
     if (this.machine === undefined) return { engine: "webgpu", numDevices };
-    const { name, limits, features, matrices } = this.machine.gpu.facts;
+    const { name, driver, limits, features, matrices } = this.machine.gpu.facts;
     const { maxStorageBufferBindingSize: buffer, maxComputeInvocationsPerWorkgroup: threads } = limits;
     const facts = [
+      ...(driver === undefined ? [] : [driver]),
       `buffers of ${Math.floor(buffer / 2 ** 20)} MiB`,
       `workgroups of ${threads} threads`,
       ...features,
@@ -300,8 +301,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
       this.queue.add(() => {
         try {
           const { machine } = this.open();
-          const { slab, address } = this.blockOf(buffer);
-          result = machine.download([{ buffer: machine.memory.buffer(slab), offset: address, bytes }]);
+          result = machine.read([{ ...this.blockOf(buffer), bytes }]);
           result.catch(() => {});
           resolve();
         } catch (error) {
@@ -336,7 +336,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
         const { machine } = this.open();
         const source = this.blockOf(buffer);
         target.block = this.allocate(machine, target);
-        copyBlock(machine, source, target.block, buffer.bytes);
+        machine.copy(source, target.block, buffer.bytes);
       } catch (error) {
         target.failure = error;
       }
@@ -415,21 +415,4 @@ class LazyProgram {
   release(): void {
     this.machineProgram?.release();
   }
-}
-
-/** Copies a block; a buffer cannot be copied to itself, so that goes through another one. */
-function copyBlock(machine: Machine, source: GpuBlock, target: GpuBlock, bytes: number): void {
-  const size = Math.ceil(bytes / 4) * 4;
-  if (size === 0) return;
-  const [from, to] = [machine.memory.buffer(source.slab), machine.memory.buffer(target.slab)];
-  if (from !== to) machine.commands().copyBufferToBuffer(from, source.address, to, target.address, size);
-  else {
-    const between = machine.gpu.device.createBuffer({ size, usage: 4 | 8 });
-    machine.commands().copyBufferToBuffer(from, source.address, between, 0, size);
-    machine.commands().copyBufferToBuffer(between, 0, to, target.address, size);
-    machine.submit();
-    between.destroy();
-    return;
-  }
-  machine.submit();
 }

@@ -2,7 +2,7 @@ import { at } from "../../ir/shape.js";
 import type { Action, Dispatch, SlabMove } from "./actions.js";
 
 /** Moves slots to the slabs of others. */
-export function moveSlabs(slabs: Uint8Array, moves: readonly SlabMove[]): void {
+export function moveSlabs(slabs: Uint16Array, moves: readonly SlabMove[]): void {
   for (const move of moves) {
     if ("swap" in move) {
       const [a, b] = move.swap;
@@ -22,7 +22,7 @@ export function moveSlabs(slabs: Uint8Array, moves: readonly SlabMove[]): void {
 export function* expectedDispatches(
   actions: readonly Action[],
   collectives: readonly (readonly Dispatch[])[],
-  slabs: Uint8Array,
+  slabs: Uint16Array,
 ): Generator<Dispatch> {
   const all = (list: readonly Action[]) => expectedDispatches(list, collectives, slabs);
   for (const action of actions) {

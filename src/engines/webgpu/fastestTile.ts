@@ -3,6 +3,7 @@ import { dirname, join } from "#platform/path";
 import { environment, userCache } from "#platform/system";
 import { gemmParams, gemmShader } from "../../compiler/wgsl/gemmShader.js";
 import { fits, type GemmShape, LARGE_TILES, type ShaderTile } from "../../compiler/wgsl/gemmTile.js";
+import { ShaderSlabs } from "../../compiler/wgsl/shaderSlabs.js";
 import { at } from "../../ir/shape.js";
 import { type Gpu, USAGE } from "./gpu.js";
 import { PARAMS_BYTES, Shaders } from "./shaders.js";
@@ -51,9 +52,9 @@ async function measure(
   device.queue.writeBuffer(table, 0, Uint32Array.of(0, 4 * SIDE * DEPTH, 8 * SIDE * DEPTH));
   const shaders = new Shaders({ device, facts }, () => {});
   const bindGroup = shaders.bindGroup({ params, table }, [slab], false);
-  const products = tiles.map((tile) => gemmShader(shape, [0, 0, 0], tile, true));
+  const products = tiles.map((tile) => gemmShader(shape, new ShaderSlabs([0, 0, 0]), tile, true));
   const what = "a product that is measured";
-  const written = products.map(({ code }) => ({ code, numSlabs: 1, writesTable: false, what }));
+  const written = products.map(({ code }) => ({ code, numBuffers: 1, writesTable: false, what }));
   await Promise.all(written.map((shader) => shaders.compile(shader)));
   const times: number[] = [];
   for (const [i, { workgroups }] of products.entries()) {

@@ -27,8 +27,10 @@ export interface Gpu {
 
 /** What a GPU reports about itself. */
 export interface GpuFacts {
-  /** Its name, such as `NVIDIA H200`. */
+  /** Its name, such as `nvidia-h200`. */
   readonly name: string;
+  /** Its driver, if that is known. */
+  readonly driver?: string;
   /** Whether it is a program on the CPU. */
   readonly isSoftware: boolean;
   /** Whether its `fma` rounds once, which WGSL leaves open. */
@@ -205,7 +207,10 @@ function limitsOf(limits: GPUSupportedLimits): Record<LimitName, number> {
 }
 
 function nameOf({ vendor, architecture, device, description }: GPUAdapterInfo) {
-  const parts = [description || device, [vendor, architecture].filter(Boolean).join(" ")].filter(Boolean);
-  const name = parts[0] ?? "unknown adapter";
-  return { name, isSoftware: /swiftshader|llvmpipe|software|basic render/i.test(parts.join(" ")) };
+  const family = [vendor, architecture].filter(Boolean).join(" ");
+  // Dawn describes the driver; pages may be told neither that nor the device.
+  const parts = [device.replace(/-+$/, ""), description, family].filter((part) => part !== "");
+  const [name = "unknown adapter", driver] = parts;
+  const isSoftware = /swiftshader|llvmpipe|software|basic render/i.test(parts.join(" "));
+  return { name, ...(driver === undefined || driver === family ? {} : { driver }), isSoftware };
 }

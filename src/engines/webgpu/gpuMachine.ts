@@ -2,7 +2,7 @@ import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import { DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { type Gpu, MAP_READ, USAGE } from "./gpu.js";
-import { type GpuBlock, GpuMemory } from "./gpuMemory.js";
+import { type GpuBlock, GpuMemory, type Range } from "./gpuMemory.js";
 import { Shaders } from "./shaders.js";
 
 /** Milliseconds between two submissions of short programs. */
@@ -16,7 +16,7 @@ export class Machine {
   failure: Error | undefined;
   private encoder: GPUCommandEncoder | undefined;
   private pass: GPUComputePassEncoder | undefined;
-  private readonly arenas = new Map<number, GpuBlock[]>();
+  private readonly arenas = new Map<number, Map<string, GpuBlock>>();
   private submitted = 0;
   private isFlushing = false;
   private checks = Promise.resolve();
@@ -27,7 +27,7 @@ export class Machine {
     capacity: number,
   ) {
     const watch = (errors: Promise<GPUError | null>, what: string) => this.watch(errors, what);
-    this.memory = new GpuMemory(gpu, capacity, watch);
+    this.memory = new GpuMemory(gpu, capacity, watch, () => this.submit());
     this.shaders = new Shaders(gpu, watch);
     const { device } = gpu;
     device.addEventListener?.("uncapturederror", (event) => {
@@ -93,44 +93,89 @@ export class Machine {
   }
 
   /** Copies bytes to a block; padding at their end may be written, too. */
-  upload(block: GpuBlock, bytes: Uint8Array, offset = 0): void {
+  upload(block: GpuBlock, bytes: Uint8Array): void {
     const size = Math.ceil(bytes.byteLength / 4) * 4;
     let padded = bytes;
     if (size !== bytes.byteLength || !(bytes.buffer instanceof ArrayBuffer)) {
       padded = new Uint8Array(size);
       padded.set(bytes);
     }
-    if (size > 0) {
-      const target = this.memory.buffer(block.slab);
-      this.write(target, block.address + offset, padded as Uint8Array<ArrayBuffer>);
+    let written = 0;
+    for (const part of this.memory.ranges({ ...block, bytes: size })) {
+      const own = padded.subarray(written, written + part.bytes);
+      this.write(part.buffer, part.offset, own as Uint8Array<ArrayBuffer>);
+      written += part.bytes;
     }
+  }
+
+  /** Copies the bytes of a block to another one. */
+  copy(source: GpuBlock, target: GpuBlock, bytes: number): void {
+    const size = Math.ceil(bytes / 4) * 4;
+    const rest = ({ slab, address }: GpuBlock, from: number): Range =>
+      at(this.memory.ranges({ slab, address: address + from, bytes: size - from }), 0);
+    for (let copied = 0; copied < size; ) {
+      const [from, to] = [rest(source, copied), rest(target, copied)];
+      const count = Math.min(from.bytes, to.bytes);
+      this.copyRange({ ...from, bytes: count }, to);
+      copied += count;
+    }
+    this.submit();
+  }
+
+  /** A buffer cannot be copied to itself, so that goes through another one. */
+  private copyRange({ buffer, offset, bytes }: Range, to: Range): void {
+    if (buffer !== to.buffer) {
+      this.commands().copyBufferToBuffer(buffer, offset, to.buffer, to.offset, bytes);
+      return;
+    }
+    const usage = USAGE.copySource | USAGE.copyTarget;
+    const between = this.gpu.device.createBuffer({ size: bytes, usage });
+    this.commands().copyBufferToBuffer(buffer, offset, between, 0, bytes);
+    this.commands().copyBufferToBuffer(between, 0, buffer, to.offset, bytes);
+    this.submit();
+    between.destroy();
+  }
+
+  /** Copies blocks to the host, once all submitted commands have run; each begins at a word. */
+  async read(blocks: readonly GpuBlock[]): Promise<Uint8Array<ArrayBuffer>[]> {
+    const parts = blocks.map((block) => this.memory.ranges(block));
+    const read = await this.download(parts.flat());
+    return parts.map((own) => {
+      const pieces = read.splice(0, own.length);
+      const [first = new Uint8Array(0)] = pieces;
+      return pieces.length < 2 ? first : joined(pieces);
+    });
   }
 
   /** Copies ranges of buffers to the host, once all submitted commands have run; each begins at a word. */
   async download(ranges: readonly Range[]): Promise<Uint8Array<ArrayBuffer>[]> {
-    const { device } = this.gpu;
     const sizes = ranges.map(({ bytes }) => Math.ceil(bytes / 4) * 4);
-    const total = sizes.reduce((sum, size) => sum + size, 0);
-    if (total === 0) return ranges.map(() => new Uint8Array(0));
-    const staging = device.createBuffer({ size: total, usage: USAGE.mapRead | USAGE.copyTarget });
-    let place = 0;
-    const places = ranges.map(({ buffer, offset }, i) => {
+    const places = placesIn(sizes, this.memory.largest);
+    const totals: number[] = [];
+    for (const [i, { buffer, start }] of places.entries()) totals[buffer] = start + at(sizes, i);
+    const usage = USAGE.mapRead | USAGE.copyTarget;
+    const staging = totals.map((size) => this.gpu.device.createBuffer({ size: Math.max(4, size), usage }));
+    ranges.forEach(({ buffer, offset }, i) => {
+      const { buffer: target, start } = at(places, i);
       const size = at(sizes, i);
-      if (size > 0) this.commands().copyBufferToBuffer(buffer, offset, staging, place, size);
-      place += size;
-      return place - size;
+      if (size > 0) this.commands().copyBufferToBuffer(buffer, offset, at(staging, target), start, size);
     });
     this.submit();
     try {
-      await staging.mapAsync(MAP_READ);
+      await Promise.all(staging.map((buffer) => buffer.mapAsync(MAP_READ)));
     } catch (error) {
       await this.settled();
       throw this.failure ?? error;
     }
-    const all = new Uint8Array(staging.getMappedRange());
-    const copies = ranges.map(({ bytes }, i) => all.slice(at(places, i), at(places, i) + bytes));
-    staging.unmap();
-    staging.destroy();
+    const mapped = staging.map((buffer) => new Uint8Array(buffer.getMappedRange()));
+    const copies = ranges.map(({ bytes }, i) => {
+      const { buffer, start } = at(places, i);
+      return at(mapped, buffer).slice(start, start + bytes);
+    });
+    for (const buffer of staging) {
+      buffer.unmap();
+      buffer.destroy();
+    }
     await this.settled();
     if (this.failure) throw this.failure;
     return copies;
@@ -138,20 +183,24 @@ export class Machine {
 
   /** Memory for the intermediate values of a device's programs, page by page; nothing in it survives a run. */
   arena(device: number, pages: readonly number[]): readonly GpuBlock[] {
-    const known = getOrInsert(this.arenas, device, () => []);
-    pages.forEach((bytes, page) => {
-      const block = known[page];
-      if (block && block.bytes >= bytes) return;
+    const known = getOrInsert(this.arenas, device, () => new Map());
+    return pages.map((bytes, page) => {
+      // A program whose page fits into fewer buffers than that of another one has shaders with fewer of them.
+      const key = `${page} of ${this.memory.numBuffers(bytes)}`;
+      const block = known.get(key);
+      if (block && block.bytes >= bytes) return block;
       if (block) this.memory.release(block);
-      delete known[page];
-      known[page] = this.memory.allocate(bytes, "intermediate values");
+      known.delete(key);
+      const larger = this.memory.allocate(bytes, "intermediate values");
+      known.set(key, larger);
+      return larger;
     });
-    return known;
   }
 
   /** Bytes of a device's arena. */
   arenaBytes(device: number): number {
-    return (this.arenas.get(device) ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
+    const blocks = [...(this.arenas.get(device)?.values() ?? [])];
+    return blocks.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
   /** Waits until WebGPU has said whether what was made so far is in order. */
@@ -181,9 +230,22 @@ export class Machine {
   }
 }
 
-/** A range of a buffer. */
-export interface Range {
-  readonly buffer: GPUBuffer;
-  readonly offset: number;
-  readonly bytes: number;
+/** Where pieces lie one after the other in as few buffers as they fit into. */
+function placesIn(sizes: readonly number[], largest: number): { buffer: number; start: number }[] {
+  let [buffer, end] = [0, 0];
+  return sizes.map((size) => {
+    if (end > 0 && end + size > largest) [buffer, end] = [buffer + 1, 0];
+    end += size;
+    return { buffer, start: end - size };
+  });
+}
+
+function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
+  let length = 0;
+  for (const piece of pieces) {
+    all.set(piece, length);
+    length += piece.length;
+  }
+  return all;
 }

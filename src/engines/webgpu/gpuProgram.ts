@@ -1,5 +1,6 @@
 import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import type { StepInfo } from "../../compiler/steps.js";
+import { ShaderSlabs } from "../../compiler/wgsl/shaderSlabs.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { at } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
@@ -33,7 +34,7 @@ export class MachineProgram {
   /** Whether shaders change the address table. */
   private readonly changesTable: boolean;
   /** The slabs of the slots in the last run. */
-  private compiledFor: Uint8Array | undefined;
+  private compiledFor: Uint16Array | undefined;
 
   constructor(
     readonly program: GpuProgram,
@@ -72,7 +73,7 @@ export class MachineProgram {
       usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget,
     });
     this.changesTable = this.actions.some((own, position) => {
-      const slabs = new Uint8Array(devices.length * this.slotsPerPosition);
+      const slabs = new Uint16Array(devices.length * this.slotsPerPosition);
       const all = [...expectedDispatches(own, this.collectivesOf(position), slabs)];
       return all.some(({ writesTable }) => writesTable);
     });
@@ -106,7 +107,7 @@ export class MachineProgram {
   fillSlots(
     position: number,
     words: Uint32Array,
-    slabs: Uint8Array,
+    slabs: Uint16Array,
     inputs: readonly GpuBlock[],
     outputs: readonly (GpuBlock | undefined)[],
   ): void {
@@ -140,7 +141,7 @@ export class MachineProgram {
    *
    * @returns a promise if the run has to wait
    */
-  compile(slabs: Uint8Array): Promise<unknown> | undefined {
+  compile(slabs: Uint16Array): Promise<unknown> | undefined {
     const { compiledFor } = this;
     if (slabs.every((slab, slot) => slab === compiledFor?.[slot])) return undefined;
     this.compiledFor = slabs.slice();
@@ -158,7 +159,7 @@ export class MachineProgram {
   }
 
   /** What recording a dispatch takes, given the slabs of all slots. */
-  prepare(dispatch: Dispatch, slabs: Uint8Array): Prepared {
+  prepare(dispatch: Dispatch, slabs: Uint16Array): Prepared {
     let key = "";
     for (const slot of dispatch.slots) key += String.fromCharCode(slabs[slot] ?? 0);
     const prepared = getOrInsert(dispatch.prepared, key, () => {
@@ -171,19 +172,22 @@ export class MachineProgram {
   private make({ shader: write, writesTable, info }: Dispatch, slabs: readonly number[]): Prepared {
     const { shaders, memory, gpu } = this.machine;
     const bound = [...new Set(slabs)];
+    const divided = bound.map((slab) => memory.buffers(slab));
+    const buffers = divided.flat();
     const { maxStorageBuffersPerShaderStage, maxComputeWorkgroupsPerDimension } = gpu.facts.limits;
     // One of them is the address table.
-    if (bound.length >= maxStorageBuffersPerShaderStage) {
+    if (buffers.length >= maxStorageBuffersPerShaderStage) {
       throw new OutOfMemoryError(
-        `[webgpu] the tensors of ${this.describe(info)} lie in ${bound.length} buffers, but a shader of ${gpu.facts.name} can use ${maxStorageBuffersPerShaderStage - 1}: release tensors that are no longer needed, or split the computation into smaller ones`,
+        `[webgpu] the tensors of ${this.describe(info)} lie in ${buffers.length} buffers, but a shader of ${gpu.facts.name} can use ${maxStorageBuffersPerShaderStage - 1} of at most ${memory.largest} bytes: release tensors that are no longer needed, or split the computation into smaller ones`,
       );
     }
-    const { code, workgroups } = write(slabs.map((slab) => bound.indexOf(slab)));
-    const shader = { code, numSlabs: bound.length, writesTable, what: this.describe(info) };
-    const bindGroup = getOrInsert(this.bindGroups, `${bound.join()} ${writesTable}`, () => {
-      const buffers = bound.map((slab) => memory.buffer(slab));
-      return shaders.bindGroup(this, buffers, writesTable);
-    });
+    const places = slabs.map((slab) => bound.indexOf(slab));
+    const counts = divided.map(({ length }) => length);
+    const { code, workgroups } = write(new ShaderSlabs(places, { bytes: memory.largest, counts }));
+    const shader = { code, numBuffers: buffers.length, writesTable, what: this.describe(info) };
+    const bindGroup = getOrInsert(this.bindGroups, `${bound.join()} ${writesTable}`, () =>
+      shaders.bindGroup(this, buffers, writesTable),
+    );
     const grid =
       typeof workgroups === "number" ? inGrid(workgroups, maxComputeWorkgroupsPerDimension) : workgroups;
     return { shader, pipeline: undefined, bindGroup, workgroups: grid };

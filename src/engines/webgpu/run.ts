@@ -40,7 +40,7 @@ const SUBMIT_AFTER = 32;
  */
 export class Run {
   private readonly words: Uint32Array<ArrayBuffer>;
-  private readonly slabs: Uint8Array;
+  private readonly slabs: Uint16Array;
   private readonly devices: readonly Progress[];
   private readonly machine: Machine;
   private recorded = 0;
@@ -55,7 +55,7 @@ export class Run {
     this.machine = program.machine;
     const size = blocks.length * program.slotsPerPosition;
     this.words = new Uint32Array(Math.max(1, size));
-    this.slabs = new Uint8Array(size);
+    this.slabs = new Uint16Array(size);
     blocks.forEach(({ inputs, outputs }, position) => {
       program.fillSlots(position, this.words, this.slabs, inputs, outputs);
     });
@@ -250,12 +250,12 @@ export class Run {
   private async readPlaces(places: readonly Place[]): Promise<Uint8Array<ArrayBuffer>[]> {
     // Copies begin at words, elements of narrow types may not.
     const before = places.map(({ address }) => address % 4);
-    const ranges = places.map(({ slab, address, bytes }, i) => ({
-      buffer: this.machine.memory.buffer(slab),
-      offset: address - at(before, i),
+    const words = places.map(({ slab, address, bytes }, i) => ({
+      slab,
+      address: address - at(before, i),
       bytes: bytes + at(before, i),
     }));
-    const read = await this.machine.download(ranges);
+    const read = await this.machine.read(words);
     return read.map((bytes, i) => bytes.slice(at(before, i)));
   }
 

@@ -1,4 +1,5 @@
-import { BINDING, MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
+import { MAX_PARAMS } from "../../compiler/wgsl/shaderMemory.js";
+import { BINDING } from "../../compiler/wgsl/shaderSlabs.js";
 import { getOrInsert } from "../../ir/collections.js";
 import { range } from "../../ir/shape.js";
 import { COMPUTE_STAGE, constantsOf, type Gpu } from "./gpu.js";
@@ -15,7 +16,7 @@ export const PARAMS_BYTES = 4 * MAX_PARAMS;
 /** A shader: its text, and what decides its layout. */
 export interface Shader {
   readonly code: string;
-  readonly numSlabs: number;
+  readonly numBuffers: number;
   readonly writesTable: boolean;
   /** What it computes, for messages. */
   readonly what: string;
@@ -71,10 +72,10 @@ export class Shaders {
     });
   }
 
-  private describe({ code, numSlabs, writesTable, what }: Shader): GPUComputePipelineDescriptor {
+  private describe({ code, numBuffers, writesTable, what }: Shader): GPUComputePipelineDescriptor {
     const { device, facts } = this.gpu;
     const module = device.createShaderModule({ code, label: what });
-    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numSlabs, writesTable)] });
+    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.layout(numBuffers, writesTable)] });
     // A shader may only be given the constants that it has.
     const compute = { module, entryPoint: "main", constants: constantsOf(code, facts) };
     return { layout, compute, label: what };
@@ -96,8 +97,8 @@ export class Shaders {
     });
   }
 
-  private layout(numSlabs: number, writesTable: boolean): GPUBindGroupLayout {
-    const key = `${numSlabs} ${writesTable}`;
+  private layout(numBuffers: number, writesTable: boolean): GPUBindGroupLayout {
+    const key = `${numBuffers} ${writesTable}`;
     let layout = this.layouts.get(key);
     if (layout === undefined) {
       const visibility = COMPUTE_STAGE;
@@ -110,7 +111,7 @@ export class Shaders {
             binding: BINDING.table,
             buffer: { type: writesTable ? "storage" : "read-only-storage" },
           },
-          ...range(numSlabs).map((i) => ({ ...storage, binding: BINDING.slabs + i })),
+          ...range(numBuffers).map((i) => ({ ...storage, binding: BINDING.slabs + i })),
         ],
       });
       this.layouts.set(key, layout);

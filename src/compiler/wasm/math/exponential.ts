@@ -77,11 +77,23 @@ const LOG_COEFFICIENTS = [
   2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 ];
 
-/** log of a positive normal `u` whose low-order part is `tail`: log(u) + tail / u. */
-function logOfNormal(b: VecBuilder, u: Vec, exponentBias: Vec | undefined, tail: Vec | undefined): Vec {
+/** What is known of a logarithm's argument besides its float32. */
+interface LogArgument {
+  /** What is added to the exponent. */
+  readonly exponentBias?: Vec;
+  /** The low-order part: the logarithm is log(u) + tail / u. */
+  readonly tail?: Vec;
+  /** u − 1, exactly. */
+  readonly beyondOne?: Vec;
+}
+
+/** log of a positive normal `u`. */
+function logOfNormal(b: VecBuilder, u: Vec, { exponentBias, tail, beyondOne }: LogArgument): Vec {
   const offset = b.i32(float32Bits(Math.SQRT1_2));
   const exponent = b.isar(b.isub(u, offset), 23);
-  const f = b.sub(b.isub(u, b.ishl(exponent, 23)), b.f32(1));
+  const rounded = b.sub(b.isub(u, b.ishl(exponent, 23)), b.f32(1));
+  const isNearOne = () => b.op("i32x4.eq", exponent, b.i32(0));
+  const f = beyondOne === undefined ? rounded : b.select(isNearOne(), beyondOne, rounded);
   const unbiased = b.op("f32x4.convert_i32x4_s", exponent);
   const e = exponentBias === undefined ? unbiased : b.add(unbiased, exponentBias);
   const z = b.mul(f, f);
@@ -103,18 +115,24 @@ function logSpecials(b: VecBuilder, x: Vec, result: Vec, zero: Vec): Vec {
 export function log(b: VecBuilder, x: Vec): Vec {
   const denormal = b.op("f32x4.lt", x, b.f32(2 ** -126));
   const scaled = b.select(denormal, b.mul(x, b.f32(2 ** 23)), x);
-  const bias = b.and(denormal, b.f32(-23));
-  return logSpecials(b, x, logOfNormal(b, scaled, bias, undefined), b.f32(0));
+  const exponentBias = b.and(denormal, b.f32(-23));
+  return logSpecials(b, x, logOfNormal(b, scaled, { exponentBias }), b.f32(0));
+}
+
+/** What rounding u = 1 + x dropped, exact whichever of the two is larger. */
+function lostBySum(b: VecBuilder, x: Vec, u: Vec): Vec {
+  const one = b.f32(1);
+  const large = b.op("f32x4.gt", x, one);
+  return b.select(large, b.sub(one, b.sub(u, x)), b.sub(x, b.sub(u, one)));
 }
 
 /** log(1 + x) without cancellation near 0. */
 export function log1p(b: VecBuilder, x: Vec): Vec {
   const one = b.f32(1);
   const u = b.add(x, one);
-  // What rounding 1 + x dropped, exact whichever of the two is larger.
-  const large = b.op("f32x4.gt", x, one);
-  const lost = b.select(large, b.sub(one, b.sub(u, x)), b.sub(x, b.sub(u, one)));
-  const result = logSpecials(b, x, logOfNormal(b, u, undefined, lost), b.f32(-1));
+  // Compilers of GPUs may find that nothing is lost; far from 1 that is a unit or two of the logarithm.
+  const known = b.features.gpu ? { beyondOne: x } : { tail: lostBySum(b, x, u) };
+  const result = logSpecials(b, x, logOfNormal(b, u, known), b.f32(-1));
   const tiny = b.op("f32x4.lt", b.abs(x), b.f32(2 ** -25));
   return b.select(tiny, x, result);
 }
@@ -145,8 +163,8 @@ export function logistic(b: VecBuilder, x: Vec): Vec {
 }
 
 /**
- * A quotient by a number from 1 to some thousand. GPUs take forty instructions to round one correctly, and a quarter of
- * that to be a unit in the last place off.
+ * A quotient by a number from 1 to some thousand. GPUs take forty instructions to round any quotient correctly, and a
+ * quarter of that for one that is at most a unit in the last place off.
  */
 function quotient(b: VecBuilder, numerator: Vec, denominator: Vec): Vec {
   if (!b.features.gpu) return b.div(numerator, denominator);
@@ -154,7 +172,9 @@ function quotient(b: VecBuilder, numerator: Vec, denominator: Vec): Vec {
   let inverse = b.isub(b.i32(0x7ef311c7), denominator);
   for (let i = 0; i < 3; i++) inverse = b.mul(inverse, b.nmadd(denominator, inverse, b.f32(2)));
   const product = b.mul(numerator, inverse);
-  return b.madd(b.nmadd(product, denominator, numerator), inverse, product);
+  // Where the GPU rounds this once, hardly a quotient is not the nearest.
+  const rest = b.op("f32x4.relaxed_nmadd", product, denominator, numerator);
+  return b.op("f32x4.relaxed_madd", rest, inverse, product);
 }
 
 /** The magnitude of `magnitude` with the sign of `sign`. */
