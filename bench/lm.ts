@@ -7,10 +7,13 @@
  *     npm run bench -- lm --sizes d1024 --precision float32,bfloat16
  *     TORCH_PYTHON=python3 npm run bench -- lm --devices 1,2 --sizes d256,d512,d1024 --seconds 2
  *     npm run bench -- lm --engine mpi --processes 2
+ *     npm run bench -- lm --engine webgpu
  */
 import { performance } from "node:perf_hooks";
+import { fileURLToPath } from "node:url";
 import { devicePut, Mesh, NamedSharding, P } from "shardwise";
 import { createThreadsEngine, type Engine } from "shardwise/engines";
+import { writePerformancePage } from "../scripts/writePerformancePage.js";
 import {
   type DecoderSize,
   initDecoder,
@@ -24,7 +27,7 @@ import {
 import { gpuSizes } from "./gpuDecoder.js";
 import { runJax } from "./jax.js";
 import { lmOnGpu } from "./lmOnGpu.js";
-import { allCorePeak, announce, best, type Report, type Row } from "./measure.js";
+import { allCorePeak, announce, best, type Report, type Row, save } from "./measure.js";
 import { countsOption, listOption, numberOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
 import { lossDifference, startTorchDecoder, type TorchDecoder } from "./torch.js";
@@ -38,10 +41,8 @@ export async function lm(): Promise<Report> {
     const { lmOverMpi } = await import("./mpi/report.js");
     return lmOverMpi();
   }
-  if (engine === "xla") return lmOnGpu("xla");
-  const asked = (option("sizes") ?? "").split(",");
-  if (engine === "webgpu" && gpuSizes.some(({ name }) => asked.includes(name))) return lmOnGpu("webgpu");
-  if (engine === "webgpu") return (await import("./webgpu.js")).lmOnWebGpu();
+  if (engine === "xla") return (await lmOnGpu("xla")).report;
+  if (engine === "webgpu") return lmWithPage();
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);
   const parallel = listOption("parallel", ["data"], kinds);
@@ -153,6 +154,18 @@ async function measure(
   } finally {
     await engine.close();
   }
+}
+
+/** Runs the benchmark through WebGPU and, unless `--json` names a file, adds it to the page of measurements. */
+async function lmWithPage(): Promise<Report> {
+  const asked = (option("sizes") ?? "").split(",");
+  const isOfGpus = gpuSizes.some(({ name }) => asked.includes(name));
+  const { gpu, report } = await (isOfGpus ? lmOnGpu("webgpu") : (await import("./webgpu.js")).lmOnWebGpu());
+  if (option("json") !== undefined) return report;
+  const name = gpu.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+  save(fileURLToPath(new URL(`../docs/performance/${name}.json`, import.meta.url)), report, gpu);
+  writePerformancePage();
+  return report;
 }
 
 /** A data-parallel step on all devices of an engine. */

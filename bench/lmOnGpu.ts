@@ -23,7 +23,7 @@ import {
   makeState,
   rematChoices,
 } from "./gpuDecoder.js";
-import { announce, median, type Report, type Row } from "./measure.js";
+import { announce, type GpuReport, median, type Row } from "./measure.js";
 import { listOption } from "./options.js";
 import { runTorch, writeInputs } from "./torch.js";
 
@@ -173,7 +173,7 @@ async function measureAgain(name: GpuEngine, size: GpuDecoderSize, choice: GpuCh
 }
 
 /** Runs the benchmark, what needs less memory first, so that peaks are those of one model. */
-export async function lmOnGpu(name: GpuEngine): Promise<Report> {
+export async function lmOnGpu(name: GpuEngine): Promise<GpuReport> {
   const names = gpuSizes.map((size) => size.name);
   const chosen = listOption("sizes", ["103M", "350M"], names);
   const remats = listOption("remat", ["full", "named", "dots"], rematChoices);
@@ -200,7 +200,8 @@ export async function lmOnGpu(name: GpuEngine): Promise<Report> {
       }
     }
   }
-  return { [`training step on ${kind}${name === "xla" ? "" : " through WebGPU"}`]: rows };
+  const report = { [`training step on ${kind}${name === "xla" ? "" : " through WebGPU"}`]: rows };
+  return { gpu: kind, report };
 }
 
 function rowOf(

@@ -115,14 +115,25 @@ export function announce(row: Row): Row {
 export function publish(report: Report): void {
   for (const [title, rows] of Object.entries(report)) console.log(formatTable(title, rows));
   const file = option("json");
-  if (!file) return;
-  const machine = describeMachine();
+  if (file) save(file, report);
+}
+
+/** Writes a report to a file, where results of other benchmarks are kept. @param gpu what computed, if a GPU did */
+export function save(file: string, report: Report, gpu?: string): void {
+  const machine: Machine = { ...describeMachine(), ...(gpu === undefined ? {} : { gpu }) };
   const before = existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as Measurements) : undefined;
   if (before && before.machine.processor !== machine.processor) {
     throw new Error(`${file} is of another machine, ${before.machine.processor}: name another file`);
   }
   const both: Measurements = { machine, report: { ...before?.report, ...report } };
   writeFileSync(file, `${JSON.stringify(both, null, 2)}\n`);
+}
+
+/** What was measured on a GPU. */
+export interface GpuReport {
+  /** Its name. */
+  readonly gpu: string;
+  readonly report: Report;
 }
 
 /** A file of measurements. */
@@ -134,6 +145,8 @@ export interface Measurements {
 /** What a report was measured on. */
 export interface Machine {
   readonly processor: string;
+  /** The GPU that computed, if one did. */
+  readonly gpu?: string;
   readonly cores: number;
   readonly memoryGiB: number;
   readonly node: string;

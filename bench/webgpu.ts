@@ -7,8 +7,8 @@ import { type Engine, importEngine, openEngine } from "shardwise/engines";
 import { decodersBesideOthers, openOthers, worksBesideOthers } from "./besideOthers.js";
 import { type DecoderSize, sizes, stepFlops } from "./decoder.js";
 import { prepareData } from "./lm.js";
-import { announce, best, type Report, type Row, settle } from "./measure.js";
-import { listOption } from "./options.js";
+import { announce, best, type GpuReport, type Report, type Row, settle } from "./measure.js";
+import { listOption, option } from "./options.js";
 
 async function open(): Promise<Engine> {
   await importEngine("webgpu");
@@ -155,13 +155,20 @@ export async function webgpu(): Promise<Report> {
 
 function chosenSizes(): DecoderSize[] {
   const names = sizes.map(({ name }) => name);
-  const chosen = listOption("sizes", ["d256", "d512"], names);
+  const chosen = listOption("sizes", ["d32", "d256", "d512"], names);
   return sizes.filter(({ name }) => chosen.includes(name));
 }
 
+/** A step of so many milliseconds is that of an adapter in software, which would take minutes for a larger model. */
+const SLOW_STEP = 1000;
+
 async function steps(engine: Engine): Promise<Report> {
   const rows: Row[] = [];
-  for (const size of chosenSizes()) rows.push(announce(await step(size, engine)));
+  for (const size of chosenSizes()) {
+    const row = announce(await step(size, engine));
+    rows.push(row);
+    if (option("sizes") === undefined && Number(row["step ms"]) > SLOW_STEP) break;
+  }
   return { "One AdamW step of a decoder through WebGPU (float32)": rows };
 }
 
@@ -175,9 +182,10 @@ async function step(size: DecoderSize, engine: Engine): Promise<Row> {
 }
 
 /** Runs the benchmark of a decoder's step. */
-export async function lmOnWebGpu(): Promise<Report> {
+export async function lmOnWebGpu(): Promise<GpuReport> {
   const engine = await open();
+  const gpu = engine.info?.().deviceKind ?? "unknown adapter";
   const report = await steps(engine);
   await engine.close();
-  return report;
+  return { gpu, report };
 }
