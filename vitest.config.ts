@@ -25,7 +25,7 @@ const choosing =
         "test/{addAnOp,architecture,arithmetic,dependencies,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
         "test/{coverage,parallelExamples,performancePage,platform,processes,publicApi,publicTypes}.test.ts",
         "test/{pretrained/chatTemplates,pretrained/tokenizers,reportInBrowser,runtimes,sources,types,words}.test.ts",
-        "test/{browser,compare,compiler,conformance,docs,explore,faults,jax,mutants,native,night,optional,plan,support,surface,xla}/**",
+        "test/{browser,compare,compiler,conformance,docs,explore,faults,jax,mutants,native,night,optional,plan,support,surface,webgpu,xla}/**",
       ]
     : [];
 
@@ -57,13 +57,14 @@ const long = [
   "src/train/run/{accumulate,anyMesh,mixedPrecision,resume,runData,trainRun}.test.ts",
   "src/train/step/{everyMesh,experts,health,meshCurves}.test.ts",
   "test/{addAnOp,engineProcess,examples,mpiTraining,parallelExamples,publicTypes,reportInBrowser,runtimes,sources}.test.ts",
-  "test/browser/browser.test.ts",
+  "test/browser/{browser,gpuRun}.test.ts",
   "test/conformance/engine/oneThread.test.ts",
   "test/docs/{blocks,memory}.test.ts",
   "test/explore/**/*.test.ts",
   "test/optional/optional.test.ts",
   "test/pretrained/{export,tune}.test.ts",
   "test/readers/readers.test.ts",
+  "test/webgpu/**/*.test.ts",
 ];
 
 /** Short files that take long: they start processes, or go through tables that lie elsewhere. */

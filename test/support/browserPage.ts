@@ -4,7 +4,8 @@ import type { AddressInfo } from "node:net";
 import { type Browser, type ConsoleMessage, chromium, type Page } from "playwright-core";
 import { bundleForBrowser } from "../../scripts/package/browserBundle.mjs";
 
-const flags = [
+/** How every Chromium of the tests is started. */
+export const chromiumFlags = [
   "--no-sandbox",
   // The software adapter of WebGPU.
   "--enable-unsafe-webgpu",
@@ -76,7 +77,7 @@ export const pageWith = (script: string) =>
  */
 export function launchBrowser(executablePath: string, { keepsPages = false } = {}): Promise<Browser> {
   const ignoreDefaultArgs = keepsPages ? ["--disable-back-forward-cache"] : [];
-  return chromium.launch({ executablePath, headless: true, args: flags, ignoreDefaultArgs });
+  return chromium.launch({ executablePath, headless: true, args: chromiumFlags, ignoreDefaultArgs });
 }
 
 /** Opens a page; what it writes to the console, and errors that nobody catches, are gathered. */
