@@ -172,7 +172,7 @@ function quotient(b: VecBuilder, numerator: Vec, denominator: Vec): Vec {
   let inverse = b.isub(b.i32(0x7ef311c7), denominator);
   for (let i = 0; i < 3; i++) inverse = b.mul(inverse, b.nmadd(denominator, inverse, b.f32(2)));
   const product = b.mul(numerator, inverse);
-  // Where the GPU rounds this once, hardly a quotient is not the nearest.
+  // The nearest float where the GPU rounds these once.
   const rest = b.op("f32x4.relaxed_nmadd", product, denominator, numerator);
   return b.op("f32x4.relaxed_madd", rest, inverse, product);
 }
