@@ -159,8 +159,8 @@ function chosenSizes(): DecoderSize[] {
   return sizes.filter(({ name }) => chosen.includes(name));
 }
 
-/** A step of so many milliseconds is that of an adapter in software, which would take minutes for a larger model. */
-const SLOW_STEP = 1000;
+/** A step of so many milliseconds is that of an adapter in software, which takes minutes for a larger model. */
+const SLOW_STEP = 50;
 
 async function steps(engine: Engine): Promise<Report> {
   const rows: Row[] = [];
