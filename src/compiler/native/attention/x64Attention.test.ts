@@ -70,10 +70,13 @@ async function attend(engine: Engine, { sizes, options }: Case): Promise<Float32
   return Promise.all(results.map(async (x) => Float32Array.from(await x.data())));
 }
 
-/** Runs a kernel in a memory of a byte that no number begins with, on ones; returns the memory and the results' places. */
-function runAlone(kernel: AttentionKernel, code: CodeMemory) {
+/**
+ * Runs a kernel on ones in a memory of a byte, by default one that no number begins with; returns the memory and the
+ * results' places.
+ */
+function runAlone(kernel: AttentionKernel, code: CodeMemory, byte = 0x5a) {
   const memory = new WebAssembly.Memory({ initial: 64, maximum: 64, shared: true });
-  const bytes = new Uint8Array(memory.buffer).fill(0x5a);
+  const bytes = new Uint8Array(memory.buffer).fill(byte);
   let next = 4096;
   const sizes = [...kernel.args.map((_, i) => argumentBytes(kernel, i)), attentionScratchBytes(kernel)];
   const words = new Uint32Array(memory.buffer);
@@ -194,6 +197,34 @@ describe("attention in one piece", () => {
       const first = written[0];
       if (!backward && first)
         expect(new Float32Array(bytes.buffer, first.from, 3)).toEqual(Float32Array.of(1, 1, 1));
+    });
+
+    testWith(nativeKernels, `reads nothing that others left in its scratch memory: ${name}`, {}, () => {
+      const code = CodeMemory.open();
+      if (typeof code === "string" || !isWide) return;
+      for (const [length, keyLength] of [
+        [128, 64],
+        [300, 31],
+        [45, 250],
+        [450, 350],
+      ] as const) {
+        for (const window of [
+          [1, 0],
+          [3, 20],
+          [40, -1],
+          [-1, 0],
+          [0, 5],
+          [-1, -1],
+        ] as const) {
+          const kernel = denseKernel(backward, [1, length, keyLength, 2, 1, 3], window);
+          const [one, other] = [0x5a, 0].map((byte) => {
+            const { bytes, written } = runAlone(kernel, code, byte);
+            return written.slice(0, -1).map(({ from, to }) => Buffer.from(bytes.slice(from, to)));
+          });
+          expect(one, `${length} queries, ${keyLength} keys, window ${window}`).toEqual(other);
+        }
+      }
+      code.release();
     });
 
     testWith(nativeKernels, `uses every part of its scratch memory up to the end: ${name}`, {}, () => {

@@ -301,7 +301,10 @@ export class BackwardCode extends AttentionCode {
     x.mov(rcx, this.start).add(rcx, this.column).sub(rcx, this.first);
     x.mov(rdx, this.rows);
     if (before >= 0) {
-      x.mov(rdx, rcx).add(rdx, STRIP + before);
+      // Strips of queries that see none of the keys that exist are not computed.
+      x.mov(rdx, this.column).add(rdx, STRIP);
+      this.atMost(rdx, this.keys);
+      x.add(rdx, this.start).sub(rdx, this.first).add(rdx, before);
       this.atMost(rdx, this.rows);
     }
     if (ahead < 0) x.xor(low32(rcx), low32(rcx));
