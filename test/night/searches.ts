@@ -66,6 +66,7 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
     },
     fuzzer("compiled programs", "fuzz", "FUZZ_PROGRAMS", 400),
     fuzzer("kernels", "fuzz:kernels", "FUZZ_KERNELS", 1000),
+    fuzzer("attention", "fuzz:attention", "FUZZ_ATTENTION", 60, 1),
     fuzzer("products", "fuzz:products", "FUZZ_PRODUCTS", 60, 1),
     fuzzer("partitioned programs", "fuzz:partition", "RUNS", 100, 1),
     fuzzer("every exported function, called with anything", "fuzz:surface", "SURFACE_CALLS", 20, 1),
