@@ -295,6 +295,7 @@ function blockFunction(config: Config, rowLength?: number): Block {
       numExperts,
       axis: axis && axis.size > 1 ? axis : undefined,
       maxRows: capacity === undefined ? all : Math.min(all, capacity * batch * perDevice),
+      drops: capacity !== undefined,
     });
     return ops.reshape(output, [batch, length, width]);
   };

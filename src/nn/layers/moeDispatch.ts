@@ -101,6 +101,8 @@ export interface DispatchOptions {
   readonly axis: MeshAxis | undefined;
   /** The largest number of rows that all tokens of this device together can have at one device's experts. */
   readonly maxRows: number;
+  /** Whether choices can be dropped. */
+  readonly drops: boolean;
 }
 
 /**
@@ -115,25 +117,50 @@ export function dispatchTokens(
   experts: Tensor,
   gates: Tensor,
   run: RunExperts,
-  { numExperts, axis, maxRows }: DispatchOptions,
+  options: DispatchOptions,
 ): Tensor {
+  const { numExperts, axis } = options;
   const [numTokens = 0, count = 0] = experts.shape;
   const numChoices = numTokens * count;
   const { places, order, counts } = sortChoices(ops.reshape(experts, [numChoices]), numExperts);
   const sorted = spread(count)(tokens, order, places);
-  const results = axis ? runAway(sorted, counts, run, axis, maxRows) : run(sorted, counts);
+  const results = axis ? runAway(sorted, counts, run, { ...options, axis }) : run(sorted, counts);
   const returned = ops.reshape(reorder(results, places, order), [numTokens, count, at(results.shape, 1)]);
   const weighted = returned.astype("float32").mul(np.expandDims(gates, -1));
   return np.sum(weighted, 1).astype(tokens.dtype);
 }
 
+/** The memory that rows travel to: how many there is room for, and whether those that do not come are read, as zeros. */
+interface Space {
+  readonly room: number;
+  readonly isRead: boolean;
+}
+
+/** Rows on their way to other devices; backward, cotangents go back. */
+const travel = (axis: MeshAxis, there: Space, back: Space) => {
+  const send = (rows: Tensor, exchange: RowExchange, { room, isRead }: Space) => {
+    const type = { dtype: rows.dtype, shape: [room, at(rows.shape, 1)] };
+    return exchangeRows(rows, isRead ? ops.zeros(type) : ops.unset(type), exchange, [axis]);
+  };
+  return customVjp((rows: Tensor, exchange: RowExchange) => send(rows, exchange, there), {
+    forward: (rows, exchange) => [send(rows, exchange, there), exchange] as const,
+    backward: (exchange, ct: Tensor) => [send(ct, turned(exchange), back), null],
+  });
+};
+
+const turned = ({ sends, receives }: RowExchange): RowExchange => ({ sends: receives, receives: sends });
+
 /** All-to-all to the devices of the experts and back, forward and backward. */
-function runAway(sorted: Tensor, counts: Tensor, run: RunExperts, axis: MeshAxis, maxRows: number): Tensor {
+function runAway(
+  sorted: Tensor,
+  counts: Tensor,
+  run: RunExperts,
+  { axis, maxRows, drops }: DispatchOptions & { readonly axis: MeshAxis },
+): Tensor {
   const { exchange, sizes } = planTravel(counts, axis);
-  const empty = (rows: number, like: Tensor) =>
-    ops.zeros({ dtype: like.dtype, shape: [rows, at(like.shape, 1)] });
-  const received = exchangeRows(sorted, empty(maxRows * axis.size, sorted), exchange, [axis]);
-  const results = run(received, sizes);
-  const back = { sends: exchange.receives, receives: exchange.sends };
-  return exchangeRows(results, empty(at(sorted.shape, 0), results), back, [axis]);
+  // Experts read the rows of their groups only. Choices that were dropped do not travel, and are read as zeros.
+  const atExperts = { room: maxRows * axis.size, isRead: false };
+  const atTokens = { room: at(sorted.shape, 0), isRead: drops };
+  const received = travel(axis, atExperts, atTokens)(sorted, exchange);
+  return travel(axis, atTokens, atExperts)(run(received, sizes), turned(exchange));
 }
