@@ -1,7 +1,9 @@
 /**
- * Causal attention, forward and backward, in float32 on one core: one device of the `threads` engine beside JAX's
- * `dot_product_attention` (`JAX_PYTHON`) and PyTorch's `scaled_dot_product_attention` (`TORCH_PYTHON`), where they are
- * installed. The share of products alone counts the half of the scores that is seen.
+ * Causal attention, forward and backward, in float32 on one core or on several that share it: one device of the
+ * `threads` engine beside JAX's `dot_product_attention` (`JAX_PYTHON`) and PyTorch's `scaled_dot_product_attention`
+ * (`TORCH_PYTHON`), where they are installed. The share of products alone counts the half of the scores that is seen.
+ *
+ *     npm run bench -- attention --threads 1,8 --lengths 256,8192
  */
 import { grad, jit, Mesh, np, random, type Tensor } from "shardwise";
 import { createThreadsEngine, type ThreadsEngine } from "shardwise/engines";
@@ -15,31 +17,42 @@ const [batch, heads, headDim] = [1, 8, 64];
 
 /** Runs the benchmark. */
 export async function attention(): Promise<Report> {
-  const peak = await allCorePeak(1);
-  const engine = createThreadsEngine({ numDevices: 1, threadsPerDevice: 1 });
   const rows: Row[] = [];
-  try {
-    for (const length of countsOption("lengths", [256, 512, 1024, 2048, 4096, 8192])) {
-      const ours = await ourTime(engine, length);
-      const settings = { batch, heads, headDim, length };
-      const jax = runJax("attention.py", settings, { devices: 1, cores: 1 })?.step_ms ?? null;
-      const torch = runTorch<number>("attention.py", settings, 1);
-      // Two products forward and five backward, of half of all pairs of tokens.
-      const flops = 7 * batch * heads * length * length * headDim;
-      const row = {
-        length,
-        ms: ours,
-        "share of products alone": flops / peak / 1e6 / ours,
-        "JAX ms": jax,
-        "PyTorch ms": torch,
-        "times as fast as PyTorch": torch === null ? null : torch / ours,
-      };
-      rows.push(announce(row));
+  for (const cores of countsOption("threads", [1])) {
+    const peak = await allCorePeak(cores);
+    const engine = createThreadsEngine({ numDevices: 1, threadsPerDevice: cores });
+    try {
+      for (const length of countsOption("lengths", [256, 512, 1024, 2048, 4096, 8192])) {
+        rows.push(announce(await besideOthers(engine, length, cores, peak)));
+      }
+    } finally {
+      await engine.close();
     }
-  } finally {
-    await engine.close();
   }
-  return { "causal attention, forward and backward, one core": rows };
+  return { "causal attention, forward and backward": rows };
+}
+
+async function besideOthers(
+  engine: ThreadsEngine,
+  length: number,
+  cores: number,
+  peak: number,
+): Promise<Row> {
+  const ours = await ourTime(engine, length);
+  const settings = { batch, heads, headDim, length, cores };
+  const jax = runJax("attention.py", settings, { devices: 1, cores })?.step_ms ?? null;
+  const torch = runTorch<number>("attention.py", settings, cores);
+  // Two products forward and five backward, of half of all pairs of tokens.
+  const flops = 7 * batch * heads * length * length * headDim;
+  return {
+    cores,
+    length,
+    ms: ours,
+    "share of products alone": flops / peak / 1e6 / ours,
+    "JAX ms": jax,
+    "PyTorch ms": torch,
+    "times as fast as PyTorch": torch === null ? null : torch / ours,
+  };
 }
 
 async function ourTime(engine: ThreadsEngine, length: number): Promise<number> {

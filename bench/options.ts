@@ -21,7 +21,7 @@ const known = {
   remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
   lengths: "how many tokens, such as 256,8192 (attention, context)",
   seconds: "how many seconds a step is repeated, but at least twice; 6 by default (lm)",
-  threads: "how many threads share the steps of a device, such as 1,16 (lm)",
+  threads: "how many threads share the steps of a device, such as 1,16 (lm, attention)",
 } as const;
 
 /** The name of an option. */
