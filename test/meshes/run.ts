@@ -63,7 +63,11 @@ const present = [
 
 let [passed, failed] = [0, 0];
 const sizes = values.devices.split(",").map(Number);
-const meshes = values.mesh ? [values.mesh] : sizes.flatMap((size) => meshesOf(size).map(meshName));
+const known = sizes.flatMap((size) => meshesOf(size).map(meshName));
+const meshes = values.mesh ? [values.mesh] : known;
+if (values.mesh && !known.includes(values.mesh)) {
+  throw new Error(`no mesh "${values.mesh}" of ${values.devices} devices: use one of\n${known.join("\n")}`);
+}
 for (const engine of values.engine?.split(",") ?? present) {
   const run = runners[engine];
   if (!run) throw new Error(`unknown engine: ${engine} (use ${Object.keys(runners).join(", ")})`);
