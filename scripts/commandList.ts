@@ -61,6 +61,8 @@ export const purposes: readonly Purpose[] = [
       explore: "Run the threads engine on a simulated machine under many schedules: `-- --seed 7`",
       "explore:cluster":
         "Train on simulated clusters whose processes, messages, clocks and disks fail: `-- --seed 7`",
+      "explore:oneThread":
+        "Let simulated pages compute on devices of one worker whose messages are late: `-- --seed 7`",
       "explore:store":
         "Let processes of simulated clusters find each other while connections fail: `-- --seed 7`",
       litmus: "Run litmus tests of the memory order on threads, and count outcomes: `-- --seconds 10`",

@@ -110,6 +110,12 @@ function* calling(_site: number, list: unknown, name: string, args: readonly unk
   return name === "map" ? results : found(name, list, -1);
 }
 
+/** `target.call(…)`: of a function, or a method of that name. */
+function* calls(target: Callable | { readonly call: Callable }, args: readonly unknown[]): Twin {
+  if (typeof target === "function") return yield* invoke(target, args[0], args.slice(1));
+  return yield* invoke(target.call, target, args);
+}
+
 /** `Array.from`, whose callback the machine can interrupt. */
 function* arrayFrom(source: ArrayLike<unknown> | Iterable<unknown>, map?: Callable): Twin {
   const list = Array.from(source);
@@ -293,6 +299,7 @@ export function globalsFor(eventLoop: () => Readonly<Record<string, unknown>>): 
       attach,
       isTwin,
       calling,
+      calls,
       moving,
       *settled(value: unknown): Twin {
         return yield* invoke(eventLoop().settled as Callable, undefined, [value]);

@@ -360,24 +360,23 @@ class Twins {
     }
     const target = this.expression(object);
     if (name.text === "call") {
-      const [self, called] = [this.temporary(), this.temporary()];
-      const start = f.createComma(
-        f.createAssignment(called, target),
-        f.createAssignment(self, args[0] ?? f.createNull()),
-      );
-      return this.ifThere(node, start, this.invoke(called, self, args.slice(1)));
+      const start = f.createAssignment(this.temporary(), target);
+      const called = delegate(on("calls"), [start.left, f.createArrayLiteralExpression(args)]);
+      return this.ifThere(node, start, called);
     }
     for (const [names, helper] of [
       [CALLING, "calling"],
       [MOVING, "moving"],
     ] as const) {
-      if (names.has(name.text) && !callee.questionDotToken)
-        return delegate(on(helper), [
-          f.createNumericLiteral(this.site(node)),
-          target,
-          f.createStringLiteral(name.text),
-          f.createArrayLiteralExpression(args),
-        ]);
+      if (!names.has(name.text)) continue;
+      const start = f.createAssignment(this.temporary(), target);
+      const called = delegate(on(helper), [
+        f.createNumericLiteral(this.site(node)),
+        start.left,
+        f.createStringLiteral(name.text),
+        f.createArrayLiteralExpression(args),
+      ]);
+      return this.ifThere(callee, start, called);
     }
     const [self, called] = [this.temporary(), this.temporary()];
     const method = f.createAssignment(called, f.createPropertyAccessExpression(self, name.text));
@@ -437,8 +436,7 @@ class Twins {
     );
     const start = f.createAssignment(array, this.expression(node.expression));
     const rest = f.createComma(f.createAssignment(index, this.expression(node.argumentExpression)), access);
-    if (node.questionDotToken === undefined)
-      return f.createParenthesizedExpression(f.createComma(start, rest));
+    if (!ts.isOptionalChain(node)) return f.createParenthesizedExpression(f.createComma(start, rest));
     const isMissing = f.createEquality(f.createParenthesizedExpression(start), f.createNull());
     return f.createParenthesizedExpression(
       f.createConditionalExpression(isMissing, undefined, f.createVoidZero(), undefined, rest),

@@ -59,6 +59,7 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
     explorer("schedules of threads", "explore", 100, "--seconds", turn === 1 ? String(sized(60)) : "0"),
     explorer("simulated clusters", "explore:cluster", 25),
     explorer("simulated key-value stores", "explore:store", 500),
+    explorer("simulated pages with one worker", "explore:oneThread", 500),
     {
       name: "memory order of threads",
       command: ["litmus", "--", "--seconds", String(2 * size)],

@@ -10,8 +10,11 @@ export interface TurnsHost {
   /** For every position of the mesh what its steps compute with. */
   readonly devices: readonly ActionHost[];
   readonly meetings: readonly Meeting[];
-  /** Calls a host callback whose operands and results lie at these addresses; a promise where that takes longer. */
-  call(step: CallbackStep, addresses: readonly number[]): Promise<void> | undefined;
+  /**
+   * Calls a host callback for the device at a position; its operands and results lie at these addresses. A promise
+   * where that takes longer.
+   */
+  call(step: CallbackStep, addresses: readonly number[], position: number): Promise<void> | undefined;
   readonly limitLoop: LimitLoop;
   /** What a collective is in the user's program, for messages. */
   describe(meeting: Meeting): Pick<DevicePosition, "what" | "source">;
@@ -70,7 +73,14 @@ export class Turns {
   }
 
   private async afterCalls(calling: readonly Progress[], devices: readonly Progress[]): Promise<void> {
-    for (const { wait } of calling) if (wait && "answer" in wait) await wait.answer;
+    // Also after one has failed: what the others answer is written to where the run computes.
+    const answers = calling.map(({ wait }) => (wait && "answer" in wait ? wait.answer : undefined));
+    const outcomes = await Promise.allSettled(answers);
+    for (const [i, outcome] of outcomes.entries()) {
+      if (outcome.status === "fulfilled") continue;
+      this.position = at(calling, i).position;
+      throw outcome.reason;
+    }
     for (const device of calling) this.advance(device);
     await this.continue(devices);
   }
@@ -150,11 +160,10 @@ class DeviceSteps {
       }
       case "callback": {
         if (!at(step.calls, this.device.position)) return done(actions.prepareNoCall(step));
+        const { position } = this.device;
         return function* () {
-          const answer = host.call(
-            step,
-            step.places.map((place) => actions.address(place)),
-          );
+          const addresses = step.places.map((place) => actions.address(place));
+          const answer = host.call(step, addresses, position);
           if (answer) yield { answer };
         };
       }

@@ -157,7 +157,7 @@ export class Devices {
     const turns = new Turns(compiled.name, compiled.steps, {
       devices,
       meetings: compiled.collectives.map((spec) => new Meeting(spec, host)),
-      call: (step, addresses) => this.call(step, addresses),
+      call: (step, addresses, position) => this.call(step, addresses, position),
       limitLoop: limitLoops(this.setup.deadlineMs),
       describe: ({ spec }) => ({
         what: collectiveText(spec),
@@ -183,6 +183,7 @@ export class Devices {
   private async call(
     { callback, places, numOperands }: CallbackStep,
     addresses: readonly number[],
+    position: number,
   ): Promise<void> {
     const { bytes } = this.machine.memory;
     const operands = places.slice(0, numOperands).map((place, i) => {
@@ -190,7 +191,7 @@ export class Devices {
       copy.set(bytes.subarray(at(addresses, i), at(addresses, i) + place.bytes));
       return copy;
     });
-    this.tell({ kind: "call", program: this.running, callback, operands });
+    this.tell({ kind: "call", program: this.running, position, callback, operands });
     const results = await new Promise<readonly Uint8Array[] | undefined>((resolve) => {
       this.calls.push({ resolve });
     });

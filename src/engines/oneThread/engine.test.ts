@@ -113,6 +113,31 @@ describe("a failure of devices that take turns", () => {
     expect(engine.state).toBe("failed");
   });
 
+  test.each([
+    [1, "both devices", 0],
+    [2, "one device", 1],
+  ])("to compute on the host keeps what was computed before (%d: %s)", async (first, _, device) => {
+    const { engine, mesh } = open();
+    const before = jit((x: Tensor) => x.add(1), { mesh })(np.ones([2]));
+    const picky = (block: Tensor) =>
+      pureCallback(
+        (values) => {
+          if (Number(values.data[0]) >= first) throw new Error("the host refuses");
+          return values.data;
+        },
+        block,
+        [block],
+      );
+    const run = shardMap(picky, { mesh, inSpecs: [P("x")], outSpecs: P("x"), checkReplication: false });
+    const error = await failureOf(run(np.array([1, 2])).data());
+    expect(error).toBeInstanceOf(DeviceFailedError);
+    expect(String(error)).toContain(
+      `device ${device}, program "shardMap": a host callback threw Error: the host`,
+    );
+    expect(await before.js()).toEqual([2, 2]);
+    expect(engine.state).toBe("failed");
+  });
+
   test("to end a loop is noticed after the deadline", async () => {
     const { mesh } = open({ deadlineMs: 200 });
     const error = await failureOf(jit(forever, { mesh })(np.ones([4])).data());

@@ -111,7 +111,7 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
   private readonly requests = new Map<number, Request>();
   private readonly programs = new Map<
     number,
-    { readonly name: string; readonly compiled: CompiledProgram }
+    { readonly name: string; readonly compiled: CompiledProgram; readonly devices: readonly number[] }
   >();
   private readonly nextId = newCounter(1);
   private readonly stayAtExit: () => void;
@@ -162,7 +162,7 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
       ? prepared
       : compileWith(this.settings, program, options);
     const id = this.nextId();
-    this.programs.set(id, { name: options.name ?? compiled.name, compiled });
+    this.programs.set(id, { name: options.name ?? compiled.name, compiled, devices });
     this.post({ kind: "load", program: id, compiled: { ...compiled, callbacks: [] }, devices });
     return {
       start: (inputs) => this.run(id, compiled, inputs, devices),
@@ -299,7 +299,7 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
   }
 
   /** Calls a host callback for the worker. */
-  private answer({ program, callback, operands }: Extract<News, { kind: "call" }>): void {
+  private answer({ program, position, callback, operands }: Extract<News, { kind: "call" }>): void {
     const known = this.programs.get(program);
     try {
       if (known === undefined) throw new DisposedError("[engine] the program was released");
@@ -310,7 +310,7 @@ export class OneThreadEngine extends EngineShell<RemoteBuffer> {
       );
       this.post({ kind: "answer", results });
     } catch (error) {
-      const place = { device: 0, program: known?.name };
+      const place = { device: known?.devices[position] ?? 0, program: known?.name };
       this.failed ??= new DeviceFailedError(place, `a host callback threw ${describeError(error)}`, {
         cause: error,
       });

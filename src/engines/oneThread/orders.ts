@@ -47,6 +47,8 @@ export type News =
   | {
       readonly kind: "call";
       readonly program: number;
+      /** Of the device that calls, on the mesh of the program. */
+      readonly position: number;
       readonly callback: number;
       readonly operands: readonly Uint8Array<ArrayBuffer>[];
     }

@@ -14,6 +14,8 @@ interface Timer {
 export class EventLoop {
   private readonly tasks: (() => Twin)[] = [];
   private readonly timers = new Set<Timer>();
+  /** Promises that have failed before anyone reacted to them. */
+  private readonly unheard = new Set<ClusterPromise>();
 
   /** @param now the clock of the thread's process */
   constructor(private readonly now: () => number) {}
@@ -38,10 +40,25 @@ export class EventLoop {
     if (timer) this.timers.delete(timer);
   }
 
+  /** Notes that a promise has failed, or that somebody reacts to its failure. */
+  noteFailure(promise: ClusterPromise, isHeard: boolean): void {
+    if (isHeard) this.unheard.delete(promise);
+    else this.unheard.add(promise);
+  }
+
+  /** Throws if nobody has reacted to a failure by the end of a turn, which ends a process of Node. */
+  private checkFailures(): void {
+    for (const { outcome } of this.unheard) {
+      const error = outcome?.isFine === false ? outcome.error : undefined;
+      const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      throw new Failure("exception", `nobody handles a rejection: ${text}`);
+    }
+  }
+
   /** Runs tasks until something holds. */
   *runUntil(isOver: () => boolean): Twin {
     while (!isOver()) {
-      const task = this.tasks.shift() ?? this.dueTimer();
+      const task = this.tasks.shift() ?? this.endTurn();
       if (task) {
         yield* task();
         continue;
@@ -50,6 +67,11 @@ export class EventLoop {
       yield parkOperation(() => this.tasks.length > 0 || isOver(), Math.max(0, next - this.now()));
     }
     return undefined;
+  }
+
+  private endTurn(): (() => Twin) | undefined {
+    this.checkFailures();
+    return this.dueTimer();
   }
 
   private dueTimer(): (() => Twin) | undefined {
@@ -88,6 +110,8 @@ export class ClusterPromise {
   outcome: Outcome | undefined;
   private isFollowing = false;
   private readonly reactions: (() => void)[] = [];
+  /** Where nobody has reacted to its failure yet. */
+  private loop: EventLoop | undefined;
 
   constructor(executor: (resolve: (value?: unknown) => void, reject: (error: unknown) => void) => void) {
     executor(
@@ -121,6 +145,20 @@ export class ClusterPromise {
         });
       });
     });
+  }
+
+  static allSettled(list: Iterable<unknown>): ClusterPromise {
+    const settledOf = (promise: ClusterPromise) =>
+      new ClusterPromise((resolve) => {
+        promise.react((outcome) =>
+          resolve(
+            outcome.isFine
+              ? { status: "fulfilled", value: outcome.value }
+              : { status: "rejected", reason: outcome.error },
+          ),
+        );
+      });
+    return ClusterPromise.all([...list].map((one) => settledOf(ClusterPromise.resolve(one))));
   }
 
   static race(list: Iterable<unknown>): ClusterPromise {
@@ -177,6 +215,7 @@ export class ClusterPromise {
 
   /** Calls back when the promise is settled, at once if it is. */
   react(reaction: (outcome: Outcome) => void): void {
+    this.loop?.noteFailure(this, true);
     if (this.outcome) reaction(this.outcome);
     else this.reactions.push(() => this.outcome && reaction(this.outcome));
   }
@@ -194,6 +233,10 @@ export class ClusterPromise {
   private follow(outcome: Outcome): void {
     if (this.outcome) return;
     this.outcome = outcome;
+    if (!outcome.isFine && this.reactions.length === 0) {
+      this.loop = currentLoop.get();
+      this.loop.noteFailure(this, false);
+    }
     for (const reaction of this.reactions.splice(0)) reaction();
   }
 
@@ -204,6 +247,7 @@ export class ClusterPromise {
 
 /** Runs an event loop until a promise is settled. */
 export function* outcomeOf(loop: EventLoop, promise: ClusterPromise): Twin {
+  promise.react(() => {});
   yield* loop.runUntil(() => promise.outcome !== undefined);
   const { outcome } = promise;
   if (outcome?.isFine) return outcome.value;

@@ -40,7 +40,8 @@ currentLoop.get = () => machine().loop;
 /** Memories by their number of pages: those in use, and those that a job before has left. */
 const pool = { used: new Map<number, WebAssembly.Memory[]>(), free: new Map<number, WebAssembly.Memory[]>() };
 
-function takeMemory(pages: number): WebAssembly.Memory {
+/** A memory that nobody uses. */
+export function takeMemory(pages: number): WebAssembly.Memory {
   const left = pool.free.get(pages)?.pop();
   if (left) new Uint8Array(left.buffer).fill(0);
   const memory = left ?? new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
