@@ -88,6 +88,12 @@ export const folderReaders: readonly Reader[] = [
     read: (bytes) => readAll(bytes, "a.json"),
   },
   {
+    name: "plain texts",
+    envelope: plain,
+    samples: () => ["one\r\ntwo\n\nthree", "\ufeffcafé"].map(encode),
+    read: (bytes) => readAll(bytes, "a.txt"),
+  },
+  {
     name: "records as CSV",
     envelope: plain,
     samples: () => ['text,n\none,1\n"a ""quoted"" one",2\n', "\ufefftext\r\nb\r\n"].map(encode),

@@ -39,6 +39,7 @@ import { caseOf } from "../compare/cases.js";
 import { folderReaders } from "./folderReaders.js";
 import type { Reader } from "./fuzz.js";
 import { asFile, counted, decode, encode, jsonBytes, plain, sealed } from "./inputs.js";
+import { runReaders } from "./runReaders.js";
 
 const fixtures = fileURLToPath(new URL("../pretrained/fixtures/", import.meta.url));
 function jsonOf(bytes: Uint8Array): unknown {
@@ -306,6 +307,7 @@ export const readers: readonly Reader[] = [
     },
   },
   ...folderReaders,
+  ...runReaders,
 ];
 
 function schedules() {
