@@ -17,6 +17,7 @@ import { twiceParams } from "../../support/hostFunctions.js";
 import { buildProgram } from "../../support/interpreting.js";
 import { unaryOps } from "../../support/unaryOps.js";
 import { type EngineCase, type Fill, opCase, sample, spmdCase } from "./cases.js";
+import { negativeZeros } from "./negativeZeros.js";
 
 /** Shapes that exercise vectors and their tails, and the empty and the scalar tensor. */
 const shapes: readonly Shape[] = [[], [0], [3], [4, 5], [2, 3, 33]];
@@ -25,6 +26,7 @@ const signed: readonly DType[] = ["int32", "int8", "int16"];
 const integers: readonly DType[] = [...signed, "uint32", "uint8", "uint16"];
 const numbers: readonly DType[] = [...floats, ...integers];
 const all: readonly DType[] = [...numbers, "bool"];
+const zeros = negativeZeros(floats);
 
 /** Values at the ends of the types' ranges, signed zeros, and what is no number. */
 const specials = [
@@ -330,8 +332,8 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     opCase("roundFloat8", [newLiteral(0.3, "float32")], { format }),
   ]),
 
-  add: binary("add", numbers, ["any", "any"]),
-  sub: binary("sub", numbers, ["any", "any"]),
+  add: [...zeros.add, ...binary("add", numbers, ["any", "any"])],
+  sub: [...zeros.sub, ...binary("sub", numbers, ["any", "any"])],
   mul: binary("mul", numbers, ["any", "any"]),
   div: [
     ...binary("div", floats, ["any", "positive"]),
@@ -346,6 +348,16 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   pow: [
     ...binary("pow", floats, ["positive", "small"]),
     ...binary("pow", ["int32", "int8", "uint16"], ["index", "index"]),
+    opCase(
+      "pow",
+      [hostTensor("uint8", [4], [253, 3, 2, 0]), hostTensor("uint8", [4], [253, 254, 200, 0])],
+      {},
+    ),
+    opCase(
+      "pow",
+      [hostTensor("uint32", [3], [3, 1, 5]), hostTensor("uint32", [3], [2 ** 32 - 5, 2 ** 31, 2 ** 31 + 1])],
+      {},
+    ),
   ],
   max: binary("max", all, ["any", "any"]),
   min: binary("min", all, ["any", "any"]),
@@ -435,25 +447,28 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     opCase("gather", [f32([3, 4], 1), sample("int32", [3, 2], "index", 2)], { dim: 1, batchDims: 1 }),
     opCase("gather", [sample("bool", [4, 5], "any", 1), i32(2, 2)], { dim: 1, batchDims: 0 }),
   ],
-  scatter: (["add", "set"] as const).flatMap((combine) => [
-    opCase("scatter", [f32([4, 7], 1), i32(0, 3, 3, 9, -2), f32([5, 7], 2)], {
-      dim: 0,
-      batchDims: 0,
-      combine,
-    }),
-    opCase("scatter", [f32([3, 4], 1), sample("int32", [3, 2], "index", 2), f32([3, 2], 3)], {
-      dim: 1,
-      batchDims: 1,
-      combine,
-    }),
-    opCase("scatter", [sample("int32", [4], "any", 1), i32(1, 1), i32(5, 6)], {
-      dim: 0,
-      batchDims: 0,
-      combine,
-    }),
-  ]),
+  scatter: [
+    ...zeros.scatter,
+    ...(["add", "set"] as const).flatMap((combine) => [
+      opCase("scatter", [f32([4, 7], 1), i32(0, 3, 3, 9, -2), f32([5, 7], 2)], {
+        dim: 0,
+        batchDims: 0,
+        combine,
+      }),
+      opCase("scatter", [f32([3, 4], 1), sample("int32", [3, 2], "index", 2), f32([3, 2], 3)], {
+        dim: 1,
+        batchDims: 1,
+        combine,
+      }),
+      opCase("scatter", [sample("int32", [4], "any", 1), i32(1, 1), i32(5, 6)], {
+        dim: 0,
+        batchDims: 0,
+        combine,
+      }),
+    ]),
+  ],
 
-  reduceSum: reduction("reduceSum", numbers),
+  reduceSum: [...zeros.reduceSum, ...reduction("reduceSum", numbers)],
   reduceMax: reduction("reduceMax", all),
   reduceMin: reduction("reduceMin", all),
   argmax: [0, 1].flatMap((dim) =>
@@ -462,11 +477,16 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   argmin: [0, 1].flatMap((dim) =>
     all.map((dtype) => opCase("argmin", [sample(dtype, [5, 9], "index", 1)], { dim })),
   ),
-  cumsum: [0, 1].flatMap((dim) =>
-    numbers.flatMap((dtype) =>
-      [true, false].map((reverse) => opCase("cumsum", [sample(dtype, [5, 9], "small", 1)], { dim, reverse })),
+  cumsum: [
+    ...zeros.cumsum,
+    ...[0, 1].flatMap((dim) =>
+      numbers.flatMap((dtype) =>
+        [true, false].map((reverse) =>
+          opCase("cumsum", [sample(dtype, [5, 9], "small", 1)], { dim, reverse }),
+        ),
+      ),
     ),
-  ),
+  ],
   sort: [
     opCase("sort", [f32([5, 9], 1)], { dim: 1, numKeys: 1 }),
     opCase("sort", [sample("int32", [9, 2], "index", 1), f32([9, 2], 2)], { dim: 0, numKeys: 1 }),
@@ -477,6 +497,7 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     ),
   ],
   dotGeneral: [
+    ...zeros.dotGeneral,
     dot([5, 7], [7, 3], [[1], [0]]),
     dot([7, 5], [3, 7], [[0], [1]]),
     dot([33, 40], [40, 35], [[1], [0]]),
@@ -498,6 +519,7 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     ),
   ],
   raggedDot: [
+    ...zeros.raggedDot,
     ...(
       [
         [0, 3, 0, 4],

@@ -88,6 +88,22 @@ const nestedScan = ((): Program => {
   );
 })();
 
+/** Ops of a value and itself, which compilers like to know the result of; the integers are 0, and so are the floats. */
+const ofItself = buildProgram(
+  [tensorType("int32", [9]), tensorType("uint16", [9])],
+  (emit, signed, unsigned) => {
+    const e = one(emit);
+    const both = [signed, unsigned].flatMap((x) =>
+      (["div", "rem", "pow", "sub"] as const).map((op) => e(op, [x, x], {})),
+    );
+    const floats = (["float32", "bfloat16"] as const).flatMap((dtype) => {
+      const x = e("convert", [signed], { dtype });
+      return (["atan2", "pow", "div", "sub"] as const).map((op) => e(op, [x, x], {}));
+    });
+    return [...both, ...floats];
+  },
+);
+
 /** A sum over devices inside a loop, between matrix products: what a sharded model does. */
 const ringProgram = ((): EngineCase => {
   const mesh = { axes: [{ name: "x", size: 4 }] };
@@ -161,6 +177,7 @@ export const programCases: readonly EngineCase[] = [
   case1("a causal mask", causalMask),
   case1("an MLP", mlp),
   case1("a scan inside a scan", nestedScan),
+  case1("ops of a value and itself", ofItself),
   ringProgram,
   stagesProgram,
 ];

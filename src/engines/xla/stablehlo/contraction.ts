@@ -93,6 +93,7 @@ export const contractionRules: { readonly [K in OpsOf<"contraction">]: Rule<K> }
       `${batching}${contracting}${precision}`,
       type,
     );
-    return [write.convert(product, dtype)];
+    const hasOneTerm = lhsContract.every((dim) => at(at(given, 0).type.shape, dim) === 1);
+    return [write.convert(hasOneTerm ? write.sumOfOne(product) : product, dtype)];
   },
 };

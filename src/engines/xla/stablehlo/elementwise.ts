@@ -1,4 +1,4 @@
-import { type DType, isInteger, isUnsigned, sumType } from "../../../ir/dtype.js";
+import { type DType, isInteger, isUnsigned, limits, sumType } from "../../../ir/dtype.js";
 import { xlaProgram } from "../../../ir/expansions/xlaFunctions.js";
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
@@ -71,6 +71,43 @@ function convert(x: HloValue, dtype: DType, write: Writer): HloValue {
   const isWide = x.type.dtype === "float64" || isInteger(x.type.dtype);
   return write.convert(isNarrow && isWide ? write.convert(x, "float32") : x, dtype);
 }
+
+/** By 0 all bits are set; XLA takes x / x of integers for 1, also there. */
+const divide: Rule<"div"> = (eqn, write) => {
+  const type = resultType(eqn);
+  const { dtype, shape } = type;
+  const [x, y] = operands(eqn, write);
+  const divisor = eqn.ins[1];
+  const mayBeZero = divisor?.kind !== "literal" || divisor.value === 0;
+  if (!isInteger(dtype) || !mayBeZero || !x || !y) return wide("divide")(eqn, write);
+  const isZero = write.compare("EQ", y, write.splat(0, dtype, shape));
+  const allBits = write.splat(isUnsigned(dtype) ? limits(dtype).max : -1, dtype, shape);
+  return [write.select(isZero, allBits, write.same("stablehlo.divide", [x, y], type))];
+};
+
+/** XLA takes large unsigned exponents for negative ones: the power of half of one is squared. */
+const power: Rule<"pow"> = (eqn, write) => {
+  const type = resultType(eqn);
+  const [x, y] = operands(eqn, write);
+  if (!isUnsigned(type.dtype) || !x || !y) return wide("power")(eqn, write);
+  const op = (name: string, ...values: HloValue[]) => write.same(`stablehlo.${name}`, values, type);
+  const one = write.splat(1, type.dtype, type.shape);
+  const root = op("power", x, op("shift_right_logical", y, one));
+  const isOdd = write.compare("EQ", op("and", y, one), one);
+  return [op("multiply", op("multiply", root, root), write.select(isOdd, x, one))];
+};
+
+/** XLA may divide the operands, which is NaN where both are 0: there x is ±1, which gives the same. */
+const arctangent = inWideType((write, values, type) => {
+  const { dtype, shape } = type;
+  const [y, x] = [at(values, 0), at(values, 1)];
+  const [zero, one] = [write.splat(0, dtype, shape), write.splat(1, dtype, shape)];
+  const isZero = [y, x].map((value) => write.compare("EQ", value, zero));
+  const both = write.same("stablehlo.and", isZero, tensorType("bool", shape));
+  const isNegative = write.compare("LT", write.same("stablehlo.divide", [one, x], type), zero);
+  const unit = write.select(isNegative, write.splat(-1, dtype, shape), one);
+  return write.same("stablehlo.atan2", [y, write.select(both, unit, x)], type);
+});
 
 const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
 
@@ -155,9 +192,9 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   add: plain("add"),
   sub: plain("subtract"),
   mul: plain("multiply"),
-  div: wide("divide"),
+  div: divide,
   rem: wide("remainder"),
-  pow: wide("power"),
+  pow: power,
   max: plainOr("maximum", "or"),
   min: plainOr("minimum", "and"),
   and: plain("and"),
@@ -166,7 +203,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   shl: plain("shift_left"),
   shrLogical: plain("shift_right_logical"),
   shrArithmetic: plain("shift_right_arithmetic"),
-  atan2: wide("atan2"),
+  atan2: arctangent,
   compare,
 
   select,

@@ -1,6 +1,6 @@
 import { joinPads } from "../../../compiler/normalise/joinPads.js";
 import { zip } from "../../../ir/collections.js";
-import { type DType, kindOfNumbers } from "../../../ir/dtype.js";
+import { type DType, isFloat, kindOfNumbers } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { Float8, OpName, Precision } from "../../../ir/ops.js";
@@ -241,6 +241,14 @@ export class Writer {
   splat(value: number, dtype: DType, shape: Shape = []): HloValue {
     const type = tensorType(dtype, shape);
     return this.define(splatText(value, type), type);
+  }
+
+  /** A sum of one term: XLA leaves out the 0 that sums begin with, which would make a −0 a 0. */
+  sumOfOne(x: HloValue): HloValue {
+    const { dtype, shape } = x.type;
+    if (!isFloat(dtype)) return x;
+    const zero = this.splat(0, dtype, shape);
+    return this.select(this.compare("EQ", x, zero), zero, x);
   }
 
   /** The value of an atom; literals become constants. */
