@@ -1,5 +1,5 @@
 /** What a page does with the devices of its worker: several functions of it at once, each with tensors of its own. */
-import { OneThreadEngine } from "../../../../../src/engines/oneThread/engine.js";
+import { createOneThreadEngine, type OneThreadEngine } from "../../../../../src/engines/oneThread/engine.js";
 import type { DeviceBuffer, Executable } from "../../../../../src/ir/engine.js";
 import type { MeshShape } from "../../../../../src/ir/mesh.js";
 import { range, tensorType } from "../../../../../src/ir/shape.js";
@@ -25,7 +25,7 @@ class Page {
   private readonly last: DeviceBuffer;
 
   constructor(private readonly job: PageJob) {
-    this.engine = new OneThreadEngine({ numDevices: job.numDevices });
+    this.engine = createOneThreadEngine({ numDevices: job.numDevices });
     this.last = this.engine.upload(tensorType("float32", [0]), new Float32Array(), 0);
   }
 
