@@ -72,6 +72,14 @@ function convert(x: HloValue, dtype: DType, write: Writer): HloValue {
   return write.convert(isNarrow && isWide ? write.convert(x, "float32") : x, dtype);
 }
 
+/** XLA leaves out a 0 that is added. */
+const add: Rule<"add"> = (eqn, write) => {
+  const [x, y] = eqn.ins;
+  const isZero = (atom: typeof x) => atom?.kind === "literal" && Object.is(atom.value, 0);
+  const other = isZero(x) ? y : isZero(y) ? x : undefined;
+  return other ? [write.sumOfOne(write.spread(other, resultType(eqn).shape))] : plain("add")(eqn, write);
+};
+
 /** By 0 all bits are set; XLA takes x / x of integers for 1, also there. */
 const divide: Rule<"div"> = (eqn, write) => {
   const type = resultType(eqn);
@@ -189,7 +197,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
     return [write.mapped("stablehlo.bitcast_convert", [x], "", resultType(eqn))];
   },
 
-  add: plain("add"),
+  add,
   sub: plain("subtract"),
   mul: plain("multiply"),
   div: divide,

@@ -105,6 +105,7 @@ const cumsum: Rule<"cumsum"> = (eqn, write) => {
   const n = at(shape, dim);
   const x = write.convert(operand(eqn, write), sumType(dtype));
   if (n === 0) return [write.convert(x, dtype)];
+  if (n === 1) return [write.convert(write.sumOfOne(x), dtype)];
   const zero = write.splat(0, x.type.dtype);
   const window = shape.map(() => 1).with(dim, n);
   const padding = shape.map((_, d) => (d !== dim ? [0, 0] : reverse ? [0, n - 1] : [n - 1, 0]));
