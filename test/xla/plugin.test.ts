@@ -347,6 +347,6 @@ describe("finding a plug-in", () => {
     expect([...compileOptions([0])]).toEqual([0x1a, one.length + assignment.length, ...one, ...assignment]);
     const flag = [0x3a, 0x0b, 0x0a, 0x05, ...Buffer.from("xla_a"), 0x12, 0x02, 0x10, 0x01];
     expect([...compileOptions([0], { xla_a: true })].slice(-flag.length)).toEqual(flag);
-    expect(() => compileOptions([])).toThrow(/integers from 0/);
+    expect(() => compileOptions([])).toThrow(/devices must be integers of at least 0, not \[\]/);
   });
 });

@@ -326,7 +326,7 @@ describe("a program that calls the host", () => {
     );
     expect(printProgram(verify(parseProgram(text)))).toBe(text);
     expect(() => parseProgram(text.replace(/note#\d+/, "note#9999999"))).toThrow(
-      /a function that this process has/,
+      /a function of this process: programs that call the host can only be read in the process that made them/,
     );
   });
 });
