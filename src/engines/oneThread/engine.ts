@@ -7,7 +7,7 @@ import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures } from "../../compiler/wasm/features.js";
 import { callHost } from "../../ir/callbacks.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
-import type { CompileOptions } from "../../ir/engine.js";
+import type { CompileOptions, Engine } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage } from "../../ir/engineReports.js";
 import { DisposedError, reasonOf, type ShardwiseError } from "../../ir/errors.js";
 import { newCounter } from "../../ir/identity.js";
@@ -19,7 +19,7 @@ import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import { DesyncError, DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { type CompileSettings, compileWith, isPrepared } from "../kernels/compileWith.js";
 import { chooseGemm, describeGemm, takesBfloat16 } from "../products/gemmChoice.js";
-import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "../shell.js";
+import { EngineBuffer, EngineShell, type EngineState, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import type { News, Order, Setup } from "./orders.js";
 
@@ -55,7 +55,13 @@ export function createOneThreadEngine(options?: OneThreadEngineOptions): OneThre
   const read = oneThreadEngineOptions.read(options, "createOneThreadEngine");
   const { numDevices } = read;
   if (numDevices !== Number.POSITIVE_INFINITY) checkDeviceCount(numDevices, "createOneThreadEngine");
-  return new OneThreadEngine(read);
+  return new OneWorkerEngine(read);
+}
+
+/** An engine whose devices take turns in one worker. */
+export interface OneThreadEngine extends Engine {
+  readonly state: EngineState;
+  memoryUsage(device: number): MemoryUsage;
 }
 
 /** Maximum size of elements that are kept on this side after reading them. */
@@ -94,7 +100,7 @@ interface Request {
  * elements by messages. They run the same compiled steps as devices with workers of their own, and their results have
  * the same bits. This thread never waits for it.
  */
-export class OneThreadEngine extends EngineShell<RemoteBuffer> {
+class OneWorkerEngine extends EngineShell<RemoteBuffer> implements OneThreadEngine {
   readonly name = "oneThread";
   readonly numDevices: number;
   private readonly gemm = chooseGemm(undefined);

@@ -98,6 +98,7 @@ const setting: Setting = {
     "src/train/files/checkpoints/checkpoint.ts",
     "src/train/files/checkpoints/checkpointWrite.ts",
     "src/train/files/disk/files.ts",
+    "src/train/files/disk/heldBytes.ts",
     "src/train/files/checkpoints/newestSound.ts",
     "src/train/files/checkpoints/processGroup.ts",
     "src/train/files/safetensors/safetensors.ts",
