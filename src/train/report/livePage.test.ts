@@ -128,7 +128,9 @@ describe("a live page", () => {
     const page = await opened();
     expect(await statusOf(page.address, "/", { host: "localhost" }, "POST")).toBe(405);
     expect(await statusOf(page.address, "/nothing", { host: "localhost" })).toBe(404);
-    expect(await statusOf(page.address, "/%E0%A4%A", { host: "localhost" })).toBe(404);
+    for (const path of ["/%E0%A4%A", "//", "//live.js", "//localhost/", "//[/", "/checkpoints//"])
+      expect(await statusOf(page.address, path, { host: "localhost" }), path).toBe(404);
+    expect(await statusOf(page.address, "/?from=here", { host: "localhost" })).toBe(200);
     const { headers } = await fetch(page.address);
     expect(headers.get("access-control-allow-origin")).toBeNull();
     expect(headers.get("content-security-policy")).toContain("default-src 'none'");

@@ -177,7 +177,7 @@ export class LivePage {
       response.setHeader("Allow", "GET, HEAD");
       return refuse(response, 405, "this page can only be read");
     }
-    const { pathname } = new URL(request.url ?? "/", "http://localhost");
+    const [pathname = "/"] = (request.url ?? "/").split("?");
     if (pathname === "/") return reply(response, "text/html; charset=utf-8", this.page());
     if (pathname === "/live.js") return reply(response, "text/javascript; charset=utf-8", script);
     if (pathname === "/events") return this.follow(request, response);
