@@ -86,6 +86,12 @@ describe("a folder that is not as it should be", () => {
     await withConfig({ model_type: "lama" }, 'model_type is "lama": llama, mistral');
     await withConfig({ hidden_size: "16" }, "config.json: hidden_size must be a number");
     await withConfig({ num_hidden_layers: 0 }, "num_hidden_layers must be a positive integer, got 0");
+    await withConfig({ num_hidden_layers: 2e9 }, "num_hidden_layers must be at most 65536, got 2000000000");
+    await withConfig(
+      { num_hidden_layers: 65_535 },
+      'the configuration needs 65535 tensors "model.layers.*.self_attn.k_proj.weight", but the files have only',
+    );
+    await withConfig({ head_dim: 4_000_002 }, "heads of 4000002 numbers are over the limit 65536");
     await withConfig({ hidden_act: "snake" }, 'hidden_act is "snake"');
     await withConfig({ rope_parameters: { rope_type: "longrope", factor: 2 } }, 'rope_type is "longrope"');
     await withConfig({ quantization_config: {} }, "quantization_config is {}");

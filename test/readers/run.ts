@@ -10,7 +10,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { fuzzReader } from "./fuzz.js";
+import { fuzzReader, type Reader } from "./fuzz.js";
 import { MAX_BYTES } from "./mutate.js";
 import { readers } from "./readers.js";
 import { watch } from "./watchdog.js";
@@ -31,8 +31,14 @@ if (chosen.length === 0) {
   console.error(`no reader ${options.reader}: choose from ${readers.map(({ name }) => name).join(", ")}`);
   process.exit(2);
 }
-if (options.file !== undefined) for (const reader of chosen) await reader.read(readFileSync(options.file));
+if (options.file !== undefined) for (const reader of chosen) await readAgain(reader, options.file);
 else await fuzzAll();
+
+/** Reads one input, among the files that the samples of the reader come with. */
+async function readAgain(reader: Reader, file: string): Promise<void> {
+  reader.samples();
+  await reader.read(readFileSync(file));
+}
 
 async function fuzzAll(): Promise<void> {
   const number = new Intl.NumberFormat("en");

@@ -17,6 +17,9 @@ const harmless = new Set(
   reorder_and_upcast_attn finetuning_task sep_token_id prefix bad_words_ids`.split(/\s+/),
 );
 
+/** Models of more layers are not read. */
+const maxLayers = 2 ** 16;
+
 /** The fields of a `config.json`, each read with a check of its type. */
 export class ConfigJson {
   private readonly used = new Set<string>();
@@ -34,10 +37,16 @@ export class ConfigJson {
   }
 
   /** A positive integer. */
-  count(name: string, fallback?: number): number {
+  count(name: string, fallback?: number, most = 2 ** 31 - 1): number {
     const value = this.number(name, fallback);
-    if (Number.isInteger(value) && value > 0 && value < 2 ** 31) return value;
+    if (value > most) throw this.error(`${name} must be at most ${most}, got ${value}`);
+    if (Number.isInteger(value) && value > 0) return value;
     throw this.error(`${name} must be a positive integer, got ${value}`);
+  }
+
+  /** The number of layers, of which lists are made. */
+  numLayers(name: string, fallback?: number): number {
+    return this.count(name, fallback, maxLayers);
   }
 
   flag(name: string, fallback: boolean): boolean {

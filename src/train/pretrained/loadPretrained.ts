@@ -109,9 +109,7 @@ export async function importPretrained<T>(
   const caller = "loadPretrained";
   const found = await findTensors(folder, caller);
   const { family } = pretrained;
-  const { prefix } = family;
-  const hasPrefix = prefix === undefined || [...found.tensors.keys()].some((name) => name.startsWith(prefix));
-  const leaves = pretrainedLeaves(types, model, pretrained, hasPrefix);
+  const leaves = pretrainedLeaves(types, model, pretrained, [...found.tensors.keys()]);
   const isIgnored = (name: string) =>
     (family.ignored?.test(name) ?? false) || (model.tieEmbeddings && name === "lm_head.weight");
   const options = { ...placement, caller, file: folder, isIgnored, converts: true };

@@ -61,7 +61,7 @@ function readSizes(config: ConfigJson, epsilon = "rms_norm_eps") {
     kind: "llama" as const,
     vocabSize: config.count("vocab_size"),
     width,
-    numLayers: config.count("num_hidden_layers"),
+    numLayers: config.numLayers("num_hidden_layers"),
     numHeads,
     numKvHeads: config.count("num_key_value_heads", numHeads),
     mlpWidth: config.count("intermediate_size"),
@@ -258,7 +258,7 @@ function readWindow(config: ConfigJson, layers: string): Partial<DecoderConfig> 
 }
 
 function readQwen(config: ConfigJson, more: Partial<DecoderConfig>): FamilyModel {
-  const numLayers = config.count("num_hidden_layers");
+  const numLayers = config.numLayers("num_hidden_layers");
   const first = config.number("max_window_layers", numLayers);
   const uses = config.flag("use_sliding_window", false);
   const layers = readLayers(config, numLayers, (i) => uses && i >= first);
@@ -358,7 +358,7 @@ function readGpt2(config: ConfigJson): FamilyModel {
     kind: "llama",
     vocabSize: config.count("vocab_size"),
     width,
-    numLayers: config.count("n_layer"),
+    numLayers: config.numLayers("n_layer"),
     numHeads,
     numKvHeads: numHeads,
     mlpWidth: config.count("n_inner", 4 * width),
@@ -402,7 +402,7 @@ function readXlstm(config: ConfigJson): FamilyModel {
     kind: "xlstm",
     vocabSize: config.count("vocab_size"),
     width,
-    numLayers: config.count("num_hidden_layers", Number(config.raw("num_blocks") ?? 0)),
+    numLayers: config.numLayers("num_hidden_layers", Number(config.raw("num_blocks") ?? 0)),
     numHeads,
     numKvHeads: numHeads,
     mlpWidth: Math.ceil((width * config.number("ffn_proj_factor", 2.667)) / rounding) * rounding,

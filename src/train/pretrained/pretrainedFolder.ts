@@ -11,6 +11,7 @@ import type { ExchangedLeaf } from "../files/safetensors/exchange.js";
 import { namedLeaves } from "../files/safetensors/treeFiles.js";
 import type { ModelConfig } from "../models/config.js";
 import { expertsOf } from "../models/experts.js";
+import { headSizeOf } from "../models/llama.js";
 import { ConfigJson } from "./configJson.js";
 import { type FamilyModel, familyOf, type ModelFamily, sizesOf } from "./modelFamilies.js";
 import { parseLayout } from "./tensorLayout.js";
@@ -28,6 +29,9 @@ export interface PretrainedConfig {
 
 /** Larger configurations are not read. */
 const maxBytes = 2 ** 24;
+
+/** Larger heads are not read: a list of frequencies is made for their positions. */
+const maxHeadSize = 2 ** 16;
 
 /** Reads a small JSON file; undefined if it does not exist. */
 export async function readJson(path: string, caller: string): Promise<JsonObject | undefined> {
@@ -83,7 +87,11 @@ export function parsePretrainedConfig(
   }
   const family = familyOf(config);
   const model = family.read(config);
-  family.tensors({ ...model, dtype: "float32", remat: "none" }, config);
+  const complete: ModelConfig = { ...model, dtype: "float32", remat: "none" };
+  const headSize = headSizeOf(complete);
+  if (headSize > maxHeadSize)
+    throw config.error(`heads of ${headSize} numbers are over the limit ${maxHeadSize}`);
+  family.tensors(complete, config);
   config.done(ignored);
   const stored = json.dtype ?? json.torch_dtype;
   const storedDtype = dtypes.find((dtype) => dtype === stored) ?? "float32";
@@ -93,24 +101,26 @@ export function parsePretrainedConfig(
 /**
  * The leaves of a model's parameters with their places in files.
  *
- * @param hasPrefix whether the names of the files have the family's optional prefix
+ * @param stored the names of the tensors in the files, if they exist already
  */
 export function pretrainedLeaves(
   types: unknown,
   model: ModelConfig,
   { family, config }: PretrainedConfig,
-  hasPrefix = true,
+  stored?: readonly string[],
 ): ExchangedLeaf[] {
   const { prefix } = family;
+  // Files may lack the family's optional prefix.
+  const hasPrefix = prefix === undefined || (stored?.some((name) => name.startsWith(prefix)) ?? true);
   const sizes = sizesOf(model);
   const entries = new Map(family.tensors(model, config).map((entry) => [entry[0], entry]));
   return namedLeaves(types, "loadPretrained").map((leaf) => {
     const path = leaf.path.replace(/^params\//, "");
     const [, given = "", text = ""] = entries.get(path) ?? [];
     if (text === "") throw new InternalError(`[loadPretrained] no table has the leaf "${path}"`);
-    const tensor = prefix !== undefined && !hasPrefix ? given.replace(prefix, "") : given;
+    const tensor = hasPrefix ? given : given.replace(prefix, "");
     const layout = parseLayout(text, sizes);
-    const { names, stacked } = stackedNames(tensor, model);
+    const { names, stacked } = stackedNames(tensor, model, stored?.length);
     const shape = [...stacked, ...layout.shape];
     if (!sameNumbers(shape, leaf.type.shape)) {
       throw new TreeError(
@@ -126,12 +136,26 @@ export function pretrainedLeaves(
   });
 }
 
-/** The tensors of a name with `*` for the number of a layer and `#` for that of an expert, and the dims they stack. */
-export function stackedNames(tensor: string, model: ModelConfig): { names: string[]; stacked: number[] } {
+/**
+ * The tensors of a name with `*` for the number of a layer and `#` for that of an expert, and the dims they stack.
+ *
+ * @param numStored how many tensors the files have: a configuration that needs more is not theirs
+ */
+export function stackedNames(
+  tensor: string,
+  model: ModelConfig,
+  numStored = Number.POSITIVE_INFINITY,
+): { names: string[]; stacked: number[] } {
   const counts = { "*": model.numLayers, "#": expertsOf(model).numExperts };
   let [names, stacked]: [string[], number[]] = [[tensor], []];
   for (const [mark, count] of Object.entries(counts)) {
     if (!tensor.includes(mark)) continue;
+    const numNeeded = names.length * count;
+    if (numNeeded > numStored) {
+      throw new TreeError(
+        `[loadPretrained] the configuration needs ${numNeeded} tensors "${tensor}", but the files have only ${numStored} tensors: they belong to another model`,
+      );
+    }
     names = names.flatMap((name) => range(count).map((i) => name.replace(mark, String(i))));
     stacked = [...stacked, count];
   }
