@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { encodeSafetensors } from "../../files/safetensors/safetensorsBytes.js";
 import { type DataSource, type FileError, readExamples, readRecords } from "../../index.js";
 import { parseFields } from "./examples.js";
+import { ThriftReader } from "./thriftReader.js";
 
 const fixtures = "test/data/fixtures";
 let folder: string;
@@ -296,6 +297,59 @@ describe("damage", () => {
     for await (const example of readExamples(await write("v.parquet", bytes), options)) found.push(example);
     expect(found.length).toBe(5);
     expect(errors.join()).toContain("v.parquet, line 6: the Parquet file is damaged");
+  });
+});
+
+describe("Parquet files that state more than they hold", () => {
+  /** Refused is a file whose first page of texts is changed. */
+  async function withPage(change: (bytes: Buffer, header: number, page: number) => void, message: string) {
+    const bytes = Buffer.from(await readFile(join(fixtures, "none.parquet")));
+    const { row_groups: groups } = parquetMetadata(new Uint8Array(bytes));
+    const names = groups[0]?.columns.map(({ meta_data: meta }) => meta?.path_in_schema.join("."));
+    const meta = groups[0]?.columns[names?.indexOf("text") ?? 0]?.meta_data;
+    const header = Number(meta?.data_page_offset);
+    const reader = new ThriftReader(bytes.subarray(header));
+    reader.struct();
+    change(bytes, header, header + reader.offset);
+    await expect(textsOf(await write("stated.parquet", bytes), { text: "text" })).rejects.toThrow(message);
+  }
+
+  test("are refused for a run of equal values that is longer than the page", () =>
+    withPage(
+      (bytes, _, page) => bytes.set([0xfe, 0xff, 0xff, 0xff, 0x0f, 1], page + 4),
+      "line 1: the Parquet file is damaged or cut off (a run states 2147483647 values where",
+    ));
+
+  test("are refused for a page that is too large when it is expanded", () =>
+    // Field 1 of the header is the kind of the page, field 2 the size.
+    withPage(
+      (bytes, header) =>
+        bytes.set([0x15, 0, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 0, 0x2c, 0x15, 2, 0, 0], header),
+      "a page of 2147483647 bytes is over the limit 268435456",
+    ));
+
+  test("are refused for more values than the file has bits", () =>
+    withPage(
+      (bytes, header) =>
+        bytes.set([0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0], header),
+      "its pages state 2147483652 values, but the file can hold 4194304",
+    ));
+
+  test("are refused for a list in their description that is longer than it", async () => {
+    const list = [0x19, 0xf9, 0x80, 0x80, 0x80, 0x10];
+    const footer = [...list, ...list.slice(1), 0];
+    const bytes = Buffer.from([
+      ...Buffer.from("PAR1"),
+      ...footer,
+      footer.length,
+      0,
+      0,
+      0,
+      ...Buffer.from("PAR1"),
+    ]);
+    await expect(textsOf(await write("list.parquet", bytes))).rejects.toThrow(
+      "a list states 33554432 elements where 6 bytes are left",
+    );
   });
 });
 
