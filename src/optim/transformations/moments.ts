@@ -44,7 +44,7 @@ export function lookAhead(g: Tensor, mean: Tensor, decay: number, count: Tensor)
 
 /** By what a direction is divided: the root of a mean of squares, with what keeps it from zero. */
 export function spreadOf(squares: Tensor, eps: number, epsRoot: number): Tensor {
-  return add(sqrt(add(squares, epsRoot)), eps);
+  return add(sqrt(epsRoot === 0 ? squares : add(squares, epsRoot)), eps);
 }
 
 /** Converts a tree to a narrower type, if one is given. */

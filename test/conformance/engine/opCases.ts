@@ -348,6 +348,7 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   pow: [
     ...binary("pow", floats, ["positive", "small"]),
     ...binary("pow", ["int32", "int8", "uint16"], ["index", "index"]),
+    opCase("pow", [i32(3, -3, 7, -1, 2, 1), i32(64, 1001, 2 ** 31 - 1, -(2 ** 31), -3, 4096)], {}),
     opCase(
       "pow",
       [hostTensor("uint8", [4], [253, 3, 2, 0]), hostTensor("uint8", [4], [253, 254, 200, 0])],

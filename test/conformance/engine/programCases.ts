@@ -1,3 +1,4 @@
+import { hostTensor } from "../../../src/engines/reference/hostTensor.js";
 import { newLiteral, type Program, type Var } from "../../../src/ir/program.js";
 import { at, range, tensorType } from "../../../src/ir/shape.js";
 import { buildProgram, type Emit } from "../../support/interpreting.js";
@@ -104,6 +105,38 @@ const ofItself = buildProgram(
   },
 );
 
+/** Slices of slices, and what becomes one, from starts out of bounds. */
+const slicesOfSlices = ((): EngineCase => {
+  const starts = [
+    [9, 1],
+    [2, 3],
+    [-1, -2],
+    [6, 0],
+  ].flat();
+  const scalar = tensorType("int32", []);
+  const program = buildProgram(
+    [tensorType("int32", [8]), tensorType("int32", [1]), ...starts.map(() => scalar)],
+    (emit, x, added, ...given) => {
+      const e = one(emit);
+      return range(given.length / 2).flatMap((i) => {
+        const [outer, inner] = [at(given, 2 * i), at(given, 2 * i + 1)];
+        const slice = e("dynamicSlice", [x, outer], { sizes: [3] });
+        const rows = e("reshape", [inner], { shape: [1] });
+        return [
+          e("dynamicSlice", [slice, inner], { sizes: [1] }),
+          e("gather", [slice, rows], { dim: 0, batchDims: 0 }),
+          e("scatter", [slice, rows, added], { dim: 0, batchDims: 0, combine: "add" }),
+          e("scatter", [slice, rows, added], { dim: 0, batchDims: 0, combine: "set" }),
+          e("dynamicUpdateSlice", [x, e("dynamicUpdateSlice", [slice, added, inner], {}), outer], {}),
+        ];
+      });
+    },
+  );
+  const scalars = starts.map((start) => [hostTensor("int32", [], [start])]);
+  const inputs = [[hostTensor("int32", [8], range(8))], [hostTensor("int32", [1], [100])], ...scalars];
+  return { name: "slices of slices", program, mesh: oneDevice, inputs };
+})();
+
 /** A sum over devices inside a loop, between matrix products: what a sharded model does. */
 const ringProgram = ((): EngineCase => {
   const mesh = { axes: [{ name: "x", size: 4 }] };
@@ -178,6 +211,7 @@ export const programCases: readonly EngineCase[] = [
   case1("an MLP", mlp),
   case1("a scan inside a scan", nestedScan),
   case1("ops of a value and itself", ofItself),
+  slicesOfSlices,
   ringProgram,
   stagesProgram,
 ];

@@ -219,16 +219,11 @@ function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): HloValue[
   );
 }
 
-/** A negative index takes the first branch, where StableHLO would take the last. */
-function clampedIndex(given: HloValue, { branches }: OpParams["cond"], write: Writer): HloValue {
-  const [low, high] = [write.splat(0, "int32"), write.splat(branches.length - 1, "int32")];
-  return write.same("stablehlo.clamp", [low, given, high], index);
-}
-
 function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): HloValue[] {
   const [given, ...operands] = ins.map((atom) => write.read(atom));
   if (given === undefined) return [];
-  const chosen = clampedIndex(given, params, write);
+  // A negative index takes the first branch, where StableHLO would take the last.
+  const chosen = write.clamped(given, params.branches.length - 1);
   const resultTypes: TensorType[] = outs.map(({ type }) => type);
   const { target, values } = write.several(resultTypes);
   write.line(`${target}"stablehlo.case"(${names([chosen])}) ({`);

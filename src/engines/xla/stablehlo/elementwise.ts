@@ -14,6 +14,11 @@ function operands(eqn: EqnParts<OpName>, write: Writer): HloValue[] {
   return eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
 }
 
+function pair(eqn: EqnParts<OpName>, write: Writer): [HloValue, HloValue] {
+  const both = operands(eqn, write);
+  return [at(both, 0), at(both, 1)];
+}
+
 /** An op of StableHLO with the same meaning, on operands of one type. */
 const plain =
   (op: string): Rule<OpName> =>
@@ -72,37 +77,55 @@ function convert(x: HloValue, dtype: DType, write: Writer): HloValue {
   return write.convert(isNarrow && isWide ? write.convert(x, "float32") : x, dtype);
 }
 
-/** XLA leaves out a 0 that is added. */
-const add: Rule<"add"> = (eqn, write) => {
-  const [x, y] = eqn.ins;
-  const isZero = (atom: typeof x) => atom?.kind === "literal" && Object.is(atom.value, 0);
-  const other = isZero(x) ? y : isZero(y) ? x : undefined;
-  return other ? [write.sumOfOne(write.spread(other, resultType(eqn).shape))] : plain("add")(eqn, write);
-};
+/** XLA leaves out a 0 that is added, and a −0 that is subtracted, which is a 0 that is added. */
+const withoutZero =
+  (zero: 0 | -0, rule: Rule<OpName>, canBeFirst: boolean): Rule<OpName> =>
+  (eqn, write) => {
+    const [x, y] = eqn.ins;
+    const isZero = (atom: typeof x) => atom?.kind === "literal" && Object.is(atom.value, zero);
+    const other = isZero(y) ? x : canBeFirst && isZero(x) ? y : undefined;
+    return other ? [write.sumOfOne(write.spread(other, resultType(eqn).shape))] : rule(eqn, write);
+  };
 
 /** By 0 all bits are set; XLA takes x / x of integers for 1, also there. */
 const divide: Rule<"div"> = (eqn, write) => {
   const type = resultType(eqn);
   const { dtype, shape } = type;
-  const [x, y] = operands(eqn, write);
-  const divisor = eqn.ins[1];
-  const mayBeZero = divisor?.kind !== "literal" || divisor.value === 0;
-  if (!isInteger(dtype) || !mayBeZero || !x || !y) return wide("divide")(eqn, write);
+  const divisor = at(eqn.ins, 1);
+  const mayBeZero = divisor.kind !== "literal" || divisor.value === 0;
+  if (!isInteger(dtype) || !mayBeZero) return wide("divide")(eqn, write);
+  const [x, y] = pair(eqn, write);
   const isZero = write.compare("EQ", y, write.splat(0, dtype, shape));
   const allBits = write.splat(isUnsigned(dtype) ? limits(dtype).max : -1, dtype, shape);
   return [write.select(isZero, allBits, write.same("stablehlo.divide", [x, y], type))];
 };
 
-/** XLA takes large unsigned exponents for negative ones: the power of half of one is squared. */
+const digitBits = 5;
+
+/**
+ * XLA's powers of integers look at six bits of the exponent, so it is taken apart:
+ * x^(a + 32b + …) is x^a · (x^32)^b · …
+ */
 const power: Rule<"pow"> = (eqn, write) => {
   const type = resultType(eqn);
-  const [x, y] = operands(eqn, write);
-  if (!isUnsigned(type.dtype) || !x || !y) return wide("power")(eqn, write);
+  const { dtype, shape } = type;
+  const exponent = at(eqn.ins, 1);
+  const isSmall = exponent.kind === "literal" && exponent.value < 2 ** digitBits;
+  if (!isInteger(dtype) || isSmall) return wide("power")(eqn, write);
+  const [x, y] = pair(eqn, write);
   const op = (name: string, ...values: HloValue[]) => write.same(`stablehlo.${name}`, values, type);
-  const one = write.splat(1, type.dtype, type.shape);
-  const root = op("power", x, op("shift_right_logical", y, one));
-  const isOdd = write.compare("EQ", op("and", y, one), one);
-  return [op("multiply", op("multiply", root, root), write.select(isOdd, x, one))];
+  const constant = (value: number) => write.splat(value, dtype, shape);
+  const mask = constant(2 ** digitBits - 1);
+  const ofDigit = (base: HloValue, digits: HloValue) => op("power", base, op("and", digits, mask));
+  let [base, digits] = [x, y];
+  let product = ofDigit(base, digits);
+  for (let rest = limits(dtype).max >>> digitBits; rest > 0; rest >>>= digitBits) {
+    base = op("power", base, constant(2 ** digitBits));
+    digits = op("shift_right_logical", digits, constant(digitBits));
+    product = op("multiply", product, ofDigit(base, digits));
+  }
+  if (isUnsigned(dtype)) return [product];
+  return [write.select(write.compare("LT", y, constant(0)), op("power", x, y), product)];
 };
 
 /** XLA may divide the operands, which is NaN where both are 0: there x is ±1, which gives the same. */
@@ -197,8 +220,8 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
     return [write.mapped("stablehlo.bitcast_convert", [x], "", resultType(eqn))];
   },
 
-  add,
-  sub: plain("subtract"),
+  add: withoutZero(0, plain("add"), true),
+  sub: withoutZero(-0, plain("subtract"), false),
   mul: plain("multiply"),
   div: divide,
   rem: wide("remainder"),

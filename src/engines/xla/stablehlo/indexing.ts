@@ -30,15 +30,20 @@ function layoutOf(x: TensorType, indices: TensorType, { dim, batchDims }: OpPara
   };
 }
 
-/** Gathers slices of x; the op itself clamps the indices. */
+/**
+ * Gathers slices of x; the op itself clamps the indices. XLA makes a slice of a gather of one, and may forget to clamp
+ * its start if x is a slice, too.
+ */
 export function gatherValue(
   x: HloValue,
-  indices: HloValue,
+  given: HloValue,
   params: OpParams["gather"],
   type: TensorType,
   write: Writer,
 ): HloValue {
   if (sizeOf(type.shape) === 0) return write.splat(0, type.dtype, type.shape);
+  const isOne = sizeOf(given.type.shape) === 1;
+  const indices = isOne ? write.clamped(given, at(x.type.shape, params.dim) - 1) : given;
   const { kept, batch, dim, sliceSizes, indexVector } = layoutOf(x.type, indices.type, params);
   const numbers = [
     `offset_dims = ${listText(kept)}`,
@@ -111,12 +116,34 @@ function scatterLast(
   return write.select(everywhere, fetched, x);
 }
 
+/**
+ * One index and what to add there, both in bounds: XLA makes a slice of it, whose start it may forget to clamp if x is
+ * a slice, too. Where the index is out of bounds, what is added changes nothing.
+ */
+function inBounds(
+  [x, index, update]: readonly [HloValue, HloValue, HloValue],
+  { dim }: OpParams["gather"],
+  write: Writer,
+): [HloValue, HloValue] {
+  const clamped = write.clamped(index, at(x.type.shape, dim) - 1);
+  const isInside = write.compare("EQ", index, clamped);
+  const everywhere = write.mapped(
+    "stablehlo.broadcast_in_dim",
+    [write.reshape(isInside, [])],
+    ", dims = []",
+    tensorType("bool", update.type.shape),
+  );
+  const nothing = write.splat(-0, update.type.dtype, update.type.shape);
+  return [clamped, write.select(everywhere, update, nothing)];
+}
+
 const scatter = (eqn: EqnParts<"scatter">, write: Writer): HloValue => {
   const [x, indices, updates] = eqn.ins.map((atom) => write.read(atom));
   if (!x || !indices || !updates || sizeOf(updates.type.shape) === 0) return write.read(at(eqn.ins, 0));
   const { combine, ...params } = eqn.params;
   if (combine === "set") return scatterLast([x, indices, updates], params, write);
-  return scatterValue([x, indices, updates], params, "add", write);
+  if (sizeOf(indices.type.shape) !== 1) return scatterValue([x, indices, updates], params, "add", write);
+  return scatterValue([x, ...inBounds([x, indices, updates], params, write)], params, "add", write);
 };
 
 /** The lowering rules of ops that access elements by index. */

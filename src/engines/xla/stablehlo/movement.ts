@@ -1,7 +1,7 @@
 import type { MovementOp } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
-import { at } from "../../../ir/shape.js";
+import { at, type Shape } from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
 import type { HloValue, Rule, Writer } from "./writer.js";
 
@@ -25,6 +25,29 @@ const reverse: Rule<"reverse"> = (eqn, write) => {
   return [write.define(text, x.type)];
 };
 
+/**
+ * An op on a window of its first operand. XLA makes one slice of slices of slices, and forgets that a start out of
+ * bounds is moved: it is moved before.
+ */
+const windowed =
+  <K extends "dynamicSlice" | "dynamicUpdateSlice">(
+    op: string,
+    sizesOf: (eqn: EqnParts<K>) => Shape,
+    attributes: (params: EqnParts<K>["params"]) => string,
+  ): Rule<K> =>
+  (eqn, write) => {
+    const sizes = sizesOf(eqn);
+    const { shape } = at(eqn.ins, 0).type;
+    const first = eqn.ins.length - shape.length;
+    const operands = eqn.ins.map((atom, i) => {
+      if (i < first) return write.read(atom);
+      const last = at(shape, i - first) - at(sizes, i - first);
+      if (atom.kind !== "literal") return write.clamped(write.read(atom), last);
+      return write.splat(Math.min(Math.max(atom.value, 0), last), atom.type.dtype);
+    });
+    return [write.mapped(`stablehlo.${op}`, operands, attributes(eqn.params), resultType(eqn))];
+  };
+
 /** The lowering rules of ops that create and move elements. */
 export const movementRules: { readonly [K in MovementOp | "iota"]: Rule<K> } = {
   iota: (eqn, write) => [write.iota(eqn.params.dim, resultType(eqn))],
@@ -42,6 +65,14 @@ export const movementRules: { readonly [K in MovementOp | "iota"]: Rule<K> } = {
       `, low = ${listText(low)}, high = ${listText(high)}, interior = ${listText(interior)}`,
   ),
   concatenate: moved<"concatenate">("concatenate", ({ dim }) => `, dim = ${dim}`),
-  dynamicSlice: moved<"dynamicSlice">("dynamic_slice", ({ sizes }) => `, sizes = ${listText(sizes)}`),
-  dynamicUpdateSlice: moved<"dynamicUpdateSlice">("dynamic_update_slice", () => ""),
+  dynamicSlice: windowed<"dynamicSlice">(
+    "dynamic_slice",
+    ({ params }) => params.sizes,
+    ({ sizes }) => `, sizes = ${listText(sizes)}`,
+  ),
+  dynamicUpdateSlice: windowed<"dynamicUpdateSlice">(
+    "dynamic_update_slice",
+    ({ ins }) => at(ins, 1).type.shape,
+    () => "",
+  ),
 };

@@ -1,6 +1,6 @@
 import { joinPads } from "../../../compiler/normalise/joinPads.js";
 import { zip } from "../../../ir/collections.js";
-import { type DType, isFloat, kindOfNumbers } from "../../../ir/dtype.js";
+import { type DType, isFloat, kindOfNumbers, limits } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { Float8, OpName, Precision } from "../../../ir/ops.js";
@@ -249,6 +249,13 @@ export class Writer {
     if (!isFloat(dtype)) return x;
     const zero = this.splat(0, dtype, shape);
     return this.select(this.compare("EQ", x, zero), zero, x);
+  }
+
+  /** Integers within 0 and `high`. */
+  clamped(x: HloValue, high: number): HloValue {
+    const { dtype, shape } = x.type;
+    const [first, last] = [0, Math.min(high, limits(dtype).max)].map((end) => this.splat(end, dtype, shape));
+    return first && last ? this.same("stablehlo.clamp", [first, x, last], x.type) : x;
   }
 
   /** The value of an atom; literals become constants. */
