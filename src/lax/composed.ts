@@ -223,7 +223,10 @@ const realAcosh = withDerivative(
   (x) => {
     // log(x + √(x² − 1)) with x taken out, so that x² cannot overflow.
     const inverse = ops.div(constant(x, 1), x);
-    const root = ops.sqrt(ops.mul(ops.sub(constant(x, 1), inverse), ops.add(inverse, 1)));
+    // 1 − 1/x, which cancels near 1 unless x is taken out of it, too.
+    const isNear = ops.compare("lt", x, 2);
+    const beyond = ops.select(isNear, ops.mul(ops.sub(x, 1), inverse), ops.sub(constant(x, 1), inverse));
+    const root = ops.sqrt(ops.mul(beyond, ops.add(inverse, 1)));
     const value = ops.add(ops.log(x), ops.log1p(root));
     return ops.select(ops.compare("lt", x, 1), constant(x, Number.NaN), value);
   },

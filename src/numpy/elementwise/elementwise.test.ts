@@ -553,6 +553,13 @@ describe("elementwise functions", () => {
     expect(await grad((x: Tensor) => fn(x))(np.array(end)).item()).toBe(expected);
   });
 
+  test("acosh keeps its digits near 1", async () => {
+    const x = np.array([1 + 2 ** -23, 1.0001, 1.001, 1.5]);
+    const [points, values] = [await x.data(), await np.acosh(x).data()];
+    const errors = Array.from(values, (value, i) => Math.abs(value / Math.acosh(points[i] ?? 1) - 1));
+    expect(Math.max(...errors)).toBeLessThan(4 * 2 ** -23);
+  });
+
   test("gradients stay finite where one of two formulas overflows", async () => {
     const slope = await grad((x: Tensor) => np.sinh(x).sum())(np.array([80, -80])).data();
     expect(slope[0]).toBeCloseTo(Math.cosh(80), -30);
