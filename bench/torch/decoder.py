@@ -7,7 +7,7 @@ import time
 
 import torch
 import torch.nn.functional as F
-from inputs import read_parameters, read_tokens
+from inputs import make_step, read_parameters, read_tokens
 
 settings = json.loads(sys.argv[1])
 torch.set_num_threads(settings["cores"])
@@ -46,17 +46,7 @@ def logits_of(p):
 
 if settings["compiled"]:
     loss_of = torch.compile(loss_of)
-optimiser = torch.optim.AdamW(
-    parameters.values(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
-)
-
-
-def step():
-    optimiser.zero_grad(set_to_none=True)
-    loss = loss_of(parameters)
-    loss.backward()
-    optimiser.step()
-    return loss
+step = make_step(parameters, loss_of)
 
 
 def keep_to_first_cores():

@@ -1,4 +1,4 @@
-"""Reads the parameters and tokens that `bench/torch.ts` wrote."""
+"""The parameters and tokens that `bench/torch.ts` wrote, and the training step that every decoder takes."""
 
 import math
 
@@ -22,3 +22,19 @@ def read_tokens(settings, device="cpu"):
     """The tokens of a batch, one more of each row than the model reads."""
     tokens = torch.from_numpy(np.fromfile(settings["tokens"], dtype="<i4").astype("int64"))
     return tokens.reshape(settings["batch"], settings["sequence"] + 1).to(device)
+
+
+def make_step(parameters, loss_of):
+    """One AdamW step, with the settings of `adamw` in `bench/decoder.ts`; it returns the loss."""
+    optimiser = torch.optim.AdamW(
+        parameters.values(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
+    )
+
+    def step():
+        optimiser.zero_grad(set_to_none=True)
+        loss = loss_of(parameters)
+        loss.backward()
+        optimiser.step()
+        return loss.detach()
+
+    return step
