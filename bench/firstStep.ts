@@ -10,24 +10,33 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { type GpuDecoderSize, gpuSizes } from "./gpuDecoder.js";
+import type { GpuDecoderSize } from "./gpuDecoder.js";
 import { runJaxOnGpu } from "./lmOnGpu.js";
 import { announce, type Report, type Row } from "./measure.js";
 
-/** How often each process is started: the first one also loads the libraries from the disk. */
-const rounds = 3;
+/** Llamas of 24 layers; the first is measured twice, because the first process also loads libraries from the disk. */
+const sizes: readonly GpuDecoderSize[] = [1024, 1024, 1536, 2048].map((width) => ({
+  name: `width ${width}`,
+  width,
+  layers: 24,
+  sequence: 2048,
+  batch: 8,
+  vocabulary: 32_000,
+  mlpWidth: (11 * width) / 4,
+  headSize: 64,
+}));
 
 /** Runs the benchmark. */
 export async function firstStep(): Promise<Report> {
   const rows: Row[] = [];
-  const size = gpuSizes.find(({ name }) => name === "350M");
-  for (let i = 0; size && i < rounds; i++) {
+  for (const size of sizes) {
     rows.push(announce(await trainRow(size)));
     const begun = Date.now();
     const jax = runJaxOnGpu({ ...size, begun }, { remat: "dots", precision: "bfloat16" }, 1);
     if (!jax) continue;
     rows.push(
       announce({
+        width: size.width,
         by: "JAX",
         "seconds since the process began": (jax.since_begun_ms ?? Number.NaN) / 1000,
         "of these, the first call of the step": jax.first_ms / 1000,
@@ -64,7 +73,7 @@ async function trainRow(size: GpuDecoderSize): Promise<Row> {
     env: { ...process.env, SHARDWISE_TIMES: "1", SHARDWISE_XLA_CACHE: "off" },
     stdio: ["ignore", "ignore", "pipe"],
   });
-  const row: Record<string, string | number> = { by: "shardwise train" };
+  const row: Record<string, string | number> = { width, by: "shardwise train" };
   const since = () => (performance.now() - begun) / 1000;
   for await (const line of createInterface({ input: child.stderr })) {
     const [, text] = /^\d+\.\d+ s: (.*)$/.exec(line) ?? [];
