@@ -9,7 +9,7 @@ const known = {
     "how many devices, such as 1,2,8,16 (lm, profile, collectives, context, moe, checkpoint, growth), or stages (bubbles)",
   dtype: "what is multiplied: float32, or bfloat16 beside it (matmul, generate)",
   engine:
-    "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), xla for GPUs (lm, dispatch, generate), or webgpu (lm)",
+    "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), xla for GPUs (lm, dispatch, generate, checkpoint), or webgpu (lm)",
   processes: "how many processes of one device each; 2 by default (lm and collectives with --engine mpi)",
   sizes:
     "which models, such as d32,d256,d512,d1024, or 103M,350M,1.3B on GPUs (lm, profile), or 25M,130M,1B (generate); KiB of tensors, such as 64,1024 (collectives with --engine mpi), or GB, such as 2,4 (checkpoint)",

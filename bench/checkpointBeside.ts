@@ -1,0 +1,95 @@
+/** Training steps beside an asynchronous save: what `--checkpoint async` costs them while it writes. */
+import { join } from "node:path";
+import { performance } from "node:perf_hooks";
+import { Mesh, np, type Tensor, tree } from "shardwise";
+import type { Engine } from "shardwise/engines";
+import { adamw } from "shardwise/optim";
+import { createTraining, openCheckpoints } from "shardwise/train";
+import { median, type Row, sum } from "./measure.js";
+
+/** How long steps are repeated, in seconds, each time with and without a save beside them. */
+const seconds = 3;
+
+/** How often steps with and without a save take turns. */
+const turns = 3;
+
+/**
+ * Steps of a Llama, beside saves that follow one another without a pause and without them, in turns: what the machine
+ * does meanwhile is the same for both.
+ */
+export async function besideSaves(folder: string, engine: Engine, numDevices: number): Promise<Row> {
+  const isGpu = engine.info?.().engine === "xla";
+  const size = isGpu ? { width: 1024, numLayers: 8, length: 1024 } : { width: 512, numLayers: 4, length: 64 };
+  const { width, numLayers, length } = size;
+  const mesh = Mesh.create({ data: 1, fsdp: numDevices, pipe: 1, model: 1 }, { engine });
+  const training = createTraining({
+    mesh,
+    model: {
+      kind: "llama",
+      vocabSize: 4096,
+      width,
+      numLayers,
+      numHeads: width / 64,
+      numKvHeads: width / 64,
+      mlpWidth: 4 * width,
+      tieEmbeddings: true,
+      ropeBase: 10_000,
+      normEpsilon: 1e-6,
+      dtype: isGpu ? "bfloat16" : "float32",
+      remat: "none",
+    },
+    optimizer: adamw({ learningRate: 3e-4 }),
+  });
+  const tokens = np.ones([8, length + 1], { dtype: "int32" });
+  let state = training.init(0);
+  /** The milliseconds of steps until it is over. */
+  const stepsUntil = async (isOver: () => boolean): Promise<number[]> => {
+    const times: number[] = [];
+    while (!isOver()) {
+      const start = performance.now();
+      [state] = training.step(state, tokens);
+      await state.step.ready();
+      times.push(performance.now() - start);
+    }
+    return times;
+  };
+  const forSeconds = () => {
+    const end = performance.now() + 1000 * seconds;
+    return () => performance.now() >= end;
+  };
+  await stepsUntil(forSeconds());
+  const start = performance.now();
+  const copy = training.copy(state);
+  await copy.step.ready();
+  const copyMs = performance.now() - start;
+  const checkpoints = openCheckpoints(join(folder, "beside"), { keep: 1 });
+  const [alone, beside]: [number[], number[]] = [[], []];
+  const saves: number[] = [];
+  for (let turn = 0; turn < turns; turn++) {
+    alone.push(...(await stepsUntil(forSeconds())));
+    const isOver = forSeconds();
+    const saving = (async () => {
+      while (!isOver()) {
+        const begin = performance.now();
+        await (await checkpoints.save(saves.length + 1, copy)).committed;
+        saves.push(performance.now() - begin);
+      }
+    })();
+    beside.push(...(await stepsUntil(isOver)));
+    await saving;
+  }
+  const bytes = tree.leaves(copy).reduce<number>((total, leaf) => total + 4 * (leaf as Tensor).size, 0);
+  tree.dispose(copy);
+  tree.dispose(state);
+  const mean = (times: readonly number[]) => sum(times) / times.length;
+  return {
+    engine: engine.info?.().engine ?? "threads",
+    devices: numDevices,
+    GB: bytes / 1e9,
+    "step ms": mean(alone),
+    "beside a save ms": mean(beside),
+    "cost %": 100 * (mean(beside) / mean(alone) - 1),
+    "copy ms": copyMs,
+    "save GB/s": bytes / 1e6 / median(saves),
+  };
+}
