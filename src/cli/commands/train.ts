@@ -13,6 +13,7 @@ import type { RunOptions, RunOutcome } from "../../train/run/runOptions.js";
 import { trainRun } from "../../train/run/trainRun.js";
 import { type CommandArguments, defineCommand, exitCodes } from "../command.js";
 import { type ParsedArguments, UsageError } from "../commandLine.js";
+import { phase } from "../phase.js";
 import { configOf, engineOption, mergeConfigs, readConfigFile, useEngine } from "../runArguments.js";
 import { type Interrupts, noInterrupts, onInterrupt } from "../stopSignals.js";
 
@@ -42,6 +43,7 @@ export const train = defineCommand({
     "shardwise train --watch",
   ],
   run: async (parsed) => {
+    phase("opening the devices");
     await useEngine(parsed);
     const { resume, "max-restarts": maxRestarts, "verify-determinism": verifiesDeterminism } = parsed.values;
     const config = await resolveConfig(parsed, resume);

@@ -44,6 +44,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   journal.note(summaryLine(run, training));
   for (const note of data.notes) journal.note(note);
   if (!mayBlock()) await compileAside(run, training);
+  await life.phase("planning the memory of a step");
   checkMemory(config, vocabSize, training, mesh);
   life.begin();
   await life.phase("measuring the peak of the devices");

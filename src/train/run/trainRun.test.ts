@@ -87,6 +87,7 @@ describe("a run", () => {
     const waits = written.filter((line) => line.endsWith(" …\n")).map((line) => line.slice(0, -3));
     expect(waits).toEqual([
       `reading ${join(folder.path, "text.txt")}`,
+      "planning the memory of a step",
       "measuring the peak of the devices",
       "initialising the model",
       "compiling the training step",
