@@ -6,6 +6,7 @@ import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { Compilation } from "./plan/compilation.js";
 import { finalise } from "./plan/finalise.js";
+import { fuseUpdates } from "./plan/fuseUpdates.js";
 import { limitRows } from "./plan/limitRows.js";
 import { planMemory } from "./plan/memoryPlan.js";
 import { type Buffer, denseView } from "./plan/planBuffers.js";
@@ -100,7 +101,10 @@ export function finishProgram(
   options: CompileProgramOptions,
 ): CompiledProgram {
   const { compilation, steps, inputs, outputs } = lowered;
-  const scheduled = scheduleCollectives(steps, compilation.infos);
-  const plan = planMemory(scheduled, inputs, outputs, options.donated ?? [], options.arenaPage);
-  return finalise(options.name ?? "program", program, compilation, scheduled, plan);
+  const donated = options.donated ?? [];
+  const ordered = scheduleCollectives(steps, compilation.infos);
+  // Only machine code rounds such sums once, however long they are.
+  const updated = options.vectorBits ? fuseUpdates(ordered, compilation, donated) : ordered;
+  const plan = planMemory(updated, inputs, outputs, donated, options.arenaPage);
+  return finalise(options.name ?? "program", program, compilation, updated, plan);
 }

@@ -217,7 +217,7 @@ export interface GemmEpilogue<Place> {
 /**
  * Groups of consecutive rows of a product. For `m` they are rows of op(A) and C, and every group has its own B; rows
  * after the last group become 0. For `k` they are what is summed: columns of op(A) and rows of op(B), and every group
- * has its own C. Then m or k is the number of all rows.
+ * has its own C, to which they are added with `beta` 1 (0 and 1 are all there are). Then m or k is the number of all rows.
  */
 export interface RaggedGemm<Place> {
   readonly dim: "m" | "k";

@@ -233,6 +233,7 @@ const passes = [
   "kernel/phases",
   "kernel/loopPlan",
   "plan/scheduleCollectives",
+  "plan/fuseUpdates",
   "plan/memoryPlan",
   "plan/finalise",
 ];

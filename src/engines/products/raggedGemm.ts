@@ -116,7 +116,7 @@ function ofSums(
   memory: WebAssembly.Memory,
   run: RunGroups,
 ): Ragged {
-  const { dtype, m, n, k } = step;
+  const { dtype, m, n, k, beta } = step;
   const { stepA, stepB, rowC } = distances(step);
   const bytesC = (m - 1) * rowC + n * elementsOf(dtype).size;
   const [words, bytes] = [new Int32Array(memory.buffer), new Uint8Array(memory.buffer)];
@@ -126,8 +126,8 @@ function ofSums(
     for (let group = 0; group < groups; group++) {
       const count = Math.min(Math.max(words[sizes / 4 + group] ?? 0, 0), k - first);
       const target = group * stride;
-      if (count === 0) bytes.fill(0, c + target, c + target + bytesC);
-      else filled.push({ count, a: first * stepA, b: first * stepB, c: target });
+      if (count > 0) filled.push({ count, a: first * stepA, b: first * stepB, c: target });
+      else if (beta === 0) bytes.fill(0, c + target, c + target + bytesC);
       first += count;
     }
     run(filled, a, b, c);

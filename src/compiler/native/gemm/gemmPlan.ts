@@ -53,8 +53,8 @@ interface Piece {
 /** The calls that compute a product. */
 export function planProduct(target: GemmTarget, product: Product, space: PackingSpace): readonly GemmTask[] {
   const { m, n, k } = product;
-  const { block } = target;
   const planner = new ProductPlanner(target, product, space);
+  const block = blockOf(target, product, planner.tile);
   for (const rows of pieces(m, block.rows, planner.tile.rows)) {
     for (const depth of pieces(k, block.depth, target.lanes * target.perLane)) {
       planner.packA({ rows, depth });
@@ -65,6 +65,25 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
     }
   }
   return planner.tasks;
+}
+
+/**
+ * How much of a product is packed at a time. What is added to C with a factor is a small part of it, such as an update of
+ * weights, so that its steps along k are one block, if there is room, and C is rounded once.
+ */
+function blockOf(target: GemmTarget, { k, alpha, beta }: Product, tile: Tile): GemmTarget["block"] {
+  const { block, lanes, perLane } = target;
+  if (alpha === 1 || beta === 0 || k <= block.depth) return block;
+  const strips = Math.ceil(block.rows / target.rows);
+  const panels = Math.ceil(block.columns / target.columns);
+  const unit = lanes * perLane;
+  const depth = Math.min(Math.ceil(k / unit) * unit, block.depth * Math.min(strips, panels));
+  const share = (count: number) => Math.floor((count * block.depth) / depth);
+  return {
+    rows: share(strips) * tile.rows,
+    columns: share(panels) * Math.min(tile.columns, target.columns),
+    depth,
+  };
 }
 
 /** Maximum bytes of the packed blocks of a product. */
