@@ -43,6 +43,7 @@ import { narrowProducts } from "./narrowProducts.js";
 import { isOneKernel } from "./oneKernel.js";
 import { type RewriteOptions, Rewriter } from "./rewriter.js";
 import { isRowProduct, rowProduct } from "./rowProduct.js";
+import { shareStacks } from "./shareStacks.js";
 import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
 
 /**
@@ -53,6 +54,7 @@ import { tiledAttention, tiledAttentionBackward } from "./tiledAttention.js";
  *   operands only if the engine can multiply them, and are float32 themselves;
  * * very long sums of float32 are sums of sums, since a single accumulator would lose terms;
  * * integer matrix products, and those of one row, are products and sums, attention is products and a softmax unless one kernel computes it, and functions with the bits of XLA are polynomials;
+ * * loops stack only what is not in memory already;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * small sums over the same devices are one;
  * * collectives move dense blocks, `allToAll` along dim 0;
@@ -64,7 +66,8 @@ export function normalise(program: Program, options: RewriteOptions = {}): Progr
   const rewritten = afterPass("normalise", new Rewriter(rewriteEqn, options).program(program), "lowered");
   // A GPU computes all of a factor at a time; blocks one after the other would leave it idle.
   const tiled = options.gpu ? rewritten : afterPass("narrowProducts", narrowProducts(rewritten), "lowered");
-  const joined = afterPass("joinPads", joinPads(tiled), "lowered");
+  const shared = afterPass("shareStacks", shareStacks(tiled), "lowered");
+  const joined = afterPass("joinPads", joinPads(shared), "lowered");
   const used = afterPass("dropUnused", dropUnused(joined), "lowered");
   const bucketed = afterPass("bucketSums", bucketSums(used), "lowered");
   return afterPass("indicesFirst", indicesFirst(bucketed), "lowered");

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { makeProgram, np, type Tensor } from "../../index.js";
+import { lax, makeProgram, np, type Tensor } from "../../index.js";
 import type { PipelineLoop } from "../../ir/ops.js";
-import { tensorType } from "../../ir/shape.js";
+import { formatType, tensorType } from "../../ir/shape.js";
 import { bind1, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { grad } from "./grad.js";
@@ -19,4 +19,16 @@ test.each([
     eqn.op === "scan" ? [eqn.params.role] : [],
   );
   expect(roles).toEqual([role, { ...role, kind: expected }]);
+});
+
+test("a loop stacks what elementwise ops need, not what they compute", () => {
+  const step = (x: Tensor, w: Tensor) => {
+    const gate = np.matmul(x, w);
+    return [np.matmul(gate.mul(lax.logistic(gate)), w), null] as const;
+  };
+  const loop = (x: Tensor, w: Tensor) => np.sum(lax.scan(step, x, w)[0]);
+  const program = makeProgram(grad(loop, { argnums: [0, 1] }))(np.ones([4, 8]), np.ones([3, 8, 8]));
+  const forward = program.eqns.find((eqn) => eqn.op === "scan");
+  // The carry after the loop, and of every iteration the carry before it and the argument of the activation.
+  expect(forward?.outs.map(({ type }) => formatType(type))).toEqual(["f32[4,8]", "f32[3,4,8]", "f32[3,4,8]"]);
 });

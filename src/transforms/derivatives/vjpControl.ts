@@ -3,7 +3,7 @@ import { GradientError, InternalError } from "../../ir/errors.js";
 import { axesSize, type Spec } from "../../ir/mesh.js";
 import type { ControlRole, OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Program, Var } from "../../ir/program.js";
-import { at, formatType, type TensorType, typesOf, withShape } from "../../ir/shape.js";
+import { at, bytesOf, formatType, type TensorType, typesOf, withShape } from "../../ir/shape.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -41,13 +41,14 @@ const filled = (
  * (…residuals, …cotangents of the active outputs) → (…cotangents of the active inputs).
  *
  * @param index which of the bodies
+ * @param costIn what keeping the values of a body costs
  */
 function vjpBody<K extends ProgramOp>(
   { threading, savedOf }: WithKnown<K>,
   activeIn: readonly boolean[],
   activeOut: readonly boolean[],
   { linearize }: LinearizeTools,
-  index = 0,
+  { index = 0, costIn }: { index?: number; costIn?: (body: Program) => (value: Var) => number } = {},
 ): Split {
   const body = at(threading.bodies, index);
   const { inputs, outputs } = body.program;
@@ -64,7 +65,8 @@ function vjpBody<K extends ProgramOp>(
     [...types, ...pick(typesOf(outputs), activeOut)],
     "vjp of a body",
   );
-  return split(simplify(program), types.length, outputs.length);
+  const joint = simplify(program);
+  return split(joint, types.length, outputs.length, costIn?.(joint));
 }
 
 /** A scan stacks residuals in the forward pass; the backward scan runs in the opposite direction. */
@@ -73,7 +75,8 @@ export const scanRule: LinearizeRule<"scan"> = (operands, params, active, tools,
   const { ins: activeIn, outs: activeOut } = activityOf({ op: "scan", params }, active, tools);
   const [carryActive = [], yActive = []] = cut(activeOut, numCarry);
   const given = withKnownInScan(operands, params, known);
-  const parts = vjpBody(given, activeIn, activeOut, tools);
+  const costIn = stackedBytes(given.threading);
+  const parts = vjpBody(given, activeIn, activeOut, tools, { costIn });
   const kept = keepResiduals(parts, given.threading);
   const results = bind("scan", kept.ins, { ...kept.params, body: removeDeadCode(kept.params.body) });
   const [outs = [], stacked = []] = cut(results, body.outputs.length);
@@ -120,6 +123,16 @@ interface KeptResiduals {
   /** The forward pass. */
   readonly ins: readonly Tensor[];
   readonly params: OpParams["scan"];
+}
+
+/** The bytes that an iteration stacks to keep a value of its body: none of what is invariant or scanned over. */
+function stackedBytes({ sizes }: Threading<"scan">): (body: Program) => (value: Var) => number {
+  const { consts = 0, carry = 0, xs = 0 } = sizes;
+  return (body) => {
+    const isInvariant = dependsOnlyOn(body, body.inputs.slice(0, consts));
+    const scanned = new Set(body.inputs.slice(consts + carry, consts + carry + xs).map(({ id }) => id));
+    return (value) => (isInvariant(value) || scanned.has(value.id) ? 0 : bytesOf(value.type));
+  };
 }
 
 function keepResiduals({ forward, residuals }: Split, threading: Threading<"scan">): KeptResiduals {
@@ -184,7 +197,7 @@ export const condRule: LinearizeRule<"cond"> = (ins, params, active, tools, know
   const operands = given.threading.operands.slice(1);
   const activeIn = active.slice(1);
   const { outs: activeOut } = activityOf({ op: "cond", params }, active, tools);
-  const parts = params.branches.map((_, index) => vjpBody(given, activeIn, activeOut, tools, index));
+  const parts = params.branches.map((_, index) => vjpBody(given, activeIn, activeOut, tools, { index }));
   const kept = parts.map(({ forward, residuals }) => residuals.filter((r) => inputIndex(forward, r) < 0));
   const keeping = parts.map(({ forward }, b) => ({
     ...forward,

@@ -1,8 +1,9 @@
 import { hasEffects } from "../../ir/effects.js";
-import { factsOf } from "../../ir/opFacts.js";
+import { factsOf, isElementwiseEqn, opFacts } from "../../ir/opFacts.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
+import { cheapestCut } from "./cheapestCut.js";
 
 /** A joint program split where its late inputs come in. */
 export interface Split {
@@ -18,8 +19,15 @@ export interface Split {
  * Splits a program into the part that needs only the first `numEarly` inputs and the rest.
  *
  * @param numEarlyOutputs how many outputs belong to the forward part; they must not need late inputs
+ * @param cost what keeping a value for the backward part costs: what elementwise ops compute from cheaper values is
+ * computed again; by default only what is smaller than its result
  */
-export function split(joint: Program, numEarly: number, numEarlyOutputs: number): Split {
+export function split(
+  joint: Program,
+  numEarly: number,
+  numEarlyOutputs: number,
+  cost?: (value: Var) => number,
+): Split {
   const late = new Set(joint.inputs.slice(numEarly).map(({ id }) => id));
   const forwardEqns: Eqn[] = [];
   const backwardEqns: Eqn[] = [];
@@ -35,22 +43,9 @@ export function split(joint: Program, numEarly: number, numEarlyOutputs: number)
     }
   }
   const lateOutputs = joint.outputs.slice(numEarlyOutputs);
-  const residuals = new Map<number, Var>();
-  const again = new Set<Eqn>();
-  const need = (atom: Atom): void => {
-    if (atom.kind !== "var" || late.has(atom.id)) return;
-    const eqn = definition.get(atom.id);
-    if (!eqn || !factsOf(eqn.op).remade) {
-      residuals.set(atom.id, atom);
-      return;
-    }
-    if (again.has(eqn)) return;
-    again.add(eqn);
-    eqn.ins.forEach(need);
-  };
-  for (const eqn of backwardEqns) eqn.ins.forEach(need);
-  lateOutputs.forEach(need);
-  const list = [...residuals.values()];
+  const isNeeded = (atom: Atom): atom is Var => atom.kind === "var" && !late.has(atom.id);
+  const needed = [...backwardEqns.flatMap(({ ins }) => ins), ...lateOutputs].filter(isNeeded);
+  const { residuals: list, again } = keep(needed, definition, cost);
   const forward = {
     inputs: joint.inputs.slice(0, numEarly),
     eqns: forwardEqns,
@@ -67,6 +62,43 @@ export function split(joint: Program, numEarly: number, numEarlyOutputs: number)
     residuals: list,
   };
 }
+
+/** The values to keep, and the equations that compute the others of the needed ones again. */
+function keep(
+  needed: readonly Var[],
+  definition: ReadonlyMap<number, Eqn>,
+  cost: ((value: Var) => number) | undefined,
+): { readonly residuals: readonly Var[]; readonly again: ReadonlySet<Eqn> } {
+  const remade = ({ id }: Var, isAllowed: (eqn: Eqn) => boolean) => {
+    const eqn = definition.get(id);
+    return eqn && isAllowed(eqn) ? eqn : undefined;
+  };
+  const cut =
+    cost &&
+    cheapestCut(needed, {
+      again: (value) => remade(value, isQuick),
+      cost: (value) => (remade(value, isFree) ? Number.POSITIVE_INFINITY : cost(value)),
+    });
+  const residuals = new Map<number, Var>();
+  const again = new Set<Eqn>();
+  const left = [...needed];
+  for (const value of left) {
+    const eqn = cut?.has(value.id) ? undefined : remade(value, cut ? isQuick : isFree);
+    if (!eqn) residuals.set(value.id, value);
+    else if (!again.has(eqn)) {
+      again.add(eqn);
+      for (const input of eqn.ins) if (input.kind === "var") left.push(input);
+    }
+  }
+  return { residuals: [...residuals.values()], again };
+}
+
+/** Whether it costs nothing to compute the results of an equation again from something smaller. */
+const isFree = ({ op }: Eqn): boolean => factsOf(op).remade;
+
+/** Whether computing the results of an equation again takes hardly longer than reading them from memory. */
+const isQuick = (eqn: Eqn): boolean =>
+  isFree(eqn) || eqn.op === "reshape" || (isElementwiseEqn(eqn) && opFacts[eqn.op].price !== "heavy");
 
 /** Which values of a program depend only on some of its inputs (and constants). */
 export function dependsOnlyOn(program: Program, inputs: readonly Var[]): (atom: Atom) => boolean {

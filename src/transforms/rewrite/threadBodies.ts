@@ -88,6 +88,11 @@ export class Threading<K extends ProgramOp> {
     });
   }
 
+  /** The sizes of the groups with what is added to operands. */
+  get sizes(): GroupSizes {
+    return total(this.form.sizes, sizesOf(this.types));
+  }
+
   /** The types of the inputs of a body. */
   inputTypes({ inputs, program }: Body): TensorType[] {
     return inGroups(inputs, groupsOf(inputs, this.form.sizes, typesOf(program.inputs)), this.types);
@@ -128,7 +133,7 @@ export class Threading<K extends ProgramOp> {
       return rewritten ?? ignoring(body, sizes, { ...outTypes, ...this.types });
     });
     const inSpecs = this.extras.consts?.map(({ spec = [] }) => spec) ?? [];
-    return withBodies(this.eqn, all, total(sizes, sizesOf(this.types)), (ins, outs) => ({
+    return withBodies(this.eqn, all, this.sizes, (ins, outs) => ({
       inSpecs: [...ins, ...inSpecs],
       outSpecs: [...outs, ...specs],
     }));
