@@ -37,6 +37,12 @@ describe("a chat template", () => {
     ["an exception of its own", "{{ raise_exception('roles must alternate') }}", "roles must alternate"],
     ["an unknown filter", "{{ 1 | shout }}", 'unknown filter "shout"'],
     ["an unknown statement", "{% include 'x' %}", 'unknown statement "include"'],
+    ["a break outside of a loop", "{% if true %}{% break %}{% endif %}", "break stands in no loop"],
+    [
+      "a macro that leaves the loop around it",
+      "{% for i in [1] %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}",
+      "continue stands in no loop",
+    ],
     ["a block without an end", "{% if true %}x", "a block has no endif"],
     [
       "a way to JavaScript's objects",
@@ -46,6 +52,13 @@ describe("a chat template", () => {
     ["a field of nothing", "{{ nothing.here }}", 'has no "here"'],
   ])("with %s is refused", (_what, source, message) => {
     expect(render(source)).toThrow(message);
+  });
+
+  test("keeps what an iteration has written before it is left", () => {
+    const loop = (leave: string) =>
+      `{% for i in [1, 2, 3] %}a{% if i == 2 %}b{% ${leave} %}{% endif %}c{% endfor %}d`;
+    expect(render(loop("break"))()).toBe("acabd");
+    expect(render(loop("continue"))()).toBe("acabacd");
   });
 
   test("reaches no prototype", () => {

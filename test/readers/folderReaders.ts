@@ -74,6 +74,12 @@ const tokenFiles = subfolder("tokens");
 for (const [name, marks] of [["plain.tokens"], ["marked.tokens", Uint8Array.of(1, 0, 2)]] as const)
   await writeTokenShard(join(tokenFiles, name), [1, 2, 3], 10, marks);
 
+/** What the `zstd` command has made of some contents. */
+interface ZstdRow {
+  readonly content: string;
+  readonly base64: string;
+}
+
 export const folderReaders: readonly Reader[] = [
   {
     name: "records as JSON lines",
@@ -116,6 +122,19 @@ export const folderReaders: readonly Reader[] = [
       fixture(join(fixtures("data"), "texts.jsonl.zst")),
     ],
     read: (bytes) => readAll(bytes, "a.jsonl.gz"),
+  },
+  {
+    name: "texts compressed by zstd",
+    envelope: binary,
+    samples: () => {
+      const rows = JSON.parse(
+        readFileSync(join(fixtures("data"), "zstd.json"), "utf8"),
+      ) as readonly ZstdRow[];
+      return rows
+        .filter(({ content }) => ["words", "lines"].includes(content))
+        .map(({ base64 }) => new Uint8Array(Buffer.from(base64, "base64")));
+    },
+    read: (bytes) => readAll(bytes, "a.txt.zst"),
   },
   {
     name: "files of tokens",

@@ -35,14 +35,18 @@ export type Notice = (bytes: Uint8Array) => void;
 export interface FuzzOptions {
   readonly seed: number;
   readonly numInputs: number;
-  /** When to stop, as `performance.now` counts. */
+  /** When to stop, as `performance.now` counts, but not before `atLeast` inputs. */
   readonly until?: number;
+  readonly atLeast?: number;
   readonly usesCoverage?: boolean;
   readonly notice?: Notice;
 }
 
 /** Inputs whose coverage is asked for together: few at first, when many reach something new, because asking takes long. */
 const BATCH = { first: 100, most: 2000 };
+
+/** Milliseconds after which a batch is long enough: slow readers would take half a minute for the largest. */
+const LONG_BATCH_MS = 500;
 
 export async function fuzzReader(reader: Reader, options: FuzzOptions): Promise<Fuzzed> {
   // Nobody reads where an error of a sound reader came from, and to say so takes longer than reading.
@@ -56,7 +60,7 @@ export async function fuzzReader(reader: Reader, options: FuzzOptions): Promise<
 }
 
 async function fuzz(reader: Reader, options: FuzzOptions): Promise<Fuzzed> {
-  const { seed, until = Infinity, usesCoverage = true, notice = () => {} } = options;
+  const { seed, until = Infinity, atLeast = 0, usesCoverage = true, notice = () => {} } = options;
   const random = new Random(seed);
   const corpus = reader.samples().map((sample) => sample.subarray(0, MAX_BYTES));
   const numSamples = corpus.length;
@@ -96,7 +100,9 @@ async function fuzz(reader: Reader, options: FuzzOptions): Promise<Fuzzed> {
   for (const sample of reader.samples()) await read(sample);
   coverage?.newPlaces(true);
   let size = BATCH.first;
-  while (numInputs < options.numInputs && performance.now() < until && bad === undefined) {
+  const isDue = () => numInputs < atLeast || performance.now() < until;
+  while (numInputs < options.numInputs && isDue() && bad === undefined) {
+    const since = performance.now();
     const inputs = Array.from({ length: Math.min(size, options.numInputs - numInputs) }, () => {
       // The newest ones are nearest to what was never reached.
       const recent = random.chance(0.3) ? Math.max(0, corpus.length - 20) : 0;
@@ -105,7 +111,8 @@ async function fuzz(reader: Reader, options: FuzzOptions): Promise<Fuzzed> {
     });
     const numKnown = corpus.length;
     await keepNew(inputs);
-    if (corpus.length === numKnown) size = Math.min(2 * size, BATCH.most);
+    if (performance.now() - since > LONG_BATCH_MS) size = Math.max(size >> 1, BATCH.first);
+    else if (corpus.length === numKnown) size = Math.min(2 * size, BATCH.most);
   }
   process.off("unhandledRejection", leak);
   coverage?.close();

@@ -86,18 +86,18 @@ async function readFromServer(answers: unknown): Promise<void> {
     const pieces = Array.isArray(body) ? body : [body];
     const stream = new ReadableStream({
       start(controller) {
-        for (const piece of pieces) controller.enqueue(encode(String(piece)));
+        for (const piece of pieces) controller.enqueue(encode(textOf(piece ?? null)));
         controller.close();
       },
     });
     const code = typeof status === "number" && status >= 200 && status <= 599 ? Math.floor(status) : 200;
     const isEmpty = [204, 205, 304].includes(code);
     const named = Object.entries(isObject(headers) ? headers : {}).filter(
-      ([name, value]) => /^[a-z-]+$/.test(name) && /^[ -~]*$/.test(String(value)),
+      ([name, value]) => /^[a-z-]+$/.test(name) && /^[ -~]*$/.test(textOf(value)),
     );
     return new Response(isEmpty ? null : stream, {
       status: code,
-      headers: named.map(([name, value]): [string, string] => [name, String(value)]),
+      headers: named.map(([name, value]): [string, string] => [name, textOf(value)]),
     });
   };
   try {
@@ -122,6 +122,8 @@ const model = { ...published.model, dtype: "float32", remat: "none" } as const;
 const parameters = parameterTypes(model, "float32");
 
 const fixture = (path: string) => new Uint8Array(readFileSync(join(fixtures, path)));
+/** A value as what only texts can be: JSON may hold objects that do not become texts. */
+const textOf = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
 const json = (bytes: Uint8Array): unknown => {
   try {
     return JSON.parse(decode(bytes));
@@ -252,7 +254,7 @@ export const runReaders: readonly Reader[] = [
     read: (bytes) => {
       const given = json(bytes);
       const variables = Object.fromEntries(
-        Object.entries(isObject(given) ? given : {}).map(([name, value]) => [name, String(value)]),
+        Object.entries(isObject(given) ? given : {}).map(([name, value]) => [name, textOf(value)]),
       );
       detectLaunch(variables);
       environmentSettings(variables);

@@ -42,7 +42,7 @@ const activations: Readonly<Record<string, DecoderConfig["activation"]>> = {
 
 function readActivation(config: ConfigJson, name: string, fallback: string): DecoderConfig["activation"] {
   const given = config.text(name, fallback);
-  const found = activations[given];
+  const found = Object.hasOwn(activations, given) ? activations[given] : undefined;
   if (found) return found;
   throw config.error(`${name} is "${given}": ${Object.keys(activations).join(", ")} are supported`);
 }

@@ -1,6 +1,9 @@
 /** Compressed files, which are known by the bytes that they begin with. */
+
+import { attempt } from "../../../ir/errors.js";
 import { reasonOf } from "../../files/disk/fileError.js";
-import { chunksOf, dataError, missingPackage } from "./sourceFile.js";
+import { chunksOf, dataError } from "./sourceFile.js";
+import { ZstdDecoder } from "./zstd.js";
 
 /** The first bytes of a stream, and the whole stream. */
 export async function peek(
@@ -71,19 +74,17 @@ async function* gunzipped(chunks: AsyncIterable<Uint8Array>, file: string): Asyn
 }
 
 async function* unzstd(chunks: AsyncIterable<Uint8Array>, file: string): AsyncGenerator<Uint8Array, void> {
-  const { Decompress } = await import("fzstd").catch(missingPackage(file, "zstd", "fzstd"));
-  const ready: Uint8Array[] = [];
-  const stream = new Decompress((data) => ready.push(data));
-  const push = (chunk: Uint8Array, isLast: boolean) => {
-    try {
-      stream.push(chunk, isLast);
-    } catch (cause) {
-      throw dataError(file, `it is compressed by zstd and damaged or cut off (${reasonOf(cause)})`, {
-        cause,
-      });
+  const decoder = new ZstdDecoder();
+  const damaged = (_: string, cause: unknown) =>
+    dataError(file, `it is compressed by zstd and damaged or cut off (${reasonOf(cause)})`, { cause });
+  for await (const chunk of chunks) {
+    const parts = decoder.push(chunk);
+    // A part at a time: together they may be far larger than the chunk.
+    for (;;) {
+      const { done, value } = attempt(() => parts.next(), damaged);
+      if (done) break;
+      yield value;
     }
-    return ready.splice(0);
-  };
-  for await (const chunk of chunks) yield* push(chunk, false);
-  yield* push(new Uint8Array(), true);
+  }
+  attempt(() => decoder.end(), damaged);
 }

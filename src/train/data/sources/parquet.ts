@@ -6,6 +6,7 @@ import type { DataRecord } from "./dataRecord.js";
 import { checkPages, valueBudget } from "./parquetPages.js";
 import { dataError, missingPackage, type OpenFile } from "./sourceFile.js";
 import { ThriftReader } from "./thriftReader.js";
+import { unzstdWhole } from "./zstd.js";
 
 /** Rows that are read at once where row groups are large. */
 const rowsAtOnce = 4096;
@@ -21,7 +22,8 @@ export async function* parquetRows(
 ): AsyncGenerator<DataRecord[], void> {
   const missing = missingPackage(name, "Parquet", "hyparquet and hyparquet-compressors");
   const { parquetMetadata, parquetReadObjects, parquetSchema } = await import("hyparquet").catch(missing);
-  const { compressors } = await import("hyparquet-compressors").catch(missing);
+  const others = await import("hyparquet-compressors").catch(missing);
+  const compressors: Compressors = { ...others.compressors, ZSTD: unzstdWhole };
   const metadata = await readFooter(checkedFile(opened, name))
     .then(parquetMetadata)
     .catch((cause: unknown) => {

@@ -3,6 +3,7 @@
  * many: a run of equal values takes a few bytes, whatever number of values it states.
  */
 import type { ColumnMetaData, Compressors, SchemaTree } from "hyparquet";
+import { checkDeltaStrings } from "./parquetDelta.js";
 import { type Fields, ThriftReader } from "./thriftReader.js";
 
 /** Larger pages are not read. */
@@ -12,7 +13,7 @@ const maxPageBytes = 2 ** 28;
 const maxPadding = 512;
 
 const pageKinds = { data: 0, dictionary: 2, dataV2: 3 };
-const encodings = { plain: 0, plainDictionary: 2, runs: 3, dictionary: 8 };
+const encodings = { plain: 0, plainDictionary: 2, runs: 3, deltaStrings: 7, dictionary: 8 };
 
 /** How many values the columns of a row group may still have. */
 export interface ValueBudget {
@@ -96,6 +97,7 @@ function checkData(page: Uint8Array, fields: Fields, levels: Levels, isBoolean: 
     });
   const encoding = fields.number(2);
   if (encoding === encodings.plain) checkPlain(page.length - reader.offset, numValues);
+  if (encoding === encodings.deltaStrings) checkDeltaStrings(reader, numValues, maxPageBytes);
   if (
     encoding === encodings.plainDictionary ||
     encoding === encodings.dictionary ||
@@ -130,6 +132,7 @@ function checkDataV2(
   const values = new ThriftReader(page);
   const numValues = count - numNulls;
   if (encoding === encodings.plain) checkPlain(page.length, numValues);
+  if (encoding === encodings.deltaStrings) checkDeltaStrings(values, numValues, maxPageBytes);
   if (encoding === encodings.runs) values.counted(() => checkRuns(values, 1, numValues));
   if (encoding === encodings.plainDictionary || encoding === encodings.dictionary)
     checkRuns(values, values.byte(), numValues);

@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { encodeSafetensors } from "../../files/safetensors/safetensorsBytes.js";
 import { type DataSource, type FileError, readExamples, readRecords } from "../../index.js";
 import { parseFields } from "./examples.js";
+import { checkDeltaStrings } from "./parquetDelta.js";
 import { ThriftReader } from "./thriftReader.js";
 
 const fixtures = "test/data/fixtures";
@@ -92,6 +93,18 @@ describe("formats", () => {
     ];
     expect(first).toEqual({ messages: content });
   });
+
+  test.each(["deltaStrings", "deltaStringsV2"])(
+    "Parquet of strings that share beginnings: %s",
+    async (name) => {
+      const found: unknown[] = [];
+      for await (const { fields } of readRecords(join(fixtures, `${name}.parquet`))) found.push(fields.text);
+      const expected = Array.from({ length: 300 }, (_, i) =>
+        i % 11 === 0 ? null : `https://example.org/a/${Math.floor(i / 7)}/page-${(i * i) % 101}`,
+      );
+      expect(found.map((text) => text ?? null)).toEqual(expected);
+    },
+  );
 
   test("Parquet under another name, from a blob and behind a URL with ranges and without", async () => {
     const bytes = await readFile(join(fixtures, "snappy.parquet"));
@@ -334,6 +347,29 @@ describe("Parquet files that state more than they hold", () => {
         bytes.set([0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0], header),
       "its pages state 2147483652 values, but the file can hold 4194304",
     ));
+
+  test("are refused for strings that grow without end, each sharing all of the one before", () => {
+    /** Eight lengths, each larger by a number than the one before. */
+    const lengths = (first: number, more: number) => [
+      ...[8, 1, 8, 2 * first],
+      more < 0 ? -2 * more - 1 : 2 * more,
+      0,
+    ];
+    const check = (more: number, maxBytes: number) => {
+      const bytes = Uint8Array.from([
+        ...lengths(0, more),
+        ...lengths(8, 0),
+        ...new Array<number>(64).fill(0x61),
+      ]);
+      checkDeltaStrings(new ThriftReader(bytes), 8, maxBytes);
+    };
+    expect(() => check(8, 288)).not.toThrow();
+    expect(() => check(8, 287)).toThrow("the strings of a page take 288 bytes, over the limit 287");
+    expect(() => check(9, 2 ** 28)).toThrow(
+      "a string of a page shares 9 bytes with one of 8, and has 8 more",
+    );
+    expect(() => check(-1, 2 ** 28)).toThrow("shares -1 bytes with one of 8");
+  });
 
   test("are refused for a list in their description that is longer than it", async () => {
     const list = [0x19, 0xf9, 0x80, 0x80, 0x80, 0x10];

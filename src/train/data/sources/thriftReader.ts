@@ -77,7 +77,7 @@ export class ThriftReader {
     return fields;
   }
 
-  private integer(): number {
+  integer(): number {
     const zigzag = this.varint();
     return (zigzag >>> 1) ^ -(zigzag & 1);
   }

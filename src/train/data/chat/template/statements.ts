@@ -5,9 +5,23 @@ import { elements, isTrue, templateError, toText, type Value } from "./values.js
 /** A part of a template that writes to the output. */
 export type Statement = (context: TemplateContext) => string;
 
-/** Thrown to leave an iteration. */
+/** Thrown to leave an iteration, with what it has written until then. */
 class LoopExit {
+  written = "";
+
   constructor(readonly isBreak: boolean) {}
+}
+
+/** Writes parts one after the other. */
+function writeAll(parts: readonly Statement[], context: TemplateContext): string {
+  let out = "";
+  try {
+    for (const part of parts) out += part(context);
+  } catch (error) {
+    if (error instanceof LoopExit) error.written = out + error.written;
+    throw error;
+  }
+  return out;
 }
 
 type Piece = { readonly kind: "text" | "output" | "tag"; readonly source: string };
@@ -55,13 +69,23 @@ export function parseTemplate(source: string): Statement {
 
 class StatementParser {
   private at = 0;
+  private isInLoop = false;
 
   constructor(private readonly all: readonly Piece[]) {}
+
+  /** A block that is in a loop of its own, or in none although there is one around it. */
+  private blockIn(isInLoop: boolean, ends: readonly string[]) {
+    const before = this.isInLoop;
+    this.isInLoop = isInLoop;
+    const block = this.block(ends);
+    this.isInLoop = before;
+    return block;
+  }
 
   /** Statements up to a tag with one of the given names. */
   block(ends: readonly string[]): { readonly run: Statement; readonly end: string } {
     const parts: Statement[] = [];
-    const run: Statement = (context) => parts.map((part) => part(context)).join("");
+    const run: Statement = (context) => writeAll(parts, context);
     while (this.at < this.all.length) {
       const piece = this.all[this.at++];
       if (!piece) break;
@@ -89,10 +113,12 @@ class StatementParser {
     if (name === "set") return this.assignment(rest);
     if (name === "macro") return this.macro(rest);
     if (name === "generation") return this.block(["endgeneration"]).run;
-    if (name === "break" || name === "continue")
+    if (name === "break" || name === "continue") {
+      if (!this.isInLoop) throw templateError(`${name} stands in no loop`);
       return () => {
         throw new LoopExit(name === "break");
       };
+    }
     throw templateError(`unknown statement "${name}"`);
   }
 
@@ -118,7 +144,7 @@ class StatementParser {
     const list = parser.or();
     const filter = parser.accept("if") ? parser.expression() : undefined;
     parser.end();
-    const { run, end } = this.block(["else", "endfor"]);
+    const { run, end } = this.blockIn(true, ["else", "endfor"]);
     const otherwise = end === "else" ? this.block(["endfor"]).run : () => "";
     return (context) => {
       const inner = inScope(context);
@@ -144,7 +170,7 @@ class StatementParser {
     while (parser.accept(",")) names.push(parser.name());
     const [name = ""] = names;
     if (!parser.accept("=")) {
-      const { run } = this.block(["endset"]);
+      const { run } = this.blockIn(false, ["endset"]);
       return (context) => assign(context, name, run(context));
     }
     const value = parser.expression();
@@ -174,7 +200,7 @@ class StatementParser {
       params.push([param, parser.accept("=") ? parser.expression() : undefined]);
       if (parser.peek() !== ")") parser.expect(",");
     }
-    const { run } = this.block(["endmacro"]);
+    const { run } = this.blockIn(false, ["endmacro"]);
     return (context) =>
       assign(context, name, (args, named) => {
         const inner = inScope(context);
@@ -234,6 +260,7 @@ function iterate(
       out += run(inner);
     } catch (error) {
       if (!(error instanceof LoopExit)) throw error;
+      out += error.written;
       if (error.isBreak) break;
     }
   }
