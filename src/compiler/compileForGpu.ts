@@ -5,6 +5,7 @@ import type { AttentionKernel } from "./kernel/attentionKernel.js";
 import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
 import { fuseEpilogues } from "./plan/fuseEpilogues.js";
 import type { CompiledProgram } from "./steps.js";
+import { GPU_FEATURES } from "./wasm/features.js";
 import { gpuTarget } from "./wgsl/kernelShader.js";
 
 /** A program for a GPU: the same steps as elsewhere, without modules, and the loops of every kernel. */
@@ -26,7 +27,7 @@ interface GpuOptions
 
 /** Compiles a per-device program into a step list for a GPU, which starts kernels before the sizes of groups are known. */
 export function compileForGpu(program: Program, { epilogues, ...options }: GpuOptions): GpuProgram {
-  const all: CompileProgramOptions = { ...options, features: { fma: false, gpu: true } };
+  const all: CompileProgramOptions = { ...options, features: GPU_FEATURES };
   const lowered = lowerProgram(program, all);
   const steps = epilogues ? fuseEpilogues(lowered.steps, lowered.compilation) : lowered.steps;
   const compiled = finishProgram(program, { ...lowered, steps }, all);

@@ -18,6 +18,9 @@ export interface WasmFeatures {
 /** The features every engine that runs fixed-width SIMD has. */
 export const BASELINE_FEATURES: WasmFeatures = { fma: false };
 
+/** GPUs, whose functions fuse products with sums by name: WGSL's `fma` rounds once wherever the GPU can. */
+export const GPU_FEATURES: WasmFeatures = { fma: true, gpu: true };
+
 /**
  * Detects what the host supports by compiling and running small modules.
  *

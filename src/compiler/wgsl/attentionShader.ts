@@ -5,6 +5,7 @@ import {
   type HeadsName,
   isBackward,
 } from "../kernel/attentionKernel.js";
+import { GPU_FEATURES } from "../wasm/features.js";
 import { exp, log } from "../wasm/math/exponential.js";
 import { float32Bits, type Vec, VecBuilder } from "../wasm/vectorProgram.js";
 import { hex, WgslWriter, writeProgram } from "./registers.js";
@@ -344,7 +345,7 @@ class AttentionWriter {
   /** A function of a float, as kernels compute it. */
   private apply(fn: (b: VecBuilder, x: Vec) => Vec, argument: string): string {
     const { w } = this;
-    const b = new VecBuilder({ fma: false, gpu: true });
+    const b = new VecBuilder(GPU_FEATURES);
     const program = b.finish([fn(b, b.input(0))]);
     const [result = {}] = writeProgram(w, program, {
       input: () => ({ float: w.let(argument) }),

@@ -5,6 +5,7 @@ import { type LoopPlan, planLoops } from "../kernel/loopPlan.js";
 import { planKernel } from "../kernel/phases.js";
 import type { KernelNode, KernelSpec } from "../kernel/spec.js";
 import type { CollectiveSpec } from "../steps.js";
+import { GPU_FEATURES } from "../wasm/features.js";
 import { gpuTarget } from "./kernelShader.js";
 
 /** A part of a member's source or target, from an element on. */
@@ -160,5 +161,5 @@ function withoutNegativeZero(sum: number, dtype: DType, add: (node: KernelNode) 
 
 /** The loops of a kernel on a GPU. */
 export function gpuPlan(spec: KernelSpec): LoopPlan {
-  return planLoops(planKernel(canonical(spec), { fma: false, gpu: true }), false, gpuTarget);
+  return planLoops(planKernel(canonical(spec), GPU_FEATURES), false, gpuTarget);
 }

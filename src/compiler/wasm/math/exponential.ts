@@ -173,8 +173,8 @@ function quotient(b: VecBuilder, numerator: Vec, denominator: Vec): Vec {
   for (let i = 0; i < 3; i++) inverse = b.mul(inverse, b.nmadd(denominator, inverse, b.f32(2)));
   const product = b.mul(numerator, inverse);
   // The nearest float where the GPU rounds these once.
-  const rest = b.op("f32x4.relaxed_nmadd", product, denominator, numerator);
-  return b.op("f32x4.relaxed_madd", rest, inverse, product);
+  const rest = b.nmadd(product, denominator, numerator);
+  return b.madd(rest, inverse, product);
 }
 
 /** The magnitude of `magnitude` with the sign of `sign`. */
