@@ -133,30 +133,21 @@ function combineSpec(
           result: 0,
         });
   const op = combine === "sum" ? "add" : combine;
+  const join = (left: number, right: number): number =>
+    add({ kind: "op", dtype: wide, call: { op, from: wide, to: wide }, args: [left, right], result: 0 });
   const parts = range(size).map((arg) =>
     convert(add({ kind: "load", dtype, access: { arg, strides: from } }), dtype, wide),
   );
-  const combined = parts.reduce((left, right) =>
-    add({ kind: "op", dtype: wide, call: { op, from: wide, to: wide }, args: [left, right], result: 0 }),
-  );
+  const combined = parts.reduce(join);
+  // Sums begin with 0, so that those of negative zeros are 0.
   const isSum = combine === "sum" && isFloat(dtype);
-  const result = convert(isSum ? withoutNegativeZero(combined, wide, add) : combined, wide, dtype);
+  const sum = isSum ? join(combined, add({ kind: "literal", dtype: wide, value: 0 })) : combined;
+  const result = convert(sum, wide, dtype);
   return {
     ...{ dims, numRows: 0, nodes, fills: [] },
     args: range(size + targets).map(() => dtype),
     stores: range(targets).map((t) => ({ node: result, access: { arg: size + t, strides: to } })),
   };
-}
-
-/** A sum as if it began with 0: that of negative zeros is 0. Drivers leave out the addition of 0. */
-function withoutNegativeZero(sum: number, dtype: DType, add: (node: KernelNode) => number): number {
-  const zero = add({ kind: "literal", dtype, value: 0 });
-  const isZero = add({
-    ...{ kind: "op", dtype: "bool", args: [sum, zero], result: 0 },
-    call: { op: "compare", direction: "eq", from: dtype, to: "bool" },
-  });
-  const args = [isZero, zero, sum];
-  return add({ kind: "op", dtype, call: { op: "select", from: dtype, to: dtype }, args, result: 0 });
 }
 
 /** The loops of a kernel on a GPU. */

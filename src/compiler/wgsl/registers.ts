@@ -220,10 +220,28 @@ const bounded =
     return { float: w.let(`select(${value}, ${x}, ${a.nan})`), nan: a.nan };
   };
 
+/** Whether a value is the constant 0, of either sign. */
+const isZero = ({ constant: known = 1 }: ShaderRegister): boolean => (known & 0x7fffffff) === 0;
+
+/** A sum of which drivers would leave out a constant 0, although −0 + 0 is 0. */
+const added: Rule = (w, a, b) => {
+  const [x, zero] = isZero(a) ? [b, a] : [a, b];
+  if (!isZero(zero)) return { float: w.let(`${w.float(a)} + ${w.float(b)}`) };
+  if (zero.constant !== 0) return x;
+  return { float: w.let(`select(${w.float(x)}, 0.0, ${w.float(x)} == 0.0)`) };
+};
+
+/** A difference, likewise: −0 − −0 is 0, and so is 0 − 0. */
+const subtracted: Rule = (w, a, b) => {
+  if (isZero(b)) return added(w, a, constant((b.constant ?? 0) ^ 0x80000000), b);
+  if (isZero(a)) return added(w, { float: w.let(`-${w.float(b)}`) }, a, a);
+  return { float: w.let(`${w.float(a)} - ${w.float(b)}`) };
+};
+
 /** What an instruction is in WGSL, for those that work on 32-bit lanes, and the few on float64. */
 const vectorRules: { readonly [K in VectorOp]?: Rule } = {
-  "f32x4.add": float((a, b) => `${a} + ${b}`),
-  "f32x4.sub": float((a, b) => `${a} - ${b}`),
+  "f32x4.add": added,
+  "f32x4.sub": subtracted,
   "f32x4.mul": float((a, b) => `${a} * ${b}`),
   "f32x4.div": (w, a, b) => {
     if (w.longQuotient === undefined || !b.isUniform) return called("f_div")(w, a, b, b);
