@@ -15,15 +15,19 @@ export interface MemberPlace {
   readonly element: number;
 }
 
-/** One kernel of a collective on a GPU whose memory holds all of its devices. */
+/** One kernel of a collective on a GPU whose memory holds its devices, or copies of the sources of others. */
 export interface CollectiveKernel {
   readonly plan: LoopPlan;
   /** The arguments, by the members of a group. */
   readonly args: readonly MemberPlace[];
 }
 
-/** The kernels that a collective consists of, for every group the same; they may run in any order. */
-export function collectiveKernels(spec: CollectiveSpec): CollectiveKernel[] {
+/**
+ * The kernels that a collective consists of; they may run in any order.
+ *
+ * @param receivers the members of the group whose targets they write
+ */
+export function collectiveKernels(spec: CollectiveSpec, receivers: readonly number[]): CollectiveKernel[] {
   const { size, dtype, outer, inner, elements } = spec;
   const members = range(size);
   const copy = (from: MemberPlace, to: MemberPlace, dims: Dims, strides: Strides) => ({
@@ -35,21 +39,21 @@ export function collectiveKernels(spec: CollectiveSpec): CollectiveKernel[] {
       // All targets are written at once: each may be the memory of a source.
       return [
         {
-          plan: gpuPlan(combineSpec(spec, [elements], [1], [1], size)),
+          plan: gpuPlan(combineSpec(spec, [elements], [1], [1], receivers.length)),
           args: [
             ...members.map((member) => place(member, "source")),
-            ...members.map((member) => place(member, "target")),
+            ...receivers.map((member) => place(member, "target")),
           ],
         },
       ];
     case "reduceScatter":
-      return members.map((member) => ({
+      return receivers.map((member) => ({
         plan: gpuPlan(combineSpec(spec, [outer, inner], [size * inner, 1], [inner, 1], 1)),
         args: [...members.map((from) => place(from, "source", member * inner)), place(member, "target")],
       }));
     case "allGather":
       return members.flatMap((from) =>
-        members.map((to) =>
+        receivers.map((to) =>
           copy(place(from, "source"), place(to, "target", from * inner), [outer, inner], {
             from: [inner, 1],
             to: [size * inner, 1],
@@ -58,12 +62,14 @@ export function collectiveKernels(spec: CollectiveSpec): CollectiveKernel[] {
       );
     case "allToAll":
       return members.flatMap((from) =>
-        members.map((to) =>
+        receivers.map((to) =>
           copy(place(from, "source", to * inner), place(to, "target", from * inner), [inner], DENSE),
         ),
       );
     case "permute":
-      return permute(spec, (from, to) => copy(place(from, "source"), place(to, "target"), [elements], DENSE));
+      return permute(spec, receivers, (from, to) =>
+        copy(place(from, "source"), place(to, "target"), [elements], DENSE),
+      );
   }
 }
 
@@ -79,12 +85,13 @@ function place(member: number, side: "source" | "target", element = 0): MemberPl
 }
 
 function permute(
-  { permutation, size, dtype, elements, unset }: CollectiveSpec,
+  { permutation, dtype, elements, unset }: CollectiveSpec,
+  receivers: readonly number[],
   copy: (from: number, to: number) => CollectiveKernel,
 ): CollectiveKernel[] {
-  const copies = permutation.map(([from, to]) => copy(from, to));
+  const copies = permutation.filter(([, to]) => receivers.includes(to)).map(([from, to]) => copy(from, to));
   const reached = new Set(permutation.map(([, to]) => to));
-  const others = unset ? [] : range(size).filter((member) => !reached.has(member));
+  const others = unset ? [] : receivers.filter((member) => !reached.has(member));
   return [
     ...copies,
     ...others.map((member) => ({

@@ -38,7 +38,7 @@ import {
 } from "../../compiler/wgsl/stepShaders.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError, ShardwiseError } from "../../ir/errors.js";
-import { at } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
 import { alignmentOf, slotAlignments } from "./alignment.js";
 import type { Shader } from "./shaders.js";
 
@@ -368,21 +368,50 @@ function newDispatch(
   return { kind: "dispatch", shader, slots, params, writesTable, step: op, info, prepared: new Map() };
 }
 
-/** The dispatches of a collective for one group of positions. @param firstSlot the first slot of a position */
-export function collectiveDispatches(
+/** What a GPU does for a collective of a group. */
+export interface Meeting {
+  readonly dispatches: readonly Dispatch[];
+  /** The members on other GPUs that it needs the sources of, each with the slot of a copy. */
+  readonly guests: readonly Guest[];
+}
+
+/** A device of another GPU, and the slot of a copy of what it sends. */
+export interface Guest {
+  readonly position: number;
+  readonly slot: number;
+}
+
+/** Where the devices of a program have their slots in the table of a GPU. */
+export interface TablePlan {
+  /** Whether the GPU has the device at a position. */
+  isHere(position: number): boolean;
+  /** The first slot of a position. */
+  firstSlot(position: number): number;
+  /** The slot for a copy of what the n-th member of a group sends, if that is elsewhere. */
+  guestSlot(member: number): number;
+}
+
+/** What a GPU does for a collective of one group of positions, of which it has at least one. */
+export function meetingOf(
   spec: CollectiveSpec,
   group: readonly number[],
   params: Params,
-  firstSlot: (position: number) => number,
+  { isHere, firstSlot, guestSlot }: TablePlan,
   setting: GpuSetting,
-): Dispatch[] {
-  return collectiveKernels(spec).map(({ plan, args }) => {
+): Meeting {
+  const guests = new Map<number, Guest>();
+  const receivers = range(group.length).filter((member) => isHere(at(group, member)));
+  const dispatches = collectiveKernels(spec, receivers).map(({ plan, args }) => {
     const places = args.map(({ member, side, element }) => {
-      const { slot, offset } = spec[side];
-      return {
-        slot: firstSlot(at(group, member)) + slot,
-        offset: offset + element * byteSize(spec.dtype),
-      };
+      const position = at(group, member);
+      const bytes = element * byteSize(spec.dtype);
+      if (isHere(position)) {
+        const { slot, offset } = spec[side];
+        return { slot: firstSlot(position) + slot, offset: offset + bytes };
+      }
+      const slot = guestSlot(member);
+      guests.set(member, { position, slot });
+      return { slot, offset: bytes };
     });
     const words = params.add(places.flatMap(({ slot, offset }) => [slot, offset]));
     const slots = places.map(({ slot }) => slot);
@@ -392,4 +421,5 @@ export function collectiveDispatches(
       info: spec.info,
     });
   });
+  return { dispatches, guests: [...guests.values()] };
 }

@@ -13,18 +13,24 @@ import { limitLoops } from "../loopLimit.js";
 import { EngineShell, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import { WebGpuBuffer } from "./buffers.js";
-import type { Gpu } from "./gpu.js";
+import type { Gpu, GpuFacts } from "./gpu.js";
 import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import type { MachineProgram } from "./gpuProgram.js";
 import type { GpuTracer } from "./gpuTrace.js";
 import { WorkQueue } from "./queue.js";
-import type { RunBlocks } from "./run.js";
+import type { RunBlocks } from "./recording.js";
 import { checkTypes } from "./shaderTypes.js";
 
 const webGpuEngineOptions = schema({
-  /** Number of devices that share the GPU; 1 by default. */
+  /** Number of devices, which share the GPU, or the GPUs that `adapters` names; 1 by default. */
   numDevices: optional("number", 1),
+  /**
+   * The GPUs that the devices are spread over, the first of them on the first: each a part of an adapter's name, in Node,
+   * or what WebGPU calls `high-performance` and `low-power`. By default those that `SHARDWISE_WEBGPU_ADAPTERS` lists with
+   * commas, or the one that WebGPU prefers. One that is named twice is opened twice.
+   */
+  adapters: optional("strings"),
   /** Maximum memory of each device in bytes; by default whatever the GPU has. */
   memoryBytes: optional("number"),
   /** How long a loop without a fixed end may run; by default `SHARDWISE_DEADLINE` (in seconds), or two minutes. */
@@ -39,7 +45,7 @@ const webGpuEngineOptions = schema({
 /** Options of the WebGPU engine. */
 export interface WebGpuEngineOptions extends OptionsOf<typeof webGpuEngineOptions> {}
 
-/** What a WebGPU engine runs on; the GPU's name, limits and features are known once it is open. */
+/** What a WebGPU engine runs on; the GPU's name, limits and features, or what all GPUs allow and have, once it is open. */
 export interface WebGpuEngineInfo extends EngineInfo {
   readonly limits?: Readonly<Record<string, number>>;
   readonly features?: readonly string[];
@@ -47,7 +53,7 @@ export interface WebGpuEngineInfo extends EngineInfo {
 
 /**
  * Opens an engine on the GPU that WebGPU offers: in browsers that of the page, in Node through the package `webgpu`.
- * Several devices share one GPU, so that meshes can be tried on it.
+ * Several devices share one GPU, so that meshes can be tried on it, or are spread over several.
  *
  * The GPU is opened in the background; whatever is asked of the engine meanwhile waits for it. `await engine.opened`
  * tells whether there is one.
@@ -59,31 +65,43 @@ export interface WebGpuEngineInfo extends EngineInfo {
  */
 export function createWebGpuEngine(options?: WebGpuEngineOptions): WebGpuEngine {
   const read = webGpuEngineOptions.read(options, "createWebGpuEngine");
-  const { numDevices, memoryBytes, deadlineMs, matrices = wantsMatrices() } = read;
+  const { numDevices, memoryBytes, deadlineMs } = read;
+  const wanted = { matrices: read.matrices ?? wantsMatrices(), adapters: adaptersOf(read.adapters) };
   checkDeviceCount(numDevices, "createWebGpuEngine");
   const known = opened.get();
-  const isWanted = known !== undefined && (known.gpu.facts.matrices !== undefined) === matrices;
-  const gpu = isWanted ? known : open(matrices);
+  const isWanted = known !== undefined && sameSetting(known.setting, wanted);
+  const gpus = isWanted ? known : open(wanted);
   if (isWanted) opened.set(undefined);
-  return new GpuEngine(numDevices, memoryBytes, deadlineMs, gpu);
+  return new GpuEngine(numDevices, memoryBytes, deadlineMs, gpus);
 }
 
-/** A GPU and the code that runs programs on it. */
-interface OpenGpu {
-  readonly gpu: Gpu;
+/** Which GPUs are opened, and how. */
+interface GpuSetting {
+  readonly matrices: boolean;
+  readonly adapters: readonly string[];
+}
+
+const sameSetting = (a: GpuSetting, b: GpuSetting): boolean =>
+  a.matrices === b.matrices && a.adapters.join() === b.adapters.join();
+
+/** GPUs and the code that runs programs on them. */
+interface OpenGpus {
+  readonly gpus: readonly Gpu[];
+  readonly setting: GpuSetting;
   readonly code: typeof import("./gpuCode.js");
 }
 
-const opened = new Ambient<OpenGpu | undefined>({
-  name: "GPU of the next WebGPU engine",
+const opened = new Ambient<OpenGpus | undefined>({
+  name: "GPUs of the next WebGPU engine",
   initial: undefined,
   setBy: "importEngine",
-  dependence: { unkeyed: "programs are compiled for engines, which have their GPU by then" },
+  dependence: { unkeyed: "programs are compiled for engines, which have their GPUs by then" },
 });
 
-/** Opens the GPU of the next engine, so that the engine can say at once what it runs on. */
+/** Opens the GPUs of the next engine, so that the engine can say at once what it runs on. */
 export async function openWebGpu(): Promise<void> {
-  if (opened.get() === undefined) opened.set(await open(wantsMatrices()));
+  if (opened.get() !== undefined) return;
+  opened.set(await open({ matrices: wantsMatrices(), adapters: adaptersOf(undefined) }));
 }
 
 /** Whether the environment asks for subgroup matrices. */
@@ -93,10 +111,28 @@ function wantsMatrices(): boolean {
   throw new EngineLoadError(`SHARDWISE_WEBGPU_MATRICES=${JSON.stringify(value)} must be 1 or 0`);
 }
 
-async function open(matrices: boolean): Promise<OpenGpu> {
+/** The adapters that were asked for, or those that the environment lists. */
+function adaptersOf(given: readonly string[] | undefined): readonly string[] {
+  const { SHARDWISE_WEBGPU_ADAPTERS: listed = "high-performance" } = environment;
+  const names = (given ?? listed.split(",")).map((name) => name.trim());
+  if (names.length > 0 && !names.includes("")) return names;
+  const what = given === undefined ? `SHARDWISE_WEBGPU_ADAPTERS=${JSON.stringify(listed)}` : "adapters";
+  throw new EngineLoadError(`${what} must name one adapter or more, such as high-performance,low-power`);
+}
+
+async function open(setting: GpuSetting): Promise<OpenGpus> {
   const code = await import("./gpuCode.js");
-  const gpu = await code.openGpu(matrices);
-  return { gpu: { ...gpu, largeTile: await code.fastestTile(gpu) }, code };
+  const gpus: Gpu[] = [];
+  try {
+    for (const adapter of setting.adapters) {
+      const gpu = await code.openGpu(setting.matrices, adapter);
+      gpus.push({ ...gpu, largeTile: await code.fastestTile(gpu) });
+    }
+  } catch (error) {
+    for (const { device } of gpus) device.destroy();
+    throw error;
+  }
+  return { gpus, setting, code };
 }
 
 /** Maximum size of elements that are kept on the host after reading them. */
@@ -115,8 +151,9 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   /** Where the adapter has `timestamp-query`. */
   tracer?: GpuTracer;
   private readonly queue = new WorkQueue();
-  private machine: Machine | undefined;
-  private code: OpenGpu["code"] | undefined;
+  /** The GPUs, each with a block of neighbouring devices; none until they are open. */
+  private machines: readonly Machine[] = [];
+  private code: OpenGpus["code"] | undefined;
   private openingFailure: Error | undefined;
   private readonly taken: number[];
   private numRuns = 0;
@@ -125,18 +162,17 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     readonly numDevices: number,
     private readonly memoryBytes: number | undefined,
     private readonly deadlineMs: number | undefined,
-    gpu: OpenGpu | Promise<OpenGpu>,
+    gpus: OpenGpus | Promise<OpenGpus>,
   ) {
     super();
     this.taken = range(numDevices).map(() => 0);
-    const capacity = memoryBytes === undefined ? Number.POSITIVE_INFINITY : memoryBytes * numDevices;
-    if (!(gpu instanceof Promise)) {
-      this.use(gpu, capacity);
+    if (!(gpus instanceof Promise)) {
+      this.use(gpus);
       this.opened = Promise.resolve();
       return;
     }
-    this.opened = gpu.then(
-      (found) => this.use(found, capacity),
+    this.opened = gpus.then(
+      (found) => this.use(found),
       (error: unknown) => {
         this.openingFailure = error instanceof Error ? error : new Error(String(error));
         throw error;
@@ -147,34 +183,33 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     this.queue.add(() => this.opened.catch(() => {}));
   }
 
-  private use({ gpu, code }: OpenGpu, capacity: number): void {
-    const { queue, numDevices } = this;
-    this.machine = new code.Machine(gpu, capacity);
+  private use({ gpus, code }: OpenGpus): void {
+    const { queue, numDevices, memoryBytes = Number.POSITIVE_INFINITY } = this;
+    const used = gpus.slice(0, numDevices);
+    for (const { device } of gpus.slice(numDevices)) device.destroy();
+    const firsts = [...used, undefined].map((_, i) => Math.ceil((i * numDevices) / used.length));
+    this.machines = used.map((gpu, i) => {
+      const [first, end] = [at(firsts, i), at(firsts, i + 1)];
+      return new code.Machine(gpu, memoryBytes * (end - first), first);
+    });
     this.code = code;
-    if (gpu.facts.features.includes("timestamp-query"))
-      this.tracer = new code.GpuTracer(this.machine, queue, numDevices);
+    if (used.every(({ facts }) => facts.features.includes("timestamp-query")))
+      this.tracer = new code.GpuTracer(this.machines, queue, numDevices);
   }
 
   protected override get failure(): Error | undefined {
-    return this.openingFailure ?? this.machine?.failure;
+    return this.openingFailure ?? this.machines.find(({ failure }) => failure)?.failure;
   }
 
   info(): WebGpuEngineInfo {
-    const { numDevices } = this;
-    if (this.machine === undefined) return { engine: "webgpu", numDevices };
-    const { name, driver, limits, features, matrices } = this.machine.gpu.facts;
-    const { maxStorageBufferBindingSize: buffer, maxComputeInvocationsPerWorkgroup: threads } = limits;
-    const facts = [
-      ...(driver === undefined ? [] : [driver]),
-      `buffers of ${Math.floor(buffer / 2 ** 20)} MiB`,
-      `workgroups of ${threads} threads`,
-      ...features,
-      ...(matrices ? [`matrices of ${matrices.unit.m} x ${matrices.unit.n} x ${matrices.unit.k}`] : []),
-    ];
+    const { numDevices, memoryBytes } = this;
+    const facts = this.machines.map(({ gpu }) => gpu.facts);
+    if (facts.length === 0) return { engine: "webgpu", numDevices };
     return {
-      ...{ engine: "webgpu", numDevices, deviceKind: name, limits, features },
-      gemm: `${name} (WebGPU, ${facts.join(", ")})`,
-      ...(this.memoryBytes === undefined ? {} : { memoryBytes: this.memoryBytes }),
+      ...{ engine: "webgpu", numDevices, ...common(facts) },
+      deviceKind: [...new Set(facts.map(({ name }) => name))].join(" and "),
+      gemm: facts.map(describeGpu).join(" and "),
+      ...(memoryBytes === undefined ? {} : { memoryBytes }),
     };
   }
 
@@ -183,7 +218,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     return {
       used: at(this.taken, device),
       capacity: this.memoryBytes ?? Number.POSITIVE_INFINITY,
-      arena: this.machine?.arenaBytes(device) ?? 0,
+      arena: this.machines.length === 0 ? 0 : this.machineOf(device).arenaBytes(device),
     };
   }
 
@@ -196,12 +231,12 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     checkTypes(program, options.name ?? "program");
     const loaded = new LazyProgram(program, options, devices);
     // What is wrong with it is said at once, unless the GPU is still being opened.
-    if (this.machine && this.code) loaded.compiled(this.machine, this.code);
+    if (this.code) loaded.compiled(this.machines, this.code);
     return {
       start: (inputs) => this.startRun(loaded, inputs),
       release: () =>
         this.queue.add(() => {
-          if (this.machine) loaded.release();
+          loaded.release();
           return undefined;
         }),
     };
@@ -217,9 +252,9 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
         for (const buffer of outputs.flat()) buffer.failure ??= this.failure ?? error;
       };
       try {
-        const { machine, code } = this.open();
-        const own = loaded.loaded(machine, code);
-        const blocks = this.places(machine, own.program, devices, inputs, outputs);
+        const code = this.open();
+        const own = loaded.loaded(this.machines, code, (device) => this.machineOf(device));
+        const blocks = this.places(loaded.compiled(this.machines, code), devices, inputs, outputs);
         const limit = limitLoops(this.deadlineMs);
         const run = new code.Run(own, blocks, limit, this.numRuns++, this.tracer?.current);
         return run.start()?.catch(fail);
@@ -237,7 +272,6 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
 
   /** Memory for the results of a run; donated inputs pass theirs on. */
   private places(
-    machine: Machine,
     { compiled }: GpuProgram,
     devices: readonly number[],
     inputs: Rows<WebGpuBuffer>,
@@ -247,7 +281,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     // Inputs keep their memory until there is enough for all results.
     compiled.outputs.forEach(({ inputIndex }, o) => {
       if (inputIndex !== undefined) return;
-      for (const target of at(outputs, o)) target.block = this.allocate(machine, target);
+      for (const target of at(outputs, o)) target.block = this.allocate(target);
     });
     compiled.outputs.forEach(({ inputIndex }, o) => {
       if (inputIndex === undefined) return;
@@ -275,9 +309,9 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     const kept = this.queue.isIdle ? bytes : bytes.slice();
     this.queue.add(() => {
       try {
-        const { machine } = this.open();
-        buffer.block = this.allocate(machine, buffer);
-        machine.upload(buffer.block, kept);
+        this.open();
+        buffer.block = this.allocate(buffer);
+        this.machineOf(device).upload(buffer.block, kept);
       } catch (error) {
         buffer.failure = error;
       }
@@ -300,8 +334,8 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     await new Promise<void>((resolve, reject) => {
       this.queue.add(() => {
         try {
-          const { machine } = this.open();
-          result = machine.read([{ ...this.blockOf(buffer), bytes }]);
+          this.open();
+          result = this.machineOf(buffer.device).read([{ ...this.blockOf(buffer), bytes }]);
           result.catch(() => {});
           resolve();
         } catch (error) {
@@ -319,9 +353,10 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   protected async written(buffer: WebGpuBuffer): Promise<void> {
     await this.queue.idle();
     this.blockOf(buffer);
-    this.machine?.submit();
-    await this.machine?.gpu.device.queue.onSubmittedWorkDone();
-    await this.machine?.settled();
+    const machine = this.machineOf(buffer.device);
+    machine.submit();
+    await machine.gpu.device.queue.onSubmittedWorkDone();
+    await machine.settled();
     if (this.failure) throw this.failure;
   }
 
@@ -331,35 +366,53 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
 
   protected copy(buffer: WebGpuBuffer, device: number): WebGpuBuffer {
     const target = this.newBuffer(buffer.type, device);
+    const fail = (error: unknown) => {
+      target.failure = error;
+    };
     this.queue.add(() => {
       try {
-        const { machine } = this.open();
+        this.open();
         const source = this.blockOf(buffer);
-        target.block = this.allocate(machine, target);
-        machine.copy(source, target.block, buffer.bytes);
+        const [from, to] = [this.machineOf(buffer.device), this.machineOf(device)];
+        const block = this.allocate(target);
+        target.block = block;
+        if (from !== to) return this.send(from, { ...source, bytes: buffer.bytes }, to, block).catch(fail);
+        to.copy(source, block, buffer.bytes);
       } catch (error) {
-        target.failure = error;
+        fail(error);
       }
       return undefined;
     });
     return target;
   }
 
+  /** Copies a block to another GPU, through the host. */
+  private async send(from: Machine, source: GpuBlock, to: Machine, target: GpuBlock): Promise<void> {
+    const [bytes = new Uint8Array(0)] = await from.read([source]);
+    to.upload(target, bytes);
+  }
+
   protected async end(): Promise<void> {
     await this.queue.idle();
-    this.machine?.destroy();
+    for (const machine of this.machines) machine.destroy();
   }
 
-  /** The open GPU; throws why there is none, or why it failed. */
-  private open(): { readonly machine: Machine; readonly code: OpenGpu["code"] } {
-    const { machine, code } = this;
+  /** The code for the open GPUs; throws why there are none, or why one failed. */
+  private open(): OpenGpus["code"] {
     if (this.failure) throw this.failure;
-    if (machine === undefined || code === undefined) throw new Error("[webgpu] the GPU is not open");
-    return { machine, code };
+    if (this.code === undefined) throw new Error("[webgpu] the GPU is not open");
+    return this.code;
   }
 
-  private allocate(machine: Machine, { type, bytes }: WebGpuBuffer): GpuBlock {
-    const allocate = () => machine.memory.allocate(bytes, `a tensor ${formatType(type)}`);
+  /** The GPU that has a device. */
+  private machineOf(device: number): Machine {
+    const found = this.machines.findLast(({ firstDevice }) => firstDevice <= device);
+    if (found === undefined) throw new Error("[webgpu] the GPU is not open");
+    return found;
+  }
+
+  private allocate({ type, bytes, device }: WebGpuBuffer): GpuBlock {
+    const allocate = () => this.machineOf(device).memory.allocate(bytes, `a tensor ${formatType(type)}`);
     try {
       return allocate();
     } catch (error) {
@@ -374,7 +427,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
       this.taken[device] = at(this.taken, device) - left.bytes;
       left.seen = undefined;
       this.queue.add(() => {
-        if (left.block && this.machine) this.machine.memory.release(left.block);
+        if (left.block) this.machineOf(device).memory.release(left.block);
         left.block = undefined;
         return undefined;
       });
@@ -384,10 +437,36 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
   }
 }
 
-/** A program that is compiled once there is a GPU, and loaded there by its first run. */
+/** What holds on all GPUs: the least of each limit, and the features that all have. */
+function common(facts: readonly GpuFacts[]): Pick<WebGpuEngineInfo, "limits" | "features"> {
+  const [{ limits, features }, ...others] = [at(facts, 0), ...facts.slice(1)];
+  const least = Object.entries(limits).map(([name, limit]) => [
+    name,
+    Math.min(limit, ...others.map((other) => other.limits[name as keyof typeof limits])),
+  ]);
+  return {
+    limits: Object.fromEntries(least),
+    features: features.filter((feature) => others.every((other) => other.features.includes(feature))),
+  };
+}
+
+/** A GPU and what it can do, as part of a sentence. */
+function describeGpu({ name, driver, limits, features, matrices }: GpuFacts): string {
+  const { maxStorageBufferBindingSize: buffer, maxComputeInvocationsPerWorkgroup: threads } = limits;
+  const facts = [
+    ...(driver === undefined ? [] : [driver]),
+    `buffers of ${Math.floor(buffer / 2 ** 20)} MiB`,
+    `workgroups of ${threads} threads`,
+    ...features,
+    ...(matrices ? [`matrices of ${matrices.unit.m} x ${matrices.unit.n} x ${matrices.unit.k}`] : []),
+  ];
+  return `${name} (WebGPU, ${facts.join(", ")})`;
+}
+
+/** A program that is compiled once there are GPUs, the same for all, and loaded there by its first run. */
 class LazyProgram {
   private gpuProgram: GpuProgram | undefined;
-  private machineProgram: MachineProgram | undefined;
+  private machinePrograms: readonly MachineProgram[] | undefined;
 
   constructor(
     readonly program: Program,
@@ -395,24 +474,35 @@ class LazyProgram {
     readonly devices: readonly number[],
   ) {}
 
-  compiled({ gpu, memory }: Machine, { compileForGpu }: OpenGpu["code"]): GpuProgram {
-    const { subgroupSize = 1, isSoftware } = gpu.facts;
+  compiled(machines: readonly Machine[], { compileForGpu }: OpenGpus["code"]): GpuProgram {
+    const facts = machines.map(({ gpu }) => gpu.facts);
+    const isHardware = !facts.some(({ isSoftware }) => isSoftware);
     // Four threads share a row; the compilers of software adapters take seconds for it.
-    const attentionSteps = subgroupSize >= 4 && !isSoftware;
-    const epilogues = !isSoftware;
-    const float16Products = gpu.facts.matrices !== undefined;
-    const arenaPage = memory.largest;
+    const attentionSteps = isHardware && facts.every(({ subgroupSize = 1 }) => subgroupSize >= 4);
+    const epilogues = isHardware;
+    const float16Products = facts.every(({ matrices }) => matrices !== undefined);
+    const arenaPage = Math.min(...machines.map(({ memory }) => memory.largest));
     const options = { ...this.options, attentionSteps, epilogues, float16Products, arenaPage };
     this.gpuProgram ??= compileForGpu(this.program, options);
     return this.gpuProgram;
   }
 
-  loaded(machine: Machine, code: OpenGpu["code"]): MachineProgram {
-    this.machineProgram ??= new code.MachineProgram(this.compiled(machine, code), machine, this.devices);
-    return this.machineProgram;
+  /** @param machineOf the GPU that has a device */
+  loaded(
+    machines: readonly Machine[],
+    code: OpenGpus["code"],
+    machineOf: (device: number) => Machine,
+  ): readonly MachineProgram[] {
+    const { devices } = this;
+    this.machinePrograms ??= machines.flatMap((machine) => {
+      const own = [...devices.keys()].filter((position) => machineOf(at(devices, position)) === machine);
+      if (own.length === 0) return [];
+      return new code.MachineProgram(this.compiled(machines, code), machine, devices, own);
+    });
+    return this.machinePrograms;
   }
 
   release(): void {
-    this.machineProgram?.release();
+    for (const program of this.machinePrograms ?? []) program.release();
   }
 }

@@ -1,7 +1,7 @@
 import { importPackage } from "#platform/modules";
 import { environment } from "#platform/system";
+import { getOrInsert } from "../../ir/collections.js";
 import { reasonOf } from "../../ir/errors.js";
-import { lazily } from "../../ir/identity.js";
 import { EngineLoadError } from "../errors.js";
 
 const INSTALL = "npm install webgpu (Dawn, with binaries for Linux, macOS and Windows)";
@@ -10,14 +10,25 @@ const INSTALL = "npm install webgpu (Dawn, with binaries for Linux, macOS and Wi
  * WebGPU of this process: that of the host if it has one, else of the package `webgpu`.
  *
  * @param matrices whether subgroup matrices are wanted, which Dawn counts as unsafe
+ * @param adapter a part of the name of the adapter that is wanted, which only Dawn can be asked for
  */
-export async function findGpu(matrices: boolean): Promise<GPU> {
-  return globalThis.navigator?.gpu ?? (matrices ? dawnWithMatrices() : dawn());
+export async function findGpu(matrices: boolean, adapter?: string): Promise<GPU> {
+  const found = globalThis.navigator?.gpu;
+  if (found === undefined) return dawn(matrices, adapter);
+  if (adapter === undefined) return found;
+  throw new EngineLoadError(
+    `the adapter ${JSON.stringify(adapter)} cannot be asked for by its name, as this host has WebGPU itself: use "high-performance" or "low-power"`,
+  );
 }
 
-/** Made once: Dawn ends everything when this object is collected, although devices are still in use. */
-const dawn = lazily(() => openDawn(flags()));
-const dawnWithMatrices = lazily(() => openDawn(withMatrices(flags())));
+/** Kept: Dawn ends everything when such an object is collected, although devices are still in use. */
+const opened = new Map<string, Promise<GPU>>();
+
+function dawn(matrices: boolean, adapter: string | undefined): Promise<GPU> {
+  const given = matrices ? withMatrices(flags()) : flags();
+  const named = adapter === undefined ? given : [...given, `adapter=${adapter}`];
+  return getOrInsert(opened, JSON.stringify(named), () => openDawn(named));
+}
 
 async function openDawn(settings: readonly string[]): Promise<GPU> {
   const found = await load();

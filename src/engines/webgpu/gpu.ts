@@ -3,6 +3,7 @@ import { environment } from "#platform/system";
 import type { ShaderTile } from "../../compiler/wgsl/gemmTile.js";
 import { type MatrixSetting, type MatrixUnit, suits } from "../../compiler/wgsl/matrixTile.js";
 import { FUSES } from "../../compiler/wgsl/wgslFunctions.js";
+import { reasonOf } from "../../ir/errors.js";
 import { EngineLoadError } from "../errors.js";
 
 /** Bits of buffers and shaders; WebGPU's own constants are globals that not every host has. */
@@ -64,22 +65,16 @@ const wantedFeatures = ["subgroups", "timestamp-query", "shader-f16"] as const;
 const SUBGROUP_MATRIX = "chromium-experimental-subgroup-matrix";
 
 /**
- * Opens the GPU of this machine that WebGPU prefers.
+ * Opens the GPU of this machine that WebGPU prefers, or another one.
  *
  * @param matrices whether products of float16 use subgroup matrices; throws where there are none
+ * @param wanted a preference of WebGPU, or a part of the name of an adapter
  */
-export async function openGpu(matrices = false): Promise<Gpu> {
-  const gpu = await findGpu(matrices);
-  const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
-  if (adapter === null) {
-    throw new EngineLoadError(
-      'the engine "webgpu" finds no adapter: WebGPU is here, but no GPU that it can use. On Linux install the ' +
-        "Vulkan driver of the GPU and libvulkan1; without a GPU use --engine threads",
-    );
-  }
+export async function openGpu(matrices = false, wanted = "high-performance"): Promise<Gpu> {
+  const adapter = await findAdapter(matrices, wanted);
   const limits = limitsOf(adapter.limits);
-  const wanted: readonly string[] = matrices ? [...wantedFeatures, SUBGROUP_MATRIX] : wantedFeatures;
-  const features = wanted.filter((name) => adapter.features.has(name));
+  const used: readonly string[] = matrices ? [...wantedFeatures, SUBGROUP_MATRIX] : wantedFeatures;
+  const features = used.filter((name) => adapter.features.has(name));
   // The least alignment is best as it is; a smaller one could be refused.
   const { minUniformBufferOffsetAlignment: _, ...requiredLimits } = limits;
   const named = nameOf(adapter.info);
@@ -93,6 +88,24 @@ export async function openGpu(matrices = false): Promise<Gpu> {
   if (unit === undefined) return { device, facts };
   if (subgroupSize === undefined) throw noMatrices(named.name, "its subgroups differ in size");
   return { device, facts: { ...facts, matrices: { unit, subgroupSize } } };
+}
+
+async function findAdapter(matrices: boolean, wanted: string): Promise<GPUAdapter> {
+  const isPreference = wanted === "high-performance" || wanted === "low-power";
+  const gpu = await findGpu(matrices, isPreference ? undefined : wanted);
+  const powerPreference = isPreference ? wanted : "high-performance";
+  // Dawn throws for a name that no adapter has, and lists those that there are.
+  const adapter = await gpu.requestAdapter({ powerPreference }).catch((cause: unknown) => {
+    throw new EngineLoadError(
+      `the engine "webgpu" finds no adapter ${JSON.stringify(wanted)}: ${reasonOf(cause)}`,
+      { cause },
+    );
+  });
+  if (adapter) return adapter;
+  throw new EngineLoadError(
+    'the engine "webgpu" finds no adapter: WebGPU is here, but no GPU that it can use. On Linux install the ' +
+      "Vulkan driver of the GPU and libvulkan1; without a GPU use --engine threads",
+  );
 }
 
 /** The sizes of matrices of an adapter that products of float16 with sums in float32 use: the largest that suits. */

@@ -22,9 +22,11 @@ export class Machine {
   private checks = Promise.resolve();
   private isDestroyed = false;
 
+  /** @param firstDevice the number of the first device that it has */
   constructor(
     readonly gpu: Gpu,
     capacity: number,
+    readonly firstDevice = 0,
   ) {
     const watch = (errors: Promise<GPUError | null>, what: string) => this.watch(errors, what);
     this.memory = new GpuMemory(gpu, capacity, watch, () => this.submit());
@@ -44,7 +46,7 @@ export class Machine {
 
   /** Ends everything with a reason, unless something already has. */
   fail(reason: string): void {
-    this.failure ??= new DeviceFailedError({ device: 0 }, reason);
+    this.failure ??= new DeviceFailedError({ device: this.firstDevice }, reason);
   }
 
   /** The pass that is being recorded, or a new one that is timed. */

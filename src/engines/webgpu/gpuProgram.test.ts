@@ -41,7 +41,7 @@ async function onGpu(
   });
   const outputs = program.outputs.map(place);
   await new Run(
-    new MachineProgram(compiled, machine, [0]),
+    [new MachineProgram(compiled, machine, [0])],
     [{ inputs: given, outputs }],
     limitLoops(),
     0,

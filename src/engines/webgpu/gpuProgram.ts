@@ -2,13 +2,16 @@ import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import type { StepInfo } from "../../compiler/steps.js";
 import { ShaderSlabs } from "../../compiler/wgsl/shaderSlabs.js";
 import { getOrInsert } from "../../ir/collections.js";
-import { at } from "../../ir/shape.js";
+import { byteSize } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
+import { at, range } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import {
   type Action,
   ActionBuilder,
-  collectiveDispatches,
   type Dispatch,
+  type Meeting,
+  meetingOf,
   Params,
   type Prepared,
 } from "./actions.js";
@@ -17,17 +20,23 @@ import { USAGE } from "./gpu.js";
 import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 
-/** A program on a GPU: its actions on every position of the mesh, their parameters, and the address table. */
+/**
+ * A program on a GPU: its actions on the positions of the mesh that the GPU has, their parameters, and the address table.
+ */
 export class MachineProgram {
-  /** The actions of every position. */
+  /** The actions of every position; none of those on other GPUs. */
   readonly actions: readonly (readonly Action[])[];
-  /** For every collective and every group of positions, by the positions of the group: its dispatches. */
-  readonly collectives: readonly ReadonlyMap<number, readonly Dispatch[]>[];
+  /** For every collective, by the positions that the GPU has: what it does for their group. */
+  readonly collectives: readonly ReadonlyMap<number, Meeting>[];
   readonly table: GPUBuffer;
   /** Slots of a position, with one more for values that the host reads. */
   readonly slotsPerPosition: number;
+  /** Slots of all positions and of copies from other GPUs. */
+  readonly numSlots: number;
   readonly params: GPUBuffer;
   private readonly constants: GpuBlock;
+  /** Memory for copies of what devices on other GPUs send, by the slots that lead there. */
+  private readonly guests: ReadonlyMap<number, GpuBlock>;
   private readonly bindGroups = new Map<string, GPUBindGroup>();
   /** What the address table holds, where that is known. */
   private tableWords: Uint32Array | undefined;
@@ -36,10 +45,15 @@ export class MachineProgram {
   /** The slabs of the slots in the last run. */
   private compiledFor: Uint16Array | undefined;
 
+  /**
+   * @param devices the devices of all positions
+   * @param positions those that the GPU has
+   */
   constructor(
     readonly program: GpuProgram,
     readonly machine: Machine,
     readonly devices: readonly number[],
+    readonly positions: readonly number[] = range(devices.length),
   ) {
     const { compiled } = program;
     const { device, facts, largeTile } = machine.gpu;
@@ -52,28 +66,38 @@ export class MachineProgram {
       matrices: facts.matrices,
       largeTile,
     };
+    const isHere = (position: number) => positions.includes(position);
     this.actions = devices.map((_, position) => {
+      if (!isHere(position)) return [];
       const first = this.firstSlot(position);
       const fetched = first + compiled.slots.length;
       return new ActionBuilder(program, params, position, first, fetched, setting).steps(compiled.steps);
     });
+    const plan = {
+      isHere,
+      firstSlot: (position: number) => this.firstSlot(position),
+      guestSlot: (member: number) => this.firstSlot(devices.length) + member,
+    };
     this.collectives = compiled.collectives.map((spec) => {
       const groups = spec.groups.map((group) => {
-        const first = (position: number) => this.firstSlot(position);
-        const dispatches = collectiveDispatches(spec, group, params, first, setting);
-        return group.map((position) => [position, dispatches] as const);
+        const here = group.filter(isHere);
+        if (here.length === 0) return [];
+        const meeting = meetingOf(spec, group, params, plan, setting);
+        return here.map((position) => [position, meeting] as const);
       });
       return new Map(groups.flat());
     });
+    this.guests = this.roomForGuests();
+    this.numSlots = Math.max(this.firstSlot(devices.length) - 1, ...this.guests.keys()) + 1;
     const words = params.toWords();
     this.params = device.createBuffer({ size: words.byteLength, usage: USAGE.uniform | USAGE.copyTarget });
     device.queue.writeBuffer(this.params, 0, words);
     this.table = device.createBuffer({
-      size: 4 * Math.max(1, devices.length * this.slotsPerPosition),
+      size: 4 * Math.max(1, this.numSlots),
       usage: USAGE.storage | USAGE.copySource | USAGE.copyTarget,
     });
     this.changesTable = this.actions.some((own, position) => {
-      const slabs = new Uint16Array(devices.length * this.slotsPerPosition);
+      const slabs = new Uint16Array(this.numSlots);
       const all = [...expectedDispatches(own, this.collectivesOf(position), slabs)];
       return all.some(({ writesTable }) => writesTable);
     });
@@ -82,7 +106,26 @@ export class MachineProgram {
   }
 
   private collectivesOf(position: number): readonly (readonly Dispatch[])[] {
-    return this.collectives.map((all) => all.get(position) ?? []);
+    return this.collectives.map((all) => all.get(position)?.dispatches ?? []);
+  }
+
+  /** Memory for the largest copy that each slot of a guest leads to. */
+  private roomForGuests(): ReadonlyMap<number, GpuBlock> {
+    const sizes = new Map<number, number>();
+    this.program.compiled.collectives.forEach((spec, i) => {
+      const bytes = spec.elements * byteSize(spec.dtype);
+      for (const { guests } of at(this.collectives, i).values())
+        for (const { slot } of guests) sizes.set(slot, Math.max(bytes, sizes.get(slot) ?? 0));
+    });
+    const allocate = (bytes: number) => this.machine.memory.allocate(bytes, "copies from other GPUs");
+    return new Map([...sizes].map(([slot, bytes]) => [slot, allocate(bytes)]));
+  }
+
+  /** Memory for a copy of what a device on another GPU sends. */
+  guest(slot: number): GpuBlock {
+    const block = this.guests.get(slot);
+    if (block === undefined) throw new InternalError(`[webgpu] slot ${slot} leads to no copy`);
+    return block;
   }
 
   /** Writes the address table, unless it holds these words since the last run. */
@@ -96,6 +139,14 @@ export class MachineProgram {
   /** Where the slots of a position begin in the table. */
   firstSlot(position: number): number {
     return position * this.slotsPerPosition;
+  }
+
+  /** Fills the slots of copies from other GPUs, as {@link fillSlots} does those of a position. */
+  fillGuests(words: Uint32Array, slabs: Uint16Array): void {
+    for (const [slot, { address, slab }] of this.guests) {
+      words[slot] = address;
+      slabs[slot] = slab;
+    }
   }
 
   /**
@@ -202,7 +253,7 @@ export class MachineProgram {
   /** Releases its memory once everything that was submitted has run. */
   release(): void {
     this.machine.submit();
-    this.machine.memory.release(this.constants);
+    for (const block of [this.constants, ...this.guests.values()]) this.machine.memory.release(block);
     this.params.destroy();
     this.table.destroy();
   }

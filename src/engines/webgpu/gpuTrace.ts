@@ -114,23 +114,26 @@ function eventOf({ program, dispatch }: Span, position: number, begin: number, e
 /** Maximum number of dispatches to record, unless another one is given. */
 const DEFAULT_CAPACITY = 2 ** 16;
 
-/** Records when the GPU computes which step; every dispatch gets a pass of its own meanwhile. */
+/** What times the passes of a run, by the GPUs that have it. */
+export type GpuTraces = ReadonlyMap<Machine, GpuTrace>;
+
+/** Records when GPUs compute which step; every dispatch gets a pass of its own meanwhile. */
 export class GpuTracer implements Tracer {
   /** What times the passes of runs that are recorded now. */
-  current: GpuTrace | undefined;
+  current: GpuTraces | undefined;
   private isStarted = false;
 
   constructor(
-    private readonly machine: Machine,
+    private readonly machines: readonly Machine[],
     private readonly queue: WorkQueue,
     private readonly numDevices: number,
   ) {}
 
   start(capacity = DEFAULT_CAPACITY): void {
-    const { machine } = this;
     this.isStarted = true;
     this.queue.add(() => {
-      this.current = new GpuTrace(machine, capacity * this.numDevices);
+      const traceOf = (machine: Machine) => new GpuTrace(machine, capacity * this.numDevices);
+      this.current = new Map(this.machines.map((machine) => [machine, traceOf(machine)]));
       return undefined;
     });
   }
@@ -142,7 +145,8 @@ export class GpuTracer implements Tracer {
       this.queue.add(() => {
         const { current } = this;
         this.current = undefined;
-        return current?.events().then(resolve, reject);
+        const events = [...(current?.values() ?? [])].map((trace) => trace.events());
+        return Promise.all(events).then((all) => resolve(all.flat()), reject);
       });
     });
   }

@@ -23,7 +23,7 @@ function load(machine: Machine, fn: (x: Tensor) => Tensor): () => Promise<void> 
   );
   const inputs = [machine.memory.allocate(bytesOf(side))];
   const outputs = program.outputs.map(({ type }) => machine.memory.allocate(bytesOf(type)));
-  return () => new Run(loaded, [{ inputs, outputs }], limitLoops(), 0).start();
+  return () => new Run([loaded], [{ inputs, outputs }], limitLoops(), 0).start();
 }
 
 /** A loop that swaps what it carries, branches, and products. */
