@@ -369,7 +369,7 @@ function newDispatch(
 }
 
 /** What a GPU does for a collective of a group. */
-export interface Meeting {
+export interface GroupDispatches {
   readonly dispatches: readonly Dispatch[];
   /** The members on other GPUs that it needs the sources of, each with the slot of a copy. */
   readonly guests: readonly Guest[];
@@ -392,13 +392,13 @@ export interface TablePlan {
 }
 
 /** What a GPU does for a collective of one group of positions, of which it has at least one. */
-export function meetingOf(
+export function groupDispatches(
   spec: CollectiveSpec,
   group: readonly number[],
   params: Params,
   { isHere, firstSlot, guestSlot }: TablePlan,
   setting: GpuSetting,
-): Meeting {
+): GroupDispatches {
   const guests = new Map<number, Guest>();
   const receivers = range(group.length).filter((member) => isHere(at(group, member)));
   const dispatches = collectiveKernels(spec, receivers).map(({ plan, args }) => {

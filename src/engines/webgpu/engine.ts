@@ -18,8 +18,8 @@ import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
 import type { MachineProgram } from "./gpuProgram.js";
 import type { GpuTracer } from "./gpuTrace.js";
+import type { RunBlocks } from "./machineRun.js";
 import { WorkQueue } from "./queue.js";
-import type { RunBlocks } from "./recording.js";
 import { checkTypes } from "./shaderTypes.js";
 
 const webGpuEngineOptions = schema({

@@ -10,8 +10,8 @@ import {
   type Action,
   ActionBuilder,
   type Dispatch,
-  type Meeting,
-  meetingOf,
+  type GroupDispatches,
+  groupDispatches,
   Params,
   type Prepared,
 } from "./actions.js";
@@ -27,7 +27,7 @@ export class MachineProgram {
   /** The actions of every position; none of those on other GPUs. */
   readonly actions: readonly (readonly Action[])[];
   /** For every collective, by the positions that the GPU has: what it does for their group. */
-  readonly collectives: readonly ReadonlyMap<number, Meeting>[];
+  readonly collectives: readonly ReadonlyMap<number, GroupDispatches>[];
   readonly table: GPUBuffer;
   /** Slots of a position, with one more for values that the host reads. */
   readonly slotsPerPosition: number;
@@ -82,7 +82,7 @@ export class MachineProgram {
       const groups = spec.groups.map((group) => {
         const here = group.filter(isHere);
         if (here.length === 0) return [];
-        const meeting = meetingOf(spec, group, params, plan, setting);
+        const meeting = groupDispatches(spec, group, params, plan, setting);
         return here.map((position) => [position, meeting] as const);
       });
       return new Map(groups.flat());

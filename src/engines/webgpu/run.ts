@@ -3,11 +3,11 @@ import { DesyncError } from "../errors.js";
 import type { LimitLoop } from "../loopLimit.js";
 import type { MachineProgram } from "./gpuProgram.js";
 import type { GpuTraces } from "./gpuTrace.js";
-import { Recording, type RunBlocks, type Wait } from "./recording.js";
+import { MachineRun, type RunBlocks, type Wait } from "./machineRun.js";
 
 /** What a device is doing. */
 interface Progress {
-  readonly recording: Recording;
+  readonly part: MachineRun;
   readonly steps: Generator<Wait, void, number>;
   wait: Wait | undefined;
   /** The collectives that it has passed. */
@@ -19,7 +19,7 @@ interface Progress {
  * that decide which steps come next, for its own callbacks, and for what GPUs send each other, which passes through it.
  */
 export class Run {
-  private readonly recordings: readonly Recording[];
+  private readonly parts: readonly MachineRun[];
   private readonly devices: readonly Progress[];
   private readonly program: MachineProgram;
 
@@ -32,25 +32,25 @@ export class Run {
     traces?: GpuTraces,
   ) {
     this.program = at(programs, 0);
-    this.recordings = programs.map(
-      (program) => new Recording(program, blocks, limitLoop, traces?.get(program.machine)),
+    this.parts = programs.map(
+      (program) => new MachineRun(program, blocks, limitLoop, traces?.get(program.machine)),
     );
     this.devices = blocks.map((_, position) => {
       const number = programs.findIndex(({ positions }) => positions.includes(position));
-      const recording = at(this.recordings, number);
-      const steps = recording.steps(at(recording.program.actions, position), position);
-      return { recording, steps, wait: undefined, sequence: 0 };
+      const part = at(this.parts, number);
+      const steps = part.steps(at(part.program.actions, position), position);
+      return { part, steps, wait: undefined, sequence: 0 };
     });
   }
 
   /** Records and submits everything; a promise only where the host has to wait in between. */
   start(): Promise<void> | undefined {
-    const compiling = this.recordings.flatMap((recording) => recording.compile() ?? []);
+    const compiling = this.parts.flatMap((part) => part.compile() ?? []);
     return compiling.length === 0 ? this.begin() : Promise.all(compiling).then(() => this.afterCompiling());
   }
 
   private async afterCompiling(): Promise<void> {
-    for (const { machine } of this.recordings) {
+    for (const { machine } of this.parts) {
       await machine.settled();
       if (machine.failure) throw machine.failure;
     }
@@ -58,7 +58,7 @@ export class Run {
   }
 
   private begin(): Promise<void> | undefined {
-    for (const recording of this.recordings) recording.begin();
+    for (const part of this.parts) part.begin();
     for (const device of this.devices) this.advance(device, 0);
     return this.go();
   }
@@ -68,7 +68,7 @@ export class Run {
       if (this.meet()) continue;
       const waiting = this.devices.filter(({ wait }) => wait !== undefined);
       if (waiting.length === 0) {
-        for (const { machine } of this.recordings) machine.submitSoon();
+        for (const { machine } of this.parts) machine.submitSoon();
         return undefined;
       }
       const read = waiting.filter(({ wait }) => wait?.kind !== "collective");
@@ -85,7 +85,7 @@ export class Run {
   /** Records collectives that all of their devices have reached; returns whether there were any. */
   private meet(): boolean {
     let met = false;
-    this.devices.forEach(({ wait, recording }, position) => {
+    this.devices.forEach(({ wait, part }, position) => {
       if (wait?.kind !== "collective") return;
       const { collective } = wait;
       const { groups } = at(this.program.program.compiled.collectives, collective);
@@ -97,8 +97,8 @@ export class Run {
       if (!isMet) return;
       met = true;
       for (const member of all) member.sequence++;
-      if (all.every((member) => member.recording === recording)) {
-        recording.meet(collective, group);
+      if (all.every((member) => member.part === part)) {
+        part.meet(collective, group);
         for (const member of all) this.advance(member, 0);
       } else {
         const done = async () => {};
@@ -112,21 +112,20 @@ export class Run {
 
   /** Runs a collective between GPUs. */
   private async exchange(collective: number, group: readonly number[]): Promise<void> {
-    const recordings = [...new Set(group.map((member) => at(this.devices, member).recording))];
-    const guests = recordings.map((recording) => recording.guests(collective, group));
+    const parts = [...new Set(group.map((member) => at(this.devices, member).part))];
+    const guests = parts.map((part) => part.guests(collective, group));
     const senders = new Set(guests.flat().map(({ position }) => position));
     // All sources are read before a target is written: it may be the memory of a source.
     const sent = await Promise.all(
-      recordings.map((recording) => {
-        const own = recording.program.positions.filter((position) => senders.has(position));
-        return recording.sources(collective, own);
+      parts.map((part) => {
+        const own = part.program.positions.filter((position) => senders.has(position));
+        return part.sources(collective, own);
       }),
     );
     const bytes = new Map(sent.flat());
-    recordings.forEach((recording, i) => {
-      for (const guest of at(guests, i))
-        recording.receive(guest, bytes.get(guest.position) ?? new Uint8Array(0));
-      recording.meet(collective, group);
+    parts.forEach((part, i) => {
+      for (const guest of at(guests, i)) part.receive(guest, bytes.get(guest.position) ?? new Uint8Array(0));
+      part.meet(collective, group);
     });
   }
 
@@ -146,13 +145,11 @@ export class Run {
   /** Reads the values that devices wait for and lets the host do its part, then continues. */
   private async read(waiting: readonly Progress[]): Promise<void> {
     const values = new Map<Progress, number>();
-    const readAll = this.recordings.map(async (recording) => {
+    const readAll = this.parts.map(async (part) => {
       const slots = waiting.flatMap((device) =>
-        device.recording === recording && device.wait?.kind === "value"
-          ? [{ device, slot: device.wait.slot }]
-          : [],
+        device.part === part && device.wait?.kind === "value" ? [{ device, slot: device.wait.slot }] : [],
       );
-      const read = await recording.values(slots.map(({ slot }) => slot));
+      const read = await part.values(slots.map(({ slot }) => slot));
       slots.forEach(({ device }, i) => {
         values.set(device, at(read, i));
       });

@@ -26,7 +26,7 @@ export interface RunBlocks {
 const SUBMIT_AFTER = 32;
 
 /** What one GPU does in a run of a program. */
-export class Recording {
+export class MachineRun {
   readonly machine: Machine;
   private readonly words: Uint32Array<ArrayBuffer>;
   private readonly slabs: Uint16Array;
