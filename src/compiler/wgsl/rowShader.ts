@@ -173,7 +173,8 @@ export class RowShader extends KernelWriter {
     const { w } = this;
     const name = at(names, index);
     const value = { bits: nan === undefined ? bits : this.ranked(bits) };
-    w.line(`${name} = ${w.bits(combine(w, combinedBy(output), { bits: w.fresh(name) }, value))};`);
+    // Drivers that fuse products with sums fuse the left one: what is added, if what was added first is a product, too.
+    w.line(`${name} = ${w.bits(combine(w, combinedBy(output), value, { bits: w.fresh(name) }))};`);
     const largest = nanRanks[output.combine]?.largest;
     if (nan !== undefined && largest !== undefined)
       w.line(`${nan} = ${w.bits(combine(w, largest, { bits: w.fresh(nan) }, { bits }))};`);
@@ -268,8 +269,10 @@ export class RowShader extends KernelWriter {
     return `ranked(${bits})`;
   }
 
-  private unranked({ combine: op }: Reduce, bits: string): ShaderRegister {
-    return { bits: op in nanRanks ? this.w.fresh(this.ranked(bits)) : bits };
+  private unranked({ combine: op, identity }: Reduce, bits: string): ShaderRegister {
+    if (op in nanRanks) return { bits: this.w.fresh(this.ranked(bits)) };
+    // Drivers leave out the 0 that a sum begins with, although that of negative zeros is 0.
+    return op === "f32x4.add" ? combine(this.w, op, { bits }, constant(identity[0])) : { bits };
   }
 }
 
