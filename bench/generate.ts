@@ -1,6 +1,6 @@
 /**
  * Tokens per second of one text, compared with the time in which the same threads read as many bytes as the weights
- * have, and with transformers (`TORCH_PYTHON`) on as many cores if it is installed.
+ * have, and with transformers (`TORCH_PYTHON`) on as many cores, or on the same GPU, if it is installed.
  *
  * Reading and decoding take turns, and medians are compared, because other programs may use the memory, too.
  *
@@ -11,7 +11,12 @@ import { availableParallelism } from "node:os";
 import { performance } from "node:perf_hooks";
 import { jit, Mesh, np, random, type Tensor, tree } from "shardwise";
 import { createThreadsEngine, createXlaEngine, type Engine } from "shardwise/engines";
-import { fuseProjections, generate as generateText, type ModelConfig } from "shardwise/train";
+import {
+  fuseProjections,
+  type GenerateOptions,
+  generate as generateText,
+  type ModelConfig,
+} from "shardwise/train";
 import { bytesOf } from "../src/ir/shape.js";
 import { castFloats } from "../src/optim/index.js";
 import { LanguageModel } from "../src/train/models/languageModel.js";
@@ -32,10 +37,14 @@ const sizes = {
 
 const dtypes = ["float32", "bfloat16"] as const;
 
+/** How tokens are drawn where they are not the likeliest ones. */
+const drawn = { temperature: 0.8, topK: 50, topP: 0.95, repetitionPenalty: 1.1 } as const;
+
 /** Runs the benchmark. */
 export async function generate(): Promise<Report> {
   const cores = availableParallelism();
   const isGpu = option("engine") === "xla";
+  const device = isGpu ? "cuda" : "cpu";
   const engine: Engine = isGpu
     ? await createXlaEngine()
     : createThreadsEngine({ numDevices: 1, threadsPerDevice: cores });
@@ -46,7 +55,7 @@ export async function generate(): Promise<Report> {
     for (const dtype of listOption("dtype", dtypes, dtypes)) {
       for (const kind of ["llama", "mlstm"] as const) {
         console.error(`  ${kind} ${size}, ${dtype} …`);
-        rows.push(await row(kind, size as keyof typeof sizes, dtype, mesh, readSpeed, cores));
+        rows.push(await row(kind, size as keyof typeof sizes, dtype, mesh, readSpeed, { cores, device }));
       }
     }
   }
@@ -71,7 +80,7 @@ async function row(
   dtype: (typeof dtypes)[number],
   mesh: Mesh,
   readSpeed: () => Promise<number>,
-  cores: number,
+  { cores, device }: { readonly cores: number; readonly device: string },
 ): Promise<Row> {
   const { width } = sizes[size];
   const model: ModelConfig = {
@@ -82,26 +91,30 @@ async function row(
   const { config, params } = fuseProjections(model, jit(create, { mesh })(), { donate: true });
   const bytes = (tree.leaves(params) as Tensor[]).reduce((sum, { type }) => sum + bytesOf(type), 0);
   const prompt = Array.from({ length: 16 }, (_, i) => i + 3);
-  const options = { mesh, slots: 1, maxTokens: numTokens, temperature: 0 };
-  const turns: { readonly speed: number; readonly ms: number }[] = [];
-  for (let turn = 0; turn <= numTurns; turn++) {
-    const speed = await readSpeed();
+  const write = async (sampling: GenerateOptions) => {
     const times: number[] = [];
+    const options = { mesh, slots: 1, maxTokens: numTokens, ...sampling };
     for await (const _ of generateText(config, params, [prompt], options)) times.push(performance.now());
     // A mean, because steps run ahead of the reader.
-    turns.push({ speed, ms: ((times.at(-1) ?? 0) - (times[1] ?? 0)) / (numTokens - 2) });
+    return ((times.at(-1) ?? 0) - (times[1] ?? 0)) / (numTokens - 2);
+  };
+  const turns: { readonly speed: number; readonly ms: number; readonly drawnMs: number }[] = [];
+  for (let turn = 0; turn <= numTurns; turn++) {
+    const speed = await readSpeed();
+    turns.push({ speed, ms: await write({ temperature: 0 }), drawnMs: await write(drawn) });
   }
   tree.dispose(params);
   // The first turn compiles.
   turns.shift();
-  const [ms, speed] = [median(turns.map((turn) => turn.ms)), median(turns.map((turn) => turn.speed))];
+  const middle = (of: keyof (typeof turns)[number]) => median(turns.map((turn) => turn[of]));
+  const [ms, drawnMs, speed] = [middle("ms"), middle("drawnMs"), middle("speed")];
   const share = median(turns.map((turn) => bytes / turn.speed / 1e6 / turn.ms));
   const torch =
     kind === "llama"
-      ? runTorch<number>("generate.py", { ...model, cores, tokens: 3 * numTokens }, cores)
+      ? runTorch<number>("generate.py", { ...model, device, cores, tokens: 3 * numTokens }, cores)
       : null;
   return {
-    ...{ model: `${kind} ${size}`, dtype, "MB of weights": bytes / 1e6, "ms/token": ms },
+    ...{ model: `${kind} ${size}`, dtype, "MB of weights": bytes / 1e6, "ms/token": ms, "drawn ms": drawnMs },
     ...{ "tokens/s": 1000 / ms, "memory GB/s": speed, "share of it": share, "transformers ms": torch },
   };
 }

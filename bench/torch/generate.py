@@ -9,6 +9,8 @@ import transformers
 
 settings = json.loads(sys.argv[1])
 torch.set_num_threads(settings["cores"])
+torch.set_default_device(settings["device"])
+torch.set_default_dtype(getattr(torch, settings["dtype"]))
 config = transformers.LlamaConfig(
     vocab_size=settings["vocabSize"],
     hidden_size=settings["width"],
@@ -18,7 +20,7 @@ config = transformers.LlamaConfig(
     num_key_value_heads=settings["numKvHeads"],
     tie_word_embeddings=True,
 )
-model = transformers.LlamaForCausalLM(config).to(getattr(torch, settings["dtype"])).eval()
+model = transformers.LlamaForCausalLM(config).eval()
 times = []
 
 

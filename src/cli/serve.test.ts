@@ -56,7 +56,7 @@ test("serves a folder of Hugging Face's until it is told to end", { timeout: 120
     fetch(`${address}/chat/completions`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ messages, max_tokens, stream, seed: 1 }),
+      body: JSON.stringify({ messages, max_tokens, stream, seed: 4 }),
     });
   expect(await (await ask(5, false)).text()).toContain('"finish_reason":"length"');
   // A stream begins when the server is at work on it.

@@ -20,6 +20,7 @@ import { LanguageModel } from "../models/languageModel.js";
 import { LONGEST } from "../models/matrixMemory.js";
 import { batchAxes, inMeshContext, languageModelRules } from "../models/names.js";
 import { pageSize, type Reading } from "../models/reading.js";
+import { Drawer } from "./drawing.js";
 
 /** Numbers of tokens that are read at once; programs are compiled for these alone. */
 const chunkSizes = [1, 16, 128, 512] as const;
@@ -45,37 +46,16 @@ interface Functions {
     reading: Reading,
     last: Tensor,
   ): [Tensor, Variables];
-  /** Logits [rows, length, vocabulary] after each of the tokens. */
+  /** Logits [rows * length, vocabulary] after each of the tokens. */
   readAll(params: Variables, cache: Variables, tokens: Tensor, reading: Reading): [Tensor, Variables];
   /** The same for one token of every row, by a recurrent model. */
   next(params: Variables, cache: Variables, tokens: Tensor): [Tensor, Variables];
   /** The same for some rows; the others keep their states. */
   nextOfSome(params: Variables, cache: Variables, tokens: Tensor, isActive: Tensor): [Tensor, Variables];
-  /** The likeliest of the first `count` tokens of each row, and its logit, which may not be finite; [rows, 1]. */
-  likeliest(logits: Tensor, count: Tensor): [token: Tensor, largest: Tensor];
   /** Empties the states of some rows of a recurrent model. */
   reset(cache: Variables, isFresh: Tensor): Variables;
   empty(): Variables;
-}
-
-/** The likeliest next tokens of all slots, which may still be computed. */
-export class LikeliestTokens {
-  constructor(
-    /** int32 [slots, 1] */
-    readonly tokens: Tensor,
-    private readonly largest: Tensor,
-  ) {}
-
-  /** Waits for the tokens and their logits, by slot, and releases what devices hold of them. */
-  async read(): Promise<{ readonly token: number; readonly logit: number }[]> {
-    const [tokens, logits] = await Promise.all([this.tokens.data(), this.largest.data()]);
-    this.dispose();
-    return Array.from(tokens, (token, slot) => ({ token: Number(token), logit: Number(logits[slot]) }));
-  }
-
-  dispose(): void {
-    tree.dispose([this.tokens, this.largest]);
-  }
+  readonly drawer: Drawer;
 }
 
 /** A model with one slot for each text that it reads. */
@@ -86,6 +66,8 @@ export class CachedModel {
   /** Rows of tokens are split over this many devices. */
   private readonly rowsTogether: number;
   private readonly functions: Functions;
+  /** Draws tokens where logits are. */
+  readonly drawer: Drawer;
   private readonly params: Variables | Promise<Variables>;
   private readonly givenParams: Variables;
   private cache: Variables | undefined;
@@ -104,6 +86,7 @@ export class CachedModel {
     this.maxLength = maxLength;
     this.isRecurrent = isRecurrent(model);
     this.functions = functionsOf({ ...model, cacheLength: numPages * pageSize }, own, this.slots);
+    this.drawer = this.functions.drawer;
     this.givenParams = params;
     this.params = meshOf(params) === own ? params : devicePut(params, everywhere(own));
     this.pages = range(this.slots).map(() => []);
@@ -123,84 +106,57 @@ export class CachedModel {
   }
 
   /**
-   * Reads at most `size` more tokens of some slots at once; returns the logits after the last or after each of them, by
-   * slot. Not for recurrent models.
+   * Reads at most `size` more tokens of some slots at once. Not for recurrent models.
+   *
+   * @returns logits after the last of them, [slots, vocabulary], or after each of `size`, [slots * size, vocabulary]
    */
   async readTogether(
     tokens: ReadonlyMap<number, readonly number[]>,
     size: number,
     which: "last" | "all",
-  ): Promise<Map<number, Float32Array[]>> {
+  ): Promise<Tensor> {
     for (const [slot, { length }] of tokens) this.needSpace(slot, length);
     const rows = range(this.slots).map((slot) => ({ slot, tokens: tokens.get(slot) ?? [] }));
-    const logits = await this.readRows(rows, this.slots, size, which);
-    const vocabSize = logits.shape.at(-1) ?? 0;
-    const data = await dataOf(logits);
-    const perRow = which === "all" ? size : 1;
-    const one = (i: number) => data.subarray(i * vocabSize, (i + 1) * vocabSize);
-    return new Map(
-      [...tokens.keys()].map((slot) => [slot, range(perRow).map((i) => one(slot * perRow + i))]),
-    );
+    return this.readRows(rows, this.slots, size, which);
   }
 
-  /** Reads more of a slot's text; returns the logits after its last token. */
-  async read(slot: number, tokens: readonly number[]): Promise<ArrayLike<number>> {
+  /** Reads more of a slot's text; returns logits after its last token, in one of the rows. */
+  async read(
+    slot: number,
+    tokens: readonly number[],
+  ): Promise<{ readonly logits: Tensor; readonly row: number }> {
     this.needSpace(slot, tokens.length);
     const sizes = this.isRecurrent ? recurrentSizes : chunkSizes;
-    let logits: Tensor | undefined;
-    for (let start = 0; start < tokens.length; ) {
+    // States are rows of one tensor, so that a recurrent model reads all rows, the others of which are empty.
+    const row = this.isRecurrent ? slot : 0;
+    for (let start = 0; ; ) {
       const size = sizes.find((n) => n >= tokens.length - start) ?? Math.max(...sizes);
       const chunk = tokens.slice(start, start + size);
-      logits?.dispose();
-      logits = await (this.isRecurrent
+      const logits = await (this.isRecurrent
         ? this.readOfRecurrent(slot, chunk, size)
         : this.readRows([{ slot, tokens: chunk }], this.rowsTogether, size));
-      start += chunk.length;
+      start += size;
+      if (start >= tokens.length) return { logits, row };
+      logits.dispose();
     }
-    // States are rows of one tensor, so that a recurrent model reads all rows, the others of which are empty.
-    const [rows, row] = this.isRecurrent ? [this.slots, slot] : [this.rowsTogether, 0];
-    const data = await dataOf(logits);
-    return data.subarray((row * data.length) / rows, ((row + 1) * data.length) / rows);
-  }
-
-  /** Reads one more token of some slots; returns the logits after it, by slot. */
-  async next(tokens: ReadonlyMap<number, number>): Promise<Map<number, ArrayLike<number>>> {
-    for (const slot of tokens.keys()) this.needSpace(slot, 1);
-    if (!this.isRecurrent) {
-      const rows = new Map([...tokens].map(([slot, token]) => [slot, [token]]));
-      const read = await this.readTogether(rows, 1, "last");
-      return new Map([...read].map(([slot, [logits = []]]) => [slot, logits]));
-    }
-    const logits = await this.nextOfRecurrent(tokens, this.oneEach(tokens));
-    const [, size = 0] = logits.shape;
-    const data = await dataOf(logits);
-    return new Map([...tokens.keys()].map((slot) => [slot, data.subarray(slot * size, (slot + 1) * size)]));
   }
 
   /**
-   * Starts to read one more token of some slots, and to find the likeliest of the first `vocabSize` tokens after each. The
-   * tokens to read may be results of the step before, which need not have ended.
+   * Reads one more token of some slots; returns the logits after it, [slots, vocabulary].
+   *
+   * @param tokens of all slots, int32 [slots, 1]; they may be results of the step before, which need not have ended
    */
-  async startNext(
-    slots: readonly number[],
-    tokens: ReadonlyMap<number, number> | LikeliestTokens,
-    vocabSize: number,
-  ): Promise<LikeliestTokens> {
+  async next(slots: readonly number[], tokens: Tensor): Promise<Tensor> {
     for (const slot of slots) this.needSpace(slot, 1);
-    const read = tokens instanceof LikeliestTokens ? tokens.tokens : this.oneEach(tokens);
-    const rows = slots.map((slot) => ({ slot, tokens: [0] }));
-    const logits = this.isRecurrent
-      ? await this.nextOfRecurrent(new Map(slots.map((slot) => [slot, 0])), read)
-      : await this.readRows(
-          range(this.slots).map((slot) => rows.find((row) => row.slot === slot) ?? { slot, tokens: [] }),
-          this.slots,
-          1,
-          "last",
-          read,
-        );
-    const likeliest = this.functions.likeliest(logits, int([], Int32Array.of(vocabSize)));
-    logits.dispose();
-    return new LikeliestTokens(...likeliest);
+    if (this.isRecurrent) return this.nextOfRecurrent(new Set(slots), tokens);
+    const rows = range(this.slots).map((slot) => ({ slot, tokens: slots.includes(slot) ? [0] : [] }));
+    return this.readRows(rows, this.slots, 1, "last", tokens);
+  }
+
+  /** One token for each slot, int32 [slots, 1]. */
+  oneEach(tokens: ReadonlyMap<number, number>): Tensor {
+    const ids = Int32Array.from(range(this.slots), (slot) => tokens.get(slot) ?? 0);
+    return int([this.slots, 1], ids);
   }
 
   /** Releases the cache and what was placed on devices. */
@@ -217,12 +173,6 @@ export class CachedModel {
     throw new ValueError(
       `[generate] a text of ${length} tokens is longer than maxLength ${this.maxLength}: use a larger maxLength`,
     );
-  }
-
-  /** One token for each slot, int32 [slots, 1]. */
-  private oneEach(tokens: ReadonlyMap<number, number>): Tensor {
-    const ids = Int32Array.from(range(this.slots), (slot) => tokens.get(slot) ?? 0);
-    return int([this.slots, 1], ids);
   }
 
   /**
@@ -274,8 +224,7 @@ export class CachedModel {
   /** Reads a chunk of a slot's text by a recurrent model; the other rows are padding, which keeps their states. */
   private async readOfRecurrent(slot: number, tokens: readonly number[], size: number): Promise<Tensor> {
     if (size === 1) {
-      const only = new Map(tokens.map((token) => [slot, token]));
-      return this.nextOfRecurrent(only, this.oneEach(only));
+      return this.nextOfRecurrent(new Set([slot]), this.oneEach(new Map([[slot, tokens[0] ?? 0]])));
     }
     const length = at(this.lengths, slot);
     const ids = new Int32Array(this.slots * size);
@@ -313,7 +262,7 @@ export class CachedModel {
   }
 
   /** Reads one more token of some slots by a recurrent model. @param read the tokens of all slots, int32 [slots, 1] */
-  private async nextOfRecurrent(tokens: ReadonlyMap<number, unknown>, read: Tensor): Promise<Tensor> {
+  private async nextOfRecurrent(tokens: ReadonlySet<number>, read: Tensor): Promise<Tensor> {
     const slots = range(this.slots);
     const isFresh = (slot: number) => tokens.has(slot) && this.lengths[slot] === 0;
     const { empty, reset, next, nextOfSome } = this.functions;
@@ -329,7 +278,7 @@ export class CachedModel {
           read,
           this.flags((slot) => tokens.has(slot)),
         );
-    for (const slot of tokens.keys()) this.lengths[slot] = at(this.lengths, slot) + 1;
+    for (const slot of tokens) this.lengths[slot] = at(this.lengths, slot) + 1;
     this.cache = cache;
     return logits;
   }
@@ -337,13 +286,6 @@ export class CachedModel {
 
 const int = (shape: readonly number[], data: Int32Array): Tensor =>
   Tensor.fromHost({ dtype: "int32", shape }, data);
-
-/** The elements of logits, which are float32. */
-async function dataOf(logits: Tensor | undefined): Promise<Float32Array> {
-  const data = await logits?.data();
-  logits?.dispose();
-  return data instanceof Float32Array ? data : new Float32Array();
-}
 
 const everywhere = (mesh: Mesh) => new NamedSharding(mesh, new PartitionSpec([]));
 
@@ -383,6 +325,7 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
     return [rowsOf(logits), changed];
   };
   return {
+    drawer: new Drawer(mesh),
     empty: jit(inContext(initial), { mesh, name: "emptyCache" }),
     read: jit(
       inContext((params: Variables, cache: Variables, tokens: Tensor, reading: Reading, last: Tensor) => {
@@ -394,20 +337,10 @@ function compiled(config: ModelConfig, mesh: Mesh, slots: number): Functions {
     readAll: jit(
       inContext((params: Variables, cache: Variables, tokens: Tensor, reading: Reading) => {
         const [logits, changed] = changing.apply({ ...params, ...cache }, tokens, reading);
-        return [logits.astype("float32"), changed] as [Tensor, Variables];
+        const rows = logits.reshape([-1, logits.shape.at(-1) ?? 0]);
+        return [rows.astype("float32"), changed] as [Tensor, Variables];
       }),
       { ...placed, donate: 1, name: "readAllTokens" },
-    ),
-    likeliest: jit(
-      inContext((logits: Tensor, count: Tensor) => {
-        const tokens = np.arange(logits.shape[1] ?? 0);
-        const own = np.where(np.less(tokens, count), logits, Number.NEGATIVE_INFINITY);
-        const largest = np.max(own, 1, { keepdims: true });
-        // Two reductions are kernels on every engine, and argmax is not.
-        const first = np.min(np.where(np.equal(own, largest), tokens, count), 1, { keepdims: true });
-        return [first, largest] as [Tensor, Tensor];
-      }),
-      { mesh, outShardings: everywhere(mesh), name: "likeliestTokens" },
     ),
     next: jit(inContext(next), { ...placed, donate: 1, name: "nextTokens" }),
     nextOfSome: jit(

@@ -1,8 +1,11 @@
 import { signalKind } from "../../engines/abortSignal.js";
 import { need } from "../../ir/arguments.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
+import { at } from "../../ir/shape.js";
+import { Tensor } from "../../trace/tensor.js";
 import type { Tokenizer } from "../data/tokenizers/tokenizer.js";
-import { checkedSampling, drawToken, SeededUniforms, samplingOptions } from "./sampling.js";
+import { Drawer } from "./drawing.js";
+import { checkedSampling, checkLargest, samplingOptions } from "./sampling.js";
 import { TextStream } from "./textStream.js";
 
 const continueOptions = schema({
@@ -25,6 +28,8 @@ const continueOptions = schema({
 
 /** Options of {@link continueText}. */
 export interface ContinueOptions extends OptionsOf<typeof continueOptions> {}
+
+const drawer = new Drawer();
 
 /**
  * A model's logits of the token after a text, possibly more than the tokeniser has tokens. Most calls pass the tokens
@@ -66,7 +71,6 @@ export async function continueText(
   const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
   const numPrompt = tokens.length;
   const stream = new TextStream(tokenizer, stop);
-  const chances = new SeededUniforms(seed);
   const added: string[] = [];
   const tell = (piece: string) => {
     added.push(piece);
@@ -76,7 +80,10 @@ export async function continueText(
   for (let i = 0; i < length && !stream.isStopped && signal?.aborted !== true; i++) {
     if (tokens.length - first > window) first = tokens.length - Math.ceil(window / 2);
     const all = await logits(tokens.slice(first));
-    const token = drawToken(all, tokenizer.vocabSize, sampling, tokens, await chances.at(i));
+    const row = Tensor.fromHost({ dtype: "float32", shape: [1, all.length] }, Float32Array.from(all));
+    const draws = [{ sampling, seed, index: i, seen: tokens }];
+    const { token, logit } = at(await drawer.draw(row, tokenizer.vocabSize, draws).read(), 0);
+    checkLargest(logit);
     tokens.push(token);
     tell(stream.add(token));
   }

@@ -1,6 +1,6 @@
 /**
  * Speculative decoding: a small model proposes tokens, which the large one then reads at once. Every proposal is drawn
- * with the same chance as the large model's token at its place, and kept only if the two are the same, so the text is
+ * with the same noise as the large model's token at its place, and kept only if the two are the same, so the text is
  * the one that the large model writes alone.
  */
 import { ValueError } from "../../ir/errors.js";
@@ -8,6 +8,7 @@ import { at, range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/modules/scope.js";
 import { isRecurrent, type ModelConfig } from "../models/config.js";
 import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
+import type { Draw } from "./drawing.js";
 
 /** A smaller model that proposes tokens. */
 export interface DraftModel {
@@ -29,12 +30,8 @@ export function checkDraft(model: ModelConfig, draft: ModelConfig, vocabSize: nu
   );
 }
 
-/** Chooses the next token of a slot's text from logits. @param proposed what was proposed before it */
-export type Choose = (
-  slot: number,
-  proposed: readonly number[],
-  logits: ArrayLike<number>,
-) => Promise<number>;
+/** How the next token of a slot's text is drawn. @param proposed what was proposed before it */
+export type DrawOf = (slot: number, proposed: readonly number[]) => Draw | undefined;
 
 /** Proposes tokens for the texts of all slots. */
 export class Draft {
@@ -53,21 +50,27 @@ export class Draft {
 
   /** Reads a prompt, which a text continues with a token. */
   async begin(slot: number, prompt: readonly number[], next: number): Promise<void> {
-    await this.model.read(slot, prompt);
+    const { logits } = await this.model.read(slot, prompt);
+    logits.dispose();
     this.unread.set(slot, [next]);
   }
 
-  /** Proposes tokens for every slot. */
-  async propose(slots: readonly number[], choose: Choose): Promise<Map<number, number[]>> {
+  /** Proposes tokens for every slot. @param vocabSize the number of tokens that may be drawn */
+  async propose(slots: readonly number[], vocabSize: number, drawOf: DrawOf): Promise<Map<number, number[]>> {
     const proposed = new Map(slots.map((slot) => [slot, [] as number[]]));
     for (const i of range(this.count)) {
       const tokens = (slot: number) =>
         i === 0 ? (this.unread.get(slot) ?? []) : [at(proposed.get(slot) ?? [], i - 1)];
       const rows = new Map(slots.map((slot) => [slot, tokens(slot)]));
-      for (const [slot, [logits = []]] of await this.model.readTogether(rows, i === 0 ? 2 : 1, "last")) {
-        const own = proposed.get(slot) ?? [];
-        own.push(await choose(slot, own, logits));
-      }
+      const logits = await this.model.readTogether(rows, i === 0 ? 2 : 1, "last");
+      const draws = range(this.model.slots).map((slot) => {
+        const own = proposed.get(slot);
+        return own && drawOf(slot, own);
+      });
+      // Logits that are not finite propose nothing of use, but the text is the model's.
+      const drawn = await this.model.drawer.draw(logits, vocabSize, draws).read();
+      logits.dispose();
+      for (const [slot, own] of proposed) own.push(at(drawn, slot).token);
     }
     return proposed;
   }

@@ -5,10 +5,12 @@ import { ValueError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import type { Variables } from "../../nn/modules/scope.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
+import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "../models/config.js";
-import { CachedModel, type CachedModelOptions, type LikeliestTokens } from "./cachedModel.js";
+import { CachedModel, type CachedModelOptions } from "./cachedModel.js";
 import { checkDraft, Draft, type DraftModel } from "./draft.js";
-import { checkLargest, drawToken, isGreedy, type Sampling, SeededUniforms } from "./sampling.js";
+import type { Draw, Drawn, DrawnTokens } from "./drawing.js";
+import { checkLargest, type Sampling } from "./sampling.js";
 
 /** A text to be continued. */
 export interface TokenRequest {
@@ -34,7 +36,6 @@ export interface DrawnToken {
 /** A text that is being continued. */
 class Continuation {
   readonly drawn: DrawnToken[] = [];
-  readonly chances: SeededUniforms;
   readonly seen: number[];
   numDrawn = 0;
   isOver = false;
@@ -42,13 +43,19 @@ class Continuation {
   private wake = () => {};
 
   constructor(readonly request: TokenRequest) {
-    this.chances = new SeededUniforms(request.seed);
     this.seen = [...request.tokens];
   }
 
   /** Whether the next token is the last, whatever it is. @param maxLength of the text with its prompt */
   isAlmostFull(maxLength: number): boolean {
     return this.numDrawn + 1 >= this.request.maxTokens || this.seen.length + 1 >= maxLength;
+  }
+
+  /** How the next token is drawn, or the one after some that were proposed. */
+  draw(proposed: readonly number[] = []): Draw {
+    const { sampling, seed } = this.request;
+    const seen = proposed.length === 0 ? this.seen : [...this.seen, ...proposed];
+    return { sampling, seed, index: this.numDrawn + proposed.length, seen };
   }
 
   /** Whether nobody wants more tokens. */
@@ -97,10 +104,10 @@ export interface GeneratorOptions extends CachedModelOptions {
   readonly vocabSize: number;
 }
 
-/** A step that finds the likeliest next token of some texts. */
+/** A step that draws the next token of some texts. */
 interface Step {
   readonly texts: ReadonlyMap<number, Continuation>;
-  readonly likeliest: LikeliestTokens;
+  readonly drawn: DrawnTokens;
 }
 
 /** Continues texts with a model, as many at once as it has slots; others wait. */
@@ -174,10 +181,8 @@ export class TextGenerator {
       while (this.waiting.length > 0 || this.active.size > 0) {
         await this.admit();
         if (this.active.size === 0) continue;
-        const texts = [...this.active.values()];
-        const takesLikeliest = texts.every(({ text }) => isGreedy(text.request.sampling));
         if (this.draft) await this.speculate(this.draft);
-        else await (this.ahead || takesLikeliest ? this.goOnAhead(takesLikeliest) : this.goOn());
+        else await this.goOn();
         // Timers and sockets have their turn between steps.
         await nextTurn();
       }
@@ -187,7 +192,7 @@ export class TextGenerator {
       this.active.clear();
       for (const text of texts) text.end({ error });
     } finally {
-      this.ahead?.likeliest.dispose();
+      this.ahead?.drawn.dispose();
       this.ahead = undefined;
       // In the same turn as the last look at the texts that wait, so that none is left behind.
       this.running = undefined;
@@ -205,34 +210,36 @@ export class TextGenerator {
       if (!text) return;
       this.active.set(slot, { text, next: 0 });
       const { tokens } = text.request;
-      await this.draw(slot, await this.model.read(slot, tokens));
+      const { logits, row } = await this.model.read(slot, tokens);
+      const draws = range(logits.shape[0] ?? 0).map((i) => (i === row ? text.draw() : undefined));
+      this.add(slot, at(await this.drawn(logits, draws).read(), row));
       const place = this.active.get(slot);
       if (place) await this.draft?.begin(slot, tokens, place.next);
     }
   }
 
-  /** One more token of every text. */
-  private async goOn(): Promise<void> {
-    const tokens = new Map([...this.active].map(([slot, { next }]) => [slot, next]));
-    for (const [slot, logits] of await this.model.next(tokens)) await this.draw(slot, logits);
-  }
-
   /**
-   * The likeliest next token of every text. Devices find it and read it, so that they start the next step before it is
-   * known here; of a text that turns out to end with the token, they have read one too many.
+   * One more token of every text. Devices draw it and read it, so that they start the next step before it is known here;
+   * of a text that turns out to end with the token, they have read one too many.
    */
-  private async goOnAhead(takesLikeliest: boolean): Promise<void> {
+  private async goOn(): Promise<void> {
     const step = this.ahead ?? (await this.startStep(this.texts(() => true)));
     this.ahead = undefined;
     // Texts that joined meanwhile wait for the tokens of the others, which only devices know yet.
     const isSame = [...this.active].every(([slot, { text }]) => step.texts.get(slot) === text);
     const going = this.texts((text) => !text.isLeft && !text.isAlmostFull(this.maxLength));
-    if (takesLikeliest && isSame && going.size > 0) this.ahead = await this.startStep(going, step.likeliest);
-    const drawn = await step.likeliest.read();
+    if (isSame && going.size > 0) this.ahead = await this.startStep(going, step.drawn);
+    const drawn = await step.drawn.read();
     for (const [slot, text] of step.texts) {
-      const { token, logit } = at(drawn, slot);
-      if (this.active.get(slot)?.text === text) await this.add(slot, async () => checkLargest(logit, token));
+      if (this.active.get(slot)?.text === text) this.add(slot, at(drawn, slot));
     }
+  }
+
+  /** Draws a token for each row of logits. @param last tokens that only devices know, which the texts have, too */
+  private drawn(logits: Tensor, draws: readonly (Draw | undefined)[], last?: Tensor): DrawnTokens {
+    const drawn = this.model.drawer.draw(logits, this.vocabSize, draws, last);
+    logits.dispose();
+    return drawn;
   }
 
   /** The texts of slots for which something holds. */
@@ -240,26 +247,35 @@ export class TextGenerator {
     return new Map([...this.active].flatMap(([slot, { text }]) => (holds(text) ? [[slot, text]] : [])));
   }
 
-  private async startStep(texts: ReadonlyMap<number, Continuation>, after?: LikeliestTokens): Promise<Step> {
-    const tokens = after ?? new Map([...this.active].map(([slot, { next }]) => [slot, next]));
-    return { texts, likeliest: await this.model.startNext([...texts.keys()], tokens, this.vocabSize) };
+  /** Starts a step of some texts. @param after the step before, whose tokens are not known here */
+  private async startStep(texts: ReadonlyMap<number, Continuation>, after?: DrawnTokens): Promise<Step> {
+    const known = () => this.model.oneEach(new Map([...this.active].map(([slot, { next }]) => [slot, next])));
+    const tokens = after?.tokens ?? known();
+    const logits = await this.model.next([...texts.keys()], tokens);
+    const draws = range(this.model.slots).map((slot) => {
+      const draw = texts.get(slot)?.draw();
+      return draw && after ? { ...draw, index: draw.index + 1 } : draw;
+    });
+    return { texts, drawn: this.drawn(logits, draws, tokens) };
   }
 
   /** As many more tokens of every text as the model agrees with its draft on, and one. */
   private async speculate(draft: Draft): Promise<void> {
-    const proposed = await draft.propose([...this.active.keys()], async (slot, before, logits) => {
-      const text = this.active.get(slot)?.text;
-      // A draft that is damaged proposes nothing of use, but the text is the model's.
-      return text ? await this.choose(text, before, logits).catch(() => 0) : 0;
-    });
+    const drawOf = (slot: number, before: readonly number[]) => this.active.get(slot)?.text.draw(before);
+    const proposed = await draft.propose([...this.active.keys()], this.vocabSize, drawOf);
     const rows = new Map(
       [...proposed].map(([slot, own]) => [slot, [this.active.get(slot)?.next ?? 0, ...own]]),
     );
-    const all = await this.model.readTogether(rows, draft.count + 1, "all");
+    const places = draft.count + 1;
+    const logits = await this.model.readTogether(rows, places, "all");
+    const draws = range(this.model.slots).flatMap((slot) =>
+      range(places).map((i) => drawOf(slot, (proposed.get(slot) ?? []).slice(0, i))),
+    );
+    const drawn = await this.drawn(logits, draws).read();
     for (const [slot, own] of proposed) {
       let numKept = 0;
-      for (const logits of all.get(slot) ?? []) {
-        await this.draw(slot, logits);
+      for (const one of drawn.slice(slot * places, (slot + 1) * places)) {
+        this.add(slot, one);
         if (this.active.get(slot)?.next !== own[numKept]) break;
         numKept++;
       }
@@ -280,30 +296,14 @@ export class TextGenerator {
     this.active.delete(slot);
   }
 
-  /** The token of a text that logits give. @param proposed tokens between the text and it */
-  private async choose(
-    { request: { sampling }, chances, seen, numDrawn }: Continuation,
-    proposed: readonly number[],
-    logits: ArrayLike<number>,
-  ): Promise<number> {
-    const chance = sampling.temperature === 0 ? 0 : await chances.at(numDrawn + proposed.length);
-    return drawToken(logits, this.vocabSize, sampling, [...seen, ...proposed], chance);
-  }
-
-  /** Draws the next token of a slot's text. */
-  private async draw(slot: number, logits: ArrayLike<number>): Promise<void> {
-    await this.add(slot, (text) => this.choose(text, [], logits));
-  }
-
   /** Adds a token to a slot's text. */
-  private async add(slot: number, choose: (text: Continuation) => Promise<number>): Promise<void> {
+  private add(slot: number, { token, logit }: Drawn): void {
     const place = this.active.get(slot);
     if (!place) return;
     const { text } = place;
     const isFull = text.isAlmostFull(this.maxLength);
-    let token: number;
     try {
-      token = await choose(text);
+      checkLargest(logit);
     } catch (error) {
       // What is wrong with the sampling of one text must not end the others.
       text.end({ error });

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { readNext, readText } from "../../../test/support/logits.js";
 import { expectNear } from "../../../test/support/near.js";
 import { tinyModel } from "../../../test/support/runs.js";
 import { devicePut, Mesh, NamedSharding, np, P, random, type Tensor } from "../../index.js";
@@ -8,7 +9,6 @@ import { LanguageModel } from "../models/languageModel.js";
 import { CachedModel } from "./cachedModel.js";
 import { continueText } from "./continueText.js";
 import { sampleText } from "./sampleText.js";
-import { drawToken } from "./sampling.js";
 
 const base: ModelConfig = {
   ...tinyModel,
@@ -36,17 +36,17 @@ describe.each(["llama", "moe", "mlstm"] as const)("the %s model", (kind) => {
       expectNear(values, Array.from(want, Number), 1e-5, `position ${i}`);
     };
     // The text in one slot at once, in another token by token, both beside a third text.
-    close(await cached.read(0, [...text.slice(0, 5)]), 4);
+    close(await readText(cached, 0, [...text.slice(0, 5)]), 4);
     await cached.read(2, [1, 2, 3]);
     for (const [i, token] of [...text].entries()) {
       const others = i < 7 ? ([[0, text[i + 5] ?? 0]] as const) : [];
-      const logits = await cached.next(new Map([[1, token], [2, 7], ...others]));
-      close(logits.get(1) ?? [], i);
-      if (i < 7) close(logits.get(0) ?? [], i + 5);
+      const logits = await readNext(cached, new Map([[1, token], [2, 7], ...others]));
+      close(logits[1] ?? [], i);
+      if (i < 7) close(logits[0] ?? [], i + 5);
     }
     // A slot that is emptied begins anew.
     cached.forget(1);
-    close(await cached.read(1, [...text]), text.length - 1);
+    close(await readText(cached, 1, [...text]), text.length - 1);
     await cached.close();
   });
 
@@ -105,24 +105,6 @@ describe("generating", () => {
     const onText = (piece: string) => pieces.push(piece);
     await continueText(alphabet, tokenizer, 8, { prompt: "a", length: 4, temperature: 0, onText });
     expect(pieces.join("")).toBe("bcde");
-  });
-
-  test("draws each token as often as it is likely, and only the likeliest with topK", () => {
-    const logits = [0, Math.log(3), Math.log(2), Math.log(4)];
-    const shares = (temperature: number, topK: number) => {
-      const counts = [0, 0, 0, 0];
-      for (let i = 0; i < 1000; i++) {
-        const sampling = { temperature, topK, topP: 1, minP: 0, repetitionPenalty: 1 };
-        const token = drawToken(logits, 4, sampling, [], (i + 0.5) / 1000);
-        counts[token] = (counts[token] ?? 0) + 1;
-      }
-      return counts;
-    };
-    expect(shares(1, 0)).toEqual([100, 300, 200, 400]);
-    expect(shares(1, 2)).toEqual([0, 429, 0, 571]);
-    expect(shares(1, 99)).toEqual([100, 300, 200, 400]);
-    expect(shares(0.5, 3)).toEqual([0, 310, 138, 552]);
-    expect(shares(0, 0)).toEqual([0, 0, 0, 1000]);
   });
 
   test("wants a temperature and a topK that make sense", async () => {

@@ -32,7 +32,10 @@ export async function sampleText(of: Sampled, options: ContinueOptions): Promise
     if (!isMore) cached.forget(0);
     const rest = tokens.slice(isMore ? known.length : 0);
     known = [...tokens];
-    return cached.read(0, rest);
+    const { logits } = await cached.read(0, rest);
+    const data = await logits.data();
+    logits.dispose();
+    return Array.from(data, Number);
   };
   try {
     return await continueText(logits, tokenizer, window, options);
