@@ -1,17 +1,17 @@
 /**
- * Where the time of a training step goes: mean times over the devices for products, other computation, exchanges and
- * waits, and the most expensive kernels.
+ * Where the time of the fastest of several training steps goes: mean times over the devices for products, other
+ * computation, exchanges and waits, and the most expensive kernels.
  *
  *     npm run bench -- profile --devices 1,2,8,16 --sizes d256,d512,d1024 --precision float32,bfloat16
  */
 import { createThreadsEngine, type TraceEvent } from "shardwise/engines";
 import { type DecoderSize, precisions, sizes, stepFlops } from "./decoder.js";
 import { prepareData } from "./lm.js";
-import { allCorePeak, best, type Report, type Row } from "./measure.js";
+import { allCorePeak, best, type Report, type Row, traced } from "./measure.js";
 import { countsOption, listOption } from "./options.js";
 
-/** Number of recorded steps, after as many unrecorded ones. */
-const STEPS = 5;
+/** Number of recorded steps, after as many unrecorded ones; the fastest counts. */
+const STEPS = 10;
 
 /** How many kernels are listed. */
 const SLOWEST = 8;
@@ -29,7 +29,7 @@ export async function profile(): Promise<Report> {
         const what = { model: size.name, precision: dtype, devices };
         const own = { ...size, batch: Math.max(size.batch, devices), dtype };
         const { stepMs, events } = await traceStep(own, devices);
-        const share = 1 / (STEPS * devices);
+        const share = 1 / devices;
         const ideal = stepFlops(own) / peak / 1e6;
         whole.push({ ...what, "step ms": stepMs, "products alone ms": ideal, ...totals(events, share) });
         slowest.push(...slowestSteps(events, share).map((row) => ({ ...what, ...row })));
@@ -47,14 +47,17 @@ async function traceStep(size: DecoderSize, devices: number) {
   try {
     const step = await prepareData(size, engine);
     const stepMs = await best(step, { seconds: 2, least: STEPS });
-    engine.tracer.start();
-    for (let i = 0; i < STEPS; i++) await step();
-    const events = (await engine.tracer.stop()).filter(({ iteration }) => iteration === undefined);
-    return { stepMs, events };
+    const recorded: TraceEvent[][] = [];
+    for (let i = 0; i < STEPS; i++) recorded.push(await traced(engine, step));
+    const [events = []] = recorded.sort((a, b) => duration(a) - duration(b));
+    return { stepMs, events: events.filter(({ iteration }) => iteration === undefined) };
   } finally {
     await engine.close();
   }
 }
+
+const duration = (events: readonly TraceEvent[]): number =>
+  Math.max(...events.map(({ end }) => end)) - Math.min(...events.map(({ begin }) => begin));
 
 const waited = ({ waits }: TraceEvent): number => waits.reduce((sum, { begin, end }) => sum + end - begin, 0);
 
