@@ -1,5 +1,5 @@
 /** A page that trains on its GPU, which it can lose. */
-import { createWebGpuEngine } from "shardwise/engines";
+import { createWebGpuEngine, type WebGpuEngine } from "shardwise/engines";
 import { openOriginFiles, readRunConfig, trainRun } from "shardwise/train";
 
 /** How a run ended. */
@@ -19,6 +19,9 @@ GPUAdapter.prototype.requestDevice = async function (description) {
 
 const page = { step: 0, run: undefined as Promise<GpuRun> | undefined };
 
+/** The engine of all runs until its GPU is lost: its shaders are compiled once. */
+let shared: WebGpuEngine | undefined;
+
 /** Starts a run in the files of the origin. @param lostAfter the step after which its GPU is lost, if it is */
 function start(out: string, resume: boolean, lostAfter?: number): void {
   page.run = train(out, resume, lostAfter);
@@ -33,7 +36,8 @@ async function train(out: string, resume: boolean, lostAfter: number | undefined
     data: { source: "texts/short.txt", sequence: 8, batch: 2 },
     ...{ steps: 24, checkpointEvery: 2, evalEvery: 24, sample: 0, out },
   });
-  const engine = createWebGpuEngine();
+  shared ??= createWebGpuEngine();
+  const engine = shared;
   await engine.opened;
   try {
     const { steps } = await trainRun({
@@ -45,9 +49,9 @@ async function train(out: string, resume: boolean, lostAfter: number | undefined
     });
     return { losses: steps.map(({ loss }) => loss) };
   } catch (error) {
-    return { failure: String(error) };
-  } finally {
+    shared = undefined;
     await engine.close();
+    return { failure: String(error) };
   }
 }
 
