@@ -1,6 +1,7 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
+import type { EmitAttention } from "./kernel/kernelLibrary.js";
 import { LoweringFrame } from "./lower/frame.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
@@ -30,8 +31,10 @@ export interface CompileProgramOptions {
   readonly threads?: number | undefined;
   /** Address type of the memory in which the program runs; i32 by default. */
   readonly addressType?: AddressType | undefined;
-  /** Whether attention in float32 is one kernel; with vectors of 512 bits in any case. */
+  /** Whether attention in float32 is one kernel on a GPU. */
   readonly attentionSteps?: boolean | undefined;
+  /** Writes attention in float32 as one kernel of WebAssembly; where kernels are machine code it is one in any case. */
+  readonly emitAttention?: EmitAttention | undefined;
   /** Whether matrix products take bfloat16 operands; otherwise these are converted to float32. */
   readonly bfloat16Products?: boolean | undefined;
   /** Whether matrix products take float16 operands; otherwise these are converted to float32. */
@@ -63,9 +66,11 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.threads ?? 1,
     options.addressType,
     options.vectorBits,
+    options.emitAttention,
   );
   const { gpu } = compilation.features;
-  const attentionSteps = options.vectorBits === 512 || options.attentionSteps;
+  const attentionSteps =
+    options.attentionSteps || options.vectorBits !== undefined || options.emitAttention !== undefined;
   const rewritten = normalise(program, { ...options, gpu, attentionSteps });
   const frame = new LoweringFrame(compilation, rewritten, 0);
   const inputs = program.inputs.map((input, index) => {

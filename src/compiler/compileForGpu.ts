@@ -1,7 +1,7 @@
 import type { Program } from "../ir/program.js";
 import { range } from "../ir/shape.js";
+import type { AttentionKernel } from "./attention/attentionKernel.js";
 import { type CompileProgramOptions, finishProgram, lowerProgram } from "./compile.js";
-import type { AttentionKernel } from "./kernel/attentionKernel.js";
 import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
 import { fuseEpilogues } from "./plan/fuseEpilogues.js";
 import type { CompiledProgram } from "./steps.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { runKernel } from "../../../test/support/kernelRuns.js";
 import { at } from "../../ir/shape.js";
+import { type AttentionKernel, attentionScratchBytes } from "../attention/attentionKernel.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
-import { type AttentionKernel, attentionScratchBytes } from "./attentionKernel.js";
 import { KernelLibrary, kernelImports } from "./kernelLibrary.js";
 import type { KernelSpec } from "./spec.js";
 
@@ -68,6 +68,7 @@ test("an attention is one kernel however often it occurs, with scratch memory fo
   const plan: AttentionKernel = {
     ...{ kind: "attention", batch: 2, length: 300, heads: 3, keyLength: 40, keyHeads: 3, headSize: 16 },
     ...{ scale: 1, before: -1, ahead: -1, args: ["query", "key", "value", "mixed", "logSums"], strides: {} },
+    tile: { lanes: 16, rows: 14, columns: 32 },
   };
   const library = new KernelLibrary(BASELINE_FEATURES, 3);
   library.add(signs(1));

@@ -3,17 +3,18 @@ import { InternalError } from "../../ir/errors.js";
 import { Recent } from "../../ir/recent.js";
 import { scalarFunctions } from "../../ir/scalarFunctions.js";
 import { at } from "../../ir/shape.js";
-import type { KernelModule } from "../steps.js";
-import type { AddressType } from "../wasm/addresses.js";
-import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
-import { importHostFunctions } from "../wasm/emitInterleaved.js";
-import type { WasmFeatures } from "../wasm/features.js";
 import {
   type AttentionKernel,
   attentionScratchBytes,
   attentionUnits,
   gpuScratchBytes,
-} from "./attentionKernel.js";
+} from "../attention/attentionKernel.js";
+import type { KernelModule } from "../steps.js";
+import type { AddressType } from "../wasm/addresses.js";
+import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
+import { importHostFunctions } from "../wasm/emitInterleaved.js";
+import type { WasmFeatures } from "../wasm/features.js";
+import type { FunctionBody } from "../wasm/functionBody.js";
 import { canonical } from "./canonical.js";
 import { cut, divide } from "./divide.js";
 import { exactKey } from "./exactKey.js";
@@ -22,7 +23,7 @@ import { type KernelPlan, planKernel, spillBytes } from "./phases.js";
 import type { KernelSpec } from "./spec.js";
 import { emitKernel } from "./wasmRenderer.js";
 
-/** What a kernel computes: loops, or an attention, which is machine code or a shader in any case. */
+/** What a kernel computes: loops, or an attention. */
 export type LibraryPlan = KernelPlan | AttentionKernel;
 
 /** A kernel of the library. */
@@ -38,6 +39,9 @@ export interface LibraryKernel<Plan extends LibraryPlan = KernelPlan> {
 /** Writes the machine code of a kernel; undefined if it has to be WebAssembly. */
 export type WriteKernel = (plan: LibraryPlan, isDivided: boolean) => Uint8Array<ArrayBuffer> | undefined;
 
+/** Writes an attention as WebAssembly, with the parameters of a kernel that threads share. */
+export type EmitAttention = (code: FunctionBody, plan: AttentionKernel, features: WasmFeatures) => void;
+
 /** Collects the kernels of a program; equal ones are compiled once. */
 export class KernelLibrary {
   private readonly kernels: LibraryKernel<LibraryPlan>[] = [];
@@ -45,10 +49,14 @@ export class KernelLibrary {
   private readonly attentions = new Map<string, LibraryKernel<AttentionKernel>>();
   private readonly bySpec = new WeakMap<KernelSpec, LibraryKernel>();
 
-  /** @param parts how many threads may run parts of a kernel at the same time */
+  /**
+   * @param parts how many threads may run parts of a kernel at the same time
+   * @param emitAttention for attention that is not machine code
+   */
   constructor(
     private readonly features: WasmFeatures,
     private readonly parts = 1,
+    private readonly emitAttention?: EmitAttention,
   ) {}
 
   /** The kernel of a spec. */
@@ -93,6 +101,12 @@ export class KernelLibrary {
     });
   }
 
+  private attentionIn(code: FunctionBody, plan: AttentionKernel): void {
+    if (this.emitAttention === undefined)
+      throw new InternalError("[KernelLibrary] attention in one piece is not WebAssembly here");
+    this.emitAttention(code, plan, this.features);
+  }
+
   /** What plans depend on besides the spec. */
   private get setting(): string {
     return `${exactKey(this.features)} ${this.parts}`;
@@ -123,18 +137,16 @@ export class KernelLibrary {
       const params = [...KERNEL_PARAMS, ...(isDivided ? PART_PARAMS : [])];
       builder.function(
         { params, results: [] },
-        (code) => emitKernel(code, loopsOf(plan), host, isDivided),
+        (code) => {
+          if (!("kind" in plan)) emitKernel(code, plan, host, isDivided);
+          else this.attentionIn(code, plan);
+        },
         name,
       );
       return name;
     });
     return { bytes: builder.toBytes(), exports: names, native };
   }
-}
-
-function loopsOf(plan: LibraryPlan): KernelPlan {
-  if ("kind" in plan) throw new InternalError("[KernelLibrary] attention in one piece is not WebAssembly");
-  return plan;
 }
 
 /** Recently used attentions, whose code is written once for equal ones. */

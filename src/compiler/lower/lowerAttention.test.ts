@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import type { Attention } from "../../ir/ops.js";
 import { makeEqn, newVar, type Program, type Var } from "../../ir/program.js";
 import { at, bytesOf, tensorType } from "../../ir/shape.js";
+import { type AttentionKernel, attentionScratchBytes } from "../attention/attentionKernel.js";
 import { lowerProgram } from "../compile.js";
-import { type AttentionKernel, attentionScratchBytes } from "../kernel/attentionKernel.js";
 import type { LibraryPlan } from "../kernel/kernelLibrary.js";
 
 /** Batch, queries, keys, heads, heads of keys and features, all different. */
@@ -67,6 +67,7 @@ describe("attention as one kernel", () => {
       ...{ kind: "attention", batch: B, length: T, heads: N, keyLength: S, keyHeads: K, headSize: H },
       ...{ scale: 0.5, before: -1, ahead: -1, args: ["query", "key", "value", "mixed", "logSums"] },
       strides: { query: queryStrides, key: keyStrides, value: keyStrides, mixed: queryStrides },
+      tile: { lanes: 16, rows: 14, columns: 32 },
     });
   });
 

@@ -6,7 +6,8 @@ import {
   type AttentionKernel,
   type HeadStrides,
   isWithHeads,
-} from "../kernel/attentionKernel.js";
+} from "../attention/attentionKernel.js";
+import { attentionTile } from "../attention/attentionTile.js";
 import { type Buffer, refOf, type View } from "../plan/planBuffers.js";
 import type { LoweringFrame } from "./frame.js";
 
@@ -59,6 +60,7 @@ export function lowerAttention(frame: LoweringFrame, eqn: Eqn<"attention"> | Eqn
     ahead: causal ? 0 : after >= keyLength ? -1 : after,
     args,
     strides: Object.fromEntries(withHeads),
+    tile: attentionTile(frame.compilation.features, frame.compilation.vectorBits),
   };
   emit(frame, eqn, plan, views, names.length);
   frame.defineAll(eqn.outs, views.slice(names.length));

@@ -6,8 +6,10 @@ import { describe, expect, it } from "vitest";
 import { a64Assembler, testWith, toolPrefixes, x64Assembler } from "../../../test/support/optional.js";
 import { randomKernel, randomSource } from "../../../test/support/randomKernel.js";
 import { writeFeatureProbe } from "../../engines/system/cpu.js";
-import type { AttentionKernel } from "../kernel/attentionKernel.js";
+import type { AttentionKernel } from "../attention/attentionKernel.js";
+import { attentionTile } from "../attention/attentionTile.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
+import { BASELINE_FEATURES } from "../wasm/features.js";
 import { A64 } from "./a64/assembler.js";
 import * as a64Instructions from "./a64/instructions.js";
 import { d, q, sp, x } from "./a64/operands.js";
@@ -168,15 +170,18 @@ const attentions: readonly Piece[] = [false, true].flatMap((isBackward) => {
   const names = ["query", "key", "value", "mixed"] as const;
   const cotangents = ["mixedCotangent", "queryCotangent", "keyCotangent", "valueCotangent"] as const;
   const all = isBackward ? [...names, ...cotangents] : names;
-  return [-1, 0, 5].map((ahead): Piece => {
+  const targets = ([256, 512] as const).flatMap((bits) => [-1, 0, 5].map((ahead) => ({ bits, ahead })));
+  return targets.map(({ bits, ahead }): Piece => {
     const kernel: AttentionKernel = {
       ...{ kind: "attention", batch: 2, length: 40, heads: 3, keyLength: 40, keyHeads: 3, headSize: 20 },
       ...{ scale: 0.5, before: ahead, ahead },
       args: [...all, "logSums", ...(isBackward ? (["logSumsCotangent"] as const) : [])],
       strides: Object.fromEntries(all.map((name) => [name, strides])),
+      tile: attentionTile(BASELINE_FEATURES, bits),
     };
-    const write = (listing: string[]) => writeAttention(kernel, ahead === 0 ? "i32" : "i64", listing);
-    return { name: `attention, ${isBackward ? "backward, " : ""}${ahead} ahead`, write };
+    const target = { bits, addressType: ahead === 0 ? "i32" : "i64" } as const;
+    const write = (listing: string[]) => writeAttention(kernel, target, listing);
+    return { name: `attention of ${bits} bits, ${isBackward ? "backward, " : ""}${ahead} ahead`, write };
   });
 });
 

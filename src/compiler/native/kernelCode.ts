@@ -8,5 +8,5 @@ export function writeKernelCode(
   isDivided: boolean,
   target: KernelTarget,
 ): Uint8Array<ArrayBuffer> | undefined {
-  return "kind" in plan ? writeAttention(plan, target.addressType) : writeKernel(plan, isDivided, target);
+  return "kind" in plan ? writeAttention(plan, target) : writeKernel(plan, isDivided, target);
 }

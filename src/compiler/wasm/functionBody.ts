@@ -105,6 +105,11 @@ export class FunctionBody {
     return this.addressType === "i32" ? this : this.op("i64.extend_i32_u");
   }
 
+  /** Converts the number on the stack, of the type of addresses, to i32. */
+  fromAddress(): this {
+    return this.addressType === "i32" ? this : this.op("i32.wrap_i64");
+  }
+
   /** Loads the address that JavaScript has written at the address on the stack plus `offset` bytes. */
   loadAddress(offset = 0): this {
     if (this.addressType === "i32") return this.memory("i32.load", offset);

@@ -4,7 +4,7 @@ import {
   type AttentionKernel,
   type HeadsName,
   isBackward,
-} from "../kernel/attentionKernel.js";
+} from "../attention/attentionKernel.js";
 import { GPU_FEATURES } from "../wasm/features.js";
 import { exp, log } from "../wasm/math/exponential.js";
 import { float32Bits, type Vec, VecBuilder } from "../wasm/vectorProgram.js";

@@ -1,3 +1,4 @@
+import { emitAttention } from "../../compiler/attention/wasmMachine.js";
 import { type CompileProgramOptions, compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
@@ -12,6 +13,8 @@ export interface CompileSettings
     "features" | "threads" | "vectorBits" | "bfloat16Products" | "donated"
   > {
   readonly addressType: AddressType;
+  /** Whether attention is one kernel even if kernels are WebAssembly. */
+  readonly fusesAttention: boolean;
 }
 
 /** A compiled program that has not been loaded. */
@@ -22,11 +25,12 @@ export interface PreparedProgram {
 
 /** Compiles a program as an engine with these settings does. */
 export function compileWith(
-  settings: CompileSettings,
+  { fusesAttention, ...settings }: CompileSettings,
   program: Program,
   { mesh, donated, name }: Pick<CompileOptions, "mesh" | "donated" | "name">,
 ): PreparedProgram {
-  const compiled = compileProgram(program, { mesh, donated, name, ...settings });
+  const options = { mesh, donated, name, ...settings, ...(fusesAttention && { emitAttention }) };
+  const compiled = compileProgram(program, options);
   return { addressType: settings.addressType, compiled };
 }
 

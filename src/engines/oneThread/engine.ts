@@ -18,7 +18,7 @@ import { describeError } from "../../platform/failures.js";
 import type { AbortSignalLike } from "../../platform/hostTypes.js";
 import { DesyncError, DeviceFailedError, OutOfMemoryError } from "../errors.js";
 import { type CompileSettings, compileWith, isPrepared } from "../kernels/compileWith.js";
-import { chooseGemm, describeGemm, takesBfloat16 } from "../products/gemmChoice.js";
+import { chooseGemm, describeGemm, fusesAttention, takesBfloat16 } from "../products/gemmChoice.js";
 import { EngineBuffer, EngineShell, type EngineState, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import type { News, Order, Setup } from "./orders.js";
@@ -135,6 +135,7 @@ class OneWorkerEngine extends EngineShell<RemoteBuffer> implements OneThreadEngi
       features: detectFeatures(),
       addressType: "i32",
       vectorBits: chooseKernels()?.bits,
+      fusesAttention: fusesAttention(this.gemm),
       bfloat16Products: takesBfloat16(this.gemm),
       donated: undefined,
     };

@@ -51,6 +51,11 @@ export function takesBfloat16(choice: GemmChoice): boolean {
   return choice.kind === "native" && choice.bfloat16 !== undefined;
 }
 
+/** Whether one kernel of WebAssembly computes attention faster than these products and kernels between them. */
+export function fusesAttention({ kind }: GemmChoice): boolean {
+  return kind === "wasm";
+}
+
 /** Describes the implementation, for example `native AVX-512 (bfloat16: AMX)`. */
 export function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
   if (choice.kind === "native") {

@@ -21,7 +21,13 @@ import { openKernelCode } from "../kernels/loadKernels.js";
 import { ThreadsBuffer } from "../memory/buffers.js";
 import type { DeviceMemory } from "../memory/deviceMemory.js";
 import type { MemoryLayout } from "../memory/memoryLayout.js";
-import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
+import {
+  chooseGemm,
+  describeGemm,
+  fusesAttention,
+  type GemmChoice,
+  takesBfloat16,
+} from "../products/gemmChoice.js";
 import { pullCommand } from "../protocol/commands.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
@@ -195,7 +201,11 @@ export abstract class WorkersEngine extends EngineShell<OwnBuffer> {
     const { features, threads, memory } = this;
     const { addressType } = memory.layout;
     const vectorBits = this.kernels?.bits;
-    return { features, threads, addressType, vectorBits, bfloat16Products: takesBfloat16(this.gemm) };
+    return {
+      ...{ features, threads, addressType, vectorBits },
+      fusesAttention: fusesAttention(this.gemm),
+      bfloat16Products: takesBfloat16(this.gemm),
+    };
   }
 
   private loadAt(

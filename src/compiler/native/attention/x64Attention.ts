@@ -1,14 +1,12 @@
-import { type AttentionKernel, isBackward } from "../../kernel/attentionKernel.js";
-import type { AddressType } from "../../wasm/addresses.js";
-import { BackwardCode } from "./x64Backward.js";
-import { ForwardCode } from "./x64Forward.js";
+import type { AttentionKernel } from "../../attention/attentionKernel.js";
+import type { KernelTarget } from "../kernels/x64Kernel.js";
+import { X64Machine } from "./x64Machine.js";
 
 /** The code of an attention, with the arguments of a kernel that threads share; see `writeKernel`. */
 export function writeAttention(
   kernel: AttentionKernel,
-  addressType: AddressType,
+  target: KernelTarget,
   listing?: string[],
 ): Uint8Array<ArrayBuffer> {
-  const Code = isBackward(kernel) ? BackwardCode : ForwardCode;
-  return new Code(kernel, addressType, listing).write();
+  return new X64Machine(kernel, target, listing).write();
 }

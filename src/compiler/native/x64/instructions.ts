@@ -79,8 +79,6 @@ const INSTRUCTIONS = {
   test: "E G: 85",
   imul: ["G E Is: 6b", "G E Iz: 69"],
   dec: "R: ff /1",
-  // By one bit.
-  shr: "R: d1 /5",
   // rax = rdx:rax / operand, rdx = what remains; unsigned.
   div: "R: f7 /6",
   push: "Z: 50 d64",
@@ -147,10 +145,6 @@ const INSTRUCTIONS = {
   vcvtdq2ps: "V W: VEX.0F 5b",
   vcvttps2dq: "V W: VEX.F3.0F 5b",
   vroundps: "V W Ib: VEX.66.0F3A 08 vrndscaleps",
-  // a · 2^floor(b), the exponent of a number as a number, and its mantissa; only with EVEX.
-  vscalefps: "V H W: VEX.66.0F38 2c",
-  vgetexpps: "V W: VEX.66.0F38 42",
-  vgetmantps: "V W Ib: VEX.66.0F3A 26",
   vfmadd213ps: "V H W: VEX.66.0F38 a8",
   vfmadd231ps: "V H W: VEX.66.0F38 b8",
   vfmadd231pd: "V H W: VEX.66.0F38.W1 b8",

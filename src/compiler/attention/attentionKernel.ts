@@ -1,5 +1,5 @@
-/** Attention as one kernel of machine code or of a GPU: what it is, and how it is divided. */
-import { at } from "../../ir/shape.js";
+/** Attention as one kernel of a processor or of a GPU: what it is, and how it is divided. */
+import { at, range } from "../../ir/shape.js";
 
 /** The distances in bytes between batch elements, positions and heads; features are adjacent. */
 export interface HeadStrides {
@@ -27,6 +27,14 @@ export function isWithHeads(name: AttentionArgument): name is HeadsName {
   return name !== "logSums" && name !== "logSumsCotangent";
 }
 
+/** How a processor computes scores: lanes of its vectors, and the rows and columns of a tile that stays in registers. */
+export interface AttentionTile {
+  readonly lanes: number;
+  readonly rows: number;
+  /** A power of two, at least as many as there are rows. */
+  readonly columns: number;
+}
+
 /**
  * The attention of float32 heads, or the cotangents of its operands. A query t sees the keys from t − before to
  * t + ahead, where −1 stands for all.
@@ -45,6 +53,7 @@ export interface AttentionKernel {
   /** The arguments in order; scratch memory follows. */
   readonly args: readonly AttentionArgument[];
   readonly strides: { readonly [N in HeadsName]?: HeadStrides };
+  readonly tile: AttentionTile;
 }
 
 /** Whether a kernel computes cotangents. */
@@ -52,22 +61,25 @@ export function isBackward({ args }: AttentionKernel): boolean {
   return args.includes("queryCotangent");
 }
 
-/** Rows and columns of scores that stay in registers. */
-export const STRIP = 14;
-export const PANEL = 32;
+/** Features of a packed row, whole vectors. */
+export function packedFeatures({ headSize, tile: { lanes } }: AttentionKernel): number {
+  return Math.ceil(headSize / lanes) * lanes;
+}
 
 /** Keys whose scores are computed together: whole strips and whole panels. */
-export const KEYS = 224;
-
-/** Features of a packed row, whole vectors. */
-export function packedFeatures({ headSize }: AttentionKernel): number {
-  return Math.ceil(headSize / 16) * 16;
+export function keysOf({ tile: { rows, columns } }: AttentionKernel): number {
+  const both = range(columns).reduce(
+    (most, i) => (((i + 1) * rows) % columns === 0 && most === 0 ? (i + 1) * rows : most),
+    0,
+  );
+  return Math.floor(240 / both) * both;
 }
 
 /** Queries that are computed together: whole strips. */
 export function queriesOf(kernel: AttentionKernel): number {
+  const { rows } = kernel.tile;
   // Of the cotangents, more values than of the attention itself have to stay in the cache.
-  return isBackward(kernel) ? 8 * STRIP : 16 * STRIP;
+  return Math.floor((isBackward(kernel) ? 112 : 224) / rows) * rows;
 }
 
 /** Units of work that threads share: blocks of queries of all heads, or all heads of keys. */
@@ -77,7 +89,9 @@ export function attentionUnits(kernel: AttentionKernel): number {
 }
 
 /** Bytes from a row of scores to the next: an empty panel may follow the last. */
-export const SCORE_PITCH = 4 * (KEYS + PANEL);
+export function scorePitch(kernel: AttentionKernel): number {
+  return 4 * (keysOf(kernel) + kernel.tile.columns);
+}
 
 /** Where each part of the scratch memory of a thread begins. */
 export interface ScratchPlaces<Name extends string> {
@@ -97,47 +111,45 @@ function places<Name extends string>(sizes: { readonly [N in Name]: number }): S
 }
 
 /** Packed rows of a block of queries: as many as it has, and those that fill up a last strip of a single row. */
-const packedQueries = (kernel: AttentionKernel): number => queriesOf(kernel) + STRIP - 1;
+const packedQueries = (kernel: AttentionKernel): number => queriesOf(kernel) + kernel.tile.rows - 1;
 
 /** The scratch memory of a thread that computes attention. */
 export function forwardScratch(kernel: AttentionKernel) {
+  const { lanes, rows, columns } = kernel.tile;
   const row = 4 * packedFeatures(kernel);
-  const queries = queriesOf(kernel);
+  const [queries, keys] = [queriesOf(kernel), keysOf(kernel)];
   return places({
     query: packedQueries(kernel) * row,
     mixed: queries * row,
-    key: KEYS * 4 * kernel.headSize,
-    value: KEYS * row,
-    scores: STRIP * SCORE_PITCH,
-    lastKeys: PANEL * row,
-    /** The largest scores of every strip, and of each of its rows the lanes of a sum. */
-    peaks: queries * 8,
-    sums: queries * 64,
-    /** Of the strip in work: the lanes of the largest scores, what is subtracted, and what earlier sums are scaled by. */
-    maxima: STRIP * 64,
-    reference: 64,
-    factor: 64,
+    key: keys * 4 * kernel.headSize,
+    value: keys * row,
+    scores: rows * scorePitch(kernel),
+    lastKeys: columns * row,
+    /** The largest score of every row, and the lanes of the sum of its weights. */
+    peaks: queries * 4,
+    sums: queries * 4 * lanes,
   });
 }
 
 /** The scratch memory of a thread that computes cotangents. */
 export function backwardScratch(kernel: AttentionKernel) {
   const { length, heads, keyHeads, headSize } = kernel;
+  const { rows, columns } = kernel.tile;
   const row = 4 * packedFeatures(kernel);
-  const queries = queriesOf(kernel);
+  const [queries, keys] = [queriesOf(kernel), keysOf(kernel)];
   // Strips read the values of as many rows as they have, whether these exist or not.
-  const rowValues = 4 * ((heads / keyHeads) * length + STRIP);
+  const rowValues = 4 * ((heads / keyHeads) * length + rows);
   return places({
     query: packedQueries(kernel) * row,
     mixedCotangent: packedQueries(kernel) * row,
-    key: KEYS * 4 * headSize,
-    value: KEYS * 4 * headSize,
-    keyRows: KEYS * row,
-    weights: queries * SCORE_PITCH,
-    scoreCotangents: queries * SCORE_PITCH,
-    lastKeys: PANEL * row,
-    keyCotangent: KEYS * row,
-    valueCotangent: KEYS * row,
+    key: keys * 4 * headSize,
+    value: keys * 4 * headSize,
+    keyRows: keys * row,
+    weights: queries * scorePitch(kernel),
+    scoreCotangents: queries * scorePitch(kernel),
+    lastKeys: columns * row,
+    keyCotangent: keys * row,
+    valueCotangent: keys * row,
     logSums: rowValues,
     shared: rowValues,
   });

@@ -1,31 +1,52 @@
 import { grad, jit, Mesh, np, random, type Tensor } from "shardwise";
 import { createReferenceEngine, createThreadsEngine, type Engine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
-import { afterAll, describe, expect, it } from "vitest";
-import { isNear } from "../../../../test/support/near.js";
-import { nativeKernels, testWith } from "../../../../test/support/optional.js";
-import { KernelCaller } from "../../../engines/kernels/kernelCaller.js";
-import { nativeKernelsHere } from "../../../engines/kernels/kernelChoice.js";
-import { CodeMemory } from "../../../engines/system/codeMemory.js";
-import { releaseNativeAddress } from "../../../engines/system/nativeAddress.js";
-import { newVar, type Program } from "../../../ir/program.js";
-import { range, tensorType } from "../../../ir/shape.js";
-import { compileProgram } from "../../compile.js";
+import { afterAll, describe, expect, it, vi } from "vitest";
+import { isNear } from "../../../test/support/near.js";
+import { nativeKernelsHere } from "../../engines/kernels/kernelChoice.js";
+import { bindKernels } from "../../engines/kernels/nativeKernels.js";
+import { CodeMemory } from "../../engines/system/codeMemory.js";
+import { releaseNativeAddress } from "../../engines/system/nativeAddress.js";
+import { newVar, type Program } from "../../ir/program.js";
+import { range, tensorType } from "../../ir/shape.js";
+import { compileProgram } from "../compile.js";
+import { KernelLibrary, kernelImports } from "../kernel/kernelLibrary.js";
+import { writeKernelCode } from "../native/kernelCode.js";
+import { BASELINE_FEATURES, detectFeatures, type WasmFeatures } from "../wasm/features.js";
 import {
   type AttentionArgument,
   type AttentionKernel,
   argumentBytes,
   attentionScratchBytes,
-  attentionUnits,
   backwardScratch,
   forwardScratch,
   isBackward,
-  PANEL,
-} from "../../kernel/attentionKernel.js";
-import { writeAttention } from "./x64Attention.js";
+} from "./attentionKernel.js";
+import { attentionTile } from "./attentionTile.js";
+import { emitAttention } from "./wasmMachine.js";
 
-const chosen = nativeKernelsHere();
-const isWide = "bits" in chosen && chosen.bits === 512;
+/** What computes attention: machine code, or WebAssembly. */
+interface Target {
+  readonly name: string;
+  readonly setting: "native-avx512" | "native-avx2" | "wasm";
+  readonly bits?: 256 | 512 | undefined;
+  readonly features: WasmFeatures;
+}
+
+const targets: readonly Target[] = [
+  { name: "AVX-512", setting: "native-avx512", bits: 512, features: BASELINE_FEATURES },
+  { name: "AVX2", setting: "native-avx2", bits: 256, features: BASELINE_FEATURES },
+  { name: "WebAssembly", setting: "wasm", features: detectFeatures() },
+];
+
+/** Other processors' tiles of WebAssembly, which any processor can compute. */
+const otherTiles: readonly Target[] = [
+  { name: "WebAssembly with few registers", setting: "wasm", features: { fma: false, fewRegisters: true } },
+  { name: "WebAssembly with many registers", setting: "wasm", features: { fma: false } },
+];
+
+const isHere = ({ bits }: Target) =>
+  bits === undefined || "bits" in nativeKernelsHere(bits === 512 ? "AVX-512" : "AVX2");
 
 interface Case {
   /** Batch, queries, keys, heads, heads of keys, features. */
@@ -71,10 +92,17 @@ async function attend(engine: Engine, { sizes, options }: Case): Promise<Float32
 }
 
 /**
- * Runs a kernel on ones in a memory of a byte, by default one that no number begins with; returns the memory and the
- * results' places.
+ * Runs a kernel in a memory of a byte, by default one that no number begins with; returns the memory and the results'
+ * places.
+ *
+ * @param valueAt the numbers of its operands, by default ones
  */
-function runAlone(kernel: AttentionKernel, code: CodeMemory, byte = 0x5a) {
+function runAlone(
+  kernel: AttentionKernel,
+  { bits, features }: Target,
+  byte = 0x5a,
+  valueAt: (i: number) => number = () => 1,
+) {
   const memory = new WebAssembly.Memory({ initial: 64, maximum: 64, shared: true });
   const bytes = new Uint8Array(memory.buffer).fill(byte);
   let next = 4096;
@@ -93,11 +121,24 @@ function runAlone(kernel: AttentionKernel, code: CodeMemory, byte = 0x5a) {
   const isResult = (name: AttentionArgument | undefined) => results.includes(name);
   places.forEach(({ from, to }, i) => {
     if (i < kernel.args.length && !isResult(kernel.args[i]))
-      new Float32Array(memory.buffer, from, (to - from) / 4).fill(1);
+      new Float32Array(memory.buffer, from, (to - from) / 4).forEach((_, j, all) => {
+        all[j] = valueAt(j + i);
+      });
   });
-  const [address = 0] = code.load([writeAttention(kernel, "i32")]);
-  new KernelCaller(memory).bind(address)(64, 1024, 0, attentionUnits(kernel), 0);
+  const library = new KernelLibrary(features, 1, emitAttention);
+  const { rows = 0 } = library.addAttention(kernel);
+  const built = library.module(
+    "i32",
+    (plan, isDivided) => bits && writeKernelCode(plan, isDivided, { bits, addressType: "i32" }),
+  );
+  const code = CodeMemory.open();
+  const pieces = built.native.filter((piece) => piece !== undefined);
+  const native = typeof code === "string" || pieces.length === 0 ? [] : code.load(pieces);
+  const module = new WebAssembly.Module(built.bytes.slice());
+  const [run] = bindKernels({ ...built, module, native }, kernelImports(memory), memory);
+  run?.(64, 1024, 0, rows, 0);
   releaseNativeAddress(memory);
+  if (typeof code !== "string") code.release();
   const written = places.filter((_, i) => i >= kernel.args.length || isResult(kernel.args[i]));
   const scratch = bytes.subarray(places.at(-1)?.from, places.at(-1)?.to);
   return { bytes, scratch, read: places.filter((place) => !written.includes(place)), written };
@@ -105,6 +146,7 @@ function runAlone(kernel: AttentionKernel, code: CodeMemory, byte = 0x5a) {
 
 /** A kernel whose operands have a batch and heads, with rows one behind the other. */
 function denseKernel(
+  { bits, features }: Target,
   backward: boolean,
   [batch, length, keyLength, heads, keyHeads, headSize]: Case["sizes"],
   [before, ahead]: readonly [number, number],
@@ -120,19 +162,23 @@ function denseKernel(
   return {
     ...{ kind: "attention", batch, length, heads, keyLength, keyHeads, headSize, scale: 1, before, ahead },
     ...{ args: [...all, "logSums"], strides: Object.fromEntries(strides) },
+    tile: attentionTile(features, bits),
   };
 }
 
-describe("attention in one piece", () => {
+describe.each(targets.filter(isHere))("attention in one piece on $name", (target) => {
+  vi.stubEnv("SHARDWISE_KERNELS", target.setting);
+  vi.stubEnv("SHARDWISE_GEMM", target.setting);
   const threads = createThreadsEngine({ numDevices: 1, threadsPerDevice: 1 });
   const pair = createThreadsEngine({ numDevices: 1, threadsPerDevice: 2 });
+  vi.unstubAllEnvs();
   const reference = createReferenceEngine({ numDevices: 1 });
   afterAll(async () => {
     await threads.close();
     await pair.close();
   });
 
-  it("is one step where the machine has vectors of 512 bits, else products and a softmax", () => {
+  it("is one step", () => {
     const [out, sums] = [
       newVar(tensorType("float32", [1, 64, 2, 8])),
       newVar(tensorType("float32", [1, 2, 64])),
@@ -141,10 +187,12 @@ describe("attention in one piece", () => {
     const params = { scale: 1, causal: true };
     const eqns = [{ op: "attention", ins: inputs, outs: [out, sums], params } as const];
     const program: Program = { inputs, eqns, outputs: [out, sums] };
-    const opsOf = (vectorBits: 256 | 512) =>
-      compileProgram(program, { mesh: { axes: [] }, vectorBits }).infos.map(({ ops }) => ops.join(" "));
-    expect(opsOf(512)).toEqual(["attention"]);
-    expect(opsOf(256)).not.toContain("attention");
+    const { infos } = compileProgram(program, {
+      mesh: { axes: [] },
+      vectorBits: target.bits,
+      emitAttention,
+    });
+    expect(infos.map(({ ops }) => ops.join(" "))).toEqual(["attention"]);
   });
 
   for (const one of cases) {
@@ -179,15 +227,29 @@ describe("attention in one piece", () => {
     const values = await output.data();
     for (const t of range(64)) expect(Number.isNaN(values[8 * t])).toBe(t >= 40);
   });
+});
 
+describe.each([...targets.filter(isHere), ...otherTiles])("the kernel of attention on $name", (target) => {
   for (const backward of [false, true]) {
     const name = backward ? "its cotangents" : "it";
-    testWith(nativeKernels, `writes nothing but results and scratch memory: ${name}`, {}, () => {
-      const code = CodeMemory.open();
-      if (typeof code === "string" || !isWide) return;
-      const kernel = denseKernel(backward, [2, 45, 45, 3, 3, 19], [30, 0]);
-      const { bytes, read, written } = runAlone(kernel, code);
-      code.release();
+    it(`computes what it does with other tiles: ${name}`, () => {
+      const results = (on: Target) => {
+        const kernel = denseKernel(on, backward, [2, 50, 70, 4, 2, 21], [30, 9]);
+        const { bytes, written } = runAlone(kernel, on, 0, (i) => Math.sin(i * i) / 4);
+        return written.slice(0, -1).map(({ from, to }) => new Float32Array(bytes.slice(from, to).buffer));
+      };
+      const wanted = results({ ...target, bits: undefined, features: BASELINE_FEATURES });
+      for (const [i, values] of results(target).entries()) {
+        expect(values.length).toBeGreaterThan(0);
+        const isSame = (value: number, j: number) =>
+          isNear(value, wanted[i]?.[j] ?? Number.NaN, 1e-5 * (1 + Math.abs(value)));
+        expect(values.findIndex((value, j) => !isSame(value, j))).toBe(-1);
+      }
+    });
+
+    it(`writes nothing but results and scratch memory: ${name}`, () => {
+      const kernel = denseKernel(target, backward, [2, 45, 45, 3, 3, 19], [30, 0]);
+      const { bytes, read, written } = runAlone(kernel, target);
       const ones = new Uint8Array(Float32Array.of(1).buffer);
       for (let at = 4096; at < bytes.length; at++) {
         if (written.some(({ from, to }) => at >= from && at < to)) continue;
@@ -199,9 +261,7 @@ describe("attention in one piece", () => {
         expect(new Float32Array(bytes.buffer, first.from, 3)).toEqual(Float32Array.of(1, 1, 1));
     });
 
-    testWith(nativeKernels, `reads nothing that others left in its scratch memory: ${name}`, {}, () => {
-      const code = CodeMemory.open();
-      if (typeof code === "string" || !isWide) return;
+    it(`reads nothing that others left in its scratch memory: ${name}`, () => {
       for (const [length, keyLength] of [
         [128, 64],
         [300, 31],
@@ -216,24 +276,20 @@ describe("attention in one piece", () => {
           [0, 5],
           [-1, -1],
         ] as const) {
-          const kernel = denseKernel(backward, [1, length, keyLength, 2, 1, 3], window);
+          const kernel = denseKernel(target, backward, [1, length, keyLength, 2, 1, 3], window);
           const [one, other] = [0x5a, 0].map((byte) => {
-            const { bytes, written } = runAlone(kernel, code, byte);
+            const { bytes, written } = runAlone(kernel, target, byte);
             return written.slice(0, -1).map(({ from, to }) => Buffer.from(bytes.slice(from, to)));
           });
           expect(one, `${length} queries, ${keyLength} keys, window ${window}`).toEqual(other);
         }
       }
-      code.release();
     });
 
-    testWith(nativeKernels, `uses every part of its scratch memory up to the end: ${name}`, {}, () => {
-      const code = CodeMemory.open();
-      if (typeof code === "string" || !isWide) return;
+    it(`uses every part of its scratch memory up to the end: ${name}`, () => {
       // A whole block of queries, a whole block of keys and another with a last panel that is not whole.
-      const kernel = denseKernel(backward, [1, 225, 255, 2, 1, 20], [-1, 223]);
-      const { scratch } = runAlone(kernel, code);
-      code.release();
+      const kernel = denseKernel(target, backward, [1, 225, 255, 2, 1, 20], [-1, 223]);
+      const { scratch } = runAlone(kernel, target);
       const { at: starts, bytes } = backward ? backwardScratch(kernel) : forwardScratch(kernel);
       const parts: readonly (readonly [string, number])[] = Object.entries(starts);
       const unused = parts.flatMap(([part, start], i) => {
@@ -243,7 +299,8 @@ describe("attention in one piece", () => {
         return lines > 0 ? [[part, lines * 64]] : [];
       });
       // Rows of scores are as far apart as for cotangents, which have an empty panel behind the last one.
-      expect(unused).toEqual(backward ? [] : [["scores", 4 * PANEL]]);
+      const empty = 4 * kernel.tile.columns;
+      expect(unused).toEqual(backward || empty < 64 ? [] : [["scores", empty]]);
     });
   }
 });
