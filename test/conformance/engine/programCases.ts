@@ -89,6 +89,25 @@ const nestedScan = ((): Program => {
   );
 })();
 
+/** A loop that stacks values which it has just widened, one of which another loop reads. */
+const widenedStacks = ((): Program => {
+  const vector = tensorType("float32", [17]);
+  const widening = buildProgram([vector, vector], (emit, carry, x) => {
+    const e = one(emit);
+    const next = e("tanh", [e("add", [carry, x], {})], {});
+    const rounded = e("convert", [next], { dtype: "bfloat16" });
+    const wide = (y: Var) => e("convert", [y], { dtype: "float32" });
+    return [next, wide(rounded), wide(e("neg", [rounded], {})), rounded];
+  });
+  const summing = buildProgram([vector, vector], (emit, carry, x) => emit("add", [carry, x], {}));
+  const loop = { length: 9, reverse: true, numConsts: 0, numCarry: 1 };
+  return buildProgram([matrix, vector], (emit, xs, carry) => {
+    const [last, read, ...others] = emit("scan", [carry, xs], { ...loop, body: widening });
+    if (last === undefined || read === undefined) throw new Error("a scan of four results");
+    return [...emit("scan", [last, read], { ...loop, body: summing }), ...others];
+  });
+})();
+
 /** Ops of a value and itself, which compilers like to know the result of; the integers are 0, and so are the floats. */
 const ofItself = buildProgram(
   [tensorType("int32", [9]), tensorType("uint16", [9])],
@@ -210,6 +229,7 @@ export const programCases: readonly EngineCase[] = [
   case1("a causal mask", causalMask),
   case1("an MLP", mlp),
   case1("a scan inside a scan", nestedScan),
+  case1("stacks of widened values", widenedStacks),
   case1("ops of a value and itself", ofItself),
   slicesOfSlices,
   ringProgram,

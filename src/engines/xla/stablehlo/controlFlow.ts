@@ -1,7 +1,7 @@
+import type { DType } from "../../../ir/dtype.js";
 import { isCollective } from "../../../ir/opFacts.js";
-import type { OpParams } from "../../../ir/ops.js";
 import { type EqnParts, type Program, someEqn } from "../../../ir/program.js";
-import { at, range, type Shape, sameType, type TensorType, tensorType } from "../../../ir/shape.js";
+import { at, bytesOf, range, type Shape, sameType, type TensorType, tensorType } from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
 import { type HloValue, names, type Rule, resultText, types, type Writer } from "./writer.js";
 
@@ -63,8 +63,9 @@ interface Given {
  * contributed to it; results are stacked. The slice indices are hidden behind a barrier, because XLA generates a kernel
  * for each index that it knows, but a single one for those that it does not.
  */
-function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): HloValue[] {
-  const { body, length, reverse, numCarry } = params;
+function unrolled({ consts, carry: first, xs }: Given, eqn: EqnParts<"scan">, write: Writer): HloValue[] {
+  const { length, reverse, numCarry } = eqn.params;
+  const { body, widened } = withoutWidening(eqn, write);
   const places = write.barrier(range(length).map((place) => write.splat(place, "int32")));
   const sources = sourcesOf(body, xs, write);
   const run = stepOf(body, sources, write);
@@ -78,8 +79,34 @@ function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"],
     steps[position] = results.slice(numCarry);
   }
   const slicesOf = (i: number) => steps.map((slices) => at(slices, i));
-  const stacks = at(steps, 0).map((_, i) => stacked(slicesOf(i), write));
+  const stacks = at(steps, 0).map((_, i) => {
+    const stack = stacked(slicesOf(i), write);
+    return write.convert(stack, widened.get(i) ?? stack.type.dtype);
+  });
   return [...carry, ...stacks];
+}
+
+/**
+ * The body of a loop that stacks results before they are widened, as gradients of parameters are, and the types that
+ * these stacks are widened to: less is written and read. Stacks that other loops read are left as they are, because
+ * these loops read the results of iterations instead.
+ */
+function withoutWidening(
+  { outs, params }: EqnParts<"scan">,
+  write: Writer,
+): { readonly body: Program; readonly widened: ReadonlyMap<number, DType> } {
+  const { body, numCarry } = params;
+  const widened = new Map<number, DType>();
+  const outputs = body.outputs.map((output, i) => {
+    const stack = outs[i];
+    if (i < numCarry || stack === undefined || output.kind !== "var" || write.isSliced(stack)) return output;
+    const eqn = body.eqns.find((one) => one.outs.some(({ id }) => id === output.id));
+    const narrow = eqn?.op === "convert" ? eqn.ins[0] : undefined;
+    if (narrow === undefined || bytesOf(narrow.type) >= bytesOf(output.type)) return output;
+    widened.set(i - numCarry, output.type.dtype);
+    return narrow;
+  });
+  return { body: { ...body, outputs }, widened };
 }
 
 /** What the iterations of an unrolled loop read of one of its stacks. */
@@ -173,7 +200,7 @@ function scan(eqn: EqnParts<"scan">, write: Writer): HloValue[] {
   const consts = given.slice(0, numConsts);
   const carry = given.slice(numConsts, numConsts + numCarry);
   const xs = given.slice(numConsts + numCarry);
-  if (length > 0 && write.unrolls(eqn, xs)) return unrolled({ consts, carry, xs }, params, write);
+  if (length > 0 && write.unrolls(eqn, xs)) return unrolled({ consts, carry, xs }, eqn, write);
   const stackTypes = outs.slice(numCarry).map(({ type }) => type);
   const readFrom = length === 0 ? [] : overwritten(xs, stackTypes, write);
   const stacks = stackTypes.map(({ dtype, shape }, i) => {

@@ -4,7 +4,7 @@ import { type DType, isFloat, kindOfNumbers, limits } from "../../../ir/dtype.js
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { Float8, OpName, Precision } from "../../../ir/ops.js";
-import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
+import type { Atom, Eqn, EqnParts, Program, Var } from "../../../ir/program.js";
 import { type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
 import { float8Text, splatText, typeText } from "./text.js";
 import { isUnrolled, type Unrolling } from "./unroll.js";
@@ -89,9 +89,14 @@ export class Writer {
   unrolls({ outs, params }: EqnParts<"scan">, xs: readonly HloValue[]): boolean {
     if (this.unrolling === undefined) return false;
     const read = xs.filter(({ name }) => this.stacks.has(name));
-    const written = outs.slice(params.numCarry).filter(({ id }) => this.slicedVars.has(id));
+    const written = outs.slice(params.numCarry).filter((stack) => this.isSliced(stack));
     const types = [...read, ...written].map(({ type }) => type);
     return isUnrolled(params, types, this.unrolling);
+  }
+
+  /** Whether a loop reads a slice of a variable in every iteration. */
+  isSliced({ id }: Var): boolean {
+    return this.slicedVars.has(id);
   }
 
   /** Remembers the values that the iterations of an unrolled loop contributed to a stack. */
