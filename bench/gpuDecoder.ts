@@ -201,15 +201,21 @@ function makeBlock(
   return kind === "none" ? block : remat(block, { policy: policies[kind] });
 }
 
-/** The mean cross-entropy; the logits are kept as they are and widened again in the backward pass. */
-const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
-  const wide = logits.astype("float32");
-  const largest = lax.stopGradient(np.max(wide, -1, { keepdims: true }));
-  const shifted = wide.sub(largest);
-  const isTarget = np.equal(np.expandDims(targets, -1), np.arange(logits.shape.at(-1) ?? 0));
-  const picked = np.sum(np.where(isTarget, shifted, 0), -1);
-  return np.mean(np.log(np.sum(np.exp(shifted), -1)).sub(picked));
-});
+/**
+ * The mean cross-entropy; the logits are kept as they are and widened again in the backward pass, which has the largest
+ * logit and the sum of powers of each token from the forward pass.
+ */
+const entropy = remat(
+  (logits: Tensor, targets: Tensor): Tensor => {
+    const wide = logits.astype("float32");
+    const largest = kept(lax.stopGradient(np.max(wide, -1, { keepdims: true })));
+    const shifted = wide.sub(largest);
+    const isTarget = np.equal(np.expandDims(targets, -1), np.arange(logits.shape.at(-1) ?? 0));
+    const picked = np.sum(np.where(isTarget, shifted, 0), -1);
+    return np.mean(np.log(kept(np.sum(np.exp(shifted), -1))).sub(picked));
+  },
+  { policy: policies.named },
+);
 
 function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: GpuChoice): Tensor {
   const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);

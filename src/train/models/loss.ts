@@ -3,7 +3,7 @@ import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { remat } from "../../transforms/derivatives/remat.js";
+import { checkpointName, checkpointPolicies, remat } from "../../transforms/derivatives/remat.js";
 
 /** The parts of a language model's loss. */
 export interface LossParts {
@@ -32,11 +32,15 @@ export function withRouters(
   return { ...parts, loss: parts.loss.add(routers.loss), router: routers.statistics };
 }
 
+/** Keeps one number of each token for the backward pass, which would otherwise read all logits for it again. */
+const kept = (x: Tensor): Tensor => checkpointName(x, "ofToken");
+const policy = checkpointPolicies.saveOnlyTheseNames("ofToken");
+
 /**
- * The parts of the loss of 16-bit logits, which keeps nothing in float32 for the backward pass: the whole vocabulary
+ * The parts of the loss of 16-bit logits, which keeps no logits in float32 for the backward pass: the whole vocabulary
  * for every token would be the largest tensor of a training step.
  */
-const partsOfNarrow = remat(partsOf, { staticArgnums: 2 });
+const partsOfNarrow = remat(partsOf, { staticArgnums: 2, policy });
 
 /**
  * The cross-entropy of the targets, and `zLoss` times the squared log of the softmax's normaliser, which keeps logits
@@ -68,9 +72,9 @@ function meanOf(x: Tensor, weights: Tensor | undefined): Tensor {
 /** The log-probability of every target, and the log of the softmax's normaliser, [batch, length] each. */
 function scored(logits: Tensor, targets: Tensor): { readonly picked: Tensor; readonly normalizer: Tensor } {
   const wide = logits.astype("float32");
-  const largest = ops.stopGradient(np.max(wide, -1, { keepdims: true }));
+  const largest = kept(ops.stopGradient(np.max(wide, -1, { keepdims: true })));
   const shifted = wide.sub(largest);
-  const logSum = np.log(np.sum(np.exp(shifted), -1));
+  const logSum = np.log(kept(np.sum(np.exp(shifted), -1)));
   const chosen = np.sum(np.where(isTarget(targets, at(logits.shape, 2)), shifted, 0), -1);
   return { picked: chosen.sub(logSum), normalizer: logSum.add(np.squeeze(largest, -1)) };
 }
@@ -106,4 +110,4 @@ export function logProbabilities(logits: Tensor, targets: Tensor): Tensor {
 }
 
 const pickedOf = (logits: Tensor, targets: Tensor): Tensor => scored(logits, targets).picked;
-const pickedOfNarrow = remat(pickedOf);
+const pickedOfNarrow = remat(pickedOf, { policy });
