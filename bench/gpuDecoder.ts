@@ -29,9 +29,9 @@ export interface GpuDecoderSize {
 
 /**
  * What the backward pass recomputes: everything; all but attention, its queries and keys, and the first two products of
- * the feed-forward part; all but products and attention; or nothing.
+ * the feed-forward part; all but products and attention; all but these and their factors; or nothing.
  */
-export const rematChoices = ["full", "named", "dots", "none"] as const;
+export const rematChoices = ["full", "named", "dots", "factors", "none"] as const;
 
 /** One of {@link rematChoices}. */
 export type RematChoice = (typeof rematChoices)[number];
@@ -144,8 +144,16 @@ export const activationType = (precision: GpuPrecision) => (precision === "float
 /** Gives a value the name by which `named` keeps it. */
 const kept = (x: Tensor) => checkpointName(x, "kept");
 
-const { dotsSaveable, nothingSaveable, saveOnlyTheseNames } = checkpointPolicies;
-const policies = { full: nothingSaveable, named: saveOnlyTheseNames("kept"), dots: dotsSaveable };
+/** Gives a factor of a product or of attention the name by which `factors` keeps it. */
+const factor = (x: Tensor) => checkpointName(x, "factor");
+
+const { dotsSaveable, nothingSaveable, saveFromBothPolicies, saveOnlyTheseNames } = checkpointPolicies;
+const policies = {
+  full: nothingSaveable,
+  named: saveOnlyTheseNames("kept"),
+  dots: dotsSaveable,
+  factors: saveFromBothPolicies(dotsSaveable, saveOnlyTheseNames("factor")),
+};
 
 function rmsNorm(x: Tensor, scale: Tensor): Tensor {
   const wide = x.astype("float32");
@@ -163,7 +171,7 @@ function rotary(x: Tensor, cos: Tensor, sin: Tensor): Tensor {
 
 /** A product of rows with a weight. */
 function product(precision: GpuPrecision, x: Tensor, weight: Tensor): Tensor {
-  const w = weight.astype(x.dtype);
+  const w = factor(weight.astype(x.dtype));
   return precision === "float8"
     ? float8DotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] })
     : np.matmul(x, w);
@@ -186,16 +194,16 @@ function makeBlock(
   const [cos, sin] = [np.cos(angles), np.sin(angles)];
   const multiply = (x: Tensor, weight: Tensor) => product(precision, x, weight);
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
-    const normed = rmsNorm(x, layer.norm1);
+    const normed = factor(rmsNorm(x, layer.norm1));
     const project = (w: Tensor) => multiply(normed, w);
     const heads = (x: Tensor) => x.reshape([batch, sequence, width / headSize, headSize]);
-    const query = rotary(heads(kept(project(layer.query))), cos, sin);
-    const key = rotary(heads(kept(project(layer.key))), cos, sin);
+    const query = factor(rotary(heads(kept(project(layer.query))), cos, sin));
+    const key = factor(rotary(heads(kept(project(layer.key))), cos, sin));
     const value = heads(project(layer.value));
     const mixed = kept(dotProductAttention(query, key, value, { isCausal: true }));
-    const attended = x.add(multiply(mixed.reshape([batch, sequence, width]), layer.out));
-    const inner = rmsNorm(attended, layer.norm2);
-    const gated = silu(kept(multiply(inner, layer.gate))).mul(kept(multiply(inner, layer.up)));
+    const attended = factor(x.add(multiply(mixed.reshape([batch, sequence, width]), layer.out)));
+    const inner = factor(rmsNorm(attended, layer.norm2));
+    const gated = factor(silu(kept(multiply(inner, layer.gate))).mul(kept(multiply(inner, layer.up))));
     return [attended.add(multiply(gated, layer.down)), null];
   };
   return kind === "none" ? block : remat(block, { policy: policies[kind] });

@@ -18,7 +18,7 @@ const known = {
     "which parts: products, kernels, decoder, others, otherDecoders (webgpu); isolated, plain, pauses (browser)",
   precision:
     "the factors of products with weights: float32, or bfloat16 beside it (lm, profile); bfloat16, or float8 beside it (lm on GPUs)",
-  remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
+  remat: "what the way back does not compute again: full, named, dots, factors or none (lm on GPUs)",
   lengths: "how many tokens, such as 256,8192 (attention, context)",
   seconds: "how many seconds a step is repeated, but at least twice; 6 by default (lm)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm, attention)",

@@ -26,6 +26,10 @@ def kept(x):
     return checkpoint_name(x, "kept")
 
 
+def factor(x):
+    return checkpoint_name(x, "factor")
+
+
 def init():
     keys = iter(range(100))
 
@@ -64,15 +68,16 @@ def rotary(x):
 
 
 def block(x, layer):
-    normed = norm(x, layer["norm1"])
+    normed = factor(norm(x, layer["norm1"]))
+    weights = {name: factor(narrow(value)) for name, value in layer.items() if value.ndim > 1}
     heads = (batch, sequence, width // head, head)
-    query, key = (kept(normed @ narrow(layer[name])).reshape(heads) for name in ("query", "key"))
-    value = (normed @ narrow(layer["value"])).reshape(heads)
-    mixed = jax.nn.dot_product_attention(rotary(query), rotary(key), value, is_causal=True, implementation=attention)
-    x = x + kept(mixed).reshape(batch, sequence, width) @ narrow(layer["out"])
-    inner = norm(x, layer["norm2"])
-    gated = jax.nn.silu(kept(inner @ narrow(layer["gate"]))) * kept(inner @ narrow(layer["up"]))
-    return x + gated @ narrow(layer["down"]), None
+    query, key = (kept(normed @ weights[name]).reshape(heads) for name in ("query", "key"))
+    value = (normed @ weights["value"]).reshape(heads)
+    mixed = jax.nn.dot_product_attention(factor(rotary(query)), factor(rotary(key)), value, is_causal=True, implementation=attention)
+    x = factor(x + kept(mixed).reshape(batch, sequence, width) @ weights["out"])
+    inner = factor(norm(x, layer["norm2"]))
+    gated = factor(jax.nn.silu(kept(inner @ weights["gate"])) * kept(inner @ weights["up"]))
+    return x + gated @ weights["down"], None
 
 
 if size["remat"] == "full":
@@ -81,6 +86,10 @@ elif size["remat"] == "named":
     block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names("kept"))
 elif size["remat"] == "dots":
     block = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable)
+elif size["remat"] == "factors":
+    policies = jax.checkpoint_policies
+    names = policies.save_only_these_names("factor")
+    block = jax.checkpoint(block, policy=policies.save_from_both_policies(policies.dots_saveable, names))
 
 
 def loss(params, tokens):
