@@ -5,6 +5,7 @@ import { Mesh, np, type Tensor, tree } from "shardwise";
 import type { Engine } from "shardwise/engines";
 import { adamw } from "shardwise/optim";
 import { createTraining, openCheckpoints } from "shardwise/train";
+import { at } from "../src/ir/shape.js";
 import { median, type Row, sum } from "./measure.js";
 
 /** How long steps are repeated, in seconds, each time with and without a save beside them. */
@@ -42,16 +43,19 @@ export async function besideSaves(folder: string, engine: Engine, numDevices: nu
   });
   const tokens = np.ones([8, length + 1], { dtype: "int32" });
   let state = training.init(0);
-  /** The milliseconds of steps until it is over. */
+  /** The milliseconds between the ends of steps until it is over. */
   const stepsUntil = async (isOver: () => boolean): Promise<number[]> => {
-    const times: number[] = [];
+    const ends: number[] = [];
+    let last: Promise<number> | undefined;
     while (!isOver()) {
-      const start = performance.now();
-      [state] = training.step(state, tokens);
-      await state.step.ready();
-      times.push(performance.now() - start);
+      const [next, { loss }] = training.step(state, tokens);
+      state = next;
+      // As in a run, a step is on its way while the end of the one before it is awaited.
+      if (last) ends.push(await last);
+      last = loss.ready().then(() => performance.now());
     }
-    return times;
+    if (last) ends.push(await last);
+    return ends.slice(1).map((end, i) => end - at(ends, i));
   };
   const forSeconds = () => {
     const end = performance.now() + 1000 * seconds;
@@ -62,7 +66,8 @@ export async function besideSaves(folder: string, engine: Engine, numDevices: nu
   const copy = training.copy(state);
   await copy.step.ready();
   const copyMs = performance.now() - start;
-  const checkpoints = openCheckpoints(join(folder, "beside"), { keep: 1 });
+  // As a run with --checkpoint async opens them.
+  const checkpoints = openCheckpoints(join(folder, "beside"), { keep: 1, maxHeldBytes: 2 ** 26 });
   const [alone, beside]: [number[], number[]] = [[], []];
   const saves: number[] = [];
   for (let turn = 0; turn < turns; turn++) {

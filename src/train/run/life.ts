@@ -54,6 +54,8 @@ export class RunLife {
     this.checkpoints = openCheckpoints(checkpointFolder(config.out), {
       keep: config.keep,
       processGroup: group,
+      // A copy on the devices does not change: copying it to the host at once would only keep this thread from steps.
+      ...(config.checkpoint === "async" && { maxHeldBytes: 2 ** 26 }),
     });
     this.view = new GrowingView(run);
   }
