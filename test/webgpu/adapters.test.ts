@@ -132,7 +132,8 @@ describeWith(webGpu, "WebGPU on several adapters", () => {
       await engine.close();
     });
 
-    test("for a list without names", () => {
+    test("for a list without names, or memory without a byte", () => {
+      expect(() => createWebGpuEngine({ memoryBytes: -1 })).toThrow("memoryBytes must be an integer");
       expect(() => createWebGpuEngine({ adapters: [] })).toThrow("adapters must name one adapter or more");
       expect(() => createWebGpuEngine({ adapters: ["", "x"] })).toThrow("adapters must name one adapter");
     });

@@ -1,6 +1,7 @@
 import { environment } from "#platform/system";
 import type { GpuProgram } from "../../compiler/compileForGpu.js";
 import { Ambient } from "../../ir/ambient.js";
+import { integerFrom } from "../../ir/arguments.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage } from "../../ir/engineReports.js";
@@ -32,7 +33,7 @@ const webGpuEngineOptions = schema({
    */
   adapters: optional("strings"),
   /** Maximum memory of each device in bytes; by default whatever the GPU has. */
-  memoryBytes: optional("number"),
+  memoryBytes: optional(integerFrom(1)),
   /** How long a loop without a fixed end may run; by default `SHARDWISE_DEADLINE` (in seconds), or two minutes. */
   deadlineMs: optional("number"),
   /**

@@ -8,9 +8,11 @@ import type { Attention } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf, range, type Shape, tensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
+import { OutOfMemoryError } from "../errors.js";
 import { limitLoops } from "../loopLimit.js";
 import { type HostTensor, hostTensor, numbersOf } from "../reference/hostTensor.js";
 import { interpret } from "../reference/interpret.js";
+import { createWebGpuEngine } from "./engine.js";
 import { type Gpu, type GpuFacts, openGpu } from "./gpu.js";
 import { Machine } from "./gpuMachine.js";
 import { MachineProgram } from "./gpuProgram.js";
@@ -243,6 +245,24 @@ describeWith(webGpu, "kernels of a hardware GPU", () => {
     const enough = { ...limits, maxStorageBuffersPerShaderStage: 5 };
     const [got] = await onGpu(gpu, { limits: enough }, program, [x, x, x]);
     expect(got).toEqual(range(1024).map((i) => 2 * i * i));
+  });
+
+  test("tensors of more than 4 GiB are refused with their type and both numbers", async () => {
+    const engine = createWebGpuEngine();
+    await engine.opened;
+    const { program } = traceFlat(
+      ([x = np.zeros([])]) => [np.broadcastTo(x, [2 ** 30])],
+      [tensorType("float32", [])],
+    );
+    const executable = engine.compile(program, { mesh: { axes: [] }, devices: [0] });
+    const input = engine.upload(tensorType("float32", []), Float32Array.of(1), 0);
+    const run = async () => engine.download(at(at(executable.execute([[input]]), 0), 0));
+    await expect(run()).rejects.toThrow(OutOfMemoryError);
+    await expect(run()).rejects.toThrow(
+      /f32\[1073741824\] of 4294967296 bytes is too large.* at most 4294967040/,
+    );
+    expect(await engine.download(input)).toEqual(Float32Array.of(1));
+    await engine.close();
   });
 
   test("products of more batches than a grid has workgroups are computed in one of two dims", async () => {
