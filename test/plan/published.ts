@@ -271,9 +271,7 @@ function storedMoreInPipelines({ mesh, model, data, pipeline }: RunConfig): numb
   // With as many microbatches as stages, a chunk ends its backward pass, and its gradients are scattered and freed,
   // before the chunk in front of it begins.
   const freed = microbatches === mesh.pipe ? 4 * held * (1 - 1 / repeats) : 0;
-  // Weights stay gathered and sums of gradients whole along all axes; ours along `context` alone are gathered in layers.
-  const whole = mesh.fsdp === 1 ? (2 + 4 - 4 / mesh.context) * held : 0;
-  return messages + whole - ends - inFlight - freed;
+  return messages - ends - inFlight - freed;
 }
 
 /** The share that allocators take besides, as in the planner. */

@@ -131,6 +131,8 @@ class Partitioner {
   /** What blocks were computed from, row by row. */
   private readonly origins = new Origins();
   private readonly sums: DeviceSums;
+  /** Blocks of zeros. */
+  private readonly zeros = new WeakSet<Tensor>();
   /** The values of programs that became part of the result unchanged. */
   private readonly takenValues = new Set<number>();
   /** The axes of the surrounding shard maps, along which any value may differ. */
@@ -212,7 +214,10 @@ class Partitioner {
         const ins = eqn.ins.map((atom) => settled(atom, eqn));
         return this.apply(eqn, ins);
       });
-      for (const [out, value] of zip(eqn.outs, outs)) values.set(out.id, value);
+      for (const [out, value] of zip(eqn.outs, outs)) {
+        values.set(out.id, value);
+        if (zeros.has(out.id) && value.kind === "blocks") this.zeros.add(value.block);
+      }
     }
     return program.outputs.map((atom) => settled(atom));
   }
@@ -401,8 +406,9 @@ class Partitioner {
       const sum = sums.get(i);
       if (!sum) return blocksOf(block, spec);
       const total =
-        sum.dim === undefined ? ops.psum(block, sum.axes) : ops.psumScatter(block, sum.axes, sum.dim);
-      return blocksOf(ops.add(at(operands, numConsts + i), total), spec);
+        sum.dim === undefined ? this.sums.total(block, sum.axes) : ops.psumScatter(block, sum.axes, sum.dim);
+      const start = at(operands, numConsts + i);
+      return blocksOf(this.zeros.has(start) ? total : ops.add(start, total), spec);
     });
   }
 

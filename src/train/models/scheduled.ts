@@ -1,8 +1,13 @@
 /** The gradients of a language model by a pipeline schedule: embedding, stages of blocks, and the loss as its functions. */
 import { ValueError } from "../../ir/errors.js";
-import { type LogicalRules, logicalAxisRules } from "../../nn/modules/logicalPartitioning.js";
+import {
+  type LogicalRules,
+  logicalAxisRules,
+  logicalToMeshSharding,
+} from "../../nn/modules/logicalPartitioning.js";
 import { replaceBoxed, unbox } from "../../nn/modules/metadata.js";
 import { module } from "../../nn/modules/module.js";
+import { getPartitionSpec } from "../../nn/modules/partitioned.js";
 import type { Variables } from "../../nn/modules/scope.js";
 import * as np from "../../numpy/index.js";
 import { makeSchedule, type ScheduleName } from "../../parallel/schedule/makers.js";
@@ -10,6 +15,7 @@ import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { pipelineTrainStep } from "../../parallel/schedule/trainStep.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { axesOf } from "../../spmd/mesh/partitionSpec.js";
+import { withShardingConstraint } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -83,14 +89,34 @@ export interface ScheduledOptions {
 /** The axes along which stages see blocks; the partitioner handles the others. */
 const batchAxes = ["data", "fsdp"];
 
-/** The rules without the axes along which the functions of a stage see blocks already. */
-function insideRules(rules: LogicalRules): LogicalRules {
-  const taken = ["pipe", ...batchAxes];
+/** The rules without some axes. */
+function withoutAxes(rules: LogicalRules, isTaken: (axis: string, name: string) => boolean): LogicalRules {
   return rules.flatMap(([name, axes]) => {
-    const left = axesOf(axes).filter((axis) => !taken.includes(axis));
+    const left = axesOf(axes).filter((axis) => !isTaken(axis, name));
     const [only] = left;
     return only === undefined ? [] : [[name, left.length === 1 ? only : left] as const];
   });
+}
+
+/**
+ * The rules of weights that every action of a stage finds whole along `context`, and of their gradients: like those of
+ * `data` these are added up where they are computed, and over the devices once, after the last action.
+ */
+const wholeAlongContext = (rules: LogicalRules): LogicalRules =>
+  withoutAxes(rules, (axis, name) => axis === "context" && name === "embed");
+
+/** The rules without the axes along which the functions of a stage see blocks already. */
+const insideRules = (rules: LogicalRules): LogicalRules =>
+  withoutAxes(wholeAlongContext(rules), (axis) => axis === "pipe" || batchAxes.includes(axis));
+
+/**
+ * Weights, or their gradients, whole along `context`: otherwise the partitioner would move a part of each in every
+ * action.
+ */
+function keepWhole(variables: Variables, mesh: Mesh, rules: LogicalRules): <T>(values: T) => T {
+  if ((mesh.shape.context ?? 1) === 1) return (values) => values;
+  const shardings = logicalToMeshSharding(getPartitionSpec(variables), mesh, wholeAlongContext(rules));
+  return (values) => withShardingConstraint(values, shardings as never);
 }
 
 /** The three functions of a pipeline, each a module with the parameters that it has in the whole model. */
@@ -153,7 +179,8 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
       },
       { mesh, batchAxes, hasAux: true },
     );
-    const plain = unbox<Node>(variables);
+    const kept = keepWhole(variables, mesh, rules);
+    const plain = kept(unbox<Node>(variables));
     const { embed, layers, ...ends } = child(plain, "params");
     const withRound = (leaf: Tensor) => (layout.numRepeats === 1 ? np.expandDims(leaf, 0) : leaf);
     const withoutRound = (leaf: Tensor) => (layout.numRepeats === 1 ? np.squeeze(leaf, 0) : leaf);
@@ -180,6 +207,6 @@ export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss
         ...ofEnds,
       },
     };
-    return [value, replaceBoxed(variables, all)];
+    return [value, replaceBoxed(variables, kept(all))];
   };
 }

@@ -3,6 +3,7 @@ import {
   axisSizeIn,
   type DimAxes,
   formatSpec,
+  type MeshAxis,
   type MeshShape,
   type Spec,
   sameSpec,
@@ -32,6 +33,13 @@ export class DeviceSums {
   /** Whether a value is a sum over devices. */
   has(value: Tensor): boolean {
     return this.known.has(value);
+  }
+
+  /** The sum of what devices contribute. */
+  total(partial: Tensor, axes: readonly MeshAxis[]): Tensor {
+    const total = ops.psum(partial, axes);
+    this.known.set(total, { partial, axes: axes.map(({ name }) => name), shares: new Map() });
+    return total;
   }
 
   /** The sum of two sums over the same devices is such a sum, too. */

@@ -75,4 +75,47 @@ describe("what a loop collects over devices", () => {
       ["psum", 1, 4 * 3 * 2 * 5],
     ]);
   });
+
+  type Action = (sum: Tensor, gradient: Tensor) => Tensor;
+  const ofLayers = (layers: Tensor, rows: Tensor) => np.einsum("lij,ik->ljk", layers, rows);
+  const addBlocks = (sum: Tensor, layers: Tensor, rows: Tensor) =>
+    lax.scan(
+      (s: Tensor, [layer, d]: [Tensor, Tensor]): [Tensor, null] => {
+        const block = lax.dynamicIndexInDim(s, d, 0);
+        const next = block.add(np.expandDims(product(layer, rows), 0));
+        return [lax.dynamicUpdateIndexInDim(s, next, d, 0), null];
+      },
+      sum,
+      [layers, np.arange(3)] as [Tensor, Tensor],
+    )[0];
+  const whole = (change: Action) => (sum: Tensor, layers: Tensor, rows: Tensor) =>
+    change(sum, ofLayers(layers, rows));
+  const branches: readonly (readonly [string, ReturnType<typeof whole>, (sum: Tensor) => Tensor, number])[] =
+    [
+      ["branches add to it", whole((sum, gradient) => sum.add(gradient)), (sum) => sum, 1],
+      ["a loop in a branch adds to blocks of it", addBlocks, (sum) => sum, 1],
+      ["a branch reads it", whole((sum, gradient) => sum.add(gradient.mul(np.max(sum)))), (sum) => sum, 4],
+      ["a branch doubles it", whole((sum, gradient) => sum.add(gradient)), (sum) => sum.mul(2), 4],
+      ["a branch adds what is no sum", whole((sum, gradient) => sum.add(gradient)), (sum) => sum.add(1), 4],
+    ];
+
+  test.each(branches)("is right where %s, and summed as rarely as can be", async (_, add, other, numSums) => {
+    const fn = (xs: Tensor, ys: Tensor) =>
+      lax.scan(
+        (sum: Tensor, [layers, rows, i]: [Tensor, Tensor, Tensor]): [Tensor, null] => {
+          const isEven = np.equal(np.remainder(i, 2), 0);
+          return [lax.cond(isEven, (s: Tensor) => add(s, layers, rows), other, sum), null];
+        },
+        np.ones([3, 2, 5]),
+        [xs, ys, np.arange(4)] as [Tensor, Tensor, Tensor],
+      )[0];
+    const got = await jit(fn, options)(x, y).data();
+    const want = await jit(fn)(x, y).data();
+    got.forEach((value, i) => {
+      expect(value).toBeCloseTo(Number(want[i]), 3);
+    });
+    const { collectives } = costAnalysis(fn, options)(x, y);
+    const sums = collectives.filter(({ op }) => op === "psum");
+    expect(sums.reduce((n, { count }) => n + count, 0)).toBe(numSums);
+  });
 });
