@@ -3,6 +3,7 @@ import { evaluate } from "../../src/engines/reference/interpret.js";
 import type { Context, Lanes } from "../../src/engines/reference/rule.js";
 import { type DType, isFloat, roundTo } from "../../src/ir/dtype.js";
 import { attentionBackwardProgram, attentionProgram } from "../../src/ir/expansions/attention.js";
+import { xlaProgram } from "../../src/ir/expansions/xlaFunctions.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
 import type { Atom, Eqn, Program } from "../../src/ir/program.js";
 import { at, range, sizeOf, type TensorType } from "../../src/ir/shape.js";
@@ -28,6 +29,16 @@ const wide = ({ dtype, shape }: TensorType): TensorType => ({
 
 const widened = (tensor: HostTensor): HostTensor =>
   isFloat(tensor.type.dtype) ? encode(wide(tensor.type), Float64Array.from(numbersOf(tensor))) : tensor;
+
+/** The smaller ops that one is made of, if each of them rounds to the types that the operands have here. */
+function composedOf({ op, ins, params }: Eqn): Program | undefined {
+  const types = ins.map(({ type }) => type);
+  if (op === "attention") return attentionProgram(params, types);
+  if (op === "attentionBackward") return attentionBackwardProgram(params, types);
+  // Of float64 it is the plain function, which is as exact as that promises; of narrower floats it has certain bits.
+  if (op === "xlaFunction" && at(types, 0).dtype === "float64") return xlaProgram(params, types);
+  return undefined;
+}
 
 const narrowed = (tensor: HostTensor, dtype: DType): HostTensor =>
   isFloat(dtype) ? encode({ dtype, shape: tensor.type.shape }, Float64Array.from(numbersOf(tensor))) : tensor;
@@ -87,19 +98,15 @@ class PerturbedRun {
   }
 
   private equation(
-    { op, ins: atoms, outs, params }: Eqn,
+    eqn: Eqn,
     ins: readonly Lanes[],
     context: Context,
     { place, isGiven }: { readonly place: number; readonly isGiven: boolean },
   ): Lanes[] {
+    const { op, ins: atoms, outs, params } = eqn;
     const types = outs.map(({ type }) => type);
-    if (op === "attention" || op === "attentionBackward") {
-      // Its smaller ops round to the types that the operands have here, not to those they are computed in.
-      const programOf = op === "attention" ? attentionProgram : attentionBackwardProgram;
-      const program = programOf(
-        params,
-        atoms.map(({ type }) => type),
-      );
+    const program = composedOf(eqn);
+    if (program) {
       const given = isGiven ? program.inputs.map(({ id }) => id) : [];
       return this.program(program, ins, context, given);
     }
