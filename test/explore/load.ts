@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { compileFunction } from "node:vm";
+import ts from "typescript";
 import { getOrInsert } from "../../src/ir/collections.js";
 import { identityOf } from "../../src/ir/identity.js";
 import { constants } from "./constants.js";
@@ -19,6 +20,8 @@ export interface Setting {
   /** What stands in for code that cannot run there, by what it stands in for. */
   readonly standIns: Readonly<Record<string, string>>;
   readonly constants: readonly Change[];
+  /** Whether code runs as it is: what it awaits is resolved in a chosen order, but nothing else is chosen. */
+  readonly isPlain?: boolean;
   /** The module with the globals of the event loop, if it is simulated, too. */
   readonly eventLoop?: string;
   /** What modules see as globals. @param require gives the module of a file */
@@ -124,7 +127,8 @@ class Loader {
     };
     // What is simulated differs between settings, and with it what becomes of a call.
     const key = `${identityOf(this.setting)} ${file}\n${text}`;
-    const code = transformed.get(key) ?? transformModule({ file, text, isSimulated, sites });
+    const transform = this.setting.isPlain ? plainModule : transformModule;
+    const code = transformed.get(key) ?? transform({ file, text, isSimulated, sites });
     transformed.set(key, code);
     this.texts.set(file, code);
     for (const specifier of specifiersOf(file, text)) {
@@ -196,6 +200,13 @@ class Loader {
     const file = standIns[own] ?? own;
     return { file, isSimulated: simulated.some((folder) => file.startsWith(folder)) };
   }
+}
+
+/** A module without types, with `require` and `exports`. */
+function plainModule({ file, text }: { readonly file: string; readonly text: string }): string {
+  const { ESNext: target } = ts.ScriptTarget;
+  const compilerOptions = { target, module: ts.ModuleKind.CommonJS, verbatimModuleSyntax: false };
+  return ts.transpileModule(text, { fileName: file, compilerOptions }).outputText;
 }
 
 /** The globals of a simulated event loop. */

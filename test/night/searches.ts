@@ -60,6 +60,7 @@ export function searches(turn: number, engines: readonly string[], size = 1): Se
     explorer("simulated clusters", "explore:cluster", 25),
     explorer("simulated key-value stores", "explore:store", 500),
     explorer("simulated pages with one worker", "explore:oneThread", 500),
+    explorer("texts and compilers in any order", "explore:turns", 5000),
     {
       name: "memory order of threads",
       command: ["litmus", "--", "--seconds", String(2 * size)],

@@ -46,9 +46,12 @@ export class DrawnTokens {
 
   /** Waits for the tokens, and releases what devices hold of them. */
   async read(): Promise<Drawn[]> {
-    const [tokens, logits] = await Promise.all([this.tokens.data(), this.largest.data()]);
-    this.dispose();
-    return Array.from(tokens, (token, row) => ({ token: Number(token), logit: Number(logits[row]) }));
+    try {
+      const [tokens, logits] = await Promise.all([this.tokens.data(), this.largest.data()]);
+      return Array.from(tokens, (token, row) => ({ token: Number(token), logit: Number(logits[row]) }));
+    } finally {
+      this.dispose();
+    }
   }
 
   dispose(): void {

@@ -225,14 +225,22 @@ export class TextGenerator {
   private async goOn(): Promise<void> {
     const step = this.ahead ?? (await this.startStep(this.texts(() => true)));
     this.ahead = undefined;
-    // Texts that joined meanwhile wait for the tokens of the others, which only devices know yet.
-    const isSame = [...this.active].every(([slot, { text }]) => step.texts.get(slot) === text);
-    const going = this.texts((text) => !text.isLeft && !text.isAlmostFull(this.maxLength));
-    if (isSame && going.size > 0) this.ahead = await this.startStep(going, step.drawn);
-    const drawn = await step.drawn.read();
+    const drawn = await this.readStep(step).catch((error: unknown) => {
+      step.drawn.dispose();
+      throw error;
+    });
     for (const [slot, text] of step.texts) {
       if (this.active.get(slot)?.text === text) this.add(slot, at(drawn, slot));
     }
+  }
+
+  /** The tokens of a step; the next one is started before they are known. */
+  private async readStep({ texts, drawn }: Step): Promise<readonly Drawn[]> {
+    // Texts that joined meanwhile wait for the tokens of the others, which only devices know yet.
+    const isSame = [...this.active].every(([slot, { text }]) => texts.get(slot) === text);
+    const going = this.texts((text) => !text.isLeft && !text.isAlmostFull(this.maxLength));
+    if (isSame && going.size > 0) this.ahead = await this.startStep(going, drawn);
+    return drawn.read();
   }
 
   /** Draws a token for each row of logits. @param last tokens that only devices know, which the texts have, too */

@@ -19,6 +19,7 @@ export interface Launch {
   readonly numProcesses: number;
   readonly seed: number;
   readonly traffic: Traffic;
+  readonly savesInBackground: boolean;
   readonly faults: readonly Fault[];
   /** The losses of steps that are known; each that is read must be the same. */
   readonly losses?: Losses;
@@ -148,6 +149,7 @@ function startJob(launch: Launch, number: number, storage: Storage, random: () =
       happened.push(fault);
       return true;
     },
+    savesInBackground: launch.savesInBackground,
     machine,
     network,
     disk,

@@ -40,6 +40,8 @@ export interface Plan {
   readonly numProcesses: number;
   readonly devicesEach: number;
   readonly traffic: Traffic;
+  /** Whether training goes on while a checkpoint is written. */
+  readonly savesInBackground: boolean;
   readonly faults: readonly Fault[];
 }
 
@@ -77,7 +79,7 @@ export function planOf(seed: number, callsOf: (numProcesses: number, devicesEach
     // What a disk has pretended to write shows when the power goes off.
     return fault.kind === "lying disk" ? [fault, { ...fault, kind: "power cut" }] : [fault];
   }).flat();
-  return { numProcesses, devicesEach, traffic, faults };
+  return { numProcesses, devicesEach, traffic, faults, savesInBackground: random() < 0.5 };
 }
 
 /** The errors that faults promise; whatever else a process says is a bug. */

@@ -10,6 +10,8 @@ export interface Cluster {
   readonly machine: ClusterMachine;
   readonly network: Network;
   readonly disk: Disk;
+  /** Whether training goes on while a checkpoint is written. */
+  readonly savesInBackground: boolean;
   /** Whether a process runs a different program from the others in this start. */
   hasDiverged(rank: number): boolean;
   /** Called before every call of MPI: what is planned for this moment happens. */

@@ -177,4 +177,9 @@ export const mutants: readonly Mutant[] = [
     ],
     ["a restart takes a checkpoint that is damaged", "await checkpoint.verify();", "", "lying disk"],
   ]),
+  // Checkpoints that are written while training goes on.
+  ...inFile("train/files/checkpoints/checkpoint.ts", [
+    ["a save that failed is forgotten", "this.failure ??= { error };", "", "full disk"],
+    ["a save is taken for finished before it is written", "await this.writing;", ""],
+  ]),
 ];

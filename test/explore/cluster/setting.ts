@@ -114,6 +114,7 @@ const setting: Setting = {
     "src/engines/system/pages.ts": "test/explore/simulated/pages.ts",
     "src/engines/system/v8Flags.ts": `${here}/cached/v8Flags.ts`,
     "src/engines/kernels/compileWith.ts": `${here}/cached/compileWith.ts`,
+    "src/train/files/checkpoints/checkpointSnapshot.ts": `${here}/simulated/checkpointSnapshot.ts`,
     "src/platform/fs.ts": `${here}/simulated/fs.ts`,
     "src/platform/system.ts": `${here}/simulated/system.ts`,
     "src/platform/threads.ts": "test/explore/simulated/threads.ts",

@@ -2,24 +2,16 @@
 import { createMpiEngine, type MpiEngine } from "../../../../src/engines/mpi/engine.js";
 import type { DeviceBuffer } from "../../../../src/ir/engine.js";
 import { range } from "../../../../src/ir/shape.js";
-import { Tensor } from "../../../../src/trace/tensor.js";
-import { openCheckpoints } from "../../../../src/train/files/checkpoints/checkpoint.js";
-import {
-  manifestFormat,
-  manifestVersion,
-  storeTree,
-} from "../../../../src/train/files/checkpoints/checkpointManifest.js";
-import type { Snapshot } from "../../../../src/train/files/checkpoints/checkpointSnapshot.js";
-import { removeOld, writeCheckpoint } from "../../../../src/train/files/checkpoints/checkpointWrite.js";
+import { type Checkpoints, openCheckpoints } from "../../../../src/train/files/checkpoints/checkpoint.js";
 import { newestSound } from "../../../../src/train/files/checkpoints/newestSound.js";
 import {
   agreeOn,
   type ProcessGroup,
   processGroupOf,
 } from "../../../../src/train/files/checkpoints/processGroup.js";
-import { nodeFileSystem } from "../../../../src/train/files/disk/files.js";
 import { cluster } from "../host.js";
 import type { Job } from "../training.js";
+import type { HostState } from "./checkpointSnapshot.js";
 import "../../../../src/engines/mpi/worker.js";
 
 const folder = "/run/checkpoints";
@@ -40,7 +32,7 @@ export async function train(job: Job): Promise<Record<string, number[]>> {
   let blocks = job.state.map(({ name, block }) =>
     devices.map((device) => engine.upload(block, job.blockOf(state[name] ?? [], device), device)),
   );
-  let failures = 0;
+  const saves = new Saves(group);
   for (let step = start; step < job.numSteps; step++) {
     const batch = devices.map((device) => engine.upload(job.batch, job.batchOf(step, device), device));
     const [loss, ...next] = executable.execute([...blocks, batch]);
@@ -51,15 +43,10 @@ export async function train(job: Job): Promise<Record<string, number[]>> {
     for (const buffer of loss ?? []) engine.release(buffer);
     const isLast = step + 1 === job.numSteps;
     if ((step + 1) % job.saveEvery !== 0 && !isLast) continue;
-    try {
-      await save(engine, group, job, step + 1, blocks);
-      cluster().saved(step + 1);
-      failures = 0;
-    } catch (error) {
-      failures++;
-      // As in a run: the next save may succeed, but a second failure ends it, and so does one of the last save.
-      if (failures > 1 || isLast) throw error;
-    }
+    await saves.settled();
+    await saves.begin(step + 1, await stateOf(engine, group, job, blocks));
+    if (isLast) await saves.finished();
+    else if (!cluster().savesInBackground) await saves.settled();
   }
   const result = await whole(engine, group, job, blocks);
   const kept = await startingPoint(group, job);
@@ -104,34 +91,51 @@ async function whole(
   return values;
 }
 
-async function save(
+/** The whole state in the memory of each process. */
+async function stateOf(
   engine: MpiEngine,
   group: ProcessGroup,
   job: Job,
-  step: number,
   blocks: readonly (readonly DeviceBuffer[])[],
-): Promise<void> {
+): Promise<HostState> {
   const values = await whole(engine, group, job, blocks);
-  const tree: Record<string, Tensor> = {};
-  const leaves = job.state.map(({ name, whole: type }) => {
-    const data = Float32Array.from(values[name] ?? []);
-    tree[name] = Tensor.fromHost(type, data);
-    const chunks = [{ bytes: data.byteLength, read: async () => new Uint8Array(data.buffer) }];
-    return { path: name, dtype: type.dtype, shape: type.shape, spec: [], chunks };
-  });
-  const snapshot: Snapshot = {
-    manifest: {
-      format: manifestFormat,
-      version: manifestVersion,
-      step,
-      mesh: null,
-      rng: null,
-      data: null,
-      config: null,
-      tree: storeTree(tree),
-    },
-    leaves,
-  };
-  const name = await writeCheckpoint(nodeFileSystem, folder, snapshot, 64, group);
-  if (group.index === 0) await removeOld(nodeFileSystem, folder, 2, name);
+  return new Map(job.state.map((tensor) => [tensor, Float32Array.from(values[tensor.name] ?? [])]));
+}
+
+/** Checkpoints that are written while training goes on. As in a run, one may fail, because the next may succeed. */
+class Saves {
+  private readonly checkpoints: Checkpoints;
+  private failures = 0;
+
+  constructor(processGroup: ProcessGroup) {
+    this.checkpoints = openCheckpoints(folder, { keep: 2, maxFileBytes: 64, processGroup });
+  }
+
+  /** Returns when the elements are copied. */
+  async begin(step: number, state: HostState): Promise<void> {
+    const { committed } = await this.checkpoints.save(step, state);
+    committed.then(
+      () => {
+        cluster().saved(step);
+        this.failures = 0;
+      },
+      () => {
+        this.failures++;
+      },
+    );
+  }
+
+  /** Waits until what was saved is on the disk; throws the second failure in a row. */
+  async settled(): Promise<void> {
+    try {
+      await this.checkpoints.finished();
+    } catch (error) {
+      if (this.failures > 1) throw error;
+    }
+  }
+
+  /** Waits until what was saved is on the disk; throws any failure. */
+  async finished(): Promise<void> {
+    await this.checkpoints.finished();
+  }
 }

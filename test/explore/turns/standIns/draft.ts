@@ -1,0 +1,4 @@
+/** There is no smaller model. */
+export const checkDraft = (): void => {};
+
+export class Draft {}
