@@ -65,8 +65,7 @@ export const purposes: readonly Purpose[] = [
         "Let simulated pages compute on devices of one worker whose messages are late: `-- --seed 7`",
       "explore:store":
         "Let processes of simulated clusters find each other while connections fail: `-- --seed 7`",
-      "explore:turns":
-        "Let what asynchronous code waits for come in every order, such as texts that join a model: `-- --seed 7`",
+      "explore:turns": "Let what texts of a model and compilers wait for come in every order: `-- --seed 7`",
       litmus: "Run litmus tests of the memory order on threads, and count outcomes: `-- --seconds 10`",
       night: "Run all searches by seed for hours, and write a page: `-- --minutes 60`",
       faults: "Cause about 170 faults in real processes and write docs/faults.md",

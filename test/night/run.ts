@@ -9,7 +9,7 @@
  */
 import { spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { findLaunchers } from "../support/launchers.js";
@@ -60,7 +60,7 @@ function run(command: readonly string[], env: Readonly<Record<string, string>>) 
 const attempts: Attempt[] = [];
 const engines = ["threads", "inline", ...(findLaunchers().length > 0 ? ["mpi"] : [])];
 if (process.env.SHARDWISE_PYTHON) engines.push("xla");
-const folder = join(root, options.out);
+const folder = resolve(root, options.out);
 mkdirSync(folder, { recursive: true });
 
 for (let turn = from; Date.now() < end; turn++) {
