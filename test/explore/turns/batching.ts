@@ -1,9 +1,8 @@
 /** Texts that join and leave a model while it continues others, in every order that a seed can think of. */
 import type { TextGenerator } from "../../../src/train/generation/generator.js";
 import { type Change, loadModules, type Setting } from "../load.js";
-import { Failure } from "../machine.js";
 import { randomFrom } from "../search.js";
-import { enterRun, Turns } from "./turns.js";
+import { enterRun, Turns, type TurnsResult, turnsResult } from "./turns.js";
 
 const here = "test/explore/turns/standIns";
 const generator = "src/train/generation/generator.ts";
@@ -107,12 +106,6 @@ export class BatchingRun {
   }
 }
 
-export interface TurnsResult<Plan> {
-  readonly plan: Plan;
-  readonly numMoments: number;
-  readonly failure: Failure | undefined;
-}
-
 /** Runs the plan of a seed. */
 export async function runBatching(
   code: GeneratorCode,
@@ -122,18 +115,7 @@ export async function runBatching(
   const turns = new Turns(randomFrom(seed));
   const run = new BatchingRun(turns, plan);
   enterRun(run);
-  try {
-    await useGenerator(code, run);
-    const [problem] = run.problems;
-    return {
-      plan,
-      numMoments: turns.numCome,
-      failure: problem ? new Failure("wrong result", problem) : undefined,
-    };
-  } catch (error) {
-    const failure = error instanceof Failure ? error : new Failure("exception", String(error));
-    return { plan, numMoments: turns.numCome, failure };
-  }
+  return turnsResult(turns, run, useGenerator(code, run));
 }
 
 async function useGenerator(code: GeneratorCode, run: BatchingRun): Promise<void> {

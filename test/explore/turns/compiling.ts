@@ -3,10 +3,8 @@ import type { Engine } from "../../../src/ir/engine.js";
 import { range } from "../../../src/ir/shape.js";
 import type { compileElsewhere } from "../../../src/spmd/mesh/compileElsewhere.js";
 import { type Change, loadModules, type Setting } from "../load.js";
-import { Failure } from "../machine.js";
 import { randomFrom } from "../search.js";
-import type { TurnsResult } from "./batching.js";
-import { enterRun, Turns } from "./turns.js";
+import { enterRun, Turns, type TurnsResult, turnsResult } from "./turns.js";
 
 const here = "test/explore/turns/standIns";
 const elsewhere = "src/spmd/mesh/compileElsewhere.ts";
@@ -116,18 +114,7 @@ export async function runCompiling(
   const turns = new Turns(randomFrom(seed));
   const run = new CompilingRun(turns, plan, seed);
   enterRun(run);
-  try {
-    await compileAll(code, run);
-    const [problem] = run.problems;
-    return {
-      plan,
-      numMoments: turns.numCome,
-      failure: problem ? new Failure("wrong result", problem) : undefined,
-    };
-  } catch (error) {
-    const failure = error instanceof Failure ? error : new Failure("exception", String(error));
-    return { plan, numMoments: turns.numCome, failure };
-  }
+  return turnsResult(turns, run, compileAll(code, run));
 }
 
 async function compileAll(code: CompilerCode, run: CompilingRun): Promise<void> {

@@ -3,20 +3,14 @@ import type { Change } from "../load.js";
 import type { Failure } from "../machine.js";
 import { loadGenerator, runBatching } from "./batching.js";
 import { loadCompiler, runCompiling } from "./compiling.js";
+import type { TurnsResult } from "./turns.js";
 import { batchingMutants, compilingMutants, type TurnsMutant } from "./turnsMutants.js";
-
-/** What a seed led to. */
-export interface TurnsOutcome {
-  readonly plan: unknown;
-  readonly numMoments: number;
-  readonly failure: Failure | undefined;
-}
 
 export interface TurnsScenario {
   readonly name: string;
   readonly mutants: readonly TurnsMutant[];
   /** Loads the code with changes; gives what runs a seed. */
-  load(changes?: readonly Change[]): Promise<(seed: number) => Promise<TurnsOutcome>>;
+  load(changes?: readonly Change[]): Promise<(seed: number) => Promise<TurnsResult<unknown>>>;
 }
 
 export const scenarios: readonly TurnsScenario[] = [

@@ -71,3 +71,23 @@ export function enterRun(run: object): void {
 export function currentRun<T>(): T {
   return state.current as T;
 }
+
+/** What a seed led to. */
+export interface TurnsResult<Plan> {
+  readonly plan: Plan;
+  readonly numMoments: number;
+  readonly failure: Failure | undefined;
+}
+
+/** Waits for the work of a run; what is wrong is the error that ends it, or the first problem that it noted. */
+export async function turnsResult<Plan>(
+  turns: Turns,
+  run: { readonly plan: Plan; readonly problems: readonly string[] },
+  work: Promise<void>,
+): Promise<TurnsResult<Plan>> {
+  const failure = await work.then(
+    () => (run.problems[0] === undefined ? undefined : new Failure("wrong result", run.problems[0])),
+    (error: unknown) => (error instanceof Failure ? error : new Failure("exception", String(error))),
+  );
+  return { plan: run.plan, numMoments: turns.numCome, failure };
+}
