@@ -80,7 +80,7 @@ export const purposes: readonly Purpose[] = [
       "fuzz:partition": "Compare a thousand random programs of each kind, partitioned and on one device",
       "fuzz:kernels": "Compare thousands of random kernels in WebAssembly and machine code, bit by bit",
       "fuzz:attention":
-        "Compare attention with random options, and its gradients, with its formulas in float64",
+        "Compare random attention on each renderer with float64, and run it between guard pages",
       "fuzz:products": "Run random matrix products in machine code between guard pages",
       "fuzz:surface": "Call every exported function with about 200 malformed sets of arguments",
       "fuzz:readers": "Read millions of changed files and messages, guided by coverage: `-- --minutes 5`",

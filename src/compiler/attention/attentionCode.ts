@@ -31,8 +31,11 @@ const EXP2 = [
   0.0013399935737849846, 0.0001534582492772427,
 ];
 
-/** A float32 plus this number is rounded to an integer, which the lowest bits of the sum hold. */
-const ROUND = 1.5 * 2 ** 23;
+/**
+ * A float32 plus this number is rounded to an integer, which the lowest bits of the sum hold, with the bias of exponents:
+ * shifted to their place, they are the power of two.
+ */
+const ROUND = 1.5 * 2 ** 23 + 127;
 
 /** The least exponent of normal numbers: smaller powers count as 0, since computing with them is slow. */
 const LEAST_EXPONENT = -126;
@@ -322,8 +325,9 @@ export abstract class AttentionCode {
     m.op("sub", z, z, to);
     m.copy(to, lanesOf(entry(EXP2, EXP2.length - 1)));
     for (let power = EXP2.length - 2; power >= 0; power--) m.multiplyAdd(to, z, lanesOf(entry(EXP2, power)));
+    // The power is a factor, and not added to the bits of the exponent, so that NaN stays NaN, whatever its bits are.
     m.shift("left", z, n, 23);
-    m.op("addBits", to, to, z);
+    m.op("mul", to, to, z);
     m.replace(to, n, "<", lanesOf(ROUND + LEAST_EXPONENT + 1), lanesOf(0));
   }
 

@@ -66,8 +66,8 @@ export interface SameLanes {
 export const bitsOf = (bits: number): SameLanes => ({ bits });
 export const lanesOf = (number: number): SameLanes => ({ bits: float32Bits(number) });
 
-/** Operations lane by lane: of float32, and of their bits; `addBits` adds them as integers. */
-export type LaneOperation = "add" | "sub" | "mul" | "div" | "max" | "and" | "or" | "addBits";
+/** Operations lane by lane: of float32, and of their bits. */
+export type LaneOperation = "add" | "sub" | "mul" | "div" | "max" | "and" | "or";
 
 /** A tile of products: rows of `a` times vectors of `b`, added up along `steps`. Distances are in bytes. */
 export interface TileProduct {
@@ -118,7 +118,7 @@ export interface AttentionMachine {
   addProduct(to: LaneVector, a: LaneVector, b: LaneOperand): void;
   /** Shifts the bits of every lane, to the right unsigned. */
   shift(direction: "left" | "right", to: LaneVector, a: LaneVector, bits: number): void;
-  /** SameLanes in which a comparison holds become another number. */
+  /** Lanes in which a comparison holds become another number. */
   replace(to: LaneVector, a: LaneVector, is: "<" | ">", b: LaneOperand, by: SameLanes): void;
   /** Combines all lanes, in each of them. */
   fold(op: "add" | "max", to: LaneVector, other: LaneVector): void;

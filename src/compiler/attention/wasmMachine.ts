@@ -35,7 +35,6 @@ const arithmetic: { readonly [O in LaneOperation]: VectorOp } = {
   max: "f32x4.pmax",
   and: "v128.and",
   or: "v128.or",
-  addBits: "i32x4.add",
 };
 
 /** Writes the function body of an attention, with the parameters of a kernel that threads share; see `emitKernel`. */

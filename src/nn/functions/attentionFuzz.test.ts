@@ -1,6 +1,7 @@
 import fc from "fast-check";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import { createThreadsEngine } from "../../engines/index.js";
+import { nativeKernelsHere } from "../../engines/kernels/kernelChoice.js";
 import { devicePut, grad, jit, Mesh, NamedSharding, np, P, random, Tensor } from "../../index.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import * as nn from "../index.js";
@@ -278,10 +279,22 @@ function expectSame(got: Results, want: Results): void {
   }
 }
 
-describe("attention with any options", () => {
+/** What computes attention: machine code with vectors of two widths, and WebAssembly. */
+const renderers = [
+  { name: "AVX-512", setting: "native-avx512" },
+  { name: "AVX2", setting: "native-avx2" },
+  { name: "WebAssembly", setting: "wasm" },
+] as const;
+const isHere = ({ name }: (typeof renderers)[number]) =>
+  name === "WebAssembly" || "bits" in nativeKernelsHere(name);
+
+describe.each(renderers.filter(isHere))("attention with any options on $name", ({ setting }) => {
+  vi.stubEnv("SHARDWISE_KERNELS", setting);
+  vi.stubEnv("SHARDWISE_GEMM", setting);
   const engines = [1, 2].map((numDevices) =>
     createThreadsEngine({ numDevices, threadsPerDevice: 3 - numDevices }),
   );
+  vi.unstubAllEnvs();
   afterAll(() => Promise.all(engines.map((engine) => engine.close())));
 
   test("gives on threads what its formulas give in float64, with all gradients", async () => {

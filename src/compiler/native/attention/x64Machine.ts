@@ -57,7 +57,6 @@ const arithmetic = {
   max: "vmaxps",
   and: "vpand",
   or: "vpor",
-  addBits: "vpaddd",
 } as const satisfies { readonly [O in LaneOperation]: keyof X64 };
 
 /** Writes a function with the arguments of a kernel that threads share; see `writeKernel`. */
