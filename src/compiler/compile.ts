@@ -1,3 +1,4 @@
+import { fuseUpdates } from "#compiler/plan/fuseUpdates";
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
@@ -7,7 +8,6 @@ import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { Compilation } from "./plan/compilation.js";
 import { finalise } from "./plan/finalise.js";
-import { fuseUpdates } from "./plan/fuseUpdates.js";
 import { limitRows } from "./plan/limitRows.js";
 import { planMemory } from "./plan/memoryPlan.js";
 import { type Buffer, denseView } from "./plan/planBuffers.js";
