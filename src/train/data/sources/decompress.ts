@@ -34,6 +34,11 @@ export async function peek(
 const startsWith = (bytes: Uint8Array, ...magic: readonly number[]) =>
   magic.every((byte, i) => bytes[i] === byte);
 
+/** Whether a file begins with a frame of zstd, or with what is passed over before one, as those of `pzstd` do. */
+const isZstd = (head: Uint8Array): boolean =>
+  startsWith(head, 0x28, 0xb5, 0x2f, 0xfd) ||
+  ((head[0] ?? 0) >> 4 === 5 && startsWith(head.subarray(1), 0x2a, 0x4d, 0x18));
+
 /** The content of a file that may be compressed by gzip or zstd. @param head its first four bytes */
 export function decompressed(
   head: Uint8Array,
@@ -41,7 +46,7 @@ export function decompressed(
   file: string,
 ): AsyncIterable<Uint8Array> {
   if (startsWith(head, 0x1f, 0x8b)) return gunzipped(chunks, file);
-  if (startsWith(head, 0x28, 0xb5, 0x2f, 0xfd)) return unzstd(chunks, file);
+  if (isZstd(head)) return unzstd(chunks, file);
   return chunks;
 }
 

@@ -122,6 +122,12 @@ describe("formats", () => {
     expect(await textsOf(await write("e.jsonl.gz", members))).toEqual(["a", "b"]);
     expect(await textsOf(await write("e.txt.gz", gzipSync("whole\ntext")))).toEqual(["whole\ntext"]);
     expect(await textsOf(join(fixtures, "texts.jsonl.zst"))).toEqual(twelve);
+    // What pzstd writes begins with the size of the first frame, which is passed over.
+    const frame = await readFile(join(fixtures, "texts.jsonl.zst"));
+    const size = Uint32Array.of(0x184d2a50, 4, frame.length);
+    expect(
+      await textsOf(await write("parts.jsonl.zst", Buffer.concat([new Uint8Array(size.buffer), frame]))),
+    ).toEqual(twelve);
     const long = Array.from({ length: 20_000 }, (_, i) => `line ${i} ${"x".repeat(i % 50)}`);
     expect(await textsOf(await write("long.jsonl.gz", gzipSync(json(...long))))).toEqual(long);
   });

@@ -96,6 +96,24 @@ describe("a hostile stream is refused:", () => {
     expect(() => unzstdWhole(bytes, 10)).toThrow(message);
   });
 
+  test("content of another size than the frame says", () => {
+    // A size in two bytes, which is 256 more.
+    const said = (size: number) =>
+      Uint8Array.from([...head, 0x40, 0, size - 256, 0, ...rawBlock("a".repeat(259))]);
+    expect(inPieces(said(259), 50).length).toBe(259);
+    for (const size of [258, 260]) {
+      const message = `a frame has 259 bytes, and not the ${size} that it says`;
+      expect(() => inPieces(said(size), 50)).toThrow(message);
+    }
+  });
+
+  test("very many small frames, which share their memory", () => {
+    const frame = windowed(20, [...blockHead(2, 2), 0, 0]);
+    const bytes = new Uint8Array(400_000 * frame.length);
+    for (let at = 0; at < bytes.length; at += frame.length) bytes.set(frame, at);
+    expect(inPieces(bytes, 65_536).length).toBe(0);
+  }, 8_000);
+
   test("one that has more than it says ends with the block that goes too far", () => {
     const full = blockHead(1, 2 ** 17);
     full[0] = (full[0] ?? 0) & 0xfe;

@@ -68,6 +68,9 @@ const distances: Codes = {
 /** What blocks of a frame leave for later ones. */
 interface Frame {
   readonly window: number;
+  /** The size of the content, if the frame says it, and how much of it was read. */
+  readonly size: number | undefined;
+  read: number;
   readonly hasChecksum: boolean;
   /** The content, as far back as the window; `end` bytes of it are used. */
   history: Uint8Array;
@@ -84,6 +87,8 @@ export class ZstdDecoder {
   /** Bytes that are passed over before the next frame. */
   private toSkip = 0;
   private frame: Frame | undefined;
+  /** What the frame before remembered: the memory of one frame serves them all, however many there are. */
+  private history: Uint8Array = new Uint8Array();
 
   /** The content that some more bytes complete, a block at a time. */
   *push(chunk: Uint8Array): Generator<Uint8Array, void> {
@@ -126,14 +131,15 @@ export class ZstdDecoder {
     if ((flags & 3) !== 0) throw new Error("it needs a dictionary");
     if (bytes.length < numBytes) return 0;
     const described = view.getUint8(5);
-    const window = isWhole
-      ? sizeAt(view, 5, sizeBytes)
-      : 2 ** (10 + (described >> 3)) * (1 + (described & 7) / 8);
+    const size = sizeBytes === 0 ? undefined : sizeAt(view, numBytes - sizeBytes, sizeBytes);
+    const window = isWhole ? (size ?? 0) : 2 ** (10 + (described >> 3)) * (1 + (described & 7) / 8);
     if (window > maxWindow) throw new Error(`its window of ${window} bytes is over the limit ${maxWindow}`);
     this.frame = {
       window,
+      size,
+      read: 0,
       hasChecksum: (flags & 4) !== 0,
-      history: new Uint8Array(Math.min(window, maxBlock)),
+      history: this.history,
       end: 0,
       recent: [1, 4, 8],
       huffman: undefined,
@@ -160,6 +166,11 @@ export class ZstdDecoder {
       else frame.history.set(own, begin);
       frame.end += size;
     }
+    this.history = frame.history;
+    frame.read += frame.end - begin;
+    const { size: whole = frame.read } = frame;
+    if (frame.read > whole || (isLast && frame.read < whole))
+      throw new Error(`a frame has ${frame.read} bytes, and not the ${whole} that it says`);
     if (frame.end > begin) yield frame.history.slice(begin, frame.end);
     if (isLast) {
       this.toSkip = frame.hasChecksum ? 4 : 0;
