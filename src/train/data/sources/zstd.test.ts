@@ -96,7 +96,7 @@ describe("a hostile stream is refused:", () => {
     expect(() => unzstdWhole(bytes, 10)).toThrow(message);
   });
 
-  test("content of another size than the frame says", () => {
+  test("content whose size is not the one that the frame says", () => {
     // A size in two bytes, which is 256 more.
     const said = (size: number) =>
       Uint8Array.from([...head, 0x40, 0, size - 256, 0, ...rawBlock("a".repeat(259))]);
