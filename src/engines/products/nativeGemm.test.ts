@@ -36,7 +36,7 @@ const cases = allNativeGemmsHere().flatMap((sets): [string, ProductTargets][] =>
 
 /** The kernels of a target for factors as large ones are: never multiplied where they lie. */
 function withPacking(target: GemmTarget | undefined): GemmTarget | undefined {
-  return target && { ...target, flat: undefined, direct: { a: 0, transposedA: 0, b: 0, passedB: 0 } };
+  return target && { ...target, flat: undefined, direct: { a: 0, transposedA: 0, b: 0, rows: 0 } };
 }
 
 const numProducts = Number(process.env.FUZZ_PRODUCTS ?? 20);

@@ -14,9 +14,6 @@ import { NativeGemm, type NativePart, type NativeProduct, targetsOf } from "./na
 import { type PreparedGemm, repeat } from "./preparedGemm.js";
 import { distances, type RowGroup, type RunGroups } from "./raggedGemm.js";
 
-/** Matrices of groups that are more bytes than this together come from memory in every product. */
-const CACHE_BYTES = 2 ** 23;
-
 /** The matrix products of one device that native code computes: our machine code, or a BLAS library. */
 export class NativeProducts {
   private blasHere: { readonly library: Blas; readonly base: number } | undefined;
@@ -63,12 +60,11 @@ export class NativeProducts {
     const { dtype, transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = step;
     const isRows = ragged.dim === "m";
     const { rowA, rowC } = distances(step);
-    const isColdB = isRows && ragged.groups * ragged.stride > CACHE_BYTES;
     const programs = Array.from({ length: crew.size }, () => new Map<number, number>());
     const program = (part: number, rows: number, depth: number): number =>
       getOrInsert(at(programs, part), rows * (k + 1) + depth, () => {
         const shape = { m: rows, n, k: depth, lda, ldb, ldc, alpha, beta };
-        const product = { transposeA, transposeB, ...shape, isColdB };
+        const product = { transposeA, transposeB, ...shape };
         return gemm.preparePart(dtype, product, part);
       });
     const callsOf = (groups: readonly RowGroup[]): NativePart[][] => {

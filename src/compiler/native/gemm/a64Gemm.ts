@@ -22,7 +22,7 @@ export function a64Gemm(type: ProductType): GemmTarget {
     fullStrips: false,
     block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
     // Both instructions need a step of A in adjacent elements, so everything is packed.
-    direct: { a: 0, transposedA: 0, b: 0, passedB: 0 },
+    direct: { a: 0, transposedA: 0, b: 0, rows: 0 },
     kernel: kernelWith(A64, {
       packRows: (code, kernel) => writePackRows(code, packing, kernel),
       packColumns: (code, kernel) => writePackColumns(code, packing, kernel),

@@ -72,23 +72,22 @@ describe("the plan of a product", () => {
     ]);
     expect(kinds(planProduct(target, product(28, 480, 300), SPACE))).toEqual(["packColumns", "multiply"]);
     expect(kinds(planProduct(target, product(28, 480, 64, true), SPACE))).toEqual(["multiply"]);
-    expect(kinds(planProduct(target, product(140, 480, 64, true), SPACE))).toEqual(["packRows", "multiply"]);
+    expect(kinds(planProduct(target, product(140, 480, 64, true), SPACE))).toEqual([
+      "packRows",
+      "packRows",
+      "multiply",
+    ]);
   });
 
-  it("packs a B from memory when more than two strips read it", () => {
-    const target = x64Gemm(512, "float32");
-    const packs = (m: number, isColdB: boolean) =>
-      kinds(planProduct(target, { ...product(m, 480, 256), isColdB }, SPACE)).includes("packRows");
-    expect([28, 29].map((m) => packs(m, true))).toEqual([false, true]);
-    expect(packs(29, false)).toBe(false);
-  });
-
-  it("packs B when there are so many strips that they repay it", () => {
-    const target = x64Gemm(512, "float32");
-    const packs = (m: number) => kinds(planProduct(target, product(m, 480, 256), SPACE)).includes("packRows");
-    // A strip passes 256 · 480 · 4 bytes.
-    expect(packs(14 * 24)).toBe(false);
-    expect(packs(14 * 25)).toBe(true);
+  it.each([
+    [512, 28],
+    [256, 12],
+  ] as const)("packs B with vectors of %i bits if more than %i rows are multiplied with it", (bits, rows) => {
+    const packs = (m: number, n: number, k: number) =>
+      kinds(planProduct(x64Gemm(bits, "float32"), product(m, n, k), SPACE)).includes("packRows");
+    expect([rows, rows + 1].map((m) => packs(m, 480, 256))).toEqual([false, true]);
+    // A B of 16 KiB stays in the L1 cache.
+    expect([64, 65].map((k) => packs(480, 64, k))).toEqual([false, true]);
   });
 
   it("has flat tiles where C is narrow or low, so that no A is packed whose rows are far apart", () => {
@@ -98,7 +97,8 @@ describe("the plan of a product", () => {
       );
     const shapes = (...of: Parameters<typeof product>) => shapesOf(product(...of));
     expect(shapes(30, 64, 64)).toEqual(["6 × 64"]);
-    expect(shapes(30, 256, 300)).toEqual(["6 × 64"]);
+    expect(shapes(24, 256, 300)).toEqual(["6 × 64"]);
+    expect(shapes(30, 256, 300)).toEqual(["packRows", "6 × 64"]);
     expect(shapes(5, 448, 300)).toEqual(["5 × 64"]);
     expect(shapes(28, 128, 64)).toEqual(["14 × 32"]);
     expect(shapes(28, 288, 300)).toEqual(["packColumns", "14 × 32"]);

@@ -21,8 +21,6 @@ export interface Product {
   readonly ldc: number;
   readonly alpha: number;
   readonly beta: number;
-  /** Whether B is probably in no cache, as one of many that are multiplied one after the other; false by default. */
-  readonly isColdB?: boolean;
 }
 
 /** Addresses for packed strips of A and panels of B; `packingBytes` says how much space they take. */
@@ -112,9 +110,6 @@ type Tile = Pick<GemmTarget, "rows" | "columns">;
 /** Maximum distance between rows of A, in bytes, at which 32-bit displacements reach all rows of a flat tile. */
 const MAX_ROW_DISTANCE = 2 ** 28;
 
-/** Maximum number of strips that read B in place from memory: packing reads it row by row, which memory does faster. */
-const MAX_COLD_STRIPS = 2;
-
 /** The tile for a product: a flat one if C has no more rows or columns than it, or if it saves packing A. */
 function tileOf(target: GemmTarget, { transposeA, lda, m, n }: Product, isNearA: boolean): Tile {
   const { flat, columns, factorBytes } = target;
@@ -140,15 +135,12 @@ class ProductPlanner {
     this.stride = { a: lda * bytes, b: ldb * bytes, c: ldc * size };
     const isNearA = this.stride.a <= (transposeA ? direct.transposedA : direct.a);
     this.tile = tileOf(target, product, isNearA);
-    const isNearB = this.stride.b < direct.b && k * bytes <= direct.b;
-    const numStrips = Math.ceil(m / this.tile.rows);
-    const passedB = numStrips * k * this.stride.b;
-    const isPassed = passedB <= direct.passedB && !(product.isColdB && numStrips > MAX_COLD_STRIPS);
+    const isNearB = m <= direct.rows || k * this.stride.b <= direct.b;
     // Only packing pads with zeros.
     const isWhole = k % depthUnit === 0;
     this.isDirect = {
       a: isWhole && (isNearA || (!transposeA && this.tile === target.flat)),
-      b: isWhole && !transposeB && (isNearB || isPassed),
+      b: isWhole && !transposeB && isNearB,
     };
   }
 

@@ -106,10 +106,10 @@ export interface GemmTarget {
     /** Maximum distance between rows in bytes, of A and of a transposed A. */
     readonly a: number;
     readonly transposedA: number;
-    /** Rows of B are closer than this, in bytes, and its columns no longer. */
+    /** Maximum bytes of B, including the gaps between its rows. */
     readonly b: number;
-    /** Otherwise, the maximum bytes of B that all strips together walk, including the gaps between its rows. */
-    readonly passedB: number;
+    /** Maximum number of rows of C for which a larger B is not packed either. */
+    readonly rows: number;
   };
   /** The code of a kernel; a listing receives lines from which GNU `as` makes the same bytes. */
   kernel(kernel: GemmKernel, listing?: string[]): Uint8Array<ArrayBuffer>;

@@ -29,7 +29,7 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
     fullStrips: true,
     block: { rows: 2048, columns: 512, depth: 512 },
     // Rows of A in place are lines of tiles; if they are farther apart they evict each other from the cache.
-    direct: { a: 1024, transposedA: 0, b: 0, passedB: 0 },
+    direct: { a: 1024, transposedA: 0, b: 0, rows: 0 },
     kernel: kernelWith(X64, {
       packRows: (x, kernel) => (kernel.from === "a" ? packTurned : writePackRows)(x, PAIRS, kernel),
       packColumns: (x, kernel) => (kernel.from === "a" ? packLines : writePackColumns)(x, PAIRS, kernel),

@@ -33,13 +33,13 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     block: isWide
       ? { rows: 2058, columns: 480, depth: (1536 / v.size) * v.perLane }
       : { rows: 2052, columns: 192, depth: 1280 / v.size },
-    // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit; a
-    // panel of B, which has more rows, does not fit at 1 KiB either, nor a strip of a transposed A at 512 bytes.
-    // Packing B takes as long as many strips lose by reading it in place, so that it does not pay for few strips.
+    // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit, nor
+    // a strip of a transposed A at 512 bytes. B is read in place while half of the L1 cache holds it, or for two strips:
+    // from the third on, and wherever B comes from memory, packing takes less time than reading it in place loses.
     // Pairs are adjacent along k, which only rows of A are before packing.
     direct: isPaired
-      ? { a: 1024, transposedA: 0, b: 0, passedB: 0 }
-      : { a: 1024, transposedA: 448, b: 1024, passedB: 12e6 },
+      ? { a: 1024, transposedA: 0, b: 0, rows: 0 }
+      : { a: 1024, transposedA: 448, b: 16 * 1024, rows: isWide ? 28 : 12 },
     kernel: kernelWith(Assembler, {
       packRows: (x, kernel) => writePackRows(x, v, kernel),
       packColumns: (x, kernel) => writePackColumns(x, v, kernel),
