@@ -40,11 +40,31 @@ function sortChoices(experts: Tensor, numExperts: number): Sorting {
 
 const take = (rows: Tensor, indices: Tensor) => ops.gather(rows, indices, { dim: 0, batchDims: 0 });
 
-/** Rows in another order; backward, cotangents are looked up at the places where rows went. */
-const reorder = customVjp((rows: Tensor, order: Tensor, _places: Tensor) => take(rows, order), {
-  forward: (rows, order, places) => [take(rows, order), places] as const,
-  backward: (places, ct: Tensor) => [take(ct, places), null, null],
-});
+/**
+ * The results of every token's choices, times their gates and added; backward, every choice looks up the cotangent of its
+ * token, so that no copy of the results in the order of tokens is kept.
+ */
+const combine = (count: number) => {
+  const forward = (results: Tensor, gates: Tensor, places: Tensor) => {
+    const [numTokens, width] = [at(gates.shape, 0), at(results.shape, 1)];
+    const returned = ops.reshape(take(results, places), [numTokens, count, width]).astype("float32");
+    return np.sum(returned.mul(np.expandDims(gates, -1)), 1).astype(results.dtype);
+  };
+  return customVjp(
+    (results: Tensor, gates: Tensor, places: Tensor, _order: Tensor) => forward(results, gates, places),
+    {
+      forward: (results, gates, places, order) =>
+        [forward(results, gates, places), { results, gates, places, order }] as const,
+      backward: ({ results, gates, places, order }, ct: Tensor) => {
+        const cts = take(ct, ops.div(order, count)).astype("float32");
+        const ownGates = take(ops.reshape(gates, [at(order.shape, 0)]), order);
+        const products = np.sum(results.astype("float32").mul(cts), 1);
+        const ofResults = cts.mul(np.expandDims(ownGates, -1)).astype(results.dtype);
+        return [ofResults, ops.reshape(take(products, places), gates.shape), null, null];
+      },
+    },
+  );
+};
 
 /** The token of every choice, `count` for each token; backward, the cotangents of a token's choices are added. */
 const spread = (count: number) => {
@@ -125,9 +145,7 @@ export function dispatchTokens(
   const { places, order, counts } = sortChoices(ops.reshape(experts, [numChoices]), numExperts);
   const sorted = spread(count)(tokens, order, places);
   const results = axis ? runAway(sorted, counts, run, { ...options, axis }) : run(sorted, counts);
-  const returned = ops.reshape(reorder(results, places, order), [numTokens, count, at(results.shape, 1)]);
-  const weighted = returned.astype("float32").mul(np.expandDims(gates, -1));
-  return np.sum(weighted, 1).astype(tokens.dtype);
+  return combine(count)(results, gates, places, order).astype(tokens.dtype);
 }
 
 /** The memory that rows travel to: how many there is room for, and whether those that do not come are read, as zeros. */
