@@ -2,6 +2,10 @@
  * A training step of a mixture of experts, compared with that of a dense MLP of the same operations in products, alone
  * and together with an update of as many parameters as the experts have more: "the same operations" are both.
  *
+ * A step of many experts also moves the weights of all of them, which no dense step has to. "Weights ms" is what this
+ * takes at the speed of memory that the update alone shows; "floor" is how many times a dense step the two would take
+ * if nothing else were added and products never ran while memory is read.
+ *
  *     npm run bench -- moe
  */
 import {
@@ -19,7 +23,7 @@ import {
 } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
-import { bestInTurns, type Report, type Row } from "./measure.js";
+import { bestInTurns, type Report, type Row, sum } from "./measure.js";
 import { countsOption } from "./options.js";
 
 const [batch, length, width, features, perToken] = [8, 256, 512, 512, 2];
@@ -57,6 +61,15 @@ async function stepOf(
     await Promise.all(tree.leaves(state).map((leaf) => leaf instanceof Tensor && leaf.ready()));
   };
 }
+
+/**
+ * How many times a step must read or write each weight of an expert: forward, in the product that gives the cotangents
+ * of the hidden rows (`down` alone, since nobody asks for those of the inputs), and in the update, which does both.
+ */
+const passes = { gate: 3, up: 3, down: 4 };
+
+/** The memory that a step moves for weights, as a multiple of what an update by gradients that are there moves. */
+const weightsPerUpdate = sum(Object.values(passes)) / (3 * Object.keys(passes).length);
 
 /** Updates of as many parameters as experts have besides those of the dense MLP, by gradients that are there. */
 async function updateOf(mesh: Mesh, numExperts: number): Promise<() => Promise<void>> {
@@ -97,7 +110,9 @@ export async function moe(): Promise<Report> {
       const [ms = 0, updateMs = 0] = [times[i], times[i + counts.length]];
       rows.push({
         ...{ devices, experts: numExperts, "step ms": ms, "dense ms": denseMs, "update ms": updateMs },
+        "weights ms": updateMs * weightsPerUpdate,
         "times dense": ms / denseMs,
+        floor: 1 + (updateMs * weightsPerUpdate) / denseMs,
         "times the same operations": ms / (denseMs + updateMs),
       });
     });
