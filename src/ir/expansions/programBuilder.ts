@@ -165,7 +165,7 @@ export function overBlocks(b: ProgramBuilder, loop: BlockLoop, step: BlockStep):
   const slices = (start: number, size: number) =>
     loop.inputs.map((x, i) => {
       const dim = loop.cuts[i];
-      if (dim === undefined) return x;
+      if (dim === undefined || size === length) return x;
       const each = at(x.type.shape, dim) / length;
       return b.slice(x, dim, start * each, size * each);
     });

@@ -146,6 +146,17 @@ describe("attention", () => {
     expect(Array.from(await grad(loss)(q).data())).toEqual([0, 0, 0, 0]);
   });
 
+  test("takes no queries", async () => {
+    const [q, k] = [np.zeros([2, 0, 2, 4]), draw(1, [2, 5, 1, 4])];
+    const { output, logSumExp } = nn.attention(q, k, k, {});
+    expect([output.shape, logSumExp.shape]).toEqual([
+      [2, 0, 2, 4],
+      [2, 0, 2],
+    ]);
+    const gradient = grad((x: Tensor) => np.sum(nn.attention(q, x, x, { causal: true }).output))(k);
+    expect(Array.from(await gradient.data())).toEqual(new Array(40).fill(0));
+  });
+
   test("takes one token, and tokens without a batch", async () => {
     const x = draw(1, [1, 2, 4]);
     const { output, logSumExp } = nn.attention(x, x, x, { causal: true });
