@@ -81,7 +81,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     wgsl: ["steps.ts", "wasm", "attention", "kernel"],
     normalise: ["identities.ts"],
     fuse: ["lowering.ts"],
-    plan: ["steps.ts", "stepTree.ts", "lowering.ts", "wasm", "kernel", "native", "fuse"],
+    plan: ["steps.ts", "stepTree.ts", "lowering.ts", "wasm", "attention", "kernel", "native", "fuse"],
     lower: [
       "steps.ts",
       "stepTree.ts",

@@ -2,7 +2,7 @@ import { fuseUpdates } from "#compiler/plan/fuseUpdates";
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
-import type { EmitAttention } from "./kernel/kernelLibrary.js";
+import type { AttentionCode } from "./attention/attentionKernel.js";
 import { LoweringFrame } from "./lower/frame.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
@@ -31,10 +31,8 @@ export interface CompileProgramOptions {
   readonly threads?: number | undefined;
   /** Address type of the memory in which the program runs; i32 by default. */
   readonly addressType?: AddressType | undefined;
-  /** Whether attention in float32 is one kernel on a GPU. */
-  readonly attentionSteps?: boolean | undefined;
-  /** Writes attention in float32 as one kernel of WebAssembly; where kernels are machine code it is one in any case. */
-  readonly emitAttention?: EmitAttention | undefined;
+  /** How attention in float32 is one kernel; otherwise it is products and a softmax. */
+  readonly attention?: AttentionCode | undefined;
   /** Whether matrix products take bfloat16 operands; otherwise these are converted to float32. */
   readonly bfloat16Products?: boolean | undefined;
   /** Whether matrix products take float16 operands; otherwise these are converted to float32. */
@@ -58,7 +56,7 @@ export interface LoweredProgram {
   readonly outputs: readonly Buffer[];
 }
 
-/** Normalises and fuses a per-device program and lowers its units to steps: the first half of the compiler. */
+/** Normalises and fuses a per-device program and lowers its units to steps: the first part of the compiler. */
 export function lowerProgram(program: Program, options: CompileProgramOptions): LoweredProgram {
   const compilation = new Compilation(
     options.mesh,
@@ -66,11 +64,10 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.threads ?? 1,
     options.addressType,
     options.vectorBits,
-    options.emitAttention,
+    options.attention,
   );
   const { gpu } = compilation.features;
-  const attentionSteps =
-    options.attentionSteps || options.vectorBits !== undefined || options.emitAttention !== undefined;
+  const attentionSteps = options.attention !== undefined;
   const rewritten = normalise(program, { ...options, gpu, attentionSteps });
   const frame = new LoweringFrame(compilation, rewritten, 0);
   const inputs = program.inputs.map((input, index) => {
@@ -90,26 +87,24 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
 /** Compiles a per-device program into a step list with a static memory plan. */
 export function compileProgram(program: Program, options: CompileProgramOptions): CompiledProgram {
   const lowered = lowerProgram(program, options);
-  const steps = limitRows(lowered.steps, lowered.compilation);
+  const { compilation } = lowered;
+  const ordered = scheduleCollectives(limitRows(lowered.steps, compilation), compilation.infos);
+  // Only machine code rounds such sums once, however long they are.
+  const steps = options.vectorBits ? fuseUpdates(ordered, compilation, options.donated ?? []) : ordered;
   return finishProgram(program, { ...lowered, steps }, options);
 }
 
-/** The same for a device that exchanges nothing: all rows that it multiplies are filled. */
+/** The same for a device that exchanges nothing and overwrites no input: all rows that it multiplies are filled. */
 export function compileForOneDevice(program: Program, options: CompileProgramOptions): CompiledProgram {
   return finishProgram(program, lowerProgram(program, options), options);
 }
 
-/** Orders the collectives of a lowered program and plans its memory: the second half of the compiler. */
+/** Plans the memory of ordered steps: the end of the compiler. */
 export function finishProgram(
   program: Program,
-  lowered: LoweredProgram,
-  options: CompileProgramOptions,
+  { compilation, steps, inputs, outputs }: LoweredProgram,
+  { name = "program", donated = [], arenaPage }: CompileProgramOptions,
 ): CompiledProgram {
-  const { compilation, steps, inputs, outputs } = lowered;
-  const donated = options.donated ?? [];
-  const ordered = scheduleCollectives(steps, compilation.infos);
-  // Only machine code rounds such sums once, however long they are.
-  const updated = options.vectorBits ? fuseUpdates(ordered, compilation, donated) : ordered;
-  const plan = planMemory(updated, inputs, outputs, donated, options.arenaPage);
-  return finalise(options.name ?? "program", program, compilation, updated, plan);
+  const plan = planMemory(steps, inputs, outputs, donated, arenaPage);
+  return finalise(name, program, compilation, steps, plan);
 }

@@ -6,6 +6,8 @@
 import { grad, makeProgram, np, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
 import { describe, expect, test } from "vitest";
+import { nativeAttention } from "../../src/compiler/attention/attentionKernel.js";
+import { wasmAttention } from "../../src/compiler/attention/wasmMachine.js";
 import { compileProgram } from "../../src/compiler/compile.js";
 import { bytesOf } from "../../src/ir/shape.js";
 import { inlineCalls } from "../../src/spmd/partition/passes/inlineCalls.js";
@@ -23,24 +25,25 @@ const forms = {
 };
 
 /** The arena of attention and its gradient, and the bytes of the tokens. */
-function memoryOf(options: nn.AttentionCallOptions, vectorBits: 256 | undefined) {
+function memoryOf(options: nn.AttentionCallOptions, target: (typeof targets)[number][1]) {
   const loss = (x: Tensor) => np.sum(nn.attention(x, x, x, options).output);
   const x = np.zeros([batch, length, heads, headDim]);
   const program = inlineCalls(makeProgram(grad(loss))(x));
   return {
-    arena: compileProgram(program, { mesh: { axes: [] }, vectorBits }).arenaBytes,
+    arena: compileProgram(program, { mesh: { axes: [] }, ...target }).arenaBytes,
     tokens: bytesOf(x.type),
   };
 }
 
 const targets = [
-  ["WebAssembly and NEON", undefined],
-  ["AVX2", 256],
+  ["NEON", {}],
+  ["WebAssembly", { attention: wasmAttention }],
+  ["AVX2", { vectorBits: 256, attention: nativeAttention }],
 ] as const;
 
-describe.each(targets)("on %s", (_, vectorBits) => {
+describe.each(targets)("on %s", (_, target) => {
   test.each(Object.entries(forms))("%s holds blocks of its scores only", (_, options) => {
-    const { arena, tokens } = memoryOf(options, vectorBits);
+    const { arena, tokens } = memoryOf(options, target);
     // A few values as large as the tokens, and as blocks of scores; all scores of a head are 1.5 GiB.
     expect(arena).toBeLessThan(7 * tokens + 4 * 4 * 256 * 256);
   });

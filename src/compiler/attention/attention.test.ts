@@ -23,7 +23,7 @@ import {
   isBackward,
 } from "./attentionKernel.js";
 import { attentionTile } from "./attentionTile.js";
-import { emitAttention } from "./wasmMachine.js";
+import { wasmAttention } from "./wasmMachine.js";
 
 /** What computes attention: machine code, or WebAssembly. */
 interface Target {
@@ -125,7 +125,7 @@ function runAlone(
         all[j] = valueAt(j + i);
       });
   });
-  const library = new KernelLibrary(features, 1, emitAttention);
+  const library = new KernelLibrary(features, 1, wasmAttention);
   const { rows = 0 } = library.addAttention(kernel);
   const built = library.module(
     "i32",
@@ -190,7 +190,7 @@ describe.each(targets.filter(isHere))("attention in one piece on $name", (target
     const { infos } = compileProgram(program, {
       mesh: { axes: [] },
       vectorBits: target.bits,
-      emitAttention,
+      attention: wasmAttention,
     });
     expect(infos.map(({ ops }) => ops.join(" "))).toEqual(["attention"]);
   });

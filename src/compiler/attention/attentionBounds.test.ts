@@ -21,7 +21,7 @@ import {
   type HeadsName,
 } from "./attentionKernel.js";
 import { attentionTile } from "./attentionTile.js";
-import { emitAttention } from "./wasmMachine.js";
+import { wasmAttention } from "./wasmMachine.js";
 
 const numKernels = Number(process.env.FUZZ_ATTENTION ?? 20);
 const seed = Number(process.env.SEED ?? 1);
@@ -133,7 +133,7 @@ describe.each(tiles)("attention in WebAssembly with %o", (features) => {
         words[table + j] = from;
         words.set([4 * j, 0], table + 100 + 2 * j);
       }
-      const library = new KernelLibrary(features, 1, emitAttention);
+      const library = new KernelLibrary(features, 1, wasmAttention);
       library.addAttention(kernel);
       const built = library.module();
       const module = new WebAssembly.Module(built.bytes.slice());

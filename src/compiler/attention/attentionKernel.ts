@@ -1,5 +1,7 @@
 /** Attention as one kernel of a processor or of a GPU: what it is, and how it is divided. */
 import { at, range } from "../../ir/shape.js";
+import type { WasmFeatures } from "../wasm/features.js";
+import type { FunctionBody } from "../wasm/functionBody.js";
 
 /** The distances in bytes between batch elements, positions and heads; features are adjacent. */
 export interface HeadStrides {
@@ -54,6 +56,16 @@ export interface AttentionKernel {
   readonly args: readonly AttentionArgument[];
   readonly strides: { readonly [N in HeadsName]?: HeadStrides };
   readonly tile: AttentionTile;
+}
+
+/** How attention is one kernel somewhere. */
+export interface AttentionCode {
+  /** Units of work that threads share. */
+  readonly units: (kernel: AttentionKernel) => number;
+  /** The bytes of scratch memory that a thread needs. */
+  readonly scratchBytes: (kernel: AttentionKernel) => number;
+  /** Writes it as WebAssembly, with the parameters of a kernel that threads share, where it is that. */
+  readonly emit?: (code: FunctionBody, kernel: AttentionKernel, features: WasmFeatures) => void;
 }
 
 /** Whether a kernel computes cotangents. */
@@ -160,10 +172,14 @@ export function attentionScratchBytes(kernel: AttentionKernel): number {
   return (isBackward(kernel) ? backwardScratch(kernel) : forwardScratch(kernel)).bytes;
 }
 
-/** The bytes of scratch memory on a GPU: of the cotangents a value for every query of every head. */
-export function gpuScratchBytes(kernel: AttentionKernel): number {
-  return isBackward(kernel) ? 4 * kernel.batch * kernel.heads * kernel.length : 4;
-}
+/** Attention in machine code. */
+export const nativeAttention: AttentionCode = { units: attentionUnits, scratchBytes: attentionScratchBytes };
+
+/** Attention on a GPU, where the cotangents need a value for every query of every head. */
+export const gpuAttention: AttentionCode = {
+  units: attentionUnits,
+  scratchBytes: (kernel) => (isBackward(kernel) ? 4 * kernel.batch * kernel.heads * kernel.length : 4),
+};
 
 /** The bytes of an argument that a kernel touches. */
 export function argumentBytes(kernel: AttentionKernel, index: number): number {

@@ -4,7 +4,13 @@ import { tileFor } from "../gemm/tile.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import type { VectorOp } from "../wasm/opcodes.js";
-import { type AttentionArgument, type AttentionKernel, attentionScratchBytes } from "./attentionKernel.js";
+import {
+  type AttentionArgument,
+  type AttentionCode,
+  type AttentionKernel,
+  attentionScratchBytes,
+  nativeAttention,
+} from "./attentionKernel.js";
 import {
   type AttentionMachine,
   add,
@@ -37,11 +43,11 @@ const arithmetic: { readonly [O in LaneOperation]: VectorOp } = {
   or: "v128.or",
 };
 
-/** Writes the function body of an attention, with the parameters of a kernel that threads share; see `emitKernel`. */
-export function emitAttention(code: FunctionBody, kernel: AttentionKernel, features: WasmFeatures): void {
-  const machine = new WasmMachine(code, kernel, features);
-  machine.write();
-}
+/** Attention in WebAssembly, or in machine code where that is written; see `emitKernel` for its parameters. */
+export const wasmAttention: AttentionCode = {
+  ...nativeAttention,
+  emit: (code, kernel, features) => new WasmMachine(code, kernel, features).write(),
+};
 
 class WasmMachine implements AttentionMachine {
   readonly scratch: IntVariable;

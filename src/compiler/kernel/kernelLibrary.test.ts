@@ -1,7 +1,11 @@
 import { expect, test } from "vitest";
 import { runKernel } from "../../../test/support/kernelRuns.js";
 import { at } from "../../ir/shape.js";
-import { type AttentionKernel, attentionScratchBytes } from "../attention/attentionKernel.js";
+import {
+  type AttentionKernel,
+  attentionScratchBytes,
+  nativeAttention,
+} from "../attention/attentionKernel.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
 import { KernelLibrary, kernelImports } from "./kernelLibrary.js";
 import type { KernelSpec } from "./spec.js";
@@ -70,14 +74,16 @@ test("an attention is one kernel however often it occurs, with scratch memory fo
     ...{ scale: 1, before: -1, ahead: -1, args: ["query", "key", "value", "mixed", "logSums"], strides: {} },
     tile: { lanes: 16, rows: 14, columns: 32 },
   };
-  const library = new KernelLibrary(BASELINE_FEATURES, 3);
+  const library = new KernelLibrary(BASELINE_FEATURES, 3, nativeAttention);
   library.add(signs(1));
   const added = [plan, { ...plan, ahead: 0 }, { ...plan }].map((one) => library.addAttention(one));
   expect(added.map(({ index }) => index)).toEqual([1, 2, 1]);
   expect(library.size).toBe(3);
   expect(added[0]).toMatchObject({ rows: 12, spillBytes: [3 * attentionScratchBytes(plan)] });
   // Code is kept by the plan, so that equal plans have to be the same object.
-  expect(new KernelLibrary(BASELINE_FEATURES).addAttention({ ...plan }).plan).toBe(added[0]?.plan);
+  expect(new KernelLibrary(BASELINE_FEATURES, 1, nativeAttention).addAttention({ ...plan }).plan).toBe(
+    added[0]?.plan,
+  );
 });
 
 test("a module takes any shared memory, even one that has no page yet", () => {

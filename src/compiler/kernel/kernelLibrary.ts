@@ -3,12 +3,7 @@ import { InternalError } from "../../ir/errors.js";
 import { Recent } from "../../ir/recent.js";
 import { scalarFunctions } from "../../ir/scalarFunctions.js";
 import { at } from "../../ir/shape.js";
-import {
-  type AttentionKernel,
-  attentionScratchBytes,
-  attentionUnits,
-  gpuScratchBytes,
-} from "../attention/attentionKernel.js";
+import type { AttentionCode, AttentionKernel } from "../attention/attentionKernel.js";
 import type { KernelModule } from "../steps.js";
 import type { AddressType } from "../wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
@@ -39,9 +34,6 @@ export interface LibraryKernel<Plan extends LibraryPlan = KernelPlan> {
 /** Writes the machine code of a kernel; undefined if it has to be WebAssembly. */
 export type WriteKernel = (plan: LibraryPlan, isDivided: boolean) => Uint8Array<ArrayBuffer> | undefined;
 
-/** Writes an attention as WebAssembly, with the parameters of a kernel that threads share. */
-export type EmitAttention = (code: FunctionBody, plan: AttentionKernel, features: WasmFeatures) => void;
-
 /** Collects the kernels of a program; equal ones are compiled once. */
 export class KernelLibrary {
   private readonly kernels: LibraryKernel<LibraryPlan>[] = [];
@@ -51,12 +43,12 @@ export class KernelLibrary {
 
   /**
    * @param parts how many threads may run parts of a kernel at the same time
-   * @param emitAttention for attention that is not machine code
+   * @param attention how attention is one kernel, if it is
    */
   constructor(
     private readonly features: WasmFeatures,
     private readonly parts = 1,
-    private readonly emitAttention?: EmitAttention,
+    private readonly attention?: AttentionCode,
   ) {}
 
   /** The kernel of a spec. */
@@ -88,13 +80,15 @@ export class KernelLibrary {
 
   /** The kernel of an attention. */
   addAttention(plan: AttentionKernel): LibraryKernel<AttentionKernel> {
+    const { attention } = this;
+    if (attention === undefined) throw new InternalError("[KernelLibrary] attention is not one kernel here");
     const key = exactKey(plan);
     return getOrInsert(this.attentions, key, () => {
       const kernel = {
         index: this.kernels.length,
         plan: attentions.get(key, () => plan),
-        spillBytes: [this.features.gpu ? gpuScratchBytes(plan) : attentionScratchBytes(plan) * this.parts],
-        rows: attentionUnits(plan),
+        spillBytes: [attention.scratchBytes(plan) * this.parts],
+        rows: attention.units(plan),
       };
       this.kernels.push(kernel);
       return kernel;
@@ -102,9 +96,10 @@ export class KernelLibrary {
   }
 
   private attentionIn(code: FunctionBody, plan: AttentionKernel): void {
-    if (this.emitAttention === undefined)
-      throw new InternalError("[KernelLibrary] attention in one piece is not WebAssembly here");
-    this.emitAttention(code, plan, this.features);
+    const { emit } = this.attention ?? {};
+    if (emit === undefined)
+      throw new InternalError("[KernelLibrary] attention in one kernel is not WebAssembly here");
+    emit(code, plan, this.features);
   }
 
   /** What plans depend on besides the spec. */

@@ -2,7 +2,11 @@ import { describe, expect, test } from "vitest";
 import type { Attention } from "../../ir/ops.js";
 import { makeEqn, newVar, type Program, type Var } from "../../ir/program.js";
 import { at, bytesOf, tensorType } from "../../ir/shape.js";
-import { type AttentionKernel, attentionScratchBytes } from "../attention/attentionKernel.js";
+import {
+  type AttentionKernel,
+  attentionScratchBytes,
+  nativeAttention,
+} from "../attention/attentionKernel.js";
 import { lowerProgram } from "../compile.js";
 import type { LibraryPlan } from "../kernel/kernelLibrary.js";
 
@@ -13,7 +17,12 @@ const params: Attention = { scale: 0.5, causal: false };
 
 /** The kernels of a program in the order of their steps, these, and what is noted of them. */
 function lowered(program: Program, threads = 1) {
-  const { steps, compilation } = lowerProgram(program, { mesh: { axes: [] }, vectorBits: 512, threads });
+  const { steps, compilation } = lowerProgram(program, {
+    mesh: { axes: [] },
+    vectorBits: 512,
+    attention: nativeAttention,
+    threads,
+  });
   const plans: LibraryPlan[] = [];
   compilation.library.module("i32", (plan) => {
     plans.push(plan);

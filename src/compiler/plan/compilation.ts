@@ -4,7 +4,8 @@ import type { MeshShape } from "../../ir/mesh.js";
 import type { ControlRole } from "../../ir/ops.js";
 import type { Literal, SourceLocation } from "../../ir/program.js";
 import { bytesOf, type TensorType } from "../../ir/shape.js";
-import { type EmitAttention, KernelLibrary } from "../kernel/kernelLibrary.js";
+import type { AttentionCode } from "../attention/attentionKernel.js";
+import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import type { KernelTarget } from "../native/kernels/x64Kernel.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
 import type { AddressType } from "../wasm/addresses.js";
@@ -28,9 +29,9 @@ export class Compilation {
     readonly addressType: AddressType = "i32",
     /** Vector width in bits of machine code for kernels; if undefined, all kernels are WebAssembly. */
     readonly vectorBits?: KernelTarget["bits"],
-    emitAttention?: EmitAttention,
+    attention?: AttentionCode,
   ) {
-    this.library = new KernelLibrary(features, threads, emitAttention);
+    this.library = new KernelLibrary(features, threads, attention);
   }
 
   /** A new buffer. */

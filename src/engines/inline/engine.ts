@@ -1,3 +1,4 @@
+import { nativeAttention } from "#engines/kernels/kernelChoice";
 import { compileForOneDevice } from "../../compiler/compile.js";
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
 import type { HostData } from "../../ir/dtype.js";
@@ -162,7 +163,10 @@ class Kernels implements Evaluator {
     const { features } = this.machine;
     const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
     const bfloat16Products = multipliesBfloat16(program) && takesBfloat16(this.gemm());
-    const compiled = compileForOneDevice(program, { mesh, name, features, vectorBits, bfloat16Products });
+    const attention = vectorBits && nativeAttention;
+    const compiled = compileForOneDevice(program, {
+      ...{ mesh, name, features, vectorBits, attention, bfloat16Products },
+    });
     return InlineProgram.load(compiled, this.machine, 1);
   }
 

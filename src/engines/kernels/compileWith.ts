@@ -1,4 +1,4 @@
-import { emitAttention } from "../../compiler/attention/wasmMachine.js";
+import { wasmAttention } from "../../compiler/attention/wasmMachine.js";
 import { type CompileProgramOptions, compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
@@ -13,7 +13,7 @@ export interface CompileSettings
     "features" | "threads" | "vectorBits" | "bfloat16Products" | "donated"
   > {
   readonly addressType: AddressType;
-  /** Whether attention is one kernel even if kernels are WebAssembly. */
+  /** Whether attention is one kernel even if kernels are WebAssembly; it always is in machine code. */
   readonly fusesAttention: boolean;
 }
 
@@ -29,8 +29,8 @@ export function compileWith(
   program: Program,
   { mesh, donated, name }: Pick<CompileOptions, "mesh" | "donated" | "name">,
 ): PreparedProgram {
-  const options = { mesh, donated, name, ...settings, ...(fusesAttention && { emitAttention }) };
-  const compiled = compileProgram(program, options);
+  const attention = fusesAttention || settings.vectorBits !== undefined ? wasmAttention : undefined;
+  const compiled = compileProgram(program, { mesh, donated, name, ...settings, attention });
   return { addressType: settings.addressType, compiled };
 }
 

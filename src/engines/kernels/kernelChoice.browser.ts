@@ -2,3 +2,6 @@ import type * as node from "./kernelChoice.js";
 
 /** In browsers all kernels are WebAssembly. */
 export const chooseKernels: typeof node.chooseKernels = () => undefined;
+
+/** So is attention. */
+export const nativeAttention: typeof node.nativeAttention | undefined = undefined;

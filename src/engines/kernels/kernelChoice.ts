@@ -4,6 +4,7 @@ import { finder } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
 import { computesRight, type KernelChoice } from "./kernelTest.js";
 
+export { nativeAttention } from "../../compiler/attention/attentionKernel.js";
 export type { KernelChoice } from "./kernelTest.js";
 
 /**
