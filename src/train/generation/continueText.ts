@@ -19,7 +19,7 @@ const continueOptions = schema({
   /** Strings that end the text; they are not part of it. */
   stop: optional<readonly string[]>("strings", []),
   /** Seed of the draws; 0 by default. */
-  seed: 0,
+  seed: optional("integer", 0),
   /** Stops the generation when it is aborted. */
   signal: optional(signalKind),
   /** Called with every new piece of text. */

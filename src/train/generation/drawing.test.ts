@@ -43,11 +43,13 @@ describe("a token", () => {
     await expectShares([1, 9, 4, 16], { temperature: 0.5 });
     await expectShares([0, 0, 0, 1], { temperature: 0 });
     await expectShares([0, 0, 0, 1], { temperature: 1e-30 });
+    await expectShares([1, 1, 1, 1], { temperature: Number.POSITIVE_INFINITY });
   });
 
   test("is drawn from those that the limits leave", async () => {
     await expectShares([0, 3, 0, 4], { topK: 2 });
     await expectShares([1, 3, 2, 4], { topK: 99 });
+    await expectShares([1, 3, 2, 4], { topK: 2 ** 32 + 1 });
     await expectShares([0, 9, 4, 16], { temperature: 0.5, topK: 3 });
     await expectShares([0, 0, 0, 1], { topP: 0.35 });
     await expectShares([0, 3, 0, 4], { topP: 0.6 });

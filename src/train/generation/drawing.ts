@@ -98,8 +98,10 @@ export class Drawer {
     for (const [row, draw] of draws.entries()) {
       const { sampling, seed = 0, index = 0 } = draw ?? {};
       const { topK = 0, temperature = 0, topP = 1, minP = 0, repetitionPenalty = 1 } = sampling ?? {};
-      integers.set([vocabSize, topK, Number(BigInt.asIntN(32, BigInt(seed))), index], 4 * row);
-      numbers.set([temperature, topP, minP, repetitionPenalty], 4 * row);
+      // Larger numbers mean the same, but have other bits.
+      const [most, heat] = [Math.min(topK, vocabSize), Math.min(temperature, limits("float32").max)];
+      integers.set([vocabSize, most, Number(BigInt.asIntN(32, BigInt(seed))), index], 4 * row);
+      numbers.set([heat, topP, minP, repetitionPenalty], 4 * row);
     }
     const seen = steps.penalty ? [seenOf(draws, logits.shape[1] ?? 0), ...(last ? [last] : [])] : [];
     const drawn = this.function(steps)(

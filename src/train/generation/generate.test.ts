@@ -232,6 +232,7 @@ test("what makes no sense is refused before anything runs", async () => {
   await refused([[1]], { topP: 0 }).toThrow("topP is 0: use a number above 0 and up to 1");
   await refused([[1]], { temperature: -1 }).toThrow("temperature is -1");
   await refused([[1]], { repetitionPenalty: 0 }).toThrow("repetitionPenalty is 0");
+  await refused([[1]], { repetitionPenalty: 101 }).toThrow("repetitionPenalty is 101");
 });
 
 test("text is shown when its characters are complete and it cannot be the beginning of a stop string", () => {

@@ -112,6 +112,9 @@ describe("generating", () => {
     await expect(continueText(alphabet, tokenizer, 4, { ...options, temperature: -1 })).rejects.toThrow(
       /temperature is -1/,
     );
+    await expect(continueText(alphabet, tokenizer, 4, { ...options, seed: 1.5 })).rejects.toThrow(
+      "[continueText] seed must be an integer, got 1.5",
+    );
     await expect(continueText(alphabet, tokenizer, 4, { ...options, topK: 1.5 })).rejects.toThrow(
       /topK is 1.5/,
     );

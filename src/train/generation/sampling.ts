@@ -26,7 +26,13 @@ export function checkedSampling(options: Sampling, caller: string): Sampling {
     ["topK", Number.isInteger(topK) && topK >= 0, topK, "an integer, 0 for all tokens"],
     ["topP", topP > 0 && topP <= 1, topP, "a number above 0 and up to 1"],
     ["minP", minP >= 0 && minP <= 1, minP, "a number from 0 to 1"],
-    ["repetitionPenalty", repetitionPenalty > 0, repetitionPenalty, "a number above 0"],
+    // Logits of any model stay finite.
+    [
+      "repetitionPenalty",
+      repetitionPenalty >= 0.01 && repetitionPenalty <= 100,
+      repetitionPenalty,
+      "a number from 0.01 to 100",
+    ],
   ];
   for (const [name, isRight, value, rule] of rules) {
     if (!isRight) throw new ValueError(`[${caller}] ${name} is ${value}: use ${rule}`);
