@@ -6,6 +6,7 @@ import type { Atom, Eqn, Program, Var } from "../../../ir/program.js";
 import { at, bytesOf } from "../../../ir/shape.js";
 import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
+import { stackedSums } from "./stackedSums.js";
 
 /** How a value that was whole on every device is split: each device along the axes gets its block of a dim. */
 export interface Share {
@@ -44,7 +45,7 @@ interface Update {
  * @param inSpecs how the inputs are split
  */
 export function findUpdates(program: Program, inSpecs: readonly Spec[]): Updates {
-  if (!program.eqns.some((eqn) => eqn.op === "psum" && sharedDim(eqn) !== undefined)) return noUpdates;
+  if (!program.eqns.some((eqn) => sumsOf(eqn).length > 0)) return noUpdates;
   const finder = new Finder(program, inSpecs);
   let updates = finder.updates();
   for (;;) {
@@ -64,6 +65,23 @@ function sharedDim({ params, outs }: Eqn<"psum">): number | undefined {
   if (size === 1 || !isFloat(type.dtype) || bytesOf(type) < LEAST_BYTES) return undefined;
   const dim = type.shape.findIndex((n) => n % size === 0);
   return dim < 0 ? undefined : dim;
+}
+
+/** A value that is summed over devices, and the dim along which they can share it. */
+interface SharedSum {
+  readonly value: Var;
+  readonly axes: readonly MeshAxis[];
+  readonly dim: number;
+}
+
+/** The sums that an equation gives: its own, or those that a loop stacks. */
+function sumsOf(eqn: Eqn): readonly SharedSum[] {
+  const shared = (sum: Eqn<"psum">, value: Var, outer: number): SharedSum[] => {
+    const dim = sharedDim(sum);
+    return dim === undefined ? [] : [{ value, axes: sum.params.axes, dim: dim + outer }];
+  };
+  if (eqn.op === "psum") return shared(eqn, at(eqn.outs, 0), 0);
+  return eqn.op === "scan" ? stackedSums(eqn).flatMap(({ sum, out }) => shared(sum, out, 1)) : [];
 }
 
 /** Whether an equation reduces all elements of its operand to one number. */
@@ -97,19 +115,18 @@ class Finder {
   updates(): Update[] {
     for (const eqn of this.program.eqns) {
       const [out] = eqn.outs;
-      if (!out || eqn.outs.length > 1) continue;
-      const share = eqn.op === "psum" ? this.shareOf(eqn) : undefined;
-      if (share) this.updateOf.set(out.id, { share, values: [out], sumBytes: bytesOf(out.type) });
-      else if (isElementwiseEqn(eqn)) this.follow(eqn, out);
+      for (const sum of sumsOf(eqn)) {
+        const { value } = sum;
+        const share = this.shareOf(sum);
+        this.updateOf.set(value.id, { share, values: [value], sumBytes: bytesOf(value.type) });
+      }
+      if (out && isElementwiseEqn(eqn)) this.follow(eqn, out);
     }
     return [...new Set(this.updateOf.values())];
   }
 
-  /** The share of a value that is summed over devices, if it splits evenly. */
-  private shareOf(eqn: Eqn<"psum">): Share | undefined {
-    const dim = sharedDim(eqn);
-    if (dim === undefined) return undefined;
-    const { axes } = eqn.params;
+  /** The share of a value that is summed over devices. */
+  private shareOf({ axes, dim }: SharedSum): Share {
     const key = `${dim} ${axes.map(({ name }) => name).join()}`;
     return getOrInsert(this.shares, key, () => ({ axes, dim }));
   }
@@ -175,7 +192,7 @@ class Finder {
   private noteReads(eqn: Eqn, wanted: Map<number, Share>, decision: Decision): void {
     const { shares, reads } = decision;
     const [out] = eqn.outs;
-    if (!out || eqn.op === "psum") return;
+    if (!out || eqn.op === "psum" || eqn.op === "scan") return;
     const asked = wanted.get(out.id);
     if (asked && isElementwiseEqn(eqn) && eqn.outs.length === 1 && this.isOnlyRead(out.id, decision)) {
       shares.set(out.id, asked);
@@ -195,7 +212,7 @@ class Finder {
   /** Records which inputs a value of an update is computed from. */
   private noteOrigin({ op, ins, outs }: Eqn, { shares, madeOf }: Decision): void {
     const [out] = outs;
-    if (!out || !shares.has(out.id) || op === "psum") return;
+    if (!out || !shares.has(out.id) || op === "psum" || op === "scan") return;
     const origins = ins.flatMap((atom) => {
       if (atom.kind === "literal" || atom.type.shape.length === 0) return [];
       return this.inputs.has(atom.id) ? [atom.id] : [...(madeOf.get(atom.id) ?? [])];

@@ -51,6 +51,20 @@ const momentum = (more: (emit: Emit, g: Var, next: Var) => readonly Atom[] = () 
     return [one(emit, "sub", w, one(emit, "mul", next, number(0.25))), next, ...more(emit, whole, next)];
   });
 
+const layers = tensorType("float32", [2, 128, 128]);
+
+/** A step of momentum whose gradients are those of the layers that a loop runs over. */
+const layered = (more: (emit: Emit, sums: Var) => readonly Atom[] = () => []) =>
+  buildProgram([layers, layers, layers], (emit, w, m, g) => {
+    const body = buildProgram([weight, weight], (inner, row, own) => [
+      sum(inner, one(inner, "mul", row, own)),
+    ]);
+    const params = { body, length: 2, reverse: true, numConsts: 0, numCarry: 0 };
+    const sums = at(emit("scan", [w, g], params), 0);
+    const next = one(emit, "add", one(emit, "mul", m, number(0.5)), sums);
+    return [one(emit, "sub", w, next), next, ...more(emit, sums)];
+  });
+
 /** Runs a program on all devices, with inputs and outputs as specs say; what comes is put together again. */
 function run(program: Program, types: readonly Var[], inSpecs: readonly Spec[]): HostTensor[][] {
   const mesh = { axes };
@@ -132,6 +146,49 @@ describe("an update that all devices would do", () => {
       run(after.program, program.inputs, after.inSpecs),
     ].map((rows) => numbersOf(at(at(rows, 2), 3))[0] ?? 0);
     expect(Math.abs(Number(got) / Number(want) - 1)).toBeLessThan(1e-6);
+  });
+});
+
+describe("gradients that a loop over layers stacks", () => {
+  test("are scattered in the loop, along a dim of the layers", () => {
+    expect(printProgram(split(layered()).program)).toBe(text`
+      (%0:f32[2,128,128], %1:f32[2,32,128], %2:f32[2,128,128]) {
+        %3:f32[2,32,128] = scan %0 %2 {length: 2, reverse: true, numConsts: 0, numCarry: 0} (%4:f32[128,128], %5:f32[128,128]) {
+          %6:f32[128,128] = mul %4 %5
+          %7:f32[32,128] = psumScatter %6 {axes: {data: 4}, dim: 0}
+          return %7
+        }
+        %8:f32[2,32,128] = mul %1 0.5
+        %9:f32[2,32,128] = add %8 %3
+        %10:i32[] = axisIndex {axes: {data: 4}}
+        %11:i32[] = mul %10 32
+        %12:f32[2,32,128] = dynamicSlice %0 0 %11 0 {sizes: [2,32,128]}
+        %13:f32[2,32,128] = sub %12 %9
+        %14:f32[2,128,128] = allGather %13 {axes: {data: 4}, dim: 1}
+        return %14, %9
+      }`);
+  });
+
+  test("have the same bits", () => {
+    const program = layered();
+    const after = split(program);
+    const want = run(
+      program,
+      program.inputs,
+      program.inputs.map(() => []),
+    );
+    const got = run(after.program, program.inputs, after.inSpecs);
+    want.forEach((row, i) => {
+      row.forEach((tensor, device) => {
+        const block = blockOf(tensor, at(after.outSpecs, i), { axes }, device);
+        expect(numbersOf(at(at(got, i), device))).toEqual(numbersOf(block));
+      });
+    });
+  });
+
+  test("are summed whole where something else reads them", () => {
+    const program = layered((emit, sums) => emit("transpose", [sums], { permutation: [0, 2, 1] }));
+    expect(split(program).program.eqns.map(({ op }) => op)).toEqual(program.eqns.map(({ op }) => op));
   });
 });
 

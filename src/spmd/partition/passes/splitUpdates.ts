@@ -14,6 +14,7 @@ import {
 import { at, type TensorType, tensorType } from "../../../ir/shape.js";
 import { removeDeadCode } from "../../../transforms/rewrite/deadCode.js";
 import { findUpdates, reducesAll, type Share, type Updates } from "./findUpdates.js";
+import { stackedSums, withScatteredSums } from "./stackedSums.js";
 
 /** A per-device program and how its inputs and outputs are split. */
 interface Split {
@@ -25,7 +26,8 @@ interface Split {
 /**
  * Splits the updates of a training step (see {@link findUpdates}) over the devices that would all repeat them: instead
  * of summing gradients on every device and updating everything there, each device sums its block, updates it, and
- * weights are gathered. This sends as much as before, and repeats neither the work nor the optimiser's state.
+ * weights are gathered. This sends as much as before, and repeats neither the work nor the optimiser's state. Sums that a
+ * loop over layers stacks are scattered in the loop.
  *
  * Elements have the same bits as before: a scattered sum adds in the order of a whole one, and elementwise work does
  * not depend on other elements. A sum over all elements, as in the norm of gradients, becomes a sum of the devices' sums
@@ -90,10 +92,24 @@ class Splitter {
   private eqn(eqn: Eqn): void {
     const [out] = eqn.outs;
     const share = out && this.updates.shares.get(out.id);
-    if (out && share) this.work(eqn, out, share);
+    if (eqn.op === "scan") this.scan(eqn);
+    else if (out && share) this.work(eqn, out, share);
     else if (isReduction(eqn) && reducesAll(eqn) && this.isSplit(at(eqn.ins, 0))) this.reduce(eqn);
     else this.eqns.push(eqn);
     for (const made of eqn.outs) this.definitions.set(made.id, eqn);
+  }
+
+  /** A loop whose stacks of sums over devices are shared: this device's blocks of them. */
+  private scan(eqn: Eqn<"scan">): void {
+    const shared = stackedSums(eqn).flatMap((sum) => {
+      const share = this.updates.shares.get(sum.out.id);
+      return share ? [{ sum, share, block: this.define(sum.out, share) }] : [];
+    });
+    const scattered = new Map(
+      shared.map(({ sum, share, block }) => [sum, { dim: share.dim, block }] as const),
+    );
+    this.eqns.push(shared.length === 0 ? eqn : withScatteredSums(eqn, scattered));
+    for (const { sum, share, block } of shared) this.gather(block, sum.out, share, eqn);
   }
 
   /** This device's block of a sum over devices, or of elementwise work. */
@@ -103,9 +119,13 @@ class Splitter {
     const block = this.define(out, share);
     if (eqn.op === "psum") this.eqns.push(makeEqn("psumScatter", ins, [block], { axes, dim }, eqn.source));
     else this.eqns.push({ ...eqn, ins, outs: [block] });
-    if (this.updates.gathered.has(out.id)) {
-      this.eqns.push(makeEqn("allGather", [block], [out], { axes, dim }, eqn.source));
-    }
+    this.gather(block, out, share, eqn);
+  }
+
+  /** Gathers a value that leaves the program whole. */
+  private gather(block: Var, out: Var, { axes, dim }: Share, { source }: Eqn): void {
+    if (!this.updates.gathered.has(out.id)) return;
+    this.eqns.push(makeEqn("allGather", [block], [out], { axes, dim }, source));
   }
 
   private reduce(eqn: Eqn<ReduceOp>): void {
