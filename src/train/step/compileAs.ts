@@ -1,6 +1,6 @@
 import { type CompileProgramOptions, compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
-import type { CompileSettings } from "../../engines/kernels/compileWith.js";
+import { type CompileSettings, compileWith } from "../../engines/kernels/compileWith.js";
 import type { Program } from "../../ir/program.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 
@@ -11,5 +11,6 @@ export function compileAs(
   options: Pick<CompileProgramOptions, "donated" | "name">,
 ): CompiledProgram {
   const settings = mesh.engine.compileSettings?.(mesh.deviceIds) as CompileSettings | undefined;
-  return compileProgram(program, { mesh, ...options, ...settings });
+  if (settings) return compileWith(settings, program, { mesh, ...options }).compiled;
+  return compileProgram(program, { mesh, ...options });
 }
