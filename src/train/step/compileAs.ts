@@ -8,9 +8,9 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 export function compileAs(
   mesh: Mesh,
   program: Program,
-  options: Pick<CompileProgramOptions, "donated" | "name">,
+  { donated = [], name = "program" }: Pick<CompileProgramOptions, "donated" | "name">,
 ): CompiledProgram {
   const settings = mesh.engine.compileSettings?.(mesh.deviceIds) as CompileSettings | undefined;
-  if (settings) return compileWith(settings, program, { mesh, ...options }).compiled;
-  return compileProgram(program, { mesh, ...options });
+  const options = { mesh, donated, name };
+  return settings ? compileWith(settings, program, options).compiled : compileProgram(program, options);
 }
