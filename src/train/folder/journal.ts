@@ -11,6 +11,7 @@ import type { EvaluationRecord, SampleRecord, StepRecord } from "../report/repor
 import { openEventFile } from "../report/tensorboard.js";
 import { isSkipped, type StepValues } from "../step/health.js";
 import type { Training } from "../step/training.js";
+import { LearningRates } from "./learningRates.js";
 
 /** What a journal needs to know about its run. */
 interface JournalOptions {
@@ -40,6 +41,7 @@ export class RunJournal {
   private readonly metrics: MetricsWriter;
   private readonly progress: Progress;
   private readonly flops: number;
+  private readonly learningRates: LearningRates;
   private readonly onStep: JournalOptions["onStep"];
   private readonly onChange: () => void;
   /** When the previous step ended. */
@@ -64,6 +66,7 @@ export class RunJournal {
         )
       : writeToAll();
     this.flops = stepFlops(types, config);
+    this.learningRates = new LearningRates(runSchedule(config));
   }
 
   /** Shows a line of text. */
@@ -93,7 +96,7 @@ export class RunJournal {
     const { data } = this.config;
     const tokens = data.batch * data.sequence;
     const { loss, crossEntropy, gradientNorm, lossScale, router } = values;
-    const learningRate = await runSchedule(this.config)(values.numUpdates).item();
+    const learningRate = await this.learningRates.at(values.numUpdates);
     const tokensPerSecond = tokens / seconds;
     const rest = { ...(lossScale === undefined ? {} : { lossScale }), ...router };
     const numbers = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds, ...rest };
