@@ -14,6 +14,7 @@ import { limitLoops } from "../loopLimit.js";
 import { EngineShell, type LoadedProgram, type Rows } from "../shell.js";
 import { checkDeviceCount, checkSizes } from "../sizeChecks.js";
 import { WebGpuBuffer } from "./buffers.js";
+import { commonFacts } from "./commonFacts.js";
 import type { Gpu, GpuFacts } from "./gpu.js";
 import type { Machine } from "./gpuMachine.js";
 import type { GpuBlock } from "./gpuMemory.js";
@@ -207,7 +208,7 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     const facts = this.machines.map(({ gpu }) => gpu.facts);
     if (facts.length === 0) return { engine: "webgpu", numDevices };
     return {
-      ...{ engine: "webgpu", numDevices, ...common(facts) },
+      ...{ engine: "webgpu", numDevices, ...commonFacts(facts) },
       deviceKind: [...new Set(facts.map(({ name }) => name))].join(" and "),
       gemm: facts.map(describeGpu).join(" and "),
       ...(memoryBytes === undefined ? {} : { memoryBytes }),
@@ -436,19 +437,6 @@ class GpuEngine extends EngineShell<WebGpuBuffer> implements WebGpuEngine {
     this.taken[device] = at(this.taken, device) + buffer.bytes;
     return buffer;
   }
-}
-
-/** What holds on all GPUs: the least of each limit, and the features that all have. */
-function common(facts: readonly GpuFacts[]): Pick<WebGpuEngineInfo, "limits" | "features"> {
-  const [{ limits, features }, ...others] = [at(facts, 0), ...facts.slice(1)];
-  const least = Object.entries(limits).map(([name, limit]) => [
-    name,
-    Math.min(limit, ...others.map((other) => other.limits[name as keyof typeof limits])),
-  ]);
-  return {
-    limits: Object.fromEntries(least),
-    features: features.filter((feature) => others.every((other) => other.features.includes(feature))),
-  };
 }
 
 /** A GPU and what it can do, as part of a sentence. */
