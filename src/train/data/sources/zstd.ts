@@ -1,7 +1,8 @@
 /**
  * Reads what zstd has compressed (RFC 8878), in bounded time and memory: a block never becomes more than 128 KiB, and
- * no more is remembered than was read. Checksums are passed over.
+ * no more is remembered than was read.
  */
+import { XxHash64 } from "./xxHash64.js";
 import {
   BackwardBits,
   constantTable,
@@ -71,7 +72,8 @@ interface Frame {
   /** The size of the content, if the frame says it, and how much of it was read. */
   readonly size: number | undefined;
   read: number;
-  readonly hasChecksum: boolean;
+  /** The hash of the content, if its checksum follows. */
+  readonly hash: XxHash64 | undefined;
   /** The content, as far back as the window; `end` bytes of it are used. */
   history: Uint8Array;
   end: number;
@@ -87,6 +89,8 @@ export class ZstdDecoder {
   /** Bytes that are passed over before the next frame. */
   private toSkip = 0;
   private frame: Frame | undefined;
+  /** The checksum of the frame before, which comes next. */
+  private checksum: number | undefined;
   /** What the frame before remembered: the memory of one frame serves them all, however many there are. */
   private history: Uint8Array = new Uint8Array();
 
@@ -101,7 +105,11 @@ export class ZstdDecoder {
       this.toSkip -= skipped;
       offset += skipped;
       const rest = bytes.subarray(offset);
-      const used = this.frame ? yield* this.block(this.frame, rest) : this.header(rest);
+      const used = this.frame
+        ? yield* this.block(this.frame, rest)
+        : this.checksum === undefined
+          ? this.header(rest)
+          : this.check(rest, this.checksum);
       if (used === 0) break;
       offset += used;
     }
@@ -110,7 +118,8 @@ export class ZstdDecoder {
 
   /** Throws if the stream ends within a frame. */
   end(): void {
-    if (this.frame || this.toSkip > 0 || this.pending.length > 0) throw new Error("it ends too early");
+    if (this.frame || this.toSkip > 0 || this.checksum !== undefined || this.pending.length > 0)
+      throw new Error("it ends too early");
   }
 
   /** Reads the beginning of a frame. @returns how many bytes that took; 0 if there are too few */
@@ -138,7 +147,7 @@ export class ZstdDecoder {
       window,
       size,
       read: 0,
-      hasChecksum: (flags & 4) !== 0,
+      hash: (flags & 4) !== 0 ? new XxHash64() : undefined,
       history: this.history,
       end: 0,
       recent: [1, 4, 8],
@@ -146,6 +155,15 @@ export class ZstdDecoder {
       tables: [],
     };
     return numBytes;
+  }
+
+  /** Compares a checksum. @returns how many bytes it takes; 0 if there are too few */
+  private check(bytes: Uint8Array, checksum: number): number {
+    if (bytes.length < 4) return 0;
+    if (new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true) !== checksum)
+      throw new Error("its content is not that of its checksum");
+    this.checksum = undefined;
+    return 4;
   }
 
   /** Reads a block, and gives its content. @returns how many bytes it took; 0 if there are too few */
@@ -171,9 +189,11 @@ export class ZstdDecoder {
     const { size: whole = frame.read } = frame;
     if (frame.read > whole || (isLast && frame.read < whole))
       throw new Error(`a frame has ${frame.read} bytes, and not the ${whole} that it says`);
-    if (frame.end > begin) yield frame.history.slice(begin, frame.end);
+    const content = frame.history.slice(begin, frame.end);
+    frame.hash?.push(content);
+    if (content.length > 0) yield content;
     if (isLast) {
-      this.toSkip = frame.hasChecksum ? 4 : 0;
+      this.checksum = frame.hash?.low();
       this.frame = undefined;
     }
     return numBytes;
@@ -263,7 +283,8 @@ function readFourStreams(table: HuffmanTable, bytes: Uint8Array, to: Uint8Array)
 function readSequences(frame: Frame, bytes: Uint8Array, literals: Uint8Array, limit: number): number {
   const [a = 0, b = 0, c = 0] = bytes;
   const [count, start] = a < 128 ? [a, 1] : a < 255 ? [((a - 128) << 8) | b, 2] : [0x7f00 + b + (c << 8), 3];
-  if (count === 0) return 0;
+  if (count === 0 && bytes.length === start) return 0;
+  if (count === 0) throw new Error("a block goes on after its content");
   const modes = bytes[start] ?? 0;
   if ((modes & 3) !== 0) throw new Error("reserved bits of a block are set");
   let offset = start + 1;
