@@ -1,4 +1,3 @@
-import { AttentionCode, LOG2_E } from "./attentionCode.js";
 import { type AttentionKernel, backwardScratch } from "./attentionKernel.js";
 import {
   type AttentionMachine,
@@ -12,6 +11,7 @@ import {
   type Place,
   sub,
 } from "./attentionMachine.js";
+import { AttentionWriter, LOG2_E } from "./attentionWriter.js";
 
 /**
  * Writes the cotangents of attention: a unit is a head of keys with all its queries. For each block of keys, whose
@@ -21,7 +21,7 @@ import {
  *
  * As in the forward pass, scores are in units of log₂ e. Cotangents of scores are those before scaling.
  */
-export class BackwardCode extends AttentionCode {
+export class BackwardCode extends AttentionWriter {
   private readonly places;
   /** The unit: its place in the batch, its head of keys, and the query head in work with its place in its group. */
   private readonly batch = this.m.word();

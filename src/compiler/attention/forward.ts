@@ -1,5 +1,4 @@
 import { range } from "../../ir/shape.js";
-import { AttentionCode, LOG2_E } from "./attentionCode.js";
 import { type AttentionKernel, forwardScratch } from "./attentionKernel.js";
 import {
   type AttentionMachine,
@@ -16,6 +15,7 @@ import {
   type Place,
   sub,
 } from "./attentionMachine.js";
+import { AttentionWriter, LOG2_E } from "./attentionWriter.js";
 
 /** Terms of the series of the logarithm, 2 (s + s³/3 + …) for s = (x − 1) / (x + 1) ≤ 1/3. */
 const LOG_TERMS = 8;
@@ -30,7 +30,7 @@ const NO_WEIGHT = 2 ** -20;
  *
  * Scores are in units of log₂ e, since packed queries are multiplied by it: exponentials are powers of 2.
  */
-export class ForwardCode extends AttentionCode {
+export class ForwardCode extends AttentionWriter {
   private readonly places;
   /** The place of the unit, and the end of the keys that its queries see. */
   private readonly batch = this.m.word();

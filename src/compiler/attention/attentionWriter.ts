@@ -67,7 +67,7 @@ export interface StripProduct extends Omit<TileProduct, "vectors"> {
 }
 
 /** Writes the code of a unit of work of a kernel. */
-export abstract class AttentionCode {
+export abstract class AttentionWriter {
   /** Rows and columns of a tile, the lanes of a vector, and the bytes and number of a row's vectors. */
   protected readonly strip: number;
   protected readonly panel: number;
