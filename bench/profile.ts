@@ -3,12 +3,14 @@
  * computation, exchanges and waits, and the most expensive kernels.
  *
  *     npm run bench -- profile --devices 1,2,8,16 --sizes d256,d512,d1024 --precision float32,bfloat16
+ *     npm run bench -- profile --devices 2 --sizes "npm start"
  */
-import { createThreadsEngine, type TraceEvent } from "shardwise/engines";
+import { createThreadsEngine, type ThreadsEngine, type TraceEvent } from "shardwise/engines";
 import { type DecoderSize, precisions, sizes, stepFlops } from "./decoder.js";
 import { prepareData } from "./lm.js";
 import { allCorePeak, best, type Report, type Row, traced } from "./measure.js";
 import { countsOption, listOption } from "./options.js";
+import { prepareStart, startName } from "./startRun.js";
 
 /** Number of recorded steps, after as many unrecorded ones; the fastest counts. */
 const STEPS = 10;
@@ -16,22 +18,34 @@ const STEPS = 10;
 /** How many kernels are listed. */
 const SLOWEST = 8;
 
+/** A step to be profiled. */
+interface Work {
+  readonly model: string;
+  readonly dtype: (typeof precisions)[number];
+  readonly prepare: (
+    engine: ThreadsEngine,
+  ) => Promise<{ readonly step: () => Promise<void>; readonly flops: number }>;
+}
+
 /** Runs the benchmark. */
 export async function profile(): Promise<Report> {
-  const names = sizes.map(({ name }) => name);
+  const names = [...sizes.map(({ name }) => name), startName];
   const chosen = listOption("sizes", ["d256"], names);
   const whole: Row[] = [];
   const slowest: Row[] = [];
   for (const devices of countsOption("devices", [1, 2])) {
     for (const dtype of listOption("precision", ["float32"], precisions)) {
       const peak = await allCorePeak(devices, dtype);
-      for (const size of sizes.filter(({ name }) => chosen.includes(name))) {
-        const what = { model: size.name, precision: dtype, devices };
-        const own = { ...size, batch: Math.max(size.batch, devices), dtype };
-        const { stepMs, events } = await traceStep(own, devices);
+      for (const { model, prepare } of worksOf(chosen, devices, dtype)) {
+        const what = { model, precision: dtype, devices };
+        const { stepMs, events, flops } = await traceStep(prepare, devices);
         const share = 1 / devices;
-        const ideal = stepFlops(own) / peak / 1e6;
-        whole.push({ ...what, "step ms": stepMs, "products alone ms": ideal, ...totals(events, share) });
+        whole.push({
+          ...what,
+          "step ms": stepMs,
+          "products alone ms": flops / peak / 1e6,
+          ...totals(events, share),
+        });
         slowest.push(...slowestSteps(events, share).map((row) => ({ ...what, ...row })));
       }
     }
@@ -42,15 +56,30 @@ export async function profile(): Promise<Report> {
   };
 }
 
-async function traceStep(size: DecoderSize, devices: number) {
+function worksOf(chosen: readonly string[], devices: number, dtype: Work["dtype"]): Work[] {
+  const decoders = sizes.map((size): Work => {
+    const own: DecoderSize = { ...size, batch: Math.max(size.batch, devices), dtype };
+    const prepare: Work["prepare"] = async (engine) => ({
+      step: await prepareData(own, engine),
+      flops: stepFlops(own),
+    });
+    return { model: size.name, dtype, prepare };
+  });
+  const start: Work = { model: startName, dtype, prepare: prepareStart };
+  return [...decoders, ...(dtype === "float32" ? [start] : [])].filter(({ model }) => chosen.includes(model));
+}
+
+async function traceStep(prepare: Work["prepare"], devices: number) {
   const engine = createThreadsEngine({ numDevices: devices });
   try {
-    const step = await prepareData(size, engine);
+    const { step, flops } = await prepare(engine);
     const stepMs = await best(step, { seconds: 2, least: STEPS });
     const recorded: TraceEvent[][] = [];
     for (let i = 0; i < STEPS; i++) recorded.push(await traced(engine, step));
     const [events = []] = recorded.sort((a, b) => duration(a) - duration(b));
-    return { stepMs, events: events.filter(({ iteration }) => iteration === undefined) };
+    // What a loop does is in the events of its steps.
+    const isStep = ({ iteration, kind }: TraceEvent) => iteration === undefined && kind !== "loop";
+    return { stepMs, flops, events: events.filter(isStep) };
   } finally {
     await engine.close();
   }
