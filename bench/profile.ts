@@ -16,7 +16,7 @@ import { prepareStart, startName } from "./startRun.js";
 const STEPS = 10;
 
 /** How many kernels are listed. */
-const SLOWEST = 8;
+const SLOWEST = 12;
 
 /** A step to be profiled. */
 interface Work {
@@ -109,7 +109,8 @@ function groupOf(kind: string): "gemm" | "kernel" | "copy" | "collective" | "oth
 function slowestSteps(events: readonly TraceEvent[], share: number): Row[] {
   const sums = new Map<string, { ms: number; count: number }>();
   for (const event of events) {
-    const key = `${event.kind} ${shorten(event.ops)}`;
+    const key =
+      event.kind === "gemm" ? `gemm of ${lineOf(event.source)}` : `${event.kind} ${shorten(event.ops)}`;
     const sum = sums.get(key) ?? { ms: 0, count: 0 };
     sum.ms += (event.end - event.begin) * share;
     sum.count += share;
@@ -121,6 +122,11 @@ function slowestSteps(events: readonly TraceEvent[], share: number): Row[] {
     "ms a step": ms,
     "times a step": Math.round(count),
   }));
+}
+
+/** The file and the line of a place in the source, such as `llama.ts:95`: products have little else to tell them apart. */
+function lineOf(source = "unknown source"): string {
+  return /([^/]+:\d+):\d+\)?$/.exec(source)?.[1] ?? source;
 }
 
 /** Ops by number, such as `2 mul, exp`. */
