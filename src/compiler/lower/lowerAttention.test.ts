@@ -62,6 +62,28 @@ const queryStrides = { batch: 4 * T * N * H, row: 4 * N * H, head: 4 * H };
 const keyStrides = { batch: 4 * S * K * H, row: 4 * K * H, head: 4 * H };
 
 describe("attention as one kernel", () => {
+  test("writes the cotangents of slices of a tensor to where they lie in its cotangent", () => {
+    const wide = () => f32(B, T, N, H);
+    const ins = [wide(), wide(), wide(), f32(B, N, T), wide(), wide()];
+    const [query, key, value, joined] = [wide(), wide(), wide(), f32(B, T, 3 * N, H)];
+    const eqns = [
+      makeEqn("attentionBackward", ins, [query, key, value], params),
+      makeEqn("concatenate", [query, key, value], [joined], { dim: 2 }),
+    ];
+    const program = { inputs: ins, eqns, outputs: [joined] };
+    const { kernels } = lowered(program);
+    expect(kernels).toHaveLength(1);
+    const { step } = at(kernels, 0);
+    const offsets = step.args.slice(6, 9).map(({ offset }) => offset);
+    expect(offsets).toEqual([0, 4 * N * H, 8 * N * H]);
+    const strides = { batch: 4 * T * 3 * N * H, row: 4 * 3 * N * H, head: 4 * H };
+    expect(onlyPlan(program).strides).toMatchObject({
+      queryCotangent: strides,
+      keyCotangent: strides,
+      valueCotangent: strides,
+    });
+  });
+
   test("of bfloat16 is computed in float32 and rounded once", () => {
     const b16 = (...shape: number[]) => newVar(tensorType("bfloat16", shape));
     const [query, key, value] = [b16(B, T, N, H), b16(B, S, K, H), b16(B, S, K, H)];

@@ -20,11 +20,22 @@ const backward: readonly AttentionArgument[] = [
 /** Largest distance, in elements, that a kernel can step over. */
 const MAX_DISTANCE = 2 ** 29;
 
+/** Whether a kernel can step over heads that lie like this: features are adjacent. */
+function isSteppable({ strides }: View): boolean {
+  return strides.every((stride) => stride >= 0 && stride < MAX_DISTANCE) && at(strides, 3) === 1;
+}
+
 /** Where heads lie: as they are if features are adjacent, otherwise copied. */
 function headsOf(frame: LoweringFrame, atom: Atom): View {
   const view = frame.view(atom);
-  const isNear = view.strides.every((stride) => stride >= 0 && stride < MAX_DISTANCE);
-  return isNear && at(view.strides, 3) === 1 ? view : frame.dense(atom);
+  return isSteppable(view) ? view : frame.dense(atom);
+}
+
+/** Where a result goes: to its block of a concatenation, such as that of the cotangents of all three, if it can. */
+function placeFor(frame: LoweringFrame, name: AttentionArgument, out: Var): View {
+  if (!isWithHeads(name) || frame.compilation.features.gpu) return frame.temporary(out);
+  const target = frame.target(out);
+  return isSteppable(target) ? target : frame.temporary(out);
 }
 
 function stridesOf({ strides }: View): HeadStrides {
@@ -44,7 +55,7 @@ export function lowerAttention(frame: LoweringFrame, eqn: Eqn<"attention"> | Eqn
   const args = [...names, ...results];
   const views = [
     ...names.map((name, i) => (isWithHeads(name) ? headsOf : dense)(frame, at(eqn.ins, i))),
-    ...eqn.outs.map((out) => frame.temporary(out)),
+    ...eqn.outs.map((out, i) => placeFor(frame, at(results, i), out)),
   ];
   const [batch, length, heads, headSize] = entriesOf(at(eqn.ins, 0).type.shape, 4);
   const [, keyLength, keyHeads] = entriesOf(at(eqn.ins, 1).type.shape, 4);
