@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { np } from "../../index.js";
+import { createThreadsEngine } from "../../engines/index.js";
+import { Mesh, np } from "../../index.js";
 import { range } from "../../ir/shape.js";
 import { Drawer } from "./drawing.js";
 import type { Sampling } from "./sampling.js";
@@ -45,6 +46,25 @@ describe("a token", () => {
     await expectShares([0, 0, 0, 1], { temperature: 1e-30 });
     await expectShares([1, 1, 1, 1], { temperature: Number.POSITIVE_INFINITY });
   });
+
+  test("is drawn as often as it should among very many that are unlikely, but not together", async () => {
+    const [share, rows, size] = [0.005, 50, 100_000];
+    const logits = new Float32Array(size).fill(Math.log(share / (size - 1)));
+    logits[0] = Math.log(1 - share);
+    const row = np.array(logits).reshape([1, size]);
+    const engine = createThreadsEngine({ numDevices: 1 });
+    const onThreads = new Drawer(Mesh.create({ data: 1 }, { engine }));
+    let count = 0;
+    for (let step = 0; step < 50; step++) {
+      const draws = range(rows).map((i) => ({ sampling: plain, seed: 1, index: rows * step + i, seen: [] }));
+      const drawn = await onThreads.draw(np.repeat(row, rows, 0), size, draws).read();
+      count += drawn.filter(({ token }) => token > 0).length;
+    }
+    await engine.close();
+    // 12.5 within two and a half standard deviations.
+    expect(count).toBeGreaterThanOrEqual(4);
+    expect(count).toBeLessThanOrEqual(21);
+  }, 60_000);
 
   test("is drawn from those that the limits leave", async () => {
     await expectShares([0, 3, 0, 4], { topK: 2 });

@@ -169,9 +169,13 @@ function withPenalty(logits: Tensor, seen: readonly Tensor[], penalty: Tensor): 
   return np.where(np.greater(isSeen, 0), less, logits);
 }
 
-/** Noise of every token whose largest sum with the logarithms of weights is drawn as often as its weight says. */
+/**
+ * Noise of every token whose largest sum with the logarithms of weights is drawn as often as its weight says. Noise of few
+ * bits ends at 16, which many unlikely tokens together would need to exceed more often than one of them.
+ */
 function noise(seed: Tensor, index: Tensor, count: number): Tensor {
-  const ofRow = (own: Tensor, i: Tensor) => random.gumbel(random.foldIn(random.key(own), i), [count]);
+  const ofRow = (own: Tensor, i: Tensor) =>
+    random.gumbel(random.foldIn(random.key(own), i), [count], { mode: "high" });
   return vmap(ofRow)(np.squeeze(seed, 1), np.squeeze(index, 1));
 }
 
