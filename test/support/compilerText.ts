@@ -193,8 +193,8 @@ function argName(arg: number): string {
   return String.fromCharCode(97 + arg);
 }
 
-function printAccess({ arg, strides }: Access, index?: Indirection): string {
-  return `${argName(arg)}[${strides.join(" ")}]${index ? ` at ${printAccess(index.access)}·${index.stride}` : ""}`;
+function printAccess({ arg, strides, offset }: Access, index?: Indirection): string {
+  return `${argName(arg)}${offset ? `+${offset}` : ""}[${strides.join(" ")}]${index ? ` at ${printAccess(index.access)}·${index.stride}` : ""}`;
 }
 
 function printNode(node: KernelNode): string {

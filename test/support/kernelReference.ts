@@ -31,6 +31,10 @@ function points(dims: readonly number[]): number[][] {
   return range(sizeOf(dims)).map((i) => dims.map((n, d) => Math.floor(i / at(strides, d)) % n));
 }
 
+function placeOf(point: readonly number[], { strides, offset = 0 }: Access): number {
+  return offset + offsetOf(point, strides);
+}
+
 function offsetOf(point: readonly number[], strides: readonly number[]): number {
   return strides.reduce((sum, stride, d) => sum + stride * at(point, d), 0);
 }
@@ -46,6 +50,7 @@ function reach(spec: KernelSpec, arg: number): readonly [low: number, high: numb
   let [low, high] = [0, 0];
   for (const { access, index } of [...own, ...indices] as typeof all) {
     const terms = access.strides.map((stride, d) => stride * (at(spec.dims, d) - 1));
+    terms.push(access.offset ?? 0);
     const jump = index ? index.stride * (index.limit - 1) : 0;
     const sum = (list: readonly number[]) => list.reduce((n, x) => n + x, 0);
     low = Math.min(low, sum([...terms, jump].filter((n) => n < 0)));
@@ -85,7 +90,7 @@ export function interpretKernel(spec: KernelSpec, memory: readonly ArgMemory[]):
 
 function element(memory: readonly ArgMemory[], access: Access, point: readonly number[], jump = 0): number {
   const { values, origin } = at(memory, access.arg);
-  return at(values, origin + offsetOf(point, access.strides) + jump);
+  return at(values, origin + placeOf(point, access) + jump);
 }
 
 function evaluate(
@@ -171,7 +176,7 @@ function write(
     if (isRow && i % row !== 0) return;
     const jump = index ? element(memory, index.access, point) : 0;
     if (index && (jump < 0 || jump >= index.limit)) return;
-    const place = origin + offsetOf(point, access.strides) + jump * (index?.stride ?? 0);
+    const place = origin + placeOf(point, access) + jump * (index?.stride ?? 0);
     const value = how ? combine(how, at(values, place), at(source, i)) : at(source, i);
     values[place] = at(numbersOf(hostTensor(dtype, [1], [value])), 0);
   });

@@ -57,7 +57,7 @@ export function mapStrides(
   spec: KernelSpec,
   change: (strides: readonly number[]) => readonly number[],
 ): KernelSpec {
-  const access = (a: Access): Access => ({ arg: a.arg, strides: change(a.strides) });
+  const access = (a: Access): Access => ({ ...a, strides: change(a.strides) });
   const index = (i: Indirection | undefined): Indirection | undefined =>
     i && { ...i, access: access(i.access) };
   const nodes = spec.nodes.map((node): KernelNode => {

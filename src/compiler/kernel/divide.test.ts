@@ -120,6 +120,20 @@ test("takes the smallest kernels that pay, and pieces of the shortest length tha
   expect(divide(canonical({ ...across, ...strides, dims: [3, 23 * 256] }), 5)?.dims).toEqual([23, 3, 256]);
 });
 
+test("takes smaller kernels that read many arrays", () => {
+  const numRead = 16;
+  const products = (length: number): KernelSpec => ({
+    ...{ dims: [length], numRows: 0, args: range(numRead + 1).map(() => "float32" as const), fills: [] },
+    nodes: [
+      ...range(numRead).map((arg) => load(arg, 1)),
+      ...range(numRead - 1).map((i) => op("mul", i === 0 ? 0 : numRead + i - 1, i + 1)),
+    ],
+    stores: [store(2 * numRead - 2, numRead, 1)],
+  });
+  expect(divide(canonical(products(3072)), 2)?.dims).toEqual([8, 384]);
+  expect(divide(canonical(products(2048)), 2)).toBeUndefined();
+});
+
 test("leaves alone a loop whose length has no pieces, and one whose iterations write the same element", () => {
   expect(divide(canonical({ ...long, dims: [16411] }), 4)).toBeUndefined();
   expect(divide(canonical({ ...across, stores: [store(1, 1, 1, 0)] }), 4)).toBeUndefined();

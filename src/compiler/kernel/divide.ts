@@ -10,8 +10,12 @@ import { at, sizeOf } from "../../ir/shape.js";
 import { mapStrides } from "./canonical.js";
 import type { KernelSpec, KernelStore } from "./spec.js";
 
-/** Minimum number of points of a kernel; a smaller one finishes before other threads have noticed it. */
+/**
+ * Minimum number of points of a kernel that reads or writes up to three elements at each, and of fewer that access more;
+ * a smaller one finishes before other threads have noticed it.
+ */
 const MIN_POINTS = 1 << 14;
+const FEW_ACCESSES = 3;
 
 /** Iterations for each thread that even out differences in their number. */
 const ITERATIONS_PER_THREAD = 4;
@@ -27,7 +31,7 @@ const MIN_SUM_LENGTH = 64;
  * @param spec a canonical kernel
  */
 export function divide(spec: KernelSpec, parts: number): KernelSpec | undefined {
-  if (parts < 2 || sizeOf(spec.dims) < MIN_POINTS) return undefined;
+  if (parts < 2 || workOf(spec) < MIN_POINTS) return undefined;
   if (spec.stores.some(({ index }) => index !== undefined)) return undefined;
   const isReduced = spec.nodes.some(({ kind }) => kind === "reduce");
   const outermost = spec.dims[0] ?? 1;
@@ -45,6 +49,12 @@ export function divide(spec: KernelSpec, parts: number): KernelSpec | undefined 
       : pieces(length, [ITERATIONS_PER_THREAD * parts, parts], MIN_LOOP_LENGTH);
   const result = count === undefined ? undefined : cut(spec, longest, count);
   return result && fillsDisjoint(result) ? result : undefined;
+}
+
+/** Points, of which those that access many elements count more. */
+function workOf({ dims, nodes, stores }: KernelSpec): number {
+  const numAccesses = nodes.filter(({ kind }) => kind === "load").length + stores.length;
+  return sizeOf(dims) * Math.max(1, numAccesses / FEW_ACCESSES);
 }
 
 /** Whether sums are complete in one iteration of the outermost loop, and the iterations fill equal parts of memory. */

@@ -16,6 +16,7 @@ import { exactKey } from "./exactKey.js";
 import { markBelowZero } from "./markBelowZero.js";
 import { type KernelPlan, planKernel, spillBytes } from "./phases.js";
 import type { KernelSpec } from "./spec.js";
+import { sumRows } from "./sumRows.js";
 import { emitKernel } from "./wasmRenderer.js";
 
 /** What a kernel computes: loops, or an attention. */
@@ -152,7 +153,8 @@ const plans = new Recent<Omit<LibraryKernel, "index">>(256);
 
 function planFor(spec: KernelSpec, features: WasmFeatures, parts: number): Omit<LibraryKernel, "index"> {
   const divided = divide(spec, parts);
-  const plan = planKernel(markBelowZero(divided ?? spec), features);
+  const marked = markBelowZero(divided ?? spec);
+  const plan = planKernel(features.gpu ? marked : sumRows(marked), features);
   return {
     plan,
     spillBytes: spillBytes(plan).map((bytes) => bytes * (divided ? parts : 1)),

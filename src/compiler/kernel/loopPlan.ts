@@ -78,11 +78,15 @@ export interface LoopTerm {
   readonly factor: number;
 }
 
-/** Elements of an argument: the first is at the sum of the terms, and those of the vectorised dim are `step` apart. */
+/**
+ * Elements of an argument: the first is at the offset plus the sum of the terms, and those of the vectorised dim are
+ * `step` apart.
+ */
 export interface Stream {
   readonly kind: "stream";
   readonly arg: number;
   readonly dtype: DType;
+  readonly offset: number;
   readonly terms: readonly LoopTerm[];
   readonly step: number;
   readonly index: StreamIndex | undefined;
@@ -232,7 +236,8 @@ class LoopPlanner {
       stream: this.stream(index.access, "int32", isRow),
       ...{ factor: index.stride, limit: index.limit },
     };
-    return { kind: "stream", arg: access.arg, dtype, ...this.walk(access.strides, isRow), index: moved };
+    const { arg, strides, offset = 0 } = access;
+    return { kind: "stream", arg, dtype, offset, ...this.walk(strides, isRow), index: moved };
   }
 
   /** The row of scratch memory that keeps an inner value for later sections. */

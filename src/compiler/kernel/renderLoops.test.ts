@@ -56,8 +56,8 @@ class JavaScriptRenderer implements LoopRenderer<string> {
   }
 
   private element(stream: Stream, first: number): string {
-    const { arg, terms, step, index } = stream;
-    const own = this.sum(terms, step, first);
+    const { arg, offset, terms, step, index } = stream;
+    const own = `${offset} + ${this.sum(terms, step, first)}`;
     if (!index) return `args[${arg}][origins[${arg}] + ${own}]`;
     const read = this.element(index.stream, first);
     const moved =

@@ -24,10 +24,12 @@ export interface KernelSpec {
   readonly fills: readonly { readonly arg: number; readonly count: number; readonly value: number }[];
 }
 
-/** The element of an argument that a point of the loop nest refers to: Σ index[d] · strides[d], in elements. */
+/** The element of an argument that a point of the loop nest refers to: offset + Σ index[d] · strides[d]. */
 export interface Access {
   readonly arg: number;
   readonly strides: readonly number[];
+  /** 0 if undefined, as in all kernels but those of {@link sumRows}. */
+  readonly offset?: number;
 }
 
 /** An index read from memory: `clamp(int32, 0, limit − 1) · stride` elements are added to an address. */

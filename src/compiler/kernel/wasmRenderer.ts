@@ -220,9 +220,10 @@ class WasmRenderer implements LoopRenderer<Local> {
   }
 
   /** Pushes the address of a stream's first element at the current counters, as if it had no index. */
-  private pushAddress({ arg, dtype, terms }: Stream): void {
+  private pushAddress({ arg, dtype, offset, terms }: Stream): void {
     const { code } = this;
     code.get(at(this.bases, arg));
+    if (offset !== 0) code.address(offset * byteSize(dtype)).op("address.add");
     for (const { dim, factor } of terms) {
       const bytes = factor * byteSize(dtype);
       code.get(at(this.counters, dim)).toAddress().address(bytes).op("address.mul").op("address.add");

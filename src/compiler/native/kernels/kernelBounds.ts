@@ -18,9 +18,9 @@ export function kernelExtents(plan: KernelPlan): readonly Extent[] {
     const known = extents[arg];
     extents[arg] = known ? { from: Math.min(known.from, from), to: Math.max(known.to, to) } : { from, to };
   };
-  const access = ({ arg, strides }: Access, dtype: DType, index?: Indirection): void => {
+  const access = ({ arg, strides, offset = 0 }: Access, dtype: DType, index?: Indirection): void => {
     const bytes = byteSize(dtype);
-    let [from, to] = [0, bytes];
+    let [from, to] = [offset * bytes, (offset + 1) * bytes];
     const reach = (distance: number) => {
       from += Math.min(0, distance);
       to += Math.max(0, distance);

@@ -130,7 +130,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   /** Puts the address of a stream's first element at the current counters into rax. */
-  private address({ arg, dtype, terms, index }: Stream): void {
+  private address({ arg, dtype, offset, terms, index }: Stream): void {
     const { x } = this;
     const bytes = byteSize(dtype);
     const base = at(this.bases, arg);
@@ -138,6 +138,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
       this.clampedIndex(index);
       x.imul(rax, rax, index.factor * bytes).add(rax, base);
     } else x.mov(rax, base);
+    if (offset !== 0) x.add(rax, offset * bytes);
     this.addTerms(terms, bytes);
   }
 
