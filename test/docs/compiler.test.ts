@@ -230,6 +230,7 @@ const passes = [
   "plan/limitRows",
   "kernel/canonical",
   "kernel/markBelowZero",
+  "kernel/sumRows",
   "kernel/phases",
   "kernel/loopPlan",
   "plan/scheduleCollectives",
