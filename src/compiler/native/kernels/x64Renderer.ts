@@ -72,6 +72,8 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   /** Those of the open section: where each stream and iota begins, and where in the frame partial results are. */
   private readonly starts = new Map<Stream | Iota, Gpr | Mem>();
   private readonly partials = new Map<Reduce, number>();
+  /** Whether the first stage of the open section begins with the identities of its reductions in registers. */
+  private beginsInRegisters = false;
   /** The registers of partial results while a stage runs; none when there are too many. */
   private held: ReadonlyMap<Reduce, readonly Vector[]> = new Map();
 
@@ -101,7 +103,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     x.cmp(rax, isDivided ? part.to : count).j("l", next);
   }
 
-  open({ inputs, outputs, numPartials }: SectionPlan): void {
+  open({ inputs, outputs, loops, stages, numPartials }: SectionPlan): void {
     const { x, frame } = this;
     this.starts.clear();
     this.partials.clear();
@@ -113,10 +115,18 @@ export class X64Renderer implements LoopRenderer<LineValue> {
       if (output.kind === "store") this.starts.set(output.stream, free.shift() ?? frame.word());
       if (output.kind === "reduce") this.partials.set(output, frame.vectors(MAX_PARTIALS));
     }
+    // A vector that is loaded from where narrower ones were stored waits until everything before it is done.
+    this.beginsInRegisters = loops.length === 0 && stages[0] !== undefined && this.isHeld(stages[0]);
+    if (this.beginsInRegisters) return;
     for (const reduction of this.partials.keys()) {
       x.vmovups(SUM, this.pool.place(repeatWords(reduction.identity, 16)));
       for (const k of range(numPartials)) x.vmovups(this.partial(reduction, k), SUM);
     }
+  }
+
+  /** Whether the partial results of all reductions are in registers while a stage runs. */
+  private isHeld({ copies, lanes }: LoopStage): boolean {
+    return this.partials.size * copies <= numRegisters(bitsOf(lanes)) / 2;
   }
 
   start(): void {
@@ -176,9 +186,8 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     const bits = bitsOf(stage.lanes);
     // Partial results are in the last registers, one for each copy, while a stage runs.
     const reductions = section.isRow ? [] : [...this.partials.keys()];
-    const reserved = reductions.length * copies;
-    const isHeld = reserved <= numRegisters(bits) / 2;
-    const line = planLine(section.program, bits, copies, isHeld ? reserved : 0, count > 1);
+    const isHeld = this.isHeld(stage);
+    const line = planLine(section.program, bits, copies, isHeld ? reductions.length * copies : 0, count > 1);
     const last = numRegisters(bits) - 1;
     this.held = new Map(
       (isHeld ? reductions : []).map((reduction, r) => [
@@ -187,7 +196,11 @@ export class X64Renderer implements LoopRenderer<LineValue> {
       ]),
     );
     const tools = this.lineTools(section);
-    this.movePartials((partial, place) => x.vmovups(partial, place));
+    const isFirst = this.beginsInRegisters && stage === section.stages[0];
+    this.movePartials((partial, place, { identity }) => {
+      const first = isFirst ? this.pool.place(repeatWords(identity, this.bits / 8)) : place;
+      x.vmovups(partial, first);
+    });
     loadPinned(tools, line);
     if (count > 1) x.align(32);
     const loop = x.here();
@@ -199,10 +212,10 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   /** Moves partial results between the registers of a stage and the stack. */
-  private movePartials(move: (partial: Vector, place: Mem) => void): void {
+  private movePartials(move: (partial: Vector, place: Mem, reduction: Reduce) => void): void {
     for (const [reduction, vectors] of this.held) {
       for (const [copy, vector] of vectors.entries())
-        move(vector, this.partial(reduction, copy, vector.bits));
+        move(vector, this.partial(reduction, copy, vector.bits), reduction);
     }
   }
 
