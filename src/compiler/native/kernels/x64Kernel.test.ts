@@ -204,6 +204,46 @@ describe.each([256, 512] as const)("kernels of %s bits", (bits) => {
     }
   });
 
+  testWith(
+    vectors[bits],
+    "multiply rows by matrices as WebAssembly does, several at a time",
+    {},
+    (opened) => {
+      for (const dtype of ["float32", "bfloat16"] as const) {
+        const load = (arg: number, ...strides: number[]): KernelNode => {
+          return { kind: "load", dtype, access: { arg, strides } };
+        };
+        const op = (name: "convert" | "mul", from: DType, ...args: number[]): KernelNode => {
+          const call = { op: name, from, to: "float32" } as const;
+          return { kind: "op", dtype: "float32", call, args, result: 0 };
+        };
+        const size = byteSize(dtype);
+        for (const [rows, columns] of [
+          [24, 333],
+          [20, 128],
+          [7, 130],
+        ] as const) {
+          const products: RandomKernel = {
+            spec: {
+              ...{ dims: [16, rows, columns], numRows: 0, args: [dtype, dtype, "float32"] },
+              nodes: [
+                load(0, rows, 1, 0),
+                op("convert", dtype, 0),
+                load(1, rows * columns, columns, 1),
+                op("convert", dtype, 2),
+                op("mul", "float32", 1, 3),
+              ],
+              stores: [{ node: 4, access: { arg: 2, strides: [columns, 0, 1] }, combine: "sum" }],
+              fills: [{ arg: 2, count: 16 * columns, value: 0 }],
+            },
+            bytes: [16 * rows * size, 16 * rows * columns * size, 16 * columns * 4],
+          };
+          expect(compare(opened, products, bits, randomSource(1), 3), `${dtype} ${rows}`).toBe("");
+        }
+      }
+    },
+  );
+
   testWith(vectors[bits], "have the bits of WebAssembly and touch nothing else", {}, (opened) => {
     let numNative = 0;
     for (let i = 0; i < numKernels; i++) {
