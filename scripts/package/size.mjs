@@ -28,7 +28,7 @@ const programs = [
   },
   {
     name: "a mesh and a shard map",
-    limit: 211.5,
+    limit: 213,
     code: 'import { lax, Mesh, np, P, shardMap } from "shardwise"; globalThis.f = [Mesh.create, shardMap, lax.psum, np.sum, P];',
     has: [workers, partitioner, "spmd/run/shardMap.js"],
     // A GPU's compiler comes with the GPU, and the workers that compile and that run all devices when they are needed.

@@ -2,8 +2,8 @@ import { fuseUpdates } from "#compiler/plan/fuseUpdates";
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
-import type { AttentionCode } from "./attention/attentionKernel.js";
 import { LoweringFrame } from "./lower/frame.js";
+import type { AttentionSteps } from "./lower/lowerAttention.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { Compilation } from "./plan/compilation.js";
@@ -32,7 +32,7 @@ export interface CompileProgramOptions {
   /** Address type of the memory in which the program runs; i32 by default. */
   readonly addressType?: AddressType | undefined;
   /** How attention in float32 is one kernel; otherwise it is products and a softmax. */
-  readonly attention?: AttentionCode | undefined;
+  readonly attention?: AttentionSteps | undefined;
   /** Whether matrix products take bfloat16 operands; otherwise these are converted to float32. */
   readonly bfloat16Products?: boolean | undefined;
   /** Whether matrix products take float16 operands; otherwise these are converted to float32. */
@@ -64,12 +64,12 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.threads ?? 1,
     options.addressType,
     options.vectorBits,
-    options.attention,
+    options.attention?.code,
   );
   const { gpu } = compilation.features;
   const attentionSteps = options.attention !== undefined;
   const rewritten = normalise(program, { ...options, gpu, attentionSteps });
-  const frame = new LoweringFrame(compilation, rewritten, 0);
+  const frame = new LoweringFrame(compilation, rewritten, 0, options.attention?.lower);
   const inputs = program.inputs.map((input, index) => {
     const buffer = compilation.buffer(bytesOf(input.type), { kind: "input", index }, 0);
     frame.define(input, denseView(buffer, input.type));

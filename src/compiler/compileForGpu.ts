@@ -3,6 +3,7 @@ import { range } from "../ir/shape.js";
 import { type AttentionKernel, gpuAttention } from "./attention/attentionKernel.js";
 import { type CompileProgramOptions, finishProgram, lowerProgram } from "./compile.js";
 import { type LoopPlan, planLoops } from "./kernel/loopPlan.js";
+import { attentionAs } from "./lower/lowerAttention.js";
 import { fuseEpilogues } from "./plan/fuseEpilogues.js";
 import { scheduleCollectives } from "./plan/scheduleCollectives.js";
 import type { CompiledProgram } from "./steps.js";
@@ -30,7 +31,7 @@ export function compileForGpu(
   program: Program,
   { epilogues, attentionSteps, ...options }: GpuOptions,
 ): GpuProgram {
-  const attention = attentionSteps ? gpuAttention : undefined;
+  const attention = attentionSteps ? attentionAs(gpuAttention) : undefined;
   const all: CompileProgramOptions = { ...options, attention, features: GPU_FEATURES };
   const lowered = lowerProgram(program, all);
   const { compilation } = lowered;

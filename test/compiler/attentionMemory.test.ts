@@ -9,6 +9,7 @@ import { describe, expect, test } from "vitest";
 import { nativeAttention } from "../../src/compiler/attention/attentionKernel.js";
 import { wasmAttention } from "../../src/compiler/attention/wasmMachine.js";
 import { compileProgram } from "../../src/compiler/compile.js";
+import { attentionAs } from "../../src/compiler/lower/lowerAttention.js";
 import { bytesOf } from "../../src/ir/shape.js";
 import { inlineCalls } from "../../src/spmd/partition/passes/inlineCalls.js";
 
@@ -37,8 +38,8 @@ function memoryOf(options: nn.AttentionCallOptions, target: (typeof targets)[num
 
 const targets = [
   ["NEON", {}],
-  ["WebAssembly", { attention: wasmAttention }],
-  ["AVX2", { vectorBits: 256, attention: nativeAttention }],
+  ["WebAssembly", { attention: attentionAs(wasmAttention) }],
+  ["AVX2", { vectorBits: 256, attention: attentionAs(nativeAttention) }],
 ] as const;
 
 describe.each(targets)("on %s", (_, target) => {

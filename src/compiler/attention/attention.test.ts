@@ -11,6 +11,7 @@ import { newVar, type Program } from "../../ir/program.js";
 import { range, tensorType } from "../../ir/shape.js";
 import { compileProgram } from "../compile.js";
 import { KernelLibrary, kernelImports } from "../kernel/kernelLibrary.js";
+import { attentionAs } from "../lower/lowerAttention.js";
 import { writeKernelCode } from "../native/kernelCode.js";
 import { BASELINE_FEATURES, detectFeatures, type WasmFeatures } from "../wasm/features.js";
 import {
@@ -190,7 +191,7 @@ describe.each(targets.filter(isHere))("attention in one piece on $name", (target
     const { infos } = compileProgram(program, {
       mesh: { axes: [] },
       vectorBits: target.bits,
-      attention: wasmAttention,
+      attention: attentionAs(wasmAttention),
     });
     expect(infos.map(({ ops }) => ops.join(" "))).toEqual(["attention"]);
   });

@@ -17,6 +17,7 @@ import {
   type View,
 } from "../plan/planBuffers.js";
 import type { PlannedKernel, UnplacedStep } from "../plan/plannedSteps.js";
+import type { LowerAttention } from "./lowerAttention.js";
 import { beginUpdate, lowerEqn } from "./lowerEqn.js";
 import { lowerGroup } from "./lowerGroup.js";
 
@@ -59,6 +60,7 @@ export class LoweringFrame {
     readonly compilation: Compilation,
     readonly program: Program,
     readonly depth: number,
+    private readonly attention?: LowerAttention,
   ) {
     this.fused = fuse(program, { addsOverRows: !compilation.features.gpu });
     this.outputIds = new Set(program.outputs.flatMap((atom) => (atom.kind === "var" ? [atom.id] : [])));
@@ -367,9 +369,15 @@ export class LoweringFrame {
     this.copy(view, target, "copy");
   }
 
+  /** Emits attention where it is one kernel; normalisation leaves none elsewhere. */
+  lowerAttention(eqn: Eqn<"attention"> | Eqn<"attentionBackward">): void {
+    if (!this.attention) throw new InternalError("[compile] attention is not one kernel here");
+    this.attention(this, eqn);
+  }
+
   /** Lowers a body inside this program into a frame of its own whose inputs lie at the given places. */
   lowerBody(body: Program, inputs: readonly View[]): LoweringFrame {
-    const frame = new LoweringFrame(this.compilation, body, this.depth + 1);
+    const frame = new LoweringFrame(this.compilation, body, this.depth + 1, this.attention);
     frame.defineAll(body.inputs, inputs);
     frame.run();
     return frame;

@@ -9,6 +9,7 @@ import {
 } from "../attention/attentionKernel.js";
 import { lowerProgram } from "../compile.js";
 import type { LibraryPlan } from "../kernel/kernelLibrary.js";
+import { attentionAs } from "./lowerAttention.js";
 
 /** Batch, queries, keys, heads, heads of keys and features, all different. */
 const [B, T, S, N, K, H] = [2, 18, 19, 8, 4, 16];
@@ -20,7 +21,7 @@ function lowered(program: Program, threads = 1) {
   const { steps, compilation } = lowerProgram(program, {
     mesh: { axes: [] },
     vectorBits: 512,
-    attention: nativeAttention,
+    attention: attentionAs(nativeAttention),
     threads,
   });
   const plans: LibraryPlan[] = [];

@@ -3,6 +3,7 @@ import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, bytesOf, entriesOf, range } from "../../ir/shape.js";
 import {
   type AttentionArgument,
+  type AttentionCode,
   type AttentionKernel,
   type HeadStrides,
   isWithHeads,
@@ -44,7 +45,20 @@ function stridesOf({ strides }: View): HeadStrides {
 }
 
 /** Emits an attention, or its cotangents, as one kernel. */
-export function lowerAttention(frame: LoweringFrame, eqn: Eqn<"attention"> | Eqn<"attentionBackward">): void {
+export type LowerAttention = typeof lowerAttention;
+
+/** How attention is one kernel: what lowers it, and the code that it becomes. */
+export interface AttentionSteps {
+  readonly lower: LowerAttention;
+  readonly code: AttentionCode;
+}
+
+/** Attention as one kernel with some code. */
+export function attentionAs(code: AttentionCode): AttentionSteps {
+  return { lower: lowerAttention, code };
+}
+
+function lowerAttention(frame: LoweringFrame, eqn: Eqn<"attention"> | Eqn<"attentionBackward">): void {
   const [names, results]: [readonly AttentionArgument[], readonly AttentionArgument[]] =
     eqn.op === "attention"
       ? [forward, ["mixed", "logSums"]]

@@ -7,7 +7,6 @@ import type { StepOp } from "../lowering.js";
 import { blockView, joinedBlock, refOf, type View } from "../plan/planBuffers.js";
 import type { HostKernel } from "../steps.js";
 import type { DynamicUpdate, LoweringFrame } from "./frame.js";
-import { lowerAttention } from "./lowerAttention.js";
 import { lowerCollective, lowerRaggedAllToAll } from "./lowerCollective.js";
 import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
@@ -31,8 +30,8 @@ const lowers: { readonly [K in StepOp]: Lower<K> } = {
   callback,
   dotGeneral: lowerDot,
   raggedDot: lowerRaggedDot,
-  attention: lowerAttention,
-  attentionBackward: lowerAttention,
+  attention: (frame, eqn) => frame.lowerAttention(eqn),
+  attentionBackward: (frame, eqn) => frame.lowerAttention(eqn),
   scan: lowerScan,
   while: lowerWhile,
   cond: lowerCond,

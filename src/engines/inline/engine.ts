@@ -1,4 +1,4 @@
-import { nativeAttention } from "#engines/kernels/kernelChoice";
+import { attentionHere } from "#engines/kernels/kernelChoice";
 import { compileForOneDevice } from "../../compiler/compile.js";
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
 import type { HostData } from "../../ir/dtype.js";
@@ -163,7 +163,7 @@ class Kernels implements Evaluator {
     const { features } = this.machine;
     const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
     const bfloat16Products = multipliesBfloat16(program) && takesBfloat16(this.gemm());
-    const attention = vectorBits && nativeAttention;
+    const attention = vectorBits && attentionHere;
     const compiled = compileForOneDevice(program, {
       ...{ mesh, name, features, vectorBits, attention, bfloat16Products },
     });

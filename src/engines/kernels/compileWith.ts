@@ -1,5 +1,6 @@
 import { wasmAttention } from "../../compiler/attention/wasmMachine.js";
 import { type CompileProgramOptions, compileProgram } from "../../compiler/compile.js";
+import { attentionAs } from "../../compiler/lower/lowerAttention.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
 import type { CompileOptions } from "../../ir/engine.js";
@@ -29,7 +30,8 @@ export function compileWith(
   program: Program,
   { mesh, donated, name }: Pick<CompileOptions, "mesh" | "donated" | "name">,
 ): PreparedProgram {
-  const attention = fusesAttention || settings.vectorBits !== undefined ? wasmAttention : undefined;
+  const attention =
+    fusesAttention || settings.vectorBits !== undefined ? attentionAs(wasmAttention) : undefined;
   const compiled = compileProgram(program, { mesh, donated, name, ...settings, attention });
   return { addressType: settings.addressType, compiled };
 }

@@ -4,4 +4,4 @@ import type * as node from "./kernelChoice.js";
 export const chooseKernels: typeof node.chooseKernels = () => undefined;
 
 /** So is attention. */
-export const nativeAttention: typeof node.nativeAttention | undefined = undefined;
+export const attentionHere: typeof node.attentionHere = undefined;

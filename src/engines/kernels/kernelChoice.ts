@@ -1,11 +1,15 @@
 import { environment } from "#platform/system";
+import { nativeAttention } from "../../compiler/attention/attentionKernel.js";
+import { type AttentionSteps, attentionAs } from "../../compiler/lower/lowerAttention.js";
 import { ConfigError } from "../../ir/errors.js";
 import { finder } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
 import { computesRight, type KernelChoice } from "./kernelTest.js";
 
-export { nativeAttention } from "../../compiler/attention/attentionKernel.js";
 export type { KernelChoice } from "./kernelTest.js";
+
+/** Attention as one kernel of machine code. */
+export const attentionHere: AttentionSteps | undefined = attentionAs(nativeAttention);
 
 /**
  * The best machine code for kernels whose results are those of WebAssembly, or the one asked for; found once.
