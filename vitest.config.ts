@@ -19,6 +19,7 @@ const choosing =
         "src/platform/**",
         "src/parallel/schedule/{schedule,simulate}.test.ts",
         "src/spmd/partition/{bytes,partitionRandom,passes/ringProductsRandom}.test.ts",
+        "src/nn/functions/attentionFuzz.test.ts",
         "src/transforms/{batching/vmapRules,derivatives/vjpRules}.test.ts",
         "src/train/{config,data,files,plan,report}/**",
         "src/train/{run/resume,step/health,step/meshCurves}.test.ts",

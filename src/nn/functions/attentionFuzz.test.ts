@@ -306,7 +306,7 @@ describe.each(renderers.filter(isHere))("attention with any options on $name", (
         if (mesh) expectSame(await compiled(given, tensors, mesh), await plainly(given, tensors));
       }),
       {
-        numRuns: Number(process.env.FUZZ_ATTENTION ?? 10),
+        numRuns: Number(process.env.FUZZ_ATTENTION ?? 4),
         seed: Number(process.env.SEED ?? 1),
         endOnFailure: true,
       },
