@@ -2,7 +2,7 @@
  * Reads what zstd has compressed (RFC 8878), in bounded time and memory: a block never becomes more than 128 KiB, and
  * no more is remembered than was read.
  */
-import { XxHash64 } from "./xxHash64.js";
+import { StreamChecksum } from "../../files/disk/xxh64.js";
 import {
   BackwardBits,
   constantTable,
@@ -73,7 +73,7 @@ interface Frame {
   readonly size: number | undefined;
   read: number;
   /** The hash of the content, if its checksum follows. */
-  readonly hash: XxHash64 | undefined;
+  readonly hash: StreamChecksum | undefined;
   /** The content, as far back as the window; `end` bytes of it are used. */
   history: Uint8Array;
   end: number;
@@ -91,6 +91,8 @@ export class ZstdDecoder {
   private frame: Frame | undefined;
   /** The checksum of the frame before, which comes next. */
   private checksum: number | undefined;
+  /** What hashes the content of frames, if one needed it. */
+  private hasher: StreamChecksum | undefined;
   /** What the frame before remembered: the memory of one frame serves them all, however many there are. */
   private history: Uint8Array = new Uint8Array();
 
@@ -147,7 +149,7 @@ export class ZstdDecoder {
       window,
       size,
       read: 0,
-      hash: (flags & 4) !== 0 ? new XxHash64() : undefined,
+      hash: (flags & 4) !== 0 ? this.hash() : undefined,
       history: this.history,
       end: 0,
       recent: [1, 4, 8],
@@ -155,6 +157,11 @@ export class ZstdDecoder {
       tables: [],
     };
     return numBytes;
+  }
+
+  private hash(): StreamChecksum {
+    this.hasher ??= new StreamChecksum();
+    return this.hasher;
   }
 
   /** Compares a checksum. @returns how many bytes it takes; 0 if there are too few */
@@ -193,7 +200,7 @@ export class ZstdDecoder {
     frame.hash?.push(content);
     if (content.length > 0) yield content;
     if (isLast) {
-      this.checksum = frame.hash?.low();
+      this.checksum = frame.hash && Number(BigInt.asUintN(32, frame.hash.end()));
       this.frame = undefined;
     }
     return numBytes;
