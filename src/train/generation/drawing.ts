@@ -3,6 +3,7 @@
  * tokens drawn before and the token, and takes the largest sum (Gumbel's trick): what a text draws does not depend on the
  * texts beside it, and the likeliest of a few sums is the same however they are ordered.
  */
+import { getOrInsert } from "../../ir/collections.js";
 import { limits } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
 import * as lax from "../../lax/index.js";
@@ -114,12 +115,11 @@ export class Drawer {
   }
 
   private function(steps: Steps): Jitted<Parameters<DrawRows>, [Tensor, Tensor]> {
-    const key = JSON.stringify(steps);
     const { mesh } = this;
-    const placed = mesh && { mesh, outShardings: new NamedSharding(mesh, new PartitionSpec([])) };
-    const made = this.compiled.get(key) ?? jit(drawRows(steps), { ...placed, name: "drawTokens" });
-    this.compiled.set(key, made);
-    return made;
+    return getOrInsert(this.compiled, JSON.stringify(steps), () => {
+      const placed = mesh && { mesh, outShardings: new NamedSharding(mesh, new PartitionSpec([])) };
+      return jit(drawRows(steps), { ...placed, name: "drawTokens" });
+    });
   }
 }
 

@@ -3,6 +3,7 @@
  * as a maximum flow (Ford and Fulkerson, along shortest paths). Of several cuts of the same cost it is the one after
  * which least is computed again.
  */
+import { getOrInsert } from "../../ir/collections.js";
 import type { Eqn, Var } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 
@@ -19,13 +20,7 @@ export function cheapestCut(wanted: readonly Var[], options: CutOptions): Readon
   const network = new Network();
   const numbers = new Map<number, number>();
   const values: Var[] = [];
-  const numberOf = (value: Var): number => {
-    const known = numbers.get(value.id);
-    if (known !== undefined) return known;
-    const number = values.push(value) - 1;
-    numbers.set(value.id, number);
-    return number;
-  };
+  const numberOf = (value: Var): number => getOrInsert(numbers, value.id, () => values.push(value) - 1);
   // Flow enters a value where others need it, and leaves it towards what it is computed from.
   const entry = (number: number) => 2 + 2 * number;
   const exit = (number: number) => 3 + 2 * number;
