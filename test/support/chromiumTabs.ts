@@ -30,7 +30,11 @@ export interface TabbedBrowser {
 export function startChromium(executable: string): TabbedBrowser {
   const profile = mkdtempSync(join(tmpdir(), "shardwise-chromium-"));
   const flags = ["--headless", "--remote-debugging-pipe", `--user-data-dir=${profile}`, ...chromiumFlags];
-  const child = spawn(executable, flags, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+  // A group of its own, since its network service outlives the first process and goes on to write into the profile.
+  const child = spawn(executable, flags, {
+    stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
+    detached: true,
+  });
   const exited = new Promise((resolve) => child.once("exit", resolve));
   const send = caller(child.stdio[3] as Writable, child.stdio[4] as Readable);
   return {
@@ -56,7 +60,7 @@ export function startChromium(executable: string): TabbedBrowser {
       };
     },
     async close() {
-      child.kill();
+      if (child.exitCode === null) process.kill(-(child.pid as number), "SIGKILL");
       await exited;
       rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
     },
