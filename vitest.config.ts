@@ -17,7 +17,8 @@ const choosing =
         "src/engines/**",
         "src/ir/**",
         "src/platform/**",
-        "src/parallel/schedule/{schedule,simulate}.test.ts",
+        "src/parallel/{dataParallel,pipelineParallel,tensorParallel}.test.ts",
+        "src/parallel/schedule/{schedule,simulate,trainStep}.test.ts",
         "src/spmd/partition/{bytes,partitionRandom,passes/ringProductsRandom}.test.ts",
         "src/nn/functions/attentionFuzz.test.ts",
         "src/transforms/{batching/vmapRules,derivatives/vjpRules}.test.ts",
@@ -26,7 +27,7 @@ const choosing =
         "test/{addAnOp,architecture,arithmetic,dependencies,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
         "test/{coverage,parallelExamples,performancePage,platform,processes,publicApi,publicTypes}.test.ts",
         "test/{pretrained/chatTemplates,pretrained/tokenizers,reportInBrowser,runtimes,sources,types,words}.test.ts",
-        "test/{browser,compare,compiler,conformance,docs,explore,faults,jax,mutants,native,night,optional,plan,support,surface,webgpu,xla}/**",
+        "test/{browser,compare,compiler,conformance,docs,explore,faults,jax,litmus,mutants,native,night,optional,plan,readers,support,surface,webgpu,xla}/**",
       ]
     : [];
 

@@ -1,7 +1,7 @@
 /**
  * Runs the suite of engines, all reference values, training and random programs in the browsers of this machine:
  *
- *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|oneThread|inline|reference|webgpu] [--page isolated|plain] [--area conformance|training|programs|AREA]
+ *   npm run test:browsers [-- --browser chromium|firefox|webkit] [--engine threads|oneThread|inline|reference|webgpu] [--page isolated|plain] [--area conformance,training,programs,AREA]
  *
  * Worker threads run in a page that is cross-origin isolated, the others in one that is not, unless `--page` says so.
  */
@@ -129,6 +129,7 @@ const suites = ["conformance", "training", "programs"];
 
 /** Everything that one browser computes, as pages and calls. */
 function* calls(browser: string, only: Readonly<Record<"engine" | "page" | "area", string | undefined>>) {
+  const isChosen = (what: string) => only.area === undefined || only.area.split(",").includes(what);
   for (const [engine, usual] of Object.entries(pages)) {
     if ((only.engine ?? engine) !== engine) continue;
     const kind = only.page ?? usual;
@@ -136,9 +137,9 @@ function* calls(browser: string, only: Readonly<Record<"engine" | "page" | "area
     if (engine === "webgpu" && browser !== "chromium") continue;
     const page = `${kind}/index.html`;
     const name = (what: string) => `${engine}, ${kind} page, ${what}`;
-    for (const suite of suites.filter((suite) => (only.area ?? suite) === suite))
+    for (const suite of suites.filter(isChosen))
       yield { name: name(suite), page, call: `${suite}("${engine}")` };
-    for (const area of areas.filter((area) => (only.area ?? area) === area))
+    for (const area of areas.filter(isChosen))
       yield { name: name(area), page, call: `goldens("${engine}", "${area}")` };
   }
   if (!existsSync(own) || only.area !== undefined || only.engine !== undefined) return;
