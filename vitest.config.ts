@@ -6,8 +6,8 @@ import { resolve } from "./test/support/sources.js";
 import { v8Flags } from "./test/support/v8Flags.js";
 
 /**
- * Tests that choose their engine themselves, or use none. `.ci/run` leaves them out when it runs the suite a second
- * time, on another engine, where they would only repeat themselves.
+ * Tests of the everyday suite that choose their engine themselves, or use none. `.ci/run` leaves them out when it runs
+ * the suite a second time, on another engine, where they would only repeat themselves.
  */
 const choosing =
   process.env.SHARDWISE_TESTS === "on-engine"
@@ -19,15 +19,14 @@ const choosing =
         "src/platform/**",
         "src/parallel/{dataParallel,pipelineParallel,tensorParallel}.test.ts",
         "src/parallel/schedule/{schedule,simulate,trainStep}.test.ts",
-        "src/spmd/partition/{bytes,partitionRandom,passes/ringProductsRandom}.test.ts",
+        "src/spmd/partition/{partitionRandom,passes/ringProductsRandom}.test.ts",
         "src/nn/functions/attentionFuzz.test.ts",
         "src/transforms/{batching/vmapRules,derivatives/vjpRules}.test.ts",
         "src/train/{config,data,files,plan,report}/**",
-        "src/train/{run/resume,step/health,step/meshCurves}.test.ts",
-        "test/{addAnOp,architecture,arithmetic,dependencies,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
-        "test/{coverage,parallelExamples,performancePage,platform,processes,publicApi,publicTypes}.test.ts",
-        "test/{pretrained/chatTemplates,pretrained/tokenizers,reportInBrowser,runtimes,sources,types,words}.test.ts",
-        "test/{browser,compare,compiler,conformance,docs,explore,faults,jax,litmus,mutants,native,night,optional,plan,readers,support,surface,webgpu,xla}/**",
+        "test/{architecture,arithmetic,dependencies,elastic,floors,goldensReference,goldensThreads,memory,mpi}.test.ts",
+        "test/{coverage,performancePage,platform,processes,publicApi,types,words}.test.ts",
+        "test/pretrained/{chatTemplates,tokenizers}.test.ts",
+        "test/{browser,compare,compiler,conformance,docs,faults,jax,litmus,mutants,native,night,plan,support,surface,xla}/**",
       ]
     : [];
 
@@ -43,8 +42,8 @@ const alone = [
 ];
 
 /**
- * Tests that search, train on many meshes, or start process after process. `npm run test:long` runs them, `npm test`
- * does not: it is for every change and takes five minutes on two cores.
+ * Tests that search, train on many meshes, or start process after process. `npm run test:long` runs them, on the engine
+ * that users have; `npm test` does not: it is for every change and takes five minutes on two cores.
  */
 const long = [
   "src/cli/{data,main,reliability,serve}.test.ts",
@@ -123,7 +122,15 @@ export default defineConfig({
         },
       },
       { extends: true, test: { name: "alone", include: alone, exclude: choosing } },
-      { extends: true, test: { name: "long", include: long, exclude: choosing, isolate: false } },
+      {
+        extends: true,
+        test: {
+          name: "long",
+          include: long,
+          isolate: false,
+          env: { SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "threads" },
+        },
+      },
     ],
     experimental: { fsModuleCache: true },
     sequence: { sequencer: SlowFirst },

@@ -38,7 +38,7 @@ describeTogether.each(launchers)(
         const args = [...program("mpiFault"), fault];
         const job = launch(launcher, 2, args, { SHARDWISE_FLIGHT: folder });
         const { code, out, err } = await ended(job, 80_000);
-        expect(out.match(/is ready/g)).toHaveLength(2);
+        expect(out.match(/is ready/g), err).toHaveLength(2);
         expect(out).not.toContain("is done");
         expect(code).toBeGreaterThan(0);
         const reason = {
