@@ -1,8 +1,10 @@
 /**
  * Tokens per second of one text, compared with the time in which the same threads read as many bytes as the weights
- * have, and with transformers (`TORCH_PYTHON`) on as many cores, or on the same GPU, if it is installed.
+ * have, and with transformers (`TORCH_PYTHON`) on as many cores, or on the same GPU, if it is installed. A recurrent
+ * model also has to read and write its state, which "with state" counts.
  *
- * Reading and decoding take turns, and medians are compared, because other programs may use the memory, too.
+ * Reading and decoding take turns, and medians of their mean times are compared, because other programs may use the
+ * memory, too.
  *
  *     npm run bench -- generate --dtype float32,bfloat16 --sizes 130M
  *     npm run bench -- generate --engine xla --sizes 1B,8B --dtype bfloat16
@@ -11,6 +13,7 @@ import { availableParallelism } from "node:os";
 import { performance } from "node:perf_hooks";
 import { jit, Mesh, np, random, type Tensor, tree } from "shardwise";
 import { createThreadsEngine, createXlaEngine, type Engine } from "shardwise/engines";
+import type { Variables } from "shardwise/nn";
 import {
   fuseProjections,
   type GenerateOptions,
@@ -20,12 +23,13 @@ import {
 import { bytesOf } from "../src/ir/shape.js";
 import { castFloats } from "../src/optim/index.js";
 import { LanguageModel } from "../src/train/models/languageModel.js";
-import { best, median, type Report, type Row, settle } from "./measure.js";
+import { median, type Report, type Row, settle } from "./measure.js";
 import { listOption, option } from "./options.js";
 import { runTorch } from "./torch.js";
 
-/** Number of turns, and tokens that are written in each. */
+/** Number of turns, and how often memory is read and how many tokens are written in each. */
 const numTurns = 8;
+const numReads = 5;
 const numTokens = 16;
 
 const sizes = {
@@ -64,14 +68,18 @@ export async function generate(): Promise<Report> {
 }
 
 /**
- * Measures the speed at which all cores together read memory, in GB/s.
+ * Measures the mean speed at which all cores together read memory, in GB/s.
  *
  * @param bytes many times what caches hold; on a GPU, enough that it takes much longer than the start of a kernel
  */
 function reader(mesh: Mesh, bytes: number): () => Promise<number> {
   const x = jit(() => np.ones([bytes / 2 ** 13, 2 ** 11]), { mesh })();
   const sums = jit((a: Tensor) => np.sum(a, 1), { mesh });
-  return async () => bytes / (await best(() => settle(sums(x)), { seconds: 0, least: 5 })) / 1e6;
+  return async () => {
+    const begin = performance.now();
+    for (let i = 0; i < numReads; i++) await settle(sums(x));
+    return (numReads * bytes) / (performance.now() - begin) / 1e6;
+  };
 }
 
 async function row(
@@ -89,7 +97,8 @@ async function row(
   };
   const create = () => castFloats(LanguageModel(model).init(random.key(0), np.zeros([1, 2], "int32")), dtype);
   const { config, params } = fuseProjections(model, jit(create, { mesh })(), { donate: true });
-  const bytes = (tree.leaves(params) as Tensor[]).reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const bytes = totalBytes(params);
+  const stateBytes = kind === "mlstm" ? bytesOfState(config, mesh) : 0;
   const prompt = Array.from({ length: 16 }, (_, i) => i + 3);
   const write = async (sampling: GenerateOptions) => {
     const times: number[] = [];
@@ -108,13 +117,28 @@ async function row(
   turns.shift();
   const middle = (of: keyof (typeof turns)[number]) => median(turns.map((turn) => turn[of]));
   const [ms, drawnMs, speed] = [middle("ms"), middle("drawnMs"), middle("speed")];
-  const share = median(turns.map((turn) => bytes / turn.speed / 1e6 / turn.ms));
+  const share = (moved: number) => median(turns.map((turn) => moved / turn.speed / 1e6 / turn.ms));
   const torch =
     kind === "llama"
       ? runTorch<number>("generate.py", { ...model, device, cores, tokens: 3 * numTokens }, cores)
       : null;
   return {
     ...{ model: `${kind} ${size}`, dtype, "MB of weights": bytes / 1e6, "ms/token": ms, "drawn ms": drawnMs },
-    ...{ "tokens/s": 1000 / ms, "memory GB/s": speed, "share of it": share, "transformers ms": torch },
+    ...{ "tokens/s": 1000 / ms, "memory GB/s": speed, "share of it": share(bytes) },
+    ...{ "with state": stateBytes > 0 ? share(bytes + 2 * stateBytes) : null, "transformers ms": torch },
   };
+}
+
+/** The bytes of what a recurrent model keeps of one text. */
+function bytesOfState(config: ModelConfig, mesh: Mesh): number {
+  const network = LanguageModel({ ...config, cacheLength: 1 });
+  const create = () => ({ cache: network.init(random.key(0), np.zeros([1, 1], "int32")).cache ?? {} });
+  const empty = jit(create, { mesh })();
+  const bytes = totalBytes(empty);
+  tree.dispose(empty);
+  return bytes;
+}
+
+function totalBytes(values: Variables): number {
+  return (tree.leaves(values) as Tensor[]).reduce((sum, { type }) => sum + bytesOf(type), 0);
 }

@@ -24,6 +24,7 @@ import { combineVectors } from "./x64Combine.js";
 import { ConstantPool, SLOT_BYTES, StackFrame } from "./x64Frame.js";
 import { repeatWords } from "./x64Lanes.js";
 import { type LineTools, type LineValue, loadPinned, numRegisters, planLine, writeLine } from "./x64Line.js";
+import { bytesAhead } from "./x64Prefetch.js";
 import { loadSplat, loadVector, type StorageTools, splat, storeOne, storeVector } from "./x64Storage.js";
 
 const { rax, rcx, rdx, rbx, rsp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15 } = gpr;
@@ -33,8 +34,9 @@ const POINTERS = [rbx, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];
 /** The element of the vectorised dim that the running turn begins with. */
 const INDEX = rcx;
 
-/** The partial results of a reduction are at most eight vectors of 128 bits. */
-const MAX_PARTIALS = (8 * 16) / SLOT_BYTES;
+/** The partial results of a reduction are at most as many vectors of 128 bits. */
+const MAX_PARTIAL_VECTORS = 8;
+const MAX_PARTIALS = (MAX_PARTIAL_VECTORS * 16) / SLOT_BYTES;
 
 /** Registers that constants and intermediate results should have besides the values that are alive. */
 const SPARE_REGISTERS = 6;
@@ -60,6 +62,10 @@ function bitsOf(lanes: number): VectorBits {
  * counters, values of the row and partial results are on the stack.
  */
 export class X64Renderer implements LoopRenderer<LineValue> {
+  /** The vectors of partial results that are in registers while they are joined, by number. */
+  private readonly inRegisters = new Set<number>();
+  /** How many bytes ahead of streams to prefetch. */
+  private readonly ahead: ReadonlyMap<Stream, number>;
   readonly x: X64;
   readonly frame = new StackFrame();
   readonly pool: ConstantPool;
@@ -83,6 +89,7 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     listing?: string[],
   ) {
     const { frame } = this;
+    this.ahead = bytesAhead(plan);
     this.x = new X64(listing);
     this.pool = new ConstantPool(this.x);
     this.bases = plan.args.map(() => frame.word());
@@ -118,9 +125,10 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     // A vector that is loaded from where narrower ones were stored waits until everything before it is done.
     this.beginsInRegisters = loops.length === 0 && stages[0] !== undefined && this.isHeld(stages[0]);
     if (this.beginsInRegisters) return;
+    const first = vec(128, 0);
     for (const reduction of this.partials.keys()) {
-      x.vmovups(SUM, this.pool.place(repeatWords(reduction.identity, 16)));
-      for (const k of range(numPartials)) x.vmovups(this.partial(reduction, k), SUM);
+      x.vmovups(first, this.pool.place(repeatWords(reduction.identity, 16)));
+      for (const k of range(numPartials)) x.vmovups(this.partial(reduction, k), first);
     }
   }
 
@@ -270,6 +278,14 @@ export class X64Renderer implements LoopRenderer<LineValue> {
     const from = this.place(stream, first);
     const load = stage.isSingle || stream.step === 0 ? loadSplat : loadVector;
     load(this.storage(temporary), stream.dtype, vector, from);
+    this.prefetch(stream, from, first);
+  }
+
+  /** Prefetches what a stream reads later, once for every line of the cache. */
+  private prefetch(stream: Stream, from: Mem, first: number): void {
+    const ahead = this.ahead.get(stream);
+    if (ahead === undefined || from.kind !== "mem" || (first * byteSize(stream.dtype)) % 64 !== 0) return;
+    this.x.prefetcht0(mem(from.base, from.disp + ahead, from.index, from.scale));
   }
 
   iota({ vector }: LineValue, iota: Iota, { stage, first }: Position): void {
@@ -316,25 +332,31 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 
   join(reduction: Reduce, first: number, second: number): void {
-    const { x } = this;
-    x.vmovups(SUM, this.partial(reduction, first)).vmovups(OTHER, this.partial(reduction, second));
-    this.combineOther(reduction);
-    x.vmovups(this.partial(reduction, first), SUM);
+    const sum = this.joined(reduction, first);
+    combineVectors(this.besideJoined(), reduction.combine, sum, sum, this.joined(reduction, second));
   }
 
   finish(reduction: Reduce): void {
-    this.x.vmovups(SUM, this.partial(reduction, 0));
+    const sum = this.joined(reduction, 0);
     for (const [a, b, c, d] of reduction.folds) {
-      this.x.vpshufd(OTHER, SUM, a | (b << 2) | (c << 4) | (d << 6));
-      this.combineOther(reduction);
+      this.x.vpshufd(TURNED, sum, a | (b << 2) | (c << 4) | (d << 6));
+      combineVectors(this.besideJoined(), reduction.combine, sum, sum, TURNED);
     }
-    this.keepLowest(SUM, reduction.node);
+    this.keepLowest(sum, reduction.node);
+    this.inRegisters.clear();
   }
 
-  private combineOther({ combine }: Reduce): void {
-    let used = 2;
-    const storage = this.storage(() => vec(128, used++));
-    combineVectors(storage, combine, SUM, SUM, OTHER);
+  /** A vector of partial results, from the first time on in the register of its number. */
+  private joined(reduction: Reduce, k: number): Vector {
+    const vector = vec(128, k);
+    if (!this.inRegisters.has(k)) this.x.vmovups(vector, this.partial(reduction, k));
+    this.inRegisters.add(k);
+    return vector;
+  }
+
+  private besideJoined(): StorageTools {
+    let used = TURNED.id + 1;
+    return this.storage(() => vec(128, used++));
   }
 
   keep({ vector }: LineValue, node: number): void {
@@ -348,5 +370,5 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   }
 }
 
-/** The registers of partial results while no stage runs. */
-const [SUM, OTHER] = [vec(128, 0), vec(128, 1)];
+/** The register behind those of partial results while these are joined. */
+const TURNED = vec(128, MAX_PARTIAL_VECTORS);
