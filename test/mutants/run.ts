@@ -14,6 +14,7 @@ import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { endGroup } from "../support/processGroup.js";
 import { type Mutant, mutantsOf } from "./mutate.js";
 import { type Target, targets } from "./targets.js";
 
@@ -126,7 +127,7 @@ function runTests(mutant: Mutant | undefined, tests: readonly string[]): Promise
       detached: true,
     });
     const timer = setTimeout(() => {
-      if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+      endGroup(child);
       resolve("timeout");
     }, TIME_LIMIT_MS);
     child.on("exit", (code) => {

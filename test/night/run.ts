@@ -13,6 +13,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { findLaunchers } from "../support/launchers.js";
+import { endGroup } from "../support/processGroup.js";
 import { type Attempt, nightPage } from "./page.js";
 import { countsIn, coverageIn, searches, TURN_MINUTES } from "./searches.js";
 
@@ -49,7 +50,7 @@ function run(command: readonly string[], env: Readonly<Record<string, string>>) 
         text += chunk;
       });
     }
-    const timer = setTimeout(() => child.pid && process.kill(-child.pid, "SIGKILL"), end - Date.now());
+    const timer = setTimeout(() => endGroup(child), end - Date.now());
     child.on("close", (code) => {
       clearTimeout(timer);
       resolve({ code, text });

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
 import { chromiumFlags } from "./browserPage.js";
+import { endGroup } from "./processGroup.js";
 
 /** A tab. */
 export interface Tab {
@@ -60,7 +61,7 @@ export function startChromium(executable: string): TabbedBrowser {
       };
     },
     async close() {
-      if (child.exitCode === null) process.kill(-(child.pid as number), "SIGKILL");
+      endGroup(child);
       await exited;
       rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
     },

@@ -44,7 +44,7 @@ function stridesOf({ strides }: View): HeadStrides {
   return { batch: 4 * batch, row: 4 * row, head: 4 * head };
 }
 
-/** Emits an attention, or its cotangents, as one kernel. */
+/** What emits an attention, or its cotangents, as one kernel. */
 export type LowerAttention = typeof lowerAttention;
 
 /** How attention is one kernel: what lowers it, and the code that it becomes. */

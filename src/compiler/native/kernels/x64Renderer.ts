@@ -62,10 +62,6 @@ function bitsOf(lanes: number): VectorBits {
  * counters, values of the row and partial results are on the stack.
  */
 export class X64Renderer implements LoopRenderer<LineValue> {
-  /** The vectors of partial results that are in registers while they are joined, by number. */
-  private readonly inRegisters = new Set<number>();
-  /** How many bytes ahead of streams to prefetch. */
-  private readonly ahead: ReadonlyMap<Stream, number>;
   readonly x: X64;
   readonly frame = new StackFrame();
   readonly pool: ConstantPool;
@@ -82,6 +78,10 @@ export class X64Renderer implements LoopRenderer<LineValue> {
   private beginsInRegisters = false;
   /** The registers of partial results while a stage runs; none when there are too many. */
   private held: ReadonlyMap<Reduce, readonly Vector[]> = new Map();
+  /** The vectors of partial results that are in registers while they are joined, by number. */
+  private readonly inRegisters = new Set<number>();
+  /** How many bytes ahead of streams to prefetch. */
+  private readonly ahead: ReadonlyMap<Stream, number>;
 
   constructor(
     plan: LoopPlan,
