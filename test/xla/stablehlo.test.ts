@@ -141,6 +141,47 @@ describe("programs as StableHLO", () => {
     `);
   });
 
+  test("have large results of unrolled loops written into their stack, unless other loops read them", () => {
+    const types = [tensorType("float32", [128, 128]), tensorType("float32", [3, 128, 128])];
+    const step = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(x)];
+    const numFills = (fn: (start: Tensor, xs: Tensor) => readonly Tensor[]) => {
+      const { program } = traceFlat((args) => fn(at(args, 0), at(args, 1)), types);
+      const unrolling = { minBytes: 0, maxEqns: 100 };
+      const { text } = lowerToStableHlo(program, { mesh: { axes: [] }, unrolling });
+      return [...text.matchAll(/func\.call @fill_float32_3_128_128\(/g)].length;
+    };
+    const once = (start: Tensor, xs: Tensor) => lax.scan(step, start, xs);
+    expect(numFills(once)).toBe(3);
+    expect(numFills((start, xs) => lax.scan(step, start, once(start, xs)[1]))).toBe(3);
+    expect(numFills((start, xs) => lax.scan(step, np.sum(start, 0), np.sum(xs, 1)))).toBe(0);
+  });
+
+  test("have slices of stacks that loops do not change cut out of rows", () => {
+    const step = (sum: Tensor, x: Tensor): [Tensor, null] => [sum.add(np.sum(x, [0, 2])), null];
+    const { program } = traceFlat(
+      (args) => [lax.scan(step, at(args, 0), at(args, 1))[0]],
+      [tensorType("float32", [5]), tensorType("float32", [3, 4, 5, 6])],
+    );
+    const { text } = lowerToStableHlo(program, { mesh: { axes: [] } });
+    expect(text).toContain("stablehlo.reshape %1 : (tensor<3x4x5x6xf32>) -> tensor<3x120xf32>");
+    expect(text).toMatch(/stablehlo\.dynamic_slice .* sizes = \[1, 120\]/);
+  });
+
+  test("have sums with products as sums of matrices", () => {
+    const types = [tensorType("bfloat16", [2, 3, 4]), tensorType("bfloat16", [4, 4])];
+    const { program } = traceFlat((args) => {
+      const [x, weight] = [at(args, 0), at(args, 1)];
+      const sum = x.add(np.matmul(x, weight));
+      return [sum.add(np.matmul(sum, weight)), sum.add(x)];
+    }, types);
+    const { text } = lowerToStableHlo(program, { mesh: { axes: [] } });
+    expect([...text.matchAll(/stablehlo\.add .* : (\S+)$/gm)].map(([, type]) => type)).toEqual([
+      "tensor<6x4xbf16>",
+      "tensor<6x4xbf16>",
+      "tensor<2x3x4xbf16>",
+    ]);
+  });
+
   test("call a function for every iteration of an unrolled loop, unless there are loops in it", () => {
     const types = [tensorType("float32", [4]), tensorType("float32", [3, 2, 4])];
     const add = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(carry)];

@@ -112,12 +112,12 @@ describe("the texts of a training run", () => {
     // A layer adds its two calls, its index twice, and the place of each of its results in a stack.
     const lines = ({ trainStep }: typeof few) => trainStep.split("\n").length;
     expect((lines(many) - lines(few)) / 20).toBeLessThanOrEqual(2 + 2 + 18);
-    // Gradients of weights are stacked in bfloat16, as products give them, and widened together.
-    const stacks = [...few.trainStep.matchAll(/stablehlo\.concatenate .* -> tensor<4x(\S+)x(bf16|f32)>$/gm)];
-    const gradients = stacks.filter(([, shape]) =>
-      /^(1024x16x64|16x64x1024|1024x2816|2816x1024)$/.test(shape ?? ""),
+    // Gradients of weights are stacked in bfloat16, as products give them, by each step back, and widened together.
+    const fills = [...few.trainStep.matchAll(/func\.call @fill_(bfloat16|float32)_4_(\w+)\(/g)];
+    const gradients = fills.filter(([, , shape]) =>
+      /^(1024_16_64|16_64_1024|1024_2816|2816_1024)$/.test(shape ?? ""),
     );
-    expect(gradients.map(([, , dtype]) => dtype)).toEqual(Array(7).fill("bf16"));
+    expect(gradients.map(([, dtype]) => dtype)).toEqual(Array(7 * 4).fill("bfloat16"));
     // What keeps XLA's rewriting from other values costs a step nothing: it adds no constant 0 to tensors.
     expect(count(few.trainStep, /stablehlo\.compare EQ, .* FLOAT/g)).toBe(0);
     expect(count(few.init, /stablehlo\.while/g)).toBe(1);

@@ -94,6 +94,9 @@ export const contractionRules: { readonly [K in OpsOf<"contraction">]: Rule<K> }
       type,
     );
     const hasOneTerm = lhsContract.every((dim) => at(at(given, 0).type.shape, dim) === 1);
-    return [write.convert(hasOneTerm ? write.sumOfOne(product) : product, dtype)];
+    const result = write.convert(hasOneTerm ? write.sumOfOne(product) : product, dtype);
+    if (lhsBatch.length === 0)
+      write.madeByProduct(result, at(given, 0).type.shape.length - lhsContract.length);
+    return [result];
   },
 };

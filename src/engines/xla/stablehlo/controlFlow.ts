@@ -1,7 +1,16 @@
 import type { DType } from "../../../ir/dtype.js";
 import { isCollective } from "../../../ir/opFacts.js";
 import { type EqnParts, type Program, someEqn } from "../../../ir/program.js";
-import { at, bytesOf, range, type Shape, sameType, type TensorType, tensorType } from "../../../ir/shape.js";
+import {
+  at,
+  bytesOf,
+  range,
+  type Shape,
+  sameType,
+  sizeOf,
+  type TensorType,
+  tensorType,
+} from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
 import { type HloValue, names, type Rule, resultText, types, type Writer } from "./writer.js";
 
@@ -45,10 +54,32 @@ export function sliceAt(x: HloValue, position: HloValue, write: Writer): HloValu
   return write.reshape(slice, shape.slice(1));
 }
 
+/**
+ * Slice `position` of a stack that a loop does not change, cut out of rows: the layout that XLA chooses for what reads a
+ * slice of several dims may spread to the stack, which then is copied in every run.
+ */
+function rowAt(x: HloValue, position: HloValue, write: Writer): HloValue {
+  const [length = 0, ...shape] = x.type.shape;
+  return write.reshape(sliceAt(write.reshape(x, [length, sizeOf(shape)]), position, write), shape);
+}
+
 function withSliceAt(stack: HloValue, slice: HloValue, position: HloValue, write: Writer): HloValue {
   const shape = [1, ...slice.type.shape];
   const operands = [stack, write.reshape(slice, shape), ...startsOf(position, shape, write)];
   return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
+}
+
+/** The bytes from which results are written into a stack one by one: joining them takes XLA several times as long. */
+const WORTH_FILLING = 1 << 16;
+
+/** A stack with the result of an iteration, in a function for all stacks of its type. */
+function withResult(stack: HloValue, slice: HloValue, position: HloValue, write: Writer): HloValue {
+  const { dtype, shape } = stack.type;
+  const name = ["fill", dtype, ...shape].join("_");
+  const results = write.called(name, [stack, slice, position], ([stack, slice, position]) =>
+    stack && slice && position ? [withSliceAt(stack, slice, position, write)] : [],
+  );
+  return at(results, 0);
 }
 
 /** The operands of a loop: loop-invariant values, the initial carry, and the stacks that iterations read. */
@@ -60,27 +91,35 @@ interface Given {
 
 /**
  * Unrolls a loop. An iteration reads a slice of each stack, or the value that an iteration of another unrolled loop
- * contributed to it; results are stacked. The slice indices are hidden behind a barrier, because XLA generates a kernel
+ * contributed to it; results are stacked, large ones that no other loop reads as soon as they are there. The slice indices are hidden behind a barrier, because XLA generates a kernel
  * for each index that it knows, but a single one for those that it does not.
  */
 function unrolled({ consts, carry: first, xs }: Given, eqn: EqnParts<"scan">, write: Writer): HloValue[] {
-  const { length, reverse, numCarry } = eqn.params;
+  const { outs, params } = eqn;
+  const { length, reverse, numCarry } = params;
   const { body, widened } = withoutWidening(eqn, write);
   const places = write.barrier(range(length).map((place) => write.splat(place, "int32")));
   const sources = sourcesOf(body, xs, write);
   const run = stepOf(body, sources, write);
   let carry = first;
   const steps: HloValue[][] = [];
+  const filled = new Map<number, HloValue>();
   for (let step = 0; step < length; step++) {
     const position = reverse ? length - 1 - step : step;
     const read = sources.map(({ stack, pieces }) => pieces?.[position] ?? stack);
     const results = run([at(places, position), ...consts, ...carry, ...read]);
     carry = results.slice(0, numCarry);
-    steps[position] = results.slice(numCarry);
+    const slices = results.slice(numCarry);
+    steps[position] = slices;
+    slices.forEach((slice, i) => {
+      if (bytesOf(slice.type) < WORTH_FILLING || write.isSliced(at(outs, numCarry + i))) return;
+      const stack = filled.get(i) ?? write.splat(0, slice.type.dtype, [length, ...slice.type.shape]);
+      filled.set(i, withResult(stack, slice, at(places, position), write));
+    });
   }
   const slicesOf = (i: number) => steps.map((slices) => at(slices, i));
   const stacks = at(steps, 0).map((_, i) => {
-    const stack = stacked(slicesOf(i), write);
+    const stack = filled.get(i) ?? stacked(slicesOf(i), write);
     return write.convert(stack, widened.get(i) ?? stack.type.dtype);
   });
   return [...carry, ...stacks];
@@ -218,7 +257,8 @@ function scan(eqn: EqnParts<"scan">, write: Writer): HloValue[] {
         : step;
       const slices = xs.map((x, i) => {
         const stack = readFrom[i];
-        return sliceAt(stack === undefined ? x : at(values, numCarry + stack), position, write);
+        if (stack === undefined) return rowAt(x, position, write);
+        return sliceAt(at(values, numCarry + stack), position, write);
       });
       const results = write.inline(body, [...consts, ...values.slice(0, numCarry), ...slices]);
       const filled = values

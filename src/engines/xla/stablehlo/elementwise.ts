@@ -87,6 +87,20 @@ const withoutZero =
     return other ? [write.sumOfOne(write.spread(other, resultType(eqn).shape))] : rule(eqn, write);
   };
 
+/**
+ * Sums with a product are those of matrices, as XLA computes products: it lets the product add what it reads to the other
+ * term, in the memory of that term if nothing else seems to read it. It counts readers of one shape, so that the term would
+ * be copied first if others read it as a matrix and this sum did not.
+ */
+const sum: Rule<OpName> = (eqn, write) => {
+  const type = resultType(eqn);
+  const both = pair(eqn, write);
+  const shape = both.map((x) => write.matrixShape(x)).find((found) => found !== undefined);
+  if (shape === undefined) return [write.same("stablehlo.add", both, type)];
+  const matrices = both.map((x) => write.reshape(x, shape));
+  return [write.reshape(write.same("stablehlo.add", matrices, tensorType(type.dtype, shape)), type.shape)];
+};
+
 /** By 0 all bits are set; XLA takes x / x of integers for 1, also there. */
 const divide: Rule<"div"> = (eqn, write) => {
   const type = resultType(eqn);
@@ -220,7 +234,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
     return [write.mapped("stablehlo.bitcast_convert", [x], "", resultType(eqn))];
   },
 
-  add: withoutZero(0, plain("add"), true),
+  add: withoutZero(0, sum, true),
   sub: withoutZero(-0, plain("subtract"), false),
   mul: plain("multiply"),
   div: divide,

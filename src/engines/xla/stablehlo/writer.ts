@@ -5,7 +5,7 @@ import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { Float8, OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program, Var } from "../../../ir/program.js";
-import { type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
+import { type Shape, sameNumbers, sizeOf, type TensorType, tensorType } from "../../../ir/shape.js";
 import { float8Text, splatText, typeText } from "./text.js";
 import { isUnrolled, type Unrolling } from "./unroll.js";
 
@@ -61,6 +61,8 @@ export class Writer {
   private readonly slicedVars = new Set<number>();
   private readonly barred = new Set<string>();
   private readonly overwritables = new Set<string>();
+  /** The shapes that products of two matrices have in XLA, by the names of results with more dims. */
+  private readonly matrixShapes = new Map<string, Shape>();
   private hasFloat8 = false;
   /** The number of branches, and loops of unknown length, around the current line. */
   private numConditions = 0;
@@ -127,6 +129,18 @@ export class Writer {
   behindBarrier(value: HloValue): HloValue {
     this.barred.add(value.name);
     return value;
+  }
+
+  /** Remembers that a value is a product. @param numRowDims the number of its first dims that are those of the left factor */
+  madeByProduct({ name, type }: HloValue, numRowDims: number): void {
+    const { shape } = type;
+    if (shape.length <= 2) return;
+    this.matrixShapes.set(name, [sizeOf(shape.slice(0, numRowDims)), sizeOf(shape.slice(numRowDims))]);
+  }
+
+  /** The shape of a product as a matrix, if it has more dims. */
+  matrixShape({ name }: HloValue): Shape | undefined {
+    return this.matrixShapes.get(name);
   }
 
   /** Marks values that nothing reads after the equation that does. */
