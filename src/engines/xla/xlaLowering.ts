@@ -2,12 +2,14 @@ import type { CompileOptions } from "../../ir/engine.js";
 import { reasonOf } from "../../ir/errors.js";
 import type { Precision } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { locateError } from "./errors.js";
 import { Pending } from "./pending.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
-import { float8Flags, gpuFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
+import { float8Flags, gpuFlags, movingFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
+import { SteadyProgram, smallMovingParts } from "./steadyProgram.js";
 import type { XlaClient, XlaProgram } from "./xlaClient.js";
 
 /** How programs are written for the devices. */
@@ -70,17 +72,26 @@ export class XlaBuilder<A> {
     const failures: unknown[] = [];
     let previous: string | undefined;
     for (const form of forms) {
-      const { text, origins, isUnrolled, hasFloat8 } = lowerToStableHlo(program, {
-        ...options,
-        ...form,
-        precision,
-      });
-      if (text === previous) continue;
-      previous = text;
+      const lower = (overwritesAll: boolean) =>
+        lowerToStableHlo(program, { ...options, ...form, precision, overwritesAll });
+      const plain = lower(false);
+      if (plain.text === previous) continue;
+      previous = plain.text;
+      const { isUnrolled, hasFloat8 } = plain;
+      const moving =
+        isUnrolled && devices.length === 1 ? smallMovingParts(program, options.donated ?? []) : undefined;
+      const { text, origins } = moving ? lower(true) : plain;
       try {
-        const own = { ...(isUnrolled && unrolledFlags), ...(hasFloat8 && float8Flags) };
+        const own = {
+          ...(isUnrolled && unrolledFlags),
+          ...(isUnrolled && !moving && movingFlags),
+          ...(hasFloat8 && float8Flags),
+        };
         const flags = form.unrolling ? { ...gpuFlags, ...own } : {};
-        const compiled = await this.limited(() => this.client.compile(text, devices, flags));
+        const compiled = await this.limited(async () => {
+          const main = await this.client.compile(text, devices, flags);
+          return moving ? SteadyProgram.compile(this.client, at(devices, 0), moving, main) : main;
+        });
         if (failures.length > 0) this.giveUp(form, failures[0]);
         return compiled;
       } catch (error) {

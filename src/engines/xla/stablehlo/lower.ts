@@ -2,7 +2,7 @@ import { InternalError, ValueError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
-import { sameType } from "../../../ir/shape.js";
+import { at, sameType } from "../../../ir/shape.js";
 import { collectiveRules } from "./collectives.js";
 import { contractionRules } from "./contraction.js";
 import { controlRules } from "./controlFlow.js";
@@ -71,6 +71,8 @@ export interface StableHloOptions {
   readonly precision?: Precision;
   /** Which loops to unroll; none by default. */
   readonly unrolling?: Unrolling | undefined;
+  /** Whether further inputs are overwritten by the outputs that overwrite none of the program's own. */
+  readonly overwritesAll?: boolean;
 }
 
 /**
@@ -86,6 +88,11 @@ export function lowerToStableHlo(program: Program, options: StableHloOptions): S
     const alias = output === undefined ? "" : ` {tf.aliasing_output = ${output} : i32}`;
     return `${name}: ${typeText(type)}${alias}`;
   });
+  const others = options.overwritesAll ? [...program.outputs.keys()].filter((o) => !aliases.includes(o)) : [];
+  for (const output of others) {
+    const { name, type } = write.fresh(at(program.outputs, output).type);
+    parameters.push(`${name}: ${typeText(type)} {tf.aliasing_output = ${output} : i32}`);
+  }
   write.line(`module @${moduleName(options.name ?? "program")} {`);
   write.nested(() => {
     write.line(`func.func public @main(${parameters.join(", ")}) -> (${types(program.outputs)}) {`);
@@ -106,7 +113,7 @@ function readsOnce({ inputs, eqns, outputs }: Program, input: number): boolean {
 }
 
 /** The output that reuses each donated input's memory: the first of the same type that is still unclaimed. */
-function aliasedOutputs(program: Program, donated: readonly boolean[]): (number | undefined)[] {
+export function aliasedOutputs(program: Program, donated: readonly boolean[]): (number | undefined)[] {
   const taken = new Set<number>();
   return program.inputs.map(({ type }, i) => {
     if (!donated[i]) return undefined;

@@ -34,14 +34,14 @@ export const gpuFlags = {
   xla_gpu_dot_merger_threshold_mb: 8,
 } as const;
 
+/** XLA settings for programs with unrolled loops, besides those for all: no products are merged. */
+export const unrolledFlags = { xla_disable_hlo_passes: "dot-merger" } as const;
+
 /**
- * XLA settings for programs with unrolled loops, besides those for all. CUDA graphs would contain all their kernels, and
- * updating one takes longer than launching the kernels. No products are merged.
+ * XLA settings for programs with unrolled loops that find large inputs or outputs at other addresses in every run: CUDA
+ * graphs would contain all their kernels, and updating one takes longer than starting the kernels.
  */
-export const unrolledFlags = {
-  xla_gpu_graph_min_graph_size: 1_000_000,
-  xla_disable_hlo_passes: "dot-merger",
-} as const;
+export const movingFlags = { xla_gpu_graph_min_graph_size: 1_000_000 } as const;
 
 /**
  * XLA settings for programs with float8 products, besides those for all: the factors of merged products would be
