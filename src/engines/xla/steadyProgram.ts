@@ -7,12 +7,15 @@
 import { allocateHost } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { newVar, type Program } from "../../ir/program.js";
-import { at, bytesOf, sizeOf, type TensorType, typesOf } from "../../ir/shape.js";
+import { at, bytesOf, sizeOf, type TensorType, tensorType, typesOf } from "../../ir/shape.js";
 import { aliasedOutputs, lowerToStableHlo } from "./stablehlo/lower.js";
 import type { XlaClient, XlaProgram, XlaRun } from "./xlaClient.js";
 
 /** Maximum number of bytes of inputs, or of outputs, that are copied in every run. */
 const MAX_COPIED = 1 << 20;
+
+/** Room for buffers that come and go between runs, such as those of tokens and losses. */
+const room = tensorType("uint8", [1 << 25]);
 
 /** Inputs or outputs that would be at another address in every run. */
 interface Moving {
@@ -77,6 +80,8 @@ interface Parts<A> {
 interface Places<A> {
   readonly inputs: readonly A[];
   readonly outputs: readonly A[];
+  /** What keeps free memory before it apart from that behind it. */
+  readonly wall: A;
 }
 
 /** A program for one device that finds everything at the same addresses in every run. */
@@ -157,7 +162,7 @@ export class SteadyProgram<A> implements XlaProgram<A> {
     const run = yield { program: main, row: [...replaced(row, moving.inputs, inputs), ...before.outputs] };
     const made = at(run.outputs, 0);
     const outputs = moving.outputs.indices.map((o) => at(made, o));
-    this.places = { inputs, outputs };
+    this.places = { ...before, inputs, outputs };
     this.release(before.outputs);
     // What a failed run should have written cannot be read again.
     const forgetIfFailed = ({ done }: XlaRun<A>) => void done.catch(() => this.forget());
@@ -171,11 +176,22 @@ export class SteadyProgram<A> implements XlaProgram<A> {
     return whole;
   }
 
+  /**
+   * XLA's allocator takes small buffers from the smallest free piece, and every run takes its intermediate values from the
+   * beginning of the largest. Small buffers get a piece of their own, or else they would move what lies behind them.
+   */
   private newPlaces(): Places<A> {
     const { client, device, moving } = this;
     const newBuffer = (type: TensorType) =>
       client.upload(type, allocateHost(type.dtype, sizeOf(type.shape)), device);
-    return { inputs: moving.inputs.types.map(newBuffer), outputs: moving.outputs.types.map(newBuffer) };
+    const [free, wall] = [newBuffer(room), newBuffer(room)];
+    const places = {
+      inputs: moving.inputs.types.map(newBuffer),
+      outputs: moving.outputs.types.map(newBuffer),
+      wall,
+    };
+    this.release([free]);
+    return places;
   }
 
   private release(buffers: readonly A[]): void {
@@ -185,7 +201,7 @@ export class SteadyProgram<A> implements XlaProgram<A> {
   private forget(): void {
     const { places } = this;
     this.places = undefined;
-    if (places) this.release([...places.inputs, ...places.outputs]);
+    if (places) this.release([...places.inputs, ...places.outputs, places.wall]);
   }
 }
 
