@@ -92,7 +92,7 @@ async function steady(): Promise<{ fake: FakeClient; made: SteadyProgram<FakeArr
   const fake = new FakeClient();
   const moving = smallMovingParts(program, [true, false]);
   if (!moving) throw new Error("too large to copy");
-  return { fake, made: await SteadyProgram.compile(fake.client, 0, moving, fake.main) };
+  return { fake, made: await SteadyProgram.compile(fake.client, 0, moving, Promise.resolve(fake.main)) };
 }
 
 describe("programs with addresses that stay", () => {

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { XlaEngine } from "../../src/engines/xla/engine.js";
 import { gpuUnrolling } from "../../src/engines/xla/stablehlo/unroll.js";
 import type { XlaClient } from "../../src/engines/xla/xlaClient.js";
-import { jit, Mesh, np, type Tensor } from "../../src/index.js";
+import { jit, lax, Mesh, np, type Tensor } from "../../src/index.js";
 import { range } from "../../src/ir/shape.js";
 import { float8DotGeneral } from "../../src/nn/functions/float8DotGeneral.js";
 import * as optim from "../../src/optim/index.js";
@@ -122,6 +122,30 @@ describe("the texts of a training run", () => {
     expect(count(few.trainStep, /stablehlo\.compare EQ, .* FLOAT/g)).toBe(0);
     expect(count(few.init, /stablehlo\.while/g)).toBe(1);
     expect(many.init.split("\n")).toHaveLength(few.init.split("\n").length);
+  });
+
+  test("overwrite as many inputs as they have outputs, so that a CUDA graph of a step is never updated", async () => {
+    const { trainStep } = await textsOf(2);
+    const [, parameters = "", results = ""] = /@main\((.*)\) -> \((.*)\) \{$/m.exec(trainStep) ?? [];
+    expect(count(parameters, /tf\.aliasing_output = /g)).toBe(results.split(", ").length);
+    const flags: object[] = [];
+    const engine = new XlaEngine(recordingClient([], flags), { unrolling: { minBytes: 0, maxEqns: 1000 } });
+    const mesh = Mesh.create({ data: 1 }, { engine });
+    const sumOf = (weights: Tensor, x: Tensor): [Tensor, Tensor] => {
+      const [sum] = lax.scan((sum: Tensor, w: Tensor): [Tensor, null] => [sum.add(w), null], x, weights);
+      return [weights.add(sum), sum];
+    };
+    for (const size of [1, 1 << 20]) {
+      await jit(sumOf, { mesh, donate: 0 })(np.ones([2, size]), np.ones([size]))[0].ready();
+    }
+    await engine.close();
+    // The first program, with what copies its input and its output, and the second, where that is too much.
+    const noGraph = { xla_gpu_graph_min_graph_size: 1_000_000 };
+    expect(flags.filter((own) => Object.keys(own).length > 0)).toEqual([
+      expect.not.objectContaining(noGraph),
+      expect.objectContaining(noGraph),
+    ]);
+    expect(flags).toHaveLength(4);
   });
 
   test("contain no product to measure devices by, of which whole runs tell nothing", async () => {

@@ -99,16 +99,25 @@ export class SteadyProgram<A> implements XlaProgram<A> {
     if (parts.main.executeNow) this.executeNow = ([row = []]) => this.runNow(row);
   }
 
-  /** @param main takes buffers for the moving outputs, which it overwrites, after its own inputs */
+  /** @param compilingMain a program that takes buffers for the moving outputs, which it overwrites, after its own inputs */
   static async compile<A>(
     client: XlaClient<A>,
     device: number,
     moving: MovingParts,
-    main: XlaProgram<A>,
+    compilingMain: Promise<XlaProgram<A>>,
   ): Promise<SteadyProgram<A>> {
-    const copyIn = await compileCopy(client, device, moving.inputs, true);
-    const copyOut = await compileCopy(client, device, moving.outputs, false);
-    return new SteadyProgram(client, device, moving, { main, copyIn, copyOut });
+    const copies = [
+      compileCopy(client, device, moving.inputs, true),
+      compileCopy(client, device, moving.outputs, false),
+    ];
+    try {
+      const [main, copyIn, copyOut] = await Promise.all([compilingMain, ...copies]);
+      return new SteadyProgram(client, device, moving, { main, copyIn, copyOut });
+    } catch (error) {
+      const others = await Promise.allSettled([compilingMain, ...copies]);
+      for (const other of others) if (other.status === "fulfilled") other.value?.destroy();
+      throw error;
+    }
   }
 
   async execute([row = []]: readonly (readonly A[])[]): Promise<XlaRun<A>> {

@@ -88,8 +88,8 @@ export class XlaBuilder<A> {
           ...(hasFloat8 && float8Flags),
         };
         const flags = form.unrolling ? { ...gpuFlags, ...own } : {};
-        const compiled = await this.limited(async () => {
-          const main = await this.client.compile(text, devices, flags);
+        const compiled = await this.limited(() => {
+          const main = this.client.compile(text, devices, flags);
           return moving ? SteadyProgram.compile(this.client, at(devices, 0), moving, main) : main;
         });
         if (failures.length > 0) this.giveUp(form, failures[0]);

@@ -64,6 +64,7 @@ export class Writer {
   /** The shapes that products of two matrices have in XLA, by the names of results with more dims. */
   private readonly matrixShapes = new Map<string, Shape>();
   private hasFloat8 = false;
+  private hasUnrolled = false;
   /** The number of branches, and loops of unknown length, around the current line. */
   private numConditions = 0;
 
@@ -93,7 +94,9 @@ export class Writer {
     const read = xs.filter(({ name }) => this.stacks.has(name));
     const written = outs.slice(params.numCarry).filter((stack) => this.isSliced(stack));
     const types = [...read, ...written].map(({ type }) => type);
-    return isUnrolled(params, types, this.unrolling);
+    const unrolls = isUnrolled(params, types, this.unrolling);
+    this.hasUnrolled ||= unrolls;
+    return unrolls;
   }
 
   /** Whether a loop reads a slice of a variable in every iteration. */
@@ -410,7 +413,7 @@ export class Writer {
     return {
       text: this.lines.map(({ text }) => `${text}\n`).join(""),
       origins: this.lines.map(({ origin }) => origin),
-      isUnrolled: this.stacks.size > 0,
+      isUnrolled: this.hasUnrolled,
       hasFloat8: this.hasFloat8,
     };
   }
