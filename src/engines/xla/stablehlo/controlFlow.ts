@@ -69,7 +69,7 @@ function withSliceAt(stack: HloValue, slice: HloValue, position: HloValue, write
   return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
 }
 
-/** The bytes from which results are written into a stack one by one: joining them takes XLA several times as long. */
+/** The bytes from which results are written into their stack one by one, as joining them would take several times as long. */
 const WORTH_FILLING = 1 << 16;
 
 /** A stack with the result of an iteration, in a function for all stacks of its type. */
@@ -91,8 +91,9 @@ interface Given {
 
 /**
  * Unrolls a loop. An iteration reads a slice of each stack, or the value that an iteration of another unrolled loop
- * contributed to it; results are stacked, large ones that no other loop reads as soon as they are there. The slice indices are hidden behind a barrier, because XLA generates a kernel
- * for each index that it knows, but a single one for those that it does not.
+ * contributed to it; results are stacked, large ones that no other loop reads as soon as they are there. The slice
+ * indices are hidden behind a barrier, because XLA generates a kernel for each index that it knows, but a single one for
+ * those that it does not.
  */
 function unrolled({ consts, carry: first, xs }: Given, eqn: EqnParts<"scan">, write: Writer): HloValue[] {
   const { outs, params } = eqn;

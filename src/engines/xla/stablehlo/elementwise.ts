@@ -88,9 +88,9 @@ const withoutZero =
   };
 
 /**
- * Sums with a product are those of matrices, as XLA computes products: it lets the product add what it reads to the other
- * term, in the memory of that term if nothing else seems to read it. It counts readers of one shape, so that the term would
- * be copied first if others read it as a matrix and this sum did not.
+ * A sum with a product is a sum of matrices, which is how XLA computes the product. XLA lets the product add the other
+ * term, and write over it if nothing else reads it in the shape in which it is added: a term of another shape, which has
+ * other readers all the same, would be copied first.
  */
 const sum: Rule<OpName> = (eqn, write) => {
   const type = resultType(eqn);

@@ -134,7 +134,7 @@ export class Writer {
     return value;
   }
 
-  /** Remembers that a value is a product. @param numRowDims the number of its first dims that are those of the left factor */
+  /** Remembers that a value is a product. @param numRowDims how many of its dims, the first ones, the left factor has */
   madeByProduct({ name, type }: HloValue, numRowDims: number): void {
     const { shape } = type;
     if (shape.length <= 2) return;
