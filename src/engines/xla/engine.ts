@@ -37,10 +37,10 @@ export interface PeerProcesses {
 const RECLAIM_THRESHOLD_BYTES = 1 << 30;
 
 /**
- * Maximum number of runs started on the main thread before it waits for one of them: a plug-in limits the runs in
- * flight, and a call that blocks until one ends would keep the callback that reports the end from running.
+ * Maximum number of executions in flight when the main thread starts a run: a plug-in limits them, to 32 on GPUs, and a
+ * call that blocks until one ends would keep the callback that reports the end from running.
  */
-const MAX_RUNS = 16;
+const MAX_EXECUTIONS = 16;
 
 /** A start that takes less than this many milliseconds is short. */
 const SHORT_MS = 0.4;
@@ -66,6 +66,8 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   private readonly live = new Set<XlaBuffer<A>>();
   private readonly executables = new Set<XlaExecutable<A>>();
   private readonly runs = new Set<XlaRun<A>>();
+  /** The number of executions of these runs. */
+  private numExecutions = 0;
   private readonly copies = new Map<string, XlaExecutable<A>>();
   private readonly host: Host<A>;
   private readonly marks: readonly HighWaterMark[];
@@ -270,11 +272,12 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     const { events } = this;
     const step = this.numRuns++;
     this.runs.add(run);
+    this.numExecutions += run.numExecutions ?? 1;
     // A run that can be polled needs no notification, unless it is being recorded.
     if (events === undefined && run.poll) return;
     const begin = performance.now();
     const over = () => {
-      this.runs.delete(run);
+      this.unfollow(run);
       const end = performance.now();
       for (const device of devices) {
         events?.push({
@@ -296,24 +299,28 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     if (events) run.hurry?.();
   }
 
+  private unfollow(run: XlaRun<A>): void {
+    if (this.runs.delete(run)) this.numExecutions -= run.numExecutions ?? 1;
+  }
+
   /**
    * Short starts happen on the calling thread while few runs are in flight, and longer ones while none are, so that
    * they do not block on other runs; still longer ones are left to another thread.
    */
   private mayStart(milliseconds: number): boolean {
     if (this.numQueued > 0 || milliseconds > MODERATE_MS) return false;
-    const most = milliseconds > SHORT_MS ? 1 : MAX_RUNS;
+    const most = milliseconds > SHORT_MS ? 1 : MAX_EXECUTIONS;
     return this.underWay(most) < most;
   }
 
-  /** The number of runs in flight; they are polled only if there may be too many. */
+  /** The number of executions in flight; runs are polled only if there may be too many. */
   private underWay(most: number): number {
-    if (this.runs.size < most) return this.runs.size;
+    if (this.numExecutions < most) return this.numExecutions;
     for (const run of this.runs) {
       if (!run.poll?.()) break;
-      this.runs.delete(run);
+      this.unfollow(run);
     }
-    return this.runs.size;
+    return this.numExecutions;
   }
 
   /**
@@ -322,12 +329,12 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
    */
   private async turn(milliseconds: number): Promise<boolean> {
     if (milliseconds > SHORT_MS) return false;
-    while (this.underWay(MAX_RUNS) >= MAX_RUNS) {
+    while (this.underWay(MAX_EXECUTIONS) >= MAX_EXECUTIONS) {
       const [oldest] = this.runs;
       oldest?.hurry?.();
       // Its failure is reported to those who wait for its results.
       await oldest?.done.catch(() => {});
-      if (oldest) this.runs.delete(oldest);
+      if (oldest) this.unfollow(oldest);
     }
     return true;
   }

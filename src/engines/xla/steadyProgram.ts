@@ -1,8 +1,8 @@
 /**
- * Programs that find everything at the same addresses in every run. XLA starts them as CUDA graphs, a fifth of the work of
- * starting their kernels one by one; but where an address has changed it updates the graph first, which takes longer than
- * both. What is overwritten stays where it is. All else, such as tokens and a loss, is small in most training steps: it is
- * copied to buffers that stay, and from them.
+ * Programs that find everything at the same addresses in every run. XLA starts them as CUDA graphs, which is a fifth of the
+ * work of starting their kernels one by one; but if an address has changed it updates the graph first, which takes longer
+ * than both. What is overwritten stays where it is. All else, such as tokens and a loss, is small in most training steps:
+ * inputs are copied into buffers that stay, and outputs out of them.
  */
 import { allocateHost } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
@@ -14,8 +14,8 @@ import type { XlaClient, XlaProgram, XlaRun } from "./xlaClient.js";
 /** Maximum number of bytes of inputs, or of outputs, that are copied in every run. */
 const MAX_COPIED = 1 << 20;
 
-/** Room for buffers that come and go between runs, such as those of tokens and losses. */
-const room = tensorType("uint8", [1 << 25]);
+/** The memory that is kept for small buffers, such as those of tokens and losses. */
+const smallBuffers = tensorType("uint8", [1 << 25]);
 
 /** Inputs or outputs that would be at another address in every run. */
 interface Moving {
@@ -42,10 +42,12 @@ export function smallMovingParts(program: Program, donated: readonly boolean[]):
   return isSmall(inputs) && isSmall(outputs) ? { inputs, outputs } : undefined;
 }
 
+/** Compiles a text for the device of a program. */
+type Compile<A> = (text: string) => Promise<XlaProgram<A>>;
+
 /** Compiles a program that copies values; over as many others, which come before them, if these are to be overwritten. */
 async function compileCopy<A>(
-  client: XlaClient<A>,
-  device: number,
+  compile: Compile<A>,
   { types }: Moving,
   overwrites: boolean,
 ): Promise<XlaProgram<A> | undefined> {
@@ -54,9 +56,7 @@ async function compileCopy<A>(
   const others = overwrites ? types.map(newVar) : [];
   const program = { inputs: [...others, ...values], eqns: [], outputs: values };
   const donated = program.inputs.map((_, i) => i < others.length);
-  return client.compile(lowerToStableHlo(program, { mesh: { axes: [] }, donated, name: "copy" }).text, [
-    device,
-  ]);
+  return compile(lowerToStableHlo(program, { mesh: { axes: [] }, donated, name: "copy" }).text);
 }
 
 /** A run of one of a program's parts, which is to be started. */
@@ -76,12 +76,16 @@ interface Parts<A> {
   readonly copyOut: XlaProgram<A> | undefined;
 }
 
-/** The buffers that moving inputs and outputs are copied to and from. */
+/** The buffers that moving inputs are copied into, and moving outputs out of. */
 interface Places<A> {
-  readonly inputs: readonly A[];
-  readonly outputs: readonly A[];
-  /** What keeps free memory before it apart from that behind it. */
-  readonly wall: A;
+  inputs: readonly A[];
+  outputs: readonly A[];
+  /** A buffer behind the memory of small buffers, which keeps it apart from that of intermediate values. */
+  readonly separator: A;
+  /** Whether a run is being started, which uses the buffers. */
+  isInUse: boolean;
+  /** Whether a run has failed, so that what it should have written here cannot be read again. */
+  isSpoilt: boolean;
 }
 
 /** A program for one device that finds everything at the same addresses in every run. */
@@ -99,23 +103,26 @@ export class SteadyProgram<A> implements XlaProgram<A> {
     if (parts.main.executeNow) this.executeNow = ([row = []]) => this.runNow(row);
   }
 
-  /** @param compilingMain a program that takes buffers for the moving outputs, which it overwrites, after its own inputs */
+  /** @param text of a program that takes buffers for the moving outputs, which it overwrites, after its own inputs */
   static async compile<A>(
     client: XlaClient<A>,
     device: number,
     moving: MovingParts,
-    compilingMain: Promise<XlaProgram<A>>,
+    text: string,
+    compilers: { readonly main: Compile<A>; readonly copy: Compile<A> },
   ): Promise<SteadyProgram<A>> {
-    const copies = [
-      compileCopy(client, device, moving.inputs, true),
-      compileCopy(client, device, moving.outputs, false),
-    ];
+    const compiling = [
+      compilers.main(text),
+      compileCopy(compilers.copy, moving.inputs, true),
+      compileCopy(compilers.copy, moving.outputs, false),
+    ] as const;
     try {
-      const [main, copyIn, copyOut] = await Promise.all([compilingMain, ...copies]);
+      const [main, copyIn, copyOut] = await Promise.all(compiling);
       return new SteadyProgram(client, device, moving, { main, copyIn, copyOut });
     } catch (error) {
-      const others = await Promise.allSettled([compilingMain, ...copies]);
-      for (const other of others) if (other.status === "fulfilled") other.value?.destroy();
+      for (const other of await Promise.allSettled(compiling)) {
+        if (other.status === "fulfilled") other.value?.destroy();
+      }
       throw error;
     }
   }
@@ -123,17 +130,18 @@ export class SteadyProgram<A> implements XlaProgram<A> {
   async execute([row = []]: readonly (readonly A[])[]): Promise<XlaRun<A>> {
     const starts = this.starts(row);
     let next = starts.next();
-    try {
-      while (!next.done) next = starts.next(await next.value.program.execute([next.value.row]));
-    } catch (error) {
-      this.forget();
-      throw error;
+    while (!next.done) {
+      const { program, row } = next.value;
+      next = await program.execute([row]).then(
+        (run) => starts.next(run),
+        (error: unknown) => starts.throw(error),
+      );
     }
     return next.value;
   }
 
   destroy(): void {
-    this.forget();
+    if (this.places) this.discard(this.places);
     const { main, copyIn, copyOut } = this.parts;
     for (const program of [main, copyIn, copyOut]) program?.destroy();
   }
@@ -141,16 +149,15 @@ export class SteadyProgram<A> implements XlaProgram<A> {
   private runNow(row: readonly A[]): XlaRun<A> {
     const starts = this.starts(row);
     let next = starts.next();
-    try {
-      while (!next.done) {
-        const { program, row } = next.value;
-        if (!program.executeNow)
-          throw new InternalError("[xla] a copy cannot be started on the calling thread");
-        next = starts.next(program.executeNow([row]));
+    while (!next.done) {
+      let run: XlaRun<A>;
+      try {
+        run = startNow(next.value);
+      } catch (error) {
+        next = starts.throw(error);
+        continue;
       }
-    } catch (error) {
-      this.forget();
-      throw error;
+      next = starts.next(run);
     }
     return next.value;
   }
@@ -158,60 +165,88 @@ export class SteadyProgram<A> implements XlaProgram<A> {
   private *starts(row: readonly A[]): Starts<A> {
     const { moving } = this;
     const { main, copyIn, copyOut } = this.parts;
-    const before = this.places ?? this.newPlaces();
-    this.places = before;
-    let { inputs } = before;
-    if (copyIn) {
-      const given = moving.inputs.indices.map((i) => at(row, i));
-      const copied = yield { program: copyIn, row: [...inputs, ...given] };
-      inputs = at(copied.outputs, 0);
-      this.places = { ...before, inputs };
-      this.release(before.inputs);
+    this.places ??= this.newPlaces();
+    const { places } = this;
+    places.isInUse = true;
+    const runs: XlaRun<A>[] = [];
+    let made: readonly A[] = [];
+    const begin = function* (
+      program: XlaProgram<A>,
+      row: readonly A[],
+    ): Generator<Start<A>, readonly A[], XlaRun<A>> {
+      const run = yield { program, row };
+      runs.push(run);
+      return at(run.outputs, 0);
+    };
+    try {
+      if (copyIn) {
+        const given = moving.inputs.indices.map((i) => at(row, i));
+        const inputs = yield* begin(copyIn, [...places.inputs, ...given]);
+        this.release(places.inputs);
+        places.inputs = inputs;
+      }
+      made = yield* begin(main, [...replaced(row, moving.inputs, places.inputs), ...places.outputs]);
+      this.release(places.outputs);
+      places.outputs = moving.outputs.indices.map((o) => at(made, o));
+      const copies = copyOut ? yield* begin(copyOut, places.outputs) : [];
+      const whole = joined(runs, replaced(made, moving.outputs, copies));
+      whole.done.catch(() => this.discard(places));
+      return whole;
+    } catch (error) {
+      this.release(made.filter((buffer) => !places.outputs.includes(buffer)));
+      this.discard(places);
+      throw error;
+    } finally {
+      places.isInUse = false;
+      if (places.isSpoilt) this.releasePlaces(places);
     }
-    const run = yield { program: main, row: [...replaced(row, moving.inputs, inputs), ...before.outputs] };
-    const made = at(run.outputs, 0);
-    const outputs = moving.outputs.indices.map((o) => at(made, o));
-    this.places = { ...before, inputs, outputs };
-    this.release(before.outputs);
-    // What a failed run should have written cannot be read again.
-    const forgetIfFailed = ({ done }: XlaRun<A>) => void done.catch(() => this.forget());
-    if (!copyOut) {
-      forgetIfFailed(run);
-      return run;
-    }
-    const last = yield { program: copyOut, row: outputs };
-    const whole = joined(run, last, replaced(made, moving.outputs, at(last.outputs, 0)));
-    forgetIfFailed(whole);
-    return whole;
   }
 
   /**
    * XLA's allocator takes small buffers from the smallest free piece, and every run takes its intermediate values from the
-   * beginning of the largest. Small buffers get a piece of their own, or else they would move what lies behind them.
+   * beginning of the largest. Small buffers get a piece of their own, or else they would move what lies behind them. What
+   * separates it is as large as the piece, so that it is not put before it.
    */
   private newPlaces(): Places<A> {
     const { client, device, moving } = this;
-    const newBuffer = (type: TensorType) =>
-      client.upload(type, allocateHost(type.dtype, sizeOf(type.shape)), device);
-    const [free, wall] = [newBuffer(room), newBuffer(room)];
-    const places = {
-      inputs: moving.inputs.types.map(newBuffer),
-      outputs: moving.outputs.types.map(newBuffer),
-      wall,
+    const made: A[] = [];
+    const newBuffer = (type: TensorType) => {
+      const buffer = client.upload(type, allocateHost(type.dtype, sizeOf(type.shape)), device);
+      made.push(buffer);
+      return buffer;
     };
-    this.release([free]);
-    return places;
+    try {
+      const [piece, separator] = [newBuffer(smallBuffers), newBuffer(smallBuffers)];
+      const inputs = moving.inputs.types.map(newBuffer);
+      const outputs = moving.outputs.types.map(newBuffer);
+      this.release([piece]);
+      return { inputs, outputs, separator, isInUse: false, isSpoilt: false };
+    } catch (error) {
+      this.release(made);
+      throw error;
+    }
   }
 
   private release(buffers: readonly A[]): void {
     for (const buffer of buffers) this.client.destroy(buffer);
   }
 
-  private forget(): void {
-    const { places } = this;
-    this.places = undefined;
-    if (places) this.release([...places.inputs, ...places.outputs, places.wall]);
+  /** Makes the next run copy to other places, and releases these unless a run is being started, which does it then. */
+  private discard(places: Places<A>): void {
+    if (this.places === places) this.places = undefined;
+    if (places.isSpoilt) return;
+    places.isSpoilt = true;
+    if (!places.isInUse) this.releasePlaces(places);
   }
+
+  private releasePlaces({ inputs, outputs, separator }: Places<A>): void {
+    this.release([...inputs, ...outputs, separator]);
+  }
+}
+
+function startNow<A>({ program, row }: Start<A>): XlaRun<A> {
+  if (!program.executeNow) throw new InternalError("[xla] a copy cannot be started on the calling thread");
+  return program.executeNow([row]);
 }
 
 /** A row with others in the places of those that move. */
@@ -221,13 +256,13 @@ function replaced<A>(row: readonly A[], { indices }: Moving, others: readonly A[
   return changed;
 }
 
-/** Two runs, one after the other, as one with these outputs. */
-function joined<A>(first: XlaRun<A>, last: XlaRun<A>, outputs: readonly A[]): XlaRun<A> {
-  const runs = [first, last];
+/** Runs that follow one another, as one with these outputs. */
+function joined<A>(runs: readonly XlaRun<A>[], outputs: readonly A[]): XlaRun<A> {
   return {
     outputs: [outputs],
+    numExecutions: runs.length,
     done: Promise.all(runs.map(({ done }) => done)).then(() => {}),
-    ...(first.poll && last.poll && { poll: () => runs.every((run) => run.poll?.()) }),
+    ...(runs.every(({ poll }) => poll) && { poll: () => runs.every((run) => run.poll?.()) }),
     hurry: () => {
       for (const run of runs) run.hurry?.();
     },

@@ -22,6 +22,8 @@ export interface XlaPlatform {
 export interface XlaRun<A> {
   /** The results of every replica in this process. */
   readonly outputs: readonly (readonly A[])[];
+  /** The number of executions that it consists of; 1 if undefined. */
+  readonly numExecutions?: number;
   /** Settles some time after all replicas have finished; rejects if one of them failed. */
   readonly done: Promise<void>;
   /** Whether all replicas have finished, without waiting; where a client lacks it, only {@link done} tells. */
@@ -33,7 +35,8 @@ export interface XlaRun<A> {
 /** A program compiled by XLA. */
 export interface XlaProgram<A> {
   /**
-   * Starts one run off the calling thread; runs are ordered by their calls.
+   * Starts one run off the calling thread. Runs are ordered by their calls, each of which follows the end of the start
+   * before it.
    *
    * @param inputs the arguments of every replica in this process
    */

@@ -7,7 +7,7 @@ import { OutOfMemoryError } from "../errors.js";
 import { locateError } from "./errors.js";
 import { Pending } from "./pending.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
-import { float8Flags, gpuFlags, movingFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
+import { float8Flags, gpuFlags, noGraphFlags, type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 import { SteadyProgram, smallMovingParts } from "./steadyProgram.js";
 import type { XlaClient, XlaProgram } from "./xlaClient.js";
@@ -21,6 +21,9 @@ export interface XlaLowering {
   /** Which loops to unroll; none by default. */
   readonly unrolling?: Unrolling | undefined;
 }
+
+/** XLA settings for a module. */
+type Flags = Parameters<XlaClient<unknown>["compile"]>[2];
 
 /** A way of lowering programs. */
 interface Form {
@@ -84,14 +87,18 @@ export class XlaBuilder<A> {
       try {
         const own = {
           ...(isUnrolled && unrolledFlags),
-          ...(isUnrolled && !moving && movingFlags),
+          ...(isUnrolled && !moving && noGraphFlags),
           ...(hasFloat8 && float8Flags),
         };
         const flags = form.unrolling ? { ...gpuFlags, ...own } : {};
-        const compiled = await this.limited(() => {
-          const main = this.client.compile(text, devices, flags);
-          return moving ? SteadyProgram.compile(this.client, at(devices, 0), moving, main) : main;
-        });
+        const compileWith = (flags: Flags) => (text: string) =>
+          this.limited(() => this.client.compile(text, devices, flags));
+        const compiled = moving
+          ? await SteadyProgram.compile(this.client, at(devices, 0), moving, text, {
+              main: compileWith(flags),
+              copy: compileWith({ ...gpuFlags, ...noGraphFlags }),
+            })
+          : await compileWith(flags)(text);
         if (failures.length > 0) this.giveUp(form, failures[0]);
         return compiled;
       } catch (error) {

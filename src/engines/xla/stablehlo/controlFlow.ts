@@ -55,10 +55,12 @@ export function sliceAt(x: HloValue, position: HloValue, write: Writer): HloValu
 }
 
 /**
- * Slice `position` of a stack that a loop does not change, cut out of rows: the layout that XLA chooses for what reads a
- * slice of several dims may spread to the stack, which then is copied in every run.
+ * Slice `position` of a stack that a loop does not change. On GPUs it is cut out of rows: the layout that XLA chooses for
+ * what reads a slice of several dims may spread to the stack, which then is copied in every run. Elsewhere, where layouts
+ * may be tiled, making rows may copy the stack itself.
  */
 function rowAt(x: HloValue, position: HloValue, write: Writer): HloValue {
+  if (!write.mayUnroll) return sliceAt(x, position, write);
   const [length = 0, ...shape] = x.type.shape;
   return write.reshape(sliceAt(write.reshape(x, [length, sizeOf(shape)]), position, write), shape);
 }
@@ -72,7 +74,7 @@ function withSliceAt(stack: HloValue, slice: HloValue, position: HloValue, write
 /** The bytes from which results are written into their stack one by one, as joining them would take several times as long. */
 const WORTH_FILLING = 1 << 16;
 
-/** A stack with the result of an iteration, in a function for all stacks of its type. */
+/** Writes the result of an iteration into its stack, by a function shared by all stacks of this type. */
 function withResult(stack: HloValue, slice: HloValue, position: HloValue, write: Writer): HloValue {
   const { dtype, shape } = stack.type;
   const name = ["fill", dtype, ...shape].join("_");
@@ -113,7 +115,8 @@ function unrolled({ consts, carry: first, xs }: Given, eqn: EqnParts<"scan">, wr
     const slices = results.slice(numCarry);
     steps[position] = slices;
     slices.forEach((slice, i) => {
-      if (bytesOf(slice.type) < WORTH_FILLING || write.isSliced(at(outs, numCarry + i))) return;
+      const isSmall = length === 1 || bytesOf(slice.type) < WORTH_FILLING;
+      if (isSmall || write.isSliced(at(outs, numCarry + i))) return;
       const stack = filled.get(i) ?? write.splat(0, slice.type.dtype, [length, ...slice.type.shape]);
       filled.set(i, withResult(stack, slice, at(places, position), write));
     });

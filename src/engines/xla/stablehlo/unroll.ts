@@ -38,10 +38,10 @@ export const gpuFlags = {
 export const unrolledFlags = { xla_disable_hlo_passes: "dot-merger" } as const;
 
 /**
- * XLA settings for programs with unrolled loops that find large inputs or outputs at other addresses in every run: CUDA
- * graphs would contain all their kernels, and updating one takes longer than starting the kernels.
+ * XLA settings for programs whose inputs or outputs are at other addresses in every run: CUDA graphs would contain all their
+ * kernels, and updating one takes longer than starting the kernels.
  */
-export const movingFlags = { xla_gpu_graph_min_graph_size: 1_000_000 } as const;
+export const noGraphFlags = { xla_gpu_graph_min_graph_size: 1_000_000 } as const;
 
 /**
  * XLA settings for programs with float8 products, besides those for all: the factors of merged products would be

@@ -88,6 +88,11 @@ export class Writer {
     return this.kernels.includes(kernel);
   }
 
+  /** Whether the devices are such that loops are unrolled, as GPUs are. */
+  get mayUnroll(): boolean {
+    return this.unrolling !== undefined;
+  }
+
   /** Whether to unroll a loop. @param xs the stacks that its iterations read */
   unrolls({ outs, params }: EqnParts<"scan">, xs: readonly HloValue[]): boolean {
     if (this.unrolling === undefined) return false;
