@@ -160,11 +160,19 @@ async function main(): Promise<number> {
       area: { type: "string" },
     },
   });
-  if (values.page !== undefined && values.page !== "isolated" && values.page !== "plain")
-    throw new Error(`unknown page ${values.page}: use isolated or plain`);
+  const known = {
+    browser: Object.keys(browsers),
+    engine: Object.keys(pages),
+    page: ["isolated", "plain"],
+    area: [...suites, ...areas],
+  };
+  for (const option of ["browser", "engine", "page", "area"] as const) {
+    const given = option === "area" ? values.area?.split(",") : values[option] && [values[option]];
+    const unknown = (given || []).find((name) => !known[option].includes(name));
+    if (unknown !== undefined)
+      throw new Error(`unknown ${option} ${unknown}: use ${known[option].join(", ")}`);
+  }
   const chosen = Object.entries(browsers).filter(([name]) => (values.browser ?? name) === name);
-  if (chosen.length === 0)
-    throw new Error(`unknown browser ${values.browser}: use ${Object.keys(browsers).join(", ")}`);
   const { url, server } = await serve(await servedFiles());
   const total = { passed: 0, failed: 0, skipped: 0 };
   for (const [name, { find, hint, launch }] of chosen) {
