@@ -9,14 +9,14 @@ import { at } from "../src/ir/shape.js";
 import { median, type Row, sum } from "./measure.js";
 
 /** How long steps are repeated, in seconds, each time with and without a save beside them. */
-const seconds = 3;
+const seconds = 1.5;
 
-/** How often steps with and without a save take turns. */
-const turns = 3;
+/** How often steps with and without a save take turns: other programs disturb some of the turns. */
+const numTurns = 15;
 
 /**
  * Steps of a Llama, beside saves that follow one another without a pause and without them, in turns: what the machine
- * does meanwhile is the same for both.
+ * does meanwhile is the same for both. The medians of the means of all turns are compared.
  */
 export async function besideSaves(folder: string, engine: Engine, numDevices: number): Promise<Row> {
   const isGpu = engine.info?.().engine === "xla";
@@ -68,10 +68,10 @@ export async function besideSaves(folder: string, engine: Engine, numDevices: nu
   const copyMs = performance.now() - start;
   // As a run with --checkpoint async opens them.
   const checkpoints = openCheckpoints(join(folder, "beside"), { keep: 1, maxHeldBytes: 2 ** 26 });
-  const [alone, beside]: [number[], number[]] = [[], []];
+  const turns: { readonly alone: number; readonly beside: number }[] = [];
   const saves: number[] = [];
-  for (let turn = 0; turn < turns; turn++) {
-    alone.push(...(await stepsUntil(forSeconds())));
+  for (let turn = 0; turn < numTurns; turn++) {
+    const alone = mean(await stepsUntil(forSeconds()));
     const isOver = forSeconds();
     const saving = (async () => {
       while (!isOver()) {
@@ -80,21 +80,22 @@ export async function besideSaves(folder: string, engine: Engine, numDevices: nu
         saves.push(performance.now() - begin);
       }
     })();
-    beside.push(...(await stepsUntil(isOver)));
+    turns.push({ alone, beside: mean(await stepsUntil(isOver)) });
     await saving;
   }
   const bytes = tree.leaves(copy).reduce<number>((total, leaf) => total + 4 * (leaf as Tensor).size, 0);
   tree.dispose(copy);
   tree.dispose(state);
-  const mean = (times: readonly number[]) => sum(times) / times.length;
   return {
     engine: engine.info?.().engine ?? "threads",
     devices: numDevices,
     GB: bytes / 1e9,
-    "step ms": mean(alone),
-    "beside a save ms": mean(beside),
-    "cost %": 100 * (mean(beside) / mean(alone) - 1),
+    "step ms": median(turns.map(({ alone }) => alone)),
+    "beside a save ms": median(turns.map(({ beside }) => beside)),
+    "cost %": 100 * (median(turns.map(({ alone, beside }) => beside / alone)) - 1),
     "copy ms": copyMs,
     "save GB/s": bytes / 1e6 / median(saves),
   };
 }
+
+const mean = (times: readonly number[]) => sum(times) / times.length;
