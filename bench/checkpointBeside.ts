@@ -6,7 +6,7 @@ import type { Engine } from "shardwise/engines";
 import { adamw } from "shardwise/optim";
 import { createTraining, openCheckpoints } from "shardwise/train";
 import { at } from "../src/ir/shape.js";
-import { median, type Row, sum } from "./measure.js";
+import { mean, median, type Row } from "./measure.js";
 
 /** How long steps are repeated, in seconds, each time with and without a save beside them. */
 const seconds = 1.5;
@@ -97,5 +97,3 @@ export async function besideSaves(folder: string, engine: Engine, numDevices: nu
     "save GB/s": bytes / 1e6 / median(saves),
   };
 }
-
-const mean = (times: readonly number[]) => sum(times) / times.length;

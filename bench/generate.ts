@@ -20,7 +20,7 @@ import {
   generate as generateText,
   type ModelConfig,
 } from "shardwise/train";
-import { bytesOf } from "../src/ir/shape.js";
+import { bytesOfAll } from "../src/ir/shape.js";
 import { castFloats } from "../src/optim/index.js";
 import { LanguageModel } from "../src/train/models/languageModel.js";
 import { median, type Report, type Row, settle } from "./measure.js";
@@ -140,5 +140,5 @@ function bytesOfState(config: ModelConfig, mesh: Mesh): number {
 }
 
 function totalBytes(values: Variables): number {
-  return (tree.leaves(values) as Tensor[]).reduce((sum, { type }) => sum + bytesOf(type), 0);
+  return bytesOfAll(tree.leaves(values) as Tensor[]);
 }

@@ -11,7 +11,7 @@ import { createReferenceEngine, createThreadsEngine, type Engine } from "shardwi
 import { adamw } from "shardwise/optim";
 import { createTraining } from "shardwise/train";
 import { abstractTree } from "../src/train/step/abstractTensor.js";
-import { announce, best, type Report, type Row, sum } from "./measure.js";
+import { announce, best, mean, type Report, type Row, sum } from "./measure.js";
 import { countsOption } from "./options.js";
 import { prepareStep } from "./parallelSteps.js";
 
@@ -128,7 +128,6 @@ function exponent(rows: readonly Row[], column: string): number | null {
       : [];
   });
   if (points.length < 2) return null;
-  const mean = (k: 0 | 1) => sum(points.map((point) => point[k])) / points.length;
-  const [x, y] = [mean(0), mean(1)];
+  const [x, y] = [mean(points.map((p) => p[0])), mean(points.map((p) => p[1]))];
   return sum(points.map((p) => (p[0] - x) * (p[1] - y))) / sum(points.map((p) => (p[0] - x) ** 2));
 }

@@ -64,6 +64,11 @@ export function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
+/** The mean of some values. */
+export function mean(values: readonly number[]): number {
+  return sum(values) / values.length;
+}
+
 /** The values in order. */
 export function sorted(values: readonly number[]): number[] {
   return [...values].sort((a, b) => a - b);

@@ -18,7 +18,7 @@ import {
 import { at } from "../src/ir/shape.js";
 import { actionsInSlots } from "../src/parallel/schedule/slots.js";
 import { runJax } from "./jax.js";
-import { bestInTurns, median, type Report, type Row, settle, sum, traced } from "./measure.js";
+import { bestInTurns, mean, median, type Report, type Row, settle, sum, traced } from "./measure.js";
 import { countsOption } from "./options.js";
 
 const [width, length, microbatchSize] = [256, 64, 8];
@@ -167,7 +167,7 @@ function actionTimes(schedule: PipelineSchedule, { busy }: SlotTimes) {
       const action = slots[slot]?.[stage];
       return action !== undefined && isMeant(action);
     });
-    return own.length === 0 ? 0 : sum(own) / own.length;
+    return own.length === 0 ? 0 : mean(own);
   };
   return {
     ofKind: ({ kind }: Pick<PipelineAction, "kind">, stage: number) =>

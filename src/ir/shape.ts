@@ -124,6 +124,11 @@ export function bytesOf(type: TensorType): number {
   return sizeOf(type.shape) * byteSize(type.dtype);
 }
 
+/** The bytes that some values take together, as dense tensors. */
+export function bytesOfAll(values: readonly { readonly type: TensorType }[]): number {
+  return values.reduce((sum, { type }) => sum + bytesOf(type), 0);
+}
+
 /** Bytes in the unit that suits them, such as `1.5 MiB`. */
 export function formatBytes(bytes: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -166,9 +166,9 @@ async function main(): Promise<number> {
     page: ["isolated", "plain"],
     area: [...suites, ...areas],
   };
+  const given = { ...values, area: values.area?.split(",") };
   for (const option of ["browser", "engine", "page", "area"] as const) {
-    const given = option === "area" ? values.area?.split(",") : values[option] && [values[option]];
-    const unknown = (given || []).find((name) => !known[option].includes(name));
+    const unknown = [given[option] ?? []].flat().find((name) => !known[option].includes(name));
     if (unknown !== undefined)
       throw new Error(`unknown ${option} ${unknown}: use ${known[option].join(", ")}`);
   }

@@ -180,11 +180,11 @@ describe("programs with addresses that stay", () => {
   test("release what a run has made if its results cannot be copied", async () => {
     const { fake, made } = await steady();
     const row = rowOf(fake, "first");
-    const copyOut = fake.main.executeNow;
-    if (!copyOut) throw new Error("no start");
+    const startMain = fake.main.executeNow;
+    if (!startMain) throw new Error("no start");
     // The main program starts, and what follows it does not.
     fake.main.executeNow = (inputs) => {
-      const run = copyOut(inputs);
+      const run = startMain(inputs);
       fake.failing = "copy";
       return run;
     };

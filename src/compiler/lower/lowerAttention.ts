@@ -1,6 +1,6 @@
 import { opFacts } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
-import { at, bytesOf, entriesOf, range } from "../../ir/shape.js";
+import { at, bytesOfAll, entriesOf, range } from "../../ir/shape.js";
 import {
   type AttentionArgument,
   type AttentionCode,
@@ -105,8 +105,7 @@ function emit(
   const scratch: readonly Buffer[] = spillBytes.map((bytes) =>
     compilation.buffer(bytes, { kind: "temporary" }, frame.depth),
   );
-  const values: readonly (Atom | Var)[] = [...eqn.ins, ...eqn.outs];
-  const bytes = values.reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const bytes = bytesOfAll([...eqn.ins, ...eqn.outs]);
   const flops = eqn.op === "attention" ? opFacts.attention.flops(eqn) : opFacts.attentionBackward.flops(eqn);
   const last = views.length;
   frame.steps.push({

@@ -1,7 +1,7 @@
 import { byteSize } from "../../ir/dtype.js";
 import { axesSize, deviceGroups, positionAlong } from "../../ir/mesh.js";
-import type { Atom, Eqn } from "../../ir/program.js";
-import { at, bytesOf, range, sizeOf } from "../../ir/shape.js";
+import type { Eqn } from "../../ir/program.js";
+import { at, bytesOf, bytesOfAll, range, sizeOf, typesOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
 import type { StepOp } from "../lowering.js";
 import { blockView, joinedBlock, refOf, type View } from "../plan/planBuffers.js";
@@ -165,7 +165,7 @@ function host(frame: LoweringFrame, eqn: Eqn<"sort" | "argmax" | "argmin" | "cum
     inner: sizeOf(shape.slice(dim + 1)),
   };
   const kernel = hostKernel(eqn, extent);
-  const bytes = [...eqn.ins, ...eqn.outs].reduce((sum, value) => sum + bytesOf(value.type), 0);
+  const bytes = bytesOfAll([...eqn.ins, ...eqn.outs]);
   const info = frame.compilation.info([eqn.op], eqn.source, 0, bytes);
   frame.steps.push({ op: "host", kernel, ins: ins.map(refOf), outs: outs.map(refOf), info });
   frame.defineAll(eqn.outs, outs);
@@ -200,9 +200,8 @@ function callback(frame: LoweringFrame, eqn: Eqn<"callback">): void {
   const { fn, once } = eqn.params;
   const names = once.map(({ name }) => name);
   const calls = range(axesSize(mesh.axes)).map((device) => positionAlong(mesh, device, names) === 0);
-  const types = (values: readonly Atom[]) => values.map(({ type }) => type);
-  const spec = { fn, ins: types(eqn.ins), outs: types(eqn.outs) };
-  const bytes = [...spec.ins, ...spec.outs].reduce((sum, type) => sum + bytesOf(type), 0);
+  const spec = { fn, ins: typesOf(eqn.ins), outs: typesOf(eqn.outs) };
+  const bytes = bytesOfAll([...eqn.ins, ...eqn.outs]);
   const info = frame.compilation.info([eqn.op], eqn.source, 0, bytes);
   frame.steps.push({ op: "callback", spec, calls, ins: ins.map(refOf), outs: outs.map(refOf), info });
   frame.defineAll(eqn.outs, outs);

@@ -1,7 +1,7 @@
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import type { Atom, Eqn } from "../../ir/program.js";
-import { at, bytesOf, entriesOf, range } from "../../ir/shape.js";
+import { at, bytesOf, bytesOfAll, entriesOf, range } from "../../ir/shape.js";
 import { refOf, type View } from "../plan/planBuffers.js";
 import type { LoweringFrame } from "./frame.js";
 import { layout, type MatrixLayout, productType } from "./lowerDot.js";
@@ -47,7 +47,7 @@ export function lowerRaggedDot(frame: LoweringFrame, eqn: Eqn<"raggedDot">): voi
   const [factorBytes, resultBytes] = [byteSize(dtype), byteSize(out.type.dtype)];
   const grouped = isRows ? b.view : target;
   const flops = 2 * bytesOf(x.type) * (n / byteSize(x.type.dtype));
-  const bytes = [...eqn.ins, out].reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const bytes = bytesOfAll([...eqn.ins, out]);
   frame.steps.push({
     op: "gemm",
     dtype,

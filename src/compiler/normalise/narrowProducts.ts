@@ -10,7 +10,7 @@ import { overBlocks, type ProgramBuilder, writeProgram } from "../../ir/expansio
 import { isElementwiseEqn } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { at, bytesOf, range, sizeOf, typesOf } from "../../ir/shape.js";
+import { at, bytesOf, bytesOfAll, range, sizeOf, typesOf } from "../../ir/shape.js";
 import { Rewriter } from "./rewriter.js";
 
 /**
@@ -102,7 +102,7 @@ function narrowFactor(factor: Var, definitions: ReadonlyMap<number, Eqn>): Narro
     }
   };
   visit(factor);
-  const bytes = [...roots.values()].reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const bytes = bytesOfAll([...roots.values()]);
   if (chain.size === 0 || LEAST_GAIN * bytes > bytesOf(factor.type)) return undefined;
   return { chain: [...chain.values()], roots: [...roots.values()] };
 }

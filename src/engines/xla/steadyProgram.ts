@@ -7,7 +7,7 @@
 import { allocateHost } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { newVar, type Program } from "../../ir/program.js";
-import { at, bytesOf, sizeOf, type TensorType, tensorType, typesOf } from "../../ir/shape.js";
+import { at, bytesOfAll, sizeOf, type TensorType, tensorType, typesOf } from "../../ir/shape.js";
 import { aliasedOutputs, lowerToStableHlo } from "./stablehlo/lower.js";
 import type { XlaClient, XlaProgram, XlaRun } from "./xlaClient.js";
 
@@ -32,20 +32,20 @@ export interface MovingParts {
 /** The inputs and outputs of a program that do not overwrite each other, if they are small. */
 export function smallMovingParts(program: Program, donated: readonly boolean[]): MovingParts | undefined {
   const aliases = aliasedOutputs(program, donated);
-  const moving = (values: readonly { readonly type: TensorType }[], isFixed: (i: number) => boolean) => {
-    const indices = [...values.keys()].filter((i) => !isFixed(i));
-    return { indices, types: typesOf(indices.map((i) => at(values, i))) };
+  const moving = (all: Program["outputs"], isFixed: (i: number) => boolean) => {
+    const indices = [...all.keys()].filter((i) => !isFixed(i));
+    const values = indices.map((i) => at(all, i));
+    return bytesOfAll(values) <= MAX_COPIED ? { indices, types: typesOf(values) } : undefined;
   };
   const inputs = moving(program.inputs, (i) => aliases[i] !== undefined);
   const outputs = moving(program.outputs, (o) => aliases.includes(o));
-  const isSmall = ({ types }: Moving) => types.reduce((sum, type) => sum + bytesOf(type), 0) <= MAX_COPIED;
-  return isSmall(inputs) && isSmall(outputs) ? { inputs, outputs } : undefined;
+  return inputs && outputs && { inputs, outputs };
 }
 
 /** Compiles a text for the device of a program. */
 type Compile<A> = (text: string) => Promise<XlaProgram<A>>;
 
-/** Compiles a program that copies values; over as many others, which come before them, if these are to be overwritten. */
+/** Compiles a program that copies values, and overwrites as many others with them, which come first, if it is to. */
 async function compileCopy<A>(
   compile: Compile<A>,
   { types }: Moving,
@@ -84,14 +84,12 @@ interface Places<A> {
   readonly separator: A;
   /** Whether a run is being started, which uses the buffers. */
   isInUse: boolean;
-  /** Whether a run has failed, so that what it should have written here cannot be read again. */
-  isSpoilt: boolean;
 }
 
 /** A program for one device that finds everything at the same addresses in every run. */
 export class SteadyProgram<A> implements XlaProgram<A> {
   readonly executeNow?: (inputs: readonly (readonly A[])[]) => XlaRun<A>;
-  /** None before the first run, and after one that has failed. */
+  /** None before the first run, and after one that has failed: what it should have written cannot be read again. */
   private places: Places<A> | undefined;
 
   private constructor(
@@ -198,7 +196,7 @@ export class SteadyProgram<A> implements XlaProgram<A> {
       throw error;
     } finally {
       places.isInUse = false;
-      if (places.isSpoilt) this.releasePlaces(places);
+      if (this.places !== places) this.releasePlaces(places);
     }
   }
 
@@ -220,7 +218,7 @@ export class SteadyProgram<A> implements XlaProgram<A> {
       const inputs = moving.inputs.types.map(newBuffer);
       const outputs = moving.outputs.types.map(newBuffer);
       this.release([piece]);
-      return { inputs, outputs, separator, isInUse: false, isSpoilt: false };
+      return { inputs, outputs, separator, isInUse: false };
     } catch (error) {
       this.release(made);
       throw error;
@@ -233,9 +231,8 @@ export class SteadyProgram<A> implements XlaProgram<A> {
 
   /** Makes the next run copy to other places, and releases these unless a run is being started, which does it then. */
   private discard(places: Places<A>): void {
-    if (this.places === places) this.places = undefined;
-    if (places.isSpoilt) return;
-    places.isSpoilt = true;
+    if (this.places !== places) return;
+    this.places = undefined;
     if (!places.isInUse) this.releasePlaces(places);
   }
 

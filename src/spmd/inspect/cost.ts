@@ -10,7 +10,7 @@ import {
 } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import { type Eqn, type EqnParts, innerPrograms, type Program } from "../../ir/program.js";
-import { at, bytesOf, formatBytes } from "../../ir/shape.js";
+import { at, bytesOf, bytesOfAll, formatBytes } from "../../ir/shape.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import { type JitOptions, jitOptions, partitionCall } from "../run/call.js";
 
@@ -43,8 +43,8 @@ export class CostReport {
     this.collectives = [...tally.collectives.values()];
     this.hasOpenLoops = tally.hasOpenLoops;
     this.peakBytes = peakBytes(program, donated);
-    this.inputBytes = total(program.inputs);
-    this.outputBytes = total(program.outputs);
+    this.inputBytes = bytesOfAll(program.inputs);
+    this.outputBytes = bytesOfAll(program.outputs);
   }
 
   /** The bytes that every device sends, of all collectives or of those over an axis or of one op. */
@@ -101,10 +101,6 @@ export function formatCollectives(collectives: readonly CollectiveCost[]): strin
   );
 }
 
-function total(atoms: Program["outputs"]): number {
-  return atoms.reduce((bytes, { type }) => bytes + bytesOf(type), 0);
-}
-
 /** Adds up what equations cost, as often as they run. */
 class Tally {
   flops = 0;
@@ -119,7 +115,7 @@ class Tally {
     this.flops += flopsOf(eqn) * times;
     if (isCollectiveEqn(eqn)) {
       const { axes } = eqn.params;
-      this.addCollective(eqn.op, axes, opFacts[eqn.op].sends(total(eqn.ins), axesSize(axes)), times);
+      this.addCollective(eqn.op, axes, opFacts[eqn.op].sends(bytesOfAll(eqn.ins), axesSize(axes)), times);
     }
     if (isControlEqn(eqn)) addControl(this, eqn, times);
     else for (const [, inner] of innerPrograms(eqn)) this.add(inner, times);
@@ -185,10 +181,10 @@ function peakBytes(program: Program, donated: readonly boolean[]): number {
   program.inputs.forEach((input, i) => {
     if (!donated[i]) kept.add(input.id);
   });
-  let alive = total(program.inputs);
+  let alive = bytesOfAll(program.inputs);
   let peak = alive;
   program.eqns.forEach((eqn, i) => {
-    alive += total(eqn.outs);
+    alive += bytesOfAll(eqn.outs);
     const inner = Math.max(0, ...innerPrograms(eqn).map(([, body]) => innerPeak(eqn, body)));
     peak = Math.max(peak, alive + inner);
     const ending = new Map(
@@ -204,5 +200,5 @@ function peakBytes(program: Program, donated: readonly boolean[]): number {
 /** What a program inside an equation needs besides the operands that it shares with it. */
 function innerPeak(eqn: Eqn, body: Program): number {
   const shared = eqn.op === "scan" ? body.inputs.slice(0, eqn.params.numConsts) : body.inputs;
-  return Math.max(0, peakBytes(body, []) - total(shared));
+  return Math.max(0, peakBytes(body, []) - bytesOfAll(shared));
 }

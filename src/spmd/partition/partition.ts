@@ -4,7 +4,7 @@ import { blockShape, formatSpec, type MeshShape, type Spec } from "../../ir/mesh
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
+import { at, bytesOf, bytesOfAll, formatType, range, type TensorType } from "../../ir/shape.js";
 import { atSource, bind, inlineOnce, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -16,7 +16,7 @@ import { isChain, isSparse, specOfMoves, unmoved, zeroRows } from "./moves/moves
 import { Origins } from "./moves/origins.js";
 import { type PlaceContext, placeMoves } from "./moves/placeMoves.js";
 import { deferSums } from "./passes/deferSums.js";
-import { hoistGathers, loopBytes } from "./passes/hoistGathers.js";
+import { hoistGathers } from "./passes/hoistGathers.js";
 import { inlineCalls } from "./passes/inlineCalls.js";
 import { joinPermutes } from "./passes/joinPermutes.js";
 import { joinSums } from "./passes/joinSums.js";
@@ -395,7 +395,7 @@ class Partitioner {
     const carries = range(numCarry).map((i) => numConsts + i);
     const varying = inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual]));
     const [carried, slices] = [local.outputs.slice(0, numCarry), local.outputs.slice(numCarry)];
-    const room = loopBytes(operands) + loopBytes(carried) + loopBytes(slices) * eqn.params.length;
+    const room = bytesOfAll(operands) + bytesOfAll(carried) + bytesOfAll(slices) * eqn.params.length;
     const { body: partial, sums } = deferSums(removeDeadCode(local), carries, varying, room);
     const starts = operands.map((x, i) =>
       sums.has(i - numConsts) ? ops.zeros(at(partial.inputs, i).type) : x,

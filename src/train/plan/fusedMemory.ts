@@ -1,6 +1,6 @@
 /** The memory of a per-device program whose compiler fuses: what is stored, from its kernel to its last reader. */
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { at, bytesOf } from "../../ir/shape.js";
+import { at, bytesOf, bytesOfAll } from "../../ir/shape.js";
 import { Fusion } from "./fusion.js";
 
 /** What of a program's inputs counts. */
@@ -49,7 +49,7 @@ function peakOf(program: Program, memory: InputMemory): number {
       // A kernel can write over what it is the last to read.
       const freed = release(values, i);
       for (const out of writes) hold(out);
-      const inPlace = Math.min(freed, total(writes));
+      const inPlace = Math.min(freed, bytesOfAll(writes));
       peak = Math.max(peak, alive + freed - inPlace);
       release(writes, i);
     }
@@ -65,8 +65,6 @@ function peakOf(program: Program, memory: InputMemory): number {
   });
   return peak;
 }
-
-const total = (values: readonly Atom[]) => values.reduce((sum, { type }) => sum + bytesOf(type), 0);
 
 /** For every stored value the last equation that reads it; values that stay have the number of equations. */
 function lastUses(program: Program, fusion: Fusion, memory: InputMemory): Map<number, number> {
@@ -116,7 +114,7 @@ function innerBytes(eqn: Eqn, isTaken: (atom: Atom) => boolean): number {
         // The results of every iteration are written to their stack.
         isMoved: (output) => output >= numCarry,
       });
-      return total(eqn.outs.slice(numCarry)) + inside;
+      return bytesOfAll(eqn.outs.slice(numCarry)) + inside;
     }
     case "cond": {
       const owns = (index: number) => isTaken(at(eqn.ins, index + 1));

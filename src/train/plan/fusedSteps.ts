@@ -5,8 +5,8 @@
 import type { CollectiveSpec, RaggedExchange, SlotAddress } from "../../compiler/steps.js";
 import { axesSize, deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { type CollectiveOp, flopsOf, isCollectiveEqn } from "../../ir/opFacts.js";
-import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
-import { at, bytesOf, sizeOf } from "../../ir/shape.js";
+import type { Eqn, Program, Var } from "../../ir/program.js";
+import { at, bytesOf, bytesOfAll, sizeOf } from "../../ir/shape.js";
 import {
   attentionSeconds,
   type DeviceSpeed,
@@ -78,7 +78,7 @@ function stepsOf(program: Program, machine: FusingMachine, loop: Iteration | und
     ...program.eqns.flatMap((eqn, i) => [
       ...at(before, i),
       ...(fusion.kernels.get(i) ?? []).map(({ reads, writes }): TimedStep => {
-        const bytes = [...reads.values()].reduce((sum, one) => sum + one, 0) + total(writes);
+        const bytes = [...reads.values()].reduce((sum, one) => sum + one, 0) + bytesOfAll(writes);
         return { op: "work", part: "kernels", seconds: kernelSeconds(machine.device, bytes) };
       }),
       ...(fusion.isSeparate(eqn) ? separateSteps(eqn, machine, casts) : []),
@@ -86,8 +86,6 @@ function stepsOf(program: Program, machine: FusingMachine, loop: Iteration | und
     ]),
   ];
 }
-
-const total = (values: readonly Atom[]) => values.reduce((sum, { type }) => sum + bytesOf(type), 0);
 
 /** For every stored value the first equation that reads it. */
 function firstUses({ eqns }: Program, fusion: Fusion): Map<number, number> {
@@ -134,7 +132,7 @@ function separateSteps(eqn: Eqn, machine: FusingMachine, casts: Casts): TimedSte
   const work = (part: "products" | "attention" | "kernels" | "moves", seconds: number): TimedStep[] => [
     { op: "work", part, seconds },
   ];
-  const [bytesIn, bytesOut] = [total(eqn.ins), total(eqn.outs)];
+  const [bytesIn, bytesOut] = [bytesOfAll(eqn.ins), bytesOfAll(eqn.outs)];
   switch (eqn.op) {
     case "dotGeneral":
       return work("products", productSeconds(device, productOf(eqn, machine.vocabulary, casts)));

@@ -4,7 +4,7 @@ import { hostEngine } from "../../engines/host.js";
 import { need } from "../../ir/arguments.js";
 import { ConfigError } from "../../ir/errors.js";
 import { type OptionsOf, optional, required, schema } from "../../ir/schema.js";
-import { bytesOf, formatBytes } from "../../ir/shape.js";
+import { bytesOfAll, formatBytes } from "../../ir/shape.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import { batchType, totalBytes } from "../config/memoryNeed.js";
 import { modelConfig, needRunConfig, type RunConfig } from "../config/runConfig.js";
@@ -134,7 +134,7 @@ function pricedStep(
     vocabulary,
     load: setting.load,
   });
-  const inputs = program.inputs.reduce((sum, { type }) => sum + bytesOf(type), 0);
+  const inputs = bytesOfAll(program.inputs);
   const peak = allocatorOverhead * fusedPeakBytes(program, donated);
   return {
     ...timeOf(steps, prices, setting),

@@ -1,6 +1,6 @@
 import type { CompiledProgram } from "../../compiler/steps.js";
 import type { Program } from "../../ir/program.js";
-import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
+import { bytesOfAll, formatType, type TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/modules/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/modules/partitioned.js";
 import type { Variables } from "../../nn/modules/scope.js";
@@ -41,10 +41,9 @@ export interface CompiledStep {
 
 /** The memory of a compiled step on each device. */
 function stepMemory({ outputs, arenaBytes }: CompiledProgram, perDevice: Program): StepMemory {
-  const inputs = perDevice.inputs.map(({ type }) => bytesOf(type));
-  const fresh = outputs.flatMap(({ bytes, inputIndex }) => (inputIndex === undefined ? [bytes] : []));
-  const total = (list: readonly number[]) => list.reduce((sum, bytes) => sum + bytes, 0);
-  return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
+  const fresh = outputs.filter(({ inputIndex }) => inputIndex === undefined);
+  const freshBytes = fresh.reduce((sum, { bytes }) => sum + bytes, 0);
+  return { inputs: bytesOfAll(perDevice.inputs), outputs: freshBytes, intermediate: arenaBytes };
 }
 
 /** The compiled functions of a training run; `compile` of some of them, called before, lets a page answer meanwhile. */

@@ -1,6 +1,6 @@
 import type { OpParams } from "../../../ir/ops.js";
 import { forEachEqn } from "../../../ir/program.js";
-import { bytesOf, type TensorType } from "../../../ir/shape.js";
+import { bytesOfAll, type TensorType } from "../../../ir/shape.js";
 
 /**
  * Which loops are unrolled. A loop copies what its iterations produce into stacks, and another one, such as that of the
@@ -56,11 +56,10 @@ export const float8Flags = { xla_disable_hlo_passes: "dot-merger" } as const;
  */
 export function isUnrolled(
   { body, length }: OpParams["scan"],
-  stacks: readonly TensorType[],
+  stacks: readonly { readonly type: TensorType }[],
   { minBytes, maxEqns }: Unrolling,
 ): boolean {
-  const bytes = stacks.reduce((sum, type) => sum + bytesOf(type), 0);
-  if (bytes < minBytes * length) return false;
+  if (bytesOfAll(stacks) < minBytes * length) return false;
   let numEqns = 0;
   forEachEqn(body, () => {
     numEqns++;

@@ -98,8 +98,7 @@ export class Writer {
     if (this.unrolling === undefined) return false;
     const read = xs.filter(({ name }) => this.stacks.has(name));
     const written = outs.slice(params.numCarry).filter((stack) => this.isSliced(stack));
-    const types = [...read, ...written].map(({ type }) => type);
-    const unrolls = isUnrolled(params, types, this.unrolling);
+    const unrolls = isUnrolled(params, [...read, ...written], this.unrolling);
     this.hasUnrolled ||= unrolls;
     return unrolls;
   }

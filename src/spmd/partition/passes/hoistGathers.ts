@@ -8,7 +8,7 @@ import {
   type Program,
   type Var,
 } from "../../../ir/program.js";
-import { at, bytesOf, type TensorType } from "../../../ir/shape.js";
+import { at, bytesOfAll } from "../../../ir/shape.js";
 
 /**
  * Gathers before a loop what the loop would gather in every iteration: weights that it does not change. Gathered values
@@ -34,11 +34,6 @@ export function hoistGathers(
 /** Called with the result of a gather inside a loop, its result before the loop, and the number of iterations. */
 type OnHoist = (inside: Var, before: Var, length: number) => void;
 
-/** The bytes of a loop's operands and results. */
-export function loopBytes(atoms: readonly { readonly type: TensorType }[]): number {
-  return atoms.reduce((bytes, { type }) => bytes + bytesOf(type), 0);
-}
-
 /** Ops that only rearrange elements; they are hoisted with the gathers of their results. */
 const movements: ReadonlySet<Eqn["op"]> = new Set(["transpose", "reshape", "convert", "slice"]);
 
@@ -47,12 +42,12 @@ function hoistFrom(eqn: Eqn<"scan">, kept: readonly string[], onHoist: OnHoist):
   const consts = new Set(body.inputs.slice(0, numConsts).map(({ id }) => id));
   const steady = new Map<number, Eqn>();
   const gathers: Eqn<"allGather">[] = [];
-  let room = loopBytes([...eqn.ins, ...eqn.outs]);
+  let room = bytesOfAll([...eqn.ins, ...eqn.outs]);
   const isSteady = (atom: Atom) => atom.kind === "literal" || consts.has(atom.id) || steady.has(atom.id);
   for (const inner of body.eqns) {
     if (!inner.ins.every(isSteady)) continue;
     if (inner.op === "allGather" && !inner.params.axes.some(({ name }) => kept.includes(name))) {
-      const bytes = loopBytes(inner.outs);
+      const bytes = bytesOfAll(inner.outs);
       if (bytes > room) continue;
       room -= bytes;
       gathers.push(inner);

@@ -1,6 +1,6 @@
 import { axisSizeIn, type DimAxes, type MeshShape, splitCount } from "../../../ir/mesh.js";
 import type { Eqn } from "../../../ir/program.js";
-import { at, bytesOf, range } from "../../../ir/shape.js";
+import { at, bytesOf, bytesOfAll, range } from "../../../ir/shape.js";
 import type { FactorRule } from "./factors.js";
 import type { Shardings } from "./propagate.js";
 import type { DeviceBlocks } from "./rowValues.js";
@@ -32,7 +32,7 @@ export function setAside(
       (bytes, { spec }, i) => bytes + (spec.flat().includes(axis) ? bytesOf(at(eqn.ins, i).type) : 0),
       0,
     );
-    const given = eqn.outs.reduce((bytes, { type }) => bytes + bytesOf(type), 0);
+    const given = bytesOfAll(eqn.outs);
     const isKept = eqn.outs.some((out) => shardings.get(out).flat().includes(axis));
     const target = free.find(
       (factor) => at(rule.factors, factor).size % (splitCount(mesh, at(moved, factor)) * size) === 0,
