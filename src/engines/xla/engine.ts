@@ -66,8 +66,6 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   private readonly live = new Set<XlaBuffer<A>>();
   private readonly executables = new Set<XlaExecutable<A>>();
   private readonly runs = new Set<XlaRun<A>>();
-  /** The number of executions of these runs. */
-  private numExecutions = 0;
   private readonly copies = new Map<string, XlaExecutable<A>>();
   private readonly host: Host<A>;
   private readonly marks: readonly HighWaterMark[];
@@ -271,13 +269,14 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   private follow(name: string, devices: readonly number[], run: XlaRun<A>): void {
     const { events } = this;
     const step = this.numRuns++;
+    // Runs that are started on another thread never ask how many are in flight.
+    this.underWay(MAX_EXECUTIONS);
     this.runs.add(run);
-    this.numExecutions += run.numExecutions ?? 1;
     // A run that can be polled needs no notification, unless it is being recorded.
     if (events === undefined && run.poll) return;
     const begin = performance.now();
     const over = () => {
-      this.unfollow(run);
+      this.runs.delete(run);
       const end = performance.now();
       for (const device of devices) {
         events?.push({
@@ -299,8 +298,11 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     if (events) run.hurry?.();
   }
 
-  private unfollow(run: XlaRun<A>): void {
-    if (this.runs.delete(run)) this.numExecutions -= run.numExecutions ?? 1;
+  /** The number of executions of the runs that are not known to be over. */
+  private get numExecutions(): number {
+    let count = 0;
+    for (const { numExecutions = 1 } of this.runs) count += numExecutions;
+    return count;
   }
 
   /**
@@ -318,7 +320,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     if (this.numExecutions < most) return this.numExecutions;
     for (const run of this.runs) {
       if (!run.poll?.()) break;
-      this.unfollow(run);
+      this.runs.delete(run);
     }
     return this.numExecutions;
   }
@@ -334,7 +336,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
       oldest?.hurry?.();
       // Its failure is reported to those who wait for its results.
       await oldest?.done.catch(() => {});
-      if (oldest) this.unfollow(oldest);
+      if (oldest) this.runs.delete(oldest);
     }
     return true;
   }
