@@ -118,6 +118,10 @@ describe("the texts of a training run", () => {
       /^(1024_16_64|16_64_1024|1024_2816|2816_1024)$/.test(shape ?? ""),
     );
     expect(gradients.map(([, dtype]) => dtype)).toEqual(Array(7 * 4).fill("bfloat16"));
+    // Their norm and the update both read them, so each stack is filled before.
+    const stacks =
+      /stablehlo\.optimization_barrier %\d+ : tensor<4x(1024x16x64|16x64x1024|1024x2816|2816x1024)xbf16>/g;
+    expect(count(few.trainStep, stacks)).toBe(7);
     // What keeps XLA's rewriting from other values costs a step nothing: it adds no constant 0 to tensors.
     expect(count(few.trainStep, /stablehlo\.compare EQ, .* FLOAT/g)).toBe(0);
     expect(count(few.init, /stablehlo\.while/g)).toBe(1);

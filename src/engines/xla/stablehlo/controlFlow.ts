@@ -123,7 +123,11 @@ function unrolled({ consts, carry: first, xs }: Given, eqn: EqnParts<"scan">, wr
   }
   const slicesOf = (i: number) => steps.map((slices) => at(slices, i));
   const stacks = at(steps, 0).map((_, i) => {
-    const stack = filled.get(i) ?? stacked(slicesOf(i), write);
+    const full = filled.get(i);
+    // XLA fuses what fills a stack into the kernel that reads it. As gradients are read twice if their norm is needed,
+    // that would make two large kernels of each stack, which take a third of the compile time.
+    const whole = full && write.isSummed(at(outs, numCarry + i)) ? at(write.barrier([full]), 0) : full;
+    const stack = whole ?? stacked(slicesOf(i), write);
     return write.convert(stack, widened.get(i) ?? stack.type.dtype);
   });
   return [...carry, ...stacks];

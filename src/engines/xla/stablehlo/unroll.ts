@@ -1,5 +1,6 @@
+import { factsOf, isElementwiseEqn, isReduction } from "../../../ir/opFacts.js";
 import type { OpParams } from "../../../ir/ops.js";
-import { forEachEqn } from "../../../ir/program.js";
+import { forEachEqn, type Program } from "../../../ir/program.js";
 import { bytesOfAll, type TensorType } from "../../../ir/shape.js";
 
 /**
@@ -65,4 +66,17 @@ export function isUnrolled(
     numEqns++;
   });
   return numEqns * length <= maxEqns;
+}
+
+/** The variables whose elements a program sums up, rearranged or computed with before, as those of gradients for their norm. */
+export function summedVars({ eqns }: Program): ReadonlySet<number> {
+  const summed = new Set<number>();
+  for (const eqn of eqns.toReversed()) {
+    const keepsElements = isElementwiseEqn(eqn) || factsOf(eqn.op).family === "movement";
+    if (!isReduction(eqn) && !(keepsElements && eqn.outs.some(({ id }) => summed.has(id)))) continue;
+    for (const x of eqn.ins) {
+      if (x.kind === "var") summed.add(x.id);
+    }
+  }
+  return summed;
 }

@@ -7,7 +7,7 @@ import type { Float8, OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program, Var } from "../../../ir/program.js";
 import { type Shape, sameNumbers, sizeOf, type TensorType, tensorType } from "../../../ir/shape.js";
 import { float8Text, splatText, typeText } from "./text.js";
-import { isUnrolled, type Unrolling } from "./unroll.js";
+import { isUnrolled, summedVars, type Unrolling } from "./unroll.js";
 
 /** A value of the text: its name there, such as `%12`, and its type. */
 export interface HloValue {
@@ -59,6 +59,7 @@ export class Writer {
   private readonly stacks = new Map<string, readonly HloValue[]>();
   /** The variables that loops read a slice of in every iteration. */
   private readonly slicedVars = new Set<number>();
+  private readonly summedVars = new Set<number>();
   private readonly barred = new Set<string>();
   private readonly overwritables = new Set<string>();
   /** The shapes that products of two matrices have in XLA, by the names of results with more dims. */
@@ -106,6 +107,11 @@ export class Writer {
   /** Whether a loop reads a slice of a variable in every iteration. */
   isSliced({ id }: Var): boolean {
     return this.slicedVars.has(id);
+  }
+
+  /** Whether the elements of a variable are summed up. */
+  isSummed({ id }: Var): boolean {
+    return this.summedVars.has(id);
   }
 
   /** Remembers the values that the iterations of an unrolled loop contributed to a stack. */
@@ -345,14 +351,15 @@ export class Writer {
     for (const [input, value] of zip(program.inputs, inputs)) this.values.set(input.id, value);
     const outer = this.current;
     // Gradients of slices are sums of padded blocks, which XLA would compute as written.
-    const { eqns } = joinPads(program);
-    for (const { op, ins, params } of eqns) {
+    const joined = joinPads(program);
+    for (const id of summedVars(joined)) this.summedVars.add(id);
+    for (const { op, ins, params } of joined.eqns) {
       if (op !== "scan") continue;
       for (const x of ins.slice(params.numConsts + params.numCarry)) {
         if (x.kind === "var") this.slicedVars.add(x.id);
       }
     }
-    for (const eqn of eqns) {
+    for (const eqn of joined.eqns) {
       this.current = origin ?? eqn;
       for (const [out, value] of zip(eqn.outs, this.rule(eqn, this))) this.values.set(out.id, value);
     }
