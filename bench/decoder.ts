@@ -156,6 +156,12 @@ export function makeStep(size: DecoderSize, mesh?: Mesh): (state: TrainState, to
   return jit(split, { donate: 0 });
 }
 
+/** The loss on a batch that is split over the axis `data` of a mesh. */
+export function makeLoss(size: DecoderSize, mesh: Mesh): (params: Decoder, tokens: Tensor) => Tensor {
+  const lossOf = (params: Decoder, tokens: Tensor) => lax.pmean(loss(params, tokens, size), "data");
+  return jit(shardMap(lossOf, { mesh, inSpecs: [P(), P("data")], outSpecs: P() }));
+}
+
 /** Random tokens, one more than the model reads. */
 export function makeTokens(size: DecoderSize): Tensor {
   return random.randint(random.key(1), [size.batch, size.sequence + 1], 0, size.vocabulary);

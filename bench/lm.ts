@@ -18,6 +18,7 @@ import {
   type DecoderSize,
   initDecoder,
   initState,
+  makeLoss,
   makeStep,
   makeTokens,
   precisions,
@@ -30,7 +31,7 @@ import { lmOnGpu } from "./lmOnGpu.js";
 import { allCorePeak, announce, best, type Report, type Row, save } from "./measure.js";
 import { countsOption, listOption, numberOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
-import { lossDifference, startTorchDecoder, type TorchDecoder } from "./torch.js";
+import { startTorchDecoder, type TorchDecoder, type TorchResult } from "./torch.js";
 
 const kinds = ["data", ...KINDS] as const;
 
@@ -123,7 +124,7 @@ async function row(work: Work, rival: TorchDecoder | undefined, seconds: number)
     "PyTorch ms": torch.eager?.step_ms ?? null,
     "PyTorch compiled ms": torch.compiled?.step_ms ?? null,
     "times PyTorch": theirs.length > 0 ? Math.min(...theirs) / stepMs : null,
-    "loss difference": torch.eager ? await lossDifference(size, torch.eager) : null,
+    "loss difference": torch.eager ? await lossDifference(work, torch.eager) : null,
   };
 }
 
@@ -143,7 +144,9 @@ async function measure(
 ): Promise<{ stepMs: number; compileMs: number; firstMs: number }> {
   const engine = createThreadsEngine({ numDevices: devices, threadsPerDevice: threads });
   try {
-    const step = await (kind === "data" ? prepareData(size, engine) : prepareStep(kind, size, engine));
+    const step = await (kind === "data"
+      ? (await prepareData(size, engine)).step
+      : prepareStep(kind, size, engine));
     const start = performance.now();
     const first = step();
     // The call has returned: everything is traced and compiled, and the devices have started.
@@ -151,6 +154,22 @@ async function measure(
     await first;
     const firstMs = performance.now() - start;
     return { stepMs: await best(step, { seconds, least: 2 }), compileMs, firstMs };
+  } finally {
+    await engine.close();
+  }
+}
+
+/** The largest difference between PyTorch's first losses and those of the same steps here. */
+async function lossDifference({ size, devices, threads }: Work, { losses }: TorchResult): Promise<number> {
+  const engine = createThreadsEngine({ numDevices: devices, threadsPerDevice: threads });
+  try {
+    const { step, loss } = await prepareData(size, engine);
+    let worst = 0;
+    for (const [i, other] of losses.entries()) {
+      if (i > 0) await step();
+      worst = Math.max(worst, Math.abs((await loss()) - other));
+    }
+    return worst;
   } finally {
     await engine.close();
   }
@@ -168,14 +187,24 @@ async function lmWithPage(): Promise<Report> {
   return report;
 }
 
-/** A data-parallel step on all devices of an engine. */
-export async function prepareData(size: DecoderSize, engine: Engine): Promise<() => Promise<void>> {
+/** A decoder that all devices of an engine train. */
+export interface DataRun {
+  step(): Promise<void>;
+  loss(): Promise<number>;
+}
+
+/** Prepares data-parallel steps on all devices of an engine. */
+export async function prepareData(size: DecoderSize, engine: Engine): Promise<DataRun> {
   const mesh = Mesh.create({ data: engine.numDevices }, { engine });
   let state = await devicePut(initState(initDecoder(size)), new NamedSharding(mesh, P()));
   const tokens = await devicePut(makeTokens(size), new NamedSharding(mesh, P("data")));
-  const step = makeStep(size, mesh);
-  return async () => {
-    state = step(state, tokens);
-    await state.step.item();
+  const train = makeStep(size, mesh);
+  const lossOf = makeLoss(size, mesh);
+  return {
+    async step() {
+      state = train(state, tokens);
+      await state.step.item();
+    },
+    loss: () => lossOf(state.params, tokens).item(),
   };
 }

@@ -62,7 +62,7 @@ function worksOf(chosen: readonly string[], devices: number, dtype: Work["dtype"
   const decoders = sizes.map((size): Work => {
     const own: DecoderSize = { ...size, batch: Math.max(size.batch, devices), dtype };
     const prepare: Work["prepare"] = async (engine) => ({
-      step: await prepareData(own, engine),
+      step: (await prepareData(own, engine)).step,
       flops: stepFlops(own),
     });
     return { model: size.name, dtype, prepare };

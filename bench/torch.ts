@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { jit, Tensor, tree } from "shardwise";
+import { Tensor, tree } from "shardwise";
 import { onCores, ownCores } from "./cores.js";
-import { type DecoderSize, initDecoder, initState, loss, makeStep, makeTokens } from "./decoder.js";
+import { type DecoderSize, initDecoder, makeTokens } from "./decoder.js";
 
 /** What the decoder's program prints. */
 export interface TorchResult {
@@ -138,20 +138,6 @@ export async function writeInputs(
     settings: { ...settings, shapes },
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };
-}
-
-/** The largest difference between PyTorch's first losses and those of the same steps here. */
-export async function lossDifference(size: DecoderSize, { losses }: TorchResult): Promise<number> {
-  const tokens = makeTokens(size);
-  const step = makeStep(size);
-  const lossOf = jit((state: ReturnType<typeof initState>) => loss(state.params, tokens, size));
-  let state = initState(initDecoder(size));
-  let worst = 0;
-  for (const [i, other] of losses.entries()) {
-    if (i > 0) state = step(state, tokens);
-    worst = Math.max(worst, Math.abs((await lossOf(state).item()) - other));
-  }
-  return worst;
 }
 
 async function bytesOf(tensor: Tensor): Promise<Uint8Array> {

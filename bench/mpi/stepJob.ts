@@ -13,7 +13,7 @@ const size: DecoderSize = JSON.parse(process.argv[2] ?? "{}");
 const NUM_STEPS = 8;
 
 const engine = createMpiEngine();
-const step = await prepareData(size, engine);
+const { step } = await prepareData(size, engine);
 const begin = performance.now();
 await step();
 const compileMs = performance.now() - begin;
