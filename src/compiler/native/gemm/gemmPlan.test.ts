@@ -42,7 +42,7 @@ describe("the plan of a product", () => {
 
   it("writes every element of C once for each block of steps", () => {
     for (const target of TARGETS) {
-      const [m, n, k] = [2100, 500, 1024];
+      const [m, n, k] = [2100, 500, 2048];
       const written = new Map<number, number>();
       for (const task of planProduct(target, product(m, n, k), SPACE)) {
         if (task.kind !== "multiply") continue;

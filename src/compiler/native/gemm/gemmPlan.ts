@@ -66,19 +66,20 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
 }
 
 /**
- * How much of a product is packed at a time. What is added to C with a factor is a small part of it, such as an update of
- * weights, so that its steps along k are one block, if there is room, and C is rounded once.
+ * How much of a product is packed at a time: of fewer steps along k, more rows and columns. What is added to C with a
+ * factor is a small part of it, such as an update of weights, so that its steps are one block, if there is room, and C is
+ * rounded once.
  */
 function blockOf(target: GemmTarget, { k, alpha, beta }: Product, tile: Tile): GemmTarget["block"] {
   const { block, lanes, perLane } = target;
-  if (alpha === 1 || beta === 0 || k <= block.depth) return block;
   const strips = Math.ceil(block.rows / target.rows);
   const panels = Math.ceil(block.columns / target.columns);
-  const unit = lanes * perLane;
-  const depth = Math.min(Math.ceil(k / unit) * unit, block.depth * Math.min(strips, panels));
+  const isOnce = alpha !== 1 && beta !== 0;
+  const most = isOnce ? block.depth * Math.min(strips, panels) : block.depth;
+  const depth = sizeOfPieces(k, most, lanes * perLane);
   const share = (count: number) => Math.floor((count * block.depth) / depth);
   return {
-    rows: share(strips) * tile.rows,
+    rows: share(strips) * target.rows,
     columns: share(panels) * Math.min(tile.columns, target.columns),
     depth,
   };
@@ -251,11 +252,16 @@ class ProductPlanner {
 
 /** Divides an extent into as few pieces of at most `most` as possible, as equal as multiples of `unit` allow. */
 function pieces(extent: number, most: number, unit: number): readonly Piece[] {
-  const count = Math.ceil(extent / most);
-  const size = Math.min(most, Math.ceil(extent / count / unit) * unit);
+  const size = sizeOfPieces(extent, most, unit);
   const cut: Piece[] = [];
   for (let from = 0; from < extent; from += size) cut.push({ at: from, size: Math.min(size, extent - from) });
   return cut;
+}
+
+/** The size of all pieces but the last. */
+function sizeOfPieces(extent: number, most: number, unit: number): number {
+  const count = Math.ceil(extent / most);
+  return Math.min(most, Math.ceil(extent / count / unit) * unit);
 }
 
 /** The bytes of a matrix or of packing space that a task touches: from the first to the end of the last. */
