@@ -99,7 +99,10 @@ export interface GemmTarget {
     | undefined;
   /** Whether all strips but the last have all rows; otherwise their heights differ by at most one. */
   readonly fullStrips: boolean;
-  /** How much is packed at a time: a strip of A stays in the L1 cache, a block of B in L2, one of A in L3. */
+  /**
+   * How much is packed at a time, of products with as many steps along k: a strip of A stays in L1 or L2, a block of B in
+   * L2, one of A in L3.
+   */
   readonly block: { readonly rows: number; readonly columns: number; readonly depth: number };
   /** Limits up to which factors are multiplied in place. */
   readonly direct: {

@@ -25,7 +25,7 @@ const PREFETCH_STEPS = 6;
 /** Minimum distance between rows of B, in bytes, at which prefetching pays. */
 const MIN_PREFETCH_DISTANCE = 512;
 
-/** Writes the code of `multiply`: a strip of A stays in the L1 cache for all panels of B. */
+/** Writes the code of `multiply`: a strip of A stays in the caches of the core for all panels of B. */
 export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void {
   const { height, width, a, b } = kernel;
   const tile = new X64Tile(v, height, Math.ceil(width / v.lanes));
