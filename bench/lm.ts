@@ -28,10 +28,10 @@ import {
 import { gpuSizes } from "./gpuDecoder.js";
 import { runJax } from "./jax.js";
 import { lmOnGpu } from "./lmOnGpu.js";
-import { allCorePeak, announce, best, type Report, type Row, save } from "./measure.js";
+import { allCorePeak, announce, bestInTurns, type Report, type Row, save } from "./measure.js";
 import { countsOption, listOption, numberOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
-import { startTorchDecoder, type TorchDecoder, type TorchResult } from "./torch.js";
+import { startTorchDecoders, type TorchDecoder, type TorchDecoders, type TorchResult } from "./torch.js";
 
 const kinds = ["data", ...KINDS] as const;
 
@@ -77,10 +77,10 @@ async function rowsOf(works: readonly Work[]): Promise<Row[]> {
   const seconds = numberOption("seconds", 6);
   const rivals = await Promise.all(
     works.map(({ kind, size, devices, threads }) =>
-      kind === "data" ? startTorchDecoder(size, devices * threads, seconds) : undefined,
+      kind === "data" ? startTorchDecoders(size, devices * threads) : undefined,
     ),
   );
-  await Promise.all(rivals.map((rival) => rival?.isReady));
+  await Promise.all(rivals.map((rival) => rival?.compiled.ready));
   const rows: Row[] = [];
   for (const [i, work] of works.entries()) {
     console.error(`  ${work.size.name}, ${work.kind}, ${work.devices} devices of ${work.threads} threads …`);
@@ -90,19 +90,24 @@ async function rowsOf(works: readonly Work[]): Promise<Row[]> {
   return rows;
 }
 
-async function row(work: Work, rival: TorchDecoder | undefined, seconds: number): Promise<Row> {
+async function row(work: Work, rivals: TorchDecoders | undefined, seconds: number): Promise<Row> {
   const { kind, size, devices, threads } = work;
   const cores = devices * threads;
   const peakSeconds = Math.min(2, seconds);
   const before = await allCorePeak(cores, size.dtype, peakSeconds);
-  const { stepMs: early, compileMs, firstMs } = await measure(work, seconds);
+  const eager = rivals?.startEager();
+  const torch = { eager: await eager?.ready, compiled: await rivals?.compiled.ready };
+  const others = [torch.eager && eager, torch.compiled && rivals?.compiled].filter((one) => one != null);
+  const { stepMs, otherMs, compileMs, firstMs } = await measure(
+    work,
+    seconds,
+    others.map((other) => () => other.step()),
+  );
+  eager?.close();
+  const msOf = (other?: TorchDecoder) => (other && otherMs[others.indexOf(other)]) ?? null;
   // Other load on the machine may have affected only one of the two.
   const peak = Math.max(before, await allCorePeak(cores, size.dtype, peakSeconds));
   const jax = kind === "data" ? runJaxData(size, devices, threads) : runJaxKind(kind, size, devices);
-  const torch = { eager: rival?.eager() ?? null, compiled: (await rival?.compiled()) ?? null };
-  const theirs = [torch.eager, torch.compiled].flatMap((result) => (result ? [result.step_ms] : []));
-  // PyTorch runs twice, so that a busy moment of the machine affects one of its runs; the same for ours.
-  const stepMs = rival ? Math.min(early, (await measure(work, seconds)).stepMs) : early;
   const flops = kind === "data" ? stepFlops(size) : llamaFlops(size);
   const rate = flops / stepMs / 1e6;
   return {
@@ -121,9 +126,9 @@ async function row(work: Work, rival: TorchDecoder | undefined, seconds: number)
     "JAX ms": jax?.step_ms ?? null,
     "JAX first step ms": jax?.compile_ms ?? null,
     "times JAX": jax ? jax.step_ms / stepMs : null,
-    "PyTorch ms": torch.eager?.step_ms ?? null,
-    "PyTorch compiled ms": torch.compiled?.step_ms ?? null,
-    "times PyTorch": theirs.length > 0 ? Math.min(...theirs) / stepMs : null,
+    "PyTorch ms": msOf(eager),
+    "PyTorch compiled ms": msOf(rivals?.compiled),
+    "times PyTorch": otherMs.length > 0 ? Math.min(...otherMs) / stepMs : null,
     "loss difference": torch.eager ? await lossDifference(work, torch.eager) : null,
   };
 }
@@ -138,10 +143,12 @@ function runJaxKind(kind: Kind, size: DecoderSize, devices: number) {
   return runJax("parallel.py", settings, { devices, cores: devices });
 }
 
+/** Times of the first step, and of the fastest in turns with those of others. */
 async function measure(
   { kind, size, devices, threads }: Work,
   seconds: number,
-): Promise<{ stepMs: number; compileMs: number; firstMs: number }> {
+  others: readonly (() => Promise<void>)[],
+): Promise<{ stepMs: number; otherMs: number[]; compileMs: number; firstMs: number }> {
   const engine = createThreadsEngine({ numDevices: devices, threadsPerDevice: threads });
   try {
     const step = await (kind === "data"
@@ -153,7 +160,9 @@ async function measure(
     const compileMs = performance.now() - start;
     await first;
     const firstMs = performance.now() - start;
-    return { stepMs: await best(step, { seconds, least: 2 }), compileMs, firstMs };
+    const runs = [step, ...others];
+    const [stepMs = 0, ...otherMs] = await bestInTurns(runs, { seconds: seconds * runs.length, least: 2 });
+    return { stepMs, otherMs, compileMs, firstMs };
   } finally {
     await engine.close();
   }

@@ -10,9 +10,8 @@ import { Tensor, tree } from "shardwise";
 import { onCores, ownCores } from "./cores.js";
 import { type DecoderSize, initDecoder, makeTokens } from "./decoder.js";
 
-/** What the decoder's program prints. */
+/** What the decoder's program says of itself. */
 export interface TorchResult {
-  readonly step_ms: number;
   readonly compile_ms: number;
   /** The losses of the first steps. */
   readonly losses: readonly number[];
@@ -53,69 +52,76 @@ export function runTorch<Result>(script: string, settings: object, cores?: numbe
   return null;
 }
 
-/** A program that has begun, and prepares itself until it is asked to measure. */
-class WaitingProgram<Result> {
-  /** Settles when it waits, or has ended. */
-  readonly isReady: Promise<unknown>;
+/** A decoder that PyTorch trains, one step at a time. */
+export class TorchDecoder {
+  /** What it says when it can take steps; null if it has failed. */
+  readonly ready: Promise<TorchResult | null>;
   private readonly lines: AsyncIterator<string>;
   private errors = "";
 
   constructor(private readonly child: ChildProcessWithoutNullStreams) {
     this.lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-    this.isReady = this.lines.next();
     child.stderr.on("data", (text) => {
       this.errors = `${this.errors}${text}`.slice(-1000);
     });
     // Writing to a program that has ended fails.
     child.stdin.on("error", () => {});
-    const deadline = setTimeout(() => child.kill("SIGKILL"), longest);
-    void this.isReady.then(() => clearTimeout(deadline));
+    this.ready = this.nextLine().then((line) => (line === null ? null : JSON.parse(line)));
   }
 
-  /** What it measures; null if it has failed. */
-  async measure(): Promise<Result | null> {
-    const deadline = setTimeout(() => this.child.kill("SIGKILL"), longest);
-    this.child.stdin.end("measure\n");
+  /** Takes a step. */
+  async step(): Promise<void> {
+    this.child.stdin.write("\n");
+    if ((await this.nextLine()) === null) throw new Error("PyTorch ended while it was measured");
+  }
+
+  close(): void {
+    this.child.kill("SIGKILL");
+  }
+
+  private async nextLine(): Promise<string | null> {
+    const deadline = setTimeout(() => this.close(), longest);
     const { value, done } = await this.lines.next();
     clearTimeout(deadline);
-    if (!done) return JSON.parse(value);
+    if (!done) return value;
     console.error(`    PyTorch did not run: ${lastLine(this.errors)}`);
     return null;
   }
 }
 
 /** The step of a decoder in PyTorch, from the same parameters and tokens as here. */
-export interface TorchDecoder {
-  /** Settles when the compiled step is compiled. */
-  readonly isReady: Promise<unknown>;
-  /** Runs it without a compiler. */
-  eager(): TorchResult | null;
-  /** Runs it compiled. */
-  compiled(): Promise<TorchResult | null>;
-  /** Removes its files. */
+export interface TorchDecoders {
+  /** Compiles from the beginning, on all cores; then it runs on the first of them. */
+  readonly compiled: TorchDecoder;
+  /** Starts it without a compiler. */
+  startEager(): TorchDecoder;
+  /** Ends the compiled one, and removes the files of both. */
   close(): void;
 }
 
 /**
  * Starts to compile the step of a decoder, which takes up to minutes: with those of others at the same time, on all
- * cores. What is measured runs on the first of them. Undefined without PyTorch.
+ * cores. Undefined without PyTorch.
  */
-export async function startTorchDecoder(
+export async function startTorchDecoders(
   size: DecoderSize,
   cores: number,
-  seconds: number,
-): Promise<TorchDecoder | undefined> {
+): Promise<TorchDecoders | undefined> {
   const python = process.env.TORCH_PYTHON;
   if (!python) return undefined;
   const files = await writeInputs(initDecoder(size), makeTokens(size));
-  const settings = { ...size, ...files.settings, cores, seconds };
-  const [command, ...args] = commandOf(python, "decoder.py", { ...settings, compiled: true });
-  const compiling = new WaitingProgram<TorchResult>(spawn(command, args));
+  const commandFor = (compiled: boolean) =>
+    commandOf(python, "decoder.py", { ...size, ...files.settings, cores, compiled });
+  const start = ([command, ...args]: readonly [string, ...string[]]) =>
+    new TorchDecoder(spawn(command, args));
+  const compiled = start(commandFor(true));
   return {
-    isReady: compiling.isReady,
-    eager: () => runTorch<TorchResult>("decoder.py", { ...settings, compiled: false }, cores),
-    compiled: () => compiling.measure(),
-    close: files.remove,
+    compiled,
+    startEager: () => start(onCores(ownCores().slice(0, cores), commandFor(false))),
+    close() {
+      compiled.close();
+      files.remove();
+    },
   };
 }
 

@@ -1,4 +1,7 @@
-"""One AdamW step of the benchmarks' decoder in PyTorch, eager or compiled, on the cores this process may use."""
+"""AdamW steps of the benchmarks' decoder in PyTorch, eager or compiled, on the cores this process may use.
+
+Prints one line of JSON when it is ready, and a line after each step, which it takes for each line that it reads.
+"""
 
 import json
 import os
@@ -59,19 +62,11 @@ def keep_to_first_cores():
 start = time.perf_counter()
 losses = [step().item()]
 compile_ms = (time.perf_counter() - start) * 1e3
-if settings["compiled"]:
-    print("compiled", flush=True)
-    # Others are compiled, or measured, until this one may be.
-    sys.stdin.readline()
-    if sys.platform == "linux":
-        keep_to_first_cores()
 losses.append(step().item())
-times = []
-end = time.perf_counter() + settings["seconds"]
-while len(times) < 2 or time.perf_counter() < end:
-    start = time.perf_counter()
+print(json.dumps({"compile_ms": compile_ms, "losses": losses}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if number == 0 and settings["compiled"] and sys.platform == "linux":
+        keep_to_first_cores()
     step()
-    times.append((time.perf_counter() - start) * 1e3)
-print(json.dumps({"step_ms": min(times), "compile_ms": compile_ms, "losses": losses}))
-sys.stdout.flush()
-os._exit(0)  # The threads of compilers may outlive the result.
+    print("done", flush=True)
+os._exit(0)  # The threads of compilers may outlive the last step.
