@@ -16,18 +16,10 @@ export type Report = Readonly<Record<string, readonly Row[]>>;
 
 /** The shortest of several runs, in milliseconds, after one to warm up. */
 export async function best(run: () => Promise<unknown>, { seconds = 2, least = 3 } = {}): Promise<number> {
-  await run();
-  let fastest = Number.POSITIVE_INFINITY;
-  const end = performance.now() + seconds * 1000;
-  for (let i = 0; i < least || performance.now() < end; i++) {
-    const start = performance.now();
-    await run();
-    fastest = Math.min(fastest, performance.now() - start);
-  }
-  return fastest;
+  return at(await bestInTurns([run], { seconds, least }), 0);
 }
 
-/** The shortest run of each of several that take turns, so that other load on the machine affects all of them. */
+/** The same for each of several that take turns, so that other load on the machine affects all of them. */
 export async function bestInTurns(
   runs: readonly (() => Promise<unknown>)[],
   { seconds = 2 * runs.length, least = 1 } = {},
