@@ -78,7 +78,7 @@ async function trainRow(size: GpuDecoderSize): Promise<Row> {
   for await (const line of createInterface({ input: child.stderr })) {
     const [, text] = /^\d+\.\d+ s: (.*)$/.exec(line) ?? [];
     if (text?.startsWith("reading")) row["engine open after"] = since();
-    if (text === "compiling the training step") row["compiling the step from"] = since();
+    if (text === "compiling the training step") row["compiling the step from"] ??= since();
     if (text !== "the first step has run") continue;
     row["seconds since the process began"] = since();
     break;

@@ -1,119 +1,36 @@
 #!/usr/bin/env node
-import { realpathSync } from "node:fs";
-import { fileURLToPath } from "node:url";
-import { ShardwiseError } from "../index.js";
-import { nearest } from "../ir/nearest.js";
-import { version } from "../ir/version.js";
-import { systemCode } from "../train/files/disk/fileError.js";
-import { type Command, type ExitCode, exitCodes } from "./command.js";
-import { UsageError } from "./commandLine.js";
-import { blame } from "./commands/blame.js";
-import { compare } from "./commands/compare.js";
-import { data } from "./commands/data.js";
-import { evaluate } from "./commands/evaluate.js";
-import { exportModel } from "./commands/export.js";
-import { generate } from "./commands/generate.js";
-import { inspect } from "./commands/inspect.js";
-import { plan } from "./commands/plan.js";
-import { serve } from "./commands/serve.js";
-import { trace } from "./commands/trace.js";
-import { train } from "./commands/train.js";
-import { commandHelp, generalHelp } from "./help.js";
-import { phase } from "./phase.js";
-import { argumentsOf } from "./runArguments.js";
-import { respectNohup } from "./stopSignals.js";
+/** The program `shardwise`. If a GPU is asked for, it opens while the modules of the commands are loaded. */
+const args = process.argv.slice(2);
+const ahead = asksForXla(args) ? await import("../engines/xla/openXla.js") : undefined;
+const opening = ahead?.openXlaAhead();
+const { exitCodes } = await import("./command.js");
+const { main } = await import("./program.js");
+const { respectNohup } = await import("./stopSignals.js");
+const { systemCode } = await import("../train/files/disk/fileError.js");
 
-/** All commands, in the order of the help text. */
-export const commands: readonly Command[] = [
-  train,
-  generate,
-  serve,
-  evaluate,
-  exportModel,
-  inspect,
-  compare,
-  data,
-  plan,
-  trace,
-  blame,
-];
+respectNohup();
+// If standard error is closed, a run continues without it.
+process.stderr.on("error", () => {});
+let outputFailure: Error | undefined;
+process.stdout.on("error", (error) => {
+  outputFailure ??= error;
+});
+const code = await main(args);
+// A process must not end while another thread opens its devices.
+await opening;
+// The engine's workers would keep the process alive, so it exits explicitly once the output is flushed.
+process.stdout.write("", async () => {
+  // Streams report failures asynchronously.
+  await new Promise((resolve) => setImmediate(resolve));
+  // A reader such as `head` that closes the pipe early is not a failure.
+  const failed = outputFailure !== undefined && systemCode(outputFailure) !== "EPIPE";
+  if (failed)
+    process.stderr.write(`shardwise: standard output could not be written (${outputFailure?.message})\n`);
+  process.stderr.write("", () => process.exit(failed && code === exitCodes.ok ? exitCodes.failure : code));
+});
 
-function commandNamed(name: string): Command {
-  const found = commands.find((command) => command.name === name);
-  if (found) return found;
-  const isOption = name.startsWith("-");
-  const words = isOption ? ["--help", "--version"] : [...commands.map((command) => command.name), "help"];
-  const near = nearest(name, words);
-  throw new UsageError(
-    `unknown ${isOption ? "option" : "command"} "${name}"${near ? `; did you mean ${near}?` : ""}\nsee shardwise --help for the list`,
-  );
-}
-
-async function dispatch([name, ...rest]: readonly string[]): Promise<ExitCode> {
-  const print = (text: string): ExitCode => {
-    process.stdout.write(text);
-    return exitCodes.ok;
-  };
-  if (name === undefined) {
-    process.stderr.write(generalHelp(commands));
-    return exitCodes.usage;
-  }
-  if (name === "--version") return print(`${version}\n`);
-  if (name === "help" || name === "--help" || name === "-h") {
-    const [of] = rest;
-    return print(of === undefined ? generalHelp(commands) : commandHelp(commandNamed(of)));
-  }
-  const command = commandNamed(name);
-  if (rest.some((argument) => argument === "--help" || argument === "-h")) return print(commandHelp(command));
-  checkFolder();
-  return command.run(argumentsOf(rest, command));
-}
-
-/** Throws if the working directory was removed: relative paths cannot be resolved then. */
-function checkFolder(): void {
-  try {
-    process.cwd();
-  } catch (cause) {
-    const rule = "the working directory is gone: change to a folder that exists and try again";
-    throw new ShardwiseError("file", rule, { cause });
-  }
-}
-
-/** Runs the command line and returns the exit code; errors are written to standard error. */
-export async function main(args: readonly string[]): Promise<ExitCode> {
-  try {
-    return await dispatch(args);
-  } catch (error) {
-    const known =
-      error instanceof ShardwiseError
-        ? error.code !== "internal"
-        : /^E[A-Z\d]+$/.test(systemCode(error) ?? "");
-    const text =
-      error instanceof Error ? (known ? error.message : (error.stack ?? error.message)) : String(error);
-    phase("");
-    process.stderr.write(`shardwise: ${text}\n`);
-    return error instanceof ShardwiseError && error.code === "config" ? exitCodes.usage : exitCodes.failure;
-  }
-}
-
-const script = process.argv[1];
-if (script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url)) {
-  respectNohup();
-  // If standard error is closed, a run continues without it.
-  process.stderr.on("error", () => {});
-  let outputFailure: Error | undefined;
-  process.stdout.on("error", (error) => {
-    outputFailure ??= error;
-  });
-  const code = await main(process.argv.slice(2));
-  // The engine's workers would keep the process alive, so it exits explicitly once the output is flushed.
-  process.stdout.write("", async () => {
-    // Streams report failures asynchronously.
-    await new Promise((resolve) => setImmediate(resolve));
-    // A reader such as `head` that closes the pipe early is not a failure.
-    const failed = outputFailure !== undefined && systemCode(outputFailure) !== "EPIPE";
-    if (failed)
-      process.stderr.write(`shardwise: standard output could not be written (${outputFailure?.message})\n`);
-    process.stderr.write("", () => process.exit(failed && code === exitCodes.ok ? exitCodes.failure : code));
-  });
+/** Whether a command is to run on XLA. */
+function asksForXla(args: readonly string[]): boolean {
+  const [option, name] = args.slice(args.findIndex((argument) => /^--engine(=|$)/.test(argument)));
+  return option === "--engine=xla" || (option === "--engine" && name === "xla");
 }

@@ -9,4 +9,6 @@ export const createMpiEngine: typeof node.createMpiEngine = () => refuse("mpi");
 
 export const createXlaEngine: typeof node.createXlaEngine = () => refuse("xla");
 
+export const openXlaAhead: typeof node.openXlaAhead = async () => {};
+
 export const findProcesses: typeof node.findProcesses = () => undefined;

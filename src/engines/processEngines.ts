@@ -1,4 +1,4 @@
 /** Engines that need more than the JavaScript of this process: other processes, or system libraries. */
 export { createMpiEngine } from "./mpi/engine.js";
-export { createXlaEngine } from "./xla/openXla.js";
+export { createXlaEngine, openXlaAhead } from "./xla/openXla.js";
 export { findProcesses } from "./xla/processes.js";

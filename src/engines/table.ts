@@ -1,4 +1,4 @@
-import { createMpiEngine, createXlaEngine } from "#engines/processEngines";
+import { createMpiEngine, createXlaEngine, openXlaAhead } from "#engines/processEngines";
 import { importModule, locateModule, modulePath, requireModule } from "#platform/modules";
 import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
@@ -66,7 +66,8 @@ export function openEngine(name: string, options: EngineOptions): Engine {
 
 /**
  * Imports the module of an engine ahead of {@link openEngine}. This is required for modules with top-level await, and
- * on versions of Node that cannot require ES modules. For `webgpu` it opens the GPU, or reports why there is none.
+ * on versions of Node that cannot require ES modules. For `webgpu` it opens the GPU, or reports why there is none; for
+ * `xla` it opens the devices on another thread, and {@link openEngine} reports failures.
  *
  * @example
  * ```ts
@@ -76,6 +77,7 @@ export function openEngine(name: string, options: EngineOptions): Engine {
 export async function importEngine(name: string): Promise<void> {
   need("string", name, "name", "importEngine");
   if (name === "webgpu") await openWebGpu();
+  if (name === "xla") await openXlaAhead();
   if (isOwn(name)) return;
   const exports = await importModule(locate(name)).catch((cause) => {
     throw broken(name, reasonOf(cause), cause);

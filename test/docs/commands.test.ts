@@ -5,7 +5,7 @@ import { readRunConfig } from "shardwise/train";
 import { expect, test } from "vitest";
 import { readText } from "../../scripts/site/pages.js";
 import { allPages, blocksOf } from "../../scripts/site/programs.js";
-import { commands } from "../../src/cli/main.js";
+import { commands } from "../../src/cli/program.js";
 import { argumentsOf } from "../../src/cli/runArguments.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));

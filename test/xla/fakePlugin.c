@@ -245,7 +245,11 @@ static Error *meet_others(int absent) {
   }
   return 0;
 }
+static int clients;
+int FakeClients(void) { return clients; }
+
 static Error *client_create(word *w) {
+  clients++;
   NEEDS(88);
   int absent = 0;
   nodes = own = 0;
@@ -366,6 +370,8 @@ static Error *compile(word *w) {
     return fail(12, "No registered implementation for custom call to __cudnn$fmhaSoftmax");
   if (memmem(text, program[3], "@looped", 7) && memmem((char *)w[4], w[5], "xla_gpu_graph", 13))
     return fail(12, "XLA has no such setting");
+  if (memmem(text, program[3], "@older", 6) && memmem((char *)w[4], w[5], "xla_gpu_enable_triton_gemm", 26))
+    return fail(3, "No such compile option: 'xla_gpu_enable_triton_gemm'");
   if (w[5] == 0 || stack[17] != 1) return fail(3, "no options");
   if (memmem(text, program[3], "@slow", 5)) usleep(250000);
   w[6] = (word)new_program(text, program[3]);

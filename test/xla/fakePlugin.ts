@@ -19,6 +19,8 @@ export interface FakePlugin {
   live(): FakeCounts;
   /** How many calls there were of functions whose arguments are checked: those of runs, buffers and events. */
   calls(): number;
+  /** How many clients were created. */
+  clients(): number;
 }
 
 /**
@@ -49,5 +51,6 @@ export function buildFakePlugin(koffi: Koffi, { minor = 115, delay = 2000 } = {}
     path,
     live: () => ({ buffers: live(0), events: live(1), programs: live(2), errors: live(3) }),
     calls: library.func("int FakeCalls()"),
+    clients: library.func("int FakeClients()"),
   };
 }

@@ -5,6 +5,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterAll, describe, expect, test } from "vitest";
 import { OutOfMemoryError } from "../../src/engines/errors.js";
+import { importEngine, openEngine } from "../../src/engines/table.js";
 import { XlaError, XlaPluginError } from "../../src/engines/xla/errors.js";
 import { createXlaEngine, flagsOf } from "../../src/engines/xla/openXla.js";
 import { cacheFolder, ExecutableCache } from "../../src/engines/xla/pjrt/cache.js";
@@ -175,6 +176,7 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
     process.on("warning", listen);
     for (const [name, flags, said] of [
       ["straight", {}, 0],
+      ["older", {}, 0],
       ["looped", { xla_gpu_autotune_level: 0 }, 0],
       ["looped", {}, 1],
       ["looped", {}, 1],
@@ -249,6 +251,17 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
     );
   });
 
+  test("opens ahead, on another thread, what the engine then uses", async () => {
+    const other = buildFakePlugin(koffi);
+    process.env.SHARDWISE_PJRT_PLUGIN = other.path;
+    await importEngine("xla");
+    await importEngine("xla");
+    const own = openEngine("xla", { numDevices: 1 });
+    expect([own.numDevices, other.clients()]).toEqual([2, 1]);
+    await own.close();
+    delete process.env.SHARDWISE_PJRT_PLUGIN;
+  });
+
   test("stays loaded while it is used, whatever is collected", async () => {
     setFlagsFromString("--expose-gc");
     const collect: () => void = runInNewContext("gc");
@@ -264,7 +277,7 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
   });
 
   test("throws where native code would crash on what was given back", async () => {
-    const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache: undefined });
+    const client = PjrtClient.open(new Plugin(koffi, fake.path), {}, { flags: {}, cache: undefined });
     const buffer = client.upload(type, values(1, 2, 3), 0);
     client.destroy(buffer);
     expect(() => client.destroy(buffer)).toThrow(/f32\[3\] was used after its release/);
@@ -274,7 +287,7 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
 
   test("keeps compiled programs on disk, and compiles those anew that cannot be read", async () => {
     const cache = new ExecutableCache(join(folder, "programs"));
-    const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache });
+    const client = PjrtClient.open(new Plugin(koffi, fake.path), {}, { flags: {}, cache });
     const text = "module @kept {\n  func.func public @main(%0: tensor<3xf32>) -> (tensor<3xf32>) {\n";
     const key = cache.key(text, compileOptions([0]), "0.115", "fake 1", "Fake");
     await cache.write(key, Buffer.from("broken"));
@@ -287,7 +300,7 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
 
   test("writes what took long to compile to disk beside its first run, even if that is its last", async () => {
     const cache = new ExecutableCache(join(folder, "slow"));
-    const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache });
+    const client = PjrtClient.open(new Plugin(koffi, fake.path), {}, { flags: {}, cache });
     const text = "module @slow {\n  func.func public @main(%0: tensor<3xf32>) -> (tensor<3xf32>) {\n";
     (await client.compile(text, [0])).destroy();
     await client.close();

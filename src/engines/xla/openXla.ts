@@ -2,12 +2,13 @@ import { integerFrom, oneOf } from "../../ir/arguments.js";
 import { getOrInsert } from "../../ir/collections.js";
 import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
+import { lazily } from "../../ir/identity.js";
 import { type OptionsOf, optional, schema } from "../../ir/schema.js";
-import { loadKoffi } from "../system/koffi.js";
+import { type Koffi, loadKoffi } from "../system/koffi.js";
 import { XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";
 import { cacheFolder, ExecutableCache } from "./pjrt/cache.js";
-import { type ClientOptions, PjrtClient } from "./pjrt/client.js";
+import { type ClientOptions, PjrtClient, type PjrtCompileSettings } from "./pjrt/client.js";
 import type { XlaFlag } from "./pjrt/compileOptions.js";
 import { locatePlugin } from "./pjrt/locate.js";
 import { Plugin } from "./pjrt/plugin.js";
@@ -65,13 +66,65 @@ const stores = new Map<string, ProcessStore>();
  */
 export function createXlaEngine(given?: XlaEngineOptions): Engine {
   const options = xlaEngineOptions.read(given, "createXlaEngine");
-  const { memoryFraction, cache, pretendDevices } = options;
+  const { memoryFraction } = options;
   if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
     throw new ValueError(
       `[createXlaEngine] memoryFraction ${memoryFraction} is not a fraction of a device's memory: use a number above 0 and up to 1`,
     );
   }
-  const path = options.plugin ?? locatePlugin();
+  const opening = openingOf(options.plugin ?? locatePlugin(), options);
+  const { key, path, settings, compiling, processes } = opening;
+  const store = processes && storeOf(processes);
+  const client = getOrInsert(clients, key, () =>
+    PjrtClient.open(new Plugin(koffi(), path), settings, compiling, store?.callbacks()),
+  );
+  const attention = options.attention ?? process.env.SHARDWISE_XLA_ATTENTION ?? "fused";
+  if (attention !== "fused" && attention !== "plain") {
+    throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
+  }
+  const lowering: XlaLowering = {
+    kernels: client.platform.kernels.filter((kernel) => attention !== "plain" || kernel !== "attention"),
+    precision: options.products === "tf32" ? "high" : "highest",
+    // XLA aborts if autotuning of products is disabled, as for deterministic ops, because the settings for unrolled
+    // loops leave it no other way to choose an algorithm. So loops are not unrolled if the user has set flags.
+    unrolling: Object.keys(compiling.flags).length === 0 ? client.platform.unrolling : undefined,
+  };
+  return new XlaEngine(client, lowering, store);
+}
+
+/**
+ * Opens the devices of {@link createXlaEngine} without options on another thread, which it has begun when it returns.
+ * Devices of several processes are left to createXlaEngine, as are failures, which it reports.
+ */
+export const openXlaAhead = lazily(async (): Promise<void> => {
+  try {
+    const { key, path, settings, compiling, processes } = openingOf(locatePlugin(), {});
+    if (processes || clients.has(key)) return;
+    const client = await PjrtClient.openAway(new Plugin(koffi(), path), settings, compiling);
+    getOrInsert(clients, key, () => client);
+  } catch {
+    // createXlaEngine will fail in the same way.
+  }
+});
+
+/** The store shared with these processes; one for each group of processes. */
+function storeOf(processes: XlaProcesses): ProcessStore {
+  return getOrInsert(stores, processes.coordinator, () => ProcessStore.open(processes));
+}
+
+/** How a client is opened. */
+interface Opening {
+  /** The same for the same client. */
+  readonly key: string;
+  /** The path of the plug-in. */
+  readonly path: string;
+  readonly settings: ClientOptions;
+  readonly compiling: PjrtCompileSettings;
+  readonly processes: XlaProcesses | undefined;
+}
+
+function openingOf(path: string, options: XlaEngineOptions): Opening {
+  const { cache, pretendDevices } = options;
   const flags = {
     // Processes that do not exist cannot take part in autotuning, and XLA would wait for them.
     ...(pretendDevices === undefined ? {} : { xla_gpu_shard_autotuning: false }),
@@ -82,46 +135,20 @@ export function createXlaEngine(given?: XlaEngineOptions): Engine {
   const processes = pretendDevices === undefined ? findProcesses(options.processes) : undefined;
   const settings = clientOptions(path, options, processes);
   const key = JSON.stringify([path, Object.entries(settings).map(String), flags, folder, processes]);
-  const store = processes && storeOf(processes);
-  const client = getOrInsert(clients, key, () => openClient(path, settings, { flags, folder, store }));
-  const attention = options.attention ?? process.env.SHARDWISE_XLA_ATTENTION ?? "fused";
-  if (attention !== "fused" && attention !== "plain") {
-    throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
-  }
-  const lowering: XlaLowering = {
-    kernels: client.platform.kernels.filter((kernel) => attention !== "plain" || kernel !== "attention"),
-    precision: options.products === "tf32" ? "high" : "highest",
-    // XLA aborts if autotuning of products is disabled, as for deterministic ops, because the settings for unrolled
-    // loops leave it no other way to choose an algorithm. So loops are not unrolled if the user has set flags.
-    unrolling: Object.keys(flags).length === 0 ? client.platform.unrolling : undefined,
-  };
-  return new XlaEngine(client, lowering, store);
+  const compiling = { flags, cache: folder === undefined ? undefined : new ExecutableCache(folder) };
+  return { key, path, settings, compiling, processes };
 }
 
-/** The store shared with these processes; one for each group of processes. */
-function storeOf(processes: XlaProcesses): ProcessStore {
-  return getOrInsert(stores, processes.coordinator, () => ProcessStore.open(processes));
-}
-
-/** How a client is opened. */
-interface Opening {
-  readonly flags: Readonly<Record<string, XlaFlag>>;
-  readonly folder: string | undefined;
-  readonly store: ProcessStore | undefined;
-}
-
-function openClient(path: string, settings: ClientOptions, { flags, folder, store }: Opening): PjrtClient {
-  const koffi = loadKoffi();
-  if (koffi === undefined) {
+function koffi(): Koffi {
+  const found = loadKoffi();
+  if (found === undefined) {
     throw new XlaPluginError(
       "the package koffi, which calls native libraries, is not installed here: `npm install koffi`",
     );
   }
   // Otherwise XLA logs some thirty lines at startup.
   process.env.TF_CPP_MIN_LOG_LEVEL ??= "2";
-  const plugin = new Plugin(koffi, path);
-  const cache = folder === undefined ? undefined : new ExecutableCache(folder);
-  return new PjrtClient(plugin, settings, { flags, cache }, store?.callbacks());
+  return found;
 }
 
 /** Only CUDA plug-ins know these names. */

@@ -1,6 +1,7 @@
 /** The third stage of a run: its step functions, its batches, its journal and its checkpoints. */
 import { join } from "#platform/path";
 import { mayBlock, nextTurn } from "#platform/system";
+import type { Engine } from "../../ir/engine.js";
 import { describeProducts } from "../../ir/engineReports.js";
 import * as tree from "../../trace/tree.js";
 import { batchType, checkMemory } from "../config/memoryNeed.js";
@@ -55,6 +56,10 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
     journal.note(await verifyDeterminism(training, config.seed, tokens));
     tree.dispose(tokens);
   }
+  if (compilesItself(mesh.engine) && !isDone(run)) {
+    await life.phase("compiling the training step");
+    compileBeside(run, training);
+  }
   return { ...run, training, batches, journal, saves };
 }
 
@@ -79,13 +84,24 @@ async function compileAside({ config, data, life }: OpenRun, training: Training)
   await Promise.allSettled(pending);
 }
 
+/** Whether no step is left. */
+const isDone = ({ from, config }: Pick<OpenRun, "from" | "config">): boolean =>
+  from !== undefined && from.step >= config.steps;
+
+/** Whether an engine compiles on threads of its own, as XLA does, and not with this package's compiler. */
+const compilesItself = ({ compileSettings }: Engine): boolean => compileSettings === undefined && mayBlock();
+
+/** Has the engine compile the step, which takes longest, while the state is made or read. Failures are left to the call. */
+function compileBeside({ config }: OpenRun, training: Training): void {
+  training.step.compile(abstractTree(training.types), batchType(config)).catch(() => {});
+}
+
 /** One line about the model, the devices and the data. */
 function summaryLine({ config, mesh, from, data }: OpenRun, { types }: Training): string {
   const axes = splittingAxes(mesh.shape);
   const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
-  const isDone = from !== undefined && from.step >= config.steps;
   const start = from
-    ? `, from step ${from.step}${isDone ? ": none is left, raise --steps to continue" : ""}`
+    ? `, from step ${from.step}${isDone({ from, config }) ? ": none is left, raise --steps to continue" : ""}`
     : "";
   const tuned =
     config.tune.kind === "none" ? "" : ` in ${config.tune.kind} adapters of a ${config.tune.base} base`;

@@ -122,6 +122,25 @@ describe("a run", () => {
     expect(names(numAfterFirst)[0]).toBe("evaluate");
   });
 
+  test("gives the step to engines that compile on threads of their own before the state is made or read, once", async () => {
+    const config = tinyConfig(folder.path, {
+      out: join(folder.path, "beside"),
+      steps: 2,
+      checkpointEvery: 1,
+    });
+    for (const [given, before] of [
+      [{ config: { ...config, steps: 1 } }, "init"],
+      [{ config, resume: true }, "isFinite"],
+    ] as const) {
+      const engine = createReferenceEngine();
+      const compile = vi.spyOn(engine, "compile");
+      await trainRun({ ...given, stream: silent, finish: false, engine });
+      const names = compile.mock.calls.map(([, { name }]) => name);
+      expect(names.filter((name) => name === "trainStep")).toHaveLength(1);
+      expect(names.indexOf("trainStep")).toBeLessThan(names.indexOf(before));
+    }
+  });
+
   test("runs what another of its process compiled for the same model, optimiser and mesh, and nothing else", async () => {
     const engine = createReferenceEngine();
     const compile = vi.spyOn(engine, "compile");

@@ -1,4 +1,5 @@
 import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
+import { reasonOf } from "../../../ir/errors.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
 import { Pending } from "../pending.js";
 import { gpuUnrolling } from "../stablehlo/unroll.js";
@@ -11,7 +12,7 @@ import { compileOptions, type XlaFlag } from "./compileOptions.js";
 import { Events } from "./events.js";
 import { Handle } from "./handle.js";
 import { PjrtProgram } from "./pjrtProgram.js";
-import type { NativeMemory, Plugin } from "./plugin.js";
+import type { Arguments, NativeMemory, Plugin } from "./plugin.js";
 
 /** Options for creating a client, by the plug-in's names. */
 export type ClientOptions = Readonly<Record<string, OptionValue>>;
@@ -42,17 +43,18 @@ export class PjrtClient implements XlaClient<Handle> {
   private readonly addressable: ReadonlySet<bigint>;
   /** The plug-in's ids of the devices. */
   private readonly ids: readonly number[];
+  /** Our settings for compilations that this version of XLA does not have. */
+  private readonly unknownFlags = new Set<string>();
   /** Programs that are being written to disk. */
   private readonly writing = new Pending();
 
-  constructor(
+  private constructor(
     readonly plugin: Plugin,
-    options: ClientOptions,
+    client: bigint,
     private readonly settings: PjrtCompileSettings,
-    store?: StoreCallbacks,
   ) {
     this.events = new Events(plugin);
-    this.client = new Handle(createClient(plugin, options, store), "the client");
+    this.client = new Handle(client, "the client");
     this.devices = this.listed("Client_Devices");
     this.addressable = new Set(this.listed("Client_AddressableDevices"));
     this.numDevices = this.devices.length;
@@ -74,6 +76,27 @@ export class PjrtClient implements XlaClient<Handle> {
       deviceKind: this.textOf("DeviceDescription_Kind", at(descriptions, 0)),
       ...gpuOf(this.attributesOf(at(descriptions, 0))),
     };
+  }
+
+  /** Opens a client, which takes a quarter of a second on a GPU. */
+  static open(
+    plugin: Plugin,
+    options: ClientOptions,
+    settings: PjrtCompileSettings,
+    store?: StoreCallbacks,
+  ): PjrtClient {
+    const made = plugin.call("Client_Create", creation(plugin, options, store));
+    return new PjrtClient(plugin, made.get("client"), settings);
+  }
+
+  /** Opens a client on another thread. */
+  static async openAway(
+    plugin: Plugin,
+    options: ClientOptions,
+    settings: PjrtCompileSettings,
+  ): Promise<PjrtClient> {
+    const made = await plugin.callAway("Client_Create", creation(plugin, options));
+    return new PjrtClient(plugin, made.get("client"), settings);
   }
 
   isAddressable(device: number): boolean {
@@ -134,7 +157,8 @@ export class PjrtClient implements XlaClient<Handle> {
   ): Promise<XlaProgram<Handle>> {
     const { plugin, platform } = this;
     const { cache } = this.settings;
-    const flags = { ...own, ...this.settings.flags };
+    const known = Object.entries(own).filter(([name]) => !this.unknownFlags.has(name));
+    const flags = { ...Object.fromEntries(known), ...this.settings.flags };
     const ids = devices.map((device) => at(this.ids, device));
     const numOwn = devices.filter((device) => this.isAddressable(device)).length;
     const options = compileOptions(ids, flags);
@@ -145,7 +169,12 @@ export class PjrtClient implements XlaClient<Handle> {
       if (loaded !== undefined) return new PjrtProgram(this, loaded, numOwn);
     }
     const begin = performance.now();
-    const loaded = await this.build(text, options);
+    const loaded = await this.build(text, options).catch((error: unknown) => {
+      const [, name = ""] = /No such compile option: '(\w+)'/.exec(reasonOf(error)) ?? [];
+      if (!known.some(([flag]) => flag === name) || name in this.settings.flags) throw error;
+      this.unknownFlags.add(name);
+    });
+    if (loaded === undefined) return this.compile(text, devices, own);
     const program = new PjrtProgram(this, loaded, numOwn);
     const isWorthKeeping = performance.now() - begin > WORTH_KEEPING_MS;
     if (isWorthKeeping && key !== undefined) this.keep(key, program);
@@ -266,13 +295,18 @@ function gpuOf(attributes: ReadonlyMap<string, string>): Pick<XlaPlatform, "kern
   return { kernels, unrolling: gpuUnrolling };
 }
 
-function createClient(plugin: Plugin, options: ClientOptions, store: StoreCallbacks | undefined): bigint {
+/** The arguments that create a client. */
+function creation(
+  plugin: Plugin,
+  options: ClientOptions,
+  store?: StoreCallbacks,
+): Arguments<"Client_Create"> {
   const values = Object.entries(options).map(([name, value]) => namedValue(plugin, name, value));
   // The names and strings of the options must stay alive until the call has returned.
   const list = { ...plugin.words(values.flatMap(({ words }) => words)), values };
   const args = plugin.args("Client_Create").point("options", list).set("numOptions", values.length);
   if (store) args.set("get", store.get).set("put", store.put).set("tryGet", store.tryGet);
-  return plugin.call("Client_Create", args).get("client");
+  return args;
 }
 
 /** The seven words of an option, and the memory they point to. */

@@ -29,8 +29,17 @@ export function locatePlugin(environment: NodeJS.ProcessEnv = process.env): stri
   );
 }
 
-/** The folders in which a Python looks for packages. */
-function pythonFolders(python: string, env: NodeJS.ProcessEnv): string[] | undefined {
+/** The folders of the Pythons that were asked, by their names. */
+const known = new Map<string, readonly string[]>();
+
+/** The folders in which a Python looks for packages; it is asked once. */
+function pythonFolders(python: string, env: NodeJS.ProcessEnv): readonly string[] | undefined {
+  const folders = known.get(python) ?? askPython(python, env);
+  if (folders !== undefined) known.set(python, folders);
+  return folders;
+}
+
+function askPython(python: string, env: NodeJS.ProcessEnv): readonly string[] | undefined {
   const script = "import json, sys; print(json.dumps(sys.path))";
   const { status, stdout } = spawnSync(python, ["-c", script], { encoding: "utf8", env, timeout: 30_000 });
   if (status !== 0) return undefined;
