@@ -68,6 +68,18 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
         scales.map((scale) => ({ kind: "multiply", height, width, a, b, ...scale }) as const),
       ),
     ),
+    ...tiles.flatMap(([height, width]): GemmKernel[] => {
+      const kernel = {
+        kind: "multiply",
+        height,
+        width,
+        a: "packed",
+        b: "packed",
+        alpha: 1,
+        beta: 0,
+      } as const;
+      return target.prefetches ? [{ ...kernel, ahead: 1028 }] : [];
+    }),
   ];
 }
 

@@ -122,10 +122,16 @@ function randomProduct(random: () => number): Product {
   const upTo = (most: number) => 1 + Math.floor(random() * most);
   const pick = <T>(...values: readonly [T, ...T[]]): T => values[upTo(values.length) - 1] ?? values[0];
   const extent = () => upTo(pick(4, 20, 70, 150, 300));
-  // Some are so deep that their sums are made in several parts, and some of whole blocks, which need not be packed.
+  // Some are so deep that their sums are made in several parts, some have rows that are packed one strip at a time, and
+  // some are of whole blocks, which need not be packed.
   const unit = pick(1, 1, 32);
+  const kind = random();
   const [m, n, depth] =
-    random() < 0.9 ? [extent(), extent(), extent()] : [upTo(70), upTo(70), 400 + upTo(900)];
+    kind < 0.8
+      ? [extent(), extent(), extent()]
+      : kind < 0.9
+        ? [upTo(70), upTo(70), 400 + upTo(900)]
+        : [upTo(70), 256 + upTo(100), 256 + upTo(100)];
   const k = Math.ceil(depth / unit) * unit;
   const [transposeA, transposeB] = [pick(true, false), pick(true, false)];
   const pad = () => pick(0, 0, 1, 5, 300);

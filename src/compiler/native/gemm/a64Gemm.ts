@@ -20,6 +20,7 @@ export function a64Gemm(type: ProductType): GemmTarget {
     rows: 8,
     columns: 3 * (VECTOR / size),
     fullStrips: false,
+    prefetches: false,
     block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
     // Both instructions need a step of A in adjacent elements, so everything is packed.
     direct: { a: 0, transposedA: 0, b: 0, rows: 0 },

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { a64Gemm } from "./a64Gemm.js";
 import { assertInBounds, planProduct } from "./gemmPlan.js";
-import type { GemmTask } from "./target.js";
+import { type GemmTarget, type GemmTask, numStrips } from "./target.js";
 import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";
 
@@ -46,8 +46,8 @@ describe("the plan of a product", () => {
       const written = new Map<number, number>();
       for (const task of planProduct(target, product(m, n, k), SPACE)) {
         if (task.kind !== "multiply") continue;
-        const [, , , , depth, strips, panels] = task.args;
-        const area = strips * task.kernel.height * panels * task.kernel.width;
+        const [, , , , depth, , panels] = task.args;
+        const area = numStrips(task) * task.kernel.height * panels * task.kernel.width;
         written.set(task.kernel.beta, (written.get(task.kernel.beta) ?? 0) + area * depth);
       }
       const { perLane } = target;
@@ -118,9 +118,9 @@ describe("the plan of a product", () => {
             ],
       );
     expect(packed(product(28, 64, 64))).toEqual(["packRows b 32", "multiply 32"]);
-    expect(packed(product(28, 64, 63))).toEqual([
-      "packColumns a 31 and 1",
+    expect(packed(product(14, 64, 63))).toEqual([
       "packRows b 31 and 1",
+      "packColumns a 31 and 1",
       "multiply 32",
     ]);
     expect(packed(product(28, 64, 64, true, true))).toEqual([
@@ -128,6 +128,26 @@ describe("the plan of a product", () => {
       "packColumns b 32",
       "multiply 32",
     ]);
+  });
+
+  it("packs rows of A strip by strip, and has the kernel prefetch the next one, for the first columns only", () => {
+    const plan = (target: GemmTarget) =>
+      planProduct(target, product(29, 540, 300), SPACE).flatMap(
+        ({ kernel, args: [source, , , , , next] }, i) => {
+          if (kernel.kind !== "multiply")
+            return kernel.from === "a" ? [`pack from row ${source / 1200}`] : [];
+          const { height, width, ahead } = kernel;
+          return [`${height} × ${width}${ahead === undefined ? "" : `, row ${(next ?? i) / 1200} ahead`}`];
+        },
+      );
+    expect(plan(x64Gemm(512, "float32"))).toEqual([
+      ...["pack from row 0", "10 × 32, row 10 ahead"],
+      ...["pack from row 10", "10 × 32, row 20 ahead"],
+      ...["pack from row 20", "9 × 32"],
+      // The second block of columns.
+      ...["10 × 32", "9 × 32", "10 × 28", "9 × 28"],
+    ]);
+    expect(plan(a64Gemm("float32")).filter((line) => /ahead/.test(line))).toEqual([]);
   });
 
   it("has strips of nearly equal height", () => {

@@ -1,8 +1,11 @@
 import { InternalError } from "../../../ir/errors.js";
+import { range } from "../../../ir/shape.js";
 import {
   type FactorLayout,
   type GemmTarget,
   type GemmTask,
+  type MultiplyKernel,
+  numStrips,
   type PackKernel,
   pitchBytes,
   type Side,
@@ -55,10 +58,12 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
   const block = blockOf(target, product, planner.tile);
   for (const rows of pieces(m, block.rows, planner.tile.rows)) {
     for (const depth of pieces(k, block.depth, target.lanes * target.perLane)) {
-      planner.packA({ rows, depth });
+      const isByStrip = planner.packsByStrip;
+      if (!isByStrip) planner.packA({ rows, depth });
       for (const columns of pieces(n, block.columns, planner.tile.columns)) {
         planner.packB({ columns, depth });
-        planner.multiply({ rows, columns, depth });
+        if (isByStrip && columns.at === 0) planner.packAndMultiply({ rows, columns, depth });
+        else planner.multiply({ rows, columns, depth });
       }
     }
   }
@@ -108,7 +113,7 @@ export function extentBytes(size: number, rows: number, columns: number, stride:
 /** The rows and columns of C that stay in registers. */
 type Tile = Pick<GemmTarget, "rows" | "columns">;
 
-/** Maximum distance between rows of A, in bytes, at which 32-bit displacements reach all rows of a flat tile. */
+/** Maximum distance between rows of A, in bytes, at which 32-bit displacements reach all rows of a tile. */
 const MAX_ROW_DISTANCE = 2 ** 28;
 
 /** The tile for a product: a flat one if C has no more rows or columns than it, or if it saves packing A. */
@@ -145,12 +150,22 @@ class ProductPlanner {
     };
   }
 
+  /** Whether strips of A are packed one by one, because kernels prefetch the next one; not for a few strips. */
+  get packsByStrip(): boolean {
+    const { transposeA, m } = this.product;
+    const { prefetches, direct } = this.target;
+    const canPrefetch = prefetches && !transposeA && this.stride.a <= MAX_ROW_DISTANCE;
+    return canPrefetch && !this.isDirect.a && m > direct.rows;
+  }
+
   packA({ rows, depth }: Omit<Block, "columns">): void {
     if (this.isDirect.a) return;
-    for (const strip of this.strips(rows, depth)) {
-      const source = this.placeInA(rows.at + strip.first, depth.at);
-      this.pack("a", !this.product.transposeA, strip, source, depth.size);
-    }
+    for (const strips of this.strips(rows, depth)) this.packStrips(strips, rows, depth);
+  }
+
+  private packStrips(strips: TileGroup, rows: Piece, depth: Piece): void {
+    const source = this.placeInA(rows.at + strips.first, depth.at);
+    this.pack("a", !this.product.transposeA, strips, source, depth.size);
   }
 
   packB({ columns, depth }: Omit<Block, "rows">): void {
@@ -161,7 +176,31 @@ class ProductPlanner {
     }
   }
 
-  multiply({ rows, columns, depth }: Block): void {
+  multiply(block: Block): void {
+    for (const panels of this.panels(block.columns, block.depth)) {
+      for (const strips of this.strips(block.rows, block.depth)) this.multiplyTiles(block, strips, panels);
+    }
+  }
+
+  /** Packs each strip of A just before it is multiplied, while the one before is, prefetched by the kernel. */
+  packAndMultiply(block: Block): void {
+    const { rows, columns, depth } = block;
+    const strips = this.strips(rows, depth).flatMap((group) => this.singles(group, depth));
+    for (const [i, strip] of strips.entries()) {
+      this.packStrips(strip, rows, depth);
+      for (const [j, panels] of this.panels(columns, depth).entries()) {
+        this.multiplyTiles(block, strip, panels, j === 0 ? strips[i + 1] : undefined);
+      }
+    }
+  }
+
+  /** Multiplies strips with panels; one strip if the next one is prefetched meanwhile. */
+  private multiplyTiles(
+    { rows, columns, depth }: Block,
+    strips: TileGroup,
+    panels: TileGroup,
+    next?: TileGroup,
+  ): void {
     const { alpha, transposeA } = this.product;
     const { size } = this.target;
     const steps = stepsOf(this.target, depth.size);
@@ -170,20 +209,18 @@ class ProductPlanner {
     const whereA: FactorLayout = transposeA
       ? { row: size, step: this.stride.a }
       : { row: this.stride.a, step: size };
-    for (const panel of this.panels(columns, depth)) {
-      const b: FactorLayout = this.isDirectPanel(panel) ? { row: size, step: this.stride.b } : "packed";
-      const bAt = b === "packed" ? panel.packed : this.placeInB(columns.at + panel.first, depth.at);
-      for (const strip of this.strips(rows, depth)) {
-        const a = this.isDirect.a ? whereA : "packed";
-        const aAt = a === "packed" ? strip.packed : this.placeInA(rows.at + strip.first, depth.at);
-        const cAt = (rows.at + strip.first) * this.stride.c + (columns.at + panel.first) * size;
-        this.tasks.push({
-          kind: "multiply",
-          kernel: { kind: "multiply", height: strip.extent, width: panel.extent, a, b, alpha, beta },
-          args: [aAt, bAt, cAt, this.stride.c, steps, strip.count, panel.count],
-        });
-      }
-    }
+    const placeOf = (strip: TileGroup) => this.placeInA(rows.at + strip.first, depth.at);
+    const b: FactorLayout = this.isDirectPanel(panels) ? { row: size, step: this.stride.b } : "packed";
+    const bAt = b === "packed" ? panels.packed : this.placeInB(columns.at + panels.first, depth.at);
+    const a = this.isDirect.a ? whereA : "packed";
+    const aAt = a === "packed" ? strips.packed : placeOf(strips);
+    const cAt = (rows.at + strips.first) * this.stride.c + (columns.at + panels.first) * size;
+    const ahead = next && { ahead: this.stride.a };
+    const [height, width] = [strips.extent, panels.extent];
+    const kernel: MultiplyKernel = { kind: "multiply", height, width, a, b, alpha, beta, ...ahead };
+    const numOrNext = next ? placeOf(next) : strips.count;
+    const args = [aAt, bAt, cAt, this.stride.c, steps, numOrNext, panels.count] as const;
+    this.tasks.push({ kind: "multiply", kernel, args });
   }
 
   private pack(from: Side, transposed: boolean, group: TileGroup, source: number, depth: number): void {
@@ -223,6 +260,17 @@ class ProductPlanner {
       [low + 1, numHigh],
       [low, count - numHigh],
     ]);
+  }
+
+  /** The strips of a group one by one. */
+  private singles({ count, ...group }: TileGroup, depth: Piece): TileGroup[] {
+    const bytes = stepsOf(this.target, depth.size) * pitchBytes(this.target, group.extent);
+    return range(count).map((i) => ({
+      extent: group.extent,
+      count: 1,
+      first: group.first + i * group.extent,
+      packed: group.packed + i * bytes,
+    }));
   }
 
   /** Panels of a tile's width, and one with the rest. */
@@ -296,12 +344,12 @@ export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[
     return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, steps, count)];
   }
   const { kernel } = task;
-  const [a, b, c, cStride, k, strips, panels] = task.args;
+  const [a, b, c, cStride, k, , panels] = task.args;
   const { height, width } = kernel;
-  const [m, n] = [strips * height, panels * width];
+  const [m, n] = [numStrips(task) * height, panels * width];
   return [
     kernel.a === "packed"
-      ? packed("packedA", a, height, k, strips)
+      ? packed("packedA", a, height, k, numStrips(task))
       : { what: "a", from: a, to: a + (m - 1) * kernel.a.row + (k - 1) * kernel.a.step + size },
     kernel.b === "packed"
       ? packed("packedB", b, width, k, panels)

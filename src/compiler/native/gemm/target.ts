@@ -42,6 +42,11 @@ export interface MultiplyKernel {
   readonly b: FactorLayout;
   readonly alpha: number;
   readonly beta: number;
+  /**
+   * The distance in bytes between the rows of A in memory, for a kernel that multiplies one strip and meanwhile prefetches
+   * the rows that are packed next, two for each panel of B.
+   */
+  readonly ahead?: number;
 }
 
 /** A machine-code function. */
@@ -54,7 +59,10 @@ export interface PackTask {
   readonly args: readonly [source: number, stride: number, target: number, k: number, count: number];
 }
 
-/** A call of a kernel that multiplies; packed factors are addresses, everything else offsets into its matrix. */
+/**
+ * A call of a kernel that multiplies; packed factors are addresses, everything else offsets into its matrix. A kernel that
+ * prefetches has the offset of the next strip in A in place of the number of strips.
+ */
 export interface MultiplyTask {
   readonly kind: "multiply";
   readonly kernel: MultiplyKernel;
@@ -63,6 +71,10 @@ export interface MultiplyTask {
     ...[k: number, strips: number, panels: number],
   ];
 }
+
+/** The number of strips that a task multiplies. */
+export const numStrips = ({ kernel, args }: MultiplyTask): number =>
+  kernel.ahead === undefined ? args[5] : 1;
 
 /** A call of a kernel; distances are in bytes. */
 export type GemmTask = PackTask | MultiplyTask;
@@ -99,6 +111,8 @@ export interface GemmTarget {
     | undefined;
   /** Whether all strips but the last have all rows; otherwise their heights differ by at most one. */
   readonly fullStrips: boolean;
+  /** Whether kernels can prefetch the next strip of A, which is then packed just before its first use. */
+  readonly prefetches: boolean;
   /**
    * How much is packed at a time, of products with as many steps along k: a strip of A stays in L1 or L2, a block of B in
    * L2, one of A in L3.

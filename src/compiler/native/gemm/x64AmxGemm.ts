@@ -27,6 +27,7 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
     rows: 2 * TILE.rows,
     columns: 2 * TILE.rows,
     fullStrips: true,
+    prefetches: false,
     block: { rows: 2048, columns: 512, depth: 512 },
     // Rows of A in place are lines of tiles; if they are farther apart they evict each other from the cache.
     direct: { a: 1024, transposedA: 0, b: 0, rows: 0 },

@@ -29,6 +29,7 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     // A set of the L1 cache has at least eight lines, of which six rows of A leave some to B.
     flat: isPaired ? undefined : { rows: 6, columns: (isWide ? 4 : 2) * v.lanes, maxColumns: 16 * v.lanes },
     fullStrips: false,
+    prefetches: true,
     // Blocks of A are whole strips of slightly more than 2048 rows, so that B is packed once for all of them. Deep and
     // narrow blocks of B add to C less often than square ones, which takes 2 % of the time of large products.
     block: isWide

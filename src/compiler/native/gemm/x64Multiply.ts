@@ -12,9 +12,14 @@ const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10]
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, PANEL, ROW] = [rbx, r12, r11, r13, r14, rax, rbp];
 /** The bytes of a packed strip of A while sums are computed; no row of C is accessed then. */
 const STRIP = ROW;
+/** What is prefetched next, in place of the number of strips. */
+const AHEAD = STRIPS;
 
 /** Steps along k in one iteration of the innermost loop. */
 const UNROLL = 4;
+
+/** Rows of the next strip that are prefetched beside one panel of B. */
+export const ROWS_AHEAD = 2;
 
 /** Prefetch distance in bytes for a packed panel of B, which is in the L2 cache. */
 const PREFETCH_BYTES = 512;
@@ -27,12 +32,13 @@ const MIN_PREFETCH_DISTANCE = 512;
 
 /** Writes the code of `multiply`: a strip of A stays in the caches of the core for all panels of B. */
 export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void {
-  const { height, width, a, b } = kernel;
+  const { height, width, a, b, ahead } = kernel;
   const tile = new X64Tile(v, height, Math.ceil(width / v.lanes));
   const labels = { mask: x.label(), alpha: x.label(), beta: x.label() };
   if (a !== "packed") x.add(A, MATRIX.a);
   if (b !== "packed") x.add(B, MATRIX.b);
   x.add(C, MATRIX.c);
+  if (ahead !== undefined) x.add(AHEAD, MATRIX.a);
   v.prepareMask(x, width % v.lanes);
   const strip = x.here();
   x.mov(B_AT, B).mov(C_AT, C).mov(PANELS_LEFT, PANELS);
@@ -42,14 +48,20 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   if (kernel.beta !== 0) prefetchTile(x, v, kernel);
   if (a === "packed") x.imul(STRIP, K, stepBytes(v, a, height));
   tile.clear(x);
-  sumSteps(x, v, kernel, tile);
+  sumSteps(x, v, kernel, tile, ahead);
   writeTile(x, v, kernel, tile, labels);
   x.add(C_AT, width * v.size);
+  if (ahead !== undefined)
+    x.imul(ROW, K, v.size)
+      .sub(AHEAD, ROW)
+      .add(AHEAD, ROWS_AHEAD * ahead);
   if (b !== "packed") x.lea(B_AT, mem(PANEL, width * v.size));
   x.dec(PANELS_LEFT).j("ne", panel);
-  if (a === "packed") x.imul(rax, K, stepBytes(v, a, height)).add(A, rax);
-  else x.add(A, height * a.row);
-  x.imul(rax, C_STRIDE, height).add(C, rax).dec(STRIPS).j("ne", strip);
+  if (ahead === undefined) {
+    if (a === "packed") x.imul(rax, K, stepBytes(v, a, height)).add(A, rax);
+    else x.add(A, height * a.row);
+    x.imul(rax, C_STRIDE, height).add(C, rax).dec(STRIPS).j("ne", strip);
+  }
   x.ret();
   v.placeMask(x, width % v.lanes, labels.mask);
   v.placeNumber(x, labels.alpha, kernel.alpha);
@@ -99,14 +111,23 @@ export const SUM_ARGUMENTS = { a: A_AT, b: B_AT, steps: STEPS_LEFT } as const;
 /** The layouts of the factors of a tile. */
 type TileFactors = Pick<MultiplyKernel, "height" | "width" | "a" | "b">;
 
-/** Adds the products of all steps along k to the sums of a tile. */
-export function sumSteps(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile): void {
+/**
+ * Adds the products of all steps along k to the sums of a tile.
+ *
+ * @param ahead the distance between rows that are prefetched meanwhile
+ */
+export function sumSteps(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile, ahead?: number): void {
   const aBytes = stepBytes(v, kernel.a, kernel.height);
   const bBytes = stepBytes(v, kernel.b, kernel.width);
   const done = x.label();
   for (const steps of [UNROLL, 1]) {
     repeat(x, STEPS_LEFT, steps, done, () => {
       for (let u = 0; u < steps; u++) sumStep(x, v, kernel, tile, u * aBytes, u * bBytes);
+      // Each line several times, which costs nothing: loads are not what limits the loop.
+      for (let row = 0; ahead !== undefined && row < ROWS_AHEAD; row++) {
+        x.prefetcht1(mem(AHEAD, row * ahead));
+      }
+      if (ahead !== undefined) x.add(AHEAD, steps * v.size);
       x.add(A_AT, steps * aBytes).add(B_AT, steps * bBytes);
     });
   }
