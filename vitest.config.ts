@@ -46,7 +46,7 @@ const alone = [
  * that users have; `npm test` does not: it is for every change and takes five minutes on two cores.
  */
 const long = [
-  "src/cli/{data,program,reliability,serve}.test.ts",
+  "src/cli/{data,reliability,runCommand,serve}.test.ts",
   "src/engines/{oneThread/engine,table,threads/failure,threads/stress}.test.ts",
   "src/parallel/overlap.test.ts",
   "src/scipy/linalg/schur.test.ts",
@@ -70,7 +70,7 @@ const long = [
 
 /** Short files that take long: they start processes, or go through tables that lie elsewhere. */
 const slow =
-  /\/(goldensReference|goldensThreads|reliability|cli\/program|mpi|mpiTraining|examples|parallelExamples|addAnOp|test\/memory)\.test\.ts$/;
+  /\/(goldensReference|goldensThreads|reliability|cli\/runCommand|mpi|mpiTraining|examples|parallelExamples|addAnOp|test\/memory)\.test\.ts$/;
 
 /**
  * Begins with what takes long, so that no worker is left alone with it at the end. A machine that never ran the tests

@@ -5,8 +5,8 @@ import { readRunConfig } from "shardwise/train";
 import { expect, test } from "vitest";
 import { readText } from "../../scripts/site/pages.js";
 import { allPages, blocksOf } from "../../scripts/site/programs.js";
-import { commands } from "../../src/cli/program.js";
 import { argumentsOf } from "../../src/cli/runArguments.js";
+import { commands } from "../../src/cli/runCommand.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const { scripts } = JSON.parse(readText("package.json")) as { scripts: Record<string, string> };

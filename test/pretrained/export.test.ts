@@ -10,7 +10,7 @@ import {
   savePretrained,
 } from "shardwise/train";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { main } from "../../src/cli/program.js";
+import { main } from "../../src/cli/runCommand.js";
 import { LanguageModel } from "../../src/train/models/languageModel.js";
 
 const fixtures = new URL("./fixtures/", import.meta.url).pathname;

@@ -5,7 +5,7 @@ import { Mesh, np, type Tensor, tree } from "shardwise";
 import { adamw } from "shardwise/optim";
 import { createTraining, loadAdapters, loadPretrained, readSafetensors } from "shardwise/train";
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
-import { main } from "../../src/cli/program.js";
+import { main } from "../../src/cli/runCommand.js";
 
 const fixtures = new URL("./fixtures/", import.meta.url).pathname;
 const letters = "abcdefghij\n";

@@ -1,6 +1,6 @@
 /** Runs the command line in the test's own process: for what does not depend on how a process starts and ends. */
 import { vi } from "vitest";
-import { main } from "../../src/cli/program.js";
+import { main } from "../../src/cli/runCommand.js";
 import { chooseEngine } from "../../src/engines/default.js";
 import type { Ended } from "./cliProcess.js";
 
