@@ -23,7 +23,7 @@ import { writeKernel } from "./kernels/x64Kernel.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64/assembler.js";
 import * as x64Instructions from "./x64/instructions.js";
-import { gpr, mem, ripTo, vec } from "./x64/operands.js";
+import { gpr, mem, repeated, ripTo, vec } from "./x64/operands.js";
 
 const { rax, rbx, rsp, rbp, r12, r13 } = gpr;
 
@@ -285,6 +285,13 @@ describe("the x86-64 assembler", () => {
     expect(bytes((c) => c.vfmadd231ps(vec(256, 1), vec(256, 2), vec(256, 3)))).toBe("c4e26db8cb");
     expect(bytes((c) => c.vfmadd231ps(vec(512, 1), vec(512, 30), vec(512, 28)))).toBe("62920d40b8cc");
     expect(bytes((c) => c.vmovupd(mem(rax, 128), vec(512, 17), { mask: 1 }))).toBe("62e1fd49114802");
+  });
+
+  it("repeats an element of memory in all lanes", () => {
+    const [sum, factor] = [vec(512, 3), vec(512, 30)];
+    expect(bytes((c) => c.vfmadd231ps(sum, factor, repeated(rbx, 56, 16)))).toBe("62f20d50b85b0e");
+    expect(bytes((c) => c.vfmadd231pd(sum, factor, repeated(rbx, 56, 8)))).toBe("62f28d50b85b07");
+    expect(bytes((c) => c.vfmadd231ps(sum, factor, repeated(rbx, 2056, 16)))).toBe("62f20d50b89b08080000");
   });
 
   it("refuses operands that an instruction has no form for", () => {

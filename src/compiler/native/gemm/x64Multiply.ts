@@ -1,6 +1,6 @@
 import type { Label } from "../code.js";
 import type { X64 } from "../x64/assembler.js";
-import { gpr, type Mem, mem, ripTo, type Vector } from "../x64/operands.js";
+import { gpr, low32, type Mem, mem, repeated, ripTo, type Vector } from "../x64/operands.js";
 import type { FactorLayout, MultiplyKernel } from "./target.js";
 import { repeat } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
@@ -10,8 +10,8 @@ const { rax, rcx, rdx, rbx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14 } = g
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
 /** The current step and tile, what is left to do, and the start of the panel of B. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, PANEL, ROW] = [rbx, r12, r11, r13, r14, rax, rbp];
-/** The bytes of a packed strip of A while sums are computed; no row of C is accessed then. */
-const STRIP = ROW;
+/** Where the next strip of A is prefetched, for packed panels of B, whose start is not needed. */
+const NEXT = PANEL;
 /** What is prefetched next, in place of the number of strips. */
 const AHEAD = STRIPS;
 
@@ -35,6 +35,7 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   const { height, width, a, b, ahead } = kernel;
   const tile = new X64Tile(v, height, Math.ceil(width / v.lanes));
   const labels = { mask: x.label(), alpha: x.label(), beta: x.label() };
+  const isPacked = a === "packed" && b === "packed";
   if (a !== "packed") x.add(A, MATRIX.a);
   if (b !== "packed") x.add(B, MATRIX.b);
   x.add(C, MATRIX.c);
@@ -42,13 +43,30 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   v.prepareMask(x, width % v.lanes);
   const strip = x.here();
   x.mov(B_AT, B).mov(C_AT, C).mov(PANELS_LEFT, PANELS);
+  if (isPacked) x.imul(NEXT, K, stepBytes(v, a, height)).add(NEXT, A);
   const panel = x.here();
-  x.mov(A_AT, A).mov(STEPS_LEFT, K).mov(PANEL, B_AT);
-  // A tile that is only stored waits in the store buffer: prefetching it would delay the first steps.
-  if (kernel.beta !== 0) prefetchTile(x, v, kernel);
-  if (a === "packed") x.imul(STRIP, K, stepBytes(v, a, height));
+  x.mov(A_AT, A);
+  if (b !== "packed") x.mov(PANEL, B_AT);
   tile.clear(x);
-  sumSteps(x, v, kernel, tile, ahead);
+  const beside = (steps: number) => {
+    if (isPacked && steps === UNROLL) x.prefetcht1(mem(NEXT)).add(NEXT, 64);
+    if (ahead === undefined) return;
+    // Each line several times, which costs nothing: loads are not what limits the loop.
+    for (let row = 0; row < ROWS_AHEAD; row++) x.prefetcht1(mem(AHEAD, row * ahead));
+    x.add(AHEAD, steps * v.size);
+  };
+  const [few, rest] = [x.label(), x.label()];
+  const numFirst = UNROLL * height;
+  x.cmp(K, numFirst).j("l", few).mov(ROW, C_AT).mov(low32(STEPS_LEFT), numFirst);
+  sumSteps(x, v, kernel, tile, [UNROLL], (steps) => {
+    prefetchRow(x, v, kernel);
+    x.add(ROW, C_STRIDE);
+    beside(steps);
+  });
+  x.mov(STEPS_LEFT, K).sub(STEPS_LEFT, numFirst).jmp(rest);
+  x.place(few).mov(STEPS_LEFT, K);
+  x.place(rest);
+  sumSteps(x, v, kernel, tile, [UNROLL, 1], beside);
   writeTile(x, v, kernel, tile, labels);
   x.add(C_AT, width * v.size);
   if (ahead !== undefined)
@@ -81,6 +99,20 @@ export class X64Tile {
     return this.v.vec(row * this.vectors + vector);
   }
 
+  /**
+   * The number of rows whose elements of A are operands of the multiply-adds, which repeat them in all lanes, instead of
+   * being loaded by an instruction of their own. That saves an instruction, which matters most while another thread uses
+   * the same core, but costs loads, of which a core does as many as multiply-adds: a quarter stays free.
+   */
+  get numRepeated(): number {
+    const { height, vectors, v } = this;
+    if (v.bits === 256) return 0;
+    if (vectors === 1) return height;
+    // Vectors of B are loaded, and prefetched.
+    const left = 0.75 * height * vectors - height - 2 * vectors;
+    return Math.max(0, Math.floor(left / (vectors - 1)));
+  }
+
   /** A register besides the sums; tiles leave at least four. */
   free(index: number): Vector {
     return this.v.vec(this.height * this.vectors + index);
@@ -96,13 +128,9 @@ function stepBytes(v: Vectors, layout: FactorLayout, extent: number): number {
   return layout === "packed" ? Math.ceil(extent / v.lanes) * v.bytes : layout.step;
 }
 
-/** Prefetches the tile of C, which is added to its sums when they are done. */
-function prefetchTile(x: X64, v: Vectors, { height, width }: MultiplyKernel): void {
-  x.mov(ROW, C_AT);
-  for (let i = 0; i < height; i++) {
-    for (let byte = 0; byte < width * v.size; byte += 64) x.prefetcht0(mem(ROW, byte));
-    if (i + 1 < height) x.add(ROW, C_STRIDE);
-  }
+/** Prefetches a row of the tile of C, which its sums are added to or stored over when they are done. */
+function prefetchRow(x: X64, v: Vectors, { width }: MultiplyKernel): void {
+  for (let byte = 0; byte < width * v.size; byte += 64) x.prefetcht1(mem(ROW, byte));
 }
 
 /** Where `sumSteps` finds its first elements of A and B and the number of steps. */
@@ -114,20 +142,24 @@ type TileFactors = Pick<MultiplyKernel, "height" | "width" | "a" | "b">;
 /**
  * Adds the products of all steps along k to the sums of a tile.
  *
- * @param ahead the distance between rows that are prefetched meanwhile
+ * @param unrolls how many steps an iteration has, of loops that follow each other
+ * @param beside writes what else an iteration does
  */
-export function sumSteps(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile, ahead?: number): void {
+export function sumSteps(
+  x: X64,
+  v: Vectors,
+  kernel: TileFactors,
+  tile: X64Tile,
+  unrolls: readonly number[] = [UNROLL, 1],
+  beside: (steps: number) => void = () => {},
+): void {
   const aBytes = stepBytes(v, kernel.a, kernel.height);
   const bBytes = stepBytes(v, kernel.b, kernel.width);
   const done = x.label();
-  for (const steps of [UNROLL, 1]) {
+  for (const steps of unrolls) {
     repeat(x, STEPS_LEFT, steps, done, () => {
       for (let u = 0; u < steps; u++) sumStep(x, v, kernel, tile, u * aBytes, u * bBytes);
-      // Each line several times, which costs nothing: loads are not what limits the loop.
-      for (let row = 0; ahead !== undefined && row < ROWS_AHEAD; row++) {
-        x.prefetcht1(mem(AHEAD, row * ahead));
-      }
-      if (ahead !== undefined) x.add(AHEAD, steps * v.size);
+      beside(steps);
       x.add(A_AT, steps * aBytes).add(B_AT, steps * bBytes);
     });
   }
@@ -136,18 +168,18 @@ export function sumSteps(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile,
 
 /** One step along k: every row's element of A times the vectors of B. */
 function sumStep(x: X64, v: Vectors, kernel: TileFactors, tile: X64Tile, aByte: number, bByte: number): void {
-  const { vectors } = tile;
+  const { height, vectors, numRepeated } = tile;
   const rowBytes = kernel.a === "packed" ? v.size : kernel.a.row;
   for (let j = 0; j < vectors; j++) v.move(x, tile.free(j), mem(B_AT, bByte + j * v.bytes));
   prefetchStep(x, v, kernel, bByte, vectors);
-  // The same step of the next strip, which comes from L3 or memory: it takes long, and all panels of B are still to
-  // come.
-  if (kernel.a === "packed") x.prefetcht1(mem(A_AT, aByte, STRIP));
-  for (let i = 0; i < tile.height; i++) {
+  // Evenly among the others.
+  const isRepeated = (row: number) => (row * numRepeated) % height >= height - numRepeated;
+  for (let i = 0; i < height; i++) {
+    const place = aByte + i * rowBytes;
     // Two registers alternate, so that the next element can be loaded while this one is used.
-    const element = tile.free(vectors + (i % 2));
-    v.broadcast(x, element, mem(A_AT, aByte + i * rowBytes));
-    for (let j = 0; j < vectors; j++) v.sumProducts(x, tile.sum(i, j), element, tile.free(j));
+    const element = isRepeated(i) ? repeated(A_AT, place, v.lanes) : tile.free(vectors + (i % 2));
+    if (element.kind === "vector") v.broadcast(x, element, mem(A_AT, place));
+    for (let j = 0; j < vectors; j++) v.sumProducts(x, tile.sum(i, j), tile.free(j), element);
   }
 }
 

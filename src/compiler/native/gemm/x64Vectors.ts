@@ -52,7 +52,7 @@ export class Vectors {
   }
 
   /** sum += a · b for lanes of factors, over all elements that share a lane. */
-  sumProducts(x: X64, sum: Vector, a: Vector, b: Vector): void {
+  sumProducts(x: X64, sum: Vector, a: Vector, b: Vector | Mem): void {
     if (this.perLane === 2) x.vdpbf16ps(sum, a, b);
     else this.multiplyAdd(x, sum, a, b);
   }

@@ -98,6 +98,7 @@ class X64Encoder extends CodeWriter {
     // The fifth bit of a register in ModRM.rm is in X.
     const x = typeof rm === "number" ? rm >> 4 : index >> 3;
     const length = bits === 512 ? 2 : bits === 256 ? 1 : 0;
+    const lanes = typeof rm === "object" && rm.kind === "mem" ? rm.lanes : undefined;
     this.bytes.push(
       0x62,
       ((~(reg >> 3) & 1) << 7) |
@@ -106,10 +107,15 @@ class X64Encoder extends CodeWriter {
         ((~(reg >> 4) & 1) << 4) |
         vex.map,
       (vex.evexW << 7) | ((~second & 15) << 3) | 4 | vex.pp,
-      (masking?.zero ? 128 : 0) | (length << 5) | ((~(second >> 4) & 1) << 3) | (masking?.mask ?? 0),
+      (masking?.zero ? 128 : 0) |
+        (length << 5) |
+        (lanes === undefined ? 0 : 16) |
+        ((~(second >> 4) & 1) << 3) |
+        (masking?.mask ?? 0),
       ...opcode,
     );
-    this.modRm(reg, rm, vex.unit ?? bits / 8 / vex.share, immediate.length);
+    const unit = lanes === undefined ? (vex.unit ?? bits / 8 / vex.share) : bits / 8 / lanes;
+    this.modRm(reg, rm, unit, immediate.length);
   }
 
   /**

@@ -151,7 +151,7 @@ const INSTRUCTIONS = {
   vfnmadd213ps: "V H W: VEX.66.0F38 ac",
   vfnmadd231ps: "V H W: VEX.66.0F38 bc",
   // to += the products of both pairs of bfloat16 in each lane, which count as zero where they are denormal.
-  vdpbf16ps: "V H U: VEX.F3.0F38 52",
+  vdpbf16ps: "V H W: VEX.F3.0F38 52",
   // Vectors: integers and bits.
   vpand: "V H W: VEX.66.0F db vpandd",
   vpandn: "V H W: VEX.66.0F df vpandnd",

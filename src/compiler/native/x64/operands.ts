@@ -27,6 +27,8 @@ export type Mem =
       readonly disp: number;
       readonly index: Gpr | undefined;
       readonly scale: 1 | 2 | 4 | 8;
+      /** The number of lanes in which one element of memory is repeated, if it is no whole vector; only with EVEX. */
+      readonly lanes?: number;
     }
   | { readonly kind: "rip"; readonly label: Label };
 
@@ -56,6 +58,11 @@ export function mem(base: Gpr, disp = 0, index?: Gpr, scale: 1 | 2 | 4 | 8 = 1):
   return { kind: "mem", base, disp, index, scale };
 }
 
+/** The element at `base + disp` in all of so many lanes. */
+export function repeated(base: Gpr, disp: number, lanes: number): Mem {
+  return { kind: "mem", base, disp, index: undefined, scale: 1, lanes };
+}
+
 /** The memory at a label of the same code. */
 export function ripTo(label: Label): Mem {
   return { kind: "rip", label };
@@ -78,7 +85,8 @@ export function memText(at: Mem): string {
   if (at.kind === "rip") return `[rip + ${labelName(at.label)}]`;
   const index = at.index === undefined ? "" : ` + ${at.index.name} * ${at.scale}`;
   const disp = at.disp === 0 ? "" : at.disp < 0 ? ` - ${-at.disp}` : ` + ${at.disp}`;
-  return `[${at.base.name}${index}${disp}]`;
+  const lanes = at.lanes === undefined ? "" : `{1to${at.lanes}}`;
+  return `[${at.base.name}${index}${disp}]${lanes}`;
 }
 
 /** A vector register as GNU `as` reads it. */
