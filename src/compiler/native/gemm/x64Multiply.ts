@@ -102,15 +102,15 @@ export class X64Tile {
   /**
    * The number of rows whose elements of A are operands of the multiply-adds, which repeat them in all lanes, instead of
    * being loaded by an instruction of their own. That saves an instruction, which matters most while another thread uses
-   * the same core, but costs loads, of which a core does as many as multiply-adds: a quarter stays free.
+   * the same core, but costs loads, of which a core does as many as multiply-adds: a quarter is left for prefetching and
+   * for lines that arrive.
    */
   get numRepeated(): number {
     const { height, vectors, v } = this;
     if (v.bits === 256) return 0;
     if (vectors === 1) return height;
-    // Vectors of B are loaded, and prefetched.
-    const left = 0.75 * height * vectors - height - 2 * vectors;
-    return Math.max(0, Math.floor(left / (vectors - 1)));
+    const loads = 0.75 * height * vectors - height - vectors;
+    return Math.max(0, Math.floor(loads / (vectors - 1)));
   }
 
   /** A register besides the sums; tiles leave at least four. */
