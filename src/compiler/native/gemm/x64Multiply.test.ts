@@ -39,6 +39,6 @@ describe("the kernel that multiplies on x86-64", () => {
   it("prefetches the rows of C during the first steps, and the next strip of A", () => {
     const lines = listing(512, 14, 32);
     expect(count(lines, /^prefetcht1 \[rbp( \+ 64)?\]/)).toBe(2);
-    expect(count(lines, /^prefetcht1 \[rax\]/)).toBe(2);
+    expect(count(lines, /^prefetcht1 \[rbx \+ rax \* 1\]/)).toBe(2);
   });
 });

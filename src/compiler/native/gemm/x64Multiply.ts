@@ -10,7 +10,10 @@ const { rax, rcx, rdx, rbx, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14 } = g
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
 /** The current step and tile, what is left to do, and the start of the panel of B. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, PANEL, ROW] = [rbx, r12, r11, r13, r14, rax, rbp];
-/** Where the next strip of A is prefetched, for packed panels of B, whose start is not needed. */
+/**
+ * The distance to what is prefetched of the next strip of A: for each packed panel of B, whose start is not needed, one
+ * line in an iteration, and for the next panel the lines behind those.
+ */
 const NEXT = PANEL;
 /** What is prefetched next, in place of the number of strips. */
 const AHEAD = STRIPS;
@@ -43,13 +46,13 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   v.prepareMask(x, width % v.lanes);
   const strip = x.here();
   x.mov(B_AT, B).mov(C_AT, C).mov(PANELS_LEFT, PANELS);
-  if (isPacked) x.imul(NEXT, K, stepBytes(v, a, height)).add(NEXT, A);
+  if (isPacked) x.imul(NEXT, K, stepBytes(v, a, height));
   const panel = x.here();
   x.mov(A_AT, A);
   if (b !== "packed") x.mov(PANEL, B_AT);
   tile.clear(x);
   const beside = (steps: number) => {
-    if (isPacked && steps === UNROLL) x.prefetcht1(mem(NEXT)).add(NEXT, 64);
+    if (isPacked && steps === UNROLL) x.prefetcht1(mem(A_AT, 0, NEXT));
     if (ahead === undefined) return;
     // Each line several times, which costs nothing: loads are not what limits the loop.
     for (let row = 0; row < ROWS_AHEAD; row++) x.prefetcht1(mem(AHEAD, row * ahead));
@@ -69,6 +72,7 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   sumSteps(x, v, kernel, tile, [UNROLL, 1], beside);
   writeTile(x, v, kernel, tile, labels);
   x.add(C_AT, width * v.size);
+  if (isPacked) x.add(NEXT, 64);
   if (ahead !== undefined)
     x.imul(ROW, K, v.size)
       .sub(AHEAD, ROW)
