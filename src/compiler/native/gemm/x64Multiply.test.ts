@@ -4,10 +4,10 @@ import { X64Tile } from "./x64Multiply.js";
 import { Vectors } from "./x64Vectors.js";
 
 /** The instructions of a kernel for packed factors. */
-function listing(bits: 256 | 512, height: number, width: number): readonly string[] {
+function listing(bits: 256 | 512, height: number, width: number, beta = 0): readonly string[] {
   const lines: string[] = [];
   const factors = { a: "packed", b: "packed" } as const;
-  x64Gemm(bits, "float32").kernel({ kind: "multiply", height, width, ...factors, alpha: 1, beta: 0 }, lines);
+  x64Gemm(bits, "float32").kernel({ kind: "multiply", height, width, ...factors, alpha: 1, beta }, lines);
   return lines;
 }
 
@@ -39,6 +39,8 @@ describe("the kernel that multiplies on x86-64", () => {
   it("prefetches the rows of C during the first steps, and the next strip of A", () => {
     const lines = listing(512, 14, 32);
     expect(count(lines, /^prefetcht1 \[rbp( \+ 64)?\]/)).toBe(2);
+    // Before the first step if there are few of them and C is read.
+    expect(count(listing(512, 14, 32, 1), /^prefetcht1 \[rbp( \+ 64)?\]/)).toBe(2 + 2 * 14);
     expect(count(lines, /^prefetcht1 \[rbx \+ rax \* 1\]/)).toBe(2);
   });
 });

@@ -54,21 +54,22 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   const beside = (steps: number) => {
     if (isPacked && steps === UNROLL) x.prefetcht1(mem(A_AT, 0, NEXT));
     if (ahead === undefined) return;
-    // Each line several times, which costs nothing: loads are not what limits the loop.
+    // Each line several times, which only the first columns of a product do.
     for (let row = 0; row < ROWS_AHEAD; row++) x.prefetcht1(mem(AHEAD, row * ahead));
     x.add(AHEAD, steps * v.size);
   };
   const [few, rest] = [x.label(), x.label()];
   const numFirst = UNROLL * height;
-  x.cmp(K, numFirst).j("l", few).mov(ROW, C_AT).mov(low32(STEPS_LEFT), numFirst);
+  x.mov(ROW, C_AT).cmp(K, numFirst).j("l", few).mov(low32(STEPS_LEFT), numFirst);
   sumSteps(x, v, kernel, tile, [UNROLL], (steps) => {
     prefetchRow(x, v, kernel);
-    x.add(ROW, C_STRIDE);
     beside(steps);
   });
   x.mov(STEPS_LEFT, K).sub(STEPS_LEFT, numFirst).jmp(rest);
-  x.place(few).mov(STEPS_LEFT, K);
-  x.place(rest);
+  x.place(few);
+  // A tile that is only stored waits in the store buffer: prefetching all rows at once would delay the first steps.
+  if (kernel.beta !== 0) for (let row = 0; row < height; row++) prefetchRow(x, v, kernel);
+  x.mov(STEPS_LEFT, K).place(rest);
   sumSteps(x, v, kernel, tile, [UNROLL, 1], beside);
   writeTile(x, v, kernel, tile, labels);
   x.add(C_AT, width * v.size);
@@ -132,9 +133,10 @@ function stepBytes(v: Vectors, layout: FactorLayout, extent: number): number {
   return layout === "packed" ? Math.ceil(extent / v.lanes) * v.bytes : layout.step;
 }
 
-/** Prefetches a row of the tile of C, which its sums are added to or stored over when they are done. */
+/** Prefetches the next row of a tile of C, to which finished sums are added or over which they are stored. */
 function prefetchRow(x: X64, v: Vectors, { width }: MultiplyKernel): void {
   for (let byte = 0; byte < width * v.size; byte += 64) x.prefetcht1(mem(ROW, byte));
+  x.add(ROW, C_STRIDE);
 }
 
 /** Where `sumSteps` finds its first elements of A and B and the number of steps. */
