@@ -58,7 +58,7 @@ export function mem(base: Gpr, disp = 0, index?: Gpr, scale: 1 | 2 | 4 | 8 = 1):
   return { kind: "mem", base, disp, index, scale };
 }
 
-/** The element at `base + disp` in all of so many lanes. */
+/** The element at `base + disp`, in each of `lanes` lanes. */
 export function repeated(base: Gpr, disp: number, lanes: number): Mem {
   return { kind: "mem", base, disp, index: undefined, scale: 1, lanes };
 }
